@@ -1,0 +1,19 @@
+// What every kernel header starts from. A kernel knows vectors, codes and lists, and nothing of
+// PostgreSQL: a file that has seen postgres.h first does not compile. (An extension file includes
+// kernel headers before compat.h, which brings postgres.h and its macros over printf and friends.)
+#pragma once
+
+#ifdef PG_VERSION_NUM
+#error "kernel headers must come before postgres.h"
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pgwarp {
+
+// The order of an index, by operator: <-> (L2), <#> (inner product), <=> (cosine).
+// Stored on disk: never renumber.
+enum class Metric : uint8_t { l2 = 0, inner_product = 1, cosine = 2 };
+
+}  // namespace pgwarp

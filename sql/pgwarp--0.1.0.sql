@@ -1,0 +1,1 @@
+\echo Use "CREATE EXTENSION pgwarp" to load this file. \quit
