@@ -1,0 +1,352 @@
+// Distances in portable SIMD. Highway compiles this file once for every instruction set, each into
+// a namespace of its own; the last pass adds the choice between them.
+//
+// A call costs one load of the chosen table and one indirect jump. Highway's own dispatch would
+// ask a function in another library on every call, which shows on vectors of 100 dimensions.
+
+#include "kernels/distance.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/distance.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "hwy/cache_control.h"
+
+#ifndef PGWARP_DISTANCE_FUNCTIONS
+#define PGWARP_DISTANCE_FUNCTIONS
+namespace pgwarp {
+
+struct DistanceFunctions {
+    int64_t target;  // one of Highway's HWY_ constants
+    decltype(&pgwarp::squared_l2_distance) squared_l2_distance;
+    decltype(&pgwarp::dot_product) dot_product;
+    decltype(&pgwarp::l1_distance) l1_distance;
+    decltype(&pgwarp::cosine_parts) cosine_parts;
+    decltype(&pgwarp::squared_norm) squared_norm;
+    decltype(&pgwarp::squared_l2_distances) squared_l2_distances;
+    decltype(&pgwarp::dot_products) dot_products;
+};
+
+}  // namespace pgwarp
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace pgwarp {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using Floats = hn::Vec<FloatTag>;
+
+// What one pair of elements adds to the sum. A pair of zeros adds nothing, so that a last, partial
+// step can be padded with zeros.
+struct SquaredDifference {
+    static HWY_INLINE Floats add(Floats sum, Floats a, Floats b) {
+        const Floats difference = hn::Sub(a, b);
+        return hn::MulAdd(difference, difference, sum);
+    }
+};
+
+struct Product {
+    static HWY_INLINE Floats add(Floats sum, Floats a, Floats b) { return hn::MulAdd(a, b, sum); }
+};
+
+struct AbsoluteDifference {
+    static HWY_INLINE Floats add(Floats sum, Floats a, Floats b) {
+        return hn::Add(sum, hn::AbsDiff(a, b));
+    }
+};
+
+// The last `dims % lanes` elements, the other lanes zero. Reads no byte outside the vector: its end
+// may be the end of a page of memory. (MaskedLoad reads whole vectors on NEON and SSE.)
+HWY_INLINE Floats load_tail(const float* vector, size_t dims) {
+    const FloatTag tag;
+    const size_t lanes = hn::Lanes(tag);
+    if (HWY_LIKELY(dims >= lanes)) {
+        const Floats last = hn::LoadU(tag, vector + dims - lanes);
+        return hn::IfThenZeroElse(hn::FirstN(tag, lanes - dims % lanes), last);
+    }
+    HWY_ALIGN float padded[hn::MaxLanes(FloatTag())] = {};
+    std::memcpy(padded, vector, dims * sizeof(float));
+    return hn::Load(tag, padded);
+}
+
+HWY_INLINE float sum_of_lanes(Floats values) {
+    return hn::GetLane(hn::SumOfLanes(FloatTag(), values));
+}
+
+// Four sums, since one multiply-add takes about four cycles to come out.
+template <class Step>
+HWY_INLINE float sum_over_pair(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                               size_t dims) {
+    const FloatTag tag;
+    const size_t lanes = hn::Lanes(tag);
+    Floats sum0 = hn::Zero(tag);
+    Floats sum1 = hn::Zero(tag);
+    Floats sum2 = hn::Zero(tag);
+    Floats sum3 = hn::Zero(tag);
+    size_t i = 0;
+    for (; i + 4 * lanes <= dims; i += 4 * lanes) {
+        const size_t j = i + lanes;
+        const size_t k = j + lanes;
+        const size_t l = k + lanes;
+        sum0 = Step::add(sum0, hn::LoadU(tag, a + i), hn::LoadU(tag, b + i));
+        sum1 = Step::add(sum1, hn::LoadU(tag, a + j), hn::LoadU(tag, b + j));
+        sum2 = Step::add(sum2, hn::LoadU(tag, a + k), hn::LoadU(tag, b + k));
+        sum3 = Step::add(sum3, hn::LoadU(tag, a + l), hn::LoadU(tag, b + l));
+    }
+    for (; i + lanes <= dims; i += lanes) {
+        sum0 = Step::add(sum0, hn::LoadU(tag, a + i), hn::LoadU(tag, b + i));
+    }
+    if (i < dims) {
+        sum1 = Step::add(sum1, load_tail(a, dims), load_tail(b, dims));
+    }
+    return sum_of_lanes(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
+}
+
+constexpr size_t rows_at_once = 4;
+
+// Beyond this, rows are taken one by one: four streams through memory are then slower than one
+// (5.5 against 6.9 billion elements/s on a Neoverse V1 with 784 dimensions), while the query stays
+// in the first cache either way and the sum over lanes no longer shows.
+constexpr size_t dims_of_short_rows = 256;
+
+// Arm's prefetcher loses track of four streams that each end after a few lines; fetching the next
+// group as the single stream it is gains up to half again from the second and third cache.
+HWY_INLINE void prefetch_floats([[maybe_unused]] const float* from, [[maybe_unused]] size_t count) {
+#if HWY_ARCH_ARM
+    constexpr size_t line = 64 / sizeof(float);
+    for (size_t i = 0; i < count; i += line) hwy::Prefetch(from + i);
+#endif
+}
+
+// Four rows with two sums each: eight independent chains, and every load of the query serves four
+// multiply-adds. Sums, query and one row's elements fit into sixteen registers. Named variables,
+// because vectors of scalable length cannot be kept in arrays.
+template <class Step>
+HWY_INLINE void sums_over_four_rows(const float* HWY_RESTRICT query, const float* const* rows,
+                                    size_t dims, float* HWY_RESTRICT sums) {
+    const FloatTag tag;
+    const size_t lanes = hn::Lanes(tag);
+    const float* HWY_RESTRICT row0 = rows[0];
+    const float* HWY_RESTRICT row1 = rows[1];
+    const float* HWY_RESTRICT row2 = rows[2];
+    const float* HWY_RESTRICT row3 = rows[3];
+    const float* next_group = row3 + dims;
+    Floats sum0 = hn::Zero(tag), odd_sum0 = hn::Zero(tag);
+    Floats sum1 = hn::Zero(tag), odd_sum1 = hn::Zero(tag);
+    Floats sum2 = hn::Zero(tag), odd_sum2 = hn::Zero(tag);
+    Floats sum3 = hn::Zero(tag), odd_sum3 = hn::Zero(tag);
+    size_t i = 0;
+    for (; i + 2 * lanes <= dims; i += 2 * lanes) {
+        const size_t j = i + lanes;
+        const Floats query0 = hn::LoadU(tag, query + i);
+        const Floats query1 = hn::LoadU(tag, query + j);
+        prefetch_floats(next_group + rows_at_once * i, rows_at_once * 2 * lanes);
+        sum0 = Step::add(sum0, query0, hn::LoadU(tag, row0 + i));
+        sum1 = Step::add(sum1, query0, hn::LoadU(tag, row1 + i));
+        sum2 = Step::add(sum2, query0, hn::LoadU(tag, row2 + i));
+        sum3 = Step::add(sum3, query0, hn::LoadU(tag, row3 + i));
+        odd_sum0 = Step::add(odd_sum0, query1, hn::LoadU(tag, row0 + j));
+        odd_sum1 = Step::add(odd_sum1, query1, hn::LoadU(tag, row1 + j));
+        odd_sum2 = Step::add(odd_sum2, query1, hn::LoadU(tag, row2 + j));
+        odd_sum3 = Step::add(odd_sum3, query1, hn::LoadU(tag, row3 + j));
+    }
+    if (i + lanes <= dims) {
+        const Floats query0 = hn::LoadU(tag, query + i);
+        sum0 = Step::add(sum0, query0, hn::LoadU(tag, row0 + i));
+        sum1 = Step::add(sum1, query0, hn::LoadU(tag, row1 + i));
+        sum2 = Step::add(sum2, query0, hn::LoadU(tag, row2 + i));
+        sum3 = Step::add(sum3, query0, hn::LoadU(tag, row3 + i));
+        i += lanes;
+    }
+    if (i < dims) {
+        const Floats query1 = load_tail(query, dims);
+        odd_sum0 = Step::add(odd_sum0, query1, load_tail(row0, dims));
+        odd_sum1 = Step::add(odd_sum1, query1, load_tail(row1, dims));
+        odd_sum2 = Step::add(odd_sum2, query1, load_tail(row2, dims));
+        odd_sum3 = Step::add(odd_sum3, query1, load_tail(row3, dims));
+    }
+    sums[0] = sum_of_lanes(hn::Add(sum0, odd_sum0));
+    sums[1] = sum_of_lanes(hn::Add(sum1, odd_sum1));
+    sums[2] = sum_of_lanes(hn::Add(sum2, odd_sum2));
+    sums[3] = sum_of_lanes(hn::Add(sum3, odd_sum3));
+}
+
+template <class Step>
+HWY_INLINE void sums_over_rows(const float* query, Rows rows, size_t dims, float* sums) {
+    if (dims > dims_of_short_rows) {
+        for (size_t i = 0; i < rows.count; i++) {
+            sums[i] = sum_over_pair<Step>(query, rows.data + i * rows.stride, dims);
+        }
+        return;
+    }
+    for (size_t first = 0; first < rows.count; first += rows_at_once) {
+        // The last group repeats its last row to fill up, rather than taking another path with
+        // another order of additions.
+        const size_t present = HWY_MIN(rows_at_once, rows.count - first);
+        const float* group[rows_at_once];
+        for (size_t i = 0; i < rows_at_once; i++) {
+            group[i] = rows.data + (first + HWY_MIN(i, present - 1)) * rows.stride;
+        }
+        float group_sums[rows_at_once];
+        sums_over_four_rows<Step>(query, group, dims, group_sums);
+        for (size_t i = 0; i < present; i++) sums[first + i] = group_sums[i];
+    }
+}
+
+float squared_l2_distance(const float* a, const float* b, size_t dims) noexcept {
+    return sum_over_pair<SquaredDifference>(a, b, dims);
+}
+
+float dot_product(const float* a, const float* b, size_t dims) noexcept {
+    return sum_over_pair<Product>(a, b, dims);
+}
+
+float l1_distance(const float* a, const float* b, size_t dims) noexcept {
+    return sum_over_pair<AbsoluteDifference>(a, b, dims);
+}
+
+void squared_l2_distances(const float* query, Rows rows, size_t dims, float* distances) noexcept {
+    sums_over_rows<SquaredDifference>(query, rows, dims, distances);
+}
+
+void dot_products(const float* query, Rows rows, size_t dims, float* products) noexcept {
+    sums_over_rows<Product>(query, rows, dims, products);
+}
+
+// Two steps a round: with three sums a step, that is six chains.
+CosineParts cosine_parts(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                         size_t dims) noexcept {
+    const FloatTag tag;
+    const size_t lanes = hn::Lanes(tag);
+    Floats product0 = hn::Zero(tag);
+    Floats product1 = hn::Zero(tag);
+    Floats norm_a0 = hn::Zero(tag);
+    Floats norm_a1 = hn::Zero(tag);
+    Floats norm_b0 = hn::Zero(tag);
+    Floats norm_b1 = hn::Zero(tag);
+    const auto step0 = [&](Floats a0, Floats b0) HWY_ATTR {
+        product0 = hn::MulAdd(a0, b0, product0);
+        norm_a0 = hn::MulAdd(a0, a0, norm_a0);
+        norm_b0 = hn::MulAdd(b0, b0, norm_b0);
+    };
+    const auto step1 = [&](Floats a1, Floats b1) HWY_ATTR {
+        product1 = hn::MulAdd(a1, b1, product1);
+        norm_a1 = hn::MulAdd(a1, a1, norm_a1);
+        norm_b1 = hn::MulAdd(b1, b1, norm_b1);
+    };
+    size_t i = 0;
+    for (; i + 2 * lanes <= dims; i += 2 * lanes) {
+        step0(hn::LoadU(tag, a + i), hn::LoadU(tag, b + i));
+        step1(hn::LoadU(tag, a + i + lanes), hn::LoadU(tag, b + i + lanes));
+    }
+    if (i + lanes <= dims) {
+        step0(hn::LoadU(tag, a + i), hn::LoadU(tag, b + i));
+        i += lanes;
+    }
+    if (i < dims) {
+        step1(load_tail(a, dims), load_tail(b, dims));
+    }
+    return {sum_of_lanes(hn::Add(product0, product1)), sum_of_lanes(hn::Add(norm_a0, norm_a1)),
+            sum_of_lanes(hn::Add(norm_b0, norm_b1))};
+}
+
+double squared_norm(const float* HWY_RESTRICT a, size_t dims) noexcept {
+    const hn::ScalableTag<double> tag;
+    const hn::Rebind<float, decltype(tag)> narrow;
+    const size_t lanes = hn::Lanes(tag);
+    auto sum0 = hn::Zero(tag);
+    auto sum1 = hn::Zero(tag);
+    auto sum2 = hn::Zero(tag);
+    auto sum3 = hn::Zero(tag);
+    size_t i = 0;
+    for (; i + 4 * lanes <= dims; i += 4 * lanes) {
+        const auto a0 = hn::PromoteTo(tag, hn::LoadU(narrow, a + i));
+        const auto a1 = hn::PromoteTo(tag, hn::LoadU(narrow, a + i + lanes));
+        const auto a2 = hn::PromoteTo(tag, hn::LoadU(narrow, a + i + 2 * lanes));
+        const auto a3 = hn::PromoteTo(tag, hn::LoadU(narrow, a + i + 3 * lanes));
+        sum0 = hn::MulAdd(a0, a0, sum0);
+        sum1 = hn::MulAdd(a1, a1, sum1);
+        sum2 = hn::MulAdd(a2, a2, sum2);
+        sum3 = hn::MulAdd(a3, a3, sum3);
+    }
+    double rest = 0;
+    for (; i < dims; i++) {
+        rest += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+    }
+    return rest +
+           hn::GetLane(hn::SumOfLanes(tag, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+}
+
+}  // namespace
+
+const DistanceFunctions* distance_functions() {
+    static constexpr DistanceFunctions functions = {
+        .target = HWY_TARGET,
+        .squared_l2_distance = squared_l2_distance,
+        .dot_product = dot_product,
+        .l1_distance = l1_distance,
+        .cosine_parts = cosine_parts,
+        .squared_norm = squared_norm,
+        .squared_l2_distances = squared_l2_distances,
+        .dot_products = dot_products,
+    };
+    return &functions;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pgwarp
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pgwarp {
+
+HWY_EXPORT(distance_functions);
+
+namespace {
+const DistanceFunctions* chosen = HWY_DYNAMIC_DISPATCH(distance_functions)();
+}
+
+void choose_distance_target() noexcept {
+    chosen = HWY_DYNAMIC_DISPATCH(distance_functions)();
+}
+
+const char* distance_target() noexcept {
+    return hwy::TargetName(chosen->target);
+}
+
+float squared_l2_distance(const float* a, const float* b, size_t dims) noexcept {
+    return chosen->squared_l2_distance(a, b, dims);
+}
+
+float dot_product(const float* a, const float* b, size_t dims) noexcept {
+    return chosen->dot_product(a, b, dims);
+}
+
+float l1_distance(const float* a, const float* b, size_t dims) noexcept {
+    return chosen->l1_distance(a, b, dims);
+}
+
+CosineParts cosine_parts(const float* a, const float* b, size_t dims) noexcept {
+    return chosen->cosine_parts(a, b, dims);
+}
+
+double squared_norm(const float* a, size_t dims) noexcept {
+    return chosen->squared_norm(a, dims);
+}
+
+void squared_l2_distances(const float* query, Rows rows, size_t dims, float* distances) noexcept {
+    chosen->squared_l2_distances(query, rows, dims, distances);
+}
+
+void dot_products(const float* query, Rows rows, size_t dims, float* products) noexcept {
+    chosen->dot_products(query, rows, dims, products);
+}
+
+}  // namespace pgwarp
+#endif
