@@ -7,27 +7,16 @@
 
 #include <cmath>
 #include <cstring>
-#include <iostream>
 #include <random>
 #include <stdexcept>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include "hwy/highway.h"
+#include "test/kernels/seed.h"
 
 namespace pgwarp {
 namespace {
-
-unsigned test_seed() {
-    static const unsigned seed = [] {
-        const char* given = std::getenv("PGWARP_TEST_SEED");
-        const unsigned chosen =
-            given ? static_cast<unsigned>(std::stoul(given)) : std::random_device()();
-        std::cout << "distance tests: PGWARP_TEST_SEED=" << chosen << std::endl;
-        return chosen;
-    }();
-    return seed;
-}
 
 // Floats that end where a page ends that may not be touched: reading one element too many kills
 // the test.
