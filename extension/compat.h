@@ -14,6 +14,26 @@ extern "C" {
 #error "pgwarp needs PostgreSQL 14 or later"
 #endif
 
+// 16 moved the macros over varlena headers out of postgres.h.
+#if PG_VERSION_NUM >= 160000
+extern "C" {
+#include "varatt.h"
+}
+#endif
+
+// Rejects a value. From 16 on, an input function hands its fcinfo->context to it, and where that
+// asks for soft errors (pg_input_is_valid, COPY with ON_ERROR) the error is noted and the calling
+// function returns `result`. Before 16, and with no context, it is an ordinary error.
+#if PG_VERSION_NUM >= 160000
+#define PGWARP_REJECT(context, result, ...) ereturn(context, result, __VA_ARGS__)
+#else
+#define PGWARP_REJECT(context, result, ...) \
+    do {                                    \
+        (void)(context);                    \
+        ereport(ERROR, __VA_ARGS__);        \
+    } while (0)
+#endif
+
 // 16 exports what is marked PGDLLEXPORT and hides the rest; before it, PGDLLEXPORT is empty on
 // this platform while we compile with -fvisibility=hidden. This form works in both.
 #define PGWARP_EXPORT __attribute__((visibility("default")))

@@ -1,1 +1,253 @@
 \echo Use "CREATE EXTENSION pgwarp" to load this file. \quit
+
+-- The vector type. Names, casts and volatility are pgvector's, so that what was written for it
+-- works here. The C symbols have a prefix of their own: a server may have both libraries loaded,
+-- and their symbols share one namespace.
+
+CREATE TYPE vector;
+
+CREATE FUNCTION vector_in(cstring, oid, integer) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_out(vector) RETURNS cstring
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_out' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_typmod_in(cstring[]) RETURNS integer
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_typmod_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_recv(internal, oid, integer) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_recv' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_send(vector) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+-- Stored out of line but not compressed: floats do not compress, and reading must be quick.
+CREATE TYPE vector (
+    INPUT = vector_in,
+    OUTPUT = vector_out,
+    TYPMOD_IN = vector_typmod_in,
+    RECEIVE = vector_recv,
+    SEND = vector_send,
+    STORAGE = external
+);
+COMMENT ON TYPE vector IS 'vector of float4, 1 to 16000 dimensions';
+
+-- Distances
+
+CREATE FUNCTION l2_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_l2_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_l2_squared_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_l2_squared_distance'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION inner_product(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_inner_product' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_negative_inner_product(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_negative_inner_product'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION cosine_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_cosine_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_spherical_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_spherical_distance'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION l1_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_l1_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE OPERATOR <-> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = l2_distance, COMMUTATOR = <->
+);
+COMMENT ON OPERATOR <-> (vector, vector) IS 'L2 distance';
+
+CREATE OPERATOR <#> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_negative_inner_product, COMMUTATOR = <#>
+);
+COMMENT ON OPERATOR <#> (vector, vector) IS 'inner product, negated so that nearer is less';
+
+CREATE OPERATOR <=> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = cosine_distance, COMMUTATOR = <=>
+);
+COMMENT ON OPERATOR <=> (vector, vector) IS 'cosine distance';
+
+CREATE OPERATOR <+> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = l1_distance, COMMUTATOR = <+>
+);
+COMMENT ON OPERATOR <+> (vector, vector) IS 'L1 distance';
+
+-- Functions of one vector
+
+CREATE FUNCTION vector_dims(vector) RETURNS integer
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_dims' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_norm(vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_norm' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION l2_normalize(vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_l2_normalize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION subvector(vector, integer, integer) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_subvector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION binary_quantize(vector) RETURNS bit
+    AS 'MODULE_PATHNAME', 'pgwarp_binary_quantize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+-- Arithmetic, element by element
+
+CREATE FUNCTION vector_add(vector, vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_add' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_sub(vector, vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_sub' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_mul(vector, vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_mul' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_concat(vector, vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_concat' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE OPERATOR + (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_add, COMMUTATOR = +
+);
+
+CREATE OPERATOR - (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_sub
+);
+
+CREATE OPERATOR * (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_mul, COMMUTATOR = *
+);
+
+CREATE OPERATOR || (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_concat
+);
+
+-- Casts
+
+CREATE FUNCTION vector(vector, integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION array_to_vector(integer[], integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION array_to_vector(real[], integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION array_to_vector(double precision[], integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION array_to_vector(numeric[], integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_to_float4(vector, integer, boolean) RETURNS real[]
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_to_float4' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE CAST (vector AS vector)
+    WITH FUNCTION vector(vector, integer, boolean) AS IMPLICIT;
+
+CREATE CAST (vector AS real[])
+    WITH FUNCTION vector_to_float4(vector, integer, boolean) AS IMPLICIT;
+
+CREATE CAST (integer[] AS vector)
+    WITH FUNCTION array_to_vector(integer[], integer, boolean) AS ASSIGNMENT;
+
+CREATE CAST (real[] AS vector)
+    WITH FUNCTION array_to_vector(real[], integer, boolean) AS ASSIGNMENT;
+
+CREATE CAST (double precision[] AS vector)
+    WITH FUNCTION array_to_vector(double precision[], integer, boolean) AS ASSIGNMENT;
+
+CREATE CAST (numeric[] AS vector)
+    WITH FUNCTION array_to_vector(numeric[], integer, boolean) AS ASSIGNMENT;
+
+-- Aggregates
+
+CREATE FUNCTION vector_accum(double precision[], vector) RETURNS double precision[]
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_accum' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_combine(double precision[], double precision[]) RETURNS double precision[]
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_combine' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_avg(double precision[]) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_avg' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE AGGREGATE avg(vector) (
+    SFUNC = vector_accum,
+    STYPE = double precision[],
+    FINALFUNC = vector_avg,
+    COMBINEFUNC = vector_combine,
+    INITCOND = '{0}',
+    PARALLEL = SAFE
+);
+
+CREATE AGGREGATE sum(vector) (
+    SFUNC = vector_add,
+    STYPE = vector,
+    COMBINEFUNC = vector_add,
+    PARALLEL = SAFE
+);
+
+-- Order, for btree indexes, ORDER BY and DISTINCT
+
+CREATE FUNCTION vector_lt(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_lt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_le(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_le' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_eq(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_eq' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_ne(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_ne' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_ge(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_ge' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_gt(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_gt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION vector_cmp(vector, vector) RETURNS integer
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_cmp' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE OPERATOR < (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_lt,
+    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel
+);
+
+CREATE OPERATOR <= (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_le,
+    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel
+);
+
+CREATE OPERATOR = (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_eq,
+    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel
+);
+
+CREATE OPERATOR <> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_ne,
+    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel
+);
+
+CREATE OPERATOR >= (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_ge,
+    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel
+);
+
+CREATE OPERATOR > (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_gt,
+    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel
+);
+
+CREATE OPERATOR CLASS vector_ops
+    DEFAULT FOR TYPE vector USING btree AS
+    OPERATOR 1 <,
+    OPERATOR 2 <=,
+    OPERATOR 3 =,
+    OPERATOR 4 >=,
+    OPERATOR 5 >,
+    FUNCTION 1 vector_cmp(vector, vector);
