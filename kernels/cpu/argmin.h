@@ -1,0 +1,15 @@
+#pragma once
+
+#include "kernels/common.h"
+
+namespace pgwarp {
+
+struct Nearest {
+    uint32_t index;
+    float value;
+};
+
+// The smallest of a[i] + b[i], and the lowest i that has it. count > 0; no NaN.
+Nearest argmin_sum(const float* a, const float* b, uint32_t count);
+
+}  // namespace pgwarp

@@ -1,0 +1,167 @@
+#include "kernels/product_quantizer.h"
+
+#include "kernels/cpu/encode_piece.h"
+#include "kernels/kmeans.h"
+#include "kernels/random.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+namespace pgwarp {
+
+namespace {
+
+constexpr size_t tile_rows = 128;
+
+size_t tiles_of(size_t count) {
+    return (count + tile_rows - 1) / tile_rows;
+}
+
+// Moves the codewords of one sub-quantizer to the means of their pieces and returns the sum of
+// squared errors before the move.
+double move_codewords(const float* pieces, size_t stride, size_t count, uint32_t piece_dims,
+                      const uint8_t* codes, float* codebook) {
+    std::vector<double> sums(size_t{piece_dims} * codewords);
+    std::vector<size_t> used(codewords);
+    double error = 0;
+    for (size_t i = 0; i < count; ++i) {
+        const float* x = pieces + i * stride;
+        ++used[codes[i]];
+        for (uint32_t d = 0; d < piece_dims; ++d) {
+            const size_t at = size_t{d} * codewords + codes[i];
+            const double off = double{x[d]} - codebook[at];
+            error += off * off;
+            sums[at] += x[d];
+        }
+    }
+    for (uint32_t c = 0; c < codewords; ++c) {
+        if (used[c] == 0) continue;
+        for (uint32_t d = 0; d < piece_dims; ++d) {
+            const size_t at = size_t{d} * codewords + c;
+            codebook[at] = static_cast<float>(sums[at] / static_cast<double>(used[c]));
+        }
+    }
+    for (uint32_t empty = 0; empty < codewords; ++empty) {
+        if (used[empty] != 0) continue;
+        const auto most =
+            static_cast<uint32_t>(std::max_element(used.begin(), used.end()) - used.begin());
+        if (used[most] < 2) break;
+        constexpr float apart = 1.0f / 1024;
+        for (uint32_t d = 0; d < piece_dims; ++d) {
+            float* row = codebook + size_t{d} * codewords;
+            const float sign = (d % 2) ? -apart : apart;
+            row[empty] = row[most] * (1 + sign);
+            row[most] = row[most] * (1 - sign);
+        }
+        used[empty] = used[most] / 2;
+        used[most] -= used[empty];
+    }
+    return error;
+}
+
+// |r'|^2 + 2 <c, r'>, the entry's part of the L2 distance. Inner product has no such part.
+float entry_offset(const Quantizer& quantizer, const float* centroid, const uint8_t* code) {
+    if (quantizer.shape.metric == Metric::inner_product) return 0;
+    double offset = 0;
+    for (uint32_t j = 0; j < quantizer.shape.m; ++j)
+        for (uint32_t d = quantizer.shape.piece_begin(j); d < quantizer.shape.piece_begin(j + 1);
+             ++d) {
+            const float r = quantizer.codebook[size_t{d} * codewords + code[j]];
+            offset += r * (r + 2.0 * centroid[d]);
+        }
+    return static_cast<float>(offset);
+}
+
+std::vector<float> all_half_norms(const QuantizerShape& shape, const float* codebook) {
+    std::vector<float> norms(size_t{shape.m} * codewords);
+    for (uint32_t j = 0; j < shape.m; ++j) {
+        const uint32_t begin = shape.piece_begin(j);
+        half_norms_of(codebook + size_t{begin} * codewords, shape.piece_begin(j + 1) - begin,
+                      norms.data() + size_t{j} * codewords);
+    }
+    return norms;
+}
+
+void encode_tile(const Quantizer& quantizer, const Encoding& e, const float* half_norms,
+                 size_t begin, size_t end, float* residuals) {
+    const QuantizerShape& shape = quantizer.shape;
+    for (size_t i = begin; i < end; ++i) {
+        const float* centroid = quantizer.centroids + size_t{e.lists[i]} * shape.dims;
+        const float* row = e.rows + i * shape.dims;
+        float* residual = residuals + (i - begin) * shape.dims;
+        for (uint32_t d = 0; d < shape.dims; ++d) residual[d] = row[d] - centroid[d];
+    }
+    for (uint32_t j = 0; j < shape.m; ++j) {
+        const uint32_t first = shape.piece_begin(j);
+        encode_piece({residuals + first, shape.dims, end - begin, shape.piece_begin(j + 1) - first,
+                      quantizer.codebook + size_t{first} * codewords,
+                      half_norms + size_t{j} * codewords, e.codes + begin * shape.m + j, shape.m});
+    }
+    for (size_t i = begin; i < end; ++i)
+        e.offsets[i] =
+            entry_offset(quantizer, quantizer.centroids + size_t{e.lists[i]} * shape.dims,
+                         e.codes + i * shape.m);
+}
+
+}  // namespace
+
+void subtract_centroids(float* rows, size_t count, uint32_t dims, const float* centroids,
+                        const uint32_t* nearest) {
+    for (size_t i = 0; i < count; ++i) {
+        const float* centroid = centroids + size_t{nearest[i]} * dims;
+        for (uint32_t d = 0; d < dims; ++d) rows[i * dims + d] -= centroid[d];
+    }
+}
+
+void codebook_start(const QuantizerShape& shape, const float* residuals, size_t count,
+                    uint64_t seed, float* codebook) {
+    std::vector<uint32_t> order(count);
+    std::iota(order.begin(), order.end(), 0u);
+    Random random(seed);
+    const size_t draws = std::min<size_t>(codewords, count);
+    for (size_t i = 0; i < draws; ++i) std::swap(order[i], order[i + random.below(count - i)]);
+    for (uint32_t d = 0; d < shape.dims; ++d)
+        for (uint32_t c = 0; c < codewords; ++c)
+            codebook[size_t{d} * codewords + c] =
+                residuals[size_t{order[c % draws]} * shape.dims + d];
+}
+
+double codebook_step(Workers& workers, const QuantizerShape& shape, const float* residuals,
+                     size_t count, float* codebook) {
+    std::vector<float> moved(codebook, codebook + size_t{shape.dims} * codewords);
+    std::vector<double> errors(shape.m);
+    workers.run(shape.m, [&](size_t j, int) {
+        const uint32_t first = shape.piece_begin(static_cast<uint32_t>(j));
+        const uint32_t piece_dims = shape.piece_begin(static_cast<uint32_t>(j) + 1) - first;
+        float* words = moved.data() + size_t{first} * codewords;
+        float half_norms[codewords];
+        half_norms_of(words, piece_dims, half_norms);
+        std::vector<uint8_t> codes(count);
+        encode_piece(
+            {residuals + first, shape.dims, count, piece_dims, words, half_norms, codes.data(), 1});
+        errors[j] =
+            move_codewords(residuals + first, shape.dims, count, piece_dims, codes.data(), words);
+    });
+    std::memcpy(codebook, moved.data(), moved.size() * sizeof(float));
+    return std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(count);
+}
+
+void encode_assigned(Workers& workers, const Quantizer& quantizer, const Encoding& e) {
+    const std::vector<float> half_norms = all_half_norms(quantizer.shape, quantizer.codebook);
+    auto residuals = workers.scratch(tile_rows * size_t{quantizer.shape.dims});
+    workers.run(tiles_of(e.count), [&](size_t tile, int thread) {
+        encode_tile(quantizer, e, half_norms.data(), tile * tile_rows,
+                    std::min(e.count, (tile + 1) * tile_rows), residuals[thread].data());
+    });
+}
+
+void encode(Workers& workers, const Quantizer& quantizer, const Encoding& e) {
+    assign_nearest(workers, {e.rows, e.count, quantizer.shape.dims, quantizer.centroids,
+                             quantizer.shape.lists, e.lists, nullptr});
+    encode_assigned(workers, quantizer, e);
+}
+
+}  // namespace pgwarp

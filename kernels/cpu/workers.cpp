@@ -1,0 +1,121 @@
+#include "kernels/workers.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <pthread.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace pgwarp {
+
+struct Workers::Pool {
+    const volatile std::sig_atomic_t* interrupt;
+    std::mutex mutex;
+    std::condition_variable wake;  // a new job, or the end
+    std::condition_variable idle;  // a thread left the current job
+    std::vector<std::thread> threads;
+
+    // Under `mutex`:
+    const Task* task = nullptr;
+    size_t count = 0;
+    uint64_t job = 0;  // grows with every job, so that a thread takes part once
+    int busy = 0;
+    bool ending = false;
+    std::exception_ptr error;
+
+    std::atomic<size_t> next{0};
+
+    void work(int thread) {
+        try {
+            for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
+                if (interrupt && *interrupt) throw Interrupted();
+                (*task)(i, thread);
+            }
+        } catch (...) {
+            std::lock_guard lock(mutex);
+            if (!error) error = std::current_exception();
+            next.store(count);
+        }
+    }
+
+    void thread_main(int thread) {
+        uint64_t seen = 0;
+        std::unique_lock lock(mutex);
+        while (true) {
+            wake.wait(lock, [&] { return ending || job != seen; });
+            if (ending) return;
+            seen = job;
+            lock.unlock();
+            work(thread);
+            lock.lock();
+            if (--busy == 0) idle.notify_one();
+        }
+    }
+};
+
+namespace {
+
+// Threads inherit the mask of the one that starts them.
+class AllSignalsBlocked {
+  public:
+    AllSignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+    sigset_t before_;
+};
+
+}  // namespace
+
+Workers::Workers(int threads, const volatile std::sig_atomic_t* interrupt)
+    : pool_(std::make_unique<Pool>()) {
+    pool_->interrupt = interrupt;
+    AllSignalsBlocked blocked;
+    // A machine that refuses another thread still does the work with those there are.
+    try {
+        for (int i = 1; i < threads; ++i)
+            pool_->threads.emplace_back([pool = pool_.get(), i] { pool->thread_main(i); });
+    } catch (const std::system_error&) {
+    }
+}
+
+Workers::~Workers() {
+    {
+        std::lock_guard lock(pool_->mutex);
+        pool_->ending = true;
+    }
+    pool_->wake.notify_all();
+    for (std::thread& thread : pool_->threads) thread.join();
+}
+
+int Workers::threads() const {
+    return static_cast<int>(pool_->threads.size()) + 1;
+}
+
+void Workers::run(size_t count, const Task& task) {
+    Pool& pool = *pool_;
+    {
+        std::lock_guard lock(pool.mutex);
+        pool.task = &task;
+        pool.count = count;
+        pool.next.store(0);
+        pool.error = nullptr;
+        pool.busy = static_cast<int>(pool.threads.size());
+        ++pool.job;
+    }
+    if (!pool.threads.empty()) pool.wake.notify_all();
+    pool.work(0);
+    std::unique_lock lock(pool.mutex);
+    pool.idle.wait(lock, [&] { return pool.busy == 0; });
+    pool.task = nullptr;
+    if (pool.error) std::rethrow_exception(std::exchange(pool.error, nullptr));
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,82 @@
+// The boundary between PostgreSQL and the arithmetic: what an executor does for heavy work, on the
+// CPU or on a device. (A backend that answers one query from its pages calls list_scan.h itself.)
+//
+// Functions throw: std::bad_alloc, Interrupted, or std::runtime_error with a message for people.
+// After a throw the outputs are unspecified except where it says otherwise, and the executor can be
+// used again. An executor is used by one thread at a time.
+#pragma once
+
+#include "kernels/common.h"
+#include "kernels/product_quantizer.h"
+#include "kernels/quantizer.h"
+
+#include <csignal>
+#include <memory>
+
+namespace pgwarp {
+
+// Rows an executor has taken in, to work on several times. The CPU borrows the caller's memory.
+class Dataset {
+  public:
+    virtual ~Dataset() = default;
+};
+
+struct Neighbor {
+    float distance;  // as the metric orders: squared L2, or the negative inner product
+    uint64_t id;
+};
+
+// Exact search of a block of rows: the nearest of it are merged into what was found before.
+struct ExactSearch {
+    const float* queries;  // (query_count)(dims)
+    size_t query_count;
+    const float* rows;  // (row_count)(dims)
+    size_t row_count;
+    const uint64_t* ids;  // (row_count)
+    uint32_t dims;
+    Metric metric;  // cosine: both sides normalised by the caller
+    uint32_t k;
+    Neighbor* nearest;  // (query_count)(k), sorted; start with distance = infinity
+};
+
+class Executor {
+  public:
+    virtual ~Executor() = default;
+
+    // For messages: "cpu", or the device's name.
+    virtual const char* name() const noexcept = 0;
+
+    // `rows` is (count)(dims) and stays the caller's, untouched by others while the Dataset lives.
+    virtual std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) = 0;
+
+    // The start of k-means: see kmeans_start() in kmeans.h.
+    virtual void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed,
+                              float* centroids) = 0;
+
+    // One Lloyd iteration; returns the mean squared distance before it. Where it throws, the
+    // centroids, (clusters)(dims), are as they were.
+    virtual double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) = 0;
+
+    // Replaces every row by its difference from its nearest centroid. Where it throws, the rows
+    // are as they were.
+    virtual void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) = 0;
+
+    // The start of the codebook: see codebook_start() in product_quantizer.h.
+    virtual void codebook_start(Dataset& residuals, const QuantizerShape& shape, uint64_t seed,
+                                float* codebook) = 0;
+
+    // One Lloyd iteration of all sub-quantizers over residuals; returns the mean squared error
+    // before it. Where it throws, the codebook, (dims)(256), is as it was.
+    virtual double codebook_step(Dataset& residuals, const QuantizerShape& shape,
+                                 float* codebook) = 0;
+
+    virtual void encode(const Quantizer& quantizer, const Encoding& encoding) = 0;
+
+    virtual void exact_search(const ExactSearch& search) = 0;
+};
+
+// `interrupt`, where not null, is polled; once raised, work ends with Interrupted.
+std::unique_ptr<Executor> make_cpu_executor(int threads,
+                                            const volatile std::sig_atomic_t* interrupt);
+
+}  // namespace pgwarp

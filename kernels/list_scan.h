@@ -1,0 +1,34 @@
+// Scanning inverted lists for one query: a table a query, then a sum of m look-ups an entry.
+#pragma once
+
+#include "kernels/common.h"
+#include "kernels/quantizer.h"
+
+namespace pgwarp {
+
+// Adds one codebook row's part to a table: table[c] += factor * codebook_row[c], c < 256.
+// Rows are taken one by one because in an index they lie on pages.
+void add_codebook_row(float factor, const float* codebook_row, float* table);
+
+// -2 <q_j, codeword> for L2 and cosine, -<q_j, codeword> for inner product.
+inline float table_factor(Metric metric) {
+    return metric == Metric::inner_product ? -1.0f : -2.0f;
+}
+
+// The whole table (m)(256) of a query.
+void build_table(const Quantizer& quantizer, const float* query, float* table);
+
+// Some entries of one list. Codes are in columns: byte l of row j is sub-quantizer j of entry l.
+struct CodeColumns {
+    const uint8_t* codes;  // row j at codes + j * stride; up to 7 bytes behind a row may be read
+    uint32_t stride;
+    uint32_t count;
+    const float* offsets;  // (count)
+};
+
+// distances[l] = list_term + offset + sum_j table[j][code], summed in the order of j, so that an
+// entry has the same distance wherever it lies. `distances` has room for count rounded up to 8.
+void scan_codes(const float* table, uint32_t m, const CodeColumns& columns, float list_term,
+                float* distances);
+
+}  // namespace pgwarp

@@ -1,0 +1,52 @@
+// A few threads for one heavy job: training, encoding, exact search.
+//
+// The threads belong to the caller's object and end with it. They run with all signals blocked, so
+// that in a PostgreSQL backend signals reach the main thread only. Work is cut into tasks whose
+// number never depends on the number of threads: with results combined in task order, a job gives
+// the same answer on one thread and on sixteen.
+#pragma once
+
+#include "kernels/common.h"
+
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+namespace pgwarp {
+
+// Thrown from a job whose interrupt flag was raised. What the job was to write is unspecified,
+// except where a function says otherwise.
+struct Interrupted : std::runtime_error {
+    Interrupted() : std::runtime_error("interrupted") {}
+};
+
+class Workers {
+  public:
+    // `interrupt` may be null; it is polled before each task and belongs to the caller.
+    explicit Workers(int threads, const volatile std::sig_atomic_t* interrupt = nullptr);
+    ~Workers();
+    Workers(const Workers&) = delete;
+    Workers& operator=(const Workers&) = delete;
+
+    int threads() const;
+
+    // Calls task(i, thread) for i in 0 .. count - 1, in any order, on any of the threads and this
+    // one; `thread`, below threads(), picks a scratch space. Returns when all are done. The first
+    // exception of a task is thrown again here.
+    using Task = std::function<void(size_t i, int thread)>;
+    void run(size_t count, const Task& task);
+
+    // Scratch spaces for a run, one a thread.
+    std::vector<std::vector<float>> scratch(size_t floats) const {
+        return std::vector<std::vector<float>>(static_cast<size_t>(threads()),
+                                               std::vector<float>(floats));
+    }
+
+  private:
+    struct Pool;
+    std::unique_ptr<Pool> pool_;
+};
+
+}  // namespace pgwarp
