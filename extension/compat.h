@@ -8,6 +8,11 @@
 extern "C" {
 #include "postgres.h"
 #include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
 }
 
 #if PG_VERSION_NUM < 140000
@@ -39,10 +44,79 @@ extern "C" {
 #define PGWARP_EXPORT __attribute__((visibility("default")))
 
 // Declares a function that SQL calls; its body follows.
-#define PGWARP_FUNCTION(name)                                                  \
-    extern "C" {                                                               \
-    _Pragma("GCC visibility push(default)") PG_FUNCTION_INFO_V1(name);         \
-    Datum name(PG_FUNCTION_ARGS);                                              \
-    _Pragma("GCC visibility pop")                                              \
-    }                                                                          \
+#define PGWARP_FUNCTION(name)                                          \
+    extern "C" {                                                       \
+    _Pragma("GCC visibility push(default)") PG_FUNCTION_INFO_V1(name); \
+    Datum name(PG_FUNCTION_ARGS);                                      \
+    _Pragma("GCC visibility pop")                                      \
+    }                                                                  \
     Datum name([[maybe_unused]] PG_FUNCTION_ARGS)
+
+// 16 renamed RelFileNode to RelFileLocator, and relNode to relNumber.
+static inline Oid compat_file_number(Relation relation) {
+#if PG_VERSION_NUM >= 160000
+    return relation->rd_locator.relNumber;
+#else
+    return relation->rd_node.relNode;
+#endif
+}
+
+// A new page at the end of a relation, exclusively locked. 16 brought ExtendBufferedRel and made
+// P_NEW obsolete. `locked` says that the caller holds the extension lock.
+static inline Buffer compat_extend(Relation relation, bool locked) {
+#if PG_VERSION_NUM >= 160000
+    return ExtendBufferedRel(BMR_REL(relation), MAIN_FORKNUM, nullptr,
+                             EB_LOCK_FIRST | (locked ? EB_SKIP_EXTENSION_LOCK : 0));
+#else
+    const bool lock = !locked && !RELATION_IS_LOCAL(relation);
+    if (lock) LockRelationForExtension(relation, ExclusiveLock);
+    const Buffer buffer =
+        ReadBufferExtended(relation, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, nullptr);
+    if (lock) UnlockRelationForExtension(relation, ExclusiveLock);
+    return buffer;
+#endif
+}
+
+// 15 replaced EmitWarningsOnPlaceholders by MarkGUCPrefixReserved.
+#if PG_VERSION_NUM >= 150000
+#define compat_reserve_prefix(prefix) MarkGUCPrefixReserved(prefix)
+#else
+#define compat_reserve_prefix(prefix) EmitWarningsOnPlaceholders(prefix)
+#endif
+
+// 15 turned the last argument, "random access wanted", into a set of flags.
+#define compat_sort_begin(descriptor, attribute, operation, collation, nulls_first, memory, coord) \
+    tuplesort_begin_heap(descriptor, 1, attribute, operation, collation, nulls_first, memory,      \
+                         coord, 0)
+
+// 15 brought a function for what every set-returning function did by hand.
+static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
+#if PG_VERSION_NUM >= 150000
+    InitMaterializedSRF(fcinfo, 0);
+#else
+    ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    if (result == nullptr || !IsA(result, ReturnSetInfo) ||
+        !(result->allowedModes & SFRM_Materialize))
+        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                        errmsg("set-valued function called in context that cannot accept a set")));
+    TupleDesc descriptor;
+    const MemoryContext before = MemoryContextSwitchTo(result->econtext->ecxt_per_query_memory);
+    if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
+        elog(ERROR, "return type must be a row type");
+    result->returnMode = SFRM_Materialize;
+    result->setResult = tuplestore_begin_heap(true, false, work_mem);
+    result->setDesc = descriptor;
+    MemoryContextSwitchTo(before);
+#endif
+}
+
+// 15 added a copy flag to tuplesort_getdatum in its place among the arguments: 16.
+#if PG_VERSION_NUM >= 160000
+#define compat_get_datum(sort, value, is_null) \
+    tuplesort_getdatum(sort, true, false, value, is_null, nullptr)
+#else
+#define compat_get_datum(sort, value, is_null) \
+    tuplesort_getdatum(sort, true, value, is_null, nullptr)
+#endif
+#define compat_begin_datum_sort(type, operation, memory) \
+    tuplesort_begin_datum(type, operation, InvalidOid, false, memory, nullptr, 0)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/workers.h"
 #include "extension/compat.h"
 
 namespace pgwarp {
@@ -33,6 +34,45 @@ void guarded(Function&& function) {
         strlcpy(message, "unknown exception in pgwarp", sizeof(message));
     }
     ereport(ERROR, (errcode(code), errmsg("%s", message)));
+}
+
+// The same for work that polls InterruptPending and ends with Interrupted: lets PostgreSQL handle
+// its interrupts, then starts the work again unless it was cancelled.
+template <typename Function>
+void guarded_interruptibly(Function&& function) {
+    bool interrupted;
+    do {
+        interrupted = false;
+        guarded([&] {
+            try {
+                function();
+            } catch (const Interrupted&) {
+                interrupted = true;
+            }
+        });
+        if (interrupted) CHECK_FOR_INTERRUPTS();
+    } while (interrupted);
+}
+
+// A C++ object that ends with a memory context: ereport unwinds no frames, but contexts are reset.
+// Fill `object` inside guarded().
+template <typename T>
+struct Owned {
+    T* object;
+    MemoryContextCallback callback;
+};
+
+template <typename T>
+Owned<T>* owned_by(MemoryContext context) {
+    auto* owned = static_cast<Owned<T>*>(MemoryContextAllocZero(context, sizeof(Owned<T>)));
+    owned->callback.func = [](void* argument) {
+        auto* ending = static_cast<Owned<T>*>(argument);
+        delete ending->object;
+        ending->object = nullptr;
+    };
+    owned->callback.arg = owned;
+    MemoryContextRegisterResetCallback(context, &owned->callback);
+    return owned;
 }
 
 }  // namespace pgwarp

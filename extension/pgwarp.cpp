@@ -1,13 +1,17 @@
 // Entry point of pgwarp.so.
 
-#include "extension/compat.h"
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_limit.h"
+#include "extension/settings.h"
 
 extern "C" {
-_Pragma("GCC visibility push(default)")
-PG_MODULE_MAGIC;
+_Pragma("GCC visibility push(default)") PG_MODULE_MAGIC;
 void _PG_init(void);
 _Pragma("GCC visibility pop")
 }
 
 void _PG_init(void) {
+    pgwarp::define_settings();
+    pgwarp::init_options();
+    pgwarp::install_limit_hook();
 }

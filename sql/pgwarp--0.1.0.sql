@@ -251,3 +251,88 @@ CREATE OPERATOR CLASS vector_ops
     OPERATOR 4 >=,
     OPERATOR 5 >,
     FUNCTION 1 vector_cmp(vector, vector);
+
+-- The index access method.
+
+CREATE FUNCTION ivfpq_handler(internal) RETURNS index_am_handler
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+
+CREATE ACCESS METHOD ivfpq TYPE INDEX HANDLER ivfpq_handler;
+COMMENT ON ACCESS METHOD ivfpq IS 'inverted lists with product quantization';
+
+CREATE FUNCTION ivfpq_metric_l2(int4) RETURNS int4
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION ivfpq_metric_inner_product(int4) RETURNS int4
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION ivfpq_metric_cosine(int4) RETURNS int4
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE OPERATOR CLASS vector_l2_ops DEFAULT FOR TYPE vector USING ivfpq AS
+    OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
+    FUNCTION 1 ivfpq_metric_l2(int4);
+CREATE OPERATOR CLASS vector_ip_ops FOR TYPE vector USING ivfpq AS
+    OPERATOR 1 <#> (vector, vector) FOR ORDER BY float_ops,
+    FUNCTION 1 ivfpq_metric_inner_product(int4);
+CREATE OPERATOR CLASS vector_cosine_ops FOR TYPE vector USING ivfpq AS
+    OPERATOR 1 <=> (vector, vector) FOR ORDER BY float_ops,
+    FUNCTION 1 ivfpq_metric_cosine(int4);
+
+-- Seeing inside an index.
+
+CREATE FUNCTION ivfpq_info(
+    index regclass,
+    OUT trained boolean,
+    OUT dims int,
+    OUT metric text,
+    OUT lists int,
+    OUT m int,
+    OUT bits int,
+    OUT rows bigint,
+    OUT pending_rows bigint,
+    OUT pages bigint,
+    OUT bytes bigint,
+    OUT model_bytes bigint,
+    OUT list_bytes bigint,
+    OUT pending_bytes bigint,
+    OUT free_bytes bigint,
+    OUT empty_lists bigint,
+    OUT shortest_list bigint,
+    OUT median_list bigint,
+    OUT longest_list bigint,
+    OUT training_rows bigint,
+    OUT rows_at_build bigint,
+    OUT quantization_error real,
+    OUT target_recall double precision,
+    OUT probes int,
+    OUT candidates int)
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_info(regclass) IS
+    'what an ivfpq index is made of, and the effort of a scan with LIMIT 10';
+
+CREATE FUNCTION ivfpq_recall_curve(
+    index regclass,
+    OUT k int,
+    OUT probes int,
+    OUT candidates int,
+    OUT scanned double precision,
+    OUT recall double precision)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_recall_curve(regclass) IS
+    'recall against effort, as measured when the index was built';
+
+CREATE FUNCTION ivfpq_check(
+    index regclass,
+    heap_all_indexed boolean DEFAULT false,
+    OUT block bigint,
+    OUT problem text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_check(regclass, boolean) IS
+    'problems of an ivfpq index, none if it is sound';
+
+CREATE FUNCTION ivfpq_recall(index regclass, samples int DEFAULT 100, k int DEFAULT 10)
+    RETURNS double precision
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_recall(regclass, int, int) IS
+    'recall of an ivfpq index now, measured against exact search with sampled rows as queries';

@@ -1,0 +1,144 @@
+// CREATE INDEX: sample, train, encode, write, measure.
+
+#include <algorithm>
+
+#include "kernels/executor.h"
+#include "extension/guard.h"
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_bulk.h"
+#include "extension/ivfpq_curve.h"
+#include "extension/ivfpq_encode.h"
+#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_parallel.h"
+#include "extension/ivfpq_progress.h"
+#include "extension/ivfpq_train.h"
+#include "extension/vector.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "commands/progress.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// --- an index without a model
+
+void bulk_pending_row(Relation, ItemPointer tid, Datum*, bool* nulls, bool, void* writer) {
+    if (!nulls[0]) bulk_entry(static_cast<BulkWriter*>(writer), pending_list, {*tid, 0, nullptr});
+}
+
+IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
+                                 const MetaPage& meta) {
+    BulkWriter* writer = begin_bulk(index, meta, nullptr);
+    IndexBuildResult result = {};
+    report_phase(BuildPhase::write);
+    result.heap_tuples =
+        table_index_build_scan(heap, index, info, false, true, bulk_pending_row, writer, nullptr);
+    end_bulk_lists(writer);
+    bulk_log(writer);
+    result.index_tuples = writer->rows;
+    ereport(
+        NOTICE,
+        (errmsg("index \"%s\" is not trained yet: the table has too few rows",
+                RelationGetRelationName(index)),
+         errdetail("Scans of it are exact. It trains itself in the VACUUM that finds %.0f rows, "
+                   "or with REINDEX from %.0f rows on.",
+                   least_rows_to_train_by_itself, least_rows_to_train)));
+    return result;
+}
+
+// --- an index with a model
+
+void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
+    report_phase(BuildPhase::write);
+    report_progress(PROGRESS_CREATEIDX_TUPLES_TOTAL, static_cast<int64>(encoded.rows));
+    EncodedRow row;
+    int64 written = 0;
+    while (next_sorted_row(encoded.sort, &row)) {
+        bulk_entry(writer, row.list, {number_tid(row.tid), row.offset, row.code});
+        if (++written % 1024 == 0) report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
+    }
+    report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
+    end_bulk_lists(writer);
+}
+
+void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const Sample& queries,
+             const Neighbor* neighbors, uint32 participants) {
+    report_phase(BuildPhase::measure);
+    const CurveQuery* curve_queries =
+        make_curve_queries(input, queries.tids, neighbors, participants);
+    MetaPage meta = writer->meta;
+    meta.curve = measure_curve(index, meta, curve_queries, queries.count);
+    bulk_meta(writer, meta);
+}
+
+IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, MetaPage meta,
+                               const TrainingPlan& plan, Sample* sample, int workers) {
+    const Sample queries = choose_curve_queries(*sample);
+    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
+    guarded(
+        [&] { executor->object = make_cpu_executor(1 + workers, &InterruptPending).release(); });
+    const Quantizer model = train_model(executor->object, plan, sample, &meta);
+    guarded([&] {
+        delete executor->object;
+        executor->object = nullptr;
+    });
+    pfree(sample->rows);
+    pfree(sample->tids);
+
+    report_phase(BuildPhase::encode);
+    const EncodeInput input{model, queries.rows, queries.count};
+    EncodeResult encoded = encode_table(heap, index, info, input, workers);
+    meta.rows_at_build = static_cast<uint64>(encoded.rows);
+    // The directory sits in front of the lists, so its size is known now; its contents are not.
+    BulkWriter* writer = begin_bulk(index, meta, &model);
+    write_entries(writer, encoded);
+    measure(index, writer, input, queries, encoded.neighbors, encoded.participants);
+    bulk_log(writer);
+
+    IndexBuildResult result = {};
+    result.heap_tuples = encoded.heap_rows;
+    result.index_tuples = encoded.rows;
+    end_encode_table(&encoded);
+    return result;
+}
+
+}  // namespace
+
+IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
+    if (RelationGetNumberOfBlocks(index) != 0)
+        elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq build", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+
+    const MetaPage meta = new_meta(index);
+    const double rows = estimate_rows(heap, index, info, meta.seed);
+    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
+                                            meta.asked_lists, meta.asked_m);
+    IndexBuildResult result;
+    Sample sample = {};
+    if (rows > 0)
+        sample = sample_table(heap, index, info, meta.metric, meta.dims, Max(plan.sample_rows, 1u),
+                              meta.seed);
+    if (sample.count < least_rows_to_train)
+        result = build_untrained(heap, index, info, meta);
+    else
+        result = build_trained(heap, index, info, meta, plan, &sample, build_workers(heap, index));
+
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+    IndexBuildResult* out = static_cast<IndexBuildResult*>(palloc(sizeof(IndexBuildResult)));
+    *out = result;
+    return out;
+}
+
+void ivfpq_build_empty(Relation index) {
+    write_init_fork(index, new_meta(index));
+}
+
+}  // namespace pgwarp

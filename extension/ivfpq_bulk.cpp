@@ -1,0 +1,161 @@
+#include <cstring>
+
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_bulk.h"
+#include "extension/ivfpq_model.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/xloginsert.h"
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+void meta_image(Page page, const MetaPage& meta) {
+    page_init(page, PageKind::meta, 0);
+    *page_meta(page) = meta;
+}
+
+// Pages are written in the order of their blocks, each once.
+void write_next_page(void* state, BlockNumber block, Page image) {
+    const Buffer buffer = compat_extend(static_cast<BulkWriter*>(state)->index, false);
+    if (BufferGetBlockNumber(buffer) != block)
+        elog(ERROR, "page %u of a new index was extended as %u", block,
+             BufferGetBlockNumber(buffer));
+    memcpy(BufferGetPage(buffer), image, BLCKSZ);
+    MarkBufferDirty(buffer);
+    UnlockReleaseBuffer(buffer);
+}
+
+void finish_page(BulkWriter* writer, BlockNumber next) {
+    page_tail(BufferGetPage(writer->buffer))->next = next;
+    MarkBufferDirty(writer->buffer);
+    UnlockReleaseBuffer(writer->buffer);
+    writer->buffer = InvalidBuffer;
+}
+
+void finish_list(BulkWriter* writer) {
+    if (!BufferIsValid(writer->buffer)) return;
+    finish_page(writer, InvalidBlockNumber);
+    if (writer->list == pending_list)
+        writer->meta.pending = writer->place;
+    else
+        writer->places[writer->list] = writer->place;
+}
+
+void add_page(BulkWriter* writer) {
+    CHECK_FOR_INTERRUPTS();
+    const Buffer buffer = compat_extend(writer->index, false);
+    const BlockNumber block = BufferGetBlockNumber(buffer);
+    page_init(BufferGetPage(buffer), PageKind::list, writer->list);
+    page_tail(BufferGetPage(buffer))->prev = writer->place.tail;
+    if (BufferIsValid(writer->buffer))
+        finish_page(writer, block);
+    else
+        writer->place.head = block;
+    writer->place.tail = block;
+    ++writer->place.pages;
+    writer->buffer = buffer;
+}
+
+}  // namespace
+
+MetaPage new_meta(Relation index) {
+    const IndexOptions options = options_of(index);
+    MetaPage meta = {};
+    meta.magic = format_magic;
+    meta.version = format_version;
+    if (!pg_strong_random(&meta.build_id, sizeof(meta.build_id)))
+        ereport(ERROR,
+                (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random build id")));
+    meta.dims = static_cast<uint32>(dims_of(index));
+    meta.bits = static_cast<uint8>(options.bits);
+    meta.metric = metric_of(index);
+    meta.centroids = meta.codebook = meta.directory = InvalidBlockNumber;
+    meta.asked_lists = static_cast<uint32>(options.lists);
+    meta.asked_m = static_cast<uint32>(options.m);
+    meta.seed = settings.seed;
+    meta.pending = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
+    meta.free_head = InvalidBlockNumber;
+    return meta;
+}
+
+BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* model) {
+    BulkWriter* writer = static_cast<BulkWriter*>(palloc0(sizeof(BulkWriter)));
+    writer->index = index;
+    writer->meta = meta;
+    writer->list = pending_list;
+    writer->place = meta.pending;
+    PGAlignedBlock image;
+    if (model) place_model(&writer->meta, meta_block + 1);
+    meta_image(image.data, writer->meta);
+    write_next_page(writer, meta_block, image.data);
+    if (model) {
+        write_model(writer->meta, *model, write_next_page, writer);
+        writer->places = static_cast<ListPlace*>(palloc(meta.lists * sizeof(ListPlace)));
+        for (uint32 i = 0; i < meta.lists; ++i)
+            writer->places[i] = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
+    }
+    return writer;
+}
+
+void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
+    if (list != writer->list) {
+        finish_list(writer);
+        writer->list = list;
+        writer->place = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
+    }
+    const EntryLayout layout = layout_of(writer->meta, list);
+    if (!BufferIsValid(writer->buffer) ||
+        page_tail(BufferGetPage(writer->buffer))->count >= layout.capacity)
+        add_page(writer);
+    Page page = BufferGetPage(writer->buffer);
+    put_entry(page, layout, page_tail(page)->count++, entry);
+    ++writer->rows;
+}
+
+void end_bulk_lists(BulkWriter* writer) {
+    finish_list(writer);
+    const MetaPage& meta = writer->meta;
+    for (uint32 first = 0; first < meta.lists; first += places_per_page) {
+        const Buffer buffer = read_page(writer->index, meta.directory + first / places_per_page,
+                                        PageKind::directory, BUFFER_LOCK_EXCLUSIVE);
+        memcpy(page_places(BufferGetPage(buffer)), writer->places + first,
+               Min(places_per_page, meta.lists - first) * sizeof(ListPlace));
+        MarkBufferDirty(buffer);
+        UnlockReleaseBuffer(buffer);
+    }
+    bulk_meta(writer, meta);
+}
+
+void bulk_meta(BulkWriter* writer, const MetaPage& meta) {
+    writer->meta = meta;
+    const Buffer buffer =
+        read_page(writer->index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    *page_meta(BufferGetPage(buffer)) = meta;
+    MarkBufferDirty(buffer);
+    UnlockReleaseBuffer(buffer);
+}
+
+void bulk_log(BulkWriter* writer) {
+    if (RelationNeedsWAL(writer->index))
+        log_newpage_range(writer->index, MAIN_FORKNUM, 0, RelationGetNumberOfBlocks(writer->index),
+                          true);
+}
+
+void write_init_fork(Relation index, const MetaPage& meta) {
+    const Buffer buffer =
+        ReadBufferExtended(index, INIT_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, nullptr);
+    START_CRIT_SECTION();
+    meta_image(BufferGetPage(buffer), meta);
+    MarkBufferDirty(buffer);
+    // The init fork is logged though the relation is not.
+    log_newpage_buffer(buffer, true);
+    END_CRIT_SECTION();
+    UnlockReleaseBuffer(buffer);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,42 @@
+// Writing the pages of a new index, which nobody else can see yet: no WAL until it is whole.
+#pragma once
+
+#include "kernels/quantizer.h"
+#include "extension/ivfpq_format.h"
+#include "extension/ivfpq_page.h"
+
+extern "C" {
+#include "utils/rel.h"
+}
+
+namespace pgwarp {
+
+struct BulkWriter {
+    Relation index;
+    MetaPage meta;
+    uint32 list;        // under way
+    ListPlace place;    // of it
+    Buffer buffer;      // its last page, locked; or invalid
+    ListPlace* places;  // (lists)
+    double rows;
+};
+
+// Starts with the metapage and, in a trained index, the model; the pages follow each other.
+BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* model);
+
+// Entries come list by list. In an untrained index all go to the pending list.
+void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry);
+
+// Ends the last list and writes the directory: from here on the index can be read. bulk_meta
+// changes the metapage again, bulk_log puts the whole index into WAL.
+void end_bulk_lists(BulkWriter* writer);
+void bulk_meta(BulkWriter* writer, const MetaPage& meta);
+void bulk_log(BulkWriter* writer);
+
+// The metapage of an index that has no rows, as the init fork of an unlogged one.
+void write_init_fork(Relation index, const MetaPage& meta);
+
+// What is known of an index before any row was seen.
+MetaPage new_meta(Relation index);
+
+}  // namespace pgwarp

@@ -1,0 +1,312 @@
+// Recall against effort. A neighbor is found with P probes and C candidates if its list is among
+// the P nearest to the query, and fewer than C entries of those lists have a smaller distance by
+// their codes. One walk over the lists of a query, nearest first, tells both for every P and C.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/list_scan.h"
+#include "extension/ivfpq_curve.h"
+#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_model.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// A grid of probes, by about the square root of two, up to all lists.
+uint32 fill_probe_grid(uint32 lists, uint32* probes) {
+    uint32 steps = 0;
+    double next = 1;
+    // Wider steps where twenty of them would not reach the end.
+    const double ratio = std::max(std::sqrt(2.0), std::pow(double(lists), 1.0 / 19));
+    while (steps < RecallCurve::max_probes) {
+        const uint32 here = std::min(lists, static_cast<uint32>(std::llround(next)));
+        if (steps == 0 || here > probes[steps - 1]) probes[steps++] = here;
+        if (here == lists) break;
+        next *= ratio;
+    }
+    return steps;
+}
+
+// The neighbors of a query, sorted by TID for the look-up.
+struct Neighbors {
+    uint32 count;
+    uint64 tids[curve_neighbors];
+    uint32 place[curve_neighbors];      // how near: 0 is the nearest
+    uint32 list_rank[curve_neighbors];  // of its list, by distance from the query
+    float distance[curve_neighbors];    // by its code
+    uint32 nearer[curve_neighbors];     // entries with a smaller distance
+    uint32 seen;
+};
+
+void init_neighbors(const uint64* nearest_first, Neighbors* n) {
+    *n = {};
+    while (n->count < curve_neighbors && nearest_first[n->count] != 0) ++n->count;
+    for (uint32 i = 0; i < n->count; ++i) {
+        n->place[i] = i;
+        n->list_rank[i] = PG_UINT32_MAX;
+    }
+    std::sort(n->place, n->place + n->count,
+              [&](uint32 a, uint32 b) { return nearest_first[a] < nearest_first[b]; });
+    for (uint32 i = 0; i < n->count; ++i) n->tids[i] = nearest_first[n->place[i]];
+}
+
+// The lists of an index, nearest to a query first.
+struct RankedLists {
+    float* terms;
+    uint32* order;
+};
+
+RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query) {
+    RankedLists ranked;
+    ranked.terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
+    ranked.order = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
+    read_list_terms(index, meta, query, ranked.terms);
+    for (uint32 i = 0; i < meta.lists; ++i) ranked.order[i] = i;
+    std::sort(ranked.order, ranked.order + meta.lists, [&](uint32 a, uint32 b) {
+        return ranked.terms[a] < ranked.terms[b] || (ranked.terms[a] == ranked.terms[b] && a < b);
+    });
+    return ranked;
+}
+
+struct CurveWalk {
+    const float* table;  // null: only where the neighbors are is wanted
+    float list_term;
+    uint32 list_rank;
+    uint64 self;
+    Neighbors* neighbors;
+    float* distances;  // of all entries seen, list after list
+    Size count;
+    Size room;
+};
+
+void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
+    CurveWalk* walk = static_cast<CurveWalk*>(state);
+    const uint32 count = page_tail(page)->count;
+    float* distances = nullptr;
+    if (walk->table) {
+        if (walk->count + layout.capacity + 8 > walk->room) {
+            walk->room = 2 * walk->room + layout.capacity + 8;
+            walk->distances =
+                static_cast<float*>(repalloc_huge(walk->distances, walk->room * sizeof(float)));
+        }
+        distances = walk->distances + walk->count;
+        scan_codes(walk->table, layout.m,
+                   {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
+                   walk->list_term, distances);
+    }
+    walk->count += count;
+
+    Neighbors* n = walk->neighbors;
+    const ItemPointerData* tids = page_tids(page, layout);
+    for (uint32 i = 0; i < count; ++i) {
+        const uint64 tid = tid_number(tids[i]);
+        if (distances && tid == walk->self) distances[i] = std::numeric_limits<float>::infinity();
+        const uint64* at = std::lower_bound(n->tids, n->tids + n->count, tid);
+        if (at == n->tids + n->count || *at != tid) continue;
+        const Size which = at - n->tids;
+        n->seen += n->list_rank[which] == PG_UINT32_MAX;
+        n->list_rank[which] = walk->list_rank;
+        if (distances) n->distance[which] = distances[i];
+    }
+}
+
+// Writes for each neighbor the rank of its list; returns how many neighbors there are.
+uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuery& query,
+                           uint32* list_ranks) {
+    const RankedLists ranked = rank_lists(index, meta, query.vector);
+    Neighbors neighbors;
+    init_neighbors(query.neighbors, &neighbors);
+    CurveWalk walk{nullptr, 0, 0, query.self, &neighbors, nullptr, 0, 0};
+    const ListVisitor visitor{visit_page, &walk};
+    for (; walk.list_rank < meta.lists && neighbors.seen < neighbors.count; ++walk.list_rank)
+        walk_lists(index, meta, ranked.order + walk.list_rank, 1, visitor);
+    for (uint32 i = 0; i < neighbors.count; ++i) list_ranks[i] = neighbors.list_rank[i];
+    return neighbors.count;
+}
+
+struct Tally {
+    double hits[RecallCurve::ks][RecallCurve::max_probes][RecallCurve::factors];
+    double wanted[RecallCurve::ks];
+    double scanned[RecallCurve::max_probes];
+};
+
+void tally_query(Relation index, const MetaPage& meta, const RecallCurve& curve,
+                 const CurveQuery& query, Tally* tally) {
+    const RankedLists ranked = rank_lists(index, meta, query.vector);
+    float* table =
+        static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
+    read_table(index, meta, query.vector, table);
+    Neighbors n;
+    init_neighbors(query.neighbors, &n);
+    CurveWalk walk{table, 0, 0, query.self, &n, nullptr, 0, 4096};
+    walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
+    Size* ends = static_cast<Size*>(palloc(meta.lists * sizeof(Size)));
+    const ListVisitor visitor{visit_page, &walk};
+    for (; walk.list_rank < curve.probes[curve.probe_steps - 1]; ++walk.list_rank) {
+        walk.list_term = ranked.terms[ranked.order[walk.list_rank]];
+        walk_lists(index, meta, ranked.order + walk.list_rank, 1, visitor);
+        ends[walk.list_rank] = walk.count;
+    }
+
+    // Most entries are farther than every neighbor.
+    float farthest = -std::numeric_limits<float>::infinity();
+    for (uint32 i = 0; i < n.count; ++i)
+        if (n.list_rank[i] != PG_UINT32_MAX) farthest = std::max(farthest, n.distance[i]);
+    Size at = 0;
+    for (uint32 step = 0; step < curve.probe_steps; ++step) {
+        const uint32 probes = curve.probes[step];
+        for (; at < ends[probes - 1]; ++at)
+            if (walk.distances[at] < farthest)
+                for (uint32 i = 0; i < n.count; ++i)
+                    n.nearer[i] += walk.distances[at] < n.distance[i];
+        tally->scanned[step] += static_cast<double>(ends[probes - 1]);
+        for (uint32 i = 0; i < n.count; ++i) {
+            if (n.list_rank[i] >= probes) continue;
+            for (int k = 0; k < RecallCurve::ks; ++k)
+                for (int f = 0; f < RecallCurve::factors; ++f)
+                    tally->hits[k][step][f] +=
+                        n.place[i] < RecallCurve::k_values[k] &&
+                        n.nearer[i] < RecallCurve::factor_values[f] * RecallCurve::k_values[k];
+        }
+    }
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        tally->wanted[k] += std::min(n.count, RecallCurve::k_values[k]);
+}
+
+// Measuring far beyond the probes anybody needs would take most of the time: a few queries tell
+// where nearly all neighbors are found, and the grid ends one step behind that.
+void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
+                    MemoryContext context, RecallCurve* curve) {
+    constexpr uint32 trial_queries = 32;
+    constexpr double nearly_all = 0.998;
+    uint32* ranks = static_cast<uint32*>(palloc(trial_queries * curve_neighbors * sizeof(uint32)));
+    uint32 ranked = 0;
+    for (uint32 i = 0; i < std::min(count, trial_queries); ++i) {
+        const MemoryContext before = MemoryContextSwitchTo(context);
+        ranked += rank_neighbor_lists(index, meta, queries[i], ranks + ranked);
+        MemoryContextSwitchTo(before);
+        MemoryContextReset(context);
+    }
+    std::sort(ranks, ranks + ranked);
+    if (ranked > 0) {
+        const uint32 last = ranks[static_cast<uint32>(nearly_all * (ranked - 1))];
+        uint32 steps = 0;
+        while (steps < curve->probe_steps && curve->probes[steps] <= last) ++steps;
+        curve->probe_steps = std::min(curve->probe_steps, steps + 2);
+    }
+    pfree(ranks);
+}
+
+// What a scan costs, in look-ups: an entry takes m; ranking a row takes a visit to the table, and
+// a long vector lies outside of its row.
+double effort_cost(const MetaPage& meta, double scanned, double candidates) {
+    constexpr double row = 4000;
+    constexpr double toasted_row = 20000;
+    const bool toasted = meta.dims * sizeof(float) > 2000;
+    return scanned * meta.m + candidates * (toasted ? toasted_row : row);
+}
+
+// The curve was measured with few queries: half a standard error above the target keeps the real
+// recall from falling short of it.
+double safe_target(double target, uint32 queries) {
+    return std::min(1.0, target + 0.5 * std::sqrt(target * (1 - target) / queries));
+}
+
+Effort effort_without_curve(const MetaPage& meta, uint32 k) {
+    return {std::max(1u, meta.lists / 8), std::max(100u, 10 * k)};
+}
+
+}  // namespace
+
+double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor) {
+    const double low = curve.recall[0][step][factor] / 65535.0;
+    const double high = curve.recall[1][step][factor] / 65535.0;
+    const double at = std::log10(static_cast<double>(std::clamp(k, 10u, 100u))) - 1;
+    return low + (high - low) * at;
+}
+
+Effort choose_effort(const MetaPage& meta, uint32 k) {
+    Effort effort = effort_without_curve(meta, k);
+    const RecallCurve& curve = meta.curve;
+    if (curve.queries > 0) {
+        const double target = safe_target(settings.target_recall, curve.queries);
+        const double wanted = std::max(k, 10u);
+        double best_cost = 0;
+        double best_recall = -1;
+        bool reached = false;
+        for (uint32 f = 0; f < RecallCurve::factors; ++f)
+            for (uint32 step = 0; step < curve.probe_steps; ++step) {
+                const double recall = curve_recall(curve, k, step, f);
+                const double candidates = RecallCurve::factor_values[f] * wanted;
+                double probes = curve.probes[step];
+                double scanned = curve.scanned[step];
+                if (recall >= target && step > 0) {
+                    // Between two steps recall is taken as a straight line.
+                    const double before = curve_recall(curve, k, step - 1, f);
+                    const double part =
+                        recall > before
+                            ? std::clamp((target - before) / (recall - before), 0.0, 1.0)
+                            : 1.0;
+                    probes = curve.probes[step - 1] + part * (probes - curve.probes[step - 1]);
+                    scanned = curve.scanned[step - 1] + part * (scanned - curve.scanned[step - 1]);
+                }
+                const double cost = effort_cost(meta, scanned, candidates);
+                const bool better = recall >= target ? !reached || cost < best_cost
+                                                     : !reached && recall > best_recall;
+                if (better) {
+                    reached = recall >= target;
+                    best_cost = cost;
+                    best_recall = recall;
+                    effort = {static_cast<uint32>(std::ceil(probes)),
+                              static_cast<uint32>(std::ceil(candidates))};
+                }
+                if (recall >= target) break;  // more probes with as many candidates: dearer
+            }
+    }
+    if (settings.target_recall >= 1) effort.probes = meta.lists;
+    if (settings.probes > 0) effort.probes = static_cast<uint32>(settings.probes);
+    if (settings.candidates > 0) effort.candidates = static_cast<uint32>(settings.candidates);
+    effort.probes = std::clamp(effort.probes, 1u, std::max(1u, meta.lists));
+    effort.candidates = std::max(effort.candidates, k);
+    return effort;
+}
+
+RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                          uint32 count) {
+    RecallCurve curve = {};
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
+    curve.probe_steps = fill_probe_grid(meta.lists, curve.probes);
+    cut_probe_grid(index, meta, queries, count, context, &curve);
+    Tally* tally = static_cast<Tally*>(palloc0(sizeof(Tally)));
+    for (uint32 i = 0; i < count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        const MemoryContext before = MemoryContextSwitchTo(context);
+        tally_query(index, meta, curve, queries[i], tally);
+        MemoryContextSwitchTo(before);
+        MemoryContextReset(context);
+    }
+    MemoryContextDelete(context);
+
+    curve.queries = tally->wanted[0] > 0 ? count : 0;
+    for (uint32 step = 0; step < curve.probe_steps && curve.queries > 0; ++step) {
+        curve.scanned[step] = static_cast<float>(tally->scanned[step] / count);
+        for (int k = 0; k < RecallCurve::ks; ++k)
+            for (int f = 0; f < RecallCurve::factors; ++f)
+                curve.recall[k][step][f] = static_cast<uint16>(
+                    std::floor(65535 * tally->hits[k][step][f] / tally->wanted[k]));
+    }
+    pfree(tally);
+    return curve;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,37 @@
+// The recall curve: measured at the end of a build, read by every scan to choose its effort.
+#pragma once
+
+#include "kernels/common.h"
+#include "extension/ivfpq_format.h"
+
+extern "C" {
+#include "utils/rel.h"
+}
+
+namespace pgwarp {
+
+// How much a scan does in its first round.
+struct Effort {
+    uint32 probes;
+    uint32 candidates;
+};
+// For k wanted rows, by the settings and the index's curve.
+Effort choose_effort(const MetaPage& meta, uint32 k);
+
+// The true neighbors of one sampled row: their TIDs, nearest first; 0 ends a shorter list.
+inline constexpr uint32 curve_neighbors = 100;
+inline constexpr uint32 curve_queries = 256;
+struct CurveQuery {
+    uint64 self;              // the row's own TID: it is nobody's neighbor here
+    const float* vector;      // in index form
+    const uint64* neighbors;  // (curve_neighbors)
+};
+
+// Measures the curve of a trained index.
+RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                          uint32 count);
+
+// The recall of (probes step, candidates factor) for k rows, between the measured k's.
+double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor);
+
+}  // namespace pgwarp

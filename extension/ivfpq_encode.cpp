@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "extension/guard.h"
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_encode.h"
+#include "extension/ivfpq_lists.h"
+#include "extension/vector.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+struct EncodePass {
+    EncodeInput input;
+    Executor* executor;
+    RowSink sink;
+    MemoryContext row_context;
+
+    uint32 batch;  // rows encoded together
+    uint32 count;
+    float* rows;     // (batch)(dims)
+    uint64* tids;    // (batch)
+    uint32* lists;   // (batch)
+    uint8* codes;    // (batch)(m)
+    float* offsets;  // (batch)
+
+    Neighbor* neighbors;  // (query_count)(neighbors_kept)
+    double total;
+};
+
+namespace {
+
+template <typename T>
+T* alloc_array(Size count) {
+    return static_cast<T*>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(T)));
+}
+
+// Enough rows for a matrix product to be worth it, within four megabytes.
+uint32 batch_rows(uint32 dims) {
+    return static_cast<uint32>(
+        std::clamp<Size>((Size{4} << 20) / (dims * sizeof(float)), 32, 1024));
+}
+
+}  // namespace
+
+void flush_encode(EncodePass* pass) {
+    if (pass->count == 0) return;
+    const EncodeInput& input = pass->input;
+    const uint32 m = input.model.shape.m;
+    CHECK_FOR_INTERRUPTS();
+    guarded([&] {
+        pass->executor->encode(input.model,
+                               {pass->rows, pass->count, pass->lists, pass->codes, pass->offsets});
+        if (input.query_count > 0)
+            pass->executor->exact_search({input.queries, input.query_count, pass->rows, pass->count,
+                                          pass->tids, input.model.shape.dims,
+                                          input.model.shape.metric, neighbors_kept,
+                                          pass->neighbors});
+    });
+    for (uint32 i = 0; i < pass->count; ++i)
+        pass->sink.put(pass->sink.state, {pass->lists[i], pass->tids[i], pass->offsets[i],
+                                          pass->codes + Size{i} * m});
+    pass->total += pass->count;
+    pass->count = 0;
+}
+
+EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
+    const QuantizerShape& shape = input.model.shape;
+    EncodePass* pass = static_cast<EncodePass*>(palloc0(sizeof(EncodePass)));
+    pass->input = input;
+    pass->sink = sink;
+    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
+    // One thread: the participants of a build are processes. A batch is short enough not to be
+    // interrupted.
+    guarded([&] { executor->object = make_cpu_executor(1, nullptr).release(); });
+    pass->executor = executor->object;
+    pass->row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
+    pass->batch = batch_rows(shape.dims);
+    pass->rows = alloc_array<float>(Size{pass->batch} * shape.dims);
+    pass->tids = alloc_array<uint64>(pass->batch);
+    pass->lists = alloc_array<uint32>(pass->batch);
+    pass->codes = alloc_array<uint8>(Size{pass->batch} * shape.m);
+    pass->offsets = alloc_array<float>(pass->batch);
+    pass->neighbors = alloc_array<Neighbor>(Size{input.query_count} * neighbors_kept + 1);
+    for (Size i = 0; i < Size{input.query_count} * neighbors_kept; ++i)
+        pass->neighbors[i] = {std::numeric_limits<float>::infinity(), 0};
+    return pass;
+}
+
+void encode_one_row(EncodePass* pass, uint64 tid, const Vector* vector) {
+    const QuantizerShape& shape = pass->input.model.shape;
+    index_form(shape.metric, vector->x, shape.dims, pass->rows + Size{pass->count} * shape.dims);
+    pass->tids[pass->count] = tid;
+    if (++pass->count == pass->batch) flush_encode(pass);
+}
+
+void encode_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
+    if (nulls[0]) return;
+    EncodePass* pass = static_cast<EncodePass*>(argument);
+    MemoryContextReset(pass->row_context);
+    const MemoryContext before = MemoryContextSwitchTo(pass->row_context);
+    const Vector* vector = datum_get_vector(values[0]);
+    MemoryContextSwitchTo(before);
+    encode_one_row(pass, tid_number(*tid), vector);
+}
+
+const Neighbor* neighbors_of(const EncodePass* pass) {
+    return pass->neighbors;
+}
+
+double rows_of(const EncodePass* pass) {
+    return pass->total;
+}
+
+CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tids,
+                               const Neighbor* neighbors, uint32 participants) {
+    CurveQuery* queries = alloc_array<CurveQuery>(input.query_count + 1);
+    Neighbor* merged = alloc_array<Neighbor>(Size{participants} * neighbors_kept);
+    for (uint32 q = 0; q < input.query_count; ++q) {
+        Size count = 0;
+        for (uint32 p = 0; p < participants; ++p) {
+            const Neighbor* found = neighbors + (Size{p} * input.query_count + q) * neighbors_kept;
+            for (uint32 i = 0; i < neighbors_kept; ++i)
+                if (found[i].id != 0 && found[i].id != query_tids[q]) merged[count++] = found[i];
+        }
+        std::sort(merged, merged + count, [](const Neighbor& a, const Neighbor& b) {
+            return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
+        });
+        uint64* tids = alloc_array<uint64>(curve_neighbors);
+        for (Size i = 0; i < curve_neighbors; ++i) tids[i] = i < count ? merged[i].id : 0;
+        queries[q] = {query_tids[q], input.queries + Size{q} * input.model.shape.dims, tids};
+    }
+    pfree(merged);
+    return queries;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,57 @@
+// The pass over the table that turns rows into entries, sorted by list, and on its way finds the
+// true neighbors of the sampled queries for the recall curve.
+#pragma once
+
+#include "kernels/executor.h"
+#include "kernels/quantizer.h"
+#include "extension/ivfpq_curve.h"
+#include "extension/ivfpq_format.h"
+
+extern "C" {
+#include "nodes/execnodes.h"
+#include "utils/rel.h"
+#include "utils/tuplesort.h"
+}
+
+namespace pgwarp {
+
+// One more than the curve wants: a query finds itself.
+inline constexpr uint32 neighbors_kept = curve_neighbors + 1;
+
+// What every participant of a build works from. The arrays may lie in shared memory.
+struct EncodeInput {
+    Quantizer model;
+    const float* queries;  // (query_count)(dims)
+    uint32 query_count;
+};
+
+struct EncodedRow {
+    uint32 list;
+    uint64 tid;
+    float offset;
+    const uint8* code;
+};
+// Takes the rows as they are encoded, in the order they came.
+struct RowSink {
+    void (*put)(void* state, const EncodedRow& row);
+    void* state;
+};
+
+struct EncodePass;
+EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink);
+// An IndexBuildCallback; its argument is the EncodePass.
+void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
+                void* pass);
+// One row by itself, its vector as it is in the table.
+void encode_one_row(EncodePass* pass, uint64 tid, const struct Vector* vector);
+// Encodes what is left. neighbors_of() then holds (query_count)(neighbors_kept).
+void flush_encode(EncodePass* pass);
+const Neighbor* neighbors_of(const EncodePass* pass);
+double rows_of(const EncodePass* pass);
+
+// Merges the neighbors of all participants, (participants)(query_count)(neighbors_kept), drops each
+// query itself, and makes queries for measure_curve.
+CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tids,
+                               const Neighbor* neighbors, uint32 participants);
+
+}  // namespace pgwarp

@@ -1,0 +1,197 @@
+// The on-disk format of an ivfpq index, whole.
+//
+//   block 0                metapage
+//   blocks 1 ..            centroids, codebook, list directory   (a trained index; contiguous runs)
+//   the rest               list pages, free pages
+//
+// Every page ends in a PageTail that says what it is, so that a reader who lands on a page that
+// was recycled, or damaged, notices. See extension/README.md for locks and versions.
+#pragma once
+
+#include "kernels/common.h"
+#include "extension/compat.h"
+
+extern "C" {
+#include "storage/block.h"
+#include "storage/bufpage.h"
+#include "storage/itemptr.h"
+}
+
+namespace pgwarp {
+
+inline constexpr uint32 format_magic = 0x57504749;
+inline constexpr uint32 format_version = 1;
+inline constexpr BlockNumber meta_block = 0;
+
+inline constexpr int max_lists = 32768;  // 15 bits: the build sorts by (list, tid) in one int64
+inline constexpr int code_bits = 8;
+
+enum class PageKind : uint16 {
+    meta = 1,
+    centroids = 2,
+    codebook = 3,
+    directory = 4,
+    list = 5,
+    free = 6,
+};
+
+// The list number of the pending list: the entries of an index that is not trained yet.
+inline constexpr uint32 pending_list = 0xffffffff;
+
+// The special space of every page. Written under the page's exclusive lock.
+struct PageTail {
+    uint32 list;       // list pages: whose; others: 0
+    BlockNumber next;  // list pages: towards the tail; free pages: the next free one
+    BlockNumber prev;  // list pages: towards the head
+    uint16 count;      // list pages: entries; centroid and codebook pages: rows
+    PageKind kind;
+};
+static_assert(sizeof(PageTail) == 16);
+
+inline constexpr Size page_begin = MAXALIGN(SizeOfPageHeaderData);
+inline constexpr Size page_room = BLCKSZ - page_begin - MAXALIGN(sizeof(PageTail));
+
+// One list's place. A list's version is (generation, tail, entries on the tail): an append changes
+// the last two, and whatever removes or moves an entry raises the generation in the same WAL
+// record. Written under the exclusive lock of the directory page (the pending list's: of the
+// metapage), which is taken before that of any page of the list.
+struct ListPlace {
+    BlockNumber head;  // InvalidBlockNumber: an empty list
+    BlockNumber tail;
+    uint32 generation;
+    uint32 pages;
+};
+static_assert(sizeof(ListPlace) == 16);
+
+inline constexpr uint32 places_per_page = page_room / sizeof(ListPlace);
+
+// Recall measured at the end of the build: for each k, the share of the k nearest neighbours found
+// with so many probes and so many candidates a wanted row. See ivfpq_curve.cpp.
+struct RecallCurve {
+    static constexpr int ks = 2;
+    static constexpr int max_probes = 20;
+    static constexpr int factors = 14;
+    static constexpr uint32 k_values[ks] = {10, 100};
+    // Candidates a wanted row.
+    static constexpr float factor_values[factors] = {1, 1.25f, 1.5f, 2,  3,  4,  6,
+                                                     8, 12,    16,   24, 32, 48, 64};
+    uint32 queries;      // sampled; 0: nothing was measured
+    uint32 probe_steps;  // how many of the following are used
+    uint32 probes[max_probes];
+    float scanned[max_probes];               // entries scanned with so many probes, on average
+    uint16 recall[ks][max_probes][factors];  // in 1/65535
+};
+static_assert(sizeof(RecallCurve) == 8 + 8 * 20 + 2 * 2 * 20 * 14);
+
+// Block 0. Everything but `pending` and `free_*` is written once, by the build, or by the VACUUM
+// that trains an untrained index; those two change under the metapage's exclusive lock.
+struct MetaPage {
+    uint32 magic;
+    uint32 version;
+    uint64 build_id;  // random: no two builds share it, so that a mirror cannot mistake one
+    uint32 dims;
+    uint32 lists;  // 0: untrained
+    uint32 m;
+    uint8 bits;
+    Metric metric;
+    uint8 quantizer;  // 0: product quantizer
+    uint8 unused;
+
+    BlockNumber centroids;
+    BlockNumber codebook;
+    BlockNumber directory;
+
+    uint32 asked_lists;  // as given in WITH, for a later training; 0: choose
+    uint32 asked_m;
+    uint32 training_rows;      // rows the training has seen
+    float quantization_error;  // mean squared error of a code, as a share of the mean |x - mean|^2
+    int64 seed;
+    uint64 rows_at_build;
+
+    ListPlace pending;
+    BlockNumber free_head;
+    uint32 free_pages;
+
+    RecallCurve curve;
+};
+static_assert(sizeof(MetaPage) <= page_room);
+
+// Centroids: rows of `dims` floats, whole rows on a page; a row longer than a page is cut into
+// segments, one a page. The codebook: rows of 256 floats, one a dimension.
+struct RowLayout {
+    uint32 segments;        // pages a row, where a row is longer than a page
+    uint32 segment_floats;  // floats of a row on one page (the last segment may have fewer)
+    uint32 rows_per_page;
+
+    static RowLayout of(uint32 floats) {
+        constexpr uint32 per_page = page_room / sizeof(float);
+        if (floats <= per_page) return {1, floats, per_page / floats};
+        const uint32 segments = (floats + per_page - 1) / per_page;
+        return {segments, (floats + segments - 1) / segments, 1};
+    }
+    BlockNumber pages(uint32 rows) const {
+        return segments > 1 ? rows * segments : (rows + rows_per_page - 1) / rows_per_page;
+    }
+};
+
+// The pages of a training are one run: centroids, codebook, directory.
+inline BlockNumber directory_pages(uint32 lists) {
+    return (lists + places_per_page - 1) / places_per_page;
+}
+inline BlockNumber training_end(const MetaPage& meta) {
+    return meta.directory + directory_pages(meta.lists);
+}
+
+// Where the entries of a list page lie. An entry is a code of m bytes, a float and a TID; a page
+// holds `capacity` of them in columns, so that a scan reads the codes of neighbours side by side:
+//     codes (m)(capacity) | offsets (capacity) float | tids (capacity) 6 bytes
+// In a pending page m is 0 and there are no offsets. Pages of a list are full, except the last.
+struct EntryLayout {
+    uint32 m;
+    uint32 capacity;
+    uint32 offsets_at;  // bytes from page_begin
+    uint32 tids_at;
+
+    static EntryLayout of(uint32 m) {
+        if (m == 0) return {0, static_cast<uint32>(page_room / sizeof(ItemPointerData)), 0, 0};
+        uint32 capacity = page_room / (m + sizeof(float) + sizeof(ItemPointerData));
+        // Whole groups of eight suit the scan; a page that holds fewer takes what it can, less one
+        // where the offsets would lose their alignment.
+        if (capacity >= 8) capacity -= capacity % 8;
+        uint32 offsets_at = TYPEALIGN(sizeof(float), m * capacity);
+        while (offsets_at + capacity * (sizeof(float) + sizeof(ItemPointerData)) > page_room)
+            offsets_at = TYPEALIGN(sizeof(float), m * --capacity);
+        return {m, capacity, offsets_at,
+                static_cast<uint32>(offsets_at + capacity * sizeof(float))};
+    }
+};
+inline constexpr uint32 max_page_entries = page_room / sizeof(ItemPointerData);
+// An entry has to fit a page.
+inline constexpr int max_m = page_room - sizeof(float) - sizeof(ItemPointerData) - 3;
+
+inline PageTail* page_tail(Page page) {
+    return reinterpret_cast<PageTail*>(PageGetSpecialPointer(page));
+}
+inline char* page_data(Page page) {
+    return static_cast<char*>(page) + page_begin;
+}
+inline MetaPage* page_meta(Page page) {
+    return reinterpret_cast<MetaPage*>(page_data(page));
+}
+inline ListPlace* page_places(Page page) {
+    return reinterpret_cast<ListPlace*>(page_data(page));
+}
+inline float* page_floats(Page page) {
+    return reinterpret_cast<float*>(page_data(page));
+}
+inline uint8* page_codes(Page page) {
+    return reinterpret_cast<uint8*>(page_data(page));
+}
+inline float* page_offsets(Page page, const EntryLayout& layout) {
+    return reinterpret_cast<float*>(page_data(page) + layout.offsets_at);
+}
+inline ItemPointerData* page_tids(Page page, const EntryLayout& layout) {
+    return reinterpret_cast<ItemPointerData*>(page_data(page) + layout.tids_at);
+}
+
+}  // namespace pgwarp

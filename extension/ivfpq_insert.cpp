@@ -1,0 +1,38 @@
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_model.h"
+#include "extension/ivfpq_page.h"
+#include "extension/vector.h"
+
+extern "C" {
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, Relation,
+                  IndexUniqueCheck, bool, IndexInfo*) {
+    if (nulls[0]) return false;
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq insert", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+
+    const MetaPage meta = read_meta(index);
+    const Vector* vector = datum_get_vector(values[0]);
+    if (vector->dims != static_cast<int>(meta.dims))
+        ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
+                        errmsg("expected %u dimensions, not %d", meta.dims, vector->dims)));
+    if (meta.lists == 0) {
+        append_entry(index, meta, pending_list, {*tid, 0, nullptr});
+    } else {
+        float* form = static_cast<float*>(palloc(meta.dims * sizeof(float)));
+        uint8* code = static_cast<uint8*>(palloc(meta.m));
+        index_form(meta.metric, vector->x, meta.dims, form);
+        const EncodedVector encoded = encode_vector(index, meta, form, code);
+        append_entry(index, meta, encoded.list, {*tid, encoded.offset, code});
+    }
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+    return false;
+}
+
+}  // namespace pgwarp

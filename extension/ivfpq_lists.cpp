@@ -1,0 +1,85 @@
+// A reader takes a list's generation, walks the chain page by page, each under its own short share
+// lock, and takes the generation again. If it changed, an entry may have moved from a page not yet
+// seen to one already passed, and the list is walked once more. A page that was recycled meanwhile
+// names another list. All of this is in page content, so it holds on a standby as well.
+//
+// VACUUM could keep a reader walking: after a few rounds the reader holds the list's place in share
+// mode instead, which keeps VACUUM, and the growth of the list, out.
+
+#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_page.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+constexpr int walks_before_lock = 3;
+
+// False: the chain changed under us.
+bool walk_chain(Relation index, uint32 list, const EntryLayout& layout, const ListPlace& place,
+                const ListVisitor& visitor) {
+    BlockNumber most = 0;  // a chain cannot be longer than the index: the size is asked for once
+    BlockNumber walked = 0;
+    for (BlockNumber block = place.head; BlockNumberIsValid(block); ++walked) {
+        if (walked > place.pages) {
+            if (most == 0) most = RelationGetNumberOfBlocks(index);
+            if (walked > most) report_damage(index, block, "the chain of its list has a loop");
+        }
+        Buffer buffer;
+        if (!read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, &buffer)) return false;
+        Page page = BufferGetPage(buffer);
+        const bool entries = page_tail(page)->count > 0;
+        if (entries) visitor.visit(visitor.state, list, page, layout);
+        block = page_tail(page)->next;
+        UnlockReleaseBuffer(buffer);
+        if (entries && visitor.between_pages) visitor.between_pages(visitor.state);
+        CHECK_FOR_INTERRUPTS();
+    }
+    return true;
+}
+
+void walk_locked(Relation index, const MetaPage& meta, uint32 list, const ListVisitor& visitor) {
+    const Buffer buffer = lock_place(index, meta, list);
+    const EntryLayout layout = layout_of(meta, list);
+    const ListPlace place = place_of(buffer, meta, list);
+    if (!walk_chain(index, list, layout, place, visitor))
+        report_damage(index, place.head, "its chain leads to a page of another list");
+    UnlockReleaseBuffer(buffer);
+}
+
+}  // namespace
+
+void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint32 count,
+                const ListVisitor& visitor) {
+    uint32* lists = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
+    ListPlace* before = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
+    ListPlace* after = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
+    bool* broken = static_cast<bool*>(palloc(Max(count, 1u) * sizeof(bool)));
+    for (uint32 i = 0; i < count; ++i) lists[i] = order[i];
+
+    for (int walk = 0; count > 0; ++walk) {
+        if (walk == walks_before_lock) {
+            for (uint32 i = 0; i < count; ++i) walk_locked(index, meta, lists[i], visitor);
+            break;
+        }
+        read_places(index, meta, lists, count, before);
+        for (uint32 i = 0; i < count; ++i)
+            broken[i] = !walk_chain(index, lists[i], layout_of(meta, lists[i]), before[i], visitor);
+        read_places(index, meta, lists, count, after);
+        uint32 changed = 0;
+        for (uint32 i = 0; i < count; ++i)
+            if (broken[i] || after[i].generation != before[i].generation)
+                lists[changed++] = lists[i];
+        count = changed;
+    }
+    pfree(lists);
+    pfree(before);
+    pfree(after);
+    pfree(broken);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,38 @@
+// Walking inverted lists under the rule that keeps readers right without long locks.
+#pragma once
+
+#include "extension/ivfpq_format.h"
+
+extern "C" {
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+}
+
+namespace pgwarp {
+
+// Sees each page of a list under its share lock. It may see a page twice, when a list changed
+// during the walk and is walked again; what it gathers must not depend on that.
+struct ListVisitor {
+    void (*visit)(void* state, uint32 list, Page page, const EntryLayout& layout);
+    void* state;
+    // Called after each visited page, with no lock held; may be null.
+    void (*between_pages)(void* state) = nullptr;
+};
+
+// Walks these lists so that every entry that was in them when the walk began, and is still in
+// them, is seen. `order` gives their numbers.
+void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint32 count,
+                const ListVisitor& visitor);
+
+inline uint64 tid_number(const ItemPointerData& tid) {
+    return (static_cast<uint64>(ItemPointerGetBlockNumberNoCheck(&tid)) << 16) |
+           ItemPointerGetOffsetNumberNoCheck(&tid);
+}
+inline ItemPointerData number_tid(uint64 number) {
+    ItemPointerData tid;
+    ItemPointerSet(&tid, static_cast<BlockNumber>(number >> 16),
+                   static_cast<OffsetNumber>(number & 0xffff));
+    return tid;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,37 @@
+// The trained model of an index: written once, read from its pages.
+#pragma once
+
+#include "kernels/quantizer.h"
+#include "extension/ivfpq_format.h"
+
+namespace pgwarp {
+
+inline QuantizerShape shape_of(const MetaPage& meta) {
+    return {meta.dims, meta.lists, meta.m, meta.metric};
+}
+
+// Each list's part of the distance, (lists): |q - c|^2, or -<q, c> for inner product.
+void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms);
+
+// The query's table, (m)(256).
+void read_table(Relation index, const MetaPage& meta, const float* query, float* table);
+
+// A vector's list, code (m) and offset.
+struct EncodedVector {
+    uint32 list;
+    float offset;
+};
+EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* vector, uint8* code);
+
+// The whole model, copied into the current memory context.
+Quantizer read_model(Relation index, const MetaPage& meta);
+
+// The pages of a model as images, from meta.centroids on; the directory's lists are empty. The
+// sink takes (state, block, image).
+using PageSink = void (*)(void* state, BlockNumber block, Page image);
+void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state);
+
+// Sets the blocks of the model in `meta` for a run that starts at `first`; returns its length.
+BlockNumber place_model(MetaPage* meta, BlockNumber first);
+
+}  // namespace pgwarp

@@ -1,0 +1,42 @@
+#include <cstddef>
+
+#include "extension/ivfpq.h"
+
+extern "C" {
+#include "access/reloptions.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+relopt_kind options_kind;
+
+}  // namespace
+
+void init_options() {
+    options_kind = add_reloption_kind();
+    add_int_reloption(options_kind, "lists", "Number of inverted lists; 0 chooses by the rows", 0,
+                      0, max_lists, AccessExclusiveLock);
+    add_int_reloption(options_kind, "m", "Bytes of a code; 0 chooses by the dimensions", 0, 0,
+                      max_m, AccessExclusiveLock);
+    add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer", code_bits, code_bits,
+                      code_bits, AccessExclusiveLock);
+}
+
+bytea* ivfpq_options(Datum reloptions, bool validate) {
+    static const relopt_parse_elt table[] = {
+        {"lists", RELOPT_TYPE_INT, offsetof(IndexOptions, lists)},
+        {"m", RELOPT_TYPE_INT, offsetof(IndexOptions, m)},
+        {"bits", RELOPT_TYPE_INT, offsetof(IndexOptions, bits)},
+    };
+    return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
+                                                sizeof(IndexOptions), table, lengthof(table)));
+}
+
+IndexOptions options_of(Relation index) {
+    if (index->rd_options) return *reinterpret_cast<IndexOptions*>(index->rd_options);
+    return {0, 0, 0, code_bits};
+}
+
+}  // namespace pgwarp

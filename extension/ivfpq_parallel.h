@@ -1,0 +1,29 @@
+// The encoding pass of a build on several processes.
+#pragma once
+
+#include "extension/ivfpq_encode.h"
+#include "extension/ivfpq_sort.h"
+
+namespace pgwarp {
+
+// How many workers a build should ask for.
+int build_workers(Relation heap, Relation index);
+
+struct EncodeResult {
+    EntrySort* sort;            // sorted, ready to be read
+    const Neighbor* neighbors;  // (participants)(query_count)(neighbors_kept)
+    uint32 participants;
+    double heap_rows;
+    double rows;
+    struct ParallelEncode* parallel;  // null: no worker took part
+};
+
+// Runs the pass over the table with up to `workers` helpers.
+EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
+                          int workers);
+// Ends the sort, and the helpers' shared memory with it.
+void end_encode_table(EncodeResult* result);
+
+}  // namespace pgwarp
+
+extern "C" PGWARP_EXPORT void pgwarp_build_worker(struct dsm_segment* segment, struct shm_toc* toc);

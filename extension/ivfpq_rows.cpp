@@ -1,0 +1,97 @@
+// The exact side of a scan: candidates come from codes, their order from the table's own values.
+
+#include <cmath>
+
+#include "kernels/distance.h"
+#include "extension/ivfpq_rows.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "catalog/index.h"
+#include "executor/executor.h"
+#include "nodes/execnodes.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+struct RowReader {
+    Snapshot snapshot;
+    IndexFetchTableData* fetch;
+    TupleTableSlot* slot;
+    IndexInfo* info;
+    AttrNumber attribute;  // 0: an expression
+    EState* estate;        // for an expression
+    MemoryContext row_context;
+};
+
+RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
+    RowReader* reader = static_cast<RowReader*>(palloc0(sizeof(RowReader)));
+    reader->snapshot = snapshot;
+    reader->info = BuildIndexInfo(index);
+    reader->attribute = reader->info->ii_IndexAttrNumbers[0];
+    reader->slot = table_slot_create(heap, nullptr);
+    reader->fetch = table_index_fetch_begin(heap);
+    if (reader->attribute == 0) reader->estate = CreateExecutorState();
+    reader->row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
+    return reader;
+}
+
+const Vector* read_row(RowReader* reader, ItemPointerData tid) {
+    bool call_again = false;
+    bool all_dead = false;
+    MemoryContextReset(reader->row_context);
+    if (!table_index_fetch_tuple(reader->fetch, &tid, reader->snapshot, reader->slot, &call_again,
+                                 &all_dead))
+        return nullptr;
+
+    const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
+    Datum value;
+    bool is_null;
+    if (reader->attribute != 0) {
+        value = slot_getattr(reader->slot, reader->attribute, &is_null);
+    } else {
+        ResetPerTupleExprContext(reader->estate);
+        GetPerTupleExprContext(reader->estate)->ecxt_scantuple = reader->slot;
+        Datum values[INDEX_MAX_KEYS];
+        bool nulls[INDEX_MAX_KEYS];
+        FormIndexDatum(reader->info, reader->slot, reader->estate, values, nulls);
+        value = values[0];
+        is_null = nulls[0];
+    }
+    const Vector* vector = is_null ? nullptr : datum_get_vector(value);
+    MemoryContextSwitchTo(before);
+    return vector;
+}
+
+void rest_row_reader(RowReader* reader) {
+    ExecClearTuple(reader->slot);
+    table_index_fetch_reset(reader->fetch);
+}
+
+void close_row_reader(RowReader* reader) {
+    table_index_fetch_end(reader->fetch);
+    ExecDropSingleTupleTableSlot(reader->slot);
+    if (reader->estate) FreeExecutorState(reader->estate);
+    MemoryContextDelete(reader->row_context);
+    pfree(reader);
+}
+
+double exact_distance(Metric metric, const Vector* query, const Vector* row) {
+    const size_t dims = static_cast<size_t>(query->dims);
+    switch (metric) {
+        case Metric::l2:
+            return squared_l2_distance(query->x, row->x, dims);
+        case Metric::inner_product:
+            return -static_cast<double>(dot_product(query->x, row->x, dims));
+        case Metric::cosine: {
+            const CosineParts parts = cosine_parts(query->x, row->x, dims);
+            return 1.0 - parts.product / std::sqrt(static_cast<double>(parts.squared_norm_a) *
+                                                   parts.squared_norm_b);
+        }
+    }
+    pg_unreachable();
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,30 @@
+// Reading the indexed vectors of table rows by TID, and their exact distances.
+#pragma once
+
+#include "kernels/common.h"
+#include "extension/vector.h"
+
+extern "C" {
+#include "storage/itemptr.h"
+#include "utils/rel.h"
+#include "utils/snapshot.h"
+}
+
+namespace pgwarp {
+
+// Lives in the memory context that is current when it is opened.
+struct RowReader;
+RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot);
+
+// The indexed vector of the version of a row that the snapshot sees, valid until the next call;
+// null where it sees none, or where the value is null.
+const Vector* read_row(RowReader* reader, ItemPointerData tid);
+
+// Lets go of the page it reads from, so that nothing is pinned while a cursor sleeps.
+void rest_row_reader(RowReader* reader);
+void close_row_reader(RowReader* reader);
+
+// What the operator of the metric orders by, up to a monotone function. NaN where that is NaN.
+double exact_distance(Metric metric, const Vector* query, const Vector* row);
+
+}  // namespace pgwarp

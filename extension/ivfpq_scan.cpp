@@ -1,0 +1,422 @@
+// ORDER BY v <op> query: rounds of candidates from the lists, each ranked by exact distance.
+//
+// A round takes the nearest candidates, by their codes, from the lists nearest to the query, reads
+// their rows, drops those the snapshot does not see, sorts by exact distance and hands the rows
+// out. When more rows are wanted, the next round goes on behind the last candidate: candidates are
+// ordered by (distance, TID), so the place to go on from is one pair, whatever the table's size.
+// When the lists of a group hold no more, the next lists follow, until the index is exhausted.
+//
+// Entries of the pending list have no codes; they are ranked by exact distance at once. An entry
+// can move from the pending list to another list between two rounds, when VACUUM trains the
+// index, so the rows that were handed out from there are remembered.
+//
+// Nothing is pinned or locked between two calls. That is safe for the snapshots of ordinary
+// queries: a row whose TID was given to another row since the candidate was read is not visible.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/candidates.h"
+#include "kernels/list_scan.h"
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_curve.h"
+#include "extension/ivfpq_limit.h"
+#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_model.h"
+#include "extension/ivfpq_page.h"
+#include "extension/ivfpq_rows.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/relscan.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+struct RankedRow {
+    double distance;
+    ItemPointerData tid;
+};
+
+struct ScanState {
+    uint32 wanted_rows;     // as told by want_rows(); 0: the plan tells
+    MemoryContext context;  // everything below; reset by a rescan
+    RowReader* reader;
+
+    Vector* query;
+    float* form;  // the query in index form
+    bool started;
+    bool finished;
+
+    // The model the lists were ranked with.
+    MetaPage meta;
+    float* terms;   // (lists)
+    uint32* order;  // (lists), nearest first
+    float* table;   // (m)(256)
+
+    // Where the next round goes on.
+    uint32 group_begin;  // lists under way: order[group_begin .. group_end)
+    uint32 group_end;
+    Candidate list_floor;
+    Candidate pending_floor;
+    bool pending_done;
+    uint64* from_pending;  // TIDs handed out from the pending list, sorted
+    Size from_pending_count;
+    Size from_pending_room;
+    bool from_pending_lost;  // too many to remember
+    uint32 wanted;           // candidates of the next round
+    int64 ranked;            // rows read so far
+    double last_distance;    // handed out, for strict_order
+
+    RankedRow* rows;  // of this round
+    Size row_room;    // bytes
+    Size row_count;
+    Size row_next;
+};
+
+// Candidates of one round take 32 bytes, ranked rows 16, remembered TIDs 8: work_mem bounds all.
+uint32 most_candidates() {
+    const Size bytes = static_cast<Size>(work_mem) * 1024;
+    return static_cast<uint32>(std::clamp<Size>(bytes / 64, 1024, 4000000));
+}
+
+ScanState* state_of(IndexScanDesc scan) {
+    return static_cast<ScanState*>(scan->opaque);
+}
+
+// --- the lists
+
+// Puts the lists of the group into place; what lies behind it stays unordered until it is wanted.
+void order_group(ScanState* s) {
+    const float* terms = s->terms;
+    std::partial_sort(s->order + s->group_begin, s->order + s->group_end, s->order + s->meta.lists,
+                      [terms](uint32 a, uint32 b) {
+                          return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
+                      });
+}
+
+void rank_lists(Relation index, ScanState* s) {
+    const MetaPage& meta = s->meta;
+    s->terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
+    s->order = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
+    s->table = static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
+    read_list_terms(index, meta, s->form, s->terms);
+    read_table(index, meta, s->form, s->table);
+    for (uint32 i = 0; i < meta.lists; ++i) s->order[i] = i;
+    order_group(s);
+}
+
+struct GatherState {
+    const ScanState* scan;
+    CandidateSelection* selection;
+};
+
+void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
+    const GatherState* gather = static_cast<GatherState*>(state);
+    const uint32 count = page_tail(page)->count;
+    float distances[max_page_entries + 8];
+    scan_codes(gather->scan->table, layout.m,
+               {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
+               gather->scan->terms[list], distances);
+    const ItemPointerData* tids = page_tids(page, layout);
+    for (uint32 i = 0; i < count; ++i)
+        if (!(distances[i] > gather->selection->bound()))
+            gather->selection->offer(distances[i], tid_number(tids[i]));
+}
+
+bool was_from_pending(const ScanState* s, uint64 tid) {
+    return std::binary_search(s->from_pending, s->from_pending + s->from_pending_count, tid);
+}
+
+double row_distance(const ScanState* s, const Vector* row) {
+    const double distance = exact_distance(s->meta.metric, s->query, row);
+    return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+}
+
+void reserve_rows(ScanState* s, Size more) {
+    const Size bytes = (s->row_count + more) * sizeof(RankedRow);
+    if (bytes > s->row_room) {
+        s->rows =
+            static_cast<RankedRow*>(s->rows ? repalloc_huge(s->rows, bytes)
+                                            : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+        s->row_room = bytes;
+    }
+}
+
+// Reads the rows of the candidates, in the order they lie in.
+void rank_candidates(ScanState* s, Candidate* candidates, Size count) {
+    reserve_rows(s, count);
+    std::sort(candidates, candidates + count,
+              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    for (Size i = 0; i < count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        if (i > 0 && candidates[i].id == candidates[i - 1].id) continue;
+        if (was_from_pending(s, candidates[i].id)) continue;
+        const ItemPointerData tid = number_tid(candidates[i].id);
+        const Vector* row = read_row(s->reader, tid);
+        if (row) s->rows[s->row_count++] = {row_distance(s, row), tid};
+    }
+    s->ranked += static_cast<int64>(count);
+}
+
+void gather_from_lists(IndexScanDesc scan, ScanState* s) {
+    Candidate* room = static_cast<Candidate*>(MemoryContextAllocHuge(
+        CurrentMemoryContext, CandidateSelection::room_for(s->wanted) * sizeof(Candidate)));
+    CandidateSelection selection(room, s->wanted, s->list_floor);
+    GatherState gather{s, &selection};
+    walk_lists(scan->indexRelation, s->meta, s->order + s->group_begin,
+               s->group_end - s->group_begin, {gather_page, &gather});
+    const CandidateSelection::Result result = selection.finish();
+    rank_candidates(s, room, result.count);
+    pfree(room);
+
+    s->list_floor = result.floor;
+    if (!result.complete) return;
+    const uint32 size = s->group_end - s->group_begin;
+    uint32 lists = s->meta.lists;
+    if (settings.max_probes > 0) lists = std::min<uint32>(lists, settings.max_probes);
+    s->group_begin = s->group_end;
+    s->group_end = std::max(s->group_begin, std::min(lists, s->group_begin + 2 * size));
+    s->list_floor = no_floor;
+    order_group(s);
+}
+
+// --- the pending list
+
+// TIDs are copied from a page under its lock, and their rows read after it was let go.
+struct PendingGather {
+    ScanState* scan;
+    CandidateSelection* selection;
+    uint32 count;
+    uint64 tids[max_page_entries];
+};
+
+void gather_pending_page(void* state, uint32, Page page, const EntryLayout& layout) {
+    PendingGather* gather = static_cast<PendingGather*>(state);
+    const ItemPointerData* tids = page_tids(page, layout);
+    gather->count = page_tail(page)->count;
+    for (uint32 i = 0; i < gather->count; ++i) gather->tids[i] = tid_number(tids[i]);
+}
+
+void rank_pending_page(void* state) {
+    PendingGather* gather = static_cast<PendingGather*>(state);
+    ScanState* s = gather->scan;
+    std::sort(gather->tids, gather->tids + gather->count);
+    for (uint32 i = 0; i < gather->count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        if (was_from_pending(s, gather->tids[i])) continue;
+        const Vector* row = read_row(s->reader, number_tid(gather->tids[i]));
+        if (row) gather->selection->offer(row_distance(s, row), gather->tids[i]);
+    }
+}
+
+void remember_from_pending(ScanState* s, const Candidate* rows, Size count) {
+    if (s->from_pending_lost || count == 0) return;
+    const Size needed = s->from_pending_count + count;
+    if (s->meta.lists == 0 && needed > most_candidates() * Size{8}) {
+        s->from_pending_lost = true;
+        s->from_pending_count = 0;
+        return;
+    }
+    if (needed > s->from_pending_room) {
+        const Size bytes = 2 * needed * sizeof(uint64);
+        s->from_pending = static_cast<uint64*>(
+            s->from_pending ? repalloc_huge(s->from_pending, bytes)
+                            : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+        s->from_pending_room = 2 * needed;
+    }
+    for (Size i = 0; i < count; ++i) s->from_pending[s->from_pending_count + i] = rows[i].id;
+    s->from_pending_count = needed;
+    std::sort(s->from_pending, s->from_pending + needed);
+}
+
+// False: the index was trained during the walk, and entries may have moved to lists this round did
+// not know of.
+bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
+    const MetaPage& meta = s->meta;
+    // Beside trained lists the pending list is taken whole: what is left of it for a later round
+    // could move to a list of an earlier one.
+    const Size wanted =
+        meta.lists == 0
+            ? s->wanted
+            : std::max<Size>(1, Size{meta.pending.pages + 1} * EntryLayout::of(0).capacity);
+    Candidate* room = static_cast<Candidate*>(MemoryContextAllocHuge(
+        CurrentMemoryContext, CandidateSelection::room_for(wanted) * sizeof(Candidate)));
+    CandidateSelection selection(room, wanted, s->pending_floor);
+    PendingGather* gather = static_cast<PendingGather*>(palloc(sizeof(PendingGather)));
+    gather->scan = s;
+    gather->selection = &selection;
+    const uint32 list = pending_list;
+    walk_lists(scan->indexRelation, meta, &list, 1,
+               {gather_pending_page, gather, rank_pending_page});
+    pfree(gather);
+    const CandidateSelection::Result result = selection.finish();
+    const bool sound = meta.lists > 0 || read_meta(scan->indexRelation).build_id == meta.build_id;
+    if (sound) {
+        reserve_rows(s, result.count);
+        for (Size i = 0; i < result.count; ++i)
+            s->rows[s->row_count++] = {room[i].distance, number_tid(room[i].id)};
+        s->ranked += static_cast<int64>(result.count);
+        s->pending_floor = result.floor;
+        s->pending_done = result.complete;
+        remember_from_pending(s, room, result.count);
+    }
+    pfree(room);
+    return sound;
+}
+
+// --- rounds
+
+void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
+    if (s->from_pending_lost)
+        ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+                        errmsg("index \"%s\" was trained while a long scan of it was under way",
+                               RelationGetRelationName(scan->indexRelation)),
+                        errhint("Run the query again, or raise work_mem.")));
+    if (s->query->dims != static_cast<int>(meta.dims))
+        ereport(ERROR,
+                (errcode(ERRCODE_DATA_EXCEPTION),
+                 errmsg("different vector dimensions %d and %u", s->query->dims, meta.dims)));
+    s->meta = meta;
+    index_form(meta.metric, s->query->x, meta.dims, s->form);
+    s->pending_floor = no_floor;
+    s->list_floor = no_floor;
+    s->pending_done = false;
+
+    const Effort effort =
+        choose_effort(meta, s->wanted_rows > 0 ? s->wanted_rows : wanted_rows(scan));
+    s->wanted = std::min(effort.candidates, most_candidates());
+    s->group_begin = 0;
+    s->group_end = std::min(effort.probes, meta.lists);
+    if (settings.max_probes > 0) s->group_end = std::min<uint32>(s->group_end, settings.max_probes);
+    if (meta.lists > 0) rank_lists(scan->indexRelation, s);
+}
+
+bool exhausted(const ScanState* s) {
+    return s->pending_done && s->group_begin >= s->group_end;
+}
+
+void next_round(IndexScanDesc scan, ScanState* s) {
+    Relation index = scan->indexRelation;
+    if (!s->reader) s->reader = open_row_reader(scan->heapRelation, index, scan->xs_snapshot);
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    bool sound;
+    do {
+        const MetaPage meta = read_meta(index);
+        if (!s->started || meta.build_id != s->meta.build_id)
+            begin_model(scan, s, meta);
+        else
+            s->meta = meta;
+        s->started = true;
+        s->row_count = s->row_next = 0;
+        sound = s->pending_done || gather_from_pending(scan, s);
+    } while (!sound);
+    if (s->group_begin < s->group_end) gather_from_lists(scan, s);
+    rest_row_reader(s->reader);
+    std::sort(s->rows, s->rows + s->row_count, [](const RankedRow& a, const RankedRow& b) {
+        return a.distance < b.distance ||
+               (a.distance == b.distance && tid_number(a.tid) < tid_number(b.tid));
+    });
+    s->wanted = std::min(2 * s->wanted, most_candidates());
+    s->finished = exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
+                  (settings.max_scan_tuples > 0 && s->ranked >= settings.max_scan_tuples);
+    MemoryContextSwitchTo(before);
+}
+
+Vector* query_of(IndexScanDesc scan, int dims) {
+    const ScanKey key = &scan->orderByData[0];
+    if (!(key->sk_flags & SK_ISNULL)) {
+        // A copy: the key's memory is the executor's.
+        const Vector* given = datum_get_vector(key->sk_argument);
+        Vector* query = new_vector(given->dims);
+        memcpy(query->x, given->x, given->dims * sizeof(float));
+        return query;
+    }
+    // Every distance from null is null: all rows, in any order.
+    Vector* query = new_vector(dims);
+    memset(query->x, 0, static_cast<Size>(dims) * sizeof(float));
+    return query;
+}
+
+void start(IndexScanDesc scan, ScanState* s) {
+    if (scan->numberOfOrderBys == 0)
+        elog(ERROR, "cannot scan ivfpq index \"%s\" without an order",
+             RelationGetRelationName(scan->indexRelation));
+    if (!IsMVCCSnapshot(scan->xs_snapshot))
+        elog(ERROR, "non-MVCC snapshots are not supported with ivfpq");
+    pgstat_count_index_scan(scan->indexRelation);
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    s->query = query_of(scan, dims_of(scan->indexRelation));
+    s->form = static_cast<float*>(palloc(static_cast<Size>(s->query->dims) * sizeof(float)));
+    s->last_distance = -std::numeric_limits<double>::infinity();
+    MemoryContextSwitchTo(before);
+}
+
+}  // namespace
+
+IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
+    IndexScanDesc scan = RelationGetIndexScan(index, keys, order_bys);
+    ScanState* s = static_cast<ScanState*>(palloc0(sizeof(ScanState)));
+    s->context = AllocSetContextCreate(CurrentMemoryContext, "ivfpq scan", ALLOCSET_DEFAULT_SIZES);
+    scan->opaque = s;
+    return scan;
+}
+
+void want_rows(IndexScanDesc scan, uint32 rows) {
+    state_of(scan)->wanted_rows = rows;
+}
+
+void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int) {
+    ScanState* s = state_of(scan);
+    const ScanState kept = *s;
+    MemoryContextReset(s->context);
+    *s = {};
+    s->wanted_rows = kept.wanted_rows;
+    s->context = kept.context;
+    s->reader = kept.reader;
+    if (keys && scan->numberOfKeys > 0)
+        memmove(scan->keyData, keys, static_cast<Size>(scan->numberOfKeys) * sizeof(ScanKeyData));
+    if (order_bys && scan->numberOfOrderBys > 0)
+        memmove(scan->orderByData, order_bys,
+                static_cast<Size>(scan->numberOfOrderBys) * sizeof(ScanKeyData));
+}
+
+bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
+    Assert(ScanDirectionIsForward(direction));
+    (void)direction;
+    ScanState* s = state_of(scan);
+    if (!s->query) start(scan, s);
+    while (true) {
+        if (s->row_next >= s->row_count) {
+            if (s->finished) return false;
+            next_round(scan, s);
+            continue;
+        }
+        const RankedRow& row = s->rows[s->row_next++];
+        if (settings.iterative_scan == static_cast<int>(IterativeScan::strict_order)) {
+            if (row.distance < s->last_distance) continue;
+            s->last_distance = row.distance;
+        }
+        scan->xs_heaptid = row.tid;
+        scan->xs_recheck = false;
+        scan->xs_recheckorderby = false;
+        return true;
+    }
+}
+
+void ivfpq_end_scan(IndexScanDesc scan) {
+    ScanState* s = state_of(scan);
+    if (s->reader) close_row_reader(s->reader);
+    MemoryContextDelete(s->context);
+    pfree(s);
+}
+
+}  // namespace pgwarp

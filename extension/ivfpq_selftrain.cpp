@@ -1,0 +1,184 @@
+// Training an index in place.
+//
+// The model is written to new pages, then the metapage names it: from that record on, new entries
+// go to its lists. The entries of the pending list follow one by one, each in one WAL record. Scans
+// read the pending list before the other lists, so an entry is seen in one place or the other, and
+// a scan that sees it in both drops one. A crash or a cancelled VACUUM leaves the index right at
+// any point: what is still pending is searched exactly, and the next VACUUM goes on.
+//
+// VACUUM does not hold back the cleaning of old row versions elsewhere, so rows are read with
+// fresh snapshots; an entry whose row cannot be seen now stays pending for the next VACUUM, which
+// removes it or moves it.
+
+#include <algorithm>
+
+#include "kernels/executor.h"
+#include "extension/guard.h"
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_bulk.h"
+#include "extension/ivfpq_curve.h"
+#include "extension/ivfpq_encode.h"
+#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_model.h"
+#include "extension/ivfpq_page.h"
+#include "extension/ivfpq_rows.h"
+#include "extension/ivfpq_selftrain.h"
+#include "extension/ivfpq_train.h"
+
+extern "C" {
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/index.h"
+#include "commands/vacuum.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+void write_logged_page(void* index, BlockNumber block, Page image) {
+    write_page(static_cast<Relation>(index), block, image);
+}
+
+struct MoveState {
+    Relation index;
+    const MetaPage* meta;
+    BlockNumber block;
+    uint32 moved;
+};
+
+void move_row(void* argument, const EncodedRow& row) {
+    MoveState* state = static_cast<MoveState*>(argument);
+    const Entry entry{number_tid(row.tid), row.offset, row.code};
+    state->moved += move_pending_entry(state->index, *state->meta, state->block, row.list, entry);
+}
+
+// TIDs of one pending page; none where it left the list.
+uint32 copy_tids(Relation index, BlockNumber block, uint64* tids, BlockNumber* next) {
+    const EntryLayout layout = EntryLayout::of(0);
+    Buffer buffer;
+    *next = InvalidBlockNumber;
+    if (!read_list_page(index, block, pending_list, layout, BUFFER_LOCK_SHARE, &buffer)) return 0;
+    Page page = BufferGetPage(buffer);
+    const uint32 count = page_tail(page)->count;
+    for (uint32 i = 0; i < count; ++i) tids[i] = tid_number(page_tids(page, layout)[i]);
+    *next = page_tail(page)->next;
+    UnlockReleaseBuffer(buffer);
+    return count;
+}
+
+// Moves the entries of one page, and those that take their slots, until all that are left there
+// were tried and could not be read. Returns the page that follows.
+BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePass* pass,
+                      MoveState* state) {
+    uint64* tids = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
+    uint64* unread = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
+    uint32 unread_count = 0;
+    BlockNumber next;
+    state->block = block;
+    while (true) {
+        vacuum_delay_point();
+        const uint32 count = copy_tids(index, block, tids, &next);
+        Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+        RowReader* reader = open_row_reader(heap, index, snapshot);
+        uint32 tried = 0;
+        uint32 still_unread = 0;
+        for (uint32 i = 0; i < count; ++i) {
+            const bool seen_before = std::binary_search(unread, unread + unread_count, tids[i]);
+            const Vector* row = seen_before ? nullptr : read_row(reader, number_tid(tids[i]));
+            if (!row) {
+                tids[still_unread++] = tids[i];
+                continue;
+            }
+            ++tried;
+            encode_one_row(pass, tids[i], row);
+        }
+        flush_encode(pass);
+        close_row_reader(reader);
+        UnregisterSnapshot(snapshot);
+        std::copy(tids, tids + still_unread, unread);
+        unread_count = still_unread;
+        std::sort(unread, unread + unread_count);
+        if (tried == 0) break;
+    }
+    pfree(tids);
+    pfree(unread);
+    return next;
+}
+
+void move_all(Relation heap, Relation index, const MetaPage& meta, EncodePass* pass,
+              MoveState* state) {
+    BlockNumber block = read_place(index, meta, pending_list).head;
+    while (BlockNumberIsValid(block)) block = move_page(heap, index, block, pass, state);
+}
+
+// Opened as VACUUM has locked it.
+Relation open_heap_of(Relation index) {
+    return table_open(IndexGetRelation(RelationGetRelid(index), false), NoLock);
+}
+
+}  // namespace
+
+double pending_rows(const MetaPage& meta) {
+    return static_cast<double>(meta.pending.pages) * EntryLayout::of(0).capacity;
+}
+
+void train_in_place(Relation index) {
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq training", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    Relation heap = open_heap_of(index);
+    IndexInfo* info = BuildIndexInfo(index);
+    MetaPage meta = read_meta(index);
+    const double rows = estimate_rows(heap, index, info, meta.seed);
+    if (rows >= least_rows_to_train_by_itself) {
+        const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
+                                                meta.asked_lists, meta.asked_m);
+        Sample sample =
+            sample_table(heap, index, info, meta.metric, meta.dims, plan.sample_rows, meta.seed);
+        const Sample queries = choose_curve_queries(sample);
+        Owned<Executor>* executor = owned_by<Executor>(context);
+        guarded([&] { executor->object = make_cpu_executor(1, &InterruptPending).release(); });
+        const Quantizer model = train_model(executor->object, plan, &sample, &meta);
+
+        meta.build_id = new_meta(index).build_id;
+        meta.rows_at_build = static_cast<uint64>(rows);
+        const BlockNumber pages = place_model(&meta, 0);
+        place_model(&meta, extend_by(index, pages));
+        write_model(meta, model, write_logged_page, index);
+        write_training(index, meta);
+
+        MoveState state{index, &meta, InvalidBlockNumber, 0};
+        const EncodeInput input{model, queries.rows, queries.count};
+        EncodePass* pass = begin_encode(input, {move_row, &state});
+        move_all(heap, index, meta, pass, &state);
+        const CurveQuery* curve_queries =
+            make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
+        meta.curve = measure_curve(index, meta, curve_queries, queries.count);
+        write_training(index, meta);
+        ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
+                             RelationGetRelationName(index), sample.count, meta.lists)));
+    }
+    table_close(heap, NoLock);
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+}
+
+void move_pending(Relation index) {
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq pending", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    Relation heap = open_heap_of(index);
+    const MetaPage meta = read_meta(index);
+    MoveState state{index, &meta, InvalidBlockNumber, 0};
+    EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0}, {move_row, &state});
+    move_all(heap, index, meta, pass, &state);
+    table_close(heap, NoLock);
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+}
+
+}  // namespace pgwarp

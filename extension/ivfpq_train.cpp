@@ -1,0 +1,289 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/executor.h"
+#include "kernels/random.h"
+#include "extension/guard.h"
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_curve.h"
+#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_progress.h"
+#include "extension/ivfpq_train.h"
+#include "extension/vector.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "commands/progress.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+constexpr int kmeans_iterations = 10;
+constexpr int codebook_iterations = 10;
+constexpr uint32 rows_per_list = 64;        // to place a centroid well
+constexpr uint32 least_rows_per_list = 16;  // to place it at all
+constexpr uint32 codebook_rows = 32768;
+
+uint32 choose_lists(double rows, uint32 dims) {
+    // More lists make shorter ones, but each scan compares the query with every centroid, which
+    // costs more the longer the vectors are.
+    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.4 : 1.0;
+    return static_cast<uint32>(
+        std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
+}
+
+uint32 choose_m(uint32 dims) {
+    const uint32 m = dims <= 16 ? dims : dims <= 64 ? dims / 2 : dims <= 512 ? dims / 4 : dims / 8;
+    return std::min<uint32>(m, max_m);
+}
+
+// Bytes that training needs whatever the sample: centroids and codebook, each with the copy that
+// an iteration writes.
+Size model_bytes(uint32 lists, uint32 dims) {
+    return 2 * sizeof(float) * (Size{lists} * dims + Size{dims} * codewords);
+}
+
+// A sampled row: its floats, its TID, and what an iteration notes of it.
+Size sample_row_bytes(uint32 dims) {
+    return dims * sizeof(float) + sizeof(uint64) + 16;
+}
+
+struct SampleState {
+    Sample* sample;
+    Metric metric;
+    Random* random;
+    MemoryContext row_context;
+};
+
+// Algorithm R: every row has the same chance to be in the sample at the end.
+void sample_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
+    SampleState* state = static_cast<SampleState*>(argument);
+    Sample* sample = state->sample;
+    if (nulls[0]) return;
+    ++sample->seen;
+    uint32 slot;
+    if (sample->count < sample->room) {
+        slot = sample->count++;
+    } else {
+        const uint64 draw = state->random->below(sample->seen);
+        if (draw >= sample->room) return;
+        slot = static_cast<uint32>(draw);
+    }
+    const MemoryContext before = MemoryContextSwitchTo(state->row_context);
+    const Vector* vector = datum_get_vector(values[0]);
+    index_form(state->metric, vector->x, sample->dims, sample->rows + Size{slot} * sample->dims);
+    sample->tids[slot] = tid_number(*tid);
+    MemoryContextSwitchTo(before);
+    MemoryContextReset(state->row_context);
+}
+
+void swap_rows(Sample* sample, uint32 a, uint32 b) {
+    float* row_a = sample->rows + Size{a} * sample->dims;
+    std::swap_ranges(row_a, row_a + sample->dims, sample->rows + Size{b} * sample->dims);
+    std::swap(sample->tids[a], sample->tids[b]);
+}
+
+float* alloc_floats(Size count) {
+    return static_cast<float*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(float)));
+}
+
+Sample new_sample(uint32 dims, uint32 room) {
+    Sample sample = {};
+    sample.dims = dims;
+    sample.room = room;
+    sample.rows = alloc_floats(Size{room} * dims);
+    sample.tids = static_cast<uint64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1u) * sizeof(uint64)));
+    return sample;
+}
+
+// Mean squared distance of the rows from their mean.
+double variance_of(const Sample& sample) {
+    double* sums = static_cast<double*>(palloc0(sample.dims * sizeof(double)));
+    double squares = 0;
+    for (uint32 i = 0; i < sample.count; ++i) {
+        const float* row = sample.rows + Size{i} * sample.dims;
+        for (uint32 d = 0; d < sample.dims; ++d) {
+            sums[d] += row[d];
+            squares += static_cast<double>(row[d]) * row[d];
+        }
+    }
+    double mean_square = 0;
+    for (uint32 d = 0; d < sample.dims; ++d)
+        mean_square += sums[d] / sample.count * (sums[d] / sample.count);
+    pfree(sums);
+    return std::max(0.0, squares / sample.count - mean_square);
+}
+
+// Runs the iterations of one training, with their progress counted in rows.
+template <typename Step>
+double iterate(BuildPhase phase, int iterations, uint32 rows, Step step) {
+    report_phase(phase);
+    report_progress(PROGRESS_CREATEIDX_TUPLES_TOTAL, int64{iterations} * rows);
+    double error = 0;
+    for (int i = 0; i < iterations; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        guarded_interruptibly([&] { error = step(); });
+        report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, int64{i + 1} * rows);
+    }
+    return error;
+}
+
+}  // namespace
+
+TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
+                           uint32 asked_m) {
+    if (asked_m > dims)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("m cannot be greater than the number of dimensions"),
+                        errdetail("m is %u, the column has %u dimensions.", asked_m, dims)));
+    TrainingPlan plan;
+    plan.m = asked_m ? asked_m : choose_m(dims);
+    plan.lists = asked_lists ? asked_lists : choose_lists(rows, dims);
+
+    const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    const auto rows_in_memory = [&](uint32 lists) {
+        const Size model = model_bytes(lists, dims);
+        return memory > model ? (memory - model) / sample_row_bytes(dims) : 0;
+    };
+    const auto wanted_rows = [&](uint32 lists) {
+        return std::min<double>(rows, std::max(Size{lists} * rows_per_list, Size{codebook_rows}));
+    };
+    const auto needed_rows = [&](uint32 lists) {
+        return std::min<double>(rows, std::max(Size{lists} * least_rows_per_list, Size{codewords}));
+    };
+    // Fewer lists than would be best still answer right; a user's own number is kept or refused.
+    if (!asked_lists) {
+        const uint32 best = plan.lists;
+        while (plan.lists > 1 && rows_in_memory(plan.lists) < needed_rows(plan.lists))
+            plan.lists = plan.lists * 3 / 4;
+        if (plan.lists < best)
+            ereport(NOTICE,
+                    (errmsg("index \"%s\" gets %u lists instead of %u, for maintenance_work_mem is "
+                            "too small",
+                            index_name, plan.lists, best),
+                     errhint("Set maintenance_work_mem to at least %zu MB and REINDEX.",
+                             (model_bytes(best, dims) +
+                              static_cast<Size>(needed_rows(best)) * sample_row_bytes(dims)) /
+                                     (1024 * 1024) +
+                                 1)));
+    }
+    if (rows_in_memory(plan.lists) < needed_rows(plan.lists)) {
+        const Size needed = model_bytes(plan.lists, dims) +
+                            static_cast<Size>(needed_rows(plan.lists)) * sample_row_bytes(dims);
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                               needed / (1024 * 1024) + 1, maintenance_work_mem / 1024)));
+    }
+    plan.sample_rows = static_cast<uint32>(
+        std::min<double>(wanted_rows(plan.lists), static_cast<double>(rows_in_memory(plan.lists))));
+    return plan;
+}
+
+double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed) {
+    constexpr BlockNumber looks = 64;
+    const BlockNumber blocks = RelationGetNumberOfBlocks(heap);
+    const BlockNumber looked = std::min(blocks, looks);
+    Random random(static_cast<uint64>(seed));
+    BlockNumber wanted = looked;
+    uint64 rows = 0;
+    const auto count_row = [](Relation, ItemPointer, Datum*, bool* nulls, bool, void* count) {
+        if (!nulls[0]) ++*static_cast<uint64*>(count);
+    };
+    for (BlockNumber block = 0; block < blocks && wanted > 0; ++block) {
+        if (random.below(blocks - block) >= wanted) continue;
+        --wanted;
+        CHECK_FOR_INTERRUPTS();
+        table_index_build_range_scan(heap, index, info, false, true, false, block, 1, count_row,
+                                     &rows, nullptr);
+    }
+    return looked > 0 ? static_cast<double>(rows) * blocks / looked : 0;
+}
+
+Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
+                    uint32 rows, int64 seed) {
+    report_phase(BuildPhase::sample);
+    Sample sample = new_sample(dims, rows);
+    Random random(static_cast<uint64>(seed));
+    SampleState state{
+        &sample, metric, &random,
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq sample row", ALLOCSET_DEFAULT_SIZES)};
+    const BlockNumber blocks = RelationGetNumberOfBlocks(heap);
+    report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, blocks);
+
+    // As many blocks as rows are wanted, each with the same chance; all where there are fewer.
+    BlockNumber wanted = std::min<BlockNumber>(blocks, rows);
+    for (BlockNumber block = 0; block < blocks; ++block) {
+        BlockNumber run = blocks;
+        if (wanted < blocks) {
+            if (random.below(blocks - block) >= wanted) continue;
+            --wanted;
+            run = 1;
+        }
+        CHECK_FOR_INTERRUPTS();
+        table_index_build_range_scan(heap, index, info, false, true, false, block, run, sample_row,
+                                     &state, nullptr);
+        report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
+        if (run > 1) break;
+    }
+    MemoryContextDelete(state.row_context);
+    // Slots remember when their rows came; training wants its subsets random.
+    for (uint32 i = 0; i + 1 < sample.count; ++i)
+        swap_rows(&sample, i, i + static_cast<uint32>(random.below(sample.count - i)));
+    return sample;
+}
+
+Sample choose_curve_queries(const Sample& sample) {
+    // The sample is in random order.
+    Sample queries = new_sample(sample.dims, std::min(sample.count, curve_queries));
+    queries.count = queries.room;
+    memcpy(queries.rows, sample.rows, Size{queries.count} * sample.dims * sizeof(float));
+    memcpy(queries.tids, sample.tids, queries.count * sizeof(uint64));
+    return queries;
+}
+
+Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample,
+                      MetaPage* meta) {
+    const uint32 dims = sample->dims;
+    const QuantizerShape shape{dims, plan.lists, plan.m, meta->metric};
+    const double variance = variance_of(*sample);
+    float* centroids = alloc_floats(Size{plan.lists} * dims);
+    float* codebook = alloc_floats(Size{dims} * codewords);
+    const uint64 seed = static_cast<uint64>(meta->seed);
+
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq training", ALLOCSET_SMALL_SIZES);
+    Owned<Dataset>* rows = owned_by<Dataset>(context);
+    guarded([&] {
+        rows->object = executor->take(sample->rows, sample->count, dims).release();
+        executor->kmeans_start(*rows->object, plan.lists, seed, centroids);
+    });
+    iterate(BuildPhase::train_lists, kmeans_iterations, sample->count,
+            [&] { return executor->kmeans_step(*rows->object, plan.lists, centroids); });
+
+    const uint32 residual_count = std::min(sample->count, codebook_rows);
+    Owned<Dataset>* residuals = owned_by<Dataset>(context);
+    guarded(
+        [&] { residuals->object = executor->take(sample->rows, residual_count, dims).release(); });
+    guarded_interruptibly(
+        [&] { executor->make_residuals(*residuals->object, plan.lists, centroids); });
+    guarded([&] { executor->codebook_start(*residuals->object, shape, seed, codebook); });
+    const double error = iterate(BuildPhase::train_codes, codebook_iterations, residual_count, [&] {
+        return executor->codebook_step(*residuals->object, shape, codebook);
+    });
+    MemoryContextDelete(context);
+
+    meta->lists = plan.lists;
+    meta->m = plan.m;
+    meta->training_rows = sample->count;
+    meta->quantization_error = static_cast<float>(variance > 0 ? error / variance : 0);
+    return {shape, centroids, codebook};
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,55 @@
+// Training: how large a model should be, which rows it is made from, and making it.
+#pragma once
+
+#include "kernels/executor.h"
+#include "kernels/quantizer.h"
+#include "extension/ivfpq_format.h"
+
+extern "C" {
+#include "nodes/execnodes.h"
+#include "utils/rel.h"
+}
+
+namespace pgwarp {
+
+// With fewer rows than this there is nothing to learn from: the index stays untrained, and its
+// scans are exact. VACUUM waits for more, so that a model made by itself is worth keeping.
+inline constexpr double least_rows_to_train = 1000;
+inline constexpr double least_rows_to_train_by_itself = 10000;
+
+// Rows in index form, with their TIDs.
+struct Sample {
+    uint32 dims;
+    uint32 count;
+    uint32 room;
+    float* rows;   // (count)(dims)
+    uint64* tids;  // (count)
+    uint64 seen;   // rows there were to choose from
+};
+
+// What training will do, within maintenance_work_mem. Reports an error that names the memory
+// needed where that does not do, before any work.
+struct TrainingPlan {
+    uint32 lists;
+    uint32 m;
+    uint32 sample_rows;
+};
+TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
+                           uint32 asked_m);
+
+// How many rows an index build would see, about: counted on a few blocks. (The planner's estimate
+// knows nothing of how long the vectors of a new table are.)
+double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed);
+
+// A uniform sample of the rows an index build would see, in random order; the same for one seed.
+Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
+                    uint32 rows, int64 seed);
+
+// Makes the model in the current memory context, using up the sample. Fills lists, m, training_rows
+// and quantization_error of `meta`.
+Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample, MetaPage* meta);
+
+// Rows of the sample whose true neighbors will be looked for; copied.
+Sample choose_curve_queries(const Sample& sample);
+
+}  // namespace pgwarp

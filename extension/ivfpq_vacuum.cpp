@@ -1,0 +1,73 @@
+// VACUUM: removes dead entries list by list, and lets an untrained index train itself.
+
+#include "extension/ivfpq.h"
+#include "extension/ivfpq_page.h"
+#include "extension/ivfpq_selftrain.h"
+#include "extension/ivfpq_train.h"
+
+extern "C" {
+#include "access/genam.h"
+#include "commands/vacuum.h"
+#include "storage/bufmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal) {
+    BlockNumber block = read_place(index, meta, list).head;
+    while (BlockNumberIsValid(block)) {
+        vacuum_delay_point();
+        block = remove_dead(index, meta, list, block, removal);
+    }
+}
+
+// Pages in use by the structures of the index, by what it says itself.
+double pages_in_use(Relation index, const MetaPage& meta) {
+    double pages = 1 + static_cast<double>(meta.pending.pages) + meta.free_pages;
+    if (meta.lists == 0) return pages;
+    pages += training_end(meta) - meta.centroids;
+    for (uint32 list = 0; list < meta.lists; ++list) pages += read_place(index, meta, list).pages;
+    return pages;
+}
+
+}  // namespace
+
+IndexBulkDeleteResult* ivfpq_bulk_delete(IndexVacuumInfo* info, IndexBulkDeleteResult* stats,
+                                         IndexBulkDeleteCallback callback, void* callback_state) {
+    Relation index = info->index;
+    if (!stats) stats = static_cast<IndexBulkDeleteResult*>(palloc0(sizeof(IndexBulkDeleteResult)));
+    const MetaPage meta = read_meta(index);
+    Removal removal{callback, callback_state, 0, 0};
+    // The pending list first: training may only move entries away from it.
+    vacuum_list(index, meta, pending_list, &removal);
+    for (uint32 list = 0; list < meta.lists; ++list) vacuum_list(index, meta, list, &removal);
+    stats->tuples_removed += removal.removed;
+    stats->num_index_tuples = removal.kept;
+    return stats;
+}
+
+IndexBulkDeleteResult* ivfpq_vacuum_cleanup(IndexVacuumInfo* info, IndexBulkDeleteResult* stats) {
+    if (info->analyze_only) return stats;
+    Relation index = info->index;
+    if (!stats) {
+        stats = static_cast<IndexBulkDeleteResult*>(palloc0(sizeof(IndexBulkDeleteResult)));
+        stats->num_index_tuples = info->num_heap_tuples;
+        stats->estimated_count = true;
+    }
+    MetaPage meta = read_meta(index);
+    if (meta.lists == 0 && pending_rows(meta) >= least_rows_to_train_by_itself)
+        train_in_place(index);
+    else if (meta.lists > 0 && meta.pending.pages > 0)
+        move_pending(index);
+
+    const BlockNumber pages = RelationGetNumberOfBlocks(index);
+    meta = read_meta(index);
+    if (pages > pages_in_use(index, meta)) reclaim_lost_pages(index, meta);
+    stats->num_pages = RelationGetNumberOfBlocks(index);
+    stats->pages_free = read_meta(index).free_pages;
+    return stats;
+}
+
+}  // namespace pgwarp
