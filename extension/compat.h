@@ -19,10 +19,10 @@ extern "C" {
 #define PGWARP_EXPORT __attribute__((visibility("default")))
 
 // Declares a function that SQL calls; its body follows.
-#define PGWARP_FUNCTION(name)                                                  \
-    extern "C" {                                                               \
-    _Pragma("GCC visibility push(default)") PG_FUNCTION_INFO_V1(name);         \
-    Datum name(PG_FUNCTION_ARGS);                                              \
-    _Pragma("GCC visibility pop")                                              \
-    }                                                                          \
+#define PGWARP_FUNCTION(name)                                          \
+    extern "C" {                                                       \
+    _Pragma("GCC visibility push(default)") PG_FUNCTION_INFO_V1(name); \
+    Datum name(PG_FUNCTION_ARGS);                                      \
+    _Pragma("GCC visibility pop")                                      \
+    }                                                                  \
     Datum name([[maybe_unused]] PG_FUNCTION_ARGS)
