@@ -51,7 +51,7 @@ LINK.shared = $(CXX) $(CXXFLAGS) -shared
 
 # What the objects were made with. Written only when it differs, so that another compiler or
 # another PostgreSQL rebuilds everything and the same one nothing.
-SETTINGS := $(CXX) $(CXXFLAGS) CUDA=$(CUDA) $(shell $(PG_CONFIG) --version)
+SETTINGS := $(CXX) $(CXXFLAGS) CUDA=$(CUDA) $(shell $(PG_CONFIG) --version) in $(CURDIR)
 $(BUILD)/settings: FORCE
 	@mkdir -p $(@D)
 	@test "$$(cat $@ 2>/dev/null)" = '$(SETTINGS)' || echo '$(SETTINGS)' >$@
