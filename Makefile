@@ -2,19 +2,30 @@
 # The plain PGXS flow:         make && make install && make installcheck
 #
 # extension/ is compiled by PGXS, kernels/ by CMake into a static library that pgwarp.so links.
+# Where nvcc is, CMake also makes pgwarp_cuda.so, which is installed beside pgwarp.so.
+#
+#   PG_CONFIG=...   the PostgreSQL to build for and install into
+#   CXX=clang++     another compiler, for both halves
+#   CUDA=OFF        leave pgwarp_cuda.so out though nvcc is there (ON: fail where it is not)
 
 EXTENSION = pgwarp
 MODULE_big = pgwarp
 DATA = $(wildcard sql/pgwarp--*.sql)
 OBJS = $(patsubst %.cpp,%.o,$(sort $(wildcard extension/*.cpp)))
 
-REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
+# Expanded at once: PGXS asks whether these are defined, not whether they are empty.
+REGRESS := $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
 REGRESS_OPTS = --inputdir=test --outputdir=test --load-extension=pgwarp
-ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
+ISOLATION := $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test --outputdir=test/output_iso --load-extension=pgwarp
 
 BUILD ?= build
+CUDA ?= AUTO
+JOBS ?= $(shell nproc)
 KERNELS = $(BUILD)/kernels/libpgwarp_kernels.a
+CUDA_LIBRARY = $(BUILD)/kernels/pgwarp_cuda.so
+EXTRA_CLEAN = $(BUILD) $(OBJS:.o=.d) test/results test/output_iso test/regression.diffs test/regression.out
+
 PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/15/bin/pg_config) pg_config)
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 
@@ -22,8 +33,11 @@ PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 override with_llvm := no
 
 # Server headers as system headers: their inline functions are not written for -Wextra.
-PG_CPPFLAGS = -I$(CURDIR) -isystem $(shell $(PG_CONFIG) --includedir-server)
-PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Wno-cast-function-type -fvisibility=hidden
+PG_CPPFLAGS := -I$(CURDIR) -isystem $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)
+# -MMD: PGXS knows of header dependencies only where PostgreSQL itself was built with them.
+PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Wno-cast-function-type -fvisibility=hidden -MMD -MP
+# PostgreSQL's own flags name warnings that only gcc has.
+PG_CXXFLAGS += $(if $(findstring clang,$(CXX)),-Wno-unknown-warning-option)
 # The serial OpenBLAS by its own path: the threaded one would start threads in the postmaster.
 BLAS_DIR := $(firstword $(wildcard /usr/lib/*/openblas-serial) $(shell pkg-config --variable=libdir openblas 2>/dev/null))
 SHLIB_LINK = $(KERNELS) $(if $(BLAS_DIR),-L$(BLAS_DIR) -Wl$(comma)-rpath$(comma)$(BLAS_DIR)) -lopenblas -lhwy -lstdc++ -lm
@@ -32,8 +46,37 @@ comma := ,
 ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)
 
+# PGXS would link with its C compiler.
+LINK.shared = $(CXX) $(CXXFLAGS) -shared
+
+# What the objects were made with. Written only when it differs, so that another compiler or
+# another PostgreSQL rebuilds everything and the same one nothing.
+SETTINGS := $(CXX) $(CXXFLAGS) CUDA=$(CUDA) $(shell $(PG_CONFIG) --version) in $(CURDIR)
+$(BUILD)/settings: FORCE
+	@mkdir -p $(@D)
+	@test "$$(cat $@ 2>/dev/null)" = '$(SETTINGS)' || echo '$(SETTINGS)' >$@
+
+$(OBJS): $(BUILD)/settings
+-include $(OBJS:.o=.d)
+
+$(BUILD)/kernels/configured: $(BUILD)/settings
+	@rm -rf $(@D) && mkdir -p $(@D)
+	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
+	@touch $@
+
+# CMake knows best whether its library is out of date, so it is always asked; pgwarp.so is linked
+# again only if the library is newer afterwards. CMake's make is not ours: it gets its own -j.
+$(KERNELS): $(BUILD)/kernels/configured FORCE
+	@env -u MAKEFLAGS -u MAKELEVEL cmake --build $(@D) --target pgwarp_all -j $(JOBS)
 pgwarp.so: $(KERNELS)
-$(OBJS): $(wildcard extension/*.h kernels/*.h)
+
+install: install-cuda
+install-cuda: all installdirs
+	@if test -f $(CUDA_LIBRARY); then set -x; $(INSTALL_SHLIB) $(CUDA_LIBRARY) '$(DESTDIR)$(pkglibdir)/'; \
+	else rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(CUDA_LIBRARY))'; fi
+uninstall: uninstall-cuda
+uninstall-cuda:
+	rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(CUDA_LIBRARY))'
 else
 all install installcheck clean:
 	@echo 'The PostgreSQL server headers are missing. "make test" installs what is needed,' >&2
@@ -41,14 +84,7 @@ all install installcheck clean:
 	@exit 1
 endif
 
-KERNEL_SOURCES := $(shell find kernels CMakeLists.txt -type f 2>/dev/null)
-$(KERNELS): $(KERNEL_SOURCES)
-	cmake -S . -B $(BUILD)/kernels -DCMAKE_BUILD_TYPE=RelWithDebInfo >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
-	cmake --build $(BUILD)/kernels --target pgwarp_kernels -j $$(nproc)
-	@touch $@
-$(shell mkdir -p $(BUILD))
-
-.PHONY: demo test
+.PHONY: demo test install-cuda uninstall-cuda FORCE
 demo:
 	scripts/demo
 test:
