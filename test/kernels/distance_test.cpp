@@ -2,47 +2,19 @@
 
 #include "kernels/distance.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <stdexcept>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include "hwy/highway.h"
-#include "test/kernels/seed.h"
+#include "test/kernels/every_target.h"
+#include "test/kernels/guarded.h"
 
 namespace pgwarp {
 namespace {
 
-// Floats that end where a page ends that may not be touched: reading one element too many kills
-// the test.
-class GuardedFloats {
-  public:
-    explicit GuardedFloats(size_t count) {
-        const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-        const size_t wanted = count * sizeof(float);
-        mapped_ = (wanted + page - 1) / page * page + page;
-        base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (base_ == MAP_FAILED) throw std::runtime_error("mmap failed");
-        char* guard = static_cast<char*>(base_) + mapped_ - page;
-        if (mprotect(guard, page, PROT_NONE) != 0) throw std::runtime_error("mprotect failed");
-        data_ = reinterpret_cast<float*>(guard - wanted);
-    }
-    GuardedFloats(const GuardedFloats&) = delete;
-    GuardedFloats& operator=(const GuardedFloats&) = delete;
-    ~GuardedFloats() { munmap(base_, mapped_); }
-    float* data() { return data_; }
-    float& operator[](size_t i) { return data_[i]; }
-
-  private:
-    void* base_;
-    size_t mapped_;
-    float* data_;
-};
+using GuardedFloats = Guarded<float>;
 
 struct Reference {
     double squared_l2 = 0, product = 0, l1 = 0, norm_a = 0, norm_b = 0;
@@ -84,19 +56,7 @@ void fill(std::mt19937& random, float* values, size_t count) {
     for (size_t i = 0; i < count; i++) values[i] = normal(random);
 }
 
-class Distance : public testing::TestWithParam<int64_t> {
-  protected:
-    void SetUp() override {
-        hwy::SetSupportedTargetsForTest(GetParam());
-        choose_distance_target();
-        ASSERT_STREQ(distance_target(), hwy::TargetName(GetParam()));
-    }
-    void TearDown() override {
-        hwy::SetSupportedTargetsForTest(0);
-        choose_distance_target();
-    }
-    std::mt19937 random{test_seed()};
-};
+class Distance : public EveryTarget {};
 
 TEST_P(Distance, PairsAgreeWithFloat64) {
     for (size_t dims : lengths(random)) {
@@ -198,8 +158,7 @@ TEST_P(Distance, OverflowGivesInfinityAndNotNan) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Distance, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
-                         [](const auto& target) { return hwy::TargetName(target.param); });
+PGWARP_EVERY_TARGET(Distance);
 
 }  // namespace
 }  // namespace pgwarp
