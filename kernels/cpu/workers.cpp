@@ -78,11 +78,12 @@ Workers::Workers(int threads, const volatile std::sig_atomic_t* interrupt)
     : pool_(std::make_unique<Pool>()) {
     pool_->interrupt = interrupt;
     AllSignalsBlocked blocked;
-    // A machine that refuses another thread still does the work with those there are.
+    // A machine that refuses another thread, or the memory for it, still does the work with those
+    // there are. (To throw here would end the process: the threads that run belong to nobody.)
     try {
         for (int i = 1; i < threads; ++i)
             pool_->threads.emplace_back([pool = pool_.get(), i] { pool->thread_main(i); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
     }
 }
 
