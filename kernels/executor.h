@@ -34,8 +34,8 @@ struct ExactSearch {
     size_t row_count;
     const uint64_t* ids;  // (row_count)
     uint32_t dims;
-    Metric metric;  // cosine: both sides normalised by the caller
-    uint32_t k;
+    Metric metric;      // cosine: both sides normalised by the caller
+    uint32_t k;         // at least 1
     Neighbor* nearest;  // (query_count)(k), sorted; start with distance = infinity
 };
 
