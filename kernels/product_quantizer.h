@@ -1,4 +1,5 @@
 // Training the product quantizer, and turning vectors into entries. See quantizer.h for the model.
+// Training has at least one residual.
 #pragma once
 
 #include "kernels/common.h"
@@ -15,7 +16,7 @@ void subtract_centroids(float* rows, size_t count, uint32_t dims, const float* c
 void codebook_start(const QuantizerShape& shape, const float* residuals, size_t count,
                     uint64_t seed, float* codebook);
 
-// One Lloyd iteration of all sub-quantizers; a codeword nobody uses takes half of the most used.
+// One Lloyd iteration of all sub-quantizers; a codeword nobody uses is put where the error is.
 // Returns the mean squared error of the residuals before the move. Where it throws, the codebook
 // is as it was.
 double codebook_step(Workers& workers, const QuantizerShape& shape, const float* residuals,
