@@ -31,10 +31,12 @@ bool page_is_sound(Page page) {
 // extend the index there. Asking for the size is a system call, so it is remembered for the last
 // index seen; an index never shrinks.
 void check_block(Relation index, BlockNumber block) {
+    static Oid seen_index = InvalidOid;
     static Oid seen_file = InvalidOid;
     static BlockNumber seen_blocks = 0;
     const Oid file = compat_file_number(index);
-    if (file == seen_file && block < seen_blocks) return;
+    if (RelationGetRelid(index) == seen_index && file == seen_file && block < seen_blocks) return;
+    seen_index = RelationGetRelid(index);
     seen_file = file;
     seen_blocks = RelationGetNumberOfBlocks(index);
     if (block >= seen_blocks)

@@ -306,8 +306,10 @@ bool exhausted(const ScanState* s) {
 
 void next_round(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
+    // The reader outlives rescans, as the state does.
+    const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s));
     if (!s->reader) s->reader = open_row_reader(scan->heapRelation, index, scan->xs_snapshot);
-    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    MemoryContextSwitchTo(s->context);
     bool sound;
     do {
         const MetaPage meta = read_meta(index);

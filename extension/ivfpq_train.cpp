@@ -23,11 +23,11 @@ namespace pgwarp {
 
 namespace {
 
-constexpr int kmeans_iterations = 10;
-constexpr int codebook_iterations = 10;
+constexpr int kmeans_iterations = 8;
+constexpr int codebook_iterations = 8;
 constexpr uint32 rows_per_list = 64;        // to place a centroid well
 constexpr uint32 least_rows_per_list = 16;  // to place it at all
-constexpr uint32 codebook_rows = 32768;
+constexpr uint32 codebook_rows = 10240;     // forty a codeword
 
 uint32 choose_lists(double rows, uint32 dims) {
     // More lists make shorter ones, but each scan compares the query with every centroid, which
