@@ -130,3 +130,25 @@ struct CompatToastSnapshot {};
 using CompatToastSnapshot = SnapshotData;
 #define compat_toast_snapshot(memory) (init_toast_snapshot(memory), (memory))
 #endif
+
+// 18 counts index searches, and lets a delay know whether ANALYZE is waiting.
+#if PG_VERSION_NUM >= 180000
+#define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
+    index_beginscan(heap, index, snapshot, nullptr, keys, order_bys)
+#define compat_vacuum_delay() vacuum_delay_point(false)
+#else
+#define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
+    index_beginscan(heap, index, snapshot, keys, order_bys)
+#define compat_vacuum_delay() vacuum_delay_point()
+#endif
+
+// 16 gave the walkers' callbacks a type; before it they are declared without arguments, which C++
+// takes at its word.
+#if PG_VERSION_NUM >= 160000
+#define compat_planstate_walk(node, callback, context) \
+    planstate_tree_walker(node, callback, context)
+#else
+#define compat_planstate_walk(node, callback, context) \
+    planstate_tree_walker(                             \
+        node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(callback)), context)
+#endif

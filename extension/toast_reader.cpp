@@ -34,8 +34,8 @@ void open_relations(ToastReader* reader) {
     const int valid =
         toast_open_indexes(reader->toast, AccessShareLock, &reader->indexes, &reader->index_count);
     reader->slot = table_slot_create(reader->toast, nullptr);
-    reader->scan = index_beginscan(reader->toast, reader->indexes[valid],
-                                   compat_toast_snapshot(&reader->snapshot), 1, 0);
+    reader->scan = compat_index_beginscan(reader->toast, reader->indexes[valid],
+                                          compat_toast_snapshot(&reader->snapshot), 1, 0);
     MemoryContextSwitchTo(before);
 }
 
