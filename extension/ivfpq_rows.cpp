@@ -26,6 +26,8 @@ struct RowReader {
     AttrNumber attribute;  // 0: an expression
     EState* estate;        // for an expression
     MemoryContext row_context;
+    Datum datum;  // of the row read last
+    const Vector* vector;
 };
 
 RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
@@ -67,10 +69,15 @@ const Vector* read_row(RowReader* reader, ItemPointerData tid) {
     MemoryContextSwitchTo(GetMemoryChunkContext(reader));
     if (!reader->toast) reader->toast = open_toast_reader(reader->heap);
     MemoryContextSwitchTo(reader->row_context);
-    const auto* vector =
+    reader->datum = value;
+    reader->vector =
         is_null ? nullptr : reinterpret_cast<const Vector*>(read_value(reader->toast, value));
     MemoryContextSwitchTo(before);
-    return vector;
+    return reader->vector;
+}
+
+void keep_row(RowReader* reader, VectorCache* cache) {
+    keep_vector(cache, reader->datum, reader->vector);
 }
 
 void rest_row_reader(RowReader* reader) {
