@@ -125,7 +125,7 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     if (rows > 0)
         sample = sample_table(heap, index, info, meta.metric, meta.dims, Max(plan.sample_rows, 1u),
                               meta.seed);
-    if (sample.count < least_rows_to_train)
+    if (rows < least_rows_to_train || sample.count == 0)
         result = build_untrained(heap, index, info, meta);
     else
         result = build_trained(heap, index, info, meta, plan, &sample, build_workers(heap, index));

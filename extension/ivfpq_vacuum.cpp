@@ -18,7 +18,7 @@ namespace {
 void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal) {
     BlockNumber block = read_place(index, meta, list).head;
     while (BlockNumberIsValid(block)) {
-        vacuum_delay_point();
+        compat_vacuum_delay();
         block = remove_dead(index, meta, list, block, removal);
     }
 }
