@@ -112,9 +112,9 @@ TEST_P(Distance, RowsAgreeWithFloat64) {
             fill(random, query.data(), dims);
             fill(random, rows.data(), count ? (count - 1) * stride + dims : 0);
             std::vector<float> distances(count + 1, -7), products(count + 1, -7);
-            squared_l2_distances(query.data(), {rows.data(), stride, count}, dims,
+            squared_l2_distances(query.data(), Rows{rows.data(), stride, count}, dims,
                                  distances.data());
-            dot_products(query.data(), {rows.data(), stride, count}, dims, products.data());
+            dot_products(query.data(), Rows{rows.data(), stride, count}, dims, products.data());
             for (size_t i = 0; i < count; i++) {
                 const Reference expected = reference(query.data(), &rows[i * stride], dims);
                 EXPECT_NEAR(distances[i], expected.squared_l2,
@@ -137,11 +137,42 @@ TEST_P(Distance, EqualRowsTieWhereverTheyStand) {
         for (size_t i = 1; i < count; i++) {
             std::memcpy(&rows[i * dims], rows.data(), dims * sizeof(float));
         }
-        squared_l2_distances(query.data(), {rows.data(), dims, count}, dims, distances.data());
-        dot_products(query.data(), {rows.data(), dims, count}, dims, products.data());
+        squared_l2_distances(query.data(), Rows{rows.data(), dims, count}, dims, distances.data());
+        dot_products(query.data(), Rows{rows.data(), dims, count}, dims, products.data());
         for (size_t i = 1; i < count; i++) {
             EXPECT_EQ(distances[i], distances[0]) << dims;
             EXPECT_EQ(products[i], products[0]) << dims;
+        }
+    }
+}
+
+// Rows in sixteen bits are the rows they stand for, to the last bit of the distance.
+TEST_P(Distance, HalfRowsAreTheRowsTheyStandFor) {
+    std::uniform_int_distribution<size_t> padding(0, 5);
+    for (size_t dims : lengths(random)) {
+        for (size_t count : {0, 1, 3, 4, 5, 11}) {
+            SCOPED_TRACE(testing::Message() << dims << " dims, " << count << " rows");
+            const size_t stride = dims + padding(random);
+            const size_t elements = count ? (count - 1) * stride + dims : 0;
+            GuardedFloats query(dims), rows(elements);
+            Guarded<bfloat16> half(elements);
+            fill(random, query.data(), dims);
+            fill(random, rows.data(), elements);
+            for (size_t i = 0; i < elements; i++) {
+                half[i] = to_bfloat16(rows[i]);
+                rows[i] = to_float(half[i]);
+            }
+            std::vector<float> expected(count), found(count + 1, -7);
+            squared_l2_distances(query.data(), Rows{rows.data(), stride, count}, dims,
+                                 expected.data());
+            squared_l2_distances(query.data(), HalfRows{half.data(), stride, count}, dims,
+                                 found.data());
+            for (size_t i = 0; i < count; i++) EXPECT_EQ(found[i], expected[i]);
+            EXPECT_EQ(found[count], -7) << "wrote past the last row";
+            dot_products(query.data(), Rows{rows.data(), stride, count}, dims, expected.data());
+            dot_products(query.data(), HalfRows{half.data(), stride, count}, dims, found.data());
+            for (size_t i = 0; i < count; i++) EXPECT_EQ(found[i], expected[i]);
+            EXPECT_EQ(found[count], -7) << "wrote past the last row";
         }
     }
 }

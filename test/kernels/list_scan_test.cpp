@@ -109,21 +109,48 @@ TEST_P(ListScan, TableAgreesWithFloat64) {
     }
 }
 
-// As an index does, whose codebook lies on pages: the same table to the last bit.
-TEST_P(ListScan, TableRowByRowIsTheSame) {
-    const RandomModel model(random, {50, 1, 7, Metric::l2});
-    const std::vector<float> query = normal_floats(random, 50);
-    std::vector<float> whole(7 * codewords), by_row(7 * codewords);
+// As an index does, whose codebook lies on pages: some rows at a time, the same table to the last
+// bit.
+TEST_P(ListScan, TableSomeRowsAtATimeIsTheSame) {
+    const uint32_t dims = 50, m = 7;
+    const RandomModel model(random, {dims, 1, m, Metric::l2});
+    const std::vector<float> query = normal_floats(random, dims);
+    std::vector<float> whole(size_t{m} * codewords), by_rows(size_t{m} * codewords);
     build_table(model.quantizer(), query.data(), whole.data());
-    for (uint32_t j = 0; j < 7; ++j)
-        for (uint32_t d = model.shape.piece_begin(j); d < model.shape.piece_begin(j + 1); ++d) {
-            Guarded<float> row(codewords);
-            std::memcpy(row.data(), model.codebook.data() + size_t{d} * codewords,
-                        codewords * sizeof(float));
-            add_codebook_row(table_factor(Metric::l2) * query[d], row.data(),
-                             by_row.data() + size_t{j} * codewords);
+    for (uint32_t j = 0; j < m; ++j) {
+        const uint32_t end = model.shape.piece_begin(j + 1);
+        for (uint32_t d = model.shape.piece_begin(j); d < end;) {
+            const auto count = static_cast<uint32_t>(between(random, 1, end - d));
+            std::vector<float> factors(count);
+            for (uint32_t r = 0; r < count; ++r)
+                factors[r] = table_factor(Metric::l2) * query[d + r];
+            Guarded<float> rows(size_t{count} * codewords);
+            std::memcpy(rows.data(), model.codebook.data() + size_t{d} * codewords,
+                        size_t{count} * codewords * sizeof(float));
+            add_codebook_rows(factors.data(), rows.data(), count,
+                              by_rows.data() + size_t{j} * codewords);
+            d += count;
         }
-    EXPECT_EQ(by_row, whole);
+    }
+    EXPECT_EQ(by_rows, whole);
+}
+
+// Rows in sixteen bits are the rows they stand for.
+TEST_P(ListScan, TableOfHalfRowsIsTheSame) {
+    for (const uint32_t count : {1, 2, 3, 9}) {
+        Guarded<float> rows(size_t{count} * codewords);
+        Guarded<bfloat16> half(size_t{count} * codewords);
+        fill_table(rows);
+        for (size_t i = 0; i < rows.size(); ++i) {
+            half[i] = to_bfloat16(rows[i]);
+            rows[i] = to_float(half[i]);
+        }
+        const std::vector<float> factors = normal_floats(random, count);
+        std::vector<float> table = normal_floats(random, codewords), half_table = table;
+        add_codebook_rows(factors.data(), rows.data(), count, table.data());
+        add_codebook_rows(factors.data(), half.data(), count, half_table.data());
+        EXPECT_EQ(half_table, table);
+    }
 }
 
 TEST_P(ListScan, AnyNumberOfEntries) {

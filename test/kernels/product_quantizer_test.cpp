@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 #include "test/kernels/every_target.h"
+#include "test/kernels/guarded.h"
 #include "test/kernels/reference.h"
 
 namespace pgwarp {
@@ -251,6 +252,28 @@ TEST_P(ProductQuantizer, PieceEncoderAgreesWithTheBatch) {
             ASSERT_NEAR(offset, expected.value, expected.magnitude * 1e-5);
         }
         EXPECT_GE(same, count * shape.m * 99 / 100) << shape;
+    }
+}
+
+// Rows in sixteen bits are the rows they stand for.
+TEST_P(ProductQuantizer, PieceEncoderTakesHalfRows) {
+    for (const uint32_t dims : {1, 3, 8}) {
+        const std::vector<float> residual = normal_floats(random, dims);
+        const std::vector<float> centroid = normal_floats(random, dims);
+        PieceEncoder encoder, half_encoder;
+        for (uint32_t d = 0; d < dims; ++d) {
+            Guarded<bfloat16> half(codewords);
+            std::vector<float> row = normal_floats(random, codewords);
+            for (uint32_t c = 0; c < codewords; ++c) {
+                half[c] = to_bfloat16(row[c]);
+                row[c] = to_float(half[c]);
+            }
+            encoder.add(residual[d], centroid[d], row.data());
+            half_encoder.add(residual[d], centroid[d], half.data());
+        }
+        const PieceEncoder::Result expected = encoder.finish(), found = half_encoder.finish();
+        EXPECT_EQ(found.code, expected.code);
+        EXPECT_EQ(found.offset, expected.offset);
     }
 }
 
