@@ -38,10 +38,7 @@ PG_CPPFLAGS := -I$(CURDIR) -isystem $(shell $(PG_CONFIG) --includedir-server 2>/
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra -fvisibility=hidden -MMD -MP
 # PostgreSQL's own flags name warnings that only gcc has.
 PG_CXXFLAGS += $(if $(findstring clang,$(CXX)),-Wno-unknown-warning-option)
-# The serial OpenBLAS by its own path: the threaded one would start threads in the postmaster.
-BLAS_DIR := $(firstword $(wildcard /usr/lib/*/openblas-serial) $(shell pkg-config --variable=libdir openblas 2>/dev/null))
-SHLIB_LINK = $(KERNELS) $(if $(BLAS_DIR),-L$(BLAS_DIR) -Wl$(comma)-rpath$(comma)$(BLAS_DIR)) -lopenblas -lhwy -lstdc++ -lm
-comma := ,
+SHLIB_LINK = $(KERNELS) -lhwy -lstdc++ -lm
 
 ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)

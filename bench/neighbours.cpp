@@ -1,10 +1,8 @@
-// Inner products come from sgemm, a block of queries against a block of rows, and a cheap score
-// that orders rows as the metric does comes from them: |row|² - 2<query, row> for L2. Float32
-// scores lose digits (|row|² may be far larger than the distance), so some more than k rows are
-// kept and put in order by the float64 distance.
+// Inner products come from a matrix product, a block of queries against a block of rows, and a
+// cheap score that orders rows as the metric does comes from them: |row|² - 2<query, row> for L2.
+// Float32 scores lose digits (|row|² may be far larger than the distance), so some more than k rows
+// are kept and put in order by the float64 distance.
 #include "bench/neighbours.h"
-
-#include <cblas.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "bench/parallel.h"
+#include "kernels/cpu/products.h"
 
 namespace pgwarp::bench {
 namespace {
@@ -105,15 +104,15 @@ RowNumbers exact_neighbours(Metric metric, const Vectors& base, const Vectors& q
         const size_t first = block * query_block;
         const size_t count = std::min(query_block, queries.rows - first);
         std::vector<float>& product = products[thread];  // (query)(row)
-        product.resize(query_block * row_block);
+        product.resize(query_block * row_block + products_scratch(query_block));
         std::vector<Selection> selections(count, Selection(keep));
         for (size_t start = 0; start < base.rows; start += row_block) {
             const size_t rows = std::min(row_block, base.rows - start);
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, int(count), int(rows),
-                        int(base.dims), 1, queries.row(first).data(), int(base.dims),
-                        base.row(start).data(), int(base.dims), 0, product.data(), row_block);
+            inner_products({queries.row(first).data(), count, base.row(start).data(), rows,
+                            base.dims, 1, product.data()},
+                           product.data() + query_block * row_block);
             for (size_t query = 0; query < count; query++) {
-                const float* dots = product.data() + query * row_block;
+                const float* dots = product.data() + query * rows;
                 for (size_t i = 0; i < rows; i++) {
                     const size_t row = start + i;
                     const float score = terms.constant[row] + terms.factor[row] * dots[i];

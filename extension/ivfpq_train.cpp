@@ -33,7 +33,7 @@ constexpr uint32 codebook_rows = 10240;     // forty a codeword
 uint32 choose_lists(double rows, uint32 dims) {
     // More lists make shorter ones, but each scan compares the query with every centroid, which
     // costs more the longer the vectors are.
-    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.4 : 1.0;
+    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.25 : 0.75;
     return static_cast<uint32>(
         std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
 }

@@ -1,6 +1,7 @@
 #include "kernels/executor.h"
 
 #include "kernels/cpu/filter.h"
+#include "kernels/cpu/products.h"
 #include "kernels/distance.h"
 #include "kernels/kmeans.h"
 #include "kernels/workers.h"
@@ -8,8 +9,6 @@
 #include <algorithm>
 #include <limits>
 #include <vector>
-
-#include <cblas.h>
 
 namespace pgwarp {
 
@@ -72,10 +71,9 @@ void insert(Neighbor* nearest, uint32_t k, const Neighbor& found) {
 void search_tile(const ExactSearch& s, const Bounds& bounds, const float* low_rows,
                  size_t first_query, size_t queries, size_t first_row, size_t rows,
                  float* products) {
-    const int dims = static_cast<int>(s.dims);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(queries),
-                static_cast<int>(rows), dims, bounds.factor, s.queries + first_query * s.dims, dims,
-                s.rows + first_row * s.dims, dims, 0.0f, products, static_cast<int>(rows));
+    inner_products({s.queries + first_query * s.dims, queries, s.rows + first_row * s.dims, rows,
+                    s.dims, bounds.factor, products},
+                   products + queries * rows);
     for (size_t q = 0; q < queries; ++q) {
         const float* query = s.queries + (first_query + q) * s.dims;
         const float low_query = bounds.low(query, s.dims);
@@ -147,7 +145,7 @@ class CpuExecutor final : public Executor {
         const auto threads = static_cast<size_t>(workers_.threads());
         const size_t task_queries =
             std::clamp<size_t>((search.query_count + threads - 1) / threads, 16, tile_queries);
-        auto products = workers_.scratch(task_queries * tile_rows);
+        auto products = workers_.scratch(task_queries * tile_rows + products_scratch(task_queries));
         const size_t tasks = (search.query_count + task_queries - 1) / task_queries;
         workers_.run(tasks, [&](size_t task, int thread) {
             const size_t first = task * task_queries;

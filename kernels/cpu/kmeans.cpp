@@ -2,6 +2,8 @@
 
 #include "kernels/cpu/argmin.h"
 #include "kernels/cpu/groups.h"
+#include "kernels/cpu/products.h"
+#include "kernels/distance.h"
 #include "kernels/random.h"
 
 #include <algorithm>
@@ -12,8 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include <cblas.h>
-
 namespace pgwarp {
 
 namespace {
@@ -23,7 +23,7 @@ constexpr size_t tile_rows = 128;
 constexpr uint32_t tile_centroids = 512;
 
 float squared_norm_of(const float* row, uint32_t dims) {
-    return cblas_sdot(static_cast<int>(dims), row, 1, row, 1);
+    return dot_product(row, row, dims);
 }
 
 std::vector<float> squared_norms(const float* rows, size_t count, uint32_t dims) {
@@ -110,16 +110,16 @@ class Frame {
 void assign_tile(const Assignment& a, const Frame& frame, size_t begin, size_t end,
                  float* scratch) {
     const int count = static_cast<int>(end - begin);
-    const int dims = static_cast<int>(a.dims);
     float* products = scratch;
+    float* panels = products + tile_rows * tile_centroids;
     const float* rows =
-        frame.rows(a.rows + begin * a.dims, end - begin, scratch + tile_rows * tile_centroids);
+        frame.rows(a.rows + begin * a.dims, end - begin, panels + products_scratch(tile_rows));
     Nearest nearest[tile_rows];
     for (uint32_t first = 0; first < a.clusters; first += tile_centroids) {
         const int centroids = static_cast<int>(std::min(tile_centroids, a.clusters - first));
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, count, centroids, dims, -2.0f, rows,
-                    dims, frame.centroids() + size_t{first} * a.dims, dims, 0.0f, products,
-                    centroids);
+        inner_products({rows, end - begin, frame.centroids() + size_t{first} * a.dims,
+                        static_cast<size_t>(centroids), a.dims, -2.0f, products},
+                       panels);
         for (int i = 0; i < count; ++i) {
             Nearest here = argmin_sum(products + size_t(i) * centroids, frame.norms() + first,
                                       static_cast<uint32_t>(centroids));
@@ -159,8 +159,8 @@ void add_rows(const float* rows, uint32_t dims, const uint32_t* members, size_t 
 void assign_nearest(Workers& workers, const Assignment& a) {
     const Frame frame(a);
     const size_t tiles = (a.count + tile_rows - 1) / tile_rows;
-    auto scratch =
-        workers.scratch(tile_rows * size_t{tile_centroids} + frame.floats_for(tile_rows));
+    auto scratch = workers.scratch(tile_rows * size_t{tile_centroids} +
+                                   products_scratch(tile_rows) + frame.floats_for(tile_rows));
     workers.run(tiles, [&](size_t tile, int thread) {
         const size_t begin = tile * tile_rows;
         assign_tile(a, frame, begin, std::min(a.count, begin + tile_rows), scratch[thread].data());
