@@ -80,8 +80,10 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
                                const TrainingPlan& plan, Sample* sample, int workers) {
     const Sample queries = choose_curve_queries(*sample);
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
-    guarded(
-        [&] { executor->object = make_cpu_executor(1 + workers, &InterruptPending).release(); });
+    guarded([&] {
+        executor->object =
+            make_cpu_executor(1 + workers, &QueryCancelPending, &ProcDiePending).release();
+    });
     const Quantizer model = train_model(executor->object, plan, sample, &meta);
     guarded([&] {
         delete executor->object;

@@ -141,7 +141,9 @@ void train_in_place(Relation index) {
             sample_table(heap, index, info, meta.metric, meta.dims, plan.sample_rows, meta.seed);
         const Sample queries = choose_curve_queries(sample);
         Owned<Executor>* executor = owned_by<Executor>(context);
-        guarded([&] { executor->object = make_cpu_executor(1, &InterruptPending).release(); });
+        guarded([&] {
+            executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
+        });
         const Quantizer model = train_model(executor->object, plan, &sample, &meta);
 
         meta.build_id = new_meta(index).build_id;

@@ -53,8 +53,9 @@ void search_tile(const ExactSearch& s, const float* row_norms, size_t first_quer
 
 class CpuExecutor final : public Executor {
   public:
-    CpuExecutor(int threads, const volatile std::sig_atomic_t* interrupt)
-        : workers_(threads, interrupt) {}
+    CpuExecutor(int threads, const volatile std::sig_atomic_t* interrupt,
+                const volatile std::sig_atomic_t* other_interrupt)
+        : workers_(threads, interrupt, other_interrupt) {}
 
     const char* name() const noexcept override { return "cpu"; }
 
@@ -117,8 +118,9 @@ class CpuExecutor final : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> make_cpu_executor(int threads,
-                                            const volatile std::sig_atomic_t* interrupt) {
-    return std::make_unique<CpuExecutor>(threads, interrupt);
+                                            const volatile std::sig_atomic_t* interrupt,
+                                            const volatile std::sig_atomic_t* other_interrupt) {
+    return std::make_unique<CpuExecutor>(threads, interrupt, other_interrupt);
 }
 
 }  // namespace pgwarp
