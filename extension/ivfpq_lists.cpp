@@ -62,6 +62,7 @@ void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint3
     for (uint32 i = 0; i < count; ++i) lists[i] = order[i];
 
     for (int walk = 0; count > 0; ++walk) {
+        if (walk > 0 && visitor.walk_again) visitor.walk_again(visitor.state);
         if (walk == walks_before_lock) {
             for (uint32 i = 0; i < count; ++i) walk_locked(index, meta, lists[i], visitor);
             break;

@@ -218,6 +218,11 @@ void rank_pending_page(void* state) {
     }
 }
 
+// What left the pending list since the last walk is in a list that this round has not read yet.
+void walk_pending_again(void* state) {
+    static_cast<PendingGather*>(state)->selection->start_over();
+}
+
 void remember_from_pending(ScanState* s, const Candidate* rows, Size count) {
     if (s->from_pending_lost || count == 0) return;
     const Size needed = s->from_pending_count + count;
@@ -243,7 +248,8 @@ void remember_from_pending(ScanState* s, const Candidate* rows, Size count) {
 bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
     const MetaPage& meta = s->meta;
     // Beside trained lists the pending list is taken whole: what is left of it for a later round
-    // could move to a list of an earlier one.
+    // could move to a list of an earlier one. Hence also each entry once: a walk that VACUUM makes
+    // us repeat must not fill the room with copies.
     const Size wanted =
         meta.lists == 0
             ? s->wanted
@@ -256,7 +262,7 @@ bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
     gather->selection = &selection;
     const uint32 list = pending_list;
     walk_lists(scan->indexRelation, meta, &list, 1,
-               {gather_pending_page, gather, rank_pending_page});
+               {gather_pending_page, gather, rank_pending_page, walk_pending_again});
     pfree(gather);
     const CandidateSelection::Result result = selection.finish();
     const bool sound = meta.lists > 0 || read_meta(scan->indexRelation).build_id == meta.build_id;
