@@ -1,7 +1,8 @@
 // The pages of an ivfpq index: checks on reading, and every change after the build.
 //
 // A change is one GenericXLog record of at most four pages, so that a crash leaves the index
-// between two changes and never inside one. An entry is appended to the tail of its list; only
+// between two changes and never inside one. Buffers are registered in lock order: a standby locks
+// them in that order, one after the other, and holds them all to the end of the record. An entry is appended to the tail of its list; only
 // VACUUM removes entries, filling each hole with the list's last entry, so that all pages of a
 // list but the last stay full and emptied pages leave at the tail. Whatever removes or moves an
 // entry raises the list's generation in the same record: a reader who saw the old generation
@@ -114,11 +115,9 @@ Buffer add_tail_page(Relation index, uint32 list, const PlaceAddress& address, B
                                       : InvalidBlockNumber;
 
     GenericXLogState* state = GenericXLogStart(index);
-    Page page = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
-    page_init(page, PageKind::list, list);
     ListPlace* place = place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address);
-    page_tail(page)->prev = place->tail;
-    if (!BlockNumberIsValid(place->tail)) place->head = new_block;
+    const BlockNumber tail_block = place->tail;
+    if (!BlockNumberIsValid(tail_block)) place->head = new_block;
     place->tail = new_block;
     ++place->pages;
     if (BufferIsValid(tail_buffer))
@@ -128,6 +127,9 @@ Buffer add_tail_page(Relation index, uint32 list, const PlaceAddress& address, B
         meta->free_head = next_free;
         --meta->free_pages;
     }
+    Page page = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
+    page_init(page, PageKind::list, list);
+    page_tail(page)->prev = tail_block;
     GenericXLogFinish(state);
     if (BufferIsValid(meta_buffer) && meta_buffer != place_buffer) UnlockReleaseBuffer(meta_buffer);
     return new_buffer;
