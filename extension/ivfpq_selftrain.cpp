@@ -111,8 +111,13 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
 
 void move_all(Relation heap, Relation index, const MetaPage& meta, EncodePass* pass,
               MoveState* state) {
-    BlockNumber block = read_place(index, meta, pending_list).head;
-    while (BlockNumberIsValid(block)) block = move_page(heap, index, block, pass, state);
+    const ListPlace place = read_place(index, meta, pending_list);
+    BlockNumber block = place.head;
+    BlockNumber steps = 0;
+    while (BlockNumberIsValid(block)) {
+        count_step(index, block, place, &steps);
+        block = move_page(heap, index, block, pass, state);
+    }
 }
 
 // Opened as VACUUM has locked it.

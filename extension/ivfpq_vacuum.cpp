@@ -16,9 +16,12 @@ namespace pgwarp {
 namespace {
 
 void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal) {
-    BlockNumber block = read_place(index, meta, list).head;
+    const ListPlace place = read_place(index, meta, list);
+    BlockNumber block = place.head;
+    BlockNumber steps = 0;
     while (BlockNumberIsValid(block)) {
         vacuum_delay_point();
+        count_step(index, block, place, &steps);
         block = remove_dead(index, meta, list, block, removal);
     }
 }
