@@ -200,8 +200,8 @@ double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed)
         if (random.below(blocks - block) >= wanted) continue;
         --wanted;
         CHECK_FOR_INTERRUPTS();
-        table_index_build_range_scan(heap, index, info, false, true, false, block, 1, count_row,
-                                     &rows, nullptr);
+        table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
+                                     1, count_row, &rows, nullptr);
     }
     return looked > 0 ? static_cast<double>(rows) * blocks / looked : 0;
 }
@@ -227,8 +227,10 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
             run = 1;
         }
         CHECK_FOR_INTERRUPTS();
-        table_index_build_range_scan(heap, index, info, false, true, false, block, run, sample_row,
-                                     &state, nullptr);
+        // A concurrent build sees the rows of a snapshot; else, rows of transactions under way (there
+        // are such in VACUUM) are as good as any.
+        table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
+                                     run, sample_row, &state, nullptr);
         report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
         if (run > 1) break;
     }
