@@ -138,7 +138,7 @@ double iterate(BuildPhase phase, int iterations, uint32 rows, Step step) {
 }  // namespace
 
 TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
-                           uint32 asked_m) {
+                           uint32 asked_m, int report_level) {
     if (asked_m > dims)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("m cannot be greater than the number of dimensions"),
@@ -177,9 +177,13 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
     if (rows_in_memory(plan.lists) < needed_rows(plan.lists)) {
         const Size needed = model_bytes(plan.lists, dims) +
                             static_cast<Size>(needed_rows(plan.lists)) * sample_row_bytes(dims);
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                               needed / (1024 * 1024) + 1, maintenance_work_mem / 1024)));
+        ereport(report_level,
+                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                        needed / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                 report_level < ERROR ? errdetail("Index \"%s\" stays untrained.", index_name) : 0));
+        plan.sample_rows = 0;
+        return plan;
     }
     plan.sample_rows = static_cast<uint32>(
         std::min<double>(wanted_rows(plan.lists), static_cast<double>(rows_in_memory(plan.lists))));

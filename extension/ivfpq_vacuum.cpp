@@ -60,7 +60,7 @@ IndexBulkDeleteResult* ivfpq_vacuum_cleanup(IndexVacuumInfo* info, IndexBulkDele
         stats->estimated_count = true;
     }
     MetaPage meta = read_meta(index);
-    if (meta.lists == 0 && pending_rows(meta) >= least_rows_to_train_by_itself)
+    if (meta.lists == 0 && pending_rows(index, meta) >= least_rows_to_train_by_itself)
         train_in_place(index);
     else if (meta.lists > 0 && meta.pending.pages > 0)
         move_pending(index);
