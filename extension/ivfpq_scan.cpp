@@ -337,7 +337,7 @@ void next_round(IndexScanDesc scan, ScanState* s) {
     MemoryContextSwitchTo(before);
 }
 
-Vector* query_of(IndexScanDesc scan, int dims) {
+Vector* query_of(IndexScanDesc scan) {
     const ScanKey key = &scan->orderByData[0];
     if (!(key->sk_flags & SK_ISNULL)) {
         // A copy: the key's memory is the executor's.
@@ -347,6 +347,7 @@ Vector* query_of(IndexScanDesc scan, int dims) {
         return query;
     }
     // Every distance from null is null: all rows, in any order.
+    const int dims = static_cast<int>(read_meta(scan->indexRelation).dims);
     Vector* query = new_vector(dims);
     memset(query->x, 0, static_cast<Size>(dims) * sizeof(float));
     return query;
@@ -360,7 +361,7 @@ void start(IndexScanDesc scan, ScanState* s) {
         elog(ERROR, "non-MVCC snapshots are not supported with ivfpq");
     pgstat_count_index_scan(scan->indexRelation);
     const MemoryContext before = MemoryContextSwitchTo(s->context);
-    s->query = query_of(scan, dims_of(scan->indexRelation));
+    s->query = query_of(scan);
     s->form = static_cast<float*>(palloc(static_cast<Size>(s->query->dims) * sizeof(float)));
     s->last_distance = -std::numeric_limits<double>::infinity();
     MemoryContextSwitchTo(before);
