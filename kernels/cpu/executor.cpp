@@ -1,13 +1,12 @@
 #include "kernels/executor.h"
 
+#include "kernels/cpu/blas.h"
 #include "kernels/distance.h"
 #include "kernels/kmeans.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
 #include <vector>
-
-#include <cblas.h>
 
 namespace pgwarp {
 
@@ -32,9 +31,9 @@ void search_tile(const ExactSearch& s, const float* row_norms, size_t first_quer
                  size_t first_row, size_t rows, float* products) {
     const bool l2 = s.metric != Metric::inner_product;
     const int dims = static_cast<int>(s.dims);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(queries),
-                static_cast<int>(rows), dims, l2 ? -2.0f : -1.0f, s.queries + first_query * s.dims,
-                dims, s.rows + first_row * s.dims, dims, 0.0f, products, static_cast<int>(rows));
+    sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(queries),
+          static_cast<int>(rows), dims, l2 ? -2.0f : -1.0f, s.queries + first_query * s.dims, dims,
+          s.rows + first_row * s.dims, dims, 0.0f, products, static_cast<int>(rows));
     for (size_t q = 0; q < queries; ++q) {
         const float* query = s.queries + (first_query + q) * s.dims;
         const auto query_norm = static_cast<float>(l2 ? squared_norm(query, s.dims) : 0.0);

@@ -1,6 +1,7 @@
 #include "kernels/kmeans.h"
 
 #include "kernels/cpu/argmin.h"
+#include "kernels/cpu/blas.h"
 #include "kernels/random.h"
 
 #include <algorithm>
@@ -8,8 +9,6 @@
 #include <cstring>
 #include <numeric>
 #include <vector>
-
-#include <cblas.h>
 
 namespace pgwarp {
 
@@ -34,9 +33,9 @@ void assign_tile(const Assignment& a, const float* centroid_norms, size_t begin,
     Nearest nearest[tile_rows];
     for (uint32_t first = 0; first < a.clusters; first += tile_centroids) {
         const int centroids = static_cast<int>(std::min(tile_centroids, a.clusters - first));
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, centroids, dims, -2.0f,
-                    a.rows + begin * a.dims, dims, a.centroids + size_t{first} * a.dims, dims, 0.0f,
-                    products, centroids);
+        sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, centroids, dims, -2.0f,
+              a.rows + begin * a.dims, dims, a.centroids + size_t{first} * a.dims, dims, 0.0f,
+              products, centroids);
         for (int i = 0; i < rows; ++i) {
             Nearest here = argmin_sum(products + size_t(i) * centroids, centroid_norms + first,
                                       static_cast<uint32_t>(centroids));
