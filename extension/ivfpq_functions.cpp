@@ -39,9 +39,8 @@ OpenIndex open_index(Oid relation, LOCKMODE lock) {
         ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                         errmsg("cannot access temporary indexes of other sessions")));
     if (RecoveryInProgress() && !RelationIsPermanent(index))
-        ereport(ERROR,
-                (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                 errmsg("cannot access temporary or unlogged relations during recovery")));
+        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                        errmsg("cannot access temporary or unlogged relations during recovery")));
     if (pg_class_aclcheck(table, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
         aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, RelationGetRelationName(heap));
     return {heap, index, lock};

@@ -55,8 +55,7 @@ void walk_locked(Relation index, const MetaPage& meta, uint32 list, const ListVi
     const EntryLayout layout = layout_of(meta, list);
     const ListPlace place = place_of(buffer, meta, list);
     const Walk walk = walk_chain(index, list, layout, place, visitor);
-    if (walk.broken)
-        report_damage(index, place.head, "its chain leads to a page of another list");
+    if (walk.broken) report_damage(index, place.head, "its chain leads to a page of another list");
     check_length(index, place, walk);
     UnlockReleaseBuffer(buffer);
 }

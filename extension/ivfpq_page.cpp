@@ -2,11 +2,11 @@
 //
 // A change is one GenericXLog record of at most four pages, so that a crash leaves the index
 // between two changes and never inside one. Buffers are registered in lock order: a standby locks
-// them in that order, one after the other, and holds them all to the end of the record. An entry is appended to the tail of its list; only
-// VACUUM removes entries, filling each hole with the list's last entry, so that all pages of a
-// list but the last stay full and emptied pages leave at the tail. Whatever removes or moves an
-// entry raises the list's generation in the same record: a reader who saw the old generation
-// before and after its walk has seen every entry.
+// them in that order, one after the other, and holds them all to the end of the record. An entry is
+// appended to the tail of its list; only VACUUM removes entries, filling each hole with the list's
+// last entry, so that all pages of a list but the last stay full and emptied pages leave at the
+// tail. Whatever removes or moves an entry raises the list's generation in the same record: a
+// reader who saw the old generation before and after its walk has seen every entry.
 
 #include <cstring>
 
@@ -519,8 +519,8 @@ bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block,
     if (slot < count) {
         Buffer tail_buffer = buffer;
         if (tail_block != block)
-            tail_buffer = read_tail(index, tail_block, pending_list, pending_layout,
-                                    BUFFER_LOCK_EXCLUSIVE);
+            tail_buffer =
+                read_tail(index, tail_block, pending_list, pending_layout, BUFFER_LOCK_EXCLUSIVE);
         GenericXLogState* state = GenericXLogStart(index);
         put_last(GenericXLogRegisterBuffer(state, to_buffer, 0), layout, entry);
         ++place_on(GenericXLogRegisterBuffer(state, meta_buffer, 0), address)->generation;

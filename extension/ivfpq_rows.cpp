@@ -52,11 +52,12 @@ void check_tid(RowReader* reader, const ItemPointerData& tid) {
     if (block < reader->heap_blocks) return;
     reader->heap_blocks = RelationGetNumberOfBlocks(reader->heap);
     if (block >= reader->heap_blocks)
-        ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED),
-                        errmsg("index \"%s\" is damaged", RelationGetRelationName(reader->index)),
-                        errdetail("It has an entry for row (%u,%u), the table has %u blocks.", block,
-                                  ItemPointerGetOffsetNumberNoCheck(&tid), reader->heap_blocks),
-                        errhint("Please REINDEX it.")));
+        ereport(ERROR,
+                (errcode(ERRCODE_INDEX_CORRUPTED),
+                 errmsg("index \"%s\" is damaged", RelationGetRelationName(reader->index)),
+                 errdetail("It has an entry for row (%u,%u), the table has %u blocks.", block,
+                           ItemPointerGetOffsetNumberNoCheck(&tid), reader->heap_blocks),
+                 errhint("Please REINDEX it.")));
 }
 
 }  // namespace

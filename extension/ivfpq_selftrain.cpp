@@ -172,7 +172,8 @@ void train_in_place(Relation index) {
         sample =
             sample_table(heap, index, info, meta.metric, meta.dims, plan.sample_rows, meta.seed);
     // Entries of rows long dead are counted as pending, and are no rows to learn from.
-    if (sample.count > 0 && (sample.count == plan.sample_rows || sample.seen >= least_rows_to_train)) {
+    if (sample.count > 0 &&
+        (sample.count == plan.sample_rows || sample.seen >= least_rows_to_train)) {
         const Sample queries = choose_curve_queries(sample);
         Owned<Executor>* executor = owned_by<Executor>(context);
         guarded([&] {

@@ -177,11 +177,12 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
     if (rows_in_memory(plan.lists) < needed_rows(plan.lists)) {
         const Size needed = model_bytes(plan.lists, dims) +
                             static_cast<Size>(needed_rows(plan.lists)) * sample_row_bytes(dims);
-        ereport(report_level,
-                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                        needed / (1024 * 1024) + 1, maintenance_work_mem / 1024),
-                 report_level < ERROR ? errdetail("Index \"%s\" stays untrained.", index_name) : 0));
+        ereport(
+            report_level,
+            (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+             errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                    needed / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+             report_level < ERROR ? errdetail("Index \"%s\" stays untrained.", index_name) : 0));
         plan.sample_rows = 0;
         return plan;
     }
@@ -231,8 +232,8 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
             run = 1;
         }
         CHECK_FOR_INTERRUPTS();
-        // A concurrent build sees the rows of a snapshot; else, rows of transactions under way (there
-        // are such in VACUUM) are as good as any.
+        // A concurrent build sees the rows of a snapshot; else, rows of transactions under way
+        // (there are such in VACUUM) are as good as any.
         table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
                                      run, sample_row, &state, nullptr);
         report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
