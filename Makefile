@@ -35,7 +35,7 @@ override with_llvm := no
 # Server headers as system headers: their inline functions are not written for -Wextra.
 PG_CPPFLAGS := -I$(CURDIR) -isystem $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)
 # -MMD: PGXS knows of header dependencies only where PostgreSQL itself was built with them.
-PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Wno-cast-function-type -fvisibility=hidden -MMD -MP
+PG_CXXFLAGS = -std=c++20 -Wall -Wextra -fvisibility=hidden -MMD -MP
 # PostgreSQL's own flags name warnings that only gcc has.
 PG_CXXFLAGS += $(if $(findstring clang,$(CXX)),-Wno-unknown-warning-option)
 # The serial OpenBLAS by its own path: the threaded one would start threads in the postmaster.

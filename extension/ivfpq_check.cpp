@@ -104,10 +104,8 @@ void check_model(Check* check, BlockNumber size) {
             if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
         }
     };
-    check_run(meta.centroids, RowLayout::of(meta.dims).pages(meta.lists), PageKind::centroids,
-              "the centroids");
-    check_run(meta.codebook, RowLayout::of(codewords).pages(meta.dims), PageKind::codebook,
-              "the codebook");
+    check_run(meta.centroids, centroid_pages(meta), PageKind::centroids, "the centroids");
+    check_run(meta.codebook, codebook_pages(meta), PageKind::codebook, "the codebook");
     check_run(meta.directory, directory_pages(meta.lists), PageKind::directory, "the directory");
 }
 

@@ -10,8 +10,10 @@
 extern "C" {
 #include "access/htup_details.h"
 #include "funcapi.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 }
 
 namespace pgwarp {
@@ -63,6 +65,22 @@ struct RowBuilder {
         values[count++] = Datum{0};
     }
 };
+
+// Recall@10 against probes with so many candidates, as a JSON object.
+Datum curve_json(const RecallCurve& curve, uint32 candidates) {
+    uint32 factor = 0;
+    while (factor + 1 < RecallCurve::factors &&
+           RecallCurve::factor_values[factor + 1] * RecallCurve::k_values[0] <= candidates)
+        ++factor;
+    StringInfoData text;
+    initStringInfo(&text);
+    appendStringInfoChar(&text, '{');
+    for (uint32 step = 0; step < curve.probe_steps; ++step)
+        appendStringInfo(&text, "%s\"%u\": %.4f", step > 0 ? ", " : "", curve.probes[step],
+                         curve_recall(curve, RecallCurve::k_values[0], step, factor));
+    appendStringInfoChar(&text, '}');
+    return DirectFunctionCall1(json_in, CStringGetDatum(text.data));
+}
 
 }  // namespace
 
@@ -135,6 +153,10 @@ PGWARP_FUNCTION(ivfpq_info) {
         row.add_null();
         row.add_null();
     }
+    if (meta.curve.queries > 0)
+        row.add(curve_json(meta.curve, effort.candidates));
+    else
+        row.add_null();
     Assert(row.count == descriptor->natts);
     close_index(open);
     PG_RETURN_DATUM(

@@ -18,6 +18,7 @@
 extern "C" {
 #include "access/generic_xlog.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "storage/lmgr.h"
 }
 
@@ -34,10 +35,13 @@ bool page_is_sound(Page page) {
 // extend the index there. Asking for the size is a system call, so it is remembered for the last
 // index seen; an index never shrinks.
 bool has_block(Relation index, BlockNumber block) {
+    static Oid seen_index = InvalidOid;
     static Oid seen_file = InvalidOid;
     static BlockNumber seen_blocks = 0;
     const Oid file = compat_file_number(index);
-    if (file == seen_file && block < seen_blocks) return true;
+    if (RelationGetRelid(index) == seen_index && file == seen_file && block < seen_blocks)
+        return true;
+    seen_index = RelationGetRelid(index);
     seen_file = file;
     seen_blocks = RelationGetNumberOfBlocks(index);
     return block < seen_blocks;
@@ -53,8 +57,8 @@ void check_block(Relation index, BlockNumber block) {
 bool model_is_sound(const MetaPage& meta) {
     if (meta.lists == 0) return true;
     if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.dims || meta.m > max_m) return false;
-    if (meta.codebook != meta.centroids + RowLayout::of(meta.dims).pages(meta.lists) ||
-        meta.directory != meta.codebook + RowLayout::of(codewords).pages(meta.dims))
+    if (meta.codebook != meta.centroids + centroid_pages(meta) ||
+        meta.directory != meta.codebook + codebook_pages(meta))
         return false;
     if (meta.curve.probe_steps > RecallCurve::max_probes) return false;
     for (uint32 i = 0; i < meta.curve.probe_steps; ++i)
@@ -64,13 +68,54 @@ bool model_is_sound(const MetaPage& meta) {
 
 bool meta_is_sound(const MetaPage& meta) {
     return meta.dims > 0 && meta.dims <= max_dims && meta.metric <= Metric::cosine &&
-           meta.bits == code_bits && meta.quantizer == 0 && meta.asked_lists <= max_lists &&
-           meta.asked_m <= max_m && model_is_sound(meta);
+           meta.bits == code_bits && meta.quantizer == 0 && meta.wide <= 1 &&
+           meta.asked_lists <= max_lists && meta.asked_m <= max_m && model_is_sound(meta);
+}
+
+// Where a backend last found the blocks of an index, in its relcache entry. A scan reads hundreds
+// of pages that stay in the buffer cache; looking a page's buffer up costs more than looking into
+// it.
+struct RecentBuffers {
+    BlockNumber count;
+    Buffer buffers[FLEXIBLE_ARRAY_MEMBER];
+
+    // Four bytes a block: enough for an index of 8 GB.
+    static constexpr BlockNumber most = 1 << 20;
+};
+
+RecentBuffers* recent_buffers_for(Relation index, BlockNumber block) {
+    auto* recent = static_cast<RecentBuffers*>(index->rd_amcache);
+    if (recent && block < recent->count) return recent;
+    const BlockNumber count = Min(RelationGetNumberOfBlocks(index) + 64, RecentBuffers::most);
+    const Size bytes = offsetof(RecentBuffers, buffers) + count * sizeof(Buffer);
+    auto* larger = static_cast<RecentBuffers*>(MemoryContextAllocZero(index->rd_indexcxt, bytes));
+    if (recent) {
+        memcpy(larger->buffers, recent->buffers, recent->count * sizeof(Buffer));
+        pfree(recent);
+    }
+    larger->count = count;
+    index->rd_amcache = larger;
+    return larger;
+}
+
+Buffer find_buffer(Relation index, BlockNumber block) {
+    if (RelationUsesLocalBuffers(index) || block >= RecentBuffers::most)
+        return ReadBuffer(index, block);
+    const Buffer last = recent_buffers_for(index, block)->buffers[block];
+    if (BufferIsValid(last) && ReadRecentBuffer(compat_locator(index), MAIN_FORKNUM, block, last)) {
+        pgstat_count_buffer_read(index);
+        pgstat_count_buffer_hit(index);
+        return last;
+    }
+    const Buffer buffer = ReadBuffer(index, block);
+    // Reading may have let the relcache entry be rebuilt, and the cache with it.
+    recent_buffers_for(index, block)->buffers[block] = buffer;
+    return buffer;
 }
 
 Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
     check_block(index, block);
-    const Buffer buffer = ReadBuffer(index, block);
+    const Buffer buffer = find_buffer(index, block);
     LockBuffer(buffer, lock);
     if (!page_is_sound(BufferGetPage(buffer)))
         report_damage(index, block, "it is no page of an ivfpq index");

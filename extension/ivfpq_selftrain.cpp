@@ -96,7 +96,7 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
     BlockNumber next;
     state->block = block;
     while (true) {
-        vacuum_delay_point();
+        compat_vacuum_delay();
         const uint32 count = copy_tids(index, block, tids, &next);
         Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
         RowReader* reader = open_row_reader(heap, index, snapshot);

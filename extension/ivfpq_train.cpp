@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/bfloat16.h"
 #include "kernels/executor.h"
 #include "kernels/random.h"
 #include "extension/guard.h"
@@ -23,11 +24,11 @@ namespace pgwarp {
 
 namespace {
 
-constexpr int kmeans_iterations = 10;
-constexpr int codebook_iterations = 10;
+constexpr int kmeans_iterations = 8;
+constexpr int codebook_iterations = 8;
 constexpr uint32 rows_per_list = 64;        // to place a centroid well
 constexpr uint32 least_rows_per_list = 16;  // to place it at all
-constexpr uint32 codebook_rows = 32768;
+constexpr uint32 codebook_rows = 10240;     // forty a codeword
 
 uint32 choose_lists(double rows, uint32 dims) {
     // More lists make shorter ones, but each scan compares the query with every centroid, which
@@ -42,10 +43,10 @@ uint32 choose_m(uint32 dims) {
     return std::min<uint32>(m, max_m);
 }
 
-// Bytes that training needs whatever the sample: centroids and codebook, each with the copy that
-// an iteration writes.
+// Bytes that training needs whatever the sample: the codebook with the copy that an iteration
+// writes, the centroids with theirs and with two for the trial of rounding them.
 Size model_bytes(uint32 lists, uint32 dims) {
-    return 2 * sizeof(float) * (Size{lists} * dims + Size{dims} * codewords);
+    return sizeof(float) * (4 * Size{lists} * dims + 2 * Size{dims} * codewords);
 }
 
 // A sampled row: its floats, its TID, and what an iteration notes of it.
@@ -133,6 +134,26 @@ double iterate(BuildPhase phase, int iterations, uint32 rows, Step step) {
         report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, int64{i + 1} * rows);
     }
     return error;
+}
+
+// Rounds the centroids to sixteen bits, unless that would spoil them: where all values lie far from
+// zero and near each other, the nearest sixteen bits may be the same for all. `spread` is the mean
+// squared distance of rows from their centroids.
+bool fits_in_bfloat16(Executor* executor, Dataset* rows, uint32 lists, uint32 dims, double spread,
+                      float* centroids) {
+    const Size count = Size{lists} * dims;
+    float* rounded = alloc_floats(count);
+    float* moved = alloc_floats(count);
+    memcpy(rounded, centroids, count * sizeof(float));
+    round_to_bfloat16(rounded, count);
+    memcpy(moved, rounded, count * sizeof(float));
+    double rounded_spread = 0;
+    guarded_interruptibly([&] { rounded_spread = executor->kmeans_step(*rows, lists, moved); });
+    const bool fits = rounded_spread <= 1.01 * spread;
+    if (fits) memcpy(centroids, rounded, count * sizeof(float));
+    pfree(rounded);
+    pfree(moved);
+    return fits;
 }
 
 }  // namespace
@@ -271,8 +292,10 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
         rows->object = executor->take(sample->rows, sample->count, dims).release();
         executor->kmeans_start(*rows->object, plan.lists, seed, centroids);
     });
-    iterate(BuildPhase::train_lists, kmeans_iterations, sample->count,
-            [&] { return executor->kmeans_step(*rows->object, plan.lists, centroids); });
+    const double spread = iterate(BuildPhase::train_lists, kmeans_iterations, sample->count, [&] {
+        return executor->kmeans_step(*rows->object, plan.lists, centroids);
+    });
+    meta->wide = !fits_in_bfloat16(executor, rows->object, plan.lists, dims, spread, centroids);
 
     const uint32 residual_count = std::min(sample->count, codebook_rows);
     Owned<Dataset>* residuals = owned_by<Dataset>(context);
@@ -285,6 +308,7 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
         return executor->codebook_step(*residuals->object, shape, codebook);
     });
     MemoryContextDelete(context);
+    if (!meta->wide) round_to_bfloat16(codebook, Size{dims} * codewords);
 
     meta->lists = plan.lists;
     meta->m = plan.m;

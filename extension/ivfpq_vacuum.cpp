@@ -20,7 +20,7 @@ void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* rem
     BlockNumber block = place.head;
     BlockNumber steps = 0;
     while (BlockNumberIsValid(block)) {
-        vacuum_delay_point();
+        compat_vacuum_delay();
         count_step(index, block, place, &steps);
         block = remove_dead(index, meta, list, block, removal);
     }

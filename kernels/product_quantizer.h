@@ -1,6 +1,7 @@
 // Training the product quantizer, and turning vectors into entries. See quantizer.h for the model.
 #pragma once
 
+#include "kernels/bfloat16.h"
 #include "kernels/common.h"
 #include "kernels/quantizer.h"
 #include "kernels/workers.h"
@@ -40,6 +41,7 @@ class PieceEncoder {
   public:
     PieceEncoder() noexcept { reset(); }
     void add(float residual, float centroid, const float* codebook_row) noexcept;
+    void add(float residual, float centroid, const bfloat16* codebook_row) noexcept;
     struct Result {
         uint8_t code;
         float offset;  // |w|^2 + 2 <c, w>, the piece's part of the entry's offset

@@ -126,6 +126,12 @@ void PieceEncoder::add(float residual, float centroid, const float* codebook_row
     HWY_DYNAMIC_DISPATCH(AddRow)(residual, centroid, codebook_row, scores_, offsets_);
 }
 
+void PieceEncoder::add(float residual, float centroid, const bfloat16* codebook_row) noexcept {
+    float row[codewords];
+    for (uint32_t c = 0; c < codewords; ++c) row[c] = to_float(codebook_row[c]);
+    add(residual, centroid, row);
+}
+
 PieceEncoder::Result PieceEncoder::finish() noexcept {
     uint32_t best = 0;
     for (uint32_t c = 1; c < codewords; ++c)
