@@ -438,7 +438,10 @@ MetaPage read_meta(Relation index) {
                         errmsg("index \"%s\" has format version %u, this pgwarp reads version %u",
                                RelationGetRelationName(index), meta.version, format_version),
                         errhint("Please REINDEX it.")));
-    if (!meta_is_sound(meta)) report_damage(index, meta_block, "it describes an impossible index");
+    // A column that has lost its dimensions says nothing.
+    const int32 dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
+    if (!meta_is_sound(meta) || (dims > 0 && meta.dims != static_cast<uint32>(dims)))
+        report_damage(index, meta_block, "it describes an impossible index");
     if (!has_block(index, meta.pending.pages) || !has_block(index, meta.free_pages))
         report_damage(index, meta_block, "it claims more pages than the index has");
     return meta;
