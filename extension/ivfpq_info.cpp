@@ -39,8 +39,11 @@ int64 list_length(Relation index, const MetaPage& meta, uint32 list) {
         const ListPlace place = read_place(index, meta, list);
         if (place.pages == 0) return 0;
         Buffer buffer;
-        // A tail that was recycled since we read the place: read it again.
-        if (!read_list_page(index, place.tail, list, layout, BUFFER_LOCK_SHARE, &buffer)) continue;
+        if (!read_list_page(index, place.tail, list, layout, BUFFER_LOCK_SHARE, &buffer)) {
+            // Recycled since we read the place: read it again.
+            if (read_place(index, meta, list).generation != place.generation) continue;
+            report_damage(index, place.tail, "it is not the tail of its list");
+        }
         const int64 last = page_tail(BufferGetPage(buffer))->count;
         UnlockReleaseBuffer(buffer);
         return int64{place.pages - 1} * layout.capacity + last;

@@ -18,6 +18,8 @@ namespace pgwarp {
 
 struct RowReader {
     Relation heap;
+    Relation index;
+    BlockNumber heap_blocks;  // at least so many
     Snapshot snapshot;
     IndexFetchTableData* fetch;
     ToastReader* toast;  // while a round reads rows
@@ -33,6 +35,7 @@ struct RowReader {
 RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     RowReader* reader = static_cast<RowReader*>(palloc0(sizeof(RowReader)));
     reader->heap = heap;
+    reader->index = index;
     reader->snapshot = snapshot;
     reader->info = BuildIndexInfo(index);
     reader->attribute = reader->info->ii_IndexAttrNumbers[0];
@@ -44,7 +47,27 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     return reader;
 }
 
+namespace {
+
+// An entry of a damaged index may name any row; a block behind the end of the table must not be
+// asked for, as one of them means: extend it.
+void check_tid(RowReader* reader, const ItemPointerData& tid) {
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    if (block < reader->heap_blocks) return;
+    reader->heap_blocks = RelationGetNumberOfBlocks(reader->heap);
+    if (block >= reader->heap_blocks)
+        ereport(ERROR,
+                (errcode(ERRCODE_INDEX_CORRUPTED),
+                 errmsg("index \"%s\" is damaged", RelationGetRelationName(reader->index)),
+                 errdetail("It has an entry for row (%u,%u), the table has %u blocks.", block,
+                           ItemPointerGetOffsetNumberNoCheck(&tid), reader->heap_blocks),
+                 errhint("Please REINDEX it.")));
+}
+
+}  // namespace
+
 const Vector* read_row(RowReader* reader, ItemPointerData tid) {
+    check_tid(reader, tid);
     bool call_again = false;
     bool all_dead = false;
     MemoryContextReset(reader->row_context);

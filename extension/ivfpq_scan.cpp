@@ -229,6 +229,11 @@ void rank_pending_page(void* state) {
     }
 }
 
+// What left the pending list since the last walk is in a list that this round has not read yet.
+void walk_pending_again(void* state) {
+    static_cast<PendingGather*>(state)->selection->start_over();
+}
+
 void remember_from_pending(ScanState* s, const Candidate* rows, Size count) {
     if (s->from_pending_lost || count == 0) return;
     const Size needed = s->from_pending_count + count;
@@ -254,7 +259,8 @@ void remember_from_pending(ScanState* s, const Candidate* rows, Size count) {
 bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
     const MetaPage& meta = s->meta;
     // Beside trained lists the pending list is taken whole: what is left of it for a later round
-    // could move to a list of an earlier one.
+    // could move to a list of an earlier one. Hence also each entry once: a walk that VACUUM makes
+    // us repeat must not fill the room with copies.
     const Size wanted =
         meta.lists == 0
             ? s->wanted
@@ -266,7 +272,7 @@ bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
     gather->selection = &selection;
     const uint32 list = pending_list;
     walk_lists(scan->indexRelation, meta, &list, 1,
-               {gather_pending_page, gather, rank_pending_page});
+               {gather_pending_page, gather, rank_pending_page, walk_pending_again});
     pfree(gather);
     const CandidateSelection::Result result = selection.finish();
     const bool sound = meta.lists > 0 || read_meta(scan->indexRelation).build_id == meta.build_id;
@@ -343,7 +349,7 @@ void next_round(IndexScanDesc scan, ScanState* s) {
     MemoryContextSwitchTo(before);
 }
 
-Vector* query_of(IndexScanDesc scan, int dims) {
+Vector* query_of(IndexScanDesc scan) {
     const ScanKey key = &scan->orderByData[0];
     if (!(key->sk_flags & SK_ISNULL)) {
         // A copy: the key's memory is the executor's.
@@ -353,6 +359,7 @@ Vector* query_of(IndexScanDesc scan, int dims) {
         return query;
     }
     // Every distance from null is null: all rows, in any order.
+    const int dims = static_cast<int>(read_meta(scan->indexRelation).dims);
     Vector* query = new_vector(dims);
     memset(query->x, 0, static_cast<Size>(dims) * sizeof(float));
     return query;
@@ -366,7 +373,7 @@ void start(IndexScanDesc scan, ScanState* s) {
         elog(ERROR, "non-MVCC snapshots are not supported with ivfpq");
     pgstat_count_index_scan(scan->indexRelation);
     const MemoryContext before = MemoryContextSwitchTo(s->context);
-    s->query = query_of(scan, dims_of(scan->indexRelation));
+    s->query = query_of(scan);
     s->scratch = open_scratch(s->context);
     s->cache = open_vector_cache(s->context, s->scratch);
     s->form = scratch_array<float>(s->scratch, static_cast<Size>(s->query->dims));

@@ -159,7 +159,7 @@ bool fits_in_bfloat16(Executor* executor, Dataset* rows, uint32 lists, uint32 di
 }  // namespace
 
 TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
-                           uint32 asked_m) {
+                           uint32 asked_m, int report_level) {
     if (asked_m > dims)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("m cannot be greater than the number of dimensions"),
@@ -198,9 +198,14 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
     if (rows_in_memory(plan.lists) < needed_rows(plan.lists)) {
         const Size needed = model_bytes(plan.lists, dims) +
                             static_cast<Size>(needed_rows(plan.lists)) * sample_row_bytes(dims);
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                               needed / (1024 * 1024) + 1, maintenance_work_mem / 1024)));
+        ereport(
+            report_level,
+            (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+             errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                    needed / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+             report_level < ERROR ? errdetail("Index \"%s\" stays untrained.", index_name) : 0));
+        plan.sample_rows = 0;
+        return plan;
     }
     plan.sample_rows = static_cast<uint32>(
         std::min<double>(wanted_rows(plan.lists), static_cast<double>(rows_in_memory(plan.lists))));
@@ -221,8 +226,8 @@ double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed)
         if (random.below(blocks - block) >= wanted) continue;
         --wanted;
         CHECK_FOR_INTERRUPTS();
-        table_index_build_range_scan(heap, index, info, false, true, false, block, 1, count_row,
-                                     &rows, nullptr);
+        table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
+                                     1, count_row, &rows, nullptr);
     }
     return looked > 0 ? static_cast<double>(rows) * blocks / looked : 0;
 }
@@ -248,8 +253,10 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
             run = 1;
         }
         CHECK_FOR_INTERRUPTS();
-        table_index_build_range_scan(heap, index, info, false, true, false, block, run, sample_row,
-                                     &state, nullptr);
+        // A concurrent build sees the rows of a snapshot; else, rows of transactions under way
+        // (there are such in VACUUM) are as good as any.
+        table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
+                                     run, sample_row, &state, nullptr);
         report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
         if (run > 1) break;
     }

@@ -48,6 +48,13 @@ class CandidateSelection {
         if (count_ == room_for(wanted_)) shrink();
     }
 
+    // Forgets what was offered.
+    void start_over() {
+        count_ = 0;
+        shrunk_ = false;
+        bound_ = std::numeric_limits<double>::infinity();
+    }
+
     struct Result {
         size_t count;
         Candidate floor;  // where to go on

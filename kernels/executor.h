@@ -75,8 +75,9 @@ class Executor {
     virtual void exact_search(const ExactSearch& search) = 0;
 };
 
-// `interrupt`, where not null, is polled; once raised, work ends with Interrupted.
-std::unique_ptr<Executor> make_cpu_executor(int threads,
-                                            const volatile std::sig_atomic_t* interrupt);
+// The flags, where not null, are polled; once either is raised, work ends with Interrupted.
+std::unique_ptr<Executor> make_cpu_executor(
+    int threads, const volatile std::sig_atomic_t* interrupt,
+    const volatile std::sig_atomic_t* other_interrupt = nullptr);
 
 }  // namespace pgwarp

@@ -90,8 +90,9 @@ void search_tile(const ExactSearch& s, const Bounds& bounds, const float* low_ro
 
 class CpuExecutor final : public Executor {
   public:
-    CpuExecutor(int threads, const volatile std::sig_atomic_t* interrupt)
-        : workers_(threads, interrupt) {}
+    CpuExecutor(int threads, const volatile std::sig_atomic_t* interrupt,
+                const volatile std::sig_atomic_t* other_interrupt)
+        : workers_(threads, interrupt, other_interrupt) {}
 
     const char* name() const noexcept override { return "cpu"; }
 
@@ -163,8 +164,9 @@ class CpuExecutor final : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> make_cpu_executor(int threads,
-                                            const volatile std::sig_atomic_t* interrupt) {
-    return std::make_unique<CpuExecutor>(threads, interrupt);
+                                            const volatile std::sig_atomic_t* interrupt,
+                                            const volatile std::sig_atomic_t* other_interrupt) {
+    return std::make_unique<CpuExecutor>(threads, interrupt, other_interrupt);
 }
 
 }  // namespace pgwarp
