@@ -14,6 +14,7 @@ extern "C" {
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
+#include "utils/wait_event.h"
 }
 
 #if PG_VERSION_NUM < 140000
@@ -151,4 +152,48 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_planstate_walk(node, callback, context) \
     planstate_tree_walker(                             \
         node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(callback)), context)
+#endif
+
+// A backend's number among the processes, below MaxBackends: 17 gave it a variable.
+#if PG_VERSION_NUM >= 170000
+#define compat_my_proc_number() MyProcNumber
+#else
+#define compat_my_proc_number() (MyProc->pgprocno)
+#endif
+
+// 17 lets an extension name what it waits for; before it, all extensions wait for "Extension".
+#if PG_VERSION_NUM >= 170000
+#define compat_wait_event(name)                             \
+    ([] {                                                   \
+        static const uint32 event = WaitEventExtensionNew(name); \
+        return event;                                       \
+    }())
+#else
+#define compat_wait_event(name) PG_WAIT_EXTENSION
+#endif
+
+// Where a relation's file is, beside its number: 16 renamed the tablespace's field.
+#if PG_VERSION_NUM >= 160000
+#define compat_tablespace(relation) ((relation)->rd_locator.spcOid)
+#else
+#define compat_tablespace(relation) ((relation)->rd_node.spcNode)
+#endif
+
+// 15 brought a hook for asking for shared memory, and knows MaxBackends by then. In 14 a library
+// asks while it is loaded, before MaxBackends is there.
+#if PG_VERSION_NUM >= 150000
+#define compat_max_backends() MaxBackends
+#define compat_request_shared_memory(request)           \
+    do {                                                \
+        static shmem_request_hook_type before;          \
+        before = shmem_request_hook;                    \
+        shmem_request_hook = [] {                       \
+            if (before) before();                       \
+            request();                                  \
+        };                                              \
+    } while (0)
+#else
+#define compat_max_backends()                                                                   \
+    (MaxConnections + autovacuum_max_workers + 1 + max_worker_processes + max_wal_senders)
+#define compat_request_shared_memory(request) request()
 #endif

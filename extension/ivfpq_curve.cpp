@@ -206,13 +206,15 @@ void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* quer
     pfree(ranks);
 }
 
-// What a scan costs, in look-ups: an entry takes m; ranking a row takes a visit to the table, and
-// a long vector lies outside of its row.
-double effort_cost(const MetaPage& meta, double scanned, double candidates) {
+// An entry takes m look-ups; ranking a row takes a visit to the table, and a long vector lies
+// outside of its row.
+double effort_cost(const MetaPage& meta, const ScanCosts& costs, double probes, double scanned,
+                   double candidates) {
     constexpr double row = 4000;
     constexpr double toasted_row = 20000;
     const bool toasted = meta.dims * sizeof(float) > 2000;
-    return scanned * meta.m + candidates * (toasted ? toasted_row : row);
+    return probes * costs.probe + scanned * meta.m * costs.look_up +
+           candidates * (toasted ? toasted_row : row);
 }
 
 // The curve was measured with few queries: a little above the target keeps the real recall from
@@ -236,7 +238,7 @@ double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 fact
     return low + (high - low) * at;
 }
 
-Effort choose_effort(const MetaPage& meta, uint32 k) {
+Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
     Effort effort = effort_without_curve(meta, k);
     const RecallCurve& curve = meta.curve;
     if (curve.queries > 0) {
@@ -261,7 +263,7 @@ Effort choose_effort(const MetaPage& meta, uint32 k) {
                     probes = curve.probes[step - 1] + part * (probes - curve.probes[step - 1]);
                     scanned = curve.scanned[step - 1] + part * (scanned - curve.scanned[step - 1]);
                 }
-                const double cost = effort_cost(meta, scanned, candidates);
+                const double cost = effort_cost(meta, costs, probes, scanned, candidates);
                 const bool better = recall >= target ? !reached || cost < best_cost
                                                      : !reached && recall > best_recall;
                 if (better) {

@@ -15,8 +15,14 @@ struct Effort {
     uint32 probes;
     uint32 candidates;
 };
+// What a scan costs in the place where its lists are, in look-ups of this CPU.
+struct ScanCosts {
+    double probe;    // of one list, beside its entries
+    double look_up;  // of one byte of a code
+};
+inline constexpr ScanCosts cpu_costs{0, 1};
 // For k wanted rows, by the settings and the index's curve.
-Effort choose_effort(const MetaPage& meta, uint32 k);
+Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs = cpu_costs);
 
 // The true neighbors of one sampled row: their TIDs, nearest first; 0 ends a shorter list.
 inline constexpr uint32 curve_neighbors = 100;

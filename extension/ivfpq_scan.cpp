@@ -10,6 +10,10 @@
 // can move from the pending list to another list between two rounds, when VACUUM trains the
 // index, so the rows that were handed out from there are remembered.
 //
+// The first round may come from the service, which has its own arithmetic: its distances need not
+// be ours to the last bit. So its candidates are remembered too, and the second round begins with
+// the first candidate again and passes over them.
+//
 // Nothing is pinned or locked between two calls. That is safe for the snapshots of ordinary
 // queries: a row whose TID was given to another row since the candidate was read is not visible.
 
@@ -20,6 +24,7 @@
 
 #include "kernels/candidates.h"
 #include "kernels/list_scan.h"
+#include "kernels/mirror.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_limit.h"
@@ -27,6 +32,9 @@
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
 #include "extension/ivfpq_rows.h"
+#include "extension/scan_report.h"
+#include "extension/service_client.h"
+#include "extension/service_scan.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -57,6 +65,8 @@ struct ScanState {
     float* form;  // the query in index form
     bool started;
     bool finished;
+    uint32 limit;  // rows that will probably be fetched
+    ScanReport report;
 
     // The model the lists were ranked with.
     MetaPage meta;
@@ -70,11 +80,12 @@ struct ScanState {
     Candidate list_floor;
     Candidate pending_floor;
     bool pending_done;
-    uint64* from_pending;  // TIDs handed out from the pending list, sorted
-    Size from_pending_count;
-    Size from_pending_room;
-    bool from_pending_lost;  // too many to remember
-    uint32 wanted;           // candidates of the next round
+    uint64* handed_out;  // TIDs of the pending list and of the service's round, sorted
+    Size handed_out_count;
+    Size handed_out_room;
+    bool handed_out_lost;  // too many to remember
+    uint32 wanted;         // candidates of the next round
+    uint32 repeated;       // beside those that the service had before
     int64 ranked;            // rows read so far
     double last_distance;    // handed out, for strict_order
 
@@ -107,23 +118,31 @@ void order_group(ScanState* s) {
                       });
 }
 
-void rank_lists(Relation index, ScanState* s) {
+// What distances by codes are made of.
+void read_tables(Relation index, ScanState* s) {
+    if (s->table) return;
     const MetaPage& meta = s->meta;
     s->terms = scratch_array<float>(s->scratch, meta.lists);
-    s->order = scratch_array<uint32>(s->scratch, meta.lists);
     s->table = scratch_array<float>(s->scratch, Size{meta.m} * codewords);
     read_list_terms(index, meta, s->form, s->terms);
     read_table(index, meta, s->form, s->table);
-    for (uint32 i = 0; i < meta.lists; ++i) s->order[i] = i;
+}
+
+void rank_lists(Relation index, ScanState* s) {
+    if (s->order) return;
+    read_tables(index, s);
+    s->order = scratch_array<uint32>(s->scratch, s->meta.lists);
+    for (uint32 i = 0; i < s->meta.lists; ++i) s->order[i] = i;
     order_group(s);
 }
 
 struct GatherState {
-    const ScanState* scan;
+    Relation index;
+    ScanState* scan;
     CandidateSelection* selection;
 };
 
-void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
+void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first) {
     const GatherState* gather = static_cast<GatherState*>(state);
     const uint32 count = page_tail(page)->count;
     float distances[max_page_entries + 8];
@@ -131,13 +150,17 @@ void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout)
                {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
                gather->scan->terms[list], distances);
     const ItemPointerData* tids = page_tids(page, layout);
-    for (uint32 i = 0; i < count; ++i)
+    for (uint32 i = first; i < count; ++i)
         if (!(distances[i] > gather->selection->bound()))
             gather->selection->offer(distances[i], tid_number(tids[i]));
 }
 
-bool was_from_pending(const ScanState* s, uint64 tid) {
-    return std::binary_search(s->from_pending, s->from_pending + s->from_pending_count, tid);
+void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
+    gather_entries(state, list, page, layout, 0);
+}
+
+bool was_handed_out(const ScanState* s, uint64 tid) {
+    return std::binary_search(s->handed_out, s->handed_out + s->handed_out_count, tid);
 }
 
 double row_distance(const ScanState* s, const Vector* row) {
@@ -170,7 +193,7 @@ void rank_candidates(ScanState* s, Candidate* candidates, Size count) {
     for (Size i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
         if (i > 0 && candidates[i].id == candidates[i - 1].id) continue;
-        if (was_from_pending(s, candidates[i].id)) continue;
+        if (was_handed_out(s, candidates[i].id)) continue;
         const ItemPointerData tid = number_tid(candidates[i].id);
         const Vector* row = read_row(s->reader, tid);
         if (!row) continue;
@@ -181,12 +204,17 @@ void rank_candidates(ScanState* s, Candidate* candidates, Size count) {
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
-    Candidate* room = reserve_candidates(s, s->wanted);
-    CandidateSelection selection(room, s->wanted, s->list_floor);
-    GatherState gather{s, &selection};
+    rank_lists(scan->indexRelation, s);
+    const Size wanted = Size{s->wanted} + s->repeated;
+    s->repeated = 0;
+    Candidate* room = reserve_candidates(s, wanted);
+    CandidateSelection selection(room, wanted, s->list_floor);
+    GatherState gather{scan->indexRelation, s, &selection};
+    s->report.probes = std::max(s->report.probes, s->group_end);
     walk_lists(scan->indexRelation, s->meta, s->order + s->group_begin,
                s->group_end - s->group_begin, {gather_page, &gather});
     const CandidateSelection::Result result = selection.finish();
+    s->report.candidates += static_cast<int64>(result.count);
     rank_candidates(s, room, result.count);
 
     s->list_floor = result.floor;
@@ -223,7 +251,7 @@ void rank_pending_page(void* state) {
     std::sort(gather->tids, gather->tids + gather->count);
     for (uint32 i = 0; i < gather->count; ++i) {
         CHECK_FOR_INTERRUPTS();
-        if (was_from_pending(s, gather->tids[i])) continue;
+        if (was_handed_out(s, gather->tids[i])) continue;
         const Vector* row = read_row(s->reader, number_tid(gather->tids[i]));
         if (row) gather->selection->offer(row_distance(s, row), gather->tids[i]);
     }
@@ -234,24 +262,24 @@ void walk_pending_again(void* state) {
     static_cast<PendingGather*>(state)->selection->start_over();
 }
 
-void remember_from_pending(ScanState* s, const Candidate* rows, Size count) {
-    if (s->from_pending_lost || count == 0) return;
-    const Size needed = s->from_pending_count + count;
+void remember(ScanState* s, const Candidate* rows, Size count) {
+    if (s->handed_out_lost || count == 0) return;
+    const Size needed = s->handed_out_count + count;
     if (s->meta.lists == 0 && needed > most_candidates() * Size{8}) {
-        s->from_pending_lost = true;
-        s->from_pending_count = 0;
+        s->handed_out_lost = true;
+        s->handed_out_count = 0;
         return;
     }
-    if (needed > s->from_pending_room) {
+    if (needed > s->handed_out_room) {
         const Size bytes = 2 * needed * sizeof(uint64);
-        s->from_pending = static_cast<uint64*>(
-            s->from_pending ? repalloc_huge(s->from_pending, bytes)
+        s->handed_out = static_cast<uint64*>(
+            s->handed_out ? repalloc_huge(s->handed_out, bytes)
                             : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
-        s->from_pending_room = 2 * needed;
+        s->handed_out_room = 2 * needed;
     }
-    for (Size i = 0; i < count; ++i) s->from_pending[s->from_pending_count + i] = rows[i].id;
-    s->from_pending_count = needed;
-    std::sort(s->from_pending, s->from_pending + needed);
+    for (Size i = 0; i < count; ++i) s->handed_out[s->handed_out_count + i] = rows[i].id;
+    s->handed_out_count = needed;
+    std::sort(s->handed_out, s->handed_out + needed);
 }
 
 // False: the index was trained during the walk, and entries may have moved to lists this round did
@@ -283,15 +311,70 @@ bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
         s->ranked += static_cast<int64>(result.count);
         s->pending_floor = result.floor;
         s->pending_done = result.complete;
-        remember_from_pending(s, room, result.count);
+        remember(s, room, result.count);
     }
     return sound;
+}
+
+// --- the service
+
+uint32 bounded_probes(const Effort& effort, const MetaPage& meta) {
+    const uint32 probes = std::min(effort.probes, meta.lists);
+    return settings.max_probes > 0 ? std::min<uint32>(probes, settings.max_probes) : probes;
+}
+
+void prepare_completion(void* state) {
+    const GatherState* gather = static_cast<GatherState*>(state);
+    read_tables(gather->index, gather->scan);
+}
+
+// The first round, by the service. False, and nothing is changed, where it has no answer that the
+// pages agree with.
+bool gather_from_service(IndexScanDesc scan, ScanState* s) {
+    Relation index = scan->indexRelation;
+    const Effort effort = choose_effort(s->meta, s->limit, service_costs());
+    const uint32 probes = bounded_probes(effort, s->meta);
+    const uint32 wanted = std::min(effort.candidates, most_candidates());
+    if (wanted > service_most_k || probes > service_most_probes) {
+        s->report.reason = "too many candidates or probes for the service";
+        return false;
+    }
+    ServiceAnswer answer;
+    if (!ask_for_candidates(index, s->meta, s->form, wanted, probes, &answer)) {
+        s->report.reason = "the service had no answer";
+        return false;
+    }
+    Candidate* room = reserve_candidates(s, wanted);
+    CandidateSelection selection(room, wanted, no_floor);
+    GatherState gather{index, s, &selection};
+    const Completion completion = complete_answer(
+        index, s->meta, answer, {prepare_completion, gather_entries, &gather});
+    if (!completion.current) {
+        s->report.reason = completion.because;
+        return false;
+    }
+    for (uint32 i = 0; i < answer.found_count; ++i)
+        selection.offer(answer.found[i].distance, answer.found[i].id);
+    const CandidateSelection::Result result = selection.finish();
+    s->report.by_service = true;
+    s->report.probes = probes;
+    s->report.candidates += static_cast<int64>(result.count);
+    s->report.lists_read = completion.read_lists;
+    s->report.lists_grown = completion.grown_lists;
+    rank_candidates(s, room, result.count);
+    // In the order of their TIDs by now.
+    remember(s, room, result.count);
+
+    s->group_end = probes;
+    s->wanted = wanted;
+    s->repeated = static_cast<uint32>(result.count);
+    return true;
 }
 
 // --- rounds
 
 void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
-    if (s->from_pending_lost)
+    if (s->handed_out_lost)
         ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
                         errmsg("index \"%s\" was trained while a long scan of it was under way",
                                RelationGetRelationName(scan->indexRelation)),
@@ -306,13 +389,15 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     s->list_floor = no_floor;
     s->pending_done = false;
 
-    const Effort effort =
-        choose_effort(meta, s->wanted_rows > 0 ? s->wanted_rows : wanted_rows(scan));
+    s->limit = s->wanted_rows > 0 ? s->wanted_rows : wanted_rows(scan);
+    const Effort effort = choose_effort(meta, s->limit);
     s->wanted = std::min(effort.candidates, most_candidates());
     s->group_begin = 0;
-    s->group_end = std::min(effort.probes, meta.lists);
-    if (settings.max_probes > 0) s->group_end = std::min<uint32>(s->group_end, settings.max_probes);
-    if (meta.lists > 0) rank_lists(scan->indexRelation, s);
+    s->group_end = bounded_probes(effort, meta);
+    s->report.probes = s->group_end;
+    s->repeated = 0;
+    s->terms = s->table = nullptr;
+    s->order = nullptr;
 }
 
 bool exhausted(const ScanState* s) {
@@ -337,13 +422,20 @@ void next_round(IndexScanDesc scan, ScanState* s) {
         s->row_count = s->row_next = 0;
         sound = s->pending_done || gather_from_pending(scan, s);
     } while (!sound);
-    if (s->group_begin < s->group_end) gather_from_lists(scan, s);
+    if (s->group_begin < s->group_end) {
+        const bool ask = s->report.rounds == 0 && service_usable(index, &s->report.reason);
+        s->report.fell_back = ask && !gather_from_service(scan, s);
+        if (!s->report.by_service || s->report.rounds > 0) gather_from_lists(scan, s);
+    }
     rest_row_reader(s->reader);
     std::sort(s->rows, s->rows + s->row_count, [](const RankedRow& a, const RankedRow& b) {
         return a.distance < b.distance ||
                (a.distance == b.distance && tid_number(a.tid) < tid_number(b.tid));
     });
     s->wanted = std::min(2 * s->wanted, most_candidates());
+    ++s->report.rounds;
+    s->report.ranked_rows = s->ranked;
+    report_round(index, &s->report);
     s->finished = exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
                   (settings.max_scan_tuples > 0 && s->ranked >= settings.max_scan_tuples);
     MemoryContextSwitchTo(before);

@@ -1,7 +1,10 @@
 // Entry point of pgwarp.so.
 
+#include "kernels/mirror.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_limit.h"
+#include "extension/service.h"
+#include "extension/service_client.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -14,4 +17,6 @@ void _PG_init(void) {
     pgwarp::define_settings();
     pgwarp::init_options();
     pgwarp::install_limit_hook();
+    pgwarp::request_service();
+    pgwarp::install_drop_hook();
 }

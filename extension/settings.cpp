@@ -1,9 +1,13 @@
 #include <climits>
+#include <cstdlib>
+#include <cstring>
 
+#include "kernels/host_device.h"
 #include "extension/settings.h"
 #include "extension/ivfpq_format.h"
 
 extern "C" {
+#include "miscadmin.h"
 #include "utils/guc.h"
 }
 
@@ -17,6 +21,13 @@ Settings settings = {
     .max_probes = 0,
     .max_scan_tuples = 0,
     .seed = 0,
+    .executor = static_cast<int>(ExecutorChoice::automatic),
+    .service_timeout = 2000,
+    .devices = nullptr,
+    .device_memory = 0,
+    .max_batch = 1024,
+    .host_threads = 1,
+    .fault = static_cast<int>(Fault::none),
 };
 
 namespace {
@@ -28,7 +39,88 @@ const config_enum_entry iterative_scan_options[] = {
     {nullptr, 0, false},
 };
 
+const config_enum_entry executor_options[] = {
+    {"auto", static_cast<int>(ExecutorChoice::automatic), false},
+    {"cpu", static_cast<int>(ExecutorChoice::cpu), false},
+    {"service", static_cast<int>(ExecutorChoice::service), false},
+    {nullptr, 0, false},
+};
+
+const config_enum_entry fault_options[] = {
+    {"none", static_cast<int>(Fault::none), false},
+    {"failed", static_cast<int>(Fault::failed), false},
+    {"lost", static_cast<int>(Fault::lost), false},
+    {"out_of_memory", static_cast<int>(Fault::out_of_memory), false},
+    {"unknown", static_cast<int>(Fault::unknown), false},
+    {"slow", static_cast<int>(Fault::slow), false},
+    {"hung", static_cast<int>(Fault::hung), false},
+    {nullptr, 0, false},
+};
+
+bool check_devices(char** value, void**, GucSource) {
+    const char* text = *value;
+    if (strcmp(text, "auto") == 0 || strcmp(text, "none") == 0 || strcmp(text, "host") == 0)
+        return true;
+    int numbers[most_devices];
+    if (parse_devices(text, numbers) > 0) return true;
+    GUC_check_errdetail("It is 'auto', 'none', 'host', or up to %d numbers of devices such as '0,1'.",
+                        most_devices);
+    return false;
+}
+
+void define_service_settings() {
+    // Where the library is loaded by a session, it is too late for what the server decides at its
+    // start: such settings are there to be shown.
+    const GucContext at_start =
+        process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
+    DefineCustomEnumVariable(
+        "ivfpq.executor", "Sets who searches the lists of an index.",
+        "cpu reads the index pages in the session's own process; service asks the pgwarp service, "
+        "and fails where there is none; auto asks it where it serves.",
+        &settings.executor, settings.executor, executor_options, PGC_USERSET, 0, nullptr, nullptr,
+        nullptr);
+    DefineCustomIntVariable(
+        "pgwarp.service_timeout", "Sets how long a scan waits for the pgwarp service.",
+        "After that it reads the index pages itself.", &settings.service_timeout,
+        settings.service_timeout, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable(
+        "pgwarp.devices", "Sets the devices that keep and search lists of indexes.",
+        "auto: all GPUs there are; none: no service; host: the CPU in a device's place; or numbers "
+        "of GPUs, such as 0,1.",
+        &settings.devices, "auto", at_start, 0, check_devices, nullptr, nullptr);
+    DefineCustomIntVariable("pgwarp.device_memory",
+                            "Sets how much memory of each device the service may use.",
+                            "0 means most of it (of the host: 1 GB).", &settings.device_memory,
+                            settings.device_memory, 0, INT_MAX, at_start, GUC_UNIT_MB,
+                            nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("pgwarp.max_batch", "Sets how many searches the service runs at once.",
+                            nullptr, &settings.max_batch, settings.max_batch, 1, 4096, PGC_SIGHUP,
+                            0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("pgwarp.host_threads",
+                            "Sets the threads of the service where pgwarp.devices is host.",
+                            nullptr, &settings.host_threads, settings.host_threads, 1, 256,
+                            at_start, 0, nullptr, nullptr, nullptr);
+    DefineCustomEnumVariable("pgwarp.debug_fault", "Makes the devices of the service fail.",
+                             "For tests of pgwarp.", &settings.fault, settings.fault, fault_options,
+                             PGC_SIGHUP, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr,
+                             nullptr);
+    compat_reserve_prefix("pgwarp");
+}
+
 }  // namespace
+
+int parse_devices(const char* text, int* numbers) {
+    int count = 0;
+    while (true) {
+        char* end;
+        const long number = strtol(text, &end, 10);
+        if (end == text || number < 0 || number > 1000 || count == most_devices) return 0;
+        numbers[count++] = static_cast<int>(number);
+        if (*end == '\0') return count;
+        if (*end != ',') return 0;
+        text = end + 1;
+    }
+}
 
 void define_settings() {
     DefineCustomIntVariable("ivfpq.probes", "Sets how many lists a scan looks into first.",
@@ -63,6 +155,7 @@ void define_settings() {
                             "The same rows, settings and seed give the same index.", &settings.seed,
                             settings.seed, INT_MIN, INT_MAX, PGC_USERSET, 0, nullptr, nullptr,
                             nullptr);
+    define_service_settings();
     compat_reserve_prefix("ivfpq");
 }
 

@@ -5,6 +5,8 @@ namespace pgwarp {
 
 enum class IterativeScan : int { off, relaxed_order, strict_order };
 
+enum class ExecutorChoice : int { automatic, cpu, service };
+
 struct Settings {
     // Of the session:
     int probes;      // 0: from the recall curve
@@ -14,9 +16,22 @@ struct Settings {
     int max_probes;       // 0: no bound
     int max_scan_tuples;  // 0: no bound
     int seed;
+    int executor;         // ExecutorChoice
+    int service_timeout;  // milliseconds
+
+    // Of the server:
+    char* devices;
+    int device_memory;  // MB; 0: most of it
+    int max_batch;
+    int host_threads;
+    int fault;  // Fault; for tests
 };
 extern Settings settings;
 
 void define_settings();
+
+// The numbers of pgwarp.devices, at most most_devices; returns how many, 0 where the text is none.
+inline constexpr int most_devices = 16;
+int parse_devices(const char* text, int* numbers);
 
 }  // namespace pgwarp

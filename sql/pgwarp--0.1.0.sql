@@ -337,3 +337,72 @@ CREATE FUNCTION ivfpq_recall(index regclass, samples int DEFAULT 100, k int DEFA
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_recall(regclass, int, int) IS
     'recall of an ivfpq index now, measured against exact search with sampled rows as queries';
+
+CREATE FUNCTION ivfpq_last_scan(
+    OUT index regclass,
+    OUT path text,
+    OUT reason text,
+    OUT rounds int,
+    OUT probes int,
+    OUT candidates bigint,
+    OUT ranked_rows bigint,
+    OUT lists_read int,
+    OUT lists_grown int)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION ivfpq_last_scan() IS
+    'how this session''s last ivfpq scan was done: who searched the lists, and how much';
+
+-- The service.
+
+CREATE FUNCTION pgwarp_prewarm(index regclass) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION pgwarp_prewarm(regclass) IS
+    'loads the lists of an ivfpq index into the service; returns how many are resident';
+
+CREATE FUNCTION pgwarp_devices(
+    OUT device int,
+    OUT name text,
+    OUT memory bigint,
+    OUT used bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pgwarp_devices() IS
+    'devices of the service: their number (null: the host), the bytes it may use and those it uses';
+
+CREATE FUNCTION pgwarp_stat_indexes(
+    OUT index oid,
+    OUT cpu_searches bigint,
+    OUT service_searches bigint,
+    OUT fallbacks bigint,
+    OUT candidates bigint,
+    OUT ranked_rows bigint,
+    OUT batches bigint,
+    OUT batch_queries bigint,
+    OUT reloads bigint,
+    OUT evictions bigint,
+    OUT errors bigint,
+    OUT lists bigint,
+    OUT resident_lists bigint,
+    OUT bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+
+CREATE VIEW pg_stat_pgwarp AS
+    SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
+        s.index AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
+        s.ranked_rows, s.batches,
+        CASE WHEN s.batches > 0 THEN s.batch_queries::float8 / s.batches END AS mean_batch,
+        s.lists, s.resident_lists, s.bytes, s.reloads, s.evictions, s.errors
+    FROM pgwarp_stat_indexes() AS s
+        JOIN pg_class AS i ON i.oid = s.index
+        JOIN pg_index AS x ON x.indexrelid = i.oid
+        JOIN pg_class AS t ON t.oid = x.indrelid
+        JOIN pg_namespace AS n ON n.oid = i.relnamespace;
+COMMENT ON VIEW pg_stat_pgwarp IS 'searches of ivfpq indexes, and what the service holds of them';
+GRANT SELECT ON pg_stat_pgwarp TO PUBLIC;
+
+CREATE FUNCTION pg_stat_pgwarp_reset() RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pg_stat_pgwarp_reset() IS
+    'sets the counters of pg_stat_pgwarp to zero in this database';
+REVOKE ALL ON FUNCTION pg_stat_pgwarp_reset() FROM PUBLIC;

@@ -78,7 +78,7 @@ SELECT error_of('REINDEX INDEX t_l2_named');
 SELECT m FROM ivfpq_info('t_l2_named');
 
 \qecho settings
-SELECT name, setting, min_val, max_val, enumvals, context
+SELECT name, boot_val, min_val, max_val, enumvals, context
 FROM pg_settings WHERE name LIKE 'ivfpq.%' ORDER BY name;
 SELECT s, error_of('SET ivfpq.' || s)
 FROM unnest(ARRAY['probes = -1', 'probes = 32769', 'candidates = -1', 'target_recall = 1.1',

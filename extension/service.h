@@ -1,0 +1,188 @@
+// The service: one background worker that keeps lists on a device and answers searches for all
+// backends. This header is its shared memory, whole.
+//
+// A backend has one slot, by its number in the array of processes. What a slot goes through:
+//
+//     free -> submitted -> running -> done -> free
+//               |             |
+//               v (cancelled) v (cancelled)
+//             free         abandoned -> free (by the worker)
+//
+// The backend moves free -> submitted and done -> free, the worker submitted -> running -> done;
+// each change is one compare-and-swap, so a cancelled backend and the worker cannot both have it.
+// Who is waiting is woken by its latch.
+//
+// Lists travel the other way in load buffers: a backend, which holds the locks that reading an index
+// takes, fills one with pages of lists, or with a model, and hands it over. The worker never opens
+// a relation.
+#pragma once
+
+#include "kernels/mirror.h"
+#include "extension/ivfpq_format.h"
+#include "extension/settings.h"
+#include "extension/vector.h"
+
+extern "C" {
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+}
+
+namespace pgwarp {
+
+inline constexpr uint32 service_most_k = max_list_k;
+inline constexpr uint32 service_most_probes = 2048;
+
+enum class SlotState : uint32 { free, submitted, running, done, abandoned };
+
+// Pages of it that are never used take no memory: the operating system gives them on first touch.
+struct SearchSlot {
+    pg_atomic_uint32 state;   // SlotState
+    pg_atomic_uint32 queued;  // 1: the slot's number is in the ring
+
+    // Written by the backend before it submits:
+    MirrorKey key;
+    uint32 dims;
+    uint32 k;
+    uint32 probes;
+    // Written by the worker while the slot is running:
+    MirrorSearch::Outcome outcome;
+    uint32 found_count;
+    uint32 probed_count;
+
+    MirrorProbe probed[service_most_probes];
+    Neighbor found[service_most_k];
+    float query[max_dims];  // the backend's
+};
+
+enum class LoadState : uint32 { free, filling, ready };
+enum class LoadKind : uint32 { model, lists, forget };
+
+struct LoadBuffer {
+    static constexpr uint32 room = 1024 * 1024;
+    pg_atomic_uint32 state;  // LoadState
+    // Written by the backend while filling, read by the worker once ready:
+    LoadKind kind;
+    int owner;  // slot number: parts of one thing come from one backend, in order
+    MirrorKey key;
+    uint32 bytes;
+    alignas(8) char data[room];
+};
+
+// In a buffer of kind model: a part of centroids and codebook, as floats, one after the other.
+struct ModelPart {
+    QuantizerShape shape;
+    uint64 first_float;
+    uint64 floats;
+    // (floats) float follow
+};
+
+// In a buffer of kind lists: a list, or a part of one, then its pages.
+struct ListPart {
+    uint32 list;
+    uint32 m;
+    uint32 pages;
+    uint32 first;  // 1: the first part
+    uint32 last;   // 1: the last part; `version` holds then
+    MirrorVersion version;
+    // (pages) of: uint32 count, uint32 unused, then the page's columns as in EntryLayout
+};
+inline constexpr Size page_header_bytes = 8;  // the count, and the columns' alignment
+inline Size loaded_page_bytes(const EntryLayout& layout) {
+    return page_header_bytes +
+           MAXALIGN(layout.tids_at + layout.capacity * sizeof(ItemPointerData));
+}
+
+// A ring of numbers, each in it once at most: it cannot overflow.
+struct NumberRing {
+    slock_t mutex;
+    uint32 size;
+    uint32 head;
+    uint32 count;
+    uint32 numbers[FLEXIBLE_ARRAY_MEMBER];
+};
+
+enum class WorkerState : uint32 { starting, serving, down };
+
+struct DeviceInfo {
+    int number;  // -1: the host
+    char name[128];
+    int64 memory_budget;
+    int64 memory_used;
+};
+
+// One index's counters. `database` and `index` change under the lock; who reads them without it may
+// count for an index that is gone, which harms nobody.
+enum Counter {
+    // Added to by backends:
+    counter_cpu_searches,
+    counter_service_searches,
+    counter_fallbacks,  // of the CPU searches: those that had asked the service
+    counter_candidates,
+    counter_ranked_rows,
+    // Added to by the worker:
+    counter_batches,
+    counter_batch_queries,
+    counter_reloads,
+    counter_evictions,
+    counter_errors,
+    // How things are, set by the worker:
+    counter_lists,
+    counter_resident_lists,
+    counter_bytes,
+    counter_count,
+};
+inline constexpr int first_gauge = counter_lists;
+struct IndexStatistics {
+    Oid database;
+    Oid index;
+    pg_atomic_uint64 counters[counter_count];
+};
+inline constexpr int most_indexes = 1024;
+
+struct ServiceShared {
+    // The worker's, set as it starts and ends:
+    pg_atomic_uint32 worker_state;  // WorkerState
+    pid_t worker_pid;
+    Latch* worker_latch;
+    char why[256];                  // there is no service
+    bool served_before;             // a worker had its devices once
+
+    // 1: a backend gave up waiting. Nobody submits until the worker, alive after all, clears it.
+    pg_atomic_uint32 suspect;
+
+    double look_up_cost;  // of its devices, in look-ups of the CPU
+
+    int slots;
+    int load_buffers;
+    ConditionVariable load_freed;
+
+    int devices;
+    DeviceInfo device[most_devices];
+
+    LWLock* lock;  // over the assignment of statistics
+    IndexStatistics statistics[most_indexes];
+};
+
+// Null where the library was not preloaded.
+extern ServiceShared* service;
+SearchSlot* service_slot(int number);
+LoadBuffer* service_load_buffer(int number);
+NumberRing* search_ring();
+NumberRing* load_ring();
+
+void ring_push(NumberRing* ring, uint32 number);
+bool ring_pop(NumberRing* ring, uint32* number);
+
+// service_memory.cpp: called while the postmaster loads the library.
+void request_service();
+
+// Null where there is no service, or all places are taken.
+IndexStatistics* statistics_of(Oid database, Oid index);
+// Index 0: all of a database.
+void forget_statistics(Oid database, Oid index);
+void reset_statistics(Oid database);
+
+}  // namespace pgwarp

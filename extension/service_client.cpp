@@ -1,0 +1,364 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/mirror.h"
+#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_model.h"
+#include "extension/ivfpq_page.h"
+#include "extension/service_client.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/timestamp.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+bool change(SearchSlot* slot, SlotState from, SlotState to) {
+    uint32 expected = static_cast<uint32>(from);
+    return pg_atomic_compare_exchange_u32(&slot->state, &expected, static_cast<uint32>(to));
+}
+
+bool worker_serves() {
+    return service && pg_atomic_read_u32(&service->worker_state) ==
+                          static_cast<uint32>(WorkerState::serving);
+}
+
+SearchSlot* my_slot() {
+    return service_slot(compat_my_proc_number());
+}
+
+// Takes a search back, whatever state it is in. What the worker has begun stays its own until it
+// is through.
+void abandon(SearchSlot* slot) {
+    if (change(slot, SlotState::submitted, SlotState::free)) return;
+    if (change(slot, SlotState::running, SlotState::abandoned)) return;
+    change(slot, SlotState::done, SlotState::free);
+}
+
+void drop_filling();
+
+void abandon_at_exit(int, Datum) {
+    abandon(my_slot());
+    drop_filling();
+}
+
+void prepare_exit() {
+    static bool prepared = false;
+    if (prepared) return;
+    prepared = true;
+    before_shmem_exit(abandon_at_exit, Datum{0});
+}
+
+void wake_worker() {
+    if (service->worker_latch) SetLatch(service->worker_latch);
+}
+
+// True: answered. False: the worker is gone, or silent for too long.
+bool wait_for_answer(SearchSlot* slot) {
+    const TimestampTz start = GetCurrentTimestamp();
+    while (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) {
+        if (!worker_serves()) return false;
+        if (TimestampDifferenceExceeds(start, GetCurrentTimestamp(), settings.service_timeout)) {
+            pg_atomic_write_u32(&service->suspect, 1);
+            return false;
+        }
+        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
+                  compat_wait_event("PgwarpServiceAnswer"));
+        ResetLatch(MyLatch);
+        CHECK_FOR_INTERRUPTS();
+    }
+    pg_read_barrier();
+    return true;
+}
+
+// --- load buffers
+
+// The buffer this backend is filling, for the case that an error ends it.
+int filling = -1;
+// Those it has handed over and not seen free since.
+uint64 posted = 0;
+
+void drop_filling() {
+    if (filling < 0) return;
+    pg_atomic_write_u32(&service_load_buffer(filling)->state, static_cast<uint32>(LoadState::free));
+    ConditionVariableBroadcast(&service->load_freed);
+    filling = -1;
+}
+
+bool try_take_buffer(LoadKind kind, const MirrorKey& key) {
+    for (int i = 0; i < service->load_buffers; ++i) {
+        LoadBuffer* buffer = service_load_buffer(i);
+        uint32 expected = static_cast<uint32>(LoadState::free);
+        if (!pg_atomic_compare_exchange_u32(&buffer->state, &expected,
+                                            static_cast<uint32>(LoadState::filling)))
+            continue;
+        buffer->kind = kind;
+        buffer->owner = compat_my_proc_number();
+        buffer->key = key;
+        buffer->bytes = 0;
+        filling = i;
+        posted &= ~(uint64{1} << i);
+        return true;
+    }
+    return false;
+}
+
+// The buffer to fill next, or null: none free and nobody to wait, or no worker to free one.
+LoadBuffer* take_buffer(LoadKind kind, const MirrorKey& key, bool wait) {
+    prepare_exit();
+    while (!try_take_buffer(kind, key)) {
+        if (!wait || !worker_serves()) {
+            ConditionVariableCancelSleep();
+            return nullptr;
+        }
+        ConditionVariableTimedSleep(&service->load_freed, 100,
+                                    compat_wait_event("PgwarpServiceLoad"));
+    }
+    ConditionVariableCancelSleep();
+    return service_load_buffer(filling);
+}
+
+void post_buffer() {
+    pg_write_barrier();
+    pg_atomic_write_u32(&service_load_buffer(filling)->state,
+                        static_cast<uint32>(LoadState::ready));
+    posted |= uint64{1} << filling;
+    ring_push(load_ring(), static_cast<uint32>(filling));
+    filling = -1;
+    wake_worker();
+}
+
+// --- lists
+
+// Fills load buffers with the pages of lists, as many as fit into each.
+struct ListSender {
+    MirrorKey key;
+    EntryLayout layout;
+    bool wait;
+    LoadBuffer* buffer;  // being filled; null: none yet
+    ListPart* part;      // the last in it
+};
+
+bool ensure_room(ListSender* sender, Size bytes) {
+    if (sender->buffer && sender->buffer->bytes + bytes <= LoadBuffer::room) return true;
+    if (sender->buffer) post_buffer();
+    sender->buffer = take_buffer(LoadKind::lists, sender->key, sender->wait);
+    return sender->buffer != nullptr;
+}
+
+void begin_part(ListSender* sender, uint32 list, bool first) {
+    auto* part = reinterpret_cast<ListPart*>(sender->buffer->data + sender->buffer->bytes);
+    *part = {};
+    part->list = list;
+    part->m = sender->layout.m;
+    part->first = first;
+    sender->buffer->bytes += sizeof(ListPart);
+    sender->part = part;
+}
+
+// Sends a list as it is now. A part that is never followed by a last one is dropped by the worker
+// when another first one comes, so a list that changes meanwhile is simply begun again, or left.
+bool send_list(Relation index, const MetaPage& meta, uint32 list, ListSender* sender) {
+    const Size page_bytes = loaded_page_bytes(sender->layout);
+    const ListPlace before = read_place(index, meta, list);
+    MirrorVersion version{before.generation, InvalidBlockNumber, 0, 1};
+    if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
+    begin_part(sender, list, true);
+    for (BlockNumber block = before.head; BlockNumberIsValid(block);) {
+        CHECK_FOR_INTERRUPTS();
+        if (sender->buffer->bytes + page_bytes > LoadBuffer::room) {
+            if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
+            begin_part(sender, list, false);
+        }
+        Buffer page_buffer;
+        if (!read_list_page(index, block, list, sender->layout, BUFFER_LOCK_SHARE, &page_buffer))
+            return false;
+        Page page = BufferGetPage(page_buffer);
+        char* to = sender->buffer->data + sender->buffer->bytes;
+        version.tail = block;
+        version.items = page_tail(page)->count;
+        memcpy(to, &version.items, sizeof(uint32));
+        memcpy(to + page_header_bytes, page_data(page), page_bytes - page_header_bytes);
+        block = page_tail(page)->next;
+        UnlockReleaseBuffer(page_buffer);
+        sender->buffer->bytes += static_cast<uint32>(page_bytes);
+        ++sender->part->pages;
+    }
+    if (read_place(index, meta, list).generation != before.generation) return false;
+    sender->part->last = 1;
+    sender->part->version = version;
+    return true;
+}
+
+// A list that could not be sent leaves a part without an end behind, which the worker must not take
+// for the beginning of the next.
+void close_part(ListSender* sender) {
+    if (sender->buffer && sender->part && !sender->part->last && sender->part->first) {
+        // Nothing of it was posted: take it back.
+        sender->buffer->bytes = static_cast<uint32>(reinterpret_cast<char*>(sender->part) -
+                                                    sender->buffer->data);
+    }
+    sender->part = nullptr;
+}
+
+}  // namespace
+
+MirrorKey mirror_key(Relation index, const MetaPage& meta) {
+    return {MyDatabaseId, RelationGetRelid(index), compat_tablespace(index),
+            compat_file_number(index), meta.build_id};
+}
+
+bool service_serves(const char** reason) {
+    if (worker_serves()) return true;
+    *reason = !service            ? "the library was not preloaded, or pgwarp.devices is 'none'"
+              : service->why[0] ? service->why
+                                : "its worker is not running";
+    return false;
+}
+
+bool service_usable(Relation index, const char** reason) {
+    const auto executor = static_cast<ExecutorChoice>(settings.executor);
+    if (executor == ExecutorChoice::cpu) return false;
+    if (service_serves(reason)) {
+        if (RelationUsesLocalBuffers(index))
+            *reason = "temporary tables are in the memory of their session";
+        else if (executor == ExecutorChoice::automatic &&
+                 pg_atomic_read_u32(&service->suspect) != 0)
+            *reason = "the service was silent for too long";
+        else
+            return true;
+    } else if (executor == ExecutorChoice::service) {
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("the pgwarp service is not available: %s", *reason),
+                        errhint("Set ivfpq.executor to 'auto', or see shared_preload_libraries and "
+                                "pgwarp.devices.")));
+    }
+    return false;
+}
+
+ScanCosts service_costs() {
+    // Each list's version is compared with its pages.
+    constexpr double probe = 1750;
+    return {probe, service->look_up_cost};
+}
+
+SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
+                        uint32 probes) {
+    prepare_exit();
+    SearchSlot* slot = my_slot();
+    // An answer that an error kept this backend from releasing.
+    change(slot, SlotState::done, SlotState::free);
+    // Not free: the worker still has a search this backend has given up.
+    if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) return nullptr;
+    slot->key = key;
+    slot->dims = dims;
+    slot->k = k;
+    slot->probes = probes;
+    memcpy(slot->query, query, dims * sizeof(float));
+    pg_write_barrier();
+    pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
+    if (pg_atomic_exchange_u32(&slot->queued, 1) == 0)
+        ring_push(search_ring(), static_cast<uint32>(compat_my_proc_number()));
+    wake_worker();
+
+    volatile bool answered = false;
+    PG_TRY();
+    {
+        answered = wait_for_answer(slot);
+    }
+    PG_CATCH();
+    {
+        abandon(slot);
+        PG_RE_THROW();
+    }
+    PG_END_TRY();
+    if (answered) return slot;
+    abandon(slot);
+    return nullptr;
+}
+
+void release_slot(SearchSlot* slot) {
+    pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+}
+
+bool send_model(Relation index, const MetaPage& meta, bool wait) {
+    const MirrorKey key = mirror_key(index, meta);
+    const Quantizer model = read_model(index, meta);
+    const QuantizerShape shape = shape_of(meta);
+    const Size centroid_floats = Size{shape.lists} * shape.dims;
+    const Size all = centroid_floats + Size{shape.dims} * codewords;
+    constexpr Size floats_a_part = (LoadBuffer::room - sizeof(ModelPart)) / sizeof(float);
+    for (Size first = 0; first < all; first += floats_a_part) {
+        LoadBuffer* buffer = take_buffer(LoadKind::model, key, wait);
+        if (!buffer) return false;
+        const Size floats = Min(floats_a_part, all - first);
+        const ModelPart part{shape, first, floats};
+        memcpy(buffer->data, &part, sizeof(part));
+        float* to = reinterpret_cast<float*>(buffer->data + sizeof(part));
+        for (Size i = 0; i < floats; ++i) {
+            const Size at = first + i;
+            to[i] = at < centroid_floats ? model.centroids[at]
+                                         : model.codebook[at - centroid_floats];
+        }
+        buffer->bytes = static_cast<uint32>(sizeof(part) + floats * sizeof(float));
+        post_buffer();
+    }
+    return true;
+}
+
+uint32 send_lists(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
+                  bool wait) {
+    ListSender sender{mirror_key(index, meta), EntryLayout::of(meta.m), wait, nullptr, nullptr};
+    volatile uint32 sent = 0;
+    PG_TRY();
+    {
+        for (uint32 i = 0; i < count; ++i) {
+            const bool whole = send_list(index, meta, lists[i], &sender);
+            close_part(&sender);
+            if (whole) sent = sent + 1;
+            if (!whole && !sender.buffer) break;
+        }
+        if (sender.buffer) post_buffer();
+    }
+    PG_CATCH();
+    {
+        drop_filling();
+        PG_RE_THROW();
+    }
+    PG_END_TRY();
+    return sent;
+}
+
+void wait_for_loads() {
+    while (posted != 0 && worker_serves()) {
+        for (int i = 0; i < service->load_buffers; ++i) {
+            // Free, or another backend's by now.
+            const LoadBuffer* buffer = service_load_buffer(i);
+            const bool ours = pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&buffer->state)) ==
+                                  static_cast<uint32>(LoadState::ready) &&
+                              buffer->owner == compat_my_proc_number();
+            if (!ours) posted &= ~(uint64{1} << i);
+        }
+        if (posted != 0)
+            ConditionVariableTimedSleep(&service->load_freed, 100,
+                                        compat_wait_event("PgwarpServiceLoad"));
+    }
+    ConditionVariableCancelSleep();
+}
+
+void send_forget(Oid database, Oid index) {
+    if (!worker_serves()) return;
+    MirrorKey key{};
+    key.database = database;
+    key.index = index;
+    // A full queue is no reason to wait: what is not forgotten is given up when it is not used.
+    if (take_buffer(LoadKind::forget, key, false)) post_buffer();
+}
+
+}  // namespace pgwarp

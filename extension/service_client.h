@@ -1,0 +1,47 @@
+// The backend's side of the service.
+#pragma once
+
+#include "extension/ivfpq_curve.h"
+#include "extension/service.h"
+
+extern "C" {
+#include "utils/rel.h"
+}
+
+namespace pgwarp {
+
+MirrorKey mirror_key(Relation index, const MetaPage& meta);
+
+// Whether searches of this index may go to the service, by its state and ivfpq.executor; or why not
+// (null where the setting says so). Reports an error where the setting insists on a service that is
+// not there.
+bool service_usable(Relation index, const char** reason);
+
+// Whether there is a service at all; or why not.
+bool service_serves(const char** reason);
+
+// What a scan by the service costs.
+ScanCosts service_costs();
+
+// Submits a search and waits for its answer. The slot, which holds it, is the caller's until
+// release_slot(); null where the service did not answer, for whatever reason. Errors of PostgreSQL's
+// own (a cancelled query) leave nothing behind.
+SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
+                        uint32 probes);
+void release_slot(SearchSlot* slot);
+
+// Hands the model, or lists, over to the worker. Without `wait` only as far as there are free
+// buffers. Returns how many lists went.
+bool send_model(Relation index, const MetaPage& meta, bool wait);
+uint32 send_lists(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
+                  bool wait);
+// Waits until the worker has taken in what this backend sent.
+void wait_for_loads();
+
+// Tells the worker to forget an index, or all of a database (index 0).
+void send_forget(Oid database, Oid index);
+
+// Makes DROP tell.
+void install_drop_hook();
+
+}  // namespace pgwarp

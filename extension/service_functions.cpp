@@ -1,0 +1,128 @@
+// The service as SQL sees it, and what it is told when an index is dropped.
+
+#include <algorithm>
+
+#include "kernels/mirror.h"
+#include "extension/ivfpq_functions.h"
+#include "extension/ivfpq_page.h"
+#include "extension/service_client.h"
+
+extern "C" {
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+object_access_hook_type previous_hook = nullptr;
+
+// A drop that is rolled back costs loading the lists again, no more.
+void note_drop(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {
+    if (previous_hook) previous_hook(access, class_id, object, sub, argument);
+    if (access != OAT_DROP || !service || sub != 0) return;
+    Oid database;
+    Oid index;
+    if (class_id == RelationRelationId) {
+        database = MyDatabaseId;
+        index = object;
+    } else if (class_id == DatabaseRelationId) {
+        database = object;
+        index = InvalidOid;
+    } else {
+        return;
+    }
+    // Most of what is dropped is no index of ours, and none that the service has heard of.
+    const bool known = std::any_of(
+        std::begin(service->statistics), std::end(service->statistics), [&](const auto& entry) {
+            return entry.database == database && (index == InvalidOid || entry.index == index);
+        });
+    if (!known) return;
+    send_forget(database, index);
+    forget_statistics(database, index);
+}
+
+}  // namespace
+
+void install_drop_hook() {
+    previous_hook = object_access_hook;
+    object_access_hook = note_drop;
+}
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+// Loads every list, in as many goes as it takes; returns how many are resident then.
+PGWARP_FUNCTION(pgwarp_prewarm) {
+    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock);
+    const MetaPage meta = read_meta(open.index);
+    const char* reason = nullptr;
+    if (!service_serves(&reason))
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("the pgwarp service is not available: %s", reason)));
+    if (RelationUsesLocalBuffers(open.index))
+        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                        errmsg("cannot load a temporary index: it is in the memory of its session")));
+    int64 resident = 0;
+    if (meta.lists > 0 && send_model(open.index, meta, true)) {
+        uint32* lists = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
+        for (uint32 i = 0; i < meta.lists; ++i) lists[i] = i;
+        send_lists(open.index, meta, lists, meta.lists, true);
+        wait_for_loads();
+        const IndexStatistics* statistics =
+            statistics_of(MyDatabaseId, RelationGetRelid(open.index));
+        if (statistics)
+            resident = static_cast<int64>(pg_atomic_read_u64(const_cast<pg_atomic_uint64*>(
+                &statistics->counters[counter_resident_lists])));
+    }
+    close_index(open);
+    PG_RETURN_INT64(resident);
+}
+
+PGWARP_FUNCTION(pgwarp_devices) {
+    compat_init_materialized(fcinfo);
+    ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    const char* reason;
+    if (service_serves(&reason))
+        for (int i = 0; i < service->devices; ++i) {
+            const DeviceInfo& info = service->device[i];
+            Datum values[4];
+            bool nulls[4] = {info.number < 0, false, false, false};
+            values[0] = Int32GetDatum(info.number);
+            values[1] = CStringGetTextDatum(info.name);
+            values[2] = Int64GetDatum(info.memory_budget);
+            values[3] = Int64GetDatum(info.memory_used);
+            tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+        }
+    return Datum{0};
+}
+
+PGWARP_FUNCTION(pgwarp_stat_indexes) {
+    compat_init_materialized(fcinfo);
+    ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    if (!service) return Datum{0};
+    for (IndexStatistics& entry : service->statistics) {
+        if (entry.database != MyDatabaseId || entry.index == InvalidOid) continue;
+        Datum values[1 + counter_count];
+        bool nulls[1 + counter_count] = {};
+        values[0] = ObjectIdGetDatum(entry.index);
+        for (int i = 0; i < counter_count; ++i)
+            values[1 + i] =
+                Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&entry.counters[i])));
+        tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+    }
+    return Datum{0};
+}
+
+PGWARP_FUNCTION(pg_stat_pgwarp_reset) {
+    reset_statistics(MyDatabaseId);
+    PG_RETURN_VOID();
+}

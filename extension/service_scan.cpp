@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/mirror.h"
+#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_page.h"
+#include "extension/service_client.h"
+#include "extension/service_scan.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+bool insists_on_service() {
+    return settings.executor == static_cast<int>(ExecutorChoice::service);
+}
+
+// Appended entries that are read from the page at every search, until somebody sends the list anew.
+constexpr uint32 most_appended = 64;
+
+// A resident list, from what the mirror has of it on.
+struct Appended {
+    bool recycled;   // the mirror's tail is a page of another list now
+    uint32 entries;  // since
+};
+
+Appended walk_appended(Relation index, const MetaPage& meta, const MirrorProbe& probe,
+                       const ListPlace& place, const CompletionVisitor* visitor) {
+    const EntryLayout layout = layout_of(meta, probe.list);
+    Appended appended = {};
+    // What was empty when it was sent has no tail to go on from.
+    const bool was_empty = probe.version.tail == InvalidBlockNumber;
+    uint32 first = was_empty ? 0 : probe.version.items;
+    BlockNumber steps = 0;
+    for (BlockNumber block = was_empty ? place.head : probe.version.tail;
+         BlockNumberIsValid(block);) {
+        count_step(index, block, place, &steps);
+        Buffer buffer;
+        if (!read_list_page(index, block, probe.list, layout, BUFFER_LOCK_SHARE, &buffer)) {
+            appended.recycled = true;
+            break;
+        }
+        Page page = BufferGetPage(buffer);
+        const uint32 count = page_tail(page)->count;
+        if (count > first) {
+            appended.entries += count - first;
+            if (visitor) visitor->visit(visitor->state, probe.list, page, layout, first);
+        }
+        appended.recycled = count < first;
+        first = 0;
+        block = page_tail(page)->next;
+        UnlockReleaseBuffer(buffer);
+        if (appended.recycled) break;
+    }
+    return appended;
+}
+
+struct WholeVisit {
+    const CompletionVisitor* visitor;
+};
+
+void visit_whole(void* state, uint32 list, Page page, const EntryLayout& layout) {
+    const CompletionVisitor* visitor = static_cast<WholeVisit*>(state)->visitor;
+    visitor->visit(visitor->state, list, page, layout, 0);
+}
+
+}  // namespace
+
+bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form, uint32 k,
+                        uint32 probes, ServiceAnswer* answer) {
+    const MirrorKey key = mirror_key(index, meta);
+    for (bool sent = false;; sent = true) {
+        SearchSlot* slot = ask_service(key, form, meta.dims, k, probes);
+        if (!slot) return false;
+        if (slot->outcome == MirrorSearch::Outcome::found) {
+            answer->found_count = slot->found_count;
+            answer->probed_count = slot->probed_count;
+            answer->found = static_cast<Neighbor*>(palloc(Max(k, 1u) * sizeof(Neighbor)));
+            answer->probed = static_cast<MirrorProbe*>(palloc(probes * sizeof(MirrorProbe)));
+            memcpy(answer->found, slot->found, slot->found_count * sizeof(Neighbor));
+            memcpy(answer->probed, slot->probed, slot->probed_count * sizeof(MirrorProbe));
+            release_slot(slot);
+            return true;
+        }
+        const bool unknown = slot->outcome == MirrorSearch::Outcome::unknown;
+        release_slot(slot);
+        if (!unknown || sent) return false;
+        if (!send_model(index, meta, insists_on_service()) || !insists_on_service()) return false;
+        wait_for_loads();
+    }
+}
+
+Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAnswer& answer,
+                           const CompletionVisitor& visitor) {
+    const uint32 count = answer.probed_count;
+    uint32* lists = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
+    ListPlace* before = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
+    ListPlace* after = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
+    uint32* absent = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
+    bool* grown = static_cast<bool*>(palloc0(Max(count, 1u) * sizeof(bool)));
+    // A list that has grown and then lost an entry is in it twice.
+    uint32* to_send = static_cast<uint32*>(palloc(Max(2 * count, 1u) * sizeof(uint32)));
+    uint32 absent_count = 0;
+    uint32 send_count = 0;
+    Completion result = {true, 0, 0, nullptr};
+
+    for (uint32 i = 0; i < count; ++i) lists[i] = answer.probed[i].list;
+    read_places(index, meta, lists, count, before);
+    for (uint32 i = 0; i < count && result.current; ++i) {
+        const MirrorProbe& probe = answer.probed[i];
+        if (!probe.version.resident) {
+            absent[absent_count++] = probe.list;
+            if (probe.wanted || insists_on_service()) to_send[send_count++] = probe.list;
+            continue;
+        }
+        // An early end for what the last look below would find as well.
+        if (before[i].generation != probe.version.generation) {
+            result.current = false;
+            continue;
+        }
+        const Appended appended = walk_appended(index, meta, probe, before[i], nullptr);
+        if (appended.recycled) result.current = false;
+        grown[i] = appended.entries > 0;
+        result.grown_lists += grown[i];
+        if (appended.entries > most_appended) to_send[send_count++] = probe.list;
+    }
+
+    if (result.current && (absent_count > 0 || result.grown_lists > 0)) {
+        visitor.prepare(visitor.state);
+        WholeVisit whole{&visitor};
+        walk_lists(index, meta, absent, absent_count, {visit_whole, &whole});
+        result.read_lists = absent_count;
+        for (uint32 i = 0; i < count; ++i)
+            if (grown[i] &&
+                walk_appended(index, meta, answer.probed[i], before[i], &visitor).recycled)
+                result.current = false;
+    }
+
+    // The last look. A list that has its generation still has lost nothing since it was sent, so
+    // what was seen of its end above makes it whole.
+    read_places(index, meta, lists, count, after);
+    for (uint32 i = 0; i < count; ++i) {
+        const MirrorProbe& probe = answer.probed[i];
+        if (!probe.version.resident || after[i].generation == probe.version.generation) continue;
+        result.current = false;
+        to_send[send_count++] = probe.list;
+    }
+    if (!result.current) result.because = "a list changed";
+    if (send_count > 0) send_lists(index, meta, to_send, send_count, insists_on_service());
+
+    pfree(to_send);
+    pfree(grown);
+    pfree(absent);
+    pfree(after);
+    pfree(before);
+    pfree(lists);
+    return result;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,509 @@
+// The service's worker: gathers what backends submitted, runs it in batches, answers, and takes in
+// the lists they send. Batching needs no timer: while one batch runs, the next one gathers.
+//
+// Whatever goes wrong on the device ends in an answer "failed", upon which a backend reads its pages
+// itself. A device that is lost for this process ends the process; the postmaster starts another.
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include <dlfcn.h>
+
+#include "kernels/device.h"
+#include "kernels/host_device.h"
+#include "kernels/mirror.h"
+#include "extension/service.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// What comes in parts, from one backend.
+struct Assembly {
+    MirrorKey key{};
+    QuantizerShape shape{};
+    std::vector<float> model;
+    size_t model_floats = 0;  // received
+    std::vector<char> pages;  // of a list that is longer than a load buffer
+};
+
+// One device and what is kept on it.
+struct Place {
+    int number;  // -1: the host
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Mirror> mirror;  // after the device: it ends first
+    std::vector<MirrorSearch*> searches;
+};
+
+// Searches that were gathered and run together.
+struct Turn {
+    std::vector<uint32> slots;
+    std::vector<MirrorSearch> searches;
+};
+
+struct Worker {
+    std::vector<Place> places;
+    Turn turns[Mirror::turns];
+    std::unordered_map<int, Assembly> assemblies;           // by owner
+    std::unordered_map<uint64_t, MirrorUse> published;      // by database and index
+    std::vector<ListPage> pages;
+
+    Place* place_of(const MirrorKey& key) {
+        for (Place& place : places)
+            if (place.mirror->knows(key)) return &place;
+        return nullptr;
+    }
+    void forget(uint32_t database, uint32_t index) {
+        for (Place& place : places) place.mirror->forget(database, index);
+    }
+    Place& emptiest() {
+        return *std::min_element(places.begin(), places.end(), [](const Place& a, const Place& b) {
+            return a.mirror->bytes() < b.mirror->bytes();
+        });
+    }
+};
+
+enum class Attempt { done, failed, lost };
+
+// Runs what may throw; leaves a message. Nothing of PostgreSQL is called inside.
+template <typename Function>
+Attempt attempt(char (&message)[256], Function&& function) {
+    try {
+        function();
+        return Attempt::done;
+    } catch (const DeviceFailure& failure) {
+        strlcpy(message, failure.what(), sizeof(message));
+        return failure.lost ? Attempt::lost : Attempt::failed;
+    } catch (const std::exception& error) {
+        strlcpy(message, error.what(), sizeof(message));
+    } catch (...) {
+        strlcpy(message, "unknown exception", sizeof(message));
+    }
+    return Attempt::failed;
+}
+
+// --- devices
+
+Device* open_cuda_device(int number, size_t budget, char* error, size_t error_size) {
+    char path[MAXPGPATH];
+    snprintf(path, sizeof(path), "%s/pgwarp_cuda.so", pkglib_path);
+    // Never closed: the device's objects have their code there.
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        strlcpy(error, dlerror(), error_size);
+        return nullptr;
+    }
+    auto* open = reinterpret_cast<OpenDevice*>(dlsym(library, open_device_symbol));
+    if (!open) {
+        strlcpy(error, dlerror(), error_size);
+        return nullptr;
+    }
+    DeviceOptions options;
+    options.device = number;
+    options.memory_budget = budget;
+    return open(&options, error, error_size);
+}
+
+size_t memory_budget(size_t otherwise) {
+    return settings.device_memory > 0 ? static_cast<size_t>(settings.device_memory) * 1024 * 1024
+                                      : otherwise;
+}
+
+void add_place(Worker* worker, int number, std::unique_ptr<Device> device) {
+    const size_t budget = device->memory().budget;
+    if (settings.fault != static_cast<int>(Fault::none) || number < 0)
+        device = make_failing_device(std::move(device), &settings.fault);
+    // The rest is for models and for what a search needs.
+    auto mirror = std::make_unique<Mirror>(*device, budget - budget / 4);
+    worker->places.push_back({number, std::move(device), std::move(mirror), {}});
+}
+
+// Opens what pgwarp.devices names, or leaves a reason. A list of devices is served by those of them
+// that are there.
+void open_devices(Worker* worker, char* error, size_t error_size) {
+    constexpr size_t host_budget = size_t{1} << 30;
+    if (strcmp(settings.devices, "host") == 0) {
+        add_place(worker, -1, make_host_device(settings.host_threads, memory_budget(host_budget)));
+        return;
+    }
+    const bool all = strcmp(settings.devices, "auto") == 0;
+    int numbers[most_devices];
+    int count = parse_devices(settings.devices, numbers);
+    if (all)
+        for (count = 0; count < most_devices; ++count) numbers[count] = count;
+    for (int i = 0; i < count; ++i) {
+        char message[256];
+        Device* device = open_cuda_device(numbers[i], memory_budget(0), message, sizeof(message));
+        if (device)
+            add_place(worker, numbers[i], std::unique_ptr<Device>(device));
+        else if (worker->places.empty())
+            strlcpy(error, message, error_size);
+        if (!device && all) break;
+    }
+}
+
+// --- answering
+
+void wake(uint32 slot_number) {
+    SetLatch(&ProcGlobal->allProcs[slot_number].procLatch);
+}
+
+bool change(pg_atomic_uint32* state, SlotState from, SlotState to) {
+    uint32 expected = static_cast<uint32>(from);
+    return pg_atomic_compare_exchange_u32(state, &expected, static_cast<uint32>(to));
+}
+
+void answer(uint32 number) {
+    SearchSlot* slot = service_slot(static_cast<int>(number));
+    if (change(&slot->state, SlotState::running, SlotState::done))
+        wake(number);
+    else
+        pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+}
+
+void publish_use(Worker* worker, const MirrorKey& key) {
+    const Place* place = worker->place_of(key);
+    IndexStatistics* statistics = statistics_of(key.database, key.index);
+    if (!statistics) return;
+    const MirrorUse use = place ? *place->mirror->use(key) : MirrorUse{};
+    MirrorUse& before = worker->published[uint64_t{key.database} << 32 | key.index];
+    // A mirror that took the index in anew counts from nought.
+    if (use.batches < before.batches || use.reloads < before.reloads) before = {};
+    pg_atomic_uint64* counters = statistics->counters;
+    const auto add = [counters](Counter which, uint64_t now, uint64_t then) {
+        if (now > then) pg_atomic_fetch_add_u64(&counters[which], static_cast<int64>(now - then));
+    };
+    add(counter_batches, use.batches, before.batches);
+    add(counter_batch_queries, use.batch_queries, before.batch_queries);
+    add(counter_reloads, use.reloads, before.reloads);
+    add(counter_evictions, use.evictions, before.evictions);
+    add(counter_errors, use.errors, before.errors);
+    pg_atomic_write_u64(&counters[counter_lists], use.lists);
+    pg_atomic_write_u64(&counters[counter_resident_lists], use.resident_lists);
+    pg_atomic_write_u64(&counters[counter_bytes], use.bytes);
+    before = use;
+}
+
+[[noreturn]] void end_for_lost_device(const char* message) {
+    ereport(LOG, (errmsg("pgwarp service ends: %s", message),
+                  errdetail("It starts again; until then sessions read the index pages.")));
+    proc_exit(1);
+}
+
+void note_failure(Attempt result, const char* message, const char* what) {
+    if (result == Attempt::lost) end_for_lost_device(message);
+    if (result == Attempt::failed)
+        ereport(LOG, (errmsg("pgwarp service could not %s: %s", what, message)));
+}
+
+// Gathers what is in the ring and starts it. False: there was nothing.
+bool start_turn(Worker* worker, int number) {
+    Turn& turn = worker->turns[number];
+    turn.slots.clear();
+    turn.searches.clear();
+    uint32 slot_number;
+    while (turn.slots.size() < static_cast<size_t>(settings.max_batch) &&
+           ring_pop(search_ring(), &slot_number)) {
+        SearchSlot* slot = service_slot(static_cast<int>(slot_number));
+        pg_atomic_exchange_u32(&slot->queued, 0);
+        if (!change(&slot->state, SlotState::submitted, SlotState::running)) continue;
+        turn.slots.push_back(slot_number);
+        MirrorSearch search{};
+        search.key = slot->key;
+        search.query = slot->query;
+        search.dims = slot->dims;
+        search.k = slot->k;
+        search.probes = slot->probes;
+        search.found = slot->found;
+        search.probed = slot->probed;
+        search.outcome = MirrorSearch::Outcome::unknown;
+        turn.searches.push_back(search);
+    }
+    if (turn.slots.empty()) return false;
+
+    for (Place& place : worker->places) place.searches.clear();
+    for (MirrorSearch& search : turn.searches)
+        if (Place* place = worker->place_of(search.key)) place->searches.push_back(&search);
+    for (Place& place : worker->places) {
+        char message[256];
+        note_failure(attempt(message, [&] { place.mirror->start(number, place.searches); }),
+                     message, "start a batch");
+    }
+    return true;
+}
+
+// Waits for what start_turn() started, and answers.
+void finish_turn(Worker* worker, int number) {
+    Turn& turn = worker->turns[number];
+    for (Place& place : worker->places) {
+        char message[256];
+        note_failure(attempt(message, [&] { place.mirror->finish(number); }), message,
+                     "finish a batch");
+    }
+    for (size_t i = 0; i < turn.slots.size(); ++i) {
+        SearchSlot* slot = service_slot(static_cast<int>(turn.slots[i]));
+        slot->outcome = turn.searches[i].outcome;
+        slot->found_count = turn.searches[i].found_count;
+        slot->probed_count = turn.searches[i].probed_count;
+        answer(turn.slots[i]);
+    }
+    const MirrorKey* last = nullptr;
+    for (const MirrorSearch& search : turn.searches) {
+        if (!last || !(*last == search.key)) publish_use(worker, search.key);
+        last = &search.key;
+    }
+    turn.slots.clear();
+}
+
+// --- taking in
+
+void take_model(Worker* worker, const LoadBuffer* buffer) {
+    ModelPart part;
+    memcpy(&part, buffer->data, sizeof(part));
+    Assembly& assembly = worker->assemblies[buffer->owner];
+    const QuantizerShape& shape = part.shape;
+    const size_t centroid_floats = size_t{shape.lists} * shape.dims;
+    const size_t all = centroid_floats + size_t{shape.dims} * codewords;
+    if (part.first_float == 0) {
+        assembly = {};
+        assembly.key = buffer->key;
+        assembly.shape = shape;
+        assembly.model.resize(all);
+    }
+    // Parts of something that began before this worker did.
+    if (!(assembly.key == buffer->key) || assembly.model.size() != all ||
+        assembly.model_floats != part.first_float)
+        return;
+    memcpy(assembly.model.data() + part.first_float, buffer->data + sizeof(part),
+           part.floats * sizeof(float));
+    assembly.model_floats += part.floats;
+    if (assembly.model_floats < all) return;
+    if (!worker->place_of(buffer->key)) {
+        worker->forget(buffer->key.database, buffer->key.index);
+        worker->emptiest().mirror->add(buffer->key, {shape, assembly.model.data(),
+                                                     assembly.model.data() + centroid_floats});
+    }
+    worker->assemblies.erase(buffer->owner);
+}
+
+void list_pages(const char* data, uint32 pages, uint32 m, std::vector<ListPage>* out) {
+    const EntryLayout layout = EntryLayout::of(m);
+    for (uint32 i = 0; i < pages; ++i, data += loaded_page_bytes(layout)) {
+        const char* columns = data + 8;
+        uint32 count;
+        memcpy(&count, data, sizeof(count));
+        out->push_back({reinterpret_cast<const uint8_t*>(columns), layout.capacity, count,
+                        reinterpret_cast<const float*>(columns + layout.offsets_at),
+                        reinterpret_cast<const uint8_t*>(columns + layout.tids_at)});
+    }
+}
+
+void take_lists(Worker* worker, const LoadBuffer* buffer) {
+    const Place* place = worker->place_of(buffer->key);
+    if (!place) return;
+    for (uint32 at = 0; at < buffer->bytes;) {
+        ListPart part;
+        memcpy(&part, buffer->data + at, sizeof(part));
+        const char* data = buffer->data + at + sizeof(part);
+        const size_t bytes = part.pages * loaded_page_bytes(EntryLayout::of(part.m));
+        at += static_cast<uint32>(sizeof(part) + bytes);
+        worker->pages.clear();
+        if (part.first && part.last) {
+            list_pages(data, part.pages, part.m, &worker->pages);
+            place->mirror->put(buffer->key, part.list, part.version, worker->pages);
+            continue;
+        }
+        Assembly& assembly = worker->assemblies[buffer->owner];
+        if (part.first) {
+            assembly = {};
+            assembly.key = buffer->key;
+        }
+        if (!(assembly.key == buffer->key)) continue;
+        assembly.pages.insert(assembly.pages.end(), data, data + bytes);
+        if (!part.last) continue;
+        list_pages(assembly.pages.data(),
+                   static_cast<uint32>(assembly.pages.size() /
+                                       loaded_page_bytes(EntryLayout::of(part.m))),
+                   part.m, &worker->pages);
+        place->mirror->put(buffer->key, part.list, part.version, worker->pages);
+        worker->assemblies.erase(buffer->owner);
+    }
+}
+
+// One load buffer. False: there was none.
+bool take_load(Worker* worker) {
+    uint32 number;
+    if (!ring_pop(load_ring(), &number)) return false;
+    LoadBuffer* buffer = service_load_buffer(static_cast<int>(number));
+    char message[256];
+    const Attempt result = attempt(message, [&] {
+        switch (buffer->kind) {
+            case LoadKind::model:
+                take_model(worker, buffer);
+                break;
+            case LoadKind::lists:
+                take_lists(worker, buffer);
+                break;
+            case LoadKind::forget:
+                worker->forget(buffer->key.database, buffer->key.index);
+                break;
+        }
+    });
+    if (buffer->kind != LoadKind::forget) publish_use(worker, buffer->key);
+    pg_atomic_write_u32(&buffer->state, static_cast<uint32>(LoadState::free));
+    ConditionVariableBroadcast(&service->load_freed);
+    note_failure(result, message, "take in a list");
+    return true;
+}
+
+// --- the worker's life
+
+// Wakes everybody who waits, with an answer that sends them to the pages.
+void leave_service(int, Datum) {
+    pg_atomic_write_u32(&service->worker_state, static_cast<uint32>(WorkerState::down));
+    service->worker_pid = 0;
+    pg_memory_barrier();
+    for (int i = 0; i < service->slots; ++i) {
+        SearchSlot* slot = service_slot(i);
+        change(&slot->state, SlotState::submitted, SlotState::running);
+        if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::running) ||
+            pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::abandoned)) {
+            slot->outcome = MirrorSearch::Outcome::failed;
+            slot->found_count = slot->probed_count = 0;
+            answer(static_cast<uint32>(i));
+        }
+    }
+    uint32 number;
+    while (ring_pop(search_ring(), &number))
+        pg_atomic_write_u32(&service_slot(static_cast<int>(number))->queued, 0);
+    while (ring_pop(load_ring(), &number))
+        pg_atomic_write_u32(&service_load_buffer(static_cast<int>(number))->state,
+                            static_cast<uint32>(LoadState::free));
+    ConditionVariableBroadcast(&service->load_freed);
+}
+
+void publish_devices(const Worker* worker) {
+    int count = 0;
+    for (const Place& place : worker->places) {
+        DeviceInfo& info = service->device[count++];
+        const DeviceMemoryUse memory = place.device->memory();
+        info.number = place.number;
+        strlcpy(info.name, place.device->name(), sizeof(info.name));
+        info.memory_budget = static_cast<int64>(memory.budget);
+        info.memory_used = static_cast<int64>(memory.used);
+    }
+    service->devices = count;
+}
+
+// What was resident with an earlier worker is not any more.
+void clear_gauges() {
+    for (IndexStatistics& entry : service->statistics)
+        for (int i = first_gauge; i < counter_count; ++i)
+            pg_atomic_write_u64(&entry.counters[i], 0);
+}
+
+// There is no device. Where there never was one, there is nothing to wait for; a device that was
+// lost may come back, and another process is needed to see it.
+[[noreturn]] void end_without_device(const char* message) {
+    constexpr long wait_ms = 60 * 1000;
+    if (strcmp(service->why, message) != 0)
+        ereport(LOG, (errmsg("pgwarp serves from the CPU: %s", message)));
+    strlcpy(service->why, message, sizeof(service->why));
+    service->devices = 0;
+    pg_atomic_write_u32(&service->worker_state, static_cast<uint32>(WorkerState::down));
+    if (!service->served_before) proc_exit(0);
+    const TimestampTz start = GetCurrentTimestamp();
+    while (!ShutdownRequestPending &&
+           !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), wait_ms)) {
+        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, wait_ms,
+                  compat_wait_event("PgwarpServiceIdle"));
+        ResetLatch(MyLatch);
+        CHECK_FOR_INTERRUPTS();
+    }
+    proc_exit(1);
+}
+
+void serve(Worker* worker) {
+    int turn = 0;
+    while (!ShutdownRequestPending) {
+        ResetLatch(MyLatch);
+        if (ConfigReloadPending) {
+            ConfigReloadPending = false;
+            ProcessConfigFile(PGC_SIGHUP);
+        }
+        // While one turn runs on the device, the next is gathered and started behind it.
+        bool busy = start_turn(worker, turn);
+        const int other = (turn + 1) % Mirror::turns;
+        if (!worker->turns[other].slots.empty()) {
+            finish_turn(worker, other);
+            busy = true;
+        }
+        turn = other;
+        // A list is taken in whenever nothing else waits, and one for every batch.
+        if (take_load(worker)) {
+            publish_devices(worker);
+            busy = true;
+        }
+        if (pg_atomic_read_u32(&service->suspect) != 0) pg_atomic_write_u32(&service->suspect, 0);
+        if (!busy)
+            WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1,
+                      compat_wait_event("PgwarpServiceIdle"));
+        CHECK_FOR_INTERRUPTS();
+    }
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
+    // Signals are still blocked: the threads that a device's driver starts inherit that.
+    char message[256] = "there is no device";
+    Worker* worker = nullptr;
+    const Attempt opened = attempt(message, [&] {
+        auto made = std::make_unique<Worker>();
+        open_devices(made.get(), message, sizeof(message));
+        if (!made->places.empty()) worker = made.release();
+    });
+    pqsignal(SIGHUP, SignalHandlerForConfigReload);
+    pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+    BackgroundWorkerUnblockSignals();
+    if (opened != Attempt::done || !worker) end_without_device(message);
+
+    before_shmem_exit(leave_service, Datum{0});
+    service->worker_pid = MyProcPid;
+    service->worker_latch = MyLatch;
+    service->why[0] = '\0';
+    service->served_before = true;
+    // A search of a device shares its time with others, and has them scan side by side.
+    service->look_up_cost = worker->places[0].number < 0 ? 1 : 0.01;
+    clear_gauges();
+    publish_devices(worker);
+    pg_atomic_write_u32(&service->suspect, 0);
+    pg_memory_barrier();
+    pg_atomic_write_u32(&service->worker_state, static_cast<uint32>(WorkerState::serving));
+    for (const Place& place : worker->places)
+        ereport(LOG, (errmsg("pgwarp serves from %s", place.device->name())));
+    serve(worker);
+    // A code that says: start me again, unless the server is going down.
+    proc_exit(1);
+}

@@ -1,0 +1,287 @@
+#include "kernels/mirror.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pgwarp {
+
+struct Mirror::Served {
+    MirrorKey key;
+    QuantizerShape shape;
+    std::unique_ptr<ListStore> store;
+    // Whoever runs a search holds a copy of the pointer: change what it points to through
+    // versions_to_change().
+    std::shared_ptr<Versions> versions;  // (lists)
+    struct List {
+        size_t bytes = 0;
+        uint64_t last_used = 0;    // by the clock
+        uint64_t last_wanted = 0;  // when somebody was asked to bring it; 0: never
+        bool had_before = false;   // resident once, so that putting it is a reload
+    };
+    std::vector<List> lists;
+    MirrorUse use{};
+    std::unique_ptr<ListBatch> batches[turns];  // after the store: they end first
+
+    Versions& versions_to_change() {
+        if (versions.use_count() > 1) versions = std::make_shared<Versions>(*versions);
+        return *versions;
+    }
+
+    void drop(uint32_t list) {
+        store->drop(list);
+        versions_to_change()[list] = {};
+        use.bytes -= lists[list].bytes;
+        lists[list].bytes = 0;
+        --use.resident_lists;
+    }
+};
+
+namespace {
+
+// So many turns of the clock after somebody was asked for a list, somebody else is.
+constexpr uint64_t patience = 200;
+// When all room is taken, a list comes in at another's cost. One in so many turns is enough to
+// follow what is used, and little enough not to spend the time on loading.
+constexpr uint64_t exchange_interval = 8;
+
+uint64_t name_of(uint32_t database, uint32_t index) {
+    return uint64_t{database} << 32 | index;
+}
+
+// Sizes in steps, so that a batch made for one search serves the next.
+uint32_t step_up(uint32_t wanted, uint32_t least) {
+    uint32_t size = least;
+    while (size < wanted) size *= 2;
+    return size;
+}
+
+// A code, an offset, a TID.
+size_t entry_bytes(const QuantizerShape& shape) {
+    return shape.m + sizeof(float) + sizeof(uint64_t);
+}
+
+}  // namespace
+
+Mirror::Mirror(Device& device, size_t budget) : device_(device), budget_(budget) {}
+
+Mirror::~Mirror() {
+    for (std::vector<Running>& turn : running_)
+        for (Running& running : turn) try {
+                running.served->store->wait(*running.batch);
+            } catch (...) {
+                // It ends, whatever it says.
+            }
+}
+
+Mirror::Served* Mirror::find(const MirrorKey& key) const {
+    const auto at = served_.find(name_of(key.database, key.index));
+    return at != served_.end() && at->second->key == key ? at->second.get() : nullptr;
+}
+
+bool Mirror::knows(const MirrorKey& key) const {
+    return find(key) != nullptr;
+}
+
+const MirrorUse* Mirror::use(const MirrorKey& key) const {
+    const Served* served = find(key);
+    return served ? &served->use : nullptr;
+}
+
+void Mirror::add(const MirrorKey& key, const Quantizer& model) {
+    forget(key.database, key.index);
+    auto served = std::make_shared<Served>();
+    served->key = key;
+    served->shape = model.shape;
+    served->store = device_.make_list_store(model);
+    served->versions = std::make_shared<Versions>(model.shape.lists);
+    served->lists.resize(model.shape.lists);
+    served->use.lists = model.shape.lists;
+    served_[name_of(key.database, key.index)] = std::move(served);
+}
+
+void Mirror::forget(uint32_t database, uint32_t index) {
+    std::erase_if(served_, [&](const auto& item) {
+        const MirrorKey& key = item.second->key;
+        if (key.database != database || (index != 0 && key.index != index)) return false;
+        bytes_ -= item.second->use.bytes;
+        return true;
+    });
+}
+
+bool Mirror::make_room(size_t wanted) {
+    if (wanted > budget_) return false;
+    if (bytes_ + wanted <= budget_) return true;
+    struct Resident {
+        uint64_t last_used;
+        Served* served;
+        uint32_t list;
+    };
+    std::vector<Resident> residents;
+    for (const auto& [name, served] : served_)
+        for (uint32_t list = 0; list < served->shape.lists; ++list)
+            if ((*served->versions)[list].resident)
+                residents.push_back({served->lists[list].last_used, served.get(), list});
+    std::sort(residents.begin(), residents.end(),
+              [](const Resident& a, const Resident& b) { return a.last_used < b.last_used; });
+    // A little more than is needed now, so that not every list that comes sorts all others.
+    const size_t enough = std::min(budget_, wanted + budget_ / 16);
+    for (const Resident& resident : residents) {
+        if (bytes_ + enough <= budget_) break;
+        bytes_ -= resident.served->lists[resident.list].bytes;
+        ++resident.served->use.evictions;
+        resident.served->drop(resident.list);
+    }
+    return bytes_ + wanted <= budget_;
+}
+
+bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
+                 std::span<const ListPage> pages) {
+    Served* served = find(key);
+    if (!served || list >= served->shape.lists) return true;
+    size_t entries = 0;
+    for (const ListPage& page : pages) entries += page.count;
+    const size_t wanted = entries * entry_bytes(served->shape);
+    if ((*served->versions)[list].resident) {
+        bytes_ -= served->lists[list].bytes;
+        served->drop(list);
+    }
+    ++clock_;
+    // What is wanted is an estimate: the device itself may have less than the budget says.
+    for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
+        if (!make_room(std::min(room, budget_)) || wanted > budget_) return false;
+        try {
+            served->store->put(list, pages);
+            break;
+        } catch (const OutOfDeviceMemory&) {
+            if (room >= budget_) return false;
+        }
+    }
+    Served::List& here = served->lists[list];
+    served->use.reloads += here.had_before;
+    here.had_before = true;
+    here.bytes = wanted;
+    here.last_used = clock_;
+    here.last_wanted = 0;
+    MirrorVersion& put = served->versions_to_change()[list];
+    put = version;
+    put.resident = 1;
+    served->use.bytes += wanted;
+    ++served->use.resident_lists;
+    bytes_ += wanted;
+    return true;
+}
+
+bool Mirror::wants(Served& served, uint32_t list) {
+    Served::List& here = served.lists[list];
+    if (here.last_wanted != 0 && clock_ - here.last_wanted < patience) return false;
+    // Nearly full: the next list that comes in drives others out.
+    if (bytes_ + budget_ / 16 > budget_ && clock_ % exchange_interval != 0) return false;
+    here.last_wanted = clock_;
+    return true;
+}
+
+void Mirror::start_batch(int turn, const std::shared_ptr<Served>& served,
+                         std::vector<MirrorSearch*> searches) {
+    uint32_t k = 1;
+    uint32_t probes = 1;
+    for (const MirrorSearch* search : searches) {
+        k = std::max(k, search->k);
+        probes = std::max(probes, std::min(search->probes, served->shape.lists));
+    }
+    const ListBatchShape shape{step_up(static_cast<uint32_t>(searches.size()), 16), step_up(k, 16),
+                               step_up(probes, 16)};
+    std::unique_ptr<ListBatch>& batch = served->batches[turn];
+    if (!batch || batch->shape.queries < searches.size() || batch->shape.k < k ||
+        batch->shape.probes < probes) {
+        const ListBatchShape before = batch ? batch->shape : ListBatchShape{};
+        batch = nullptr;
+        batch = served->store->make_batch({std::max(shape.queries, before.queries),
+                                           std::min(std::max(shape.k, before.k), max_list_k),
+                                           std::max(shape.probes, before.probes)});
+    }
+    const uint32_t dims = served->shape.dims;
+    for (size_t i = 0; i < searches.size(); ++i) {
+        std::memcpy(batch->queries + i * dims, searches[i]->query, dims * sizeof(float));
+        batch->wanted[i] = {std::clamp(searches[i]->k, 1u, max_list_k),
+                            std::clamp(searches[i]->probes, 1u, served->shape.lists)};
+    }
+    ++served->use.batches;
+    served->use.batch_queries += searches.size();
+    served->store->start(*batch, searches.size());
+    running_[turn].push_back({served, served->versions, batch.get(), std::move(searches)});
+}
+
+void Mirror::finish_batch(Running& running) {
+    Served& served = *running.served;
+    ListBatch& batch = *running.batch;
+    served.store->wait(batch);
+    const uint64_t now = ++clock_;
+    for (size_t i = 0; i < running.searches.size(); ++i) {
+        MirrorSearch& search = *running.searches[i];
+        search.found_count = batch.found_counts[i];
+        std::memcpy(search.found, batch.found + i * batch.found_stride,
+                    search.found_count * sizeof(Neighbor));
+        search.probed_count = batch.wanted[i].probes;
+        const uint32_t* probed = batch.probed + i * batch.probed_stride;
+        for (uint32_t p = 0; p < search.probed_count; ++p) {
+            const uint32_t list = probed[p];
+            const MirrorVersion& version = (*running.versions)[list];
+            const bool wanted = !version.resident && wants(served, list);
+            search.probed[p] = {list, wanted, version};
+            served.lists[list].last_used = now;
+        }
+        search.outcome = MirrorSearch::Outcome::found;
+    }
+}
+
+void Mirror::start(int turn, std::span<MirrorSearch* const> searches) {
+    std::vector<MirrorSearch*> order(searches.begin(), searches.end());
+    for (MirrorSearch* search : order) {
+        const Served* served = find(search->key);
+        search->outcome = served && served->shape.dims == search->dims
+                              ? MirrorSearch::Outcome::failed
+                              : MirrorSearch::Outcome::unknown;
+        search->found_count = search->probed_count = 0;
+    }
+    std::erase_if(order, [](const MirrorSearch* search) {
+        return search->outcome == MirrorSearch::Outcome::unknown;
+    });
+    std::stable_sort(order.begin(), order.end(), [](const MirrorSearch* a, const MirrorSearch* b) {
+        return name_of(a->key.database, a->key.index) < name_of(b->key.database, b->key.index);
+    });
+    for (size_t begin = 0; begin < order.size();) {
+        size_t end = begin + 1;
+        while (end < order.size() && order[end]->key == order[begin]->key) ++end;
+        const MirrorKey& key = order[begin]->key;
+        const std::shared_ptr<Served> served = served_.at(name_of(key.database, key.index));
+        try {
+            start_batch(turn, served, {order.begin() + static_cast<ptrdiff_t>(begin),
+                                       order.begin() + static_cast<ptrdiff_t>(end)});
+        } catch (const OutOfDeviceMemory&) {
+            // The searches stay marked as failed, and lists make room for the next ones.
+            ++served->use.errors;
+            make_room(budget_ / 8);
+        } catch (const DeviceFailure& failure) {
+            ++served->use.errors;
+            if (failure.lost) throw;
+        }
+        begin = end;
+    }
+}
+
+void Mirror::finish(int turn) {
+    // Whatever happens below, the turn is over.
+    std::vector<Running> running = std::move(running_[turn]);
+    running_[turn].clear();
+    for (Running& batch : running) try {
+            finish_batch(batch);
+        } catch (const OutOfDeviceMemory&) {
+            ++batch.served->use.errors;
+            make_room(budget_ / 8);
+        } catch (const DeviceFailure& failure) {
+            ++batch.served->use.errors;
+            if (failure.lost) throw;
+        }
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,140 @@
+// The lists of many indexes, kept on one device for searching: a cache in front of the pages.
+//
+// A mirror knows nothing of PostgreSQL. It is told the lists' contents with the versions they had,
+// and says with every answer which lists it looked into and which versions of them it had: whoever
+// asked knows whether that is still the truth. Lists that do not fit are given up, least recently
+// used first.
+#pragma once
+
+#include "kernels/common.h"
+#include "kernels/device.h"
+#include "kernels/list_store.h"
+#include "kernels/quantizer.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace pgwarp {
+
+// An index, and one life of it: the second part changes when the index is built anew.
+struct MirrorKey {
+    uint32_t database;
+    uint32_t index;
+
+    uint32_t tablespace;
+    uint32_t file;
+    uint64_t build;
+
+    friend bool operator==(const MirrorKey&, const MirrorKey&) = default;
+};
+
+// What a list's contents are worth comparing by; see the index's format.
+struct MirrorVersion {
+    uint32_t generation;
+    uint32_t tail;      // the last page
+    uint32_t items;     // on it
+    uint32_t resident;  // 1; or 0, and the rest means nothing
+
+    friend bool operator==(const MirrorVersion&, const MirrorVersion&) = default;
+};
+
+// A list that an answer comes from, or would have come from.
+struct MirrorProbe {
+    uint32_t list;
+    uint32_t wanted;  // 1: not resident, and whoever asked is asked to bring it
+    MirrorVersion version;
+};
+
+// One query and its answer. The caller owns all memory.
+struct MirrorSearch {
+    MirrorKey key;
+    const float* query;  // (dims), in index form
+    uint32_t dims;
+    uint32_t k;       // 1 .. max_list_k
+    uint32_t probes;  // at least 1
+
+    enum class Outcome : uint32_t { found, unknown, failed };
+    Outcome outcome;
+    Neighbor* found;  // (k)
+    uint32_t found_count;
+    MirrorProbe* probed;  // (probes), nearest first
+    uint32_t probed_count;
+};
+
+struct MirrorUse {
+    uint64_t batches;
+    uint64_t batch_queries;
+    uint64_t evictions;
+    uint64_t reloads;
+    uint64_t errors;
+    uint32_t lists;
+    uint32_t resident_lists;
+    size_t bytes;
+};
+
+class Mirror {
+  public:
+    // Searches under way at once: while one set runs, another is gathered.
+    static constexpr int turns = 2;
+
+    // `budget`: bytes of lists to keep at most. The device outlives the mirror.
+    Mirror(Device& device, size_t budget);
+    ~Mirror();
+
+    bool knows(const MirrorKey& key) const;
+
+    // Takes an index in, replacing an earlier life of it.
+    void add(const MirrorKey& key, const Quantizer& model);
+    // Forgets an index, or all indexes of a database (index 0).
+    void forget(uint32_t database, uint32_t index);
+
+    // Replaces a list's contents. Lists of indexes it does not know, or knows in another life, are
+    // passed over. False where there was no room even after giving up all others.
+    bool put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
+             std::span<const ListPage> pages);
+
+    // Starts all of them, in batches by index; finish() waits for those of the turn. They see the
+    // lists as they are at start(), whatever is put or forgotten meanwhile. Their memory stays
+    // where it is until then. What fails is marked so; a device that is lost throws DeviceFailure,
+    // with every search marked.
+    void start(int turn, std::span<MirrorSearch* const> searches);
+    bool busy(int turn) const { return !running_[turn].empty(); }
+    void finish(int turn);
+
+    // Null where the index is not known.
+    const MirrorUse* use(const MirrorKey& key) const;
+    size_t bytes() const { return bytes_; }
+
+  private:
+    struct Served;
+    using Versions = std::vector<MirrorVersion>;
+
+    // The searches of one turn in one index.
+    struct Running {
+        std::shared_ptr<Served> served;
+        std::shared_ptr<const Versions> versions;  // at start()
+        ListBatch* batch;
+        std::vector<MirrorSearch*> searches;
+    };
+
+    Served* find(const MirrorKey& key) const;
+    void start_batch(int turn, const std::shared_ptr<Served>& served,
+                     std::vector<MirrorSearch*> searches);
+    void finish_batch(Running& running);
+    // Gives lists up until so many bytes are free; false where that cannot be.
+    bool make_room(size_t bytes);
+    // Whether it is worth somebody's while to bring a list that is not there.
+    bool wants(Served& served, uint32_t list);
+
+    Device& device_;
+    size_t budget_;
+    size_t bytes_ = 0;
+    uint64_t clock_ = 0;  // counts puts and batches
+    std::unordered_map<uint64_t, std::shared_ptr<Served>> served_;  // by database and index
+    std::vector<Running> running_[turns];
+};
+
+}  // namespace pgwarp
