@@ -105,6 +105,22 @@ PGWARP_FUNCTION(pgwarp_devices) {
     return Datum{0};
 }
 
+PGWARP_FUNCTION(pgwarp_service) {
+    TupleDesc descriptor;
+    if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
+        elog(ERROR, "return type must be a row type");
+    const char* reason = nullptr;
+    const bool serves = service_serves(&reason);
+    Datum values[3] = {};
+    bool nulls[3] = {false, !serves, serves};
+    values[0] = BoolGetDatum(serves);
+    if (serves)
+        values[1] = Int32GetDatum(service->worker_pid);
+    else
+        values[2] = CStringGetTextDatum(reason);
+    PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(descriptor, values, nulls)));
+}
+
 PGWARP_FUNCTION(pgwarp_stat_indexes) {
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);

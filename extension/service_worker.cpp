@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "kernels/device.h"
 #include "kernels/host_device.h"
@@ -104,6 +105,10 @@ Attempt attempt(char (&message)[256], Function&& function) {
 Device* open_cuda_device(int number, size_t budget, char* error, size_t error_size) {
     char path[MAXPGPATH];
     snprintf(path, sizeof(path), "%s/pgwarp_cuda.so", pkglib_path);
+    if (access(path, F_OK) != 0) {
+        strlcpy(error, "pgwarp was built without CUDA", error_size);
+        return nullptr;
+    }
     // Never closed: the device's objects have their code there.
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -446,7 +451,11 @@ void serve(Worker* worker) {
         ResetLatch(MyLatch);
         if (ConfigReloadPending) {
             ConfigReloadPending = false;
+            const int fault = settings.fault;
             ProcessConfigFile(PGC_SIGHUP);
+            if (settings.fault != fault)
+                ereport(LOG, (errmsg("pgwarp.debug_fault is now %s",
+                                     GetConfigOption("pgwarp.debug_fault", false, false))));
         }
         // While one turn runs on the device, the next is gathered and started behind it.
         bool busy = start_turn(worker, turn);

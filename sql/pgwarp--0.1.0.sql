@@ -359,6 +359,10 @@ CREATE FUNCTION pgwarp_prewarm(index regclass) RETURNS bigint
 COMMENT ON FUNCTION pgwarp_prewarm(regclass) IS
     'loads the lists of an ivfpq index into the service; returns how many are resident';
 
+CREATE FUNCTION pgwarp_service(OUT serves boolean, OUT pid int, OUT reason text)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION pgwarp_service() IS 'whether the service answers searches, or why it does not';
+
 CREATE FUNCTION pgwarp_devices(
     OUT device int,
     OUT name text,

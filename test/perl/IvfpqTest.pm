@@ -22,16 +22,20 @@ our @EXPORT = qw(new_node seed_of value session start finish error_of crash kill
 #   conf       lines for postgresql.conf
 #   streaming  a primary for standbys
 #   initdb     arguments for initdb
+#   service    what pgwarp.devices is: the library is preloaded then
 #   stopped    leave it stopped, without the extension
 sub new_node
 {
 	my ($name, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $service = $options{service}
+	  ? "shared_preload_libraries = 'pgwarp'\npgwarp.devices = '$options{service}'" : '';
 	$node->init(allows_streaming => $options{streaming}, extra => $options{initdb});
 	$node->append_conf('postgresql.conf', <<"END");
 autovacuum = off
 max_parallel_maintenance_workers = 2
 log_statement = none
+$service
 ${\($options{conf} // '')}
 END
 	$node->start;
