@@ -163,10 +163,10 @@ using CompatToastSnapshot = SnapshotData;
 
 // 17 lets an extension name what it waits for; before it, all extensions wait for "Extension".
 #if PG_VERSION_NUM >= 170000
-#define compat_wait_event(name)                             \
-    ([] {                                                   \
+#define compat_wait_event(name)                                  \
+    ([] {                                                        \
         static const uint32 event = WaitEventExtensionNew(name); \
-        return event;                                       \
+        return event;                                            \
     }())
 #else
 #define compat_wait_event(name) PG_WAIT_EXTENSION
@@ -183,17 +183,17 @@ using CompatToastSnapshot = SnapshotData;
 // asks while it is loaded, before MaxBackends is there.
 #if PG_VERSION_NUM >= 150000
 #define compat_max_backends() MaxBackends
-#define compat_request_shared_memory(request)           \
-    do {                                                \
-        static shmem_request_hook_type before;          \
-        before = shmem_request_hook;                    \
-        shmem_request_hook = [] {                       \
-            if (before) before();                       \
-            request();                                  \
-        };                                              \
+#define compat_request_shared_memory(request)  \
+    do {                                       \
+        static shmem_request_hook_type before; \
+        before = shmem_request_hook;           \
+        shmem_request_hook = [] {              \
+            if (before) before();              \
+            request();                         \
+        };                                     \
     } while (0)
 #else
-#define compat_max_backends()                                                                   \
+#define compat_max_backends() \
     (MaxConnections + autovacuum_max_workers + 1 + max_worker_processes + max_wal_senders)
 #define compat_request_shared_memory(request) request()
 #endif

@@ -86,8 +86,8 @@ struct ScanState {
     bool handed_out_lost;  // too many to remember
     uint32 wanted;         // candidates of the next round
     uint32 repeated;       // beside those that the service had before
-    int64 ranked;            // rows read so far
-    double last_distance;    // handed out, for strict_order
+    int64 ranked;          // rows read so far
+    double last_distance;  // handed out, for strict_order
 
     RankedRow* rows;  // of this round
     Candidate* candidates;
@@ -274,7 +274,7 @@ void remember(ScanState* s, const Candidate* rows, Size count) {
         const Size bytes = 2 * needed * sizeof(uint64);
         s->handed_out = static_cast<uint64*>(
             s->handed_out ? repalloc_huge(s->handed_out, bytes)
-                            : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+                          : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
         s->handed_out_room = 2 * needed;
     }
     for (Size i = 0; i < count; ++i) s->handed_out[s->handed_out_count + i] = rows[i].id;
@@ -347,8 +347,8 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, no_floor);
     GatherState gather{index, s, &selection};
-    const Completion completion = complete_answer(
-        index, s->meta, answer, {prepare_completion, gather_entries, &gather});
+    const Completion completion =
+        complete_answer(index, s->meta, answer, {prepare_completion, gather_entries, &gather});
     if (!completion.current) {
         s->report.reason = completion.because;
         return false;

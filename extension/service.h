@@ -12,9 +12,9 @@
 // each change is one compare-and-swap, so a cancelled backend and the worker cannot both have it.
 // Who is waiting is woken by its latch.
 //
-// Lists travel the other way in load buffers: a backend, which holds the locks that reading an index
-// takes, fills one with pages of lists, or with a model, and hands it over. The worker never opens
-// a relation.
+// Lists travel the other way in load buffers: a backend, which holds the locks that reading an
+// index takes, fills one with pages of lists, or with a model, and hands it over. The worker never
+// opens a relation.
 #pragma once
 
 #include "kernels/mirror.h"
@@ -91,8 +91,7 @@ struct ListPart {
 };
 inline constexpr Size page_header_bytes = 8;  // the count, and the columns' alignment
 inline Size loaded_page_bytes(const EntryLayout& layout) {
-    return page_header_bytes +
-           MAXALIGN(layout.tids_at + layout.capacity * sizeof(ItemPointerData));
+    return page_header_bytes + MAXALIGN(layout.tids_at + layout.capacity * sizeof(ItemPointerData));
 }
 
 // A ring of numbers, each in it once at most: it cannot overflow.
@@ -147,8 +146,8 @@ struct ServiceShared {
     pg_atomic_uint32 worker_state;  // WorkerState
     pid_t worker_pid;
     Latch* worker_latch;
-    char why[256];                  // there is no service
-    bool served_before;             // a worker had its devices once
+    char why[256];       // there is no service
+    bool served_before;  // a worker had its devices once
 
     // 1: a backend gave up waiting. Nobody submits until the worker, alive after all, clears it.
     pg_atomic_uint32 suspect;

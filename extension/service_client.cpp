@@ -25,8 +25,8 @@ bool change(SearchSlot* slot, SlotState from, SlotState to) {
 }
 
 bool worker_serves() {
-    return service && pg_atomic_read_u32(&service->worker_state) ==
-                          static_cast<uint32>(WorkerState::serving);
+    return service &&
+           pg_atomic_read_u32(&service->worker_state) == static_cast<uint32>(WorkerState::serving);
 }
 
 SearchSlot* my_slot() {
@@ -201,8 +201,8 @@ bool send_list(Relation index, const MetaPage& meta, uint32 list, ListSender* se
 void close_part(ListSender* sender) {
     if (sender->buffer && sender->part && !sender->part->last && sender->part->first) {
         // Nothing of it was posted: take it back.
-        sender->buffer->bytes = static_cast<uint32>(reinterpret_cast<char*>(sender->part) -
-                                                    sender->buffer->data);
+        sender->buffer->bytes =
+            static_cast<uint32>(reinterpret_cast<char*>(sender->part) - sender->buffer->data);
     }
     sender->part = nullptr;
 }
@@ -216,7 +216,7 @@ MirrorKey mirror_key(Relation index, const MetaPage& meta) {
 
 bool service_serves(const char** reason) {
     if (worker_serves()) return true;
-    *reason = !service            ? "the library was not preloaded, or pgwarp.devices is 'none'"
+    *reason = !service          ? "the library was not preloaded, or pgwarp.devices is 'none'"
               : service->why[0] ? service->why
                                 : "its worker is not running";
     return false;
@@ -269,9 +269,7 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
 
     volatile bool answered = false;
     PG_TRY();
-    {
-        answered = wait_for_answer(slot);
-    }
+    { answered = wait_for_answer(slot); }
     PG_CATCH();
     {
         abandon(slot);
@@ -303,8 +301,8 @@ bool send_model(Relation index, const MetaPage& meta, bool wait) {
         float* to = reinterpret_cast<float*>(buffer->data + sizeof(part));
         for (Size i = 0; i < floats; ++i) {
             const Size at = first + i;
-            to[i] = at < centroid_floats ? model.centroids[at]
-                                         : model.codebook[at - centroid_floats];
+            to[i] =
+                at < centroid_floats ? model.centroids[at] : model.codebook[at - centroid_floats];
         }
         buffer->bytes = static_cast<uint32>(sizeof(part) + floats * sizeof(float));
         post_buffer();

@@ -24,8 +24,8 @@ bool service_serves(const char** reason);
 ScanCosts service_costs();
 
 // Submits a search and waits for its answer. The slot, which holds it, is the caller's until
-// release_slot(); null where the service did not answer, for whatever reason. Errors of PostgreSQL's
-// own (a cancelled query) leave nothing behind.
+// release_slot(); null where the service did not answer, for whatever reason. Errors of
+// PostgreSQL's own (a cancelled query) leave nothing behind.
 SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
                         uint32 probes);
 void release_slot(SearchSlot* slot);

@@ -69,8 +69,9 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                         errmsg("the pgwarp service is not available: %s", reason)));
     if (RelationUsesLocalBuffers(open.index))
-        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                        errmsg("cannot load a temporary index: it is in the memory of its session")));
+        ereport(ERROR,
+                (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                 errmsg("cannot load a temporary index: it is in the memory of its session")));
     int64 resident = 0;
     if (meta.lists > 0 && send_model(open.index, meta, true)) {
         uint32* lists = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
@@ -80,8 +81,8 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
         const IndexStatistics* statistics =
             statistics_of(MyDatabaseId, RelationGetRelid(open.index));
         if (statistics)
-            resident = static_cast<int64>(pg_atomic_read_u64(const_cast<pg_atomic_uint64*>(
-                &statistics->counters[counter_resident_lists])));
+            resident = static_cast<int64>(pg_atomic_read_u64(
+                const_cast<pg_atomic_uint64*>(&statistics->counters[counter_resident_lists])));
     }
     close_index(open);
     PG_RETURN_INT64(resident);

@@ -22,8 +22,8 @@ struct ServiceAnswer {
     uint32 probed_count;
 };
 
-// Asks for the k nearest by their codes. False where the service has no answer, for whatever reason;
-// what it lacks of the index is sent to it then.
+// Asks for the k nearest by their codes. False where the service has no answer, for whatever
+// reason; what it lacks of the index is sent to it then.
 bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form, uint32 k,
                         uint32 probes, ServiceAnswer* answer);
 
@@ -36,8 +36,8 @@ struct CompletionVisitor {
     void* state;
 };
 struct Completion {
-    bool current;         // the answer, with what was visited, is the truth
-    uint32 read_lists;    // from pages, as they were not resident
+    bool current;       // the answer, with what was visited, is the truth
+    uint32 read_lists;  // from pages, as they were not resident
     uint32 grown_lists;
     const char* because;  // not current
 };

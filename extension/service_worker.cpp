@@ -1,8 +1,9 @@
 // The service's worker: gathers what backends submitted, runs it in batches, answers, and takes in
 // the lists they send. Batching needs no timer: while one batch runs, the next one gathers.
 //
-// Whatever goes wrong on the device ends in an answer "failed", upon which a backend reads its pages
-// itself. A device that is lost for this process ends the process; the postmaster starts another.
+// Whatever goes wrong on the device ends in an answer "failed", upon which a backend reads its
+// pages itself. A device that is lost for this process ends the process; the postmaster starts
+// another.
 
 #include <algorithm>
 #include <cstring>
@@ -62,8 +63,8 @@ struct Turn {
 struct Worker {
     std::vector<Place> places;
     Turn turns[Mirror::turns];
-    std::unordered_map<int, Assembly> assemblies;           // by owner
-    std::unordered_map<uint64_t, MirrorUse> published;      // by database and index
+    std::unordered_map<int, Assembly> assemblies;       // by owner
+    std::unordered_map<uint64_t, MirrorUse> published;  // by database and index
     std::vector<ListPage> pages;
 
     Place* place_of(const MirrorKey& key) {
@@ -302,8 +303,8 @@ void take_model(Worker* worker, const LoadBuffer* buffer) {
     if (assembly.model_floats < all) return;
     if (!worker->place_of(buffer->key)) {
         worker->forget(buffer->key.database, buffer->key.index);
-        worker->emptiest().mirror->add(buffer->key, {shape, assembly.model.data(),
-                                                     assembly.model.data() + centroid_floats});
+        worker->emptiest().mirror->add(
+            buffer->key, {shape, assembly.model.data(), assembly.model.data() + centroid_floats});
     }
     worker->assemblies.erase(buffer->owner);
 }
@@ -343,10 +344,10 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
         if (!(assembly.key == buffer->key)) continue;
         assembly.pages.insert(assembly.pages.end(), data, data + bytes);
         if (!part.last) continue;
-        list_pages(assembly.pages.data(),
-                   static_cast<uint32>(assembly.pages.size() /
-                                       loaded_page_bytes(EntryLayout::of(part.m))),
-                   part.m, &worker->pages);
+        list_pages(
+            assembly.pages.data(),
+            static_cast<uint32>(assembly.pages.size() / loaded_page_bytes(EntryLayout::of(part.m))),
+            part.m, &worker->pages);
         place->mirror->put(buffer->key, part.list, part.version, worker->pages);
         worker->assemblies.erase(buffer->owner);
     }

@@ -63,8 +63,9 @@ bool check_devices(char** value, void**, GucSource) {
         return true;
     int numbers[most_devices];
     if (parse_devices(text, numbers) > 0) return true;
-    GUC_check_errdetail("It is 'auto', 'none', 'host', or up to %d numbers of devices such as '0,1'.",
-                        most_devices);
+    GUC_check_errdetail(
+        "It is 'auto', 'none', 'host', or up to %d numbers of devices such as '0,1'.",
+        most_devices);
     return false;
 }
 
@@ -88,11 +89,10 @@ void define_service_settings() {
         "auto: all GPUs there are; none: no service; host: the CPU in a device's place; or numbers "
         "of GPUs, such as 0,1.",
         &settings.devices, "auto", at_start, 0, check_devices, nullptr, nullptr);
-    DefineCustomIntVariable("pgwarp.device_memory",
-                            "Sets how much memory of each device the service may use.",
-                            "0 means most of it (of the host: 1 GB).", &settings.device_memory,
-                            settings.device_memory, 0, INT_MAX, at_start, GUC_UNIT_MB,
-                            nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "pgwarp.device_memory", "Sets how much memory of each device the service may use.",
+        "0 means most of it (of the host: 1 GB).", &settings.device_memory, settings.device_memory,
+        0, INT_MAX, at_start, GUC_UNIT_MB, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("pgwarp.max_batch", "Sets how many searches the service runs at once.",
                             nullptr, &settings.max_batch, settings.max_batch, 1, 4096, PGC_SIGHUP,
                             0, nullptr, nullptr, nullptr);

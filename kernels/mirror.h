@@ -132,7 +132,7 @@ class Mirror {
     Device& device_;
     size_t budget_;
     size_t bytes_ = 0;
-    uint64_t clock_ = 0;  // counts puts and batches
+    uint64_t clock_ = 0;                                            // counts puts and batches
     std::unordered_map<uint64_t, std::shared_ptr<Served>> served_;  // by database and index
     std::vector<Running> running_[turns];
 };

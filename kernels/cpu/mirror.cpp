@@ -255,8 +255,9 @@ void Mirror::start(int turn, std::span<MirrorSearch* const> searches) {
         const MirrorKey& key = order[begin]->key;
         const std::shared_ptr<Served> served = served_.at(name_of(key.database, key.index));
         try {
-            start_batch(turn, served, {order.begin() + static_cast<ptrdiff_t>(begin),
-                                       order.begin() + static_cast<ptrdiff_t>(end)});
+            start_batch(turn, served,
+                        {order.begin() + static_cast<ptrdiff_t>(begin),
+                         order.begin() + static_cast<ptrdiff_t>(end)});
         } catch (const OutOfDeviceMemory&) {
             // The searches stay marked as failed, and lists make room for the next ones.
             ++served->use.errors;

@@ -1,0 +1,307 @@
+#include "kernels/mirror.h"
+
+#include "kernels/host_device.h"
+#include "kernels/random.h"
+#include "test/kernels/seed.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+namespace pgwarp {
+namespace {
+
+constexpr uint32_t dims = 6;
+constexpr uint32_t m = 3;
+constexpr size_t entry_bytes = m + sizeof(float) + sizeof(uint64_t);
+
+struct Model {
+    std::vector<float> centroids, codebook;
+    QuantizerShape shape;
+    Quantizer quantizer() const { return {shape, centroids.data(), codebook.data()}; }
+};
+
+Model make_model(Random& random, uint32_t lists, Metric metric = Metric::l2) {
+    Model model{{}, {}, {dims, lists, m, metric}};
+    for (size_t i = 0; i < size_t{lists} * dims; ++i)
+        model.centroids.push_back(static_cast<float>(random.below(1000)) / 10);
+    for (size_t i = 0; i < size_t{dims} * codewords; ++i)
+        model.codebook.push_back(static_cast<float>(random.below(1000)) / 500 - 1);
+    return model;
+}
+
+// A page of entries with ids from `first` on.
+struct PageData {
+    std::vector<uint8_t> codes, tids;
+    std::vector<float> offsets;
+    ListPage page() const {
+        const auto count = static_cast<uint32_t>(offsets.size());
+        return {codes.data(), count, count, offsets.data(), tids.data()};
+    }
+};
+
+PageData make_page(Random& random, uint64_t first, uint32_t count) {
+    PageData data;
+    data.codes.resize(size_t{m} * count + 8);
+    for (uint8_t& byte : data.codes) byte = static_cast<uint8_t>(random.below(256));
+    for (uint32_t i = 0; i < count; ++i) {
+        data.offsets.push_back(static_cast<float>(random.below(100)) / 100);
+        const uint64_t id = first + i;
+        const uint16_t words[3] = {static_cast<uint16_t>(id >> 32), static_cast<uint16_t>(id >> 16),
+                                   static_cast<uint16_t>(id)};
+        const auto* bytes = reinterpret_cast<const uint8_t*>(words);
+        data.tids.insert(data.tids.end(), bytes, bytes + 6);
+    }
+    return data;
+}
+
+// A search with memory of its own.
+struct Asked {
+    std::vector<float> query;
+    std::vector<Neighbor> found;
+    std::vector<MirrorProbe> probed;
+    MirrorSearch search{};
+
+    Asked(const MirrorKey& key, std::vector<float> vector, uint32_t k, uint32_t probes)
+        : query(std::move(vector)), found(k), probed(probes) {
+        search.key = key;
+        search.query = query.data();
+        search.dims = static_cast<uint32_t>(query.size());
+        search.k = k;
+        search.probes = probes;
+        search.found = found.data();
+        search.probed = probed.data();
+    }
+    Asked(const Asked&) = delete;
+
+    std::set<uint64_t> ids() const {
+        std::set<uint64_t> ids;
+        for (uint32_t i = 0; i < search.found_count; ++i) ids.insert(found[i].id);
+        return ids;
+    }
+};
+
+void run(Mirror& mirror, std::initializer_list<Asked*> asked, int turn = 0) {
+    std::vector<MirrorSearch*> searches;
+    for (Asked* one : asked) searches.push_back(&one->search);
+    mirror.start(turn, searches);
+    mirror.finish(turn);
+}
+
+std::vector<float> near(const Model& model, uint32_t list) {
+    return {model.centroids.begin() + list * dims, model.centroids.begin() + (list + 1) * dims};
+}
+
+constexpr MirrorKey key_a{1, 10, 5, 100, 77};
+constexpr MirrorKey key_b{1, 11, 5, 101, 78};
+using Outcome = MirrorSearch::Outcome;
+
+struct MirrorTest : testing::Test {
+    Random random{test_seed()};
+    std::unique_ptr<Device> device = make_host_device(1, size_t{1} << 30);
+    Model model = make_model(random, 8);
+};
+
+TEST_F(MirrorTest, AnswersWithTheVersionsItHas) {
+    Mirror mirror(*device, size_t{1} << 30);
+    Asked before(key_a, near(model, 3), 5, 2);
+    run(mirror, {&before});
+    EXPECT_EQ(before.search.outcome, Outcome::unknown);
+
+    mirror.add(key_a, model.quantizer());
+    Asked empty(key_a, near(model, 3), 5, 2);
+    run(mirror, {&empty});
+    EXPECT_EQ(empty.search.outcome, Outcome::found);
+    EXPECT_EQ(empty.search.found_count, 0u);
+    ASSERT_EQ(empty.search.probed_count, 2u);
+    EXPECT_EQ(empty.probed[0].list, 3u);
+    EXPECT_EQ(empty.probed[0].version.resident, 0u);
+    EXPECT_EQ(empty.probed[0].wanted, 1u);
+
+    const PageData first = make_page(random, 1000, 20);
+    const PageData second = make_page(random, 2000, 3);
+    const ListPage pages[] = {first.page(), second.page()};
+    ASSERT_TRUE(mirror.put(key_a, 3, {4, 88, 3, 0}, pages));
+    Asked after(key_a, near(model, 3), 100, 2);
+    run(mirror, {&after});
+    EXPECT_EQ(after.search.found_count, 23u);
+    EXPECT_EQ(*after.ids().begin(), 1000u);
+    EXPECT_EQ(*after.ids().rbegin(), 2002u);
+    EXPECT_EQ(after.probed[0].version, (MirrorVersion{4, 88, 3, 1}));
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 1u);
+    EXPECT_EQ(mirror.use(key_a)->bytes, 23 * entry_bytes);
+
+    // Replaced, not added to.
+    const ListPage less[] = {second.page()};
+    ASSERT_TRUE(mirror.put(key_a, 3, {5, 88, 3, 0}, less));
+    Asked replaced(key_a, near(model, 3), 100, 1);
+    run(mirror, {&replaced});
+    EXPECT_EQ(replaced.ids(), (std::set<uint64_t>{2000, 2001, 2002}));
+    EXPECT_EQ(replaced.probed[0].version, (MirrorVersion{5, 88, 3, 1}));
+    EXPECT_EQ(mirror.use(key_a)->reloads, 1u);
+
+    // An empty list is resident too.
+    ASSERT_TRUE(mirror.put(key_a, 3, {6, 0xffffffff, 0, 0}, {}));
+    Asked emptied(key_a, near(model, 3), 100, 1);
+    run(mirror, {&emptied});
+    EXPECT_EQ(emptied.search.found_count, 0u);
+    EXPECT_EQ(emptied.probed[0].version, (MirrorVersion{6, 0xffffffff, 0, 1}));
+}
+
+TEST_F(MirrorTest, KeepsIndexesApart) {
+    Mirror mirror(*device, size_t{1} << 30);
+    const Model other = make_model(random, 3, Metric::inner_product);
+    mirror.add(key_a, model.quantizer());
+    mirror.add(key_b, other.quantizer());
+    const PageData a = make_page(random, 100, 4);
+    const PageData b = make_page(random, 200, 5);
+    const ListPage page_a[] = {a.page()};
+    const ListPage page_b[] = {b.page()};
+    for (uint32_t list = 0; list < 8; ++list) mirror.put(key_a, list, {1, list, 4, 0}, page_a);
+    for (uint32_t list = 0; list < 3; ++list) mirror.put(key_b, list, {2, list, 5, 0}, page_b);
+    Asked one(key_a, near(model, 1), 50, 1);
+    Asked two(key_b, near(other, 0), 2, 100);
+    Asked three(key_a, near(model, 2), 1, 8);
+    Asked wrong({1, 10, 5, 100, 76}, near(model, 1), 50, 1);
+    Asked short_query(key_a, {1, 2}, 50, 1);
+    run(mirror, {&one, &two, &wrong, &three, &short_query});
+    EXPECT_EQ(one.ids(), (std::set<uint64_t>{100, 101, 102, 103}));
+    EXPECT_EQ(two.search.found_count, 2u);
+    EXPECT_GE(*two.ids().begin(), 200u);
+    EXPECT_EQ(two.search.probed_count, 3u);
+    EXPECT_EQ(three.search.found_count, 1u);
+    EXPECT_EQ(wrong.search.outcome, Outcome::unknown);
+    EXPECT_EQ(short_query.search.outcome, Outcome::unknown);
+    EXPECT_EQ(mirror.use(key_a)->batches, 1u);
+    EXPECT_EQ(mirror.use(key_a)->batch_queries, 2u);
+
+    // A new life of an index ends the old one.
+    const MirrorKey later{1, 10, 5, 100, 79};
+    mirror.add(later, model.quantizer());
+    EXPECT_FALSE(mirror.knows(key_a));
+    EXPECT_TRUE(mirror.put(key_a, 0, {1, 0, 4, 0}, page_a)) << "passed over";
+    EXPECT_EQ(mirror.use(later)->resident_lists, 0u);
+
+    mirror.forget(1, 0);
+    EXPECT_FALSE(mirror.knows(later));
+    EXPECT_FALSE(mirror.knows(key_b));
+    EXPECT_EQ(mirror.bytes(), 0u);
+    EXPECT_EQ(device->memory().used, 0u);
+}
+
+TEST_F(MirrorTest, GivesUpWhatWasUsedLeast) {
+    // Room for three lists of ten, and for the sixteenth that is cleared beyond what is needed.
+    constexpr size_t budget = 32 * entry_bytes;
+    Mirror mirror(*device, budget);
+    mirror.add(key_a, model.quantizer());
+    const PageData ten = make_page(random, 100, 10);
+    const ListPage pages[] = {ten.page()};
+    for (uint32_t list = 0; list < 3; ++list)
+        ASSERT_TRUE(mirror.put(key_a, list, {1, list, 10, 0}, pages));
+    Asked zero(key_a, near(model, 0), 1, 1);
+    Asked two(key_a, near(model, 2), 1, 1);
+    run(mirror, {&zero});
+    run(mirror, {&two});
+    ASSERT_TRUE(mirror.put(key_a, 5, {1, 5, 10, 0}, pages));
+    EXPECT_EQ(mirror.use(key_a)->evictions, 1u);
+    EXPECT_LE(mirror.bytes(), budget);
+    Asked all(key_a, near(model, 0), 100, 8);
+    run(mirror, {&all});
+    std::map<uint32_t, uint32_t> resident;
+    for (const MirrorProbe& probe : all.probed) resident[probe.list] = probe.version.resident;
+    EXPECT_EQ(resident[0], 1u);
+    EXPECT_EQ(resident[1], 0u) << "the one that nobody asked for";
+    EXPECT_EQ(resident[2], 1u);
+    EXPECT_EQ(resident[5], 1u);
+
+    const PageData hundred = make_page(random, 100, 100);
+    const ListPage large[] = {hundred.page()};
+    EXPECT_FALSE(mirror.put(key_a, 7, {1, 7, 100, 0}, large)) << "larger than all room";
+    EXPECT_LE(mirror.bytes(), budget);
+}
+
+TEST_F(MirrorTest, HoldsWhatASearchUnderWaySees) {
+    Mirror mirror(*device, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    const PageData old_page = make_page(random, 100, 4);
+    const PageData new_page = make_page(random, 200, 6);
+    const ListPage old_pages[] = {old_page.page()};
+    const ListPage new_pages[] = {new_page.page()};
+    mirror.put(key_a, 3, {1, 3, 4, 0}, old_pages);
+    Asked first(key_a, near(model, 3), 50, 1);
+    Asked second(key_a, near(model, 3), 50, 1);
+    MirrorSearch* searches[] = {&first.search};
+    MirrorSearch* more[] = {&second.search};
+    mirror.start(0, searches);
+    EXPECT_TRUE(mirror.busy(0));
+    mirror.put(key_a, 3, {2, 3, 6, 0}, new_pages);
+    mirror.start(1, more);
+    mirror.forget(1, 10);
+    mirror.finish(0);
+    mirror.finish(1);
+    EXPECT_FALSE(mirror.busy(0));
+    // Versions and contents belong together, whatever came between.
+    EXPECT_EQ(first.ids(), (std::set<uint64_t>{100, 101, 102, 103}));
+    EXPECT_EQ(first.probed[0].version.generation, 1u);
+    EXPECT_EQ(second.search.found_count, 6u);
+    EXPECT_EQ(second.probed[0].version.generation, 2u);
+    EXPECT_EQ(device->memory().used, 0u);
+}
+
+TEST_F(MirrorTest, AsksOnePersonForAList) {
+    Mirror mirror(*device, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    Asked one(key_a, near(model, 3), 5, 1);
+    Asked two(key_a, near(model, 3), 5, 1);
+    run(mirror, {&one, &two});
+    EXPECT_EQ(one.probed[0].wanted + two.probed[0].wanted, 1u);
+    int asked = 0;
+    for (int i = 0; i < 1000; ++i) {
+        Asked again(key_a, near(model, 3), 5, 1);
+        run(mirror, {&again});
+        asked += static_cast<int>(again.probed[0].wanted);
+    }
+    EXPECT_GE(asked, 1) << "whoever was asked may have forgotten";
+    EXPECT_LE(asked, 20);
+}
+
+TEST_F(MirrorTest, MarksWhatFails) {
+    volatile int fault = static_cast<int>(Fault::none);
+    const std::unique_ptr<Device> failing = make_failing_device(std::move(device), &fault);
+    Mirror mirror(*failing, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    const PageData page = make_page(random, 100, 4);
+    const ListPage pages[] = {page.page()};
+    ASSERT_TRUE(mirror.put(key_a, 3, {1, 3, 4, 0}, pages));
+    const auto outcome = [&](Fault now) {
+        fault = static_cast<int>(now);
+        Asked asked(key_a, near(model, 3), 5, 1);
+        run(mirror, {&asked});
+        return asked.search.outcome;
+    };
+    EXPECT_EQ(outcome(Fault::failed), Outcome::failed);
+    EXPECT_EQ(outcome(Fault::none), Outcome::found);
+    EXPECT_EQ(outcome(Fault::out_of_memory), Outcome::failed);
+    EXPECT_FALSE(mirror.put(key_a, 4, {1, 4, 4, 0}, pages));
+    EXPECT_EQ(outcome(Fault::none), Outcome::found);
+    EXPECT_EQ(mirror.use(key_a)->errors, 2u);
+
+    Asked asked(key_a, near(model, 3), 5, 1);
+    fault = static_cast<int>(Fault::lost);
+    EXPECT_THROW(run(mirror, {&asked}), DeviceFailure);
+    EXPECT_EQ(asked.search.outcome, Outcome::failed);
+    fault = static_cast<int>(Fault::unknown);
+    Asked unknown(key_a, near(model, 3), 5, 1);
+    EXPECT_ANY_THROW(run(mirror, {&unknown}));
+    EXPECT_EQ(unknown.search.outcome, Outcome::failed);
+    fault = static_cast<int>(Fault::none);
+    EXPECT_FALSE(mirror.busy(0));
+    EXPECT_EQ(outcome(Fault::none), Outcome::found);
+}
+
+}  // namespace
+}  // namespace pgwarp
