@@ -1,7 +1,7 @@
 #include "kernels/kmeans.h"
 
+#include "kernels/clusters.h"
 #include "kernels/cpu/argmin.h"
-#include "kernels/random.h"
 
 #include <algorithm>
 #include <cmath>
@@ -70,30 +70,6 @@ struct Groups {
     size_t size(uint32_t c) const { return begin[c + 1] - begin[c]; }
 };
 
-// Gives each empty cluster half of the largest one: the two centroids stand a little apart on
-// either side of the old one, and the next assignment divides the rows. On constant data they fall
-// together again, which is harmless.
-void split_into_empty(const Groups& groups, uint32_t clusters, uint32_t dims, float* centroids) {
-    std::vector<size_t> sizes(clusters);
-    for (uint32_t c = 0; c < clusters; ++c) sizes[c] = groups.size(c);
-    for (uint32_t empty = 0; empty < clusters; ++empty) {
-        if (sizes[empty] != 0) continue;
-        const auto largest =
-            static_cast<uint32_t>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin());
-        if (sizes[largest] < 2) continue;
-        constexpr float apart = 1.0f / 1024;
-        float* from = centroids + size_t{largest} * dims;
-        float* to = centroids + size_t{empty} * dims;
-        for (uint32_t d = 0; d < dims; ++d) {
-            const float sign = (d % 2) ? -apart : apart;
-            to[d] = from[d] * (1 + sign);
-            from[d] = from[d] * (1 - sign);
-        }
-        sizes[empty] = sizes[largest] / 2;
-        sizes[largest] -= sizes[empty];
-    }
-}
-
 }  // namespace
 
 void assign_nearest(Workers& workers, const Assignment& a) {
@@ -109,13 +85,9 @@ void assign_nearest(Workers& workers, const Assignment& a) {
 
 void kmeans_start(const float* rows, size_t count, uint32_t dims, uint32_t clusters, uint64_t seed,
                   float* centroids) {
-    std::vector<uint32_t> order(count);
-    std::iota(order.begin(), order.end(), 0u);
-    Random random(seed);
-    const size_t draws = std::min<size_t>(clusters, count);
-    for (size_t i = 0; i < draws; ++i) std::swap(order[i], order[i + random.below(count - i)]);
+    const std::vector<uint32_t> drawn = draw_rows(count, clusters, seed);
     for (uint32_t c = 0; c < clusters; ++c)
-        std::memcpy(centroids + size_t{c} * dims, rows + size_t{order[c % draws]} * dims,
+        std::memcpy(centroids + size_t{c} * dims, rows + size_t{drawn[c % drawn.size()]} * dims,
                     dims * sizeof(float));
 }
 
@@ -143,7 +115,12 @@ double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t d
         for (uint32_t d = 0; d < dims; ++d)
             to[d] = static_cast<float>(sum[d] / static_cast<double>(size));
     });
-    split_into_empty(groups, clusters, dims, moved.data());
+    std::vector<size_t> sizes(clusters);
+    for (uint32_t c = 0; c < clusters; ++c) sizes[c] = groups.size(c);
+    split_into_empty(sizes, [&](size_t from, size_t to) {
+        for (uint32_t d = 0; d < dims; ++d)
+            split_coordinate(d, moved[from * dims + d], moved[to * dims + d]);
+    });
     std::memcpy(centroids, moved.data(), moved.size() * sizeof(float));
     return std::accumulate(distances.begin(), distances.end(), 0.0) / static_cast<double>(count);
 }

@@ -1,8 +1,8 @@
 #include "kernels/product_quantizer.h"
 
+#include "kernels/clusters.h"
 #include "kernels/cpu/encode_piece.h"
 #include "kernels/kmeans.h"
-#include "kernels/random.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,21 +44,12 @@ double move_codewords(const float* pieces, size_t stride, size_t count, uint32_t
             codebook[at] = static_cast<float>(sums[at] / static_cast<double>(used[c]));
         }
     }
-    for (uint32_t empty = 0; empty < codewords; ++empty) {
-        if (used[empty] != 0) continue;
-        const auto most =
-            static_cast<uint32_t>(std::max_element(used.begin(), used.end()) - used.begin());
-        if (used[most] < 2) break;
-        constexpr float apart = 1.0f / 1024;
+    split_into_empty(used, [&](size_t from, size_t to) {
         for (uint32_t d = 0; d < piece_dims; ++d) {
             float* row = codebook + size_t{d} * codewords;
-            const float sign = (d % 2) ? -apart : apart;
-            row[empty] = row[most] * (1 + sign);
-            row[most] = row[most] * (1 - sign);
+            split_coordinate(d, row[from], row[to]);
         }
-        used[empty] = used[most] / 2;
-        used[most] -= used[empty];
-    }
+    });
     return error;
 }
 
@@ -118,15 +109,11 @@ void subtract_centroids(float* rows, size_t count, uint32_t dims, const float* c
 
 void codebook_start(const QuantizerShape& shape, const float* residuals, size_t count,
                     uint64_t seed, float* codebook) {
-    std::vector<uint32_t> order(count);
-    std::iota(order.begin(), order.end(), 0u);
-    Random random(seed);
-    const size_t draws = std::min<size_t>(codewords, count);
-    for (size_t i = 0; i < draws; ++i) std::swap(order[i], order[i + random.below(count - i)]);
+    const std::vector<uint32_t> drawn = draw_rows(count, codewords, seed);
     for (uint32_t d = 0; d < shape.dims; ++d)
         for (uint32_t c = 0; c < codewords; ++c)
             codebook[size_t{d} * codewords + c] =
-                residuals[size_t{order[c % draws]} * shape.dims + d];
+                residuals[size_t{drawn[c % drawn.size()]} * shape.dims + d];
 }
 
 double codebook_step(Workers& workers, const QuantizerShape& shape, const float* residuals,

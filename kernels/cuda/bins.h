@@ -1,0 +1,26 @@
+// Large batches are scanned list by list: the pairs of (query, list) sorted by list, and cut into
+// pieces of work of up to four queries each.
+#pragma once
+
+#include "kernels/cuda/probes.h"
+#include "kernels/cuda/search_state.h"
+
+namespace pgwarp::gpu {
+
+// Memory for the sorting of up to `visits` visits.
+struct Bins {
+    uint32_t bins;          // parts * lists
+    uint32_t part_queries;  // queries of a part: their tables together fit the second-level cache
+    uint32_t* sizes;        // (bins + 1): visits; then where a bin's visits begin
+    uint32_t* item_starts;  // (bins + 1)
+    uint32_t* cursors;      // (bins)
+    Visit* visits;
+    WorkItem* items;
+    uint32_t* item_count;  // two numbers: how many items there are, and how many were taken
+};
+
+// Sorts the visits of all probed lists; or, with `first`, of each query's first lists only.
+void sort_visits(const StoreView& store, const QueryView& queries, const FirstLists* first,
+                 uint32_t tiles_per_item, const Bins& bins, cudaStream_t stream);
+
+}  // namespace pgwarp::gpu

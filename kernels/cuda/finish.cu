@@ -1,0 +1,134 @@
+#include "kernels/cuda/finish.h"
+
+#include "kernels/cuda/block_select.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace pgwarp::gpu {
+
+namespace {
+
+struct FinishArguments {
+    StoreView store;
+    QueryView queries;
+    CandidateView candidates;
+    AnswerView answers;
+};
+
+struct Place {
+    uint32_t list;
+    uint32_t position;
+};
+
+// The list that holds the entry of this number: the last that begins at or before it.
+__device__ Place place_of(const StoreView& store, uint32_t entry) {
+    uint32_t low = 0, high = store.model.shape.lists;
+    while (low + 1 < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (__ldg(&store.lists[middle].first) <= entry)
+            low = middle;
+        else
+            high = middle;
+    }
+    return {low, entry - __ldg(&store.lists[low].first)};
+}
+
+// A warp: the distance as quantizer.h defines it, in float32, from the codewords.
+__device__ float score(const StoreView& store, const float* vector, const Place& place) {
+    const DeviceModel& model = store.model;
+    const DeviceList& list = store.lists[place.list];
+    const uint8_t* tile =
+        list.tiles + size_t{place.position / tile_entries} * store.layout.tile_bytes();
+    const float* centroid = model.centroids + size_t{place.list} * model.shape.dims;
+    const bool l2 = model.shape.metric != Metric::inner_product;
+    float sum = 0;
+    for (uint32_t d = lane_id(); d < model.shape.dims; d += 32) {
+        const uint32_t piece = __ldg(model.piece_of + d);
+        const uint32_t begin = __ldg(model.piece_begins + piece);
+        const uint32_t dims = __ldg(model.piece_begins + piece + 1) - begin;
+        const uint32_t code = tile[store.layout.place(place.position % tile_entries, piece)];
+        const float w =
+            __ldg(store.codewords + size_t{begin} * codewords + code * dims + (d - begin));
+        const float q = __ldg(vector + d), c = __ldg(centroid + d);
+        sum = l2 ? fmaf(q - c, q - c, fmaf(-2 * q, w, sum)) : fmaf(-q, c + w, sum);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(whole_warp, sum, distance);
+    return sum + list.offsets[place.position];
+}
+
+// Zero-extended to 48 bits; the most significant word comes first.
+__device__ uint64_t tid_of(const StoreView& store, const Place& place) {
+    const uint16_t* tid = store.lists[place.list].tids + size_t{place.position} * 3;
+    return static_cast<uint64_t>(tid[0]) << 32 | static_cast<uint64_t>(tid[1]) << 16 | tid[2];
+}
+
+// A block a query. `items` * threads keys are sorted.
+template <class Shape, int items>
+__global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishArguments a) {
+    using Storage = typename BlockSelect<Shape>::Storage;
+    auto* storage = shared_memory<Storage>();
+    auto* found = reinterpret_cast<IdKey*>(storage + 1);  // (threads * items)
+    auto* places = reinterpret_cast<Place*>(found + Shape::threads * items);  // (kept)
+    const uint32_t query = blockIdx.x;
+    const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
+    const uint32_t k = a.queries.wanted[query].k;
+
+    BlockSelect<Shape> select(*storage, candidates_for(k));
+    collect_keys(select, a.candidates.keys + size_t{query} * a.candidates.room,
+                 min(a.candidates.counts[query], a.candidates.room));
+    const uint32_t count = select.kept_count();
+    for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads) {
+        found[i] = {~0u, ~0u, ~0u};
+        if (i >= count) continue;
+        places[i] = place_of(a.store, key_index(select.kept()[i]));
+        const uint64_t tid = tid_of(a.store, places[i]);
+        found[i] = {~0u, static_cast<uint32_t>(tid >> 32), static_cast<uint32_t>(tid)};
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x / 32; i < count; i += Shape::warps) {
+        const float distance = score(a.store, vector, places[i]);
+        // Sums that overflowed are far away, as on the CPU.
+        if (lane_id() == 0)
+            found[i].distance =
+                ordered_bits(distance == distance ? distance : bits_float(infinity_bits));
+    }
+    __syncthreads();
+    IdKey item[items];
+#pragma unroll
+    for (int i = 0; i < items; ++i) item[i] = found[i * Shape::threads + threadIdx.x];
+    __syncthreads();
+    block_sort<Shape::threads, items>(item, found);
+    const uint32_t results = min(k, count);
+    Neighbor* out = a.answers.found + query * a.answers.stride;
+#pragma unroll
+    for (int i = 0; i < items; ++i) {
+        const uint32_t at = threadIdx.x * items + i;
+        if (at < results) out[at] = {ordered_value(item[i].distance), item[i].id()};
+    }
+    if (threadIdx.x == 0) a.answers.found_counts[query] = results;
+}
+
+template <class Shape, int items>
+void launch_finish(const FinishArguments& arguments, cudaStream_t stream) {
+    const size_t shared = sizeof(typename BlockSelect<Shape>::Storage) +
+                          Shape::threads * items * sizeof(IdKey) + Shape::kept * sizeof(Place);
+    launch("finish", finish<Shape, items>,
+           {arguments.queries.count, Shape::threads, shared, stream}, arguments);
+}
+
+}  // namespace
+
+void finish_search(const StoreView& store, const QueryView& queries,
+                   const CandidateView& candidates, const AnswerView& answers,
+                   cudaStream_t stream) {
+    const uint32_t most = candidates_for(queries.k);
+    auto* finish_all = &launch_finish<LargeSelect, 8>;
+    if (most <= SmallSelect::kept)
+        finish_all = &launch_finish<SmallSelect, 1>;
+    else if (most <= MediumSelect::kept)
+        finish_all = &launch_finish<MediumSelect, 8>;
+    finish_all({store, queries, candidates, answers}, stream);
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,36 @@
+// One batch's way through the device.
+#pragma once
+
+#include "kernels/cuda/assign.h"
+#include "kernels/cuda/finish.h"
+#include "kernels/cuda/search_plan.h"
+#include "kernels/cuda/search_state.h"
+
+#include <memory>
+
+namespace pgwarp::gpu {
+
+// What a batch keeps from one search to the next.
+struct SearchSpace {
+    Stream stream;
+    std::unique_ptr<Blas> blas;  // once there was a search by list
+    Buffer<char> scratch;
+    ProductTile coarse_tile;
+};
+
+struct SearchRequest {
+    StoreView store;
+    const CentroidMatrix* centroids;
+    SearchShape shape;
+    const float* vectors;     // (queries)(dims), on the device
+    const ListQuery* wanted;  // (queries), on the device
+    AnswerView answers;       // host memory that the device reaches
+    uint32_t* probed;         // likewise, (queries)(probed_stride)
+    size_t probed_stride;
+};
+
+// Gives the whole search to the space's stream.
+void search_lists(const Context& context, SearchSpace& space, const SearchRequest& request,
+                  const SearchPlan& plan);
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,66 @@
+// A device beside the CPU: what pgwarp_cuda.so gives to those who open it. No header of the
+// device's own maker is needed here.
+//
+// The library is opened with dlopen() and has one entry, pgwarp_open_device. Objects made by a
+// device are destroyed before it, all of them before dlclose(). Functions throw what executor.h
+// says; the two types below tell a caller what to do next.
+#pragma once
+
+#include "kernels/executor.h"
+#include "kernels/list_store.h"
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace pgwarp {
+
+// The budget, or the device itself, has no room. Nothing else is wrong: what was there before
+// still is, and smaller requests may succeed.
+struct OutOfDeviceMemory : std::runtime_error {
+    OutOfDeviceMemory(size_t wanted_bytes, size_t used_bytes, size_t budget_bytes)
+        : std::runtime_error("out of device memory: " + std::to_string(wanted_bytes) +
+                             " bytes wanted, " + std::to_string(used_bytes) + " of " +
+                             std::to_string(budget_bytes) + " in use"),
+          wanted(wanted_bytes),
+          used(used_bytes),
+          budget(budget_bytes) {}
+    size_t wanted, used, budget;
+};
+
+// The device failed. Where `lost`, every later call of this process will fail too: the way out is
+// a new process.
+struct DeviceFailure : std::runtime_error {
+    DeviceFailure(const std::string& message, bool is_lost)
+        : std::runtime_error(message), lost(is_lost) {}
+    bool lost;
+};
+
+struct DeviceOptions {
+    int device = 0;
+    size_t memory_budget = 0;   // bytes, all that the device's objects take together; 0: most of it
+    size_t scratch_budget = 0;  // bytes of these that one running operation may use; 0: a quarter
+    const volatile std::sig_atomic_t* interrupt = nullptr;  // polled by executors, as on the CPU
+};
+
+struct DeviceMemoryUse {
+    size_t used;      // by lists, data sets and scratch space
+    size_t reserved;  // taken from the device, used or not
+    size_t budget;
+};
+
+class Device {
+  public:
+    virtual ~Device() = default;
+    virtual const char* name() const noexcept = 0;
+    virtual DeviceMemoryUse memory() const noexcept = 0;
+    virtual std::unique_ptr<Executor> make_executor() = 0;
+    // Copies the model.
+    virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) = 0;
+};
+
+// The library's entry: a device, to be deleted by the caller, or null with a message in `error`.
+using OpenDevice = Device*(const DeviceOptions* options, char* error, size_t error_size);
+inline constexpr char open_device_symbol[] = "pgwarp_open_device";
+
+}  // namespace pgwarp
