@@ -59,12 +59,14 @@ struct ListBatch {
     float* queries = nullptr;     // (queries)(dims), normalised for cosine
     ListQuery* wanted = nullptr;  // (queries)
 
-    // (queries)(k), of which the first found_counts[i] are valid, sorted by (distance, id).
-    const Neighbor* found = nullptr;
-    const uint32_t* found_counts = nullptr;  // (queries)
-    // (queries)(probes): the lists in the order of their terms, resident or not; the first
-    // min(wanted, lists) of each query are valid.
-    const uint32_t* probed = nullptr;
+    // Valid from wait() on. Rows are as long as the queries of this search need: the strides are
+    // set by start().
+    const Neighbor* found = nullptr;  // query i's at i * found_stride, sorted by (distance, id)
+    const uint32_t* found_counts = nullptr;  // (queries): how many there are
+    const uint32_t* probed = nullptr;        // query i's lists at i * probed_stride, in the order
+                                             // of their terms, resident or not: min(wanted, lists)
+    size_t found_stride = 0;
+    size_t probed_stride = 0;
 };
 
 class ListStore {

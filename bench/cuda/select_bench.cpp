@@ -1,6 +1,8 @@
 #include "bench/cuda/bench.h"
 #include "kernels/cuda/select.h"
 
+#include <cstring>
+
 namespace pgwarp::gpu {
 
 namespace {
@@ -39,7 +41,7 @@ class SelectBench {
             select(problem, plan, scratch_.data(), stream_);
         };
         const double time = time_on_device(stream_, call, 11, 3);
-        if (plan.method == SelectMethod::block) profile(settings_, call);
+        if (std::strchr(note, '*')) profile(settings_, call);
         const double rate = static_cast<double>(floats) * sizeof(float) / time;
         char what[96];
         std::snprintf(what, sizeof what, "k-selection, %u x %u, k = %u, %s", run.rows, run.length,
@@ -48,12 +50,16 @@ class SelectBench {
                format("%.1f%% of copy", 100 * rate / limits_.copy_bandwidth), run.bar);
     }
 
-    void both(const SelectRun& run_case) {
-        const uint32_t splits =
-            plan_select(run_case.rows, run_case.length, run_case.k, context_.processors).splits;
-        run(run_case, {SelectMethod::block, splits}, "block");
-        run({run_case.rows, run_case.length, run_case.k, ""},
-            {SelectMethod::warp, run_case.rows == 1 ? splits * 4 : 1}, "warp");
+    // The method that select() picks, marked, and the others.
+    void all(const SelectRun& run_case) {
+        const SelectPlan plan =
+            plan_select(run_case.rows, run_case.length, run_case.k, context_.processors);
+        const SelectRun other{run_case.rows, run_case.length, run_case.k, ""};
+        const char* names[] = {"warp", "block", "short"};
+        run(run_case, plan, (std::string(names[static_cast<int>(plan.method)]) + " *").c_str());
+        if (plan.method != SelectMethod::block) run(other, {SelectMethod::block, 1}, "block");
+        if (plan.method != SelectMethod::warp)
+            run(other, {SelectMethod::warp, run_case.rows == 1 ? plan.splits * 4 : 1}, "warp");
     }
 
   private:
@@ -71,19 +77,19 @@ class SelectBench {
 
 void bench_select(const Context& context, const Settings& settings, const Limits& limits) {
     SelectBench bench(context, settings, limits);
-    bench.both({10000, 128000, 32, ">= 80%"});
-    bench.both({10000, 128000, 100, ">= 70%"});
-    bench.both({10000, 128000, 1000, ">= 40%"});
-    bench.both({10000, 128000, 2048, ""});
-    bench.both({10000, 1000, 10, ""});
-    bench.both({10000, 1000, 32, ""});
-    bench.both({10000, 1000, 100, ">= 591 GB/s"});
-    bench.both({10000, 1000, 1000, ">= 165 GB/s"});
-    bench.both({10000, 100, 10, ""});
-    bench.both({10000, 10000, 10, ""});
-    bench.both({10000, 10000, 100, ""});
-    bench.both({100, 1000000, 100, ""});
-    bench.both({1, 5000000, 10, "<= 60 us"});
+    bench.all({10000, 128000, 32, ">= 80%"});
+    bench.all({10000, 128000, 100, ">= 70%"});
+    bench.all({10000, 128000, 1000, ">= 40%"});
+    bench.all({10000, 128000, 2048, ""});
+    bench.all({10000, 1000, 10, ""});
+    bench.all({10000, 1000, 32, ""});
+    bench.all({10000, 1000, 100, ">= 591 GB/s"});
+    bench.all({10000, 1000, 1000, ">= 165 GB/s"});
+    bench.all({10000, 100, 10, ""});
+    bench.all({10000, 10000, 10, ""});
+    bench.all({10000, 10000, 100, ""});
+    bench.all({100, 1000000, 100, ""});
+    bench.all({1, 5000000, 10, "<= 60 us"});
     for (uint32_t splits : {66u, 132u, 264u, 528u, 1056u})
         bench.run({1, 5000000, 10, ""}, {SelectMethod::block, splits},
                   (std::to_string(splits) + " parts").c_str());

@@ -141,7 +141,7 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
                           return room.terms[a] < room.terms[b] ||
                                  (room.terms[a] == room.terms[b] && a < b);
                       });
-    std::copy_n(room.order.begin(), probes, batch.probed_room.begin() + query * batch.shape.probes);
+    std::copy_n(room.order.begin(), probes, batch.probed_room.begin() + query * batch.probed_stride);
 
     room.table.resize(size_t{shape_.m} * codewords);
     build_table({shape_, centroids_.data(), codebook_.data()}, vector, room.table.data());
@@ -158,7 +158,7 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
                 selection.offer(room.distances[l], list.ids[l]);
     }
     const size_t count = selection.finish().count;
-    Neighbor* found = batch.found_room.data() + query * batch.shape.k;
+    Neighbor* found = batch.found_room.data() + query * batch.found_stride;
     for (size_t i = 0; i < count; ++i)
         found[i] = {static_cast<float>(room.candidates[i].distance), room.candidates[i].id};
     batch.count_room[query] = static_cast<uint32_t>(count);
@@ -167,6 +167,8 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
 void HostListStore::start(ListBatch& base, size_t queries) {
     auto& batch = static_cast<HostBatch&>(base);
     check_batch(batch, queries, shape_.lists);
+    batch.found_stride = batch.shape.k;
+    batch.probed_stride = batch.shape.probes;
     std::vector<Room> rooms(static_cast<size_t>(workers_.threads()));
     workers_.run(queries,
                  [&](size_t query, int thread) { search_one(batch, query, rooms[thread]); });

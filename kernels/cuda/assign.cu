@@ -33,8 +33,8 @@ unsigned blocks_for(size_t rows) {
 
 }  // namespace
 
-CentroidMatrix::CentroidMatrix(const Context& context, cudaStream_t stream,
-                               const float* centroids, uint32_t count, uint32_t dims)
+CentroidMatrix::CentroidMatrix(const Context& context, cudaStream_t stream, const float* centroids,
+                               uint32_t count, uint32_t dims)
     : context_(&context),
       count_(count),
       dims_(dims),
@@ -46,8 +46,8 @@ CentroidMatrix::CentroidMatrix(const Context& context, cudaStream_t stream,
 }
 
 size_t CentroidMatrix::tile_rows(uint32_t count, uint32_t dims, size_t bytes) {
-    const size_t row = split_width(dims) * sizeof(__half) + sizeof(float) +
-                       stride_of(count) * sizeof(float);
+    const size_t row =
+        split_width(dims) * sizeof(__half) + sizeof(float) + stride_of(count) * sizeof(float);
     const size_t most = (size_t{1} << 31) / stride_of(count);  // cuBLAS counts in int
     return std::clamp<size_t>(bytes / row, 1, most);
 }
@@ -69,18 +69,18 @@ void CentroidMatrix::multiply(const Blas& blas, cudaStream_t stream, const Float
 
 void find_nearest(const CentroidMatrix& centroids, const ProductTile& tile, size_t rows,
                   const NearestOutput& out, cudaStream_t stream) {
-    launch("nearest_of", nearest_of, {blocks_for(rows), threads, 0, stream},
-           ProductRows{tile.products.data(), centroids.stride(), centroids.norms(),
-                       centroids.count()},
-           tile.row_norms.data(), rows, out);
+    launch(
+        "nearest_of", nearest_of, {blocks_for(rows), threads, 0, stream},
+        ProductRows{tile.products.data(), centroids.stride(), centroids.norms(), centroids.count()},
+        tile.row_norms.data(), rows, out);
 }
 
 void find_codes(const CentroidMatrix& codewords, const ProductTile& tile, size_t rows,
                 uint8_t* codes, size_t code_stride, cudaStream_t stream) {
-    launch("codes_of", codes_of, {blocks_for(rows), threads, 0, stream},
-           ProductRows{tile.products.data(), codewords.stride(), codewords.norms(),
-                       codewords.count()},
-           rows, codes, code_stride);
+    launch(
+        "codes_of", codes_of, {blocks_for(rows), threads, 0, stream},
+        ProductRows{tile.products.data(), codewords.stride(), codewords.norms(), codewords.count()},
+        rows, codes, code_stride);
 }
 
 }  // namespace pgwarp::gpu

@@ -1,5 +1,6 @@
 #include "kernels/cuda/bins.h"
 
+#include "kernels/cuda/keys.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/warp_select.cuh"
@@ -14,7 +15,9 @@ constexpr unsigned scan_threads = 1024;
 struct SortArguments {
     StoreView store;
     QueryView queries;
-    FirstLists first;  // counts null: all probes
+    FirstLists first;       // counts null: all probes,
+    const uint32_t* ranks;  // with these
+    uint32_t* cursors;      // else null
     uint32_t tiles_per_item;
     Bins bins;
 };
@@ -67,7 +70,8 @@ __global__ void __launch_bounds__(scan_threads) scan_bins(SortArguments a) {
     for (uint32_t w = 0; w < threadIdx.x / 32; ++w) before.x += sums[w].x, before.y += sums[w].y;
     for (uint32_t bin = begin; bin < end; ++bin) {
         const uint32_t size = bins.sizes[bin];
-        bins.sizes[bin] = bins.cursors[bin] = before.x;
+        bins.sizes[bin] = before.x;
+        if (a.cursors) a.cursors[bin] = before.x;
         bins.item_starts[bin] = before.y;
         before.x += size;
         before.y += items_of(a, bin, size);
@@ -87,16 +91,19 @@ __global__ void __launch_bounds__(threads) place_visits(SortArguments a) {
     const auto rank = static_cast<uint32_t>(at % a.queries.probes);
     if (query >= a.queries.count || rank >= visits_of(a, query)) return;
     const uint32_t list = a.queries.probed[at];
+    const uint32_t bin = bin_of(a, query, list);
+    Visit visit{query, a.queries.terms[at], 0, 0};
+    if (a.ranks) {
+        if (a.ranks[at] != no_index) a.bins.visits[a.bins.sizes[bin] + a.ranks[at]] = visit;
+        return;
+    }
     const uint32_t count = a.store.lists[list].count;
     if (count == 0) return;
-    Visit visit{query, a.queries.terms[at], 0, count};
-    if (a.first.counts) {
-        for (uint32_t r = 0; r < rank; ++r)
-            visit.place += a.store.lists[a.queries.probed[at - rank + r]].count;
-        visit.place = min(visit.place, a.first.room);
-        visit.limit = min(count, a.first.room - visit.place);
-    }
-    a.bins.visits[atomicAdd(&a.bins.cursors[bin_of(a, query, list)], 1u)] = visit;
+    for (uint32_t r = 0; r < rank; ++r)
+        visit.place += a.store.lists[a.queries.probed[at - rank + r]].count;
+    visit.place = min(visit.place, a.first.room);
+    visit.limit = min(count, a.first.room - visit.place);
+    a.bins.visits[atomicAdd(&a.cursors[bin], 1u)] = visit;
 }
 
 // A warp a bin.
@@ -112,26 +119,39 @@ __global__ void __launch_bounds__(threads) make_items(SortArguments a) {
     const uint32_t parts = (tiles + a.tiles_per_item - 1) / a.tiles_per_item;
     for (uint32_t i = lane_id(); i < count; i += 32) {
         const uint32_t visit = begin + i / parts * group_queries, part = i % parts;
-        const auto tile_at = [&](uint32_t p) { return static_cast<uint32_t>(uint64_t{tiles} * p / parts); };
+        const auto tile_at = [&](uint32_t p) {
+            return static_cast<uint32_t>(uint64_t{tiles} * p / parts);
+        };
         bins.items[first + i] = {list, visit, min(group_queries, end - visit), tile_at(part),
                                  tile_at(part + 1) - tile_at(part)};
     }
 }
 
+unsigned blocks_for(const QueryView& queries) {
+    return static_cast<unsigned>(
+        divide_up(size_t{queries.count} * queries.probes, size_t{threads}));
+}
+
+void place_and_cut(const SortArguments& a, cudaStream_t stream) {
+    launch("scan_bins", scan_bins, {1, scan_threads, 0, stream}, a);
+    launch("place_visits", place_visits, {blocks_for(a.queries), threads, 0, stream}, a);
+    launch("make_items", make_items, {divide_up(a.bins.bins, threads / 32), threads, 0, stream}, a);
+}
+
 }  // namespace
 
-void sort_visits(const StoreView& store, const QueryView& queries, const FirstLists* first,
+void sort_visits(const StoreView& store, const QueryView& queries, const uint32_t* ranks,
                  uint32_t tiles_per_item, const Bins& bins, cudaStream_t stream) {
-    const SortArguments arguments{store, queries, first ? *first : FirstLists{}, tiles_per_item,
-                                  bins};
-    const size_t pairs = size_t{queries.count} * queries.probes;
-    const auto blocks = static_cast<unsigned>(divide_up(pairs, size_t{threads}));
+    place_and_cut({store, queries, {}, ranks, nullptr, tiles_per_item, bins}, stream);
+}
+
+void sort_first_visits(const StoreView& store, const QueryView& queries, const FirstLists& first,
+                       uint32_t* cursors, uint32_t tiles_per_item, const Bins& bins,
+                       cudaStream_t stream) {
+    const SortArguments arguments{store, queries, first, nullptr, cursors, tiles_per_item, bins};
     clear_async(bins.sizes, bins.bins + 1, stream);
-    launch("count_visits", count_visits, {blocks, threads, 0, stream}, arguments);
-    launch("scan_bins", scan_bins, {1, scan_threads, 0, stream}, arguments);
-    launch("place_visits", place_visits, {blocks, threads, 0, stream}, arguments);
-    launch("make_items", make_items, {divide_up(bins.bins, threads / 32), threads, 0, stream},
-           arguments);
+    launch("count_visits", count_visits, {blocks_for(queries), threads, 0, stream}, arguments);
+    place_and_cut(arguments, stream);
 }
 
 }  // namespace pgwarp::gpu

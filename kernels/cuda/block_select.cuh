@@ -15,22 +15,24 @@
 
 namespace pgwarp::gpu {
 
-// Room for `kept` keys, and for `segment` more a warp; so many blocks on a multiprocessor.
-template <int thread_count, int kept_room, int segment_room, int block_count>
+// Room for `kept` keys, and for `segment` more a warp. So many blocks on a multiprocessor; fewer
+// of those that stream long rows, and have a ring of values beside the keys.
+template <int thread_count, int kept_room, int segment_room, int block_count, int streaming>
 struct SelectShape {
     static constexpr int threads = thread_count;
     static constexpr int warps = threads / 32;
     static constexpr int kept = kept_room;
     static constexpr int segment = segment_room;
     static constexpr int blocks = block_count;
+    static constexpr int streaming_blocks = streaming;
     static constexpr int capacity = kept + warps * segment;
     static constexpr int items = capacity / threads;
     static_assert(capacity % threads == 0);
 };
 // For k of up to 128, 1152 and 2304: what a search asks for and some more.
-using SmallSelect = SelectShape<128, 128, 224, 8>;
-using MediumSelect = SelectShape<256, 1152, 368, 4>;
-using LargeSelect = SelectShape<512, 2304, 368, 2>;
+using SmallSelect = SelectShape<128, 128, 224, 8, 6>;
+using MediumSelect = SelectShape<256, 1152, 368, 4, 3>;
+using LargeSelect = SelectShape<512, 2304, 368, 2, 2>;
 
 template <class Shape>
 class BlockSelect {
@@ -72,6 +74,22 @@ class BlockSelect {
         waiting_ += __popc(lanes);
     }
 
+    // All lanes of a warp, each with so many keys to come: this lane's place for them, or null for
+    // all lanes where the warp has no room.
+    __device__ __forceinline__ uint64_t* reserve(uint32_t mine) {
+        uint32_t through = mine;
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const uint32_t before = __shfl_up_sync(whole_warp, through, distance);
+            if (lane_id() >= distance) through += before;
+        }
+        const auto all = static_cast<int>(__shfl_sync(whole_warp, through, 31));
+        if (all > room()) return nullptr;
+        const uint32_t at = waiting_ + through - mine;
+        waiting_ += all;
+        return s_.keys + Shape::kept + warp() * Shape::segment + at;
+    }
+
     // The whole block. Instead of collecting: key(i) for i < count gives the first keys, and may
     // give no_key. count <= capacity; ends in a cut.
     template <class GetKey>
@@ -83,11 +101,17 @@ class BlockSelect {
     }
 
     // The whole block: keeps the k smallest, and lowers the bound.
-    __device__ void cut() { take(cut_keys(s_, k_, kept_, waiting_)); }
+    __device__ void cut() {
+        take(cut_keys(s_, k_, kept_, waiting_));
+    }
 
     // Keys kept by the last cut, in no order, and how many. The same in all threads.
-    __device__ const uint64_t* kept() const { return s_.keys; }
-    __device__ uint32_t kept_count() const { return kept_; }
+    __device__ const uint64_t* kept() const {
+        return s_.keys;
+    }
+    __device__ uint32_t kept_count() const {
+        return kept_;
+    }
 
     // The whole block, after a cut and instead of anything else: calls put(i, key) for the kept
     // keys in order; i runs to k, with no_key behind the last. `sort_items` * threads >= k.
@@ -109,7 +133,9 @@ class BlockSelect {
     }
 
   private:
-    __device__ static int warp() { return threadIdx.x / 32; }
+    __device__ static int warp() {
+        return threadIdx.x / 32;
+    }
 
     struct Spread {
         uint64_t all_ones, any_ones;
@@ -163,8 +189,7 @@ class BlockSelect {
             for (int i = 0; i < items; ++i) {
                 const bool inside =
                     item[i] != no_key && (top == 64 || (item[i] ^ prefix) >> top == 0);
-                if (inside)
-                    atomicAdd(&s.bins[static_cast<uint32_t>(item[i] >> shift) & mask], 1u);
+                if (inside) atomicAdd(&s.bins[static_cast<uint32_t>(item[i] >> shift) & mask], 1u);
             }
             __syncthreads();
             if (warp() == 0) pick_bin(s, k);

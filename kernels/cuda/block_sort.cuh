@@ -28,10 +28,11 @@ __device__ __forceinline__ IdKey from_lane_xor(const IdKey& key, int distance) {
 }
 
 // Element i of the sorted whole is item i % items of thread i / items. `exchange` is shared
-// memory for threads * items keys, and may be used again after the next barrier.
+// memory for threads * items keys, and may be used again after the next barrier. With 32 threads
+// each warp sorts on its own, and needs none.
 template <int threads, int items, class Key>
-__device__ void block_sort(Key (&item)[items], Key* exchange) {
-    const int thread = threadIdx.x;
+__device__ __forceinline__ void block_sort(Key (&item)[items], Key* exchange) {
+    const int thread = threadIdx.x % threads;
 #pragma unroll 1
     for (int size = 2; size <= threads * items; size *= 2) {
 #pragma unroll 1
@@ -39,7 +40,7 @@ __device__ void block_sort(Key (&item)[items], Key* exchange) {
             const int distance = stride / items;
             const bool low = (thread & distance) == 0;
             const bool ascending = (thread * items & size) == 0;
-            if (distance >= 32) {
+            if (threads > 32 && distance >= 32) {
                 __syncthreads();
 #pragma unroll
                 for (int i = 0; i < items; ++i) exchange[i * threads + thread] = item[i];
@@ -47,8 +48,9 @@ __device__ void block_sort(Key (&item)[items], Key* exchange) {
             }
 #pragma unroll
             for (int i = 0; i < items; ++i) {
-                const Key other = distance < 32 ? from_lane_xor(item[i], distance)
-                                                : exchange[i * threads + (thread ^ distance)];
+                const Key other = threads == 32 || distance < 32
+                                      ? from_lane_xor(item[i], distance)
+                                      : exchange[i * threads + (thread ^ distance)];
                 if ((other < item[i]) == (low == ascending)) item[i] = other;
             }
         }

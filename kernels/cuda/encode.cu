@@ -1,9 +1,9 @@
 // The encoder's kernel. A block takes 128 rows. Their residuals go to shared memory, dimension by
 // dimension, as many whole pieces at a time as there is room for; each warp then takes pieces of
-// its own, for all 128 rows, four rows a lane, eight codewords at a time: 32 sums in registers,
-// fed by loads that serve many of them. A codeword is ranked by |w|^2 / 2 - <r, w>, which orders
-// as |r - w|^2 does. Only the smallest of eight is compared with the best so far; which of the
-// eight it was is found once, at the end.
+// its own, for all 128 rows, four rows a lane, whose piece it keeps in registers. Eight codewords
+// at a time are ranked against the four rows, so that each number that is loaded serves 32 sums. A
+// codeword's rank is |w|^2 / 2 - <r, w>, which orders as |r - w|^2 does. Only the smallest of
+// eight is compared with the best so far; which of the eight it was is found once, at the end.
 
 #include "kernels/cuda/encode.h"
 
@@ -22,47 +22,27 @@ constexpr uint32_t tile_rows = 128;
 constexpr int lane_rows = tile_rows / 32;
 constexpr int tile_words = 8;
 constexpr uint32_t longest_piece = 16;  // dimensions, of those that this kernel takes
-constexpr uint32_t slab_dims = 64;
 
 struct EncodeArguments {
     DeviceModel model;
     DeviceEncoding encoding;
     ProductRows products;
-    uint32_t piece_room;  // dimensions of the longest piece
 };
 
+// Shared memory for pieces of up to `room` dimensions, some of them at a time.
+template <int room>
 struct Slab {
-    float* residuals;   // (slab_dims)(tile_rows), row 4 l + i is the i-th of lane l
-    float* words;       // a warp's codebook piece, (piece_room)(256)
-    uint8_t* codes;     // (tile_rows)(slab_dims)
-    double* offsets;    // (warps)(tile_rows)
-    uint32_t* lists;    // (tile_rows)
+    static constexpr uint32_t dims = room <= 8 ? 32 : 64;
+    double offsets[warps][tile_rows];
+    float residuals[dims][tile_rows];     // row 4 l + i is the i-th of lane l
+    float words[warps][room][codewords];  // each warp's piece of the codebook
+    uint32_t lists[tile_rows];
+    uint8_t codes[tile_rows][dims];
 };
-
-__device__ Slab slab_of(const EncodeArguments& a) {
-    char* at = shared_memory<char>();
-    const auto take = [&](size_t bytes) {
-        char* here = at;
-        at += bytes;
-        return here;
-    };
-    Slab slab;
-    slab.offsets = reinterpret_cast<double*>(take(warps * tile_rows * sizeof(double)));
-    slab.residuals = reinterpret_cast<float*>(take(slab_dims * tile_rows * sizeof(float)));
-    slab.words = reinterpret_cast<float*>(take(warps * a.piece_room * codewords * sizeof(float))) +
-                 threadIdx.x / 32 * a.piece_room * codewords;
-    slab.lists = reinterpret_cast<uint32_t*>(take(tile_rows * sizeof(uint32_t)));
-    slab.codes = reinterpret_cast<uint8_t*>(take(tile_rows * slab_dims));
-    return slab;
-}
-size_t slab_bytes(uint32_t piece_room) {
-    return warps * tile_rows * sizeof(double) + slab_dims * tile_rows * sizeof(float) +
-           warps * piece_room * codewords * sizeof(float) + tile_rows * sizeof(uint32_t) +
-           tile_rows * slab_dims;
-}
 
 // Thread t takes row t: its loads fetch 16 bytes of a row, and neighbours store side by side.
-__device__ void load_residuals(const EncodeArguments& a, const Slab& slab, size_t first_row,
+template <int room>
+__device__ void load_residuals(const EncodeArguments& a, Slab<room>& slab, size_t first_row,
                                uint32_t first_dim, uint32_t dims) {
     const uint32_t all = a.model.shape.dims;
     const size_t row = first_row + threadIdx.x;
@@ -72,7 +52,7 @@ __device__ void load_residuals(const EncodeArguments& a, const Slab& slab, size_
         a.encoding.lists && inside
             ? a.model.centroids + size_t{slab.lists[threadIdx.x]} * all + first_dim
             : nullptr;
-    float* to = slab.residuals + threadIdx.x;
+    float* to = &slab.residuals[0][threadIdx.x];
     if (all % 4 == 0 && first_dim % 4 == 0) {
         uint32_t d = 0;
         for (; d + 4 <= dims; d += 4) {
@@ -95,38 +75,19 @@ __device__ void load_residuals(const EncodeArguments& a, const Slab& slab, size_
         to[d * tile_rows] = inside ? from[d] - (centroid ? centroid[d] : 0.0f) : 0.0f;
 }
 
-// Eight codewords from `word` on against four rows: ranks[row][i].
-__device__ __forceinline__ void rank_words(const float* half_norms, const float* words,
-                                           const float* residuals, uint32_t dims, uint32_t word,
-                                           float (&ranks)[lane_rows][tile_words]) {
-    const auto load = [](const float* from, float (&eight)[tile_words]) {
-        const float4 a = *reinterpret_cast<const float4*>(from);
-        const float4 b = *reinterpret_cast<const float4*>(from + 4);
-        eight[0] = a.x, eight[1] = a.y, eight[2] = a.z, eight[3] = a.w;
-        eight[4] = b.x, eight[5] = b.y, eight[6] = b.z, eight[7] = b.w;
-    };
-    float eight[tile_words];
-    load(half_norms + word, eight);
-#pragma unroll
-    for (int r = 0; r < lane_rows; ++r)
-#pragma unroll
-        for (int i = 0; i < tile_words; ++i) ranks[r][i] = eight[i];
-#pragma unroll 4
-    for (uint32_t d = 0; d < dims; ++d) {
-        load(words + d * codewords + word, eight);
-        const float4 x = *reinterpret_cast<const float4*>(residuals + d * tile_rows);
-        const float row[lane_rows] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-        for (int r = 0; r < lane_rows; ++r)
-#pragma unroll
-            for (int i = 0; i < tile_words; ++i)
-                ranks[r][i] = fmaf(-row[r], eight[i], ranks[r][i]);
-    }
+__device__ __forceinline__ void load_eight(const float* from, float (&eight)[tile_words]) {
+    const float4 a = *reinterpret_cast<const float4*>(from);
+    const float4 b = *reinterpret_cast<const float4*>(from + 4);
+    eight[0] = a.x, eight[1] = a.y, eight[2] = a.z, eight[3] = a.w;
+    eight[4] = b.x, eight[5] = b.y, eight[6] = b.z, eight[7] = b.w;
 }
 
-// The nearest codeword of each of this lane's rows; the lowest number among equals.
-__device__ __forceinline__ void nearest_words(const float* half_norms, const float* words,
-                                              const float* residuals, uint32_t dims,
+// The nearest codeword of each of this lane's rows, whose pieces are x; the lowest number among
+// equals. `dims` is uniform in the warp, and at most `room`; words and x are zero beyond it.
+template <int room>
+__device__ __forceinline__ void nearest_words(const float* half_norms,
+                                              const float (&words)[room][codewords], uint32_t dims,
+                                              const float (&x)[room][lane_rows],
                                               uint32_t (&code)[lane_rows]) {
     float best[lane_rows];
     uint32_t best_word[lane_rows];
@@ -137,73 +98,106 @@ __device__ __forceinline__ void nearest_words(const float* half_norms, const flo
     }
 #pragma unroll 1
     for (uint32_t word = 0; word < codewords; word += tile_words) {
-        float ranks[lane_rows][tile_words];
-        rank_words(half_norms, words, residuals, dims, word, ranks);
+        float rank[lane_rows][tile_words], eight[tile_words];
+        load_eight(half_norms + word, eight);
+#pragma unroll
+        for (int r = 0; r < lane_rows; ++r)
+#pragma unroll
+            for (int i = 0; i < tile_words; ++i) rank[r][i] = eight[i];
+#pragma unroll
+        for (int d = 0; d < room; ++d) {
+            // Whole quarters of a piece's room are passed over; what is zero in a quarter is not.
+            if (d % 4 == 0 && d >= static_cast<int>(dims)) break;
+            load_eight(&words[d][word], eight);
+#pragma unroll
+            for (int r = 0; r < lane_rows; ++r)
+#pragma unroll
+                for (int i = 0; i < tile_words; ++i)
+                    rank[r][i] = fmaf(-x[d][r], eight[i], rank[r][i]);
+        }
 #pragma unroll
         for (int r = 0; r < lane_rows; ++r) {
-            float least = ranks[r][0];
+            float least = rank[r][0];
 #pragma unroll
-            for (int i = 1; i < tile_words; ++i) least = fminf(least, ranks[r][i]);
+            for (int i = 1; i < tile_words; ++i) least = fminf(least, rank[r][i]);
             if (least < best[r]) best[r] = least, best_word[r] = word;
         }
     }
     // The same sums again, for the eight that hold the best, in the same order of dimensions.
 #pragma unroll
     for (int r = 0; r < lane_rows; ++r) {
-        code[r] = best_word[r];
-#pragma unroll 1
-        for (int i = tile_words - 1; i >= 0; --i) {
-            const uint32_t word = best_word[r] + i;
-            float rank = half_norms[word];
-            for (uint32_t d = 0; d < dims; ++d)
-                rank = fmaf(-residuals[d * tile_rows + r], words[d * codewords + word], rank);
-            if (rank == best[r]) code[r] = word;
+        float rank[tile_words], eight[tile_words];
+        load_eight(half_norms + best_word[r], rank);
+#pragma unroll
+        for (int d = 0; d < room; ++d) {
+            if (d % 4 == 0 && d >= static_cast<int>(dims)) break;
+            load_eight(&words[d][best_word[r]], eight);
+#pragma unroll
+            for (int i = 0; i < tile_words; ++i) rank[i] = fmaf(-x[d][r], eight[i], rank[i]);
         }
+        code[r] = best_word[r];
+#pragma unroll
+        for (int i = tile_words - 1; i >= 0; --i)
+            if (rank[i] == best[r]) code[r] = best_word[r] + i;
     }
 }
 
-// One warp, one piece: codes into the slab; returns the piece's part of the offsets in `offset`.
-__device__ void encode_piece(const EncodeArguments& a, const Slab& slab, uint32_t piece,
+// One warp, one piece: codes into the slab, and the piece's part of the offsets added.
+template <int room>
+__device__ void encode_piece(const EncodeArguments& a, Slab<room>& slab, uint32_t piece,
                              uint32_t slab_piece, uint32_t slab_dim, double (&offset)[lane_rows]) {
     const DeviceModel& model = a.model;
     const uint32_t begin = model.piece_begins[piece], dims = model.piece_begins[piece + 1] - begin;
-    const float4* from = reinterpret_cast<const float4*>(model.codebook + size_t{begin} * codewords);
+    auto& words = slab.words[threadIdx.x / 32];
+    const auto* from = reinterpret_cast<const float4*>(model.codebook + size_t{begin} * codewords);
     __syncwarp();
-    for (uint32_t i = lane_id(); i < dims * codewords / 4; i += 32)
-        reinterpret_cast<float4*>(slab.words)[i] = __ldg(from + i);
+    for (uint32_t i = lane_id(); i < room * codewords / 4; i += 32)
+        reinterpret_cast<float4*>(words)[i] =
+            i < dims * codewords / 4 ? __ldg(from + i) : float4{0, 0, 0, 0};
     __syncwarp();
-    const float* residuals = slab.residuals + slab_dim * tile_rows + lane_id() * lane_rows;
+    float x[room][lane_rows];
+#pragma unroll
+    for (int d = 0; d < room; ++d) {
+        float4 four{0, 0, 0, 0};
+        if (d < static_cast<int>(dims))
+            four = *reinterpret_cast<const float4*>(
+                &slab.residuals[slab_dim + d][lane_id() * lane_rows]);
+        x[d][0] = four.x, x[d][1] = four.y, x[d][2] = four.z, x[d][3] = four.w;
+    }
     uint32_t code[lane_rows];
-    nearest_words(model.half_norms + size_t{piece} * codewords, slab.words, residuals, dims, code);
+    nearest_words<room>(model.half_norms + size_t{piece} * codewords, words, dims, x, code);
 #pragma unroll
     for (int r = 0; r < lane_rows; ++r) {
         const uint32_t row = lane_id() * lane_rows + r;
-        slab.codes[row * slab_dims + slab_piece] = static_cast<uint8_t>(code[r]);
+        slab.codes[row][slab_piece] = static_cast<uint8_t>(code[r]);
         if (!a.encoding.offsets || model.shape.metric == Metric::inner_product) continue;
-        const float* centroid = model.centroids + size_t{slab.lists[row]} * model.shape.dims + begin;
+        const float* centroid =
+            model.centroids + size_t{slab.lists[row]} * model.shape.dims + begin;
         for (uint32_t d = 0; d < dims; ++d) {
-            const double w = slab.words[d * codewords + code[r]];
-            offset[r] += w * (w + 2.0 * centroid[d]);
+            const double w = words[d][code[r]];
+            offset[r] += w * (w + 2.0 * __ldg(centroid + d));
         }
     }
 }
 
-__device__ void find_lists(const EncodeArguments& a, const Slab& slab, size_t first_row) {
+template <int room>
+__device__ void find_lists(const EncodeArguments& a, Slab<room>& slab, size_t first_row) {
     for (uint32_t i = threadIdx.x / 32; i < tile_rows; i += warps) {
         const size_t row = first_row + i;
         if (row >= a.encoding.count) {
             if (lane_id() == 0) slab.lists[i] = 0;
             continue;
         }
-        const uint32_t list = a.products.products ? key_index(nearest_key(a.products, row))
-                                                  : a.encoding.lists[row];
+        const uint32_t list =
+            a.products.products ? key_index(nearest_key(a.products, row)) : a.encoding.lists[row];
         if (lane_id() != 0) continue;
         slab.lists[i] = list;
         if (a.products.products) a.encoding.lists[row] = list;
     }
 }
 
-__device__ void write_codes(const EncodeArguments& a, const Slab& slab, size_t first_row,
+template <int room>
+__device__ void write_codes(const EncodeArguments& a, const Slab<room>& slab, size_t first_row,
                             uint32_t first_piece, uint32_t pieces) {
     const size_t rows = min(size_t{tile_rows}, a.encoding.count - first_row);
     const uint32_t m = a.model.shape.m;
@@ -211,8 +205,7 @@ __device__ void write_codes(const EncodeArguments& a, const Slab& slab, size_t f
         const uint32_t words = pieces / 4;
         for (uint32_t i = threadIdx.x; i < rows * words; i += threads) {
             const uint32_t row = i / words, word = i % words;
-            const auto four =
-                reinterpret_cast<const uint32_t*>(slab.codes + row * slab_dims)[word];
+            const auto four = reinterpret_cast<const uint32_t*>(slab.codes[row])[word];
             uint8_t* to = a.encoding.codes + (first_row + row) * m + first_piece;
             reinterpret_cast<uint32_t*>(to)[word] = four;
         }
@@ -220,13 +213,13 @@ __device__ void write_codes(const EncodeArguments& a, const Slab& slab, size_t f
     }
     for (uint32_t i = threadIdx.x; i < rows * pieces; i += threads) {
         const uint32_t row = i / pieces, piece = i % pieces;
-        a.encoding.codes[(first_row + row) * m + first_piece + piece] =
-            slab.codes[row * slab_dims + piece];
+        a.encoding.codes[(first_row + row) * m + first_piece + piece] = slab.codes[row][piece];
     }
 }
 
-__global__ void __launch_bounds__(threads, 4) encode_rows(EncodeArguments a) {
-    const Slab slab = slab_of(a);
+template <int room>
+__global__ void __launch_bounds__(threads, room <= 4 ? 5 : 3) encode_rows(EncodeArguments a) {
+    auto& slab = *shared_memory<Slab<room>>();
     const DeviceModel& model = a.model;
     const size_t first_row = size_t{blockIdx.x} * tile_rows;
     if (a.encoding.lists) find_lists(a, slab, first_row);
@@ -234,7 +227,7 @@ __global__ void __launch_bounds__(threads, 4) encode_rows(EncodeArguments a) {
 
     for (uint32_t piece = 0; piece < model.shape.m;) {
         const uint32_t first_piece = piece, first_dim = model.piece_begins[piece];
-        while (piece < model.shape.m && model.piece_begins[piece + 1] - first_dim <= slab_dims)
+        while (piece < model.shape.m && model.piece_begins[piece + 1] - first_dim <= slab.dims)
             ++piece;
         __syncthreads();
         load_residuals(a, slab, first_row, first_dim, model.piece_begins[piece] - first_dim);
@@ -247,11 +240,11 @@ __global__ void __launch_bounds__(threads, 4) encode_rows(EncodeArguments a) {
     if (!a.encoding.offsets) return;
 #pragma unroll
     for (int r = 0; r < lane_rows; ++r)
-        slab.offsets[threadIdx.x / 32 * tile_rows + lane_id() * lane_rows + r] = offset[r];
+        slab.offsets[threadIdx.x / 32][lane_id() * lane_rows + r] = offset[r];
     __syncthreads();
     if (first_row + threadIdx.x >= a.encoding.count) return;
     double sum = 0;
-    for (uint32_t w = 0; w < warps; ++w) sum += slab.offsets[w * tile_rows + threadIdx.x];
+    for (uint32_t w = 0; w < warps; ++w) sum += slab.offsets[w][threadIdx.x];
     a.encoding.offsets[first_row + threadIdx.x] = static_cast<float>(sum);
 }
 
@@ -283,6 +276,13 @@ __global__ void offsets_of(DeviceModel model, DeviceEncoding e) {
     if (lane_id() == 0) e.offsets[row] = static_cast<float>(sum);
 }
 
+template <int room>
+void launch_encode(const EncodeArguments& arguments, cudaStream_t stream) {
+    const size_t tiles = divide_up(arguments.encoding.count, size_t{tile_rows});
+    launch("encode_rows", encode_rows<room>,
+           {static_cast<unsigned>(tiles), threads, sizeof(Slab<room>), stream}, arguments);
+}
+
 }  // namespace
 
 Encoder::Encoder(const Context& context, cudaStream_t stream, const Blas& blas, const Model& model)
@@ -309,14 +309,16 @@ void Encoder::encode(const DeviceEncoding& e) {
         encode_long_pieces(e);
         return;
     }
-    EncodeArguments arguments{model_.view(), e, {}, model_.longest_piece()};
+    EncodeArguments arguments{model_.view(), e, {}};
     if (e.tile)
-        arguments.products = {e.tile->products.data(), e.centroids->stride(),
-                              e.centroids->norms(), e.centroids->count()};
-    launch("encode_rows", encode_rows,
-           {static_cast<unsigned>(divide_up(e.count, size_t{tile_rows})), threads,
-            slab_bytes(model_.longest_piece()), stream_},
-           arguments);
+        arguments.products = {e.tile->products.data(), e.centroids->stride(), e.centroids->norms(),
+                              e.centroids->count()};
+    auto* encode_all = &launch_encode<16>;
+    if (model_.longest_piece() <= 4)
+        encode_all = &launch_encode<4>;
+    else if (model_.longest_piece() <= 8)
+        encode_all = &launch_encode<8>;
+    encode_all(arguments, stream_);
 }
 
 // Few pieces, long ones: each is a search for the nearest of 256 centroids.

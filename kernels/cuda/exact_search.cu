@@ -159,7 +159,7 @@ struct Tiles {
             queries = scratch > fixed ? std::min(s.query_count, (scratch - fixed) / each) : 0;
             // Better narrower tiles than a handful of queries at a time.
             if (queries >= std::min<size_t>(s.query_count, 1024) || rows <= 1024) break;
-            rows /= 2;
+            rows = rows / 8 * 4;
         }
         queries = std::max<size_t>(queries, 1);
         // A row of the tile must be a multiple of 16 bytes, and its number fit an int.

@@ -57,6 +57,11 @@ __device__ float score(const StoreView& store, const float* vector, const Place&
     return sum + list.offsets[place.position];
 }
 
+// Sums that overflowed are far away, as on the CPU.
+__device__ uint32_t ordered_score(float distance) {
+    return ordered_bits(distance == distance ? distance : bits_float(infinity_bits));
+}
+
 // Zero-extended to 48 bits; the most significant word comes first.
 __device__ uint64_t tid_of(const StoreView& store, const Place& place) {
     const uint16_t* tid = store.lists[place.list].tids + size_t{place.position} * 3;
@@ -68,7 +73,7 @@ template <class Shape, int items>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
-    auto* found = reinterpret_cast<IdKey*>(storage + 1);  // (threads * items)
+    auto* found = reinterpret_cast<IdKey*>(storage + 1);                      // (threads * items)
     auto* places = reinterpret_cast<Place*>(found + Shape::threads * items);  // (kept)
     const uint32_t query = blockIdx.x;
     const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
@@ -88,10 +93,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     __syncthreads();
     for (uint32_t i = threadIdx.x / 32; i < count; i += Shape::warps) {
         const float distance = score(a.store, vector, places[i]);
-        // Sums that overflowed are far away, as on the CPU.
-        if (lane_id() == 0)
-            found[i].distance =
-                ordered_bits(distance == distance ? distance : bits_float(infinity_bits));
+        if (lane_id() == 0) found[i].distance = ordered_score(distance);
     }
     __syncthreads();
     IdKey item[items];
@@ -117,6 +119,73 @@ void launch_finish(const FinishArguments& arguments, cudaStream_t stream) {
            {arguments.queries.count, Shape::threads, shared, stream}, arguments);
 }
 
+// A warp a query: no barriers, and all in registers. For large batches, where others' work covers
+// the time that a warp waits for memory; up to 32 * registers candidates.
+constexpr unsigned block_warps = 4;
+
+template <int registers, int queue>
+__global__ void __launch_bounds__(block_warps * 32) finish_by_warp(FinishArguments a) {
+    const uint32_t query = blockIdx.x * block_warps + threadIdx.x / 32;
+    if (query >= a.queries.count) return;
+    const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
+    const uint32_t k = a.queries.wanted[query].k, candidates = candidates_for(k);
+    const uint32_t length = min(a.candidates.counts[query], a.candidates.room);
+    const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
+
+    WarpSelect<registers, queue> select(candidates);
+    uint64_t next = lane_id() < length ? keys[lane_id()] : no_key;
+#pragma unroll 1
+    for (uint32_t at = lane_id();; at += 32) {
+        select.add(next);
+        next = at + 32 < length ? keys[at + 32] : no_key;
+        const bool last = at - lane_id() + 32 >= length;
+        if (select.full() || last) select.merge();
+        if (last) break;
+    }
+    IdKey item[registers];
+    Place place[registers];
+    uint32_t count = 0;
+#pragma unroll
+    for (int r = 0; r < registers; ++r) {
+        const uint64_t key = r * 32 + lane_id() < candidates ? select.key(r) : no_key;
+        const bool real = key != no_key;
+        count += __popc(__ballot_sync(whole_warp, real));
+        place[r] = real ? place_of(a.store, key_index(key)) : Place{0, 0};
+        const uint64_t tid = real ? tid_of(a.store, place[r]) : ~uint64_t{0};
+        item[r] = {~0u, static_cast<uint32_t>(tid >> 32), static_cast<uint32_t>(tid)};
+    }
+#pragma unroll
+    for (int r = 0; r < registers; ++r) {
+        const int here = static_cast<int>(min(32u, count - min(count, r * 32u)));
+#pragma unroll 2
+        for (int i = 0; i < here; ++i) {
+            const Place one{__shfl_sync(whole_warp, place[r].list, i),
+                            __shfl_sync(whole_warp, place[r].position, i)};
+            const float distance = score(a.store, vector, one);
+            if (lane_id() == i) item[r].distance = ordered_score(distance);
+        }
+    }
+    block_sort<32, registers>(item, static_cast<IdKey*>(nullptr));
+    Neighbor* out = a.answers.found + query * a.answers.stride;
+    const uint32_t results = min(k, count);
+#pragma unroll
+    for (int r = 0; r < registers; ++r) {
+        const uint32_t at = lane_id() * registers + r;
+        if (at < results) out[at] = {ordered_value(item[r].distance), item[r].id()};
+    }
+    if (lane_id() == 0) a.answers.found_counts[query] = results;
+}
+
+template <int registers, int queue>
+void launch_warps(const FinishArguments& arguments, cudaStream_t stream) {
+    launch("finish_by_warp", finish_by_warp<registers, queue>,
+           {divide_up(arguments.queries.count, block_warps), block_warps * 32, 0, stream},
+           arguments);
+}
+
+// Queries from which on there are warps enough to keep the device busy.
+constexpr uint32_t least_by_warp = 1024;
+
 }  // namespace
 
 void finish_search(const StoreView& store, const QueryView& queries,
@@ -124,8 +193,12 @@ void finish_search(const StoreView& store, const QueryView& queries,
                    cudaStream_t stream) {
     const uint32_t most = candidates_for(queries.k);
     auto* finish_all = &launch_finish<LargeSelect, 8>;
-    if (most <= SmallSelect::kept)
-        finish_all = &launch_finish<SmallSelect, 1>;
+    if (queries.count >= least_by_warp && most <= 32)
+        finish_all = &launch_warps<1, 2>;
+    else if (queries.count >= least_by_warp && most <= 128)
+        finish_all = &launch_warps<4, 3>;
+    else if (most <= MediumSelect::threads)
+        finish_all = &launch_finish<MediumSelect, 1>;
     else if (most <= MediumSelect::kept)
         finish_all = &launch_finish<MediumSelect, 8>;
     finish_all({store, queries, candidates, answers}, stream);

@@ -5,7 +5,7 @@
 
 namespace pgwarp::gpu {
 
-// Where the answers go: host memory that the device reaches.
+// Where the answers go: memory of the device, or of the host where the device reaches it.
 struct AnswerView {
     Neighbor* found;  // (count)(stride)
     size_t stride;

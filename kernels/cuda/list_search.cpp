@@ -33,10 +33,6 @@ QueryView part_of(const SearchRequest& r, const SearchSpace& space, const Search
     return queries;
 }
 
-AnswerView answers_from(const AnswerView& all, uint32_t first) {
-    return {all.found + first * all.stride, all.stride, all.found_counts + first};
-}
-
 void search_by_query(const Context& context, SearchSpace& space, const SearchRequest& r,
                      const SearchPlan& plan, uint32_t first, uint32_t count) {
     QueryView queries = part_of(r, space, plan, first, count);
@@ -45,10 +41,14 @@ void search_by_query(const Context& context, SearchSpace& space, const SearchReq
     const CandidateView candidates{place<uint64_t>(space, plan.keys),
                                    place<uint32_t>(space, plan.counts), plan.candidate_room};
     prepare_small_batch(r.store, queries, tables, space.stream);
-    choose_probes(r.store, queries, nullptr, r.probed + first * r.probed_stride, r.probed_stride,
-                  space.stream);
+    ProbeChoice choice{};
+    choice.host_probed = r.probed + size_t{first} * r.shape.probes;
+    choose_probes(r.store, queries, choice, space.stream);
     scan_queries({r.store, queries, tables, plan.splits, candidates}, context, space.stream);
-    finish_search(r.store, queries, candidates, answers_from(r.answers, first), space.stream);
+    // Few results: the device writes them to the host itself, which is sooner there than a copy.
+    finish_search(r.store, queries, candidates,
+                  {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
+                  space.stream);
 }
 
 void search_by_list(const Context& context, SearchSpace& space, const SearchRequest& r,
@@ -66,31 +66,44 @@ void search_by_list(const Context& context, SearchSpace& space, const SearchRequ
     QueryView probing = queries;
     if (!l2) probing.norms = nullptr;
 
+    const FirstLists first_lists{place<uint32_t>(space, plan.first_counts), plan.first_room};
+    auto* sizes = place<uint32_t>(space, plan.sizes);
+    auto* ranks = place<uint32_t>(space, plan.ranks);
+    clear_async(sizes, size_t{plan.bins} + 1, stream);
+    choose_probes(r.store, probing, {first_lists, {sizes, ranks, plan.table_queries}, nullptr},
+                  stream);
+    space.chosen.record(stream);
+    space.copies.wait(space.chosen);
+    copy_async(r.probed + size_t{first} * r.shape.probes, queries.probed,
+               size_t{count} * r.shape.probes, space.copies);
+    space.copied.record(space.copies);
+
     auto* tables = place<uint4>(space, plan.tables);
     build_half_tables(r.store, queries, tables, stream);
-    const FirstLists first_lists{place<uint32_t>(space, plan.first_counts), plan.first_room};
-    choose_probes(r.store, probing, &first_lists, r.probed + first * r.probed_stride,
-                  r.probed_stride, stream);
-
-    const Bins bins{plan.bins,
-                    plan.table_queries,
-                    place<uint32_t>(space, plan.sizes),
-                    place<uint32_t>(space, plan.item_starts),
-                    place<uint32_t>(space, plan.cursors),
-                    place<Visit>(space, plan.visits),
-                    place<WorkItem>(space, plan.item_table),
-                    place<uint32_t>(space, plan.item_count)};
+    Bins bins{plan.bins,
+              plan.table_queries,
+              sizes,
+              place<uint32_t>(space, plan.item_starts),
+              place<Visit>(space, plan.visits),
+              place<WorkItem>(space, plan.item_table),
+              place<uint32_t>(space, plan.item_count)};
+    Bins first_bins = bins;
+    first_bins.bins = r.shape.lists;
+    first_bins.part_queries = count;
+    first_bins.sizes = place<uint32_t>(space, plan.first_sizes);
+    first_bins.item_starts = place<uint32_t>(space, plan.first_item_starts);
     auto* distances = place<float>(space, plan.distances);
     auto* bounds = place<float>(space, plan.bounds);
     const CandidateView candidates{place<uint64_t>(space, plan.keys),
                                    place<uint32_t>(space, plan.counts), plan.candidate_room};
 
-    sort_visits(r.store, queries, &first_lists, plan.tiles_per_item, bins, stream);
-    scan_lists({r.store, queries, tables, bins, distances, plan.first_room, nullptr, {}},
+    sort_first_visits(r.store, queries, first_lists, place<uint32_t>(space, plan.cursors),
+                      plan.tiles_per_item, first_bins, stream);
+    scan_lists({r.store, queries, tables, first_bins, distances, plan.first_room, nullptr, {}},
                context.processors, stream);
     find_bounds(r.store, queries, first_lists, distances, bounds, stream);
 
-    sort_visits(r.store, queries, nullptr, plan.tiles_per_item, bins, stream);
+    sort_visits(r.store, queries, ranks, plan.tiles_per_item, bins, stream);
     clear_async(candidates.counts, count, stream);
     scan_lists({r.store, queries, tables, bins, nullptr, 0, bounds, candidates}, context.processors,
                stream);
@@ -101,7 +114,13 @@ void search_by_list(const Context& context, SearchSpace& space, const SearchRequ
     list_overflows(candidates, count, overflowed + 1, overflowed, stream);
     scan_queries({r.store, queries, nullptr, plan.splits, candidates, overflowed + 1, overflowed},
                  context, stream);
-    finish_search(r.store, queries, candidates, answers_from(r.answers, first), stream);
+    const AnswerView answers{place<Neighbor>(space, plan.answers), r.shape.k,
+                             place<uint32_t>(space, plan.answer_counts)};
+    finish_search(r.store, queries, candidates, answers, stream);
+    copy_async(r.found + size_t{first} * r.shape.k, answers.found, size_t{count} * r.shape.k,
+               stream);
+    copy_async(r.found_counts + first, answers.found_counts, count, stream);
+    check(cudaStreamWaitEvent(stream, space.copied), "cudaStreamWaitEvent");
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ struct SearchSpace {
     std::unique_ptr<Blas> blas;  // once there was a search by list
     Buffer<char> scratch;
     ProductTile coarse_tile;
+    // The probed lists go to the host while the scan is under way.
+    Stream copies;
+    Event chosen, copied;
 };
 
 struct SearchRequest {
@@ -24,9 +27,10 @@ struct SearchRequest {
     SearchShape shape;
     const float* vectors;     // (queries)(dims), on the device
     const ListQuery* wanted;  // (queries), on the device
-    AnswerView answers;       // host memory that the device reaches
-    uint32_t* probed;         // likewise, (queries)(probed_stride)
-    size_t probed_stride;
+    // Host memory that the device reaches; (queries)(k), (queries) and (queries)(probes).
+    Neighbor* found;
+    uint32_t* found_counts;
+    uint32_t* probed;
 };
 
 // Gives the whole search to the space's stream.

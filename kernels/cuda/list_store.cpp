@@ -44,7 +44,12 @@ struct CudaListBatch final : ListBatch {
         found_counts = counts.data();
         probed = probed_lists.data();
     }
-    ~CudaListBatch() override { cudaStreamSynchronize(space.stream); }
+    ~CudaListBatch() override { finish(); }
+    // Whatever is under way.
+    void finish() noexcept {
+        cudaStreamSynchronize(space.stream);
+        cudaStreamSynchronize(space.copies);
+    }
 
     SearchSpace space;
     PinnedBuffer<char> input;
@@ -311,6 +316,8 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     const QuantizerShape& model = model_.view().shape;
     shape.queries = static_cast<uint32_t>(queries);
     shape.probes = std::min(shape.probes, model.lists);
+    batch.found_stride = shape.k;
+    batch.probed_stride = shape.probes;
     shape.dims = model.dims;
     shape.lists = model.lists;
     shape.layout = layout_;
@@ -339,12 +346,11 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
                      {store, &centroids_, shape,
                       reinterpret_cast<const float*>(batch.device_input + wanted_bytes),
                       reinterpret_cast<const ListQuery*>(batch.device_input.data()),
-                      AnswerView{batch.answers.data(), batch.shape.k, batch.counts.data()},
-                      batch.probed_lists.data(), batch.shape.probes},
+                      batch.answers.data(), batch.counts.data(), batch.probed_lists.data()},
                      plan);
         batch.finished.record(stream);
     } catch (...) {
-        cudaStreamSynchronize(stream);
+        batch.finish();
         std::erase(running_, batch.serial);
         batch.running = false;
         batch.directory.reset();

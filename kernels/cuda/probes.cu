@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/float_rows.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/short_row.cuh"
 
 #include <algorithm>
 
@@ -12,9 +13,7 @@ namespace {
 struct ProbeArguments {
     StoreView store;
     QueryView queries;
-    FirstLists first;
-    uint32_t* host_probed;
-    size_t host_stride;
+    ProbeChoice choice;
 };
 
 // One warp: for the lists in their order, how many tiles come before each, and how many of them
@@ -22,9 +21,8 @@ struct ProbeArguments {
 __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t probes) {
     const QueryView& queries = a.queries;
     const uint32_t* probed = queries.probed + size_t{query} * queries.probes;
-    uint32_t* starts = queries.tile_starts
-                           ? queries.tile_starts + size_t{query} * (queries.probes + 1)
-                           : nullptr;
+    uint32_t* starts =
+        queries.tile_starts ? queries.tile_starts + size_t{query} * (queries.probes + 1) : nullptr;
     const uint32_t wanted = candidates_for(queries.wanted[query].k);
     uint32_t tiles_before = 0, entries_before = 0, first = 0;
     for (uint32_t base = 0; base < probes; base += 32) {
@@ -47,7 +45,56 @@ __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t 
     }
     if (lane_id() != 0) return;
     if (starts) starts[0] = 0;
-    if (a.first.counts) a.first.counts[query] = first;
+    if (a.choice.first.counts) a.choice.first.counts[query] = first;
+}
+
+// The list of rank `rank`, and its term.
+__device__ __forceinline__ void put_probe(const ProbeArguments& a, uint32_t query, uint32_t rank,
+                                          uint64_t key, float norm) {
+    const QueryView& queries = a.queries;
+    // A row of NaN has no order: lists that nothing is known of come as they are.
+    const uint32_t list = key == no_key ? rank : key_index(key);
+    const size_t at = size_t{query} * queries.probes + rank;
+    queries.probed[at] = list;
+    queries.terms[at] = key == no_key ? bits_float(infinity_bits) : key_value(key) + norm;
+    if (a.choice.host_probed) a.choice.host_probed[at] = list;
+    const VisitCounts& visits = a.choice.visits;
+    if (!visits.sizes) return;
+    const uint32_t bin = query / visits.part_queries * a.store.model.shape.lists + list;
+    visits.ranks[at] = a.store.lists[list].count > 0 ? atomicAdd(&visits.sizes[bin], 1u) : no_index;
+}
+
+// Few lists, and few of them probed: a warp a query.
+constexpr unsigned short_warps = 4;
+
+template <int items>
+__global__ void __launch_bounds__(short_warps * 32, 5) choose_short(ProbeArguments a) {
+    __shared__ uint64_t room[short_warps][ShortRow<items>::kept];
+    const QueryView& queries = a.queries;
+    const uint32_t query = blockIdx.x * short_warps + threadIdx.x / 32;
+    if (query >= queries.count) return;
+    const uint32_t lists = a.store.model.shape.lists;
+    const uint32_t probes = min(queries.wanted[query].probes, lists);
+    const float norm = queries.norms ? queries.norms[query] : 0.0f;
+    const float* coarse = queries.coarse + query * queries.coarse_stride;
+    const float* norms = queries.coarse_lacks_norms ? a.store.centroid_norms : nullptr;
+    const ShortRow<items> row([&](uint32_t list, float(&four)[4]) {
+        load_four(coarse, list, lists, four);
+        if (!norms) return;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (list + i < lists) four[i] += __ldg(norms + list + i);
+    });
+    row.select(probes, room[threadIdx.x / 32],
+               [&](uint32_t i, uint64_t key) { put_probe(a, query, i, key, norm); });
+    count_entries(a, query, probes);
+}
+
+template <int items>
+void launch_short(const ProbeArguments& arguments, cudaStream_t stream) {
+    launch("choose_short", choose_short<items>,
+           {divide_up(arguments.queries.count, short_warps), short_warps * 32, 0, stream},
+           arguments);
 }
 
 // A block a query. More probes than a block selects at once come in rounds.
@@ -64,20 +111,14 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArg
     uint64_t floor = 0;
     for (uint32_t begin = 0; begin < probes; begin += round_probes) {
         const uint32_t wanted = min(round_probes, probes - begin);
-        const FloatRow row({queries.coarse + query * queries.coarse_stride,
-                            queries.coarse_lacks_norms ? a.store.centroid_norms : nullptr, 1.0f, 0,
-                            floor},
-                           0, static_cast<int>(lists));
+        const FloatRow row(
+            {queries.coarse + query * queries.coarse_stride,
+             queries.coarse_lacks_norms ? a.store.centroid_norms : nullptr, 1.0f, 0, floor},
+            0, static_cast<int>(lists));
         BlockSelect<Shape> select(storage, wanted);
         select_row(select, row);
         select.template sort<sort_items>([&](uint32_t i, uint64_t key) {
-            const uint32_t at = begin + i;
-            // A row of NaN has no order: lists that nothing is known of come as they are.
-            const uint32_t list = key == no_key ? at : key_index(key);
-            queries.probed[size_t{query} * queries.probes + at] = list;
-            queries.terms[size_t{query} * queries.probes + at] =
-                key == no_key ? bits_float(infinity_bits) : key_value(key) + norm;
-            if (a.host_probed) a.host_probed[query * a.host_stride + at] = list;
+            put_probe(a, query, begin + i, key, norm);
             if (i + 1 == wanted) last = key;
         });
         __syncthreads();
@@ -97,15 +138,17 @@ void launch_choose(const ProbeArguments& arguments, cudaStream_t stream) {
 
 }  // namespace
 
-void choose_probes(const StoreView& store, const QueryView& queries, const FirstLists* first,
-                   uint32_t* host_probed, size_t host_stride, cudaStream_t stream) {
-    const ProbeArguments arguments{store, queries, first ? *first : FirstLists{}, host_probed,
-                                   host_stride};
+void choose_probes(const StoreView& store, const QueryView& queries, const ProbeChoice& choice,
+                   cudaStream_t stream) {
+    const ProbeArguments arguments{store, queries, choice};
     const uint32_t probes = std::min(queries.probes, store.model.shape.lists);
     auto* choose_all = &launch_choose<LargeSelect, 4>;
-    if (probes <= 128)
+    const uint32_t lists = store.model.shape.lists;
+    if (probes <= ShortRow<32>::kept && lists <= ShortRow<32>::most)
+        choose_all = lists <= ShortRow<8>::most ? &launch_short<8> : &launch_short<32>;
+    else if (probes <= 128)
         choose_all = &launch_choose<SmallSelect, 1>;
-    else if (store.model.shape.lists <= SmallSelect::capacity)
+    else if (lists <= SmallSelect::capacity)
         choose_all = &launch_choose<SmallSelect, 8>;
     else if (probes <= 1024)
         choose_all = &launch_choose<MediumSelect, 4>;

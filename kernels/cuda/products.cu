@@ -66,8 +66,8 @@ __global__ void set_factors(float factor, const uint32_t* left, const uint32_t* 
 
 }  // namespace
 
-void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale,
-                float* norms, cudaStream_t stream) {
+void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,
+                cudaStream_t stream) {
     clear_async(scale, 1, stream);
     const auto blocks = static_cast<unsigned>(divide_up(matrix.count * 32, size_t{threads}));
     launch("find_largest", find_largest, {std::min(blocks, 1056u), threads, 0, stream}, matrix,
@@ -77,11 +77,10 @@ void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* 
 }
 
 void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
-              const SplitMatrix& right, uint32_t dims, float factor, float* products,
-              size_t stride, float* scratch) {
+              const SplitMatrix& right, uint32_t dims, float factor, float* products, size_t stride,
+              float* scratch) {
     if (left.count == 0 || right.count == 0) return;
-    launch("set_factors", set_factors, {1, 1, 0, stream}, factor, left.scale, right.scale,
-           scratch);
+    launch("set_factors", set_factors, {1, 1, 0, stream}, factor, left.scale, right.scale, scratch);
     // Row-major (left)(right) is column-major (right)(left): the right matrix goes first.
     const auto width = static_cast<int>(split_width(dims));
     check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_DEVICE), "cublasSetPointerMode");

@@ -1,25 +1,28 @@
 #include "kernels/cuda/scan_lists.h"
 
-#include "kernels/cuda/float_rows.cuh"
+#include "kernels/cuda/keys.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/look_up.cuh"
 #include "kernels/cuda/tables.cuh"
-
-#include <algorithm>
 
 namespace pgwarp::gpu {
 
 namespace {
 
-constexpr unsigned threads = 256;
-constexpr unsigned warps = threads / 32;
+constexpr unsigned warps = 8;  // that scan; one more finds out what is to be done next
+constexpr unsigned scanners = warps * 32;
+constexpr unsigned threads = scanners + 32;
 constexpr unsigned blocks_per_processor = 3;
 // Entries a thread sums up at a time where a code has several slices.
 constexpr int several = 8;
 
 enum class Pass { bounds, candidates };
 
-struct Group {
+// A work item with all that is known of it. Where it has fewer than four queries, the first stands
+// in for the missing, and finds nothing.
+struct Job {
+    WorkItem item;  // no tiles: there are no more items
+    DeviceList list;
     uint32_t query[group_queries];
     float scale[group_queries];
     float term[group_queries];
@@ -30,138 +33,189 @@ struct Group {
 template <int width>
 struct ScanShared {
     uint2 table[codewords * width];
-    Group group;
-    WorkItem item;
-    uint32_t next;
+    Job job[2];
 };
 
-// One slice of four queries' tables, interleaved on the way.
+__device__ __forceinline__ void scanner_barrier() {
+    asm volatile("bar.sync 1, %0;" ::"n"(scanners) : "memory");
+}
+
+// The one warp that looks ahead: several reads of memory, one after the other, while the others
+// scan.
+template <Pass pass>
+class JobSource {
+  public:
+    __device__ explicit JobSource(const ListScan& scan)
+        : scan_(scan), items_(scan.bins.item_count[0]) {
+        if (lane_id() == 0) next_ = atomicAdd(scan.bins.item_count + 1, 1u);
+    }
+
+    __device__ void prepare(Job& job) {
+        const uint32_t at = __shfl_sync(whole_warp, next_, 0);
+        if (at >= items_) {
+            if (lane_id() == 0) job.item = {};
+            return;
+        }
+        if (lane_id() == 0) next_ = atomicAdd(scan_.bins.item_count + 1, 1u);
+        const WorkItem item = scan_.bins.items[at];
+        if (lane_id() == group_queries) {
+            job.item = item;
+            job.list = scan_.store.lists[item.list];
+        }
+        if (lane_id() >= group_queries) return;
+        const uint32_t i = lane_id();
+        const bool real = i < item.visits;
+        const Visit visit = scan_.bins.visits[item.first_visit + (real ? i : 0)];
+        job.query[i] = visit.query;
+        job.scale[i] = table_scale(scan_.queries.norms[visit.query], scan_.store.largest_word);
+        job.term[i] = visit.term;
+        if constexpr (pass == Pass::bounds) {
+            job.place[i] = visit.place;
+            job.limit[i] = real ? visit.limit : 0;
+        } else {
+            job.bound[i] = real ? scan_.bounds[visit.query] : __builtin_nanf("");
+        }
+    }
+
+  private:
+    const ListScan& scan_;
+    uint32_t items_;
+    uint32_t next_ = 0;
+};
+
+// Four queries' halves of a unit (see code_tiles.h), interleaved.
 template <int width>
-__device__ void load_tables(const ListScan& scan, uint32_t slice, ScanShared<width>& shared) {
+__device__ __forceinline__ void store_unit(const uint4 (&part)[group_queries], uint32_t unit,
+                                           ScanShared<width>& shared) {
+    const uint32_t pair = unit % (width / 2), code = unit / (width / 2) * 4;
+    const auto store = [&](int i, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+        const uint4 columns{__byte_perm(a, b, 0x5410), __byte_perm(c, d, 0x5410),
+                            __byte_perm(a, b, 0x7632), __byte_perm(c, d, 0x7632)};
+        *reinterpret_cast<uint4*>(&shared.table[(code + i) * width + 2 * pair]) = columns;
+    };
+    store(0, part[0].x, part[1].x, part[2].x, part[3].x);
+    store(1, part[0].y, part[1].y, part[2].y, part[3].y);
+    store(2, part[0].z, part[1].z, part[2].z, part[3].z);
+    store(3, part[0].w, part[1].w, part[2].w, part[3].w);
+}
+
+// One slice of four queries' tables.
+template <int width>
+__device__ void load_tables(const ListScan& scan, const Job& job, uint32_t slice,
+                            ScanShared<width>& shared) {
     const uint32_t units = table_units(width);
     const uint4* from[group_queries];
 #pragma unroll
     for (int q = 0; q < group_queries; ++q)
-        from[q] = scan.tables +
-                  (size_t{shared.group.query[q]} * scan.store.layout.slices + slice) * units;
-#pragma unroll 2
-    for (uint32_t unit = threadIdx.x; unit < units; unit += threads) {
-        uint4 part[group_queries];
+        from[q] = scan.tables + (size_t{job.query[q]} * scan.store.layout.slices + slice) * units;
+    // Two units at a time: eight loads on their way before the first is used.
+    constexpr int ahead = 2;
+    static_assert(codewords / 4 * width / 2 % (ahead * scanners) == 0);
+#pragma unroll 1
+    for (uint32_t first = threadIdx.x; first < units; first += ahead * scanners) {
+        uint4 part[ahead][group_queries];
 #pragma unroll
-        for (int q = 0; q < group_queries; ++q) part[q] = __ldcg(from[q] + unit);
-        const uint32_t pair = unit % (width / 2), code = unit / (width / 2) * 4;
-        const auto store = [&](int i, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-            const uint4 columns{__byte_perm(a, b, 0x5410), __byte_perm(c, d, 0x5410),
-                                __byte_perm(a, b, 0x7632), __byte_perm(c, d, 0x7632)};
-            *reinterpret_cast<uint4*>(&shared.table[(code + i) * width + 2 * pair]) = columns;
-        };
-        store(0, part[0].x, part[1].x, part[2].x, part[3].x);
-        store(1, part[0].y, part[1].y, part[2].y, part[3].y);
-        store(2, part[0].z, part[1].z, part[2].z, part[3].z);
-        store(3, part[0].w, part[1].w, part[2].w, part[3].w);
-    }
-}
-
-// The item's queries. Where there are fewer than four, the first stands in, and finds nothing.
-template <Pass pass>
-__device__ void load_group(const ListScan& scan, const WorkItem& item, Group& group) {
-    const uint32_t i = threadIdx.x;
-    const bool real = i < item.visits;
-    const Visit visit = scan.bins.visits[item.first_visit + (real ? i : 0)];
-    group.query[i] = visit.query;
-    group.scale[i] = table_scale(scan.queries.norms[visit.query], scan.store.largest_word);
-    group.term[i] = visit.term;
-    if constexpr (pass == Pass::bounds) {
-        group.place[i] = visit.place;
-        group.limit[i] = real ? visit.limit : 0;
-    } else {
-        group.bound[i] = real ? scan.bounds[visit.query] : __builtin_nanf("");
+        for (int u = 0; u < ahead; ++u)
+#pragma unroll
+            for (int q = 0; q < group_queries; ++q)
+                part[u][q] = __ldcg(from[q] + first + u * scanners);
+#pragma unroll
+        for (int u = 0; u < ahead; ++u) store_unit(part[u], first + u * scanners, shared);
     }
 }
 
 // What becomes of an entry's four sums.
 template <Pass pass>
-__device__ __forceinline__ void take_sums(const ListScan& scan, const DeviceList& list,
-                                          const Group& group, uint32_t entry, float offset,
-                                          const float (&sum)[group_queries]) {
+__device__ __forceinline__ void take_sums(const ListScan& scan, const Job& job, uint32_t entry,
+                                          float offset, const float (&sum)[group_queries]) {
     float distance[group_queries];
 #pragma unroll
     for (int q = 0; q < group_queries; ++q)
-        distance[q] = fmaf(sum[q], group.scale[q], offset) + group.term[q];
+        distance[q] = fmaf(sum[q], job.scale[q], offset) + job.term[q];
     if constexpr (pass == Pass::bounds) {
 #pragma unroll
         for (int q = 0; q < group_queries; ++q)
-            if (entry < group.limit[q])
-                scan.distances[size_t{group.query[q]} * scan.distance_room + group.place[q] +
-                               entry] = distance[q];
+            if (entry < job.limit[q])
+                scan.distances[size_t{job.query[q]} * scan.distance_room + job.place[q] + entry] =
+                    distance[q];
     } else {
         bool any = false;
 #pragma unroll
-        for (int q = 0; q < group_queries; ++q) any |= distance[q] <= group.bound[q];
+        for (int q = 0; q < group_queries; ++q) any |= distance[q] <= job.bound[q];
         if (!any) return;
+        // All places first: they take their time, but together.
+        uint32_t at[group_queries];
 #pragma unroll
         for (int q = 0; q < group_queries; ++q) {
-            if (!(distance[q] <= group.bound[q])) continue;
-            const uint32_t query = group.query[q];
-            const uint32_t at = atomicAdd(&scan.candidates.counts[query], 1u);
-            if (at < scan.candidates.room)
-                scan.candidates.keys[size_t{query} * scan.candidates.room + at] =
-                    make_key(distance[q], list.first + entry);
+            at[q] = scan.candidates.room;
+            if (distance[q] <= job.bound[q])
+                at[q] = atomicAdd(&scan.candidates.counts[job.query[q]], 1u);
+        }
+#pragma unroll
+        for (int q = 0; q < group_queries; ++q)
+            if (at[q] < scan.candidates.room)
+                scan.candidates.keys[size_t{job.query[q]} * scan.candidates.room + at[q]] =
+                    make_key(distance[q], job.list.first + entry);
+    }
+}
+
+// Codes of one slice: a list streams by, each warp's next tile on its way while it sums up one.
+template <int width>
+class TileStream {
+  public:
+    __device__ explicit TileStream(const Job& job)
+        : tiles_(reinterpret_cast<const uint4*>(job.list.tiles)),
+          offsets_(job.list.offsets),
+          tile_(job.item.first_tile + threadIdx.x / 32),
+          end_(job.item.first_tile + job.item.tiles) {
+        fetch(tile_);
+    }
+    __device__ void fetch(uint32_t tile) {
+        if (tile >= end_) return;
+        next_.load(tiles_ + size_t{tile} * (tile_entries * width / 16));
+        next_offset_ = __ldg(offsets_ + tile * tile_entries + lane_id());
+    }
+    // Calls visit(entry, offset, codes) for the warp's tiles.
+    template <class VisitTile>
+    __device__ void scan(VisitTile visit) {
+        for (; tile_ < end_; tile_ += warps) {
+            const CodeWords<width> codes = next_;
+            const float offset = next_offset_;
+            fetch(tile_ + warps);
+            visit(tile_ * tile_entries + lane_id(), offset, codes);
         }
     }
-}
 
-// Codes of one slice: whole lists stream by.
-template <int width, Pass pass>
-__device__ void scan_streaming(const ListScan& scan, ScanShared<width>& shared,
-                               const DeviceList& list) {
-    const WorkItem item = shared.item;
-    const LaneColumns<width> columns;
-    __syncthreads();
-    load_tables(scan, 0, shared);
-    __syncthreads();
-    const auto* tiles = reinterpret_cast<const uint4*>(list.tiles);
-    constexpr uint32_t tile_words = tile_entries * width / 16;
-    const uint32_t end = item.first_tile + item.tiles;
-    uint32_t tile = item.first_tile + threadIdx.x / 32;
-    CodeWords<width> next;
-    float next_offset = 0;
-    const auto fetch = [&](uint32_t t) {
-        if (t >= end) return;
-        next.load(tiles + t * size_t{tile_words});
-        next_offset = __ldg(list.offsets + t * tile_entries + lane_id());
-    };
-    fetch(tile);
-    for (; tile < end; tile += warps) {
-        const CodeWords<width> codes = next;
-        const float offset = next_offset;
-        fetch(tile + warps);
-        float sum[group_queries] = {};
-        add_four(shared.table, codes, columns, sum);
-        take_sums<pass>(scan, list, shared.group, tile * tile_entries + lane_id(), offset, sum);
-    }
-}
+  private:
+    const uint4* tiles_;
+    const float* offsets_;
+    uint32_t tile_, end_;
+    CodeWords<width> next_;
+    float next_offset_ = 0;
+};
 
-// Several slices: the sums of some entries wait in registers while the tables change.
+// Several slices: the sums of some entries wait in registers while the tables change. Scanners
+// only; the first slice's tables are there.
 template <int width, Pass pass>
-__device__ void scan_slices(const ListScan& scan, ScanShared<width>& shared,
-                            const DeviceList& list, uint32_t first_tile, uint32_t tile_count) {
-    const LaneColumns<width> columns;
+__device__ void scan_slices(const ListScan& scan, ScanShared<width>& shared, const Job& job,
+                            const LaneColumns<width>& columns, uint32_t first_tile,
+                            uint32_t tile_count) {
+    const uint32_t table = shared_address(shared.table);
     const uint32_t slices = scan.store.layout.slices;
-    const auto* tiles = reinterpret_cast<const uint4*>(list.tiles);
+    const auto* tiles = reinterpret_cast<const uint4*>(job.list.tiles);
     constexpr uint32_t slice_words = tile_entries * width / 16;
     float sum[several][group_queries] = {};
     for (uint32_t slice = 0; slice < slices; ++slice) {
-        __syncthreads();
-        load_tables(scan, slice, shared);
-        __syncthreads();
+        scanner_barrier();
+        load_tables(scan, job, slice, shared);
+        scanner_barrier();
 #pragma unroll
         for (int i = 0; i < several; ++i) {
             const uint32_t tile = threadIdx.x / 32 + i * warps;
             if (tile >= tile_count) continue;
             CodeWords<width> codes;
             codes.load(tiles + (size_t{first_tile + tile} * slices + slice) * slice_words);
-            add_four(shared.table, codes, columns, sum[i]);
+            add_four(table, codes, columns, sum[i]);
         }
     }
 #pragma unroll
@@ -169,7 +223,33 @@ __device__ void scan_slices(const ListScan& scan, ScanShared<width>& shared,
         const uint32_t tile = threadIdx.x / 32 + i * warps;
         if (tile >= tile_count) continue;
         const uint32_t entry = (first_tile + tile) * tile_entries + lane_id();
-        take_sums<pass>(scan, list, shared.group, entry, __ldg(list.offsets + entry), sum[i]);
+        take_sums<pass>(scan, job, entry, __ldg(job.list.offsets + entry), sum[i]);
+    }
+}
+
+template <int width, bool one_slice, Pass pass>
+__device__ void scan_jobs(const ListScan& scan, ScanShared<width>& shared) {
+    const LaneColumns<width> columns;
+    for (int turn = 0;; turn ^= 1) {
+        __syncthreads();  // the job is there, and the tables of the last are no longer needed
+        const Job& job = shared.job[turn];
+        if (job.item.tiles == 0) break;
+        if constexpr (one_slice) {
+            TileStream<width> stream(job);
+            load_tables(scan, job, 0, shared);
+            __syncthreads();
+            const uint32_t table = shared_address(shared.table);
+            stream.scan([&](uint32_t entry, float offset, const CodeWords<width>& codes) {
+                float sum[group_queries] = {};
+                add_four(table, codes, columns, sum);
+                take_sums<pass>(scan, job, entry, offset, sum);
+            });
+        } else {
+            __syncthreads();
+            for (uint32_t done = 0; done < job.item.tiles; done += several * warps)
+                scan_slices<width, pass>(scan, shared, job, columns, job.item.first_tile + done,
+                                         min(several * warps, job.item.tiles - done));
+        }
     }
 }
 
@@ -177,32 +257,17 @@ __device__ void scan_slices(const ListScan& scan, ScanShared<width>& shared,
 template <int width, bool one_slice, Pass pass>
 __global__ void __launch_bounds__(threads, blocks_per_processor) scan_items(ListScan scan) {
     auto& shared = *shared_memory<ScanShared<width>>();
-    const uint32_t items = scan.bins.item_count[0];
-    uint32_t* taken = scan.bins.item_count + 1;
-    if (threadIdx.x == 0) shared.next = atomicAdd(taken, 1u);
-    while (true) {
+    if (threadIdx.x < scanners) {
+        scan_jobs<width, one_slice, pass>(scan, shared);
+        return;
+    }
+    JobSource<pass> source(scan);
+    source.prepare(shared.job[0]);
+    for (int turn = 0;; turn ^= 1) {
         __syncthreads();
-        const uint32_t at = shared.next;
-        if (at >= items) break;
+        if (shared.job[turn].item.tiles == 0) break;
         __syncthreads();
-        if (threadIdx.x < group_queries) {
-            const WorkItem item = scan.bins.items[at];
-            load_group<pass>(scan, item, shared.group);
-            if (threadIdx.x == 0) {
-                shared.item = item;
-                shared.next = atomicAdd(taken, 1u);
-            }
-        }
-        __syncthreads();
-        const DeviceList list = scan.store.lists[shared.item.list];
-        if constexpr (one_slice) {
-            scan_streaming<width, pass>(scan, shared, list);
-        } else {
-            const WorkItem item = shared.item;
-            for (uint32_t done = 0; done < item.tiles; done += several * warps)
-                scan_slices<width, pass>(scan, shared, list, item.first_tile + done,
-                                         min(several * warps, item.tiles - done));
-        }
+        source.prepare(shared.job[turn ^ 1]);
     }
 }
 
@@ -215,37 +280,11 @@ void launch_scan(const ListScan& scan, uint32_t processors, cudaStream_t stream)
 template <Pass pass>
 void launch_pass(const ListScan& scan, uint32_t processors, cudaStream_t stream) {
     const CodeLayout& layout = scan.store.layout;
-    auto* launch_one = layout.width == 32 ? &launch_scan<32, true, pass>
-                                          : &launch_scan<16, true, pass>;
-    auto* launch_several = layout.width == 32 ? &launch_scan<32, false, pass>
-                                              : &launch_scan<16, false, pass>;
+    auto* launch_one =
+        layout.width == 32 ? &launch_scan<32, true, pass> : &launch_scan<16, true, pass>;
+    auto* launch_several =
+        layout.width == 32 ? &launch_scan<32, false, pass> : &launch_scan<16, false, pass>;
     (layout.slices == 1 ? launch_one : launch_several)(scan, processors, stream);
-}
-
-template <class Shape>
-__global__ void __launch_bounds__(Shape::threads, Shape::blocks)
-    bounds_of(StoreView store, QueryView queries, FirstLists first, const float* distances,
-              float* bounds) {
-    auto& storage = *shared_memory<typename BlockSelect<Shape>::Storage>();
-    const uint32_t query = blockIdx.x;
-    const uint32_t* probed = queries.probed + size_t{query} * queries.probes;
-    uint32_t length = 0;
-    for (uint32_t i = 0; i < first.counts[query] && length < first.room; ++i)
-        length += store.lists[probed[i]].count;
-    length = min(length, first.room);
-    BlockSelect<Shape> select(storage, candidates_for(queries.wanted[query].k));
-    const FloatRow row({distances + size_t{query} * first.room, nullptr, 1.0f, 0, 0}, 0,
-                       static_cast<int>(length));
-    select_row(select, row);
-    if (threadIdx.x == 0) bounds[query] = select.bound();
-}
-
-template <class Shape>
-void launch_bounds(const StoreView& store, const QueryView& queries, const FirstLists& first,
-                   const float* distances, float* bounds, cudaStream_t stream) {
-    launch("bounds_of", bounds_of<Shape>,
-           {queries.count, Shape::threads, sizeof(typename BlockSelect<Shape>::Storage), stream},
-           store, queries, first, distances, bounds);
 }
 
 }  // namespace
@@ -255,17 +294,6 @@ void scan_lists(const ListScan& scan, uint32_t processors, cudaStream_t stream) 
         launch_pass<Pass::bounds>(scan, processors, stream);
     else
         launch_pass<Pass::candidates>(scan, processors, stream);
-}
-
-void find_bounds(const StoreView& store, const QueryView& queries, const FirstLists& first,
-                 const float* distances, float* bounds, cudaStream_t stream) {
-    const uint32_t candidates = candidates_for(queries.k);
-    auto* find_all = &launch_bounds<LargeSelect>;
-    if (candidates <= SmallSelect::kept)
-        find_all = &launch_bounds<SmallSelect>;
-    else if (candidates <= MediumSelect::kept)
-        find_all = &launch_bounds<MediumSelect>;
-    find_all(store, queries, first, distances, bounds, stream);
 }
 
 }  // namespace pgwarp::gpu

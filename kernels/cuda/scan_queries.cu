@@ -40,23 +40,24 @@ __device__ void load_table(const ScanArguments& a, uint32_t query, uint32_t slic
         table_entries<1>(store, vector, unit.piece, unit.code, entry);
         const uint32_t row = (unit.piece / layout.width - slice) * codewords + unit.code;
         for (int c = 0; c < 4; ++c)
-            *reinterpret_cast<float2*>(
-                table + (row + c) * layout.width + unit.piece % layout.width) = {
-                entry[0][c][0], entry[0][c][1]};
+            *reinterpret_cast<float2*>(table + (row + c) * layout.width +
+                                       unit.piece % layout.width) = {entry[0][c][0],
+                                                                     entry[0][c][1]};
     }
 }
 
-// A tile of one of the query's lists.
-struct Tile {
-    const uint8_t* codes;  // null: none
-    float base;            // term and offset; NaN behind the last entry
-    uint32_t entry;        // its number in the store
-};
-
-// Finds tile after tile, each behind the one before.
-class TileFinder {
+// Goes through the tiles of a query's lists, one after the other.
+template <int width>
+class TileWalk {
   public:
-    __device__ TileFinder(const ScanArguments& a, uint32_t query, uint32_t probes)
+    // A tile's codes and offsets, on their way.
+    struct Tile {
+        CodeWords<width> codes;
+        float base;      // term and offset; NaN behind the last entry, and where there is no tile
+        uint32_t entry;  // its number in the store
+    };
+
+    __device__ TileWalk(const ScanArguments& a, uint32_t query, uint32_t probes)
         : store_(a.scan.store),
           starts_(a.scan.queries.tile_starts + size_t{query} * (a.scan.queries.probes + 1)),
           probed_(a.scan.queries.probed + size_t{query} * a.scan.queries.probes),
@@ -65,7 +66,7 @@ class TileFinder {
 
     __device__ uint32_t tiles() const { return starts_[probes_]; }
 
-    // To the list that has tile `tile`.
+    // To the list that has tile `tile`, which is one of the query's.
     __device__ void seek(uint32_t tile) {
         uint32_t low = 0, high = probes_;  // the first list that ends behind the tile
         while (low < high) {
@@ -75,87 +76,105 @@ class TileFinder {
             else
                 low = middle + 1;
         }
-        rank_ = low;
+        enter(low);
     }
-    __device__ Tile find(uint32_t tile) {
-        while (starts_[rank_ + 1] <= tile) ++rank_;
-        const DeviceList list = store_.lists[probed_[rank_]];
-        const uint32_t in_list = tile - starts_[rank_];
+
+    // Slice 0 of a tile at or behind the last one.
+    __device__ __forceinline__ Tile load(uint32_t tile) {
+        while (tile >= end_) enter(rank_ + 1);
+        const uint32_t in_list = tile - begin_;
         const uint32_t position = in_list * tile_entries + lane_id();
-        return {list.tiles + size_t{in_list} * store_.layout.tile_bytes(),
-                terms_[rank_] + __ldg(list.offsets + position), list.first + position};
+        Tile loaded;
+        loaded.codes.load(words(in_list, 0));
+        loaded.base = term_ + __ldg(list_.offsets + position);
+        loaded.entry = list_.first + position;
+        return loaded;
+    }
+    // Another slice of a tile of the current list.
+    __device__ void load_slice(uint32_t tile, uint32_t slice, CodeWords<width>& codes) const {
+        codes.load(words(tile - begin_, slice));
     }
 
   private:
+    __device__ void enter(uint32_t rank) {
+        rank_ = rank;
+        begin_ = starts_[rank];
+        end_ = starts_[rank + 1];
+        list_ = store_.lists[probed_[rank]];
+        term_ = terms_[rank];
+    }
+    __device__ const uint4* words(uint32_t in_list, uint32_t slice) const {
+        return reinterpret_cast<const uint4*>(list_.tiles) +
+               (size_t{in_list} * store_.layout.slices + slice) * (tile_entries * width / 16);
+    }
+
     const StoreView& store_;
     const uint32_t* starts_;
     const uint32_t* probed_;
     const float* terms_;
     uint32_t probes_;
-    uint32_t rank_ = 0;
+    uint32_t rank_ = 0, begin_ = 0, end_ = 0;
+    DeviceList list_{};
+    float term_ = 0;
 };
 
+// A block's share of a query's tiles, each warp a run of its own: the next tile is on its way
+// while one is summed up.
 template <class Shape, int width>
 __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split,
                           typename BlockSelect<Shape>::Storage& storage, float* table) {
-    constexpr int ahead = 4;  // tiles a warp works on at a time
+    using Walk = TileWalk<width>;
     const StoreView& store = a.scan.store;
     const uint32_t slices = store.layout.slices;
     const ListQuery wanted = a.scan.queries.wanted[query];
     const uint32_t candidates = candidates_for(a.scan.queries.k);
-    TileFinder finder(a, query, min(wanted.probes, store.model.shape.lists));
-    const uint32_t tiles = finder.tiles();
-    const auto bound_of = [&](uint32_t i) {
-        return static_cast<uint32_t>(uint64_t{tiles} * i / a.scan.splits);
+    Walk walk(a, query, min(wanted.probes, store.model.shape.lists));
+    const auto share = [](uint32_t all, uint32_t i, uint32_t parts) {
+        return static_cast<uint32_t>(static_cast<uint64_t>(all) * i / parts);
     };
-    const uint32_t begin = bound_of(split), end = bound_of(split + 1);
-    const LaneColumns<width> columns;
-    BlockSelect<Shape> select(storage, candidates_for(wanted.k));
-
+    const uint32_t tiles = walk.tiles();
+    const uint32_t first = share(tiles, split, a.scan.splits);
+    const uint32_t count = share(tiles, split + 1, a.scan.splits) - first;
     const uint32_t warp = threadIdx.x / 32;
-    if (begin < end) {
-        load_table<Shape>(a, query, 0, table);
-        if (begin + warp < end) finder.seek(begin + warp);
+    uint32_t tile = first + share(count, warp, Shape::warps);
+    const uint32_t end = first + share(count, warp + 1, Shape::warps);
+
+    BlockSelect<Shape> select(storage, candidates_for(wanted.k));
+    const LaneAddresses<width> lane(shared_address(table));
+    typename Walk::Tile next{{}, __builtin_nanf(""), 0};
+    if (tile < end) {
+        walk.seek(tile);
+        next = walk.load(tile);
     }
+    if (count > 0) load_table<Shape>(a, query, 0, table);
     __syncthreads();
-    for (uint32_t base = begin; base < end; base += Shape::warps * ahead) {
-        Tile tile[ahead];
-        float sum[ahead] = {};
-#pragma unroll
-        for (int i = 0; i < ahead; ++i) {
-            const uint32_t at = base + i * Shape::warps + warp;
-            tile[i] = {nullptr, __builtin_nanf(""), 0};
-            if (at < end) tile[i] = finder.find(at);
-        }
-        for (uint32_t slice = 0; slice < slices; ++slice) {
-            if (slices > a.resident_slices && slice % a.resident_slices == 0) {
-                __syncthreads();
-                load_table<Shape>(a, query, slice, table);
-                __syncthreads();
+    const uint32_t steps = (count + Shape::warps - 1) / Shape::warps;
+    for (uint32_t step = 0; step < steps; ++step, ++tile) {
+        typename Walk::Tile here = next;
+        const bool real = tile < end;
+        float sum = 0;
+        if (slices == 1) {
+            next.base = __builtin_nanf("");
+            if (tile + 1 < end) next = walk.load(tile + 1);
+            if (real) sum = add_one(here.codes, lane, 0, 0.0f);
+        } else {
+            for (uint32_t slice = 0; slice < slices; ++slice) {
+                if (slices > a.resident_slices && slice % a.resident_slices == 0) {
+                    __syncthreads();
+                    load_table<Shape>(a, query, slice, table);
+                    __syncthreads();
+                }
+                if (!real) continue;
+                if (slice > 0) walk.load_slice(tile, slice, here.codes);
+                const uint32_t at = slice % a.resident_slices * (codewords * width * sizeof(float));
+                sum = add_one(here.codes, lane, at, sum);
             }
-            CodeWords<width> codes[ahead];
-#pragma unroll
-            for (int i = 0; i < ahead; ++i)
-                if (tile[i].codes)
-                    codes[i].load(reinterpret_cast<const uint4*>(tile[i].codes) +
-                                  slice * (tile_entries * width / 16));
-            const float* part = table + slice % a.resident_slices * (codewords * width);
-#pragma unroll
-            for (int i = 0; i < ahead; ++i)
-                if (tile[i].codes) sum[i] = add_one(part, codes[i], columns, sum[i]);
+            next.base = __builtin_nanf("");
+            if (tile + 1 < end) next = walk.load(tile + 1);
         }
-        int next = 0;
-        while (true) {
-#pragma unroll
-            for (int i = 0; i < ahead; ++i) {
-                if (i != next || select.room() < 32) continue;
-                const float distance = tile[i].base + sum[i];
-                select.collect(distance <= select.bound(), make_key(distance, tile[i].entry));
-                next = i + 1;
-            }
-            if (!__syncthreads_or(next < ahead)) break;
-            select.cut();
-        }
+        const float distance = here.base + sum;
+        select.collect(real && distance <= select.bound(), make_key(distance, here.entry));
+        if (__syncthreads_or(select.room() < 32)) select.cut();
     }
     select.cut();
     const CandidateView& out = a.scan.candidates;
@@ -185,10 +204,9 @@ void launch_scan(const QueryScan& scan, const Context& context, cudaStream_t str
     static_assert(fixed % 16 == 0);
     const size_t slice_bytes = codewords * width * sizeof(float);
     const size_t room = context.block_shared_bytes - fixed;
-    const auto resident = static_cast<uint32_t>(
-        std::clamp<size_t>(room / slice_bytes, 1, scan.store.layout.slices));
-    const uint32_t blocks =
-        scan.only ? 4 * context.processors : scan.queries.count * scan.splits;
+    const auto resident =
+        static_cast<uint32_t>(std::clamp<size_t>(room / slice_bytes, 1, scan.store.layout.slices));
+    const uint32_t blocks = scan.only ? 4 * context.processors : scan.queries.count * scan.splits;
     launch("scan_by_query", scan_by_query<Shape, width>,
            {blocks, Shape::threads, fixed + resident * slice_bytes, stream},
            ScanArguments{scan, resident});
@@ -224,8 +242,8 @@ void scan_queries(const QueryScan& scan, const Context& context, cudaStream_t st
 void list_overflows(const CandidateView& candidates, uint32_t queries, uint32_t* overflowed,
                     uint32_t* count, cudaStream_t stream) {
     clear_async(count, 1, stream);
-    launch("find_overflows", find_overflows, {divide_up(queries, 256u), 256, 0, stream},
-           candidates, queries, overflowed, count);
+    launch("find_overflows", find_overflows, {divide_up(queries, 256u), 256, 0, stream}, candidates,
+           queries, overflowed, count);
 }
 
 }  // namespace pgwarp::gpu

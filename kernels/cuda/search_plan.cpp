@@ -44,7 +44,7 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
     // Enough blocks to fill the device, as long as each has something to do: a few tiles a warp,
     // and more than it hands on.
     const uint64_t tiles = s.entries / std::max(s.lists, 1u) * s.probes / tile_entries;
-    const uint64_t wanted = (4 * device.processors + plan.part_queries - 1) / plan.part_queries;
+    const uint64_t wanted = 4 * device.processors / plan.part_queries;
     const uint64_t useful = std::min(tiles / 8, tiles * tile_entries / (4 * candidates));
     const uint64_t affordable =
         device.scratch / 4 / (size_t{plan.part_queries} * candidates * sizeof(uint64_t));
@@ -68,7 +68,7 @@ void plan_by_list(const SearchShape& s, SearchPlan& plan) {
     const size_t table_bytes = half_table_units(s.layout) * 16;
     const size_t n = plan.part_queries;
     plan.splits = 16;  // of queries whose candidates were lost
-    plan.candidate_room = 1024 + 16 * candidates;
+    plan.candidate_room = 2048 + 32 * candidates;
     plan.first_room = std::clamp(4 * candidates, 1024u, 8192u);
     plan.table_queries = static_cast<uint32_t>(
         std::clamp<size_t>(cached_table_bytes / table_bytes, 64, std::max<size_t>(n, 64)));
@@ -97,7 +97,12 @@ void plan_by_list(const SearchShape& s, SearchPlan& plan) {
     plan.overflowed = cutter.cut((n + 1) * sizeof(uint32_t));
     plan.sizes = cutter.cut((size_t{plan.bins} + 1) * sizeof(uint32_t));
     plan.item_starts = cutter.cut((size_t{plan.bins} + 1) * sizeof(uint32_t));
-    plan.cursors = cutter.cut(size_t{plan.bins} * sizeof(uint32_t));
+    plan.ranks = cutter.cut(visits * sizeof(uint32_t));
+    plan.first_sizes = cutter.cut((size_t{s.lists} + 1) * sizeof(uint32_t));
+    plan.first_item_starts = cutter.cut((size_t{s.lists} + 1) * sizeof(uint32_t));
+    plan.cursors = cutter.cut(size_t{s.lists} * sizeof(uint32_t));
+    plan.answers = cutter.cut(n * s.k * sizeof(Neighbor));
+    plan.answer_counts = cutter.cut(n * sizeof(uint32_t));
     plan.visits = cutter.cut(visits * sizeof(Visit));
     plan.item_table = cutter.cut(plan.items * sizeof(WorkItem));
     plan.item_count = cutter.cut(2 * sizeof(uint32_t));

@@ -39,7 +39,9 @@ struct SearchPlan {
 
     Slice coarse, probed, terms, tile_starts, tables, keys, counts;
     Slice halves, norms, first_counts, distances, bounds, overflowed;
-    Slice sizes, item_starts, cursors, visits, item_table, item_count;
+    Slice ranks, sizes, item_starts, visits, item_table, item_count;
+    Slice first_sizes, first_item_starts, cursors;
+    Slice answers, answer_counts;
     size_t scratch_bytes;
 };
 

@@ -43,22 +43,37 @@ __device__ void write_result(BlockSelect<Shape>& select, const SelectOutput& out
     }
 }
 
+// How far ahead a shape fetches, so that several of its blocks fit a multiprocessor.
+template <class Shape>
+using Ring = FloatRing<Shape, Shape::threads <= 128 ? 3 : 2, Shape::threads <= 256 ? 4 : 2>;
+
+template <class Shape>
+struct StreamShared {
+    typename BlockSelect<Shape>::Storage storage;
+    Ring<Shape> ring;
+};
+
 template <class Shape, int sort_items>
-__global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+__global__ void __launch_bounds__(Shape::threads, Shape::streaming_blocks)
     select_floats(FloatRows rows, uint32_t splits, const uint64_t* start, SelectOutput out) {
-    auto& storage = *shared_memory<typename BlockSelect<Shape>::Storage>();
+    auto& shared = *shared_memory<StreamShared<Shape>>();
     const uint32_t row = blockIdx.x / splits, split = blockIdx.x % splits;
     const int begin = static_cast<int>(static_cast<uint64_t>(rows.length) * split / splits);
     const int end = static_cast<int>(static_cast<uint64_t>(rows.length) * (split + 1) / splits);
-    const FloatRow part({rows.values + row * rows.stride, rows.addend, rows.sign, rows.first_index, 0},
-                        begin, end);
+    const FloatRow part(
+        {rows.values + row * rows.stride, rows.addend, rows.sign, rows.first_index, 0}, begin, end);
 
-    BlockSelect<Shape> select(storage, out.k);
+    BlockSelect<Shape> select(shared.storage, out.k);
+    int head = 0;
     if (start) {
         select.fill(out.k, [&](uint32_t i) { return start[size_t{row} * out.k + i]; });
-        stream_row(select, part);
     } else {
-        select_row(select, part);
+        head = min(end - begin, Shape::capacity);
+        select.fill(head, [&](uint32_t i) { return part.key_at(begin + static_cast<int>(i)); });
+    }
+    if (begin + head < end) {
+        stream_ahead(select, part.part(begin + head, end), shared.ring);
+        select.cut();
     }
     write_result<Shape, sort_items>(select, out, blockIdx.x);
 }
@@ -78,13 +93,13 @@ template <class Shape, int sort_items>
 void launch_floats(const FloatRows& rows, uint32_t row_count, uint32_t splits,
                    const uint64_t* start, const SelectOutput& out, cudaStream_t stream) {
     launch("select_floats", select_floats<Shape, sort_items>,
-           {row_count * splits, Shape::threads, sizeof(typename BlockSelect<Shape>::Storage), stream},
-           rows, splits, start, out);
+           {row_count * splits, Shape::threads, sizeof(StreamShared<Shape>), stream}, rows, splits,
+           start, out);
 }
 
 template <class Shape, int sort_items>
-void launch_keys(const uint64_t* keys, uint32_t row_count, uint32_t length,
-                 const SelectOutput& out, cudaStream_t stream) {
+void launch_keys(const uint64_t* keys, uint32_t row_count, uint32_t length, const SelectOutput& out,
+                 cudaStream_t stream) {
     launch("select_keys", select_keys<Shape, sort_items>,
            {row_count, Shape::threads, sizeof(typename BlockSelect<Shape>::Storage), stream}, keys,
            length, out);
@@ -92,8 +107,7 @@ void launch_keys(const uint64_t* keys, uint32_t row_count, uint32_t length,
 
 }  // namespace
 
-void block_select(const SelectProblem& p, uint32_t splits, uint64_t* scratch,
-                  cudaStream_t stream) {
+void block_select(const SelectProblem& p, uint32_t splits, uint64_t* scratch, cudaStream_t stream) {
     const float sign = p.largest ? -1.0f : 1.0f;
     const FloatRows rows{p.values, p.stride, p.length, nullptr, sign, 0};
     const SelectOutput out{p.k, sign, p.out_values, p.out_indices, nullptr};

@@ -9,9 +9,12 @@ inline constexpr uint32_t max_select_k = 2048;
 inline constexpr uint32_t max_running_k = 2304;
 
 enum class SelectMethod {
-    warp,   // WarpSelect: a warp a row
-    block,  // BlockSelect: a block a row
+    warp,    // WarpSelect: a warp a row
+    block,   // BlockSelect: a block a row
+    shorts,  // ShortRow: a warp a row that fits its registers
 };
+
+inline constexpr uint32_t max_short_length = 1024;
 
 struct SelectPlan {
     SelectMethod method;

@@ -81,17 +81,23 @@ struct Instance {
     void (*launch)(const WarpRows&, cudaStream_t);
 };
 constexpr Instance instances[] = {
-    {32, launch_warps<1, 2>},   {128, launch_warps<4, 3>},   {256, launch_warps<8, 4>},
+    {32, launch_warps<1, 2>},    {128, launch_warps<4, 3>},   {256, launch_warps<8, 4>},
     {1024, launch_warps<32, 8>}, {2048, launch_warps<64, 8>},
 };
 
 }  // namespace
 
 void warp_select(const SelectProblem& p, uint32_t splits, uint64_t* scratch, cudaStream_t stream) {
-    const WarpRows rows{p.values,     p.stride,      p.length,
-                        p.rows * splits, splits,     p.k,
-                        p.largest ? -1.0f : 1.0f,    p.out_values,
-                        p.out_indices, splits > 1 ? scratch : nullptr};
+    const WarpRows rows{p.values,
+                        p.stride,
+                        p.length,
+                        p.rows * splits,
+                        splits,
+                        p.k,
+                        p.largest ? -1.0f : 1.0f,
+                        p.out_values,
+                        p.out_indices,
+                        splits > 1 ? scratch : nullptr};
     for (const Instance& instance : instances) {
         if (p.k > instance.k) continue;
         instance.launch(rows, stream);
@@ -106,6 +112,10 @@ size_t select_scratch_bytes(const SelectPlan& plan, uint32_t rows, uint32_t k) {
 
 void select(const SelectProblem& problem, const SelectPlan& plan, void* scratch,
             cudaStream_t stream) {
+    if (plan.method == SelectMethod::shorts) {
+        short_select(problem, stream);
+        return;
+    }
     auto* method = plan.method == SelectMethod::warp ? warp_select : block_select;
     method(problem, plan.splits, static_cast<uint64_t*>(scratch), stream);
 }

@@ -161,10 +161,10 @@ void subtract_nearest(float* rows, size_t count, uint32_t dims, const float* cen
            count * dims, dims, centroids, nearest);
 }
 
-void gather_rows(const float* rows, uint32_t dims, const uint32_t* indices, size_t count,
-                 float* to, cudaStream_t stream) {
-    launch("gather_rows", gather_kernel, {static_cast<unsigned>(count), 128, 0, stream}, rows,
-           dims, indices, to);
+void gather_rows(const float* rows, uint32_t dims, const uint32_t* indices, size_t count, float* to,
+                 cudaStream_t stream) {
+    launch("gather_rows", gather_kernel, {static_cast<unsigned>(count), 128, 0, stream}, rows, dims,
+           indices, to);
 }
 
 }  // namespace pgwarp::gpu

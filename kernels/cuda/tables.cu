@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned threads = 256;
 
 // A thread makes its unit for so many queries with one reading of the codebook.
-constexpr int block_queries = 8;
+constexpr int block_queries = 4;
 
 template <int count>
 __device__ void write_half_tables(const StoreView& store, const QueryView& queries,
@@ -63,32 +63,45 @@ __device__ void float_tables(const StoreView& store, const QueryView& queries, f
     }
 }
 
-// A warp a centroid, for all queries.
-__device__ void coarse_distances(const StoreView& store, const QueryView& queries,
-                                 uint32_t block) {
+// A warp a centroid, for some queries.
+constexpr int coarse_queries = 8;
+
+__device__ void coarse_distances(const StoreView& store, const QueryView& queries, uint32_t block,
+                                 uint32_t list_blocks) {
     const QuantizerShape& shape = store.model.shape;
-    const uint32_t list = block * (threads / 32) + threadIdx.x / 32;
+    const uint32_t list = block % list_blocks * (threads / 32) + threadIdx.x / 32;
+    const uint32_t first = block / list_blocks * coarse_queries;
     if (list >= shape.lists) return;
     const float* centroid = store.model.centroids + size_t{list} * shape.dims;
+    const float* vectors = queries.vectors + size_t{first} * shape.dims;
+    const auto count = static_cast<int>(min(uint32_t{coarse_queries}, queries.count - first));
     const bool l2 = shape.metric != Metric::inner_product;
-    for (uint32_t q = 0; q < queries.count; ++q) {
-        const float* vector = queries.vectors + size_t{q} * shape.dims;
-        float sum = 0;
-        for (uint32_t d = lane_id(); d < shape.dims; d += 32) {
-            const float x = __ldg(vector + d), c = __ldg(centroid + d);
-            sum = l2 ? fmaf(x - c, x - c, sum) : fmaf(-x, c, sum);
+    float sum[coarse_queries] = {};
+    for (uint32_t d = lane_id(); d < shape.dims; d += 32) {
+        const float c = __ldg(centroid + d);
+#pragma unroll
+        for (int q = 0; q < coarse_queries; ++q) {
+            if (q >= count) break;
+            const float x = __ldg(vectors + q * shape.dims + d);
+            sum[q] = l2 ? fmaf(x - c, x - c, sum[q]) : fmaf(-x, c, sum[q]);
         }
+    }
+#pragma unroll
+    for (int q = 0; q < coarse_queries; ++q) {
+        if (q >= count) break;
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2)
-            sum += __shfl_xor_sync(whole_warp, sum, distance);
-        if (lane_id() == 0) queries.coarse[q * queries.coarse_stride + list] = sum;
+            sum[q] += __shfl_xor_sync(whole_warp, sum[q], distance);
+        if (lane_id() == 0) queries.coarse[(first + q) * queries.coarse_stride + list] = sum[q];
     }
 }
 
 __global__ void __launch_bounds__(threads)
-    prepare(StoreView store, QueryView queries, uint32_t coarse_blocks, float* tables) {
+    prepare(StoreView store, QueryView queries, uint32_t list_blocks, float* tables) {
+    const uint32_t coarse_blocks =
+        list_blocks * ((queries.count + coarse_queries - 1) / coarse_queries);
     if (blockIdx.x < coarse_blocks)
-        coarse_distances(store, queries, blockIdx.x);
+        coarse_distances(store, queries, blockIdx.x, list_blocks);
     else
         float_tables(store, queries, tables, blockIdx.x - coarse_blocks);
 }
@@ -106,11 +119,12 @@ void build_half_tables(const StoreView& store, const QueryView& queries, uint4* 
 
 void prepare_small_batch(const StoreView& store, const QueryView& queries, float* tables,
                          cudaStream_t stream) {
-    const uint32_t coarse_blocks = divide_up(store.model.shape.lists, threads / 32);
+    const uint32_t list_blocks = divide_up(store.model.shape.lists, threads / 32);
+    const uint32_t coarse_blocks = list_blocks * divide_up(queries.count, uint32_t{coarse_queries});
     const auto units = static_cast<uint32_t>(half_table_units(store.layout));
     launch("prepare", prepare,
            {coarse_blocks + queries.count * (units / threads), threads, 0, stream}, store, queries,
-           coarse_blocks, tables);
+           list_blocks, tables);
 }
 
 }  // namespace pgwarp::gpu

@@ -41,8 +41,7 @@ __global__ void __launch_bounds__(threads) tile(TileArguments a) {
         const uint8_t* codes = a.raw + page.codes + (entry - page.first);
 #pragma unroll
         for (uint32_t i = 0; i < 16; ++i) {
-            const uint32_t j =
-                slice * a.layout.width + a.layout.column(lane, sixteen * 16 + i);
+            const uint32_t j = slice * a.layout.width + a.layout.column(lane, sixteen * 16 + i);
             if (j < a.layout.m) bytes[i] = codes[size_t{j} * page.stride];
         }
     }

@@ -65,18 +65,18 @@ class WarpSelect {
     }
 
     // Nothing larger is kept.
-    __device__ float bound() const { return bound_; }
+    __device__ float bound() const {
+        return bound_;
+    }
 
     // Every lane, each with a value of its own, NaN for none: add(), then merge() where full().
     // Apart, so that a caller can have one copy of the network in its code.
     __device__ __forceinline__ void add(float value, uint32_t index) {
-        if (value <= bound_) {
-            const uint64_t key = make_key(value, index);
-#pragma unroll
-            for (int i = 0; i < queue; ++i)
-                if (i == waiting_) array_.key[registers + i] = key;
-            ++waiting_;
-        }
+        if (value <= bound_) push(make_key(value, index));
+    }
+    // The same for a key; no_key for none.
+    __device__ __forceinline__ void add(uint64_t key) {
+        if (key_value(key) <= bound_) push(key);
     }
     __device__ __forceinline__ bool full() const {
         return __any_sync(whole_warp, waiting_ == queue);
@@ -97,9 +97,18 @@ class WarpSelect {
         // A queue that is not full yet bounds nothing.
         bound_ = last == no_key ? bits_float(infinity_bits) : key_value(last);
     }
-    __device__ uint64_t key(int i) const { return array_.key[i]; }
+    __device__ uint64_t key(int i) const {
+        return array_.key[i];
+    }
 
   private:
+    __device__ __forceinline__ void push(uint64_t key) {
+#pragma unroll
+        for (int i = 0; i < queue; ++i)
+            if (i == waiting_) array_.key[registers + i] = key;
+        ++waiting_;
+    }
+
     LaneStrideArray<registers + queue> array_;  // W, then T
     int waiting_ = 0;                           // keys in this lane's T
     uint32_t last_;

@@ -151,7 +151,7 @@ class ListWorld {
         const float* vector = queries_.data() + query * case_.dims;
         const ListQuery wanted = batch.wanted[query];
         const uint32_t probes = std::min(wanted.probes, case_.lists);
-        const uint32_t* probed = batch.probed + query * batch.shape.probes;
+        const uint32_t* probed = batch.probed + query * batch.probed_stride;
         check_order_of_lists(vector, probed, probes);
 
         std::map<uint64_t, double> distances;
@@ -160,7 +160,7 @@ class ListWorld {
             for (size_t e = 0; e < lists_[probed[i]].ids.size(); ++e)
                 distances[lists_[probed[i]].ids[e]] = distance(vector, probed[i], e);
         }
-        const Neighbor* found = batch.found + query * batch.shape.k;
+        const Neighbor* found = batch.found + query * batch.found_stride;
         const uint32_t count = batch.found_counts[query];
         ASSERT_EQ(count, std::min<size_t>(wanted.k, distances.size())) << case_;
         for (uint32_t i = 0; i < count; ++i) {

@@ -95,11 +95,13 @@ SearchShape shape_of(uint32_t queries, uint32_t probes, uint32_t k) {
 }
 
 void expect_slices_apart(const SearchPlan& plan) {
-    std::vector<Slice> slices = {plan.coarse,    plan.probed,      plan.terms,   plan.tile_starts,
-                                 plan.tables,    plan.keys,        plan.counts,  plan.first_counts,
-                                 plan.bounds,    plan.distances,   plan.sizes,   plan.overflowed,
-                                 plan.visits,    plan.item_starts, plan.cursors, plan.item_table,
-                                 plan.item_count};
+    std::vector<Slice> slices = {
+        plan.coarse,     plan.probed,       plan.terms,       plan.tile_starts,
+        plan.tables,     plan.keys,         plan.counts,      plan.first_counts,
+        plan.bounds,     plan.distances,    plan.sizes,       plan.overflowed,
+        plan.visits,     plan.item_starts,  plan.cursors,     plan.item_table,
+        plan.item_count, plan.ranks,        plan.first_sizes, plan.first_item_starts,
+        plan.answers,    plan.answer_counts};
     std::erase_if(slices, [](const Slice& s) { return s.bytes == 0; });
     std::sort(slices.begin(), slices.end(),
               [](const Slice& a, const Slice& b) { return a.at < b.at; });
