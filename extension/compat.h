@@ -13,6 +13,7 @@ extern "C" {
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
+#include "utils/snapshot.h"
 }
 
 #if PG_VERSION_NUM < 140000
@@ -53,13 +54,13 @@ extern "C" {
     Datum name([[maybe_unused]] PG_FUNCTION_ARGS)
 
 // 16 renamed RelFileNode to RelFileLocator, and relNode to relNumber.
-static inline Oid compat_file_number(Relation relation) {
 #if PG_VERSION_NUM >= 160000
-    return relation->rd_locator.relNumber;
+#define compat_locator(relation) ((relation)->rd_locator)
+#define compat_file_number(relation) ((relation)->rd_locator.relNumber)
 #else
-    return relation->rd_node.relNode;
+#define compat_locator(relation) ((relation)->rd_node)
+#define compat_file_number(relation) ((relation)->rd_node.relNode)
 #endif
-}
 
 // A new page at the end of a relation, exclusively locked. 16 brought ExtendBufferedRel and made
 // P_NEW obsolete. `locked` says that the caller holds the extension lock.
@@ -120,3 +121,34 @@ static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
 #endif
 #define compat_begin_datum_sort(type, operation, memory) \
     tuplesort_begin_datum(type, operation, InvalidOid, false, memory, nullptr, 0)
+
+// 18 hands out the snapshot for TOAST where earlier versions fill one in.
+#if PG_VERSION_NUM >= 180000
+struct CompatToastSnapshot {};
+#define compat_toast_snapshot(memory) ((void)(memory), get_toast_snapshot())
+#else
+using CompatToastSnapshot = SnapshotData;
+#define compat_toast_snapshot(memory) (init_toast_snapshot(memory), (memory))
+#endif
+
+// 18 counts index searches, and lets a delay know whether ANALYZE is waiting.
+#if PG_VERSION_NUM >= 180000
+#define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
+    index_beginscan(heap, index, snapshot, nullptr, keys, order_bys)
+#define compat_vacuum_delay() vacuum_delay_point(false)
+#else
+#define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
+    index_beginscan(heap, index, snapshot, keys, order_bys)
+#define compat_vacuum_delay() vacuum_delay_point()
+#endif
+
+// 16 gave the walkers' callbacks a type; before it they are declared without arguments, which C++
+// takes at its word.
+#if PG_VERSION_NUM >= 160000
+#define compat_planstate_walk(node, callback, context) \
+    planstate_tree_walker(node, callback, context)
+#else
+#define compat_planstate_walk(node, callback, context) \
+    planstate_tree_walker(                             \
+        node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(callback)), context)
+#endif

@@ -36,8 +36,12 @@ void guarded(Function&& function) {
     ereport(ERROR, (errcode(code), errmsg("%s", message)));
 }
 
-// The same for work that polls InterruptPending and ends with Interrupted: lets PostgreSQL handle
-// its interrupts, then starts the work again unless it was cancelled.
+// The same for work that polls QueryCancelPending and ProcDiePending and ends with Interrupted:
+// lets PostgreSQL handle them, then starts the work again where that did not end the query.
+//
+// InterruptPending is no flag to poll: it is also raised for matters that PostgreSQL settles and
+// goes on, some of them at regular intervals (client_connection_check_interval), and work that
+// takes longer than the interval would start again for ever.
 template <typename Function>
 void guarded_interruptibly(Function&& function) {
     bool interrupted;

@@ -80,8 +80,10 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
                                const TrainingPlan& plan, Sample* sample, int workers) {
     const Sample queries = choose_curve_queries(*sample);
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
-    guarded(
-        [&] { executor->object = make_cpu_executor(1 + workers, &InterruptPending).release(); });
+    guarded([&] {
+        executor->object =
+            make_cpu_executor(1 + workers, &QueryCancelPending, &ProcDiePending).release();
+    });
     const Quantizer model = train_model(executor->object, plan, sample, &meta);
     guarded([&] {
         delete executor->object;
@@ -119,13 +121,16 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     const MetaPage meta = new_meta(index);
     const double rows = estimate_rows(heap, index, info, meta.seed);
     const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
-                                            meta.asked_lists, meta.asked_m);
+                                            meta.asked_lists, meta.asked_m, ERROR);
     IndexBuildResult result;
     Sample sample = {};
     if (rows > 0)
         sample = sample_table(heap, index, info, meta.metric, meta.dims, Max(plan.sample_rows, 1u),
                               meta.seed);
-    if (sample.count < least_rows_to_train)
+    // A sample that memory keeps small says nothing of the table.
+    const bool enough = sample.seen >= least_rows_to_train ||
+                        (sample.count == plan.sample_rows && rows >= least_rows_to_train);
+    if (!enough)
         result = build_untrained(heap, index, info, meta);
     else
         result = build_trained(heap, index, info, meta, plan, &sample, build_workers(heap, index));

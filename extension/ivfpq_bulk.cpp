@@ -63,14 +63,20 @@ void add_page(BulkWriter* writer) {
 
 }  // namespace
 
+uint64 new_build_id() {
+    uint64 id;
+    if (!pg_strong_random(&id, sizeof(id)))
+        ereport(ERROR,
+                (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random build id")));
+    return id;
+}
+
 MetaPage new_meta(Relation index) {
     const IndexOptions options = options_of(index);
     MetaPage meta = {};
     meta.magic = format_magic;
     meta.version = format_version;
-    if (!pg_strong_random(&meta.build_id, sizeof(meta.build_id)))
-        ereport(ERROR,
-                (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random build id")));
+    meta.build_id = new_build_id();
     meta.dims = static_cast<uint32>(dims_of(index));
     meta.bits = static_cast<uint8>(options.bits);
     meta.metric = metric_of(index);

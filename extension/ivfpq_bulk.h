@@ -36,6 +36,8 @@ void bulk_log(BulkWriter* writer);
 // The metapage of an index that has no rows, as the init fork of an unlogged one.
 void write_init_fork(Relation index, const MetaPage& meta);
 
+uint64 new_build_id();
+
 // What is known of an index before any row was seen.
 MetaPage new_meta(Relation index);
 

@@ -30,6 +30,7 @@ namespace pgwarp {
 namespace {
 
 struct Check {
+    Relation heap;
     Relation index;
     MetaPage meta;
     BlockNumber blocks;
@@ -103,10 +104,8 @@ void check_model(Check* check, BlockNumber size) {
             if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
         }
     };
-    check_run(meta.centroids, RowLayout::of(meta.dims).pages(meta.lists), PageKind::centroids,
-              "the centroids");
-    check_run(meta.codebook, RowLayout::of(codewords).pages(meta.dims), PageKind::codebook,
-              "the codebook");
+    check_run(meta.centroids, centroid_pages(meta), PageKind::centroids, "the centroids");
+    check_run(meta.codebook, codebook_pages(meta), PageKind::codebook, "the codebook");
     check_run(meta.directory, directory_pages(meta.lists), PageKind::directory, "the directory");
 }
 
@@ -116,6 +115,9 @@ void check_entries(Check* check, BlockNumber block, Page page, const EntryLayout
     for (uint32 i = 0; i < page_tail(page)->count; ++i) {
         const BlockNumber heap_block = ItemPointerGetBlockNumberNoCheck(&tids[i]);
         const OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(&tids[i]);
+        // Rows inserted since may lie behind the end of the table as it was.
+        if (heap_block >= check->heap_blocks)
+            check->heap_blocks = RelationGetNumberOfBlocks(check->heap);
         if (offset == InvalidOffsetNumber || heap_block >= check->heap_blocks)
             problem(check, block, "entry %u has impossible TID (%u,%u)", i, heap_block, offset);
         tuplesort_putdatum(check->tids, Int64GetDatum(static_cast<int64>(tid_number(tids[i]))),
@@ -255,16 +257,13 @@ PGWARP_FUNCTION(ivfpq_check) {
     const bool heap_all_indexed = PG_GETARG_BOOL(1);
 
     Check check = {};
+    check.heap = open.heap;
     check.index = open.index;
     check.out = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     Snapshot snapshot = RegisterSnapshot(GetTransactionSnapshot());
     check.meta = read_meta(open.index);
     check.blocks = RelationGetNumberOfBlocks(open.index);
     const BlockNumber size = check.blocks;
-    // Rows inserted during the check may lie behind the end of the table as it is now.
-    check.heap_blocks = MaxBlockNumber;
-    if (!recovery && RELATION_IS_LOCAL(open.heap))
-        check.heap_blocks = RelationGetNumberOfBlocks(open.heap);
     check.seen = static_cast<uint8*>(MemoryContextAllocExtended(CurrentMemoryContext, size / 8 + 1,
                                                                 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
     check.tids = begin_tid_sort();

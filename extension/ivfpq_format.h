@@ -8,7 +8,9 @@
 // was recycled, or damaged, notices. See extension/README.md for locks and versions.
 #pragma once
 
+#include "kernels/bfloat16.h"
 #include "kernels/common.h"
+#include "kernels/quantizer.h"
 #include "extension/compat.h"
 
 extern "C" {
@@ -95,7 +97,7 @@ struct MetaPage {
     uint8 bits;
     Metric metric;
     uint8 quantizer;  // 0: product quantizer
-    uint8 unused;
+    uint8 wide;       // the model's elements are float, not bfloat16
 
     BlockNumber centroids;
     BlockNumber codebook;
@@ -116,23 +118,30 @@ struct MetaPage {
 };
 static_assert(sizeof(MetaPage) <= page_room);
 
-// Centroids: rows of `dims` floats, whole rows on a page; a row longer than a page is cut into
-// segments, one a page. The codebook: rows of 256 floats, one a dimension.
+// Centroids: rows of `dims` elements, whole rows on a page; a row longer than a page is cut into
+// segments, one a page. The codebook: rows of 256 elements, one a dimension. Elements are bfloat16,
+// or float where sixteen bits would not do (MetaPage::wide).
 struct RowLayout {
-    uint32 segments;        // pages a row, where a row is longer than a page
-    uint32 segment_floats;  // floats of a row on one page (the last segment may have fewer)
+    uint32 segments;          // pages a row, where a row is longer than a page
+    uint32 segment_elements;  // elements of a row on one page (the last segment may have fewer)
     uint32 rows_per_page;
 
-    static RowLayout of(uint32 floats) {
-        constexpr uint32 per_page = page_room / sizeof(float);
-        if (floats <= per_page) return {1, floats, per_page / floats};
-        const uint32 segments = (floats + per_page - 1) / per_page;
-        return {segments, (floats + segments - 1) / segments, 1};
+    static RowLayout of(uint32 elements, bool wide) {
+        const uint32 per_page = page_room / (wide ? sizeof(float) : sizeof(bfloat16));
+        if (elements <= per_page) return {1, elements, per_page / elements};
+        const uint32 segments = (elements + per_page - 1) / per_page;
+        return {segments, (elements + segments - 1) / segments, 1};
     }
     BlockNumber pages(uint32 rows) const {
         return segments > 1 ? rows * segments : (rows + rows_per_page - 1) / rows_per_page;
     }
 };
+inline BlockNumber centroid_pages(const MetaPage& meta) {
+    return RowLayout::of(meta.dims, meta.wide).pages(meta.lists);
+}
+inline BlockNumber codebook_pages(const MetaPage& meta) {
+    return RowLayout::of(codewords, meta.wide).pages(meta.dims);
+}
 
 // The pages of a training are one run: centroids, codebook, directory.
 inline BlockNumber directory_pages(uint32 lists) {
@@ -181,8 +190,9 @@ inline MetaPage* page_meta(Page page) {
 inline ListPlace* page_places(Page page) {
     return reinterpret_cast<ListPlace*>(page_data(page));
 }
-inline float* page_floats(Page page) {
-    return reinterpret_cast<float*>(page_data(page));
+template <typename Element>
+Element* page_elements(Page page) {
+    return reinterpret_cast<Element*>(page_data(page));
 }
 inline uint8* page_codes(Page page) {
     return reinterpret_cast<uint8*>(page_data(page));

@@ -5,6 +5,7 @@ extern "C" {
 #include "access/genam.h"
 #include "access/relation.h"
 #include "access/table.h"
+#include "access/xlog.h"
 #include "catalog/index.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -37,6 +38,9 @@ OpenIndex open_index(Oid relation, LOCKMODE lock) {
     if (RELATION_IS_OTHER_TEMP(index))
         ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                         errmsg("cannot access temporary indexes of other sessions")));
+    if (RecoveryInProgress() && !RelationIsPermanent(index))
+        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                        errmsg("cannot access temporary or unlogged relations during recovery")));
     if (pg_class_aclcheck(table, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
         aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, RelationGetRelationName(heap));
     return {heap, index, lock};

@@ -10,8 +10,10 @@
 extern "C" {
 #include "access/htup_details.h"
 #include "funcapi.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 }
 
 namespace pgwarp {
@@ -37,8 +39,11 @@ int64 list_length(Relation index, const MetaPage& meta, uint32 list) {
         const ListPlace place = read_place(index, meta, list);
         if (place.pages == 0) return 0;
         Buffer buffer;
-        // A tail that was recycled since we read the place: read it again.
-        if (!read_list_page(index, place.tail, list, layout, BUFFER_LOCK_SHARE, &buffer)) continue;
+        if (!read_list_page(index, place.tail, list, layout, BUFFER_LOCK_SHARE, &buffer)) {
+            // Recycled since we read the place: read it again.
+            if (read_place(index, meta, list).generation != place.generation) continue;
+            report_damage(index, place.tail, "it is not the tail of its list");
+        }
         const int64 last = page_tail(BufferGetPage(buffer))->count;
         UnlockReleaseBuffer(buffer);
         return int64{place.pages - 1} * layout.capacity + last;
@@ -60,6 +65,22 @@ struct RowBuilder {
         values[count++] = Datum{0};
     }
 };
+
+// Recall@10 against probes with so many candidates, as a JSON object.
+Datum curve_json(const RecallCurve& curve, uint32 candidates) {
+    uint32 factor = 0;
+    while (factor + 1 < RecallCurve::factors &&
+           RecallCurve::factor_values[factor + 1] * RecallCurve::k_values[0] <= candidates)
+        ++factor;
+    StringInfoData text;
+    initStringInfo(&text);
+    appendStringInfoChar(&text, '{');
+    for (uint32 step = 0; step < curve.probe_steps; ++step)
+        appendStringInfo(&text, "%s\"%u\": %.4f", step > 0 ? ", " : "", curve.probes[step],
+                         curve_recall(curve, RecallCurve::k_values[0], step, factor));
+    appendStringInfoChar(&text, '}');
+    return DirectFunctionCall1(json_in, CStringGetDatum(text.data));
+}
 
 }  // namespace
 
@@ -132,6 +153,10 @@ PGWARP_FUNCTION(ivfpq_info) {
         row.add_null();
         row.add_null();
     }
+    if (meta.curve.queries > 0)
+        row.add(curve_json(meta.curve, effort.candidates));
+    else
+        row.add_null();
     Assert(row.count == descriptor->natts);
     close_index(open);
     PG_RETURN_DATUM(

@@ -84,19 +84,18 @@ void show_limit(PlanState* node, const LimitState* limit) {
             if (scan->iss_RelationDesc &&
                 scan->iss_RelationDesc->rd_indam->amgettuple == ivfpq_get_tuple)
                 note_scan(scan, limit);
-            planstate_tree_walker(node, reinterpret_cast<bool (*)()>(show_no_limit), nullptr);
+            compat_planstate_walk(node, show_no_limit, nullptr);
             break;
         }
         case T_LimitState:
-            planstate_tree_walker(node, reinterpret_cast<bool (*)()>(show_same_limit), node);
+            compat_planstate_walk(node, show_same_limit, node);
             break;
         case T_ResultState:
         case T_LockRowsState:
         case T_SubqueryScanState:
         case T_AppendState:
         case T_MergeAppendState:
-            planstate_tree_walker(node, reinterpret_cast<bool (*)()>(show_same_limit),
-                                  const_cast<LimitState*>(limit));
+            compat_planstate_walk(node, show_same_limit, const_cast<LimitState*>(limit));
             break;
         case T_NestLoopState:
             // The outer side runs until the join has its rows; the inner side starts over.
@@ -104,7 +103,7 @@ void show_limit(PlanState* node, const LimitState* limit) {
             show_limit(innerPlanState(node), nullptr);
             break;
         default:
-            planstate_tree_walker(node, reinterpret_cast<bool (*)()>(show_no_limit), nullptr);
+            compat_planstate_walk(node, show_no_limit, nullptr);
     }
 }
 

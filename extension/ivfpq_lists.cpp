@@ -19,18 +19,20 @@ namespace {
 
 constexpr int walks_before_lock = 3;
 
-// False: the chain changed under us.
-bool walk_chain(Relation index, uint32 list, const EntryLayout& layout, const ListPlace& place,
+// How a walk along a chain ended.
+struct Walk {
+    bool broken;  // at a page that belongs to another list now
+    BlockNumber pages;
+};
+
+Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const ListPlace& place,
                 const ListVisitor& visitor) {
-    BlockNumber most = 0;  // a chain cannot be longer than the index: the size is asked for once
-    BlockNumber walked = 0;
-    for (BlockNumber block = place.head; BlockNumberIsValid(block); ++walked) {
-        if (walked > place.pages) {
-            if (most == 0) most = RelationGetNumberOfBlocks(index);
-            if (walked > most) report_damage(index, block, "the chain of its list has a loop");
-        }
+    Walk walk = {};
+    for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
+        count_step(index, block, place, &walk.pages);
         Buffer buffer;
-        if (!read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, &buffer)) return false;
+        walk.broken = !read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, &buffer);
+        if (walk.broken) break;
         Page page = BufferGetPage(buffer);
         const bool entries = page_tail(page)->count > 0;
         if (entries) visitor.visit(visitor.state, list, page, layout);
@@ -39,15 +41,22 @@ bool walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
         if (entries && visitor.between_pages) visitor.between_pages(visitor.state);
         CHECK_FOR_INTERRUPTS();
     }
-    return true;
+    return walk;
+}
+
+// A list that kept its generation has lost no page: a chain that ends early is damaged.
+void check_length(Relation index, const ListPlace& place, const Walk& walk) {
+    if (walk.pages < place.pages)
+        report_damage(index, place.tail, "the chain of its list does not lead to it");
 }
 
 void walk_locked(Relation index, const MetaPage& meta, uint32 list, const ListVisitor& visitor) {
     const Buffer buffer = lock_place(index, meta, list);
     const EntryLayout layout = layout_of(meta, list);
     const ListPlace place = place_of(buffer, meta, list);
-    if (!walk_chain(index, list, layout, place, visitor))
-        report_damage(index, place.head, "its chain leads to a page of another list");
+    const Walk walk = walk_chain(index, list, layout, place, visitor);
+    if (walk.broken) report_damage(index, place.head, "its chain leads to a page of another list");
+    check_length(index, place, walk);
     UnlockReleaseBuffer(buffer);
 }
 
@@ -58,28 +67,31 @@ void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint3
     uint32* lists = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
     ListPlace* before = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
     ListPlace* after = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
-    bool* broken = static_cast<bool*>(palloc(Max(count, 1u) * sizeof(bool)));
+    Walk* walks = static_cast<Walk*>(palloc(Max(count, 1u) * sizeof(Walk)));
     for (uint32 i = 0; i < count; ++i) lists[i] = order[i];
 
     for (int walk = 0; count > 0; ++walk) {
+        if (walk > 0 && visitor.walk_again) visitor.walk_again(visitor.state);
         if (walk == walks_before_lock) {
             for (uint32 i = 0; i < count; ++i) walk_locked(index, meta, lists[i], visitor);
             break;
         }
         read_places(index, meta, lists, count, before);
         for (uint32 i = 0; i < count; ++i)
-            broken[i] = !walk_chain(index, lists[i], layout_of(meta, lists[i]), before[i], visitor);
+            walks[i] = walk_chain(index, lists[i], layout_of(meta, lists[i]), before[i], visitor);
         read_places(index, meta, lists, count, after);
         uint32 changed = 0;
         for (uint32 i = 0; i < count; ++i)
-            if (broken[i] || after[i].generation != before[i].generation)
+            if (walks[i].broken || after[i].generation != before[i].generation)
                 lists[changed++] = lists[i];
+            else
+                check_length(index, before[i], walks[i]);
         count = changed;
     }
     pfree(lists);
     pfree(before);
     pfree(after);
-    pfree(broken);
+    pfree(walks);
 }
 
 }  // namespace pgwarp

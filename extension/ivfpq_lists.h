@@ -17,6 +17,8 @@ struct ListVisitor {
     void* state;
     // Called after each visited page, with no lock held; may be null.
     void (*between_pages)(void* state) = nullptr;
+    // Called before lists that changed are walked again, from their heads; may be null.
+    void (*walk_again)(void* state) = nullptr;
 };
 
 // Walks these lists so that every entry that was in them when the walk began, and is still in

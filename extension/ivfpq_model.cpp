@@ -2,7 +2,9 @@
 // buffer cache is the one copy that all backends share, and a backend needs no memory for a model
 // of any size.
 
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/distance.h"
 #include "kernels/list_scan.h"
@@ -14,13 +16,21 @@ namespace pgwarp {
 
 namespace {
 
-// Calls visit(row, first dimension, floats, count, floats of the row here) for each page of a run
-// of rows, under the page's share lock.
-template <typename Visit>
-void for_each_page_of_rows(Relation index, BlockNumber first, PageKind kind, uint32 rows,
-                           uint32 floats, Visit visit) {
-    const RowLayout layout = RowLayout::of(floats);
-    BlockNumber block = first;
+// The rows of one page, all of them or a segment of one.
+template <typename Element>
+struct PageRows {
+    uint32 first;  // row
+    uint32 count;
+    uint32 begin;         // element of the row
+    uint32 length;        // elements of a row here
+    const Element* data;  // (count)(length)
+};
+
+// Visits the pages of a run of rows, each under its share lock.
+template <typename Element, typename Visit>
+void visit_pages(Relation index, BlockNumber block, PageKind kind, uint32 rows, uint32 elements,
+                 Visit visit) {
+    const RowLayout layout = RowLayout::of(elements, std::is_same_v<Element, float>);
     for (uint32 row = 0; row < rows; row += layout.rows_per_page)
         for (uint32 segment = 0; segment < layout.segments; ++segment, ++block) {
             const Buffer buffer = read_page(index, block, kind, BUFFER_LOCK_SHARE);
@@ -28,51 +38,81 @@ void for_each_page_of_rows(Relation index, BlockNumber first, PageKind kind, uin
             const uint32 here = Min(layout.rows_per_page, rows - row);
             if (page_tail(page)->count != here)
                 report_damage(index, block, "it does not hold the rows it should");
-            const uint32 begin = segment * layout.segment_floats;
-            visit(row, begin, page_floats(page), here, Min(layout.segment_floats, floats - begin));
+            const uint32 begin = segment * layout.segment_elements;
+            visit(PageRows<Element>{row, here, begin,
+                                    Min(layout.segment_elements, elements - begin),
+                                    page_elements<Element>(page)});
             UnlockReleaseBuffer(buffer);
         }
 }
 
-// One codebook row a dimension.
+// The same with the model's own elements: visit takes PageRows of either kind.
 template <typename Visit>
-void for_each_codebook_row(Relation index, const MetaPage& meta, Visit visit) {
-    for_each_page_of_rows(index, meta.codebook, PageKind::codebook, meta.dims, codewords,
-                          [&](uint32 row, uint32, const float* data, uint32 rows, uint32) {
-                              for (uint32 i = 0; i < rows; ++i)
-                                  visit(row + i, data + i * codewords);
-                          });
+void visit_centroids(Relation index, const MetaPage& meta, Visit visit) {
+    if (meta.wide)
+        visit_pages<float>(index, meta.centroids, PageKind::centroids, meta.lists, meta.dims,
+                           visit);
+    else
+        visit_pages<bfloat16>(index, meta.centroids, PageKind::centroids, meta.lists, meta.dims,
+                              visit);
 }
 
-void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
-    const RowLayout layout = RowLayout::of(meta.dims);
+template <typename Visit>
+void visit_codebook(Relation index, const MetaPage& meta, Visit visit) {
+    if (meta.wide)
+        visit_pages<float>(index, meta.codebook, PageKind::codebook, meta.dims, codewords, visit);
+    else
+        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, meta.dims, codewords,
+                              visit);
+}
+
+template <typename Element>
+void copy_floats(const Element* from, Size count, float* to) {
+    for (Size i = 0; i < count; ++i) to[i] = to_float(from[i]);
+}
+
+template <typename Element>
+void read_centroid_of(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
+    const RowLayout layout = RowLayout::of(meta.dims, meta.wide);
     const BlockNumber first = meta.centroids + list / layout.rows_per_page * layout.segments;
     for (uint32 segment = 0; segment < layout.segments; ++segment) {
         const Buffer buffer =
             read_page(index, first + segment, PageKind::centroids, BUFFER_LOCK_SHARE);
-        const uint32 begin = segment * layout.segment_floats;
-        const uint32 length = Min(layout.segment_floats, meta.dims - begin);
-        memcpy(centroid + begin,
-               page_floats(BufferGetPage(buffer)) + list % layout.rows_per_page * length,
-               length * sizeof(float));
+        const uint32 begin = segment * layout.segment_elements;
+        const uint32 length = Min(layout.segment_elements, meta.dims - begin);
+        copy_floats(
+            page_elements<Element>(BufferGetPage(buffer)) + list % layout.rows_per_page * length,
+            length, centroid + begin);
         UnlockReleaseBuffer(buffer);
     }
 }
 
-void write_rows(BlockNumber block, PageKind kind, const float* data, uint32 rows, uint32 floats,
-                PageSink sink, void* state) {
-    const RowLayout layout = RowLayout::of(floats);
+void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
+    if (meta.wide)
+        read_centroid_of<float>(index, meta, list, centroid);
+    else
+        read_centroid_of<bfloat16>(index, meta, list, centroid);
+}
+
+void write_rows(const MetaPage& meta, BlockNumber block, PageKind kind, const float* data,
+                uint32 rows, uint32 elements, PageSink sink, void* state) {
+    const RowLayout layout = RowLayout::of(elements, meta.wide);
     PGAlignedBlock image;
     for (uint32 row = 0; row < rows; row += layout.rows_per_page)
         for (uint32 segment = 0; segment < layout.segments; ++segment, ++block) {
             const uint32 here = Min(layout.rows_per_page, rows - row);
-            const uint32 begin = segment * layout.segment_floats;
-            const uint32 length = Min(layout.segment_floats, floats - begin);
+            const uint32 begin = segment * layout.segment_elements;
+            const uint32 length = Min(layout.segment_elements, elements - begin);
             page_init(image.data, kind, 0);
             page_tail(image.data)->count = static_cast<uint16>(here);
             // Segments exist only where a page holds one row, so rows are contiguous.
-            memcpy(page_floats(image.data), data + static_cast<Size>(row) * floats + begin,
-                   static_cast<Size>(here) * length * sizeof(float));
+            const float* from = data + static_cast<Size>(row) * elements + begin;
+            const Size count = static_cast<Size>(here) * length;
+            if (meta.wide)
+                memcpy(page_elements<float>(image.data), from, count * sizeof(float));
+            else
+                std::transform(from, from + count, page_elements<bfloat16>(image.data),
+                               to_bfloat16);
             sink(state, block, image.data);
         }
 }
@@ -81,20 +121,19 @@ void write_rows(BlockNumber block, PageKind kind, const float* data, uint32 rows
 
 void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms) {
     const bool l2 = meta.metric != Metric::inner_product;
-    for_each_page_of_rows(
-        index, meta.centroids, PageKind::centroids, meta.lists, meta.dims,
-        [&](uint32 row, uint32 begin, const float* data, uint32 rows, uint32 floats) {
-            const Rows centroids{data, floats, rows};
-            float partial[page_room / sizeof(float)];
-            if (l2)
-                squared_l2_distances(query + begin, centroids, floats, partial);
-            else
-                dot_products(query + begin, centroids, floats, partial);
-            for (uint32 i = 0; i < rows; ++i) {
-                const float term = l2 ? partial[i] : -partial[i];
-                terms[row + i] = begin == 0 ? term : terms[row + i] + term;
-            }
-        });
+    visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        const RowsOf<Element> centroids{page.data, page.length, page.count};
+        float partial[page_room / sizeof(bfloat16)];
+        if (l2)
+            squared_l2_distances(query + page.begin, centroids, page.length, partial);
+        else
+            dot_products(query + page.begin, centroids, page.length, partial);
+        for (uint32 i = 0; i < page.count; ++i) {
+            const float term = l2 ? partial[i] : -partial[i];
+            float* total = &terms[page.first + i];
+            *total = page.begin == 0 ? term : *total + term;
+        }
+    });
 }
 
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table) {
@@ -102,9 +141,16 @@ void read_table(Relation index, const MetaPage& meta, const float* query, float*
     const float factor = table_factor(meta.metric);
     memset(table, 0, static_cast<Size>(meta.m) * codewords * sizeof(float));
     uint32 piece = 0;
-    for_each_codebook_row(index, meta, [&](uint32 dim, const float* row) {
-        while (dim >= shape.piece_begin(piece + 1)) ++piece;
-        add_codebook_row(factor * query[dim], row, table + static_cast<Size>(piece) * codewords);
+    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        float factors[page_room / sizeof(bfloat16) / codewords];
+        for (uint32 i = 0; i < page.count; ++i) factors[i] = factor * query[page.first + i];
+        for (uint32 i = 0; i < page.count;) {
+            while (page.first + i >= shape.piece_begin(piece + 1)) ++piece;
+            const uint32 end = Min(page.count, shape.piece_begin(piece + 1) - page.first);
+            add_codebook_rows(factors + i, page.data + i * codewords, end - i,
+                              table + static_cast<Size>(piece) * codewords);
+            i = end;
+        }
     });
 }
 
@@ -126,12 +172,15 @@ EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* v
     PieceEncoder encoder;
     uint32 piece = 0;
     float offset = 0;
-    for_each_codebook_row(index, meta, [&](uint32 dim, const float* row) {
-        encoder.add(vector[dim] - centroid[dim], centroid[dim], row);
-        if (dim + 1 < shape.piece_begin(piece + 1)) return;
-        const PieceEncoder::Result result = encoder.finish();
-        code[piece++] = result.code;
-        offset += result.offset;
+    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        for (uint32 i = 0; i < page.count; ++i) {
+            const uint32 dim = page.first + i;
+            encoder.add(vector[dim] - centroid[dim], centroid[dim], page.data + i * codewords);
+            if (dim + 1 < shape.piece_begin(piece + 1)) continue;
+            const PieceEncoder::Result result = encoder.finish();
+            code[piece++] = result.code;
+            offset += result.offset;
+        }
     });
     pfree(centroid);
     return {list, meta.metric == Metric::inner_product ? 0 : offset};
@@ -144,29 +193,28 @@ Quantizer read_model(Relation index, const MetaPage& meta) {
     };
     float* centroids = alloc(static_cast<Size>(meta.lists) * meta.dims);
     float* codebook = alloc(static_cast<Size>(meta.dims) * codewords);
-    for_each_page_of_rows(
-        index, meta.centroids, PageKind::centroids, meta.lists, meta.dims,
-        [&](uint32 row, uint32 begin, const float* data, uint32 rows, uint32 floats) {
-            memcpy(centroids + static_cast<Size>(row) * meta.dims + begin, data,
-                   static_cast<Size>(rows) * floats * sizeof(float));
-        });
-    for_each_codebook_row(index, meta, [&](uint32 dim, const float* row) {
-        memcpy(codebook + static_cast<Size>(dim) * codewords, row, codewords * sizeof(float));
+    visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        copy_floats(page.data, static_cast<Size>(page.count) * page.length,
+                    centroids + static_cast<Size>(page.first) * meta.dims + page.begin);
+    });
+    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        copy_floats(page.data, static_cast<Size>(page.count) * codewords,
+                    codebook + static_cast<Size>(page.first) * codewords);
     });
     return {shape_of(meta), centroids, codebook};
 }
 
 BlockNumber place_model(MetaPage* meta, BlockNumber first) {
     meta->centroids = first;
-    meta->codebook = meta->centroids + RowLayout::of(meta->dims).pages(meta->lists);
-    meta->directory = meta->codebook + RowLayout::of(codewords).pages(meta->dims);
+    meta->codebook = meta->centroids + centroid_pages(*meta);
+    meta->directory = meta->codebook + codebook_pages(*meta);
     return training_end(*meta) - first;
 }
 
 void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state) {
-    write_rows(meta.centroids, PageKind::centroids, model.centroids, meta.lists, meta.dims, sink,
-               state);
-    write_rows(meta.codebook, PageKind::codebook, model.codebook, meta.dims, codewords, sink,
+    write_rows(meta, meta.centroids, PageKind::centroids, model.centroids, meta.lists, meta.dims,
+               sink, state);
+    write_rows(meta, meta.codebook, PageKind::codebook, model.codebook, meta.dims, codewords, sink,
                state);
     for (uint32 first = 0; first < meta.lists; first += places_per_page) {
         PGAlignedBlock image;

@@ -25,10 +25,17 @@ void init_options() {
 }
 
 bytea* ivfpq_options(Datum reloptions, bool validate) {
-    static const relopt_parse_elt table[] = {
-        {"lists", RELOPT_TYPE_INT, offsetof(IndexOptions, lists)},
-        {"m", RELOPT_TYPE_INT, offsetof(IndexOptions, m)},
-        {"bits", RELOPT_TYPE_INT, offsetof(IndexOptions, bits)},
+    const auto option = [](const char* name, size_t offset) {
+        relopt_parse_elt element = {};
+        element.optname = name;
+        element.opttype = RELOPT_TYPE_INT;
+        element.offset = static_cast<int>(offset);
+        return element;
+    };
+    const relopt_parse_elt table[] = {
+        option("lists", offsetof(IndexOptions, lists)),
+        option("m", offsetof(IndexOptions, m)),
+        option("bits", offsetof(IndexOptions, bits)),
     };
     return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
                                                 sizeof(IndexOptions), table, lengthof(table)));

@@ -1,20 +1,24 @@
 // The pages of an ivfpq index: checks on reading, and every change after the build.
 //
 // A change is one GenericXLog record of at most four pages, so that a crash leaves the index
-// between two changes and never inside one. An entry is appended to the tail of its list; only
-// VACUUM removes entries, filling each hole with the list's last entry, so that all pages of a
-// list but the last stay full and emptied pages leave at the tail. Whatever removes or moves an
-// entry raises the list's generation in the same record: a reader who saw the old generation
-// before and after its walk has seen every entry.
+// between two changes and never inside one. Buffers are registered in lock order: a standby locks
+// them in that order, one after the other, and holds them all to the end of the record. An entry is
+// appended to the tail of its list; only VACUUM removes entries, filling each hole with the list's
+// last entry, so that all pages of a list but the last stay full and emptied pages leave at the
+// tail. Whatever removes or moves an entry raises the list's generation in the same record: a
+// reader who saw the old generation before and after its walk has seen every entry.
 
 #include <cstring>
 
+#include "kernels/quantizer.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_page.h"
+#include "extension/vector.h"
 
 extern "C" {
 #include "access/generic_xlog.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "storage/lmgr.h"
 }
 
@@ -30,20 +34,88 @@ bool page_is_sound(Page page) {
 // A block number read from a damaged page must not reach ReadBuffer: InvalidBlockNumber would
 // extend the index there. Asking for the size is a system call, so it is remembered for the last
 // index seen; an index never shrinks.
-void check_block(Relation index, BlockNumber block) {
+bool has_block(Relation index, BlockNumber block) {
+    static Oid seen_index = InvalidOid;
     static Oid seen_file = InvalidOid;
     static BlockNumber seen_blocks = 0;
     const Oid file = compat_file_number(index);
-    if (file == seen_file && block < seen_blocks) return;
+    if (RelationGetRelid(index) == seen_index && file == seen_file && block < seen_blocks)
+        return true;
+    seen_index = RelationGetRelid(index);
     seen_file = file;
     seen_blocks = RelationGetNumberOfBlocks(index);
-    if (block >= seen_blocks)
+    return block < seen_blocks;
+}
+
+void check_block(Relation index, BlockNumber block) {
+    if (!has_block(index, block))
         report_damage(index, block, "a page points behind the end of the index");
+}
+
+// What is computed from the metapage without further checks: sizes of arrays and pages, places of
+// runs.
+bool model_is_sound(const MetaPage& meta) {
+    if (meta.lists == 0) return true;
+    if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.dims || meta.m > max_m) return false;
+    if (meta.codebook != meta.centroids + centroid_pages(meta) ||
+        meta.directory != meta.codebook + codebook_pages(meta))
+        return false;
+    if (meta.curve.probe_steps > RecallCurve::max_probes) return false;
+    for (uint32 i = 0; i < meta.curve.probe_steps; ++i)
+        if (meta.curve.probes[i] == 0 || meta.curve.probes[i] > meta.lists) return false;
+    return true;
+}
+
+bool meta_is_sound(const MetaPage& meta) {
+    return meta.dims > 0 && meta.dims <= max_dims && meta.metric <= Metric::cosine &&
+           meta.bits == code_bits && meta.quantizer == 0 && meta.wide <= 1 &&
+           meta.asked_lists <= max_lists && meta.asked_m <= max_m && model_is_sound(meta);
+}
+
+// Where a backend last found the blocks of an index, in its relcache entry. A scan reads hundreds
+// of pages that stay in the buffer cache; looking a page's buffer up costs more than looking into
+// it.
+struct RecentBuffers {
+    BlockNumber count;
+    Buffer buffers[FLEXIBLE_ARRAY_MEMBER];
+
+    // Four bytes a block: enough for an index of 8 GB.
+    static constexpr BlockNumber most = 1 << 20;
+};
+
+RecentBuffers* recent_buffers_for(Relation index, BlockNumber block) {
+    auto* recent = static_cast<RecentBuffers*>(index->rd_amcache);
+    if (recent && block < recent->count) return recent;
+    const BlockNumber count = Min(RelationGetNumberOfBlocks(index) + 64, RecentBuffers::most);
+    const Size bytes = offsetof(RecentBuffers, buffers) + count * sizeof(Buffer);
+    auto* larger = static_cast<RecentBuffers*>(MemoryContextAllocZero(index->rd_indexcxt, bytes));
+    if (recent) {
+        memcpy(larger->buffers, recent->buffers, recent->count * sizeof(Buffer));
+        pfree(recent);
+    }
+    larger->count = count;
+    index->rd_amcache = larger;
+    return larger;
+}
+
+Buffer find_buffer(Relation index, BlockNumber block) {
+    if (RelationUsesLocalBuffers(index) || block >= RecentBuffers::most)
+        return ReadBuffer(index, block);
+    const Buffer last = recent_buffers_for(index, block)->buffers[block];
+    if (BufferIsValid(last) && ReadRecentBuffer(compat_locator(index), MAIN_FORKNUM, block, last)) {
+        pgstat_count_buffer_read(index);
+        pgstat_count_buffer_hit(index);
+        return last;
+    }
+    const Buffer buffer = ReadBuffer(index, block);
+    // Reading may have let the relcache entry be rebuilt, and the cache with it.
+    recent_buffers_for(index, block)->buffers[block] = buffer;
+    return buffer;
 }
 
 Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
     check_block(index, block);
-    const Buffer buffer = ReadBuffer(index, block);
+    const Buffer buffer = find_buffer(index, block);
     LockBuffer(buffer, lock);
     if (!page_is_sound(BufferGetPage(buffer)))
         report_damage(index, block, "it is no page of an ivfpq index");
@@ -71,6 +143,16 @@ ListPlace* place_on(Page page, const PlaceAddress& address) {
 bool is_tail_of(Page page, uint32 list) {
     return page_is_sound(page) && page_tail(page)->kind == PageKind::list &&
            page_tail(page)->list == list && !BlockNumberIsValid(page_tail(page)->next);
+}
+
+// The tail page of a list whose place is locked.
+Buffer read_tail(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
+                 int lock) {
+    Buffer buffer;
+    if (!read_list_page(index, block, list, layout, lock, &buffer) ||
+        !is_tail_of(BufferGetPage(buffer), list))
+        report_damage(index, block, "it is not the tail of its list");
+    return buffer;
 }
 
 void put_last(Page page, const EntryLayout& layout, const Entry& entry) {
@@ -114,11 +196,9 @@ Buffer add_tail_page(Relation index, uint32 list, const PlaceAddress& address, B
                                       : InvalidBlockNumber;
 
     GenericXLogState* state = GenericXLogStart(index);
-    Page page = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
-    page_init(page, PageKind::list, list);
     ListPlace* place = place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address);
-    page_tail(page)->prev = place->tail;
-    if (!BlockNumberIsValid(place->tail)) place->head = new_block;
+    const BlockNumber tail_block = place->tail;
+    if (!BlockNumberIsValid(tail_block)) place->head = new_block;
     place->tail = new_block;
     ++place->pages;
     if (BufferIsValid(tail_buffer))
@@ -128,6 +208,9 @@ Buffer add_tail_page(Relation index, uint32 list, const PlaceAddress& address, B
         meta->free_head = next_free;
         --meta->free_pages;
     }
+    Page page = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
+    page_init(page, PageKind::list, list);
+    page_tail(page)->prev = tail_block;
     GenericXLogFinish(state);
     if (BufferIsValid(meta_buffer) && meta_buffer != place_buffer) UnlockReleaseBuffer(meta_buffer);
     return new_buffer;
@@ -156,11 +239,8 @@ Buffer tail_with_room(Relation index, const MetaPage& meta, uint32 list,
         read_page(index, address.block, address.kind, BUFFER_LOCK_EXCLUSIVE);
     tail_block = place_on(BufferGetPage(place_buffer), address)->tail;
     tail_buffer = InvalidBuffer;
-    if (BlockNumberIsValid(tail_block)) {
-        if (!read_list_page(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE, &tail_buffer) ||
-            !is_tail_of(BufferGetPage(tail_buffer), list))
-            report_damage(index, tail_block, "it is not the tail of its list");
-    }
+    if (BlockNumberIsValid(tail_block))
+        tail_buffer = read_tail(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE);
     if (!BufferIsValid(tail_buffer) || !has_room(tail_buffer)) {
         const Buffer new_buffer = add_tail_page(index, list, address, place_buffer, tail_buffer);
         if (BufferIsValid(tail_buffer)) UnlockReleaseBuffer(tail_buffer);
@@ -178,16 +258,17 @@ bool free_tail_under_place(Relation index, uint32 list, const EntryLayout& layou
     if (!BlockNumberIsValid(place.tail)) return false;
 
     // prev never changes while a page is in a list, so it can be read before the locks.
-    Buffer tail_buffer;
-    if (!read_list_page(index, place.tail, list, layout, BUFFER_LOCK_SHARE, &tail_buffer))
-        report_damage(index, place.tail, "it is not the tail of its list");
+    const Buffer tail_buffer = read_tail(index, place.tail, list, layout, BUFFER_LOCK_SHARE);
     const BlockNumber prev = page_tail(BufferGetPage(tail_buffer))->prev;
     LockBuffer(tail_buffer, BUFFER_LOCK_UNLOCK);
 
     Buffer prev_buffer = InvalidBuffer;
     if (BlockNumberIsValid(prev) &&
-        !read_list_page(index, prev, list, layout, BUFFER_LOCK_EXCLUSIVE, &prev_buffer))
-        report_damage(index, prev, "the next page says it belongs to another list");
+        (!read_list_page(index, prev, list, layout, BUFFER_LOCK_EXCLUSIVE, &prev_buffer) ||
+         page_tail(BufferGetPage(prev_buffer))->next != place.tail))
+        report_damage(index, prev, "it is not the page before the tail of its list");
+    if (BlockNumberIsValid(prev) == (place.head == place.tail))
+        report_damage(index, place.tail, "head and tail of its list do not fit together");
     LockBuffer(tail_buffer, BUFFER_LOCK_EXCLUSIVE);
 
     // Somebody may have appended meanwhile: that needs the tail's lock only.
@@ -232,9 +313,7 @@ uint32 find_dead(Page page, const EntryLayout& layout, const Removal& removal, u
 bool close_up_tail(Relation index, uint32 list, const EntryLayout& layout,
                    const PlaceAddress& address, Buffer place_buffer, Removal* removal) {
     const BlockNumber block = place_on(BufferGetPage(place_buffer), address)->tail;
-    Buffer buffer;
-    if (!read_list_page(index, block, list, layout, BUFFER_LOCK_EXCLUSIVE, &buffer))
-        report_damage(index, block, "it is not the tail of its list");
+    const Buffer buffer = read_tail(index, block, list, layout, BUFFER_LOCK_EXCLUSIVE);
     uint8* code = static_cast<uint8*>(palloc(layout.m + 1));
     GenericXLogState* state = GenericXLogStart(index);
     ++place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address)->generation;
@@ -262,11 +341,9 @@ bool fill_from_tail(Relation index, uint32 list, const EntryLayout& layout,
                     Removal* removal) {
     const BlockNumber tail_block = place_on(BufferGetPage(place_buffer), address)->tail;
     Buffer buffer;
-    Buffer tail_buffer;
     if (!read_list_page(index, block, list, layout, BUFFER_LOCK_EXCLUSIVE, &buffer))
         report_damage(index, block, "a page of another list points to it");
-    if (!read_list_page(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE, &tail_buffer))
-        report_damage(index, tail_block, "it is not the tail of its list");
+    const Buffer tail_buffer = read_tail(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE);
 
     uint16 dead_slots[max_page_entries];
     const uint32 dead = find_dead(BufferGetPage(buffer), layout, *removal, dead_slots);
@@ -340,7 +417,15 @@ bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryL
     }
     if (tail->count > layout.capacity)
         report_damage(index, block, "it claims more entries than a page can hold");
+    if (BlockNumberIsValid(tail->next) && tail->count != layout.capacity)
+        report_damage(index, block, "it is not full, and not the last of its list");
     return true;
+}
+
+void count_step(Relation index, BlockNumber block, const ListPlace& place, BlockNumber* steps) {
+    // A list may have grown since its place was read; the size of the index is asked for only then.
+    if (++*steps > place.pages && *steps > RelationGetNumberOfBlocks(index))
+        report_damage(index, block, "the chain of its list has a loop");
 }
 
 MetaPage read_meta(Relation index) {
@@ -353,6 +438,12 @@ MetaPage read_meta(Relation index) {
                         errmsg("index \"%s\" has format version %u, this pgwarp reads version %u",
                                RelationGetRelationName(index), meta.version, format_version),
                         errhint("Please REINDEX it.")));
+    // A column that has lost its dimensions says nothing.
+    const int32 dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
+    if (!meta_is_sound(meta) || (dims > 0 && meta.dims != static_cast<uint32>(dims)))
+        report_damage(index, meta_block, "it describes an impossible index");
+    if (!has_block(index, meta.pending.pages) || !has_block(index, meta.free_pages))
+        report_damage(index, meta_block, "it claims more pages than the index has");
     return meta;
 }
 
@@ -475,9 +566,9 @@ bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block,
     bool emptied = false;
     if (slot < count) {
         Buffer tail_buffer = buffer;
-        if (tail_block != block && !read_list_page(index, tail_block, pending_list, pending_layout,
-                                                   BUFFER_LOCK_EXCLUSIVE, &tail_buffer))
-            report_damage(index, tail_block, "it is not the tail of its list");
+        if (tail_block != block)
+            tail_buffer =
+                read_tail(index, tail_block, pending_list, pending_layout, BUFFER_LOCK_EXCLUSIVE);
         GenericXLogState* state = GenericXLogStart(index);
         put_last(GenericXLogRegisterBuffer(state, to_buffer, 0), layout, entry);
         ++place_on(GenericXLogRegisterBuffer(state, meta_buffer, 0), address)->generation;

@@ -27,6 +27,10 @@ Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock);
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
                     int lock, Buffer* buffer);
 
+// Counts the pages of a walk along a chain. A damaged chain may have a loop; none is longer than
+// the index.
+void count_step(Relation index, BlockNumber block, const ListPlace& place, BlockNumber* steps);
+
 // A copy of the metapage, checked.
 MetaPage read_meta(Relation index);
 

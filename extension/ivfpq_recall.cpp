@@ -102,7 +102,7 @@ uint32 count_hits(const OpenIndex& open, Snapshot snapshot, RowReader* reader, M
     order.sk_attno = 1;
     order.sk_strategy = 1;
     order.sk_argument = PointerGetDatum(query);
-    IndexScanDesc scan = index_beginscan(open.heap, open.index, snapshot, 0, 1);
+    IndexScanDesc scan = compat_index_beginscan(open.heap, open.index, snapshot, 0, 1);
     want_rows(scan, k);
     index_rescan(scan, nullptr, 0, &order, 1);
     uint32 hits = 0;

@@ -4,6 +4,7 @@
 
 #include "kernels/distance.h"
 #include "extension/ivfpq_rows.h"
+#include "extension/toast_reader.h"
 
 extern "C" {
 #include "access/tableam.h"
@@ -16,17 +17,25 @@ extern "C" {
 namespace pgwarp {
 
 struct RowReader {
+    Relation heap;
+    Relation index;
+    BlockNumber heap_blocks;  // at least so many
     Snapshot snapshot;
     IndexFetchTableData* fetch;
+    ToastReader* toast;  // while a round reads rows
     TupleTableSlot* slot;
     IndexInfo* info;
     AttrNumber attribute;  // 0: an expression
     EState* estate;        // for an expression
     MemoryContext row_context;
+    Datum datum;  // of the row read last
+    const Vector* vector;
 };
 
 RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     RowReader* reader = static_cast<RowReader*>(palloc0(sizeof(RowReader)));
+    reader->heap = heap;
+    reader->index = index;
     reader->snapshot = snapshot;
     reader->info = BuildIndexInfo(index);
     reader->attribute = reader->info->ii_IndexAttrNumbers[0];
@@ -38,7 +47,27 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     return reader;
 }
 
+namespace {
+
+// An entry of a damaged index may name any row; a block behind the end of the table must not be
+// asked for, as one of them means: extend it.
+void check_tid(RowReader* reader, const ItemPointerData& tid) {
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    if (block < reader->heap_blocks) return;
+    reader->heap_blocks = RelationGetNumberOfBlocks(reader->heap);
+    if (block >= reader->heap_blocks)
+        ereport(ERROR,
+                (errcode(ERRCODE_INDEX_CORRUPTED),
+                 errmsg("index \"%s\" is damaged", RelationGetRelationName(reader->index)),
+                 errdetail("It has an entry for row (%u,%u), the table has %u blocks.", block,
+                           ItemPointerGetOffsetNumberNoCheck(&tid), reader->heap_blocks),
+                 errhint("Please REINDEX it.")));
+}
+
+}  // namespace
+
 const Vector* read_row(RowReader* reader, ItemPointerData tid) {
+    check_tid(reader, tid);
     bool call_again = false;
     bool all_dead = false;
     MemoryContextReset(reader->row_context);
@@ -60,17 +89,29 @@ const Vector* read_row(RowReader* reader, ItemPointerData tid) {
         value = values[0];
         is_null = nulls[0];
     }
-    const Vector* vector = is_null ? nullptr : datum_get_vector(value);
+    MemoryContextSwitchTo(GetMemoryChunkContext(reader));
+    if (!reader->toast) reader->toast = open_toast_reader(reader->heap);
+    MemoryContextSwitchTo(reader->row_context);
+    reader->datum = value;
+    reader->vector =
+        is_null ? nullptr : reinterpret_cast<const Vector*>(read_value(reader->toast, value));
     MemoryContextSwitchTo(before);
-    return vector;
+    return reader->vector;
+}
+
+void keep_row(RowReader* reader, VectorCache* cache) {
+    keep_vector(cache, reader->datum, reader->vector);
 }
 
 void rest_row_reader(RowReader* reader) {
     ExecClearTuple(reader->slot);
     table_index_fetch_reset(reader->fetch);
+    if (reader->toast) close_toast_reader(reader->toast);
+    reader->toast = nullptr;
 }
 
 void close_row_reader(RowReader* reader) {
+    rest_row_reader(reader);
     table_index_fetch_end(reader->fetch);
     ExecDropSingleTupleTableSlot(reader->slot);
     if (reader->estate) FreeExecutorState(reader->estate);

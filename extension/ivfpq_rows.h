@@ -3,6 +3,7 @@
 
 #include "kernels/common.h"
 #include "extension/vector.h"
+#include "extension/vector_cache.h"
 
 extern "C" {
 #include "storage/itemptr.h"
@@ -19,6 +20,9 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot);
 // The indexed vector of the version of a row that the snapshot sees, valid until the next call;
 // null where it sees none, or where the value is null.
 const Vector* read_row(RowReader* reader, ItemPointerData tid);
+
+// Lets a cache keep the vector that was read last.
+void keep_row(RowReader* reader, VectorCache* cache);
 
 // Lets go of the page it reads from, so that nothing is pinned while a cursor sleeps.
 void rest_row_reader(RowReader* reader);

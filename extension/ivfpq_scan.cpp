@@ -50,6 +50,8 @@ struct ScanState {
     uint32 wanted_rows;     // as told by want_rows(); 0: the plan tells
     MemoryContext context;  // everything below; reset by a rescan
     RowReader* reader;
+    Scratch* scratch;
+    VectorCache* cache;
 
     Vector* query;
     float* form;  // the query in index form
@@ -77,7 +79,9 @@ struct ScanState {
     double last_distance;    // handed out, for strict_order
 
     RankedRow* rows;  // of this round
-    Size row_room;    // bytes
+    Candidate* candidates;
+    Size candidate_room;  // bytes
+    Size row_room;        // bytes
     Size row_count;
     Size row_next;
 };
@@ -105,9 +109,9 @@ void order_group(ScanState* s) {
 
 void rank_lists(Relation index, ScanState* s) {
     const MetaPage& meta = s->meta;
-    s->terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
-    s->order = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
-    s->table = static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
+    s->terms = scratch_array<float>(s->scratch, meta.lists);
+    s->order = scratch_array<uint32>(s->scratch, meta.lists);
+    s->table = scratch_array<float>(s->scratch, Size{meta.m} * codewords);
     read_list_terms(index, meta, s->form, s->terms);
     read_table(index, meta, s->form, s->table);
     for (uint32 i = 0; i < meta.lists; ++i) s->order[i] = i;
@@ -143,12 +147,19 @@ double row_distance(const ScanState* s, const Vector* row) {
 
 void reserve_rows(ScanState* s, Size more) {
     const Size bytes = (s->row_count + more) * sizeof(RankedRow);
-    if (bytes > s->row_room) {
-        s->rows =
-            static_cast<RankedRow*>(s->rows ? repalloc_huge(s->rows, bytes)
-                                            : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
-        s->row_room = bytes;
+    if (bytes <= s->row_room) return;
+    s->rows = static_cast<RankedRow*>(
+        scratch_grow(s->scratch, s->rows, s->row_count * sizeof(RankedRow), bytes));
+    s->row_room = bytes;
+}
+
+Candidate* reserve_candidates(ScanState* s, Size wanted) {
+    const Size bytes = CandidateSelection::room_for(wanted) * sizeof(Candidate);
+    if (bytes > s->candidate_room) {
+        s->candidates = static_cast<Candidate*>(scratch_grow(s->scratch, s->candidates, 0, bytes));
+        s->candidate_room = bytes;
     }
+    return s->candidates;
 }
 
 // Reads the rows of the candidates, in the order they lie in.
@@ -162,21 +173,21 @@ void rank_candidates(ScanState* s, Candidate* candidates, Size count) {
         if (was_from_pending(s, candidates[i].id)) continue;
         const ItemPointerData tid = number_tid(candidates[i].id);
         const Vector* row = read_row(s->reader, tid);
-        if (row) s->rows[s->row_count++] = {row_distance(s, row), tid};
+        if (!row) continue;
+        s->rows[s->row_count++] = {row_distance(s, row), tid};
+        keep_row(s->reader, s->cache);
     }
     s->ranked += static_cast<int64>(count);
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
-    Candidate* room = static_cast<Candidate*>(MemoryContextAllocHuge(
-        CurrentMemoryContext, CandidateSelection::room_for(s->wanted) * sizeof(Candidate)));
+    Candidate* room = reserve_candidates(s, s->wanted);
     CandidateSelection selection(room, s->wanted, s->list_floor);
     GatherState gather{s, &selection};
     walk_lists(scan->indexRelation, s->meta, s->order + s->group_begin,
                s->group_end - s->group_begin, {gather_page, &gather});
     const CandidateSelection::Result result = selection.finish();
     rank_candidates(s, room, result.count);
-    pfree(room);
 
     s->list_floor = result.floor;
     if (!result.complete) return;
@@ -218,6 +229,11 @@ void rank_pending_page(void* state) {
     }
 }
 
+// What left the pending list since the last walk is in a list that this round has not read yet.
+void walk_pending_again(void* state) {
+    static_cast<PendingGather*>(state)->selection->start_over();
+}
+
 void remember_from_pending(ScanState* s, const Candidate* rows, Size count) {
     if (s->from_pending_lost || count == 0) return;
     const Size needed = s->from_pending_count + count;
@@ -243,20 +259,20 @@ void remember_from_pending(ScanState* s, const Candidate* rows, Size count) {
 bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
     const MetaPage& meta = s->meta;
     // Beside trained lists the pending list is taken whole: what is left of it for a later round
-    // could move to a list of an earlier one.
+    // could move to a list of an earlier one. Hence also each entry once: a walk that VACUUM makes
+    // us repeat must not fill the room with copies.
     const Size wanted =
         meta.lists == 0
             ? s->wanted
             : std::max<Size>(1, Size{meta.pending.pages + 1} * EntryLayout::of(0).capacity);
-    Candidate* room = static_cast<Candidate*>(MemoryContextAllocHuge(
-        CurrentMemoryContext, CandidateSelection::room_for(wanted) * sizeof(Candidate)));
+    Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->pending_floor);
     PendingGather* gather = static_cast<PendingGather*>(palloc(sizeof(PendingGather)));
     gather->scan = s;
     gather->selection = &selection;
     const uint32 list = pending_list;
     walk_lists(scan->indexRelation, meta, &list, 1,
-               {gather_pending_page, gather, rank_pending_page});
+               {gather_pending_page, gather, rank_pending_page, walk_pending_again});
     pfree(gather);
     const CandidateSelection::Result result = selection.finish();
     const bool sound = meta.lists > 0 || read_meta(scan->indexRelation).build_id == meta.build_id;
@@ -269,7 +285,6 @@ bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
         s->pending_done = result.complete;
         remember_from_pending(s, room, result.count);
     }
-    pfree(room);
     return sound;
 }
 
@@ -306,8 +321,11 @@ bool exhausted(const ScanState* s) {
 
 void next_round(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
+    // The reader outlives rescans, as the state does.
+    const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s));
     if (!s->reader) s->reader = open_row_reader(scan->heapRelation, index, scan->xs_snapshot);
-    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    MemoryContextSwitchTo(s->context);
+    clear_vector_cache(s->cache);
     bool sound;
     do {
         const MetaPage meta = read_meta(index);
@@ -331,7 +349,7 @@ void next_round(IndexScanDesc scan, ScanState* s) {
     MemoryContextSwitchTo(before);
 }
 
-Vector* query_of(IndexScanDesc scan, int dims) {
+Vector* query_of(IndexScanDesc scan) {
     const ScanKey key = &scan->orderByData[0];
     if (!(key->sk_flags & SK_ISNULL)) {
         // A copy: the key's memory is the executor's.
@@ -341,6 +359,7 @@ Vector* query_of(IndexScanDesc scan, int dims) {
         return query;
     }
     // Every distance from null is null: all rows, in any order.
+    const int dims = static_cast<int>(read_meta(scan->indexRelation).dims);
     Vector* query = new_vector(dims);
     memset(query->x, 0, static_cast<Size>(dims) * sizeof(float));
     return query;
@@ -354,8 +373,10 @@ void start(IndexScanDesc scan, ScanState* s) {
         elog(ERROR, "non-MVCC snapshots are not supported with ivfpq");
     pgstat_count_index_scan(scan->indexRelation);
     const MemoryContext before = MemoryContextSwitchTo(s->context);
-    s->query = query_of(scan, dims_of(scan->indexRelation));
-    s->form = static_cast<float*>(palloc(static_cast<Size>(s->query->dims) * sizeof(float)));
+    s->query = query_of(scan);
+    s->scratch = open_scratch(s->context);
+    s->cache = open_vector_cache(s->context, s->scratch);
+    s->form = scratch_array<float>(s->scratch, static_cast<Size>(s->query->dims));
     s->last_distance = -std::numeric_limits<double>::infinity();
     MemoryContextSwitchTo(before);
 }

@@ -6,9 +6,8 @@
 // a scan that sees it in both drops one. A crash or a cancelled VACUUM leaves the index right at
 // any point: what is still pending is searched exactly, and the next VACUUM goes on.
 //
-// VACUUM does not hold back the cleaning of old row versions elsewhere, so rows are read with
-// fresh snapshots; an entry whose row cannot be seen now stays pending for the next VACUUM, which
-// removes it or moves it.
+// Rows are read with fresh snapshots; an entry whose row cannot be seen now stays pending for the
+// next VACUUM, which removes it or moves it.
 
 #include <algorithm>
 
@@ -31,6 +30,8 @@ extern "C" {
 #include "catalog/index.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 }
@@ -38,6 +39,21 @@ extern "C" {
 namespace pgwarp {
 
 namespace {
+
+// VACUUM does not hold back the cleaning of row versions elsewhere, for it looks at none. Here it
+// does, and another VACUUM must not take the long vectors of the table's rows away from under our
+// snapshots. Returns whether VACUUM was exempt. (Ending the transaction resets the flag.)
+bool set_vacuum_flag(bool exempt) {
+    LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+    const bool was_exempt = MyProc->statusFlags & PROC_IN_VACUUM;
+    if (exempt)
+        MyProc->statusFlags |= PROC_IN_VACUUM;
+    else
+        MyProc->statusFlags &= ~PROC_IN_VACUUM;
+    ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+    LWLockRelease(ProcArrayLock);
+    return was_exempt;
+}
 
 void write_logged_page(void* index, BlockNumber block, Page image) {
     write_page(static_cast<Relation>(index), block, image);
@@ -80,7 +96,7 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
     BlockNumber next;
     state->block = block;
     while (true) {
-        vacuum_delay_point();
+        compat_vacuum_delay();
         const uint32 count = copy_tids(index, block, tids, &next);
         Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
         RowReader* reader = open_row_reader(heap, index, snapshot);
@@ -111,8 +127,13 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
 
 void move_all(Relation heap, Relation index, const MetaPage& meta, EncodePass* pass,
               MoveState* state) {
-    BlockNumber block = read_place(index, meta, pending_list).head;
-    while (BlockNumberIsValid(block)) block = move_page(heap, index, block, pass, state);
+    const ListPlace place = read_place(index, meta, pending_list);
+    BlockNumber block = place.head;
+    BlockNumber steps = 0;
+    while (BlockNumberIsValid(block)) {
+        count_step(index, block, place, &steps);
+        block = move_page(heap, index, block, pass, state);
+    }
 }
 
 // Opened as VACUUM has locked it.
@@ -122,8 +143,16 @@ Relation open_heap_of(Relation index) {
 
 }  // namespace
 
-double pending_rows(const MetaPage& meta) {
-    return static_cast<double>(meta.pending.pages) * EntryLayout::of(0).capacity;
+double pending_rows(Relation index, const MetaPage& meta) {
+    if (meta.pending.pages == 0) return 0;
+    // All pages are full but the last; nobody but VACUUM, who asks, takes it away.
+    const EntryLayout layout = EntryLayout::of(0);
+    Buffer buffer;
+    if (!read_list_page(index, meta.pending.tail, pending_list, layout, BUFFER_LOCK_SHARE, &buffer))
+        report_damage(index, meta.pending.tail, "it is not the tail of its list");
+    const uint32 last = page_tail(BufferGetPage(buffer))->count;
+    UnlockReleaseBuffer(buffer);
+    return static_cast<double>(meta.pending.pages - 1) * layout.capacity + last;
 }
 
 void train_in_place(Relation index) {
@@ -133,18 +162,26 @@ void train_in_place(Relation index) {
     Relation heap = open_heap_of(index);
     IndexInfo* info = BuildIndexInfo(index);
     MetaPage meta = read_meta(index);
-    const double rows = estimate_rows(heap, index, info, meta.seed);
-    if (rows >= least_rows_to_train_by_itself) {
-        const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
-                                                meta.asked_lists, meta.asked_m);
-        Sample sample =
+    const bool exempt = set_vacuum_flag(false);
+    const double rows = pending_rows(index, meta);
+    // VACUUM has other work than this, and does it with or without a model.
+    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
+                                            meta.asked_lists, meta.asked_m, WARNING);
+    Sample sample = {};
+    if (plan.sample_rows > 0)
+        sample =
             sample_table(heap, index, info, meta.metric, meta.dims, plan.sample_rows, meta.seed);
+    // Entries of rows long dead are counted as pending, and are no rows to learn from.
+    if (sample.count > 0 &&
+        (sample.count == plan.sample_rows || sample.seen >= least_rows_to_train)) {
         const Sample queries = choose_curve_queries(sample);
         Owned<Executor>* executor = owned_by<Executor>(context);
-        guarded([&] { executor->object = make_cpu_executor(1, &InterruptPending).release(); });
+        guarded([&] {
+            executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
+        });
         const Quantizer model = train_model(executor->object, plan, &sample, &meta);
 
-        meta.build_id = new_meta(index).build_id;
+        meta.build_id = new_build_id();
         meta.rows_at_build = static_cast<uint64>(rows);
         const BlockNumber pages = place_model(&meta, 0);
         place_model(&meta, extend_by(index, pages));
@@ -162,6 +199,7 @@ void train_in_place(Relation index) {
         ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
                              RelationGetRelationName(index), sample.count, meta.lists)));
     }
+    set_vacuum_flag(exempt);
     table_close(heap, NoLock);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
@@ -174,8 +212,10 @@ void move_pending(Relation index) {
     Relation heap = open_heap_of(index);
     const MetaPage meta = read_meta(index);
     MoveState state{index, &meta, InvalidBlockNumber, 0};
+    const bool exempt = set_vacuum_flag(false);
     EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0}, {move_row, &state});
     move_all(heap, index, meta, pass, &state);
+    set_vacuum_flag(exempt);
     table_close(heap, NoLock);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);

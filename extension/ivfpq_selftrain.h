@@ -9,8 +9,8 @@ extern "C" {
 
 namespace pgwarp {
 
-// Entries of the pending list, at most one page's capacity too many.
-double pending_rows(const MetaPage& meta);
+// How many entries the pending list has. For VACUUM.
+double pending_rows(Relation index, const MetaPage& meta);
 
 // Makes a model, lets new entries go to its lists, and moves the pending ones there.
 void train_in_place(Relation index);

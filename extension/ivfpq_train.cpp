@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/bfloat16.h"
 #include "kernels/executor.h"
 #include "kernels/random.h"
 #include "extension/guard.h"
@@ -23,16 +24,16 @@ namespace pgwarp {
 
 namespace {
 
-constexpr int kmeans_iterations = 10;
-constexpr int codebook_iterations = 10;
+constexpr int kmeans_iterations = 8;
+constexpr int codebook_iterations = 8;
 constexpr uint32 rows_per_list = 64;        // to place a centroid well
 constexpr uint32 least_rows_per_list = 16;  // to place it at all
-constexpr uint32 codebook_rows = 32768;
+constexpr uint32 codebook_rows = 10240;     // forty a codeword
 
 uint32 choose_lists(double rows, uint32 dims) {
     // More lists make shorter ones, but each scan compares the query with every centroid, which
     // costs more the longer the vectors are.
-    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.4 : 1.0;
+    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.25 : 0.75;
     return static_cast<uint32>(
         std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
 }
@@ -42,10 +43,10 @@ uint32 choose_m(uint32 dims) {
     return std::min<uint32>(m, max_m);
 }
 
-// Bytes that training needs whatever the sample: centroids and codebook, each with the copy that
-// an iteration writes.
+// Bytes that training needs whatever the sample: the codebook with the copy that an iteration
+// writes, the centroids with theirs and with two for the trial of rounding them.
 Size model_bytes(uint32 lists, uint32 dims) {
-    return 2 * sizeof(float) * (Size{lists} * dims + Size{dims} * codewords);
+    return sizeof(float) * (4 * Size{lists} * dims + 2 * Size{dims} * codewords);
 }
 
 // A sampled row: its floats, its TID, and what an iteration notes of it.
@@ -135,10 +136,30 @@ double iterate(BuildPhase phase, int iterations, uint32 rows, Step step) {
     return error;
 }
 
+// Rounds the centroids to sixteen bits, unless that would spoil them: where all values lie far from
+// zero and near each other, the nearest sixteen bits may be the same for all. `spread` is the mean
+// squared distance of rows from their centroids.
+bool fits_in_bfloat16(Executor* executor, Dataset* rows, uint32 lists, uint32 dims, double spread,
+                      float* centroids) {
+    const Size count = Size{lists} * dims;
+    float* rounded = alloc_floats(count);
+    float* moved = alloc_floats(count);
+    memcpy(rounded, centroids, count * sizeof(float));
+    round_to_bfloat16(rounded, count);
+    memcpy(moved, rounded, count * sizeof(float));
+    double rounded_spread = 0;
+    guarded_interruptibly([&] { rounded_spread = executor->kmeans_step(*rows, lists, moved); });
+    const bool fits = rounded_spread <= 1.01 * spread;
+    if (fits) memcpy(centroids, rounded, count * sizeof(float));
+    pfree(rounded);
+    pfree(moved);
+    return fits;
+}
+
 }  // namespace
 
 TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
-                           uint32 asked_m) {
+                           uint32 asked_m, int report_level) {
     if (asked_m > dims)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("m cannot be greater than the number of dimensions"),
@@ -177,9 +198,14 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
     if (rows_in_memory(plan.lists) < needed_rows(plan.lists)) {
         const Size needed = model_bytes(plan.lists, dims) +
                             static_cast<Size>(needed_rows(plan.lists)) * sample_row_bytes(dims);
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                               needed / (1024 * 1024) + 1, maintenance_work_mem / 1024)));
+        ereport(
+            report_level,
+            (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+             errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                    needed / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+             report_level < ERROR ? errdetail("Index \"%s\" stays untrained.", index_name) : 0));
+        plan.sample_rows = 0;
+        return plan;
     }
     plan.sample_rows = static_cast<uint32>(
         std::min<double>(wanted_rows(plan.lists), static_cast<double>(rows_in_memory(plan.lists))));
@@ -200,8 +226,8 @@ double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed)
         if (random.below(blocks - block) >= wanted) continue;
         --wanted;
         CHECK_FOR_INTERRUPTS();
-        table_index_build_range_scan(heap, index, info, false, true, false, block, 1, count_row,
-                                     &rows, nullptr);
+        table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
+                                     1, count_row, &rows, nullptr);
     }
     return looked > 0 ? static_cast<double>(rows) * blocks / looked : 0;
 }
@@ -227,8 +253,10 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
             run = 1;
         }
         CHECK_FOR_INTERRUPTS();
-        table_index_build_range_scan(heap, index, info, false, true, false, block, run, sample_row,
-                                     &state, nullptr);
+        // A concurrent build sees the rows of a snapshot; else, rows of transactions under way
+        // (there are such in VACUUM) are as good as any.
+        table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
+                                     run, sample_row, &state, nullptr);
         report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
         if (run > 1) break;
     }
@@ -264,8 +292,10 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
         rows->object = executor->take(sample->rows, sample->count, dims).release();
         executor->kmeans_start(*rows->object, plan.lists, seed, centroids);
     });
-    iterate(BuildPhase::train_lists, kmeans_iterations, sample->count,
-            [&] { return executor->kmeans_step(*rows->object, plan.lists, centroids); });
+    const double spread = iterate(BuildPhase::train_lists, kmeans_iterations, sample->count, [&] {
+        return executor->kmeans_step(*rows->object, plan.lists, centroids);
+    });
+    meta->wide = !fits_in_bfloat16(executor, rows->object, plan.lists, dims, spread, centroids);
 
     const uint32 residual_count = std::min(sample->count, codebook_rows);
     Owned<Dataset>* residuals = owned_by<Dataset>(context);
@@ -278,6 +308,7 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
         return executor->codebook_step(*residuals->object, shape, codebook);
     });
     MemoryContextDelete(context);
+    if (!meta->wide) round_to_bfloat16(codebook, Size{dims} * codewords);
 
     meta->lists = plan.lists;
     meta->m = plan.m;

@@ -27,15 +27,16 @@ struct Sample {
     uint64 seen;   // rows there were to choose from
 };
 
-// What training will do, within maintenance_work_mem. Reports an error that names the memory
-// needed where that does not do, before any work.
+// What training will do, within maintenance_work_mem. Reports the memory needed where that does not
+// do, before any work: as an error, or as a warning where the caller can go on without training
+// (sample_rows is 0 then).
 struct TrainingPlan {
     uint32 lists;
     uint32 m;
     uint32 sample_rows;
 };
 TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
-                           uint32 asked_m);
+                           uint32 asked_m, int report_level);
 
 // How many rows an index build would see, about: counted on a few blocks. (The planner's estimate
 // knows nothing of how long the vectors of a new table are.)

@@ -16,9 +16,12 @@ namespace pgwarp {
 namespace {
 
 void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal) {
-    BlockNumber block = read_place(index, meta, list).head;
+    const ListPlace place = read_place(index, meta, list);
+    BlockNumber block = place.head;
+    BlockNumber steps = 0;
     while (BlockNumberIsValid(block)) {
-        vacuum_delay_point();
+        compat_vacuum_delay();
+        count_step(index, block, place, &steps);
         block = remove_dead(index, meta, list, block, removal);
     }
 }
@@ -57,7 +60,7 @@ IndexBulkDeleteResult* ivfpq_vacuum_cleanup(IndexVacuumInfo* info, IndexBulkDele
         stats->estimated_count = true;
     }
     MetaPage meta = read_meta(index);
-    if (meta.lists == 0 && pending_rows(meta) >= least_rows_to_train_by_itself)
+    if (meta.lists == 0 && pending_rows(index, meta) >= least_rows_to_train_by_itself)
         train_in_place(index);
     else if (meta.lists > 0 && meta.pending.pages > 0)
         move_pending(index);

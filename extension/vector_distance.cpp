@@ -4,6 +4,7 @@
 
 #include "kernels/distance.h"
 #include "extension/vector.h"
+#include "extension/vector_cache.h"
 
 using namespace pgwarp;
 
@@ -15,7 +16,7 @@ struct Pair {
     const Vector* b;
 
     explicit Pair(FunctionCallInfo fcinfo)
-        : a(datum_get_vector(PG_GETARG_DATUM(0))), b(datum_get_vector(PG_GETARG_DATUM(1))) {
+        : a(find_vector(PG_GETARG_DATUM(0))), b(find_vector(PG_GETARG_DATUM(1))) {
         check_same_dims(a, b);
     }
 

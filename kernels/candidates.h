@@ -18,13 +18,16 @@ struct Candidate {
     friend bool operator<(const Candidate& a, const Candidate& b) {
         return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
     }
+    friend bool operator==(const Candidate& a, const Candidate& b) {
+        return a.distance == b.distance && a.id == b.id;
+    }
 };
 static_assert(sizeof(Candidate) == 16);
 
-// Below everything.
-inline constexpr Candidate no_floor{-std::numeric_limits<double>::infinity(), 0};
+// Below everything, (-infinity, 0) included: it compares with nothing.
+inline constexpr Candidate no_floor{std::numeric_limits<double>::quiet_NaN(), 0};
 
-// Works in the caller's memory: room for `room_for(wanted)` candidates.
+// Works in the caller's memory: room for `room_for(wanted)` candidates. wanted > 0.
 class CandidateSelection {
   public:
     static size_t room_for(size_t wanted) { return 2 * wanted; }
@@ -40,9 +43,16 @@ class CandidateSelection {
         // Sums that overflowed are far away; they are not lost.
         if (distance != distance) distance = std::numeric_limits<double>::infinity();
         const Candidate candidate{distance, id};
-        if (!(floor_ < candidate)) return;
+        if (candidate < floor_ || candidate == floor_) return;
         items_[count_++] = candidate;
         if (count_ == room_for(wanted_)) shrink();
+    }
+
+    // Forgets what was offered.
+    void start_over() {
+        count_ = 0;
+        shrunk_ = false;
+        bound_ = std::numeric_limits<double>::infinity();
     }
 
     struct Result {
@@ -51,16 +61,14 @@ class CandidateSelection {
         bool complete;    // nothing was left out: there is nothing to go on to
     };
 
-    // Sorts what was kept, each id once.
+    // Sorts what was kept. A candidate that was offered twice is there once; one id at two
+    // distances is two candidates.
     Result finish() {
         if (count_ > wanted_) shrink();
         const bool complete = !shrunk_;
         std::sort(items_, items_ + count_);
         const Candidate last = count_ ? items_[count_ - 1] : floor_;
-        count_ = static_cast<size_t>(
-            std::unique(items_, items_ + count_,
-                        [](const Candidate& a, const Candidate& b) { return a.id == b.id; }) -
-            items_);
+        count_ = static_cast<size_t>(std::unique(items_, items_ + count_) - items_);
         return {count_, last, complete};
     }
 

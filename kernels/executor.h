@@ -34,8 +34,8 @@ struct ExactSearch {
     size_t row_count;
     const uint64_t* ids;  // (row_count)
     uint32_t dims;
-    Metric metric;  // cosine: both sides normalised by the caller
-    uint32_t k;
+    Metric metric;      // cosine: both sides normalised by the caller
+    uint32_t k;         // at least 1
     Neighbor* nearest;  // (query_count)(k), sorted; start with distance = infinity
 };
 
@@ -75,8 +75,9 @@ class Executor {
     virtual void exact_search(const ExactSearch& search) = 0;
 };
 
-// `interrupt`, where not null, is polled; once raised, work ends with Interrupted.
-std::unique_ptr<Executor> make_cpu_executor(int threads,
-                                            const volatile std::sig_atomic_t* interrupt);
+// The flags, where not null, are polled; once either is raised, work ends with Interrupted.
+std::unique_ptr<Executor> make_cpu_executor(
+    int threads, const volatile std::sig_atomic_t* interrupt,
+    const volatile std::sig_atomic_t* other_interrupt = nullptr);
 
 }  // namespace pgwarp

@@ -1,4 +1,5 @@
 // k-means, one Lloyd iteration at a time, so that the caller can look around between two of them.
+// There is at least one row and one cluster.
 #pragma once
 
 #include "kernels/common.h"
@@ -24,9 +25,9 @@ void assign_nearest(Workers& workers, const Assignment& assignment);
 void kmeans_start(const float* rows, size_t count, uint32_t dims, uint32_t clusters, uint64_t seed,
                   float* centroids);
 
-// Assigns every row and moves each centroid to the mean of its rows. A centroid without rows takes
-// half of the largest cluster. Returns the mean squared distance before the move. Where it throws,
-// the centroids are as they were.
+// Assigns every row and moves each centroid to the mean of its rows. A centroid without rows is put
+// into the largest cluster. Returns the mean squared distance before the move. Where it throws, the
+// centroids are as they were.
 double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t dims,
                    uint32_t clusters, float* centroids);
 

@@ -1,14 +1,16 @@
 // Scanning inverted lists for one query: a table a query, then a sum of m look-ups an entry.
 #pragma once
 
+#include "kernels/bfloat16.h"
 #include "kernels/common.h"
 #include "kernels/quantizer.h"
 
 namespace pgwarp {
 
-// Adds one codebook row's part to a table: table[c] += factor * codebook_row[c], c < 256.
-// Rows are taken one by one because in an index they lie on pages.
-void add_codebook_row(float factor, const float* codebook_row, float* table);
+// Adds codebook rows to one sub-quantizer's part of a table: table[c] += factors[r] * rows[r][c],
+// c < 256. Rows come in some at a time because in an index they lie on pages.
+void add_codebook_rows(const float* factors, const float* rows, uint32_t count, float* table);
+void add_codebook_rows(const float* factors, const bfloat16* rows, uint32_t count, float* table);
 
 // -2 <q_j, codeword> for L2 and cosine, -<q_j, codeword> for inner product.
 inline float table_factor(Metric metric) {

@@ -1,6 +1,8 @@
 // Training the product quantizer, and turning vectors into entries. See quantizer.h for the model.
+// Training has at least one residual.
 #pragma once
 
+#include "kernels/bfloat16.h"
 #include "kernels/common.h"
 #include "kernels/quantizer.h"
 #include "kernels/workers.h"
@@ -15,7 +17,7 @@ void subtract_centroids(float* rows, size_t count, uint32_t dims, const float* c
 void codebook_start(const QuantizerShape& shape, const float* residuals, size_t count,
                     uint64_t seed, float* codebook);
 
-// One Lloyd iteration of all sub-quantizers; a codeword nobody uses takes half of the most used.
+// One Lloyd iteration of all sub-quantizers; a codeword nobody uses is put where the error is.
 // Returns the mean squared error of the residuals before the move. Where it throws, the codebook
 // is as it was.
 double codebook_step(Workers& workers, const QuantizerShape& shape, const float* residuals,
@@ -40,6 +42,7 @@ class PieceEncoder {
   public:
     PieceEncoder() noexcept { reset(); }
     void add(float residual, float centroid, const float* codebook_row) noexcept;
+    void add(float residual, float centroid, const bfloat16* codebook_row) noexcept;
     struct Result {
         uint8_t code;
         float offset;  // |w|^2 + 2 <c, w>, the piece's part of the entry's offset

@@ -24,8 +24,10 @@ struct Interrupted : std::runtime_error {
 
 class Workers {
   public:
-    // `interrupt` may be null; it is polled before each task and belongs to the caller.
-    explicit Workers(int threads, const volatile std::sig_atomic_t* interrupt = nullptr);
+    // The flags may be null; they are polled before each task and belong to the caller. Either ends
+    // the job.
+    explicit Workers(int threads, const volatile std::sig_atomic_t* interrupt = nullptr,
+                     const volatile std::sig_atomic_t* other_interrupt = nullptr);
     ~Workers();
     Workers(const Workers&) = delete;
     Workers& operator=(const Workers&) = delete;

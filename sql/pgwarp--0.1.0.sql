@@ -304,7 +304,8 @@ CREATE FUNCTION ivfpq_info(
     OUT quantization_error real,
     OUT target_recall double precision,
     OUT probes int,
-    OUT candidates int)
+    OUT candidates int,
+    OUT recall_by_probes json)
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_info(regclass) IS
     'what an ivfpq index is made of, and the effort of a scan with LIMIT 10';

@@ -27,7 +27,8 @@ void bench_encoding(const Context& context, const Settings& settings, const Vect
     Buffer<uint8_t> codes(context.memory, count * m);
     Buffer<float> offsets(context.memory, count);
     const Model model(context, stream, quantizer);
-    const CentroidMatrix matrix(context, stream, model.view().centroids, lists, vectors.dims);
+    const CentroidMatrix matrix(context, stream, model.view().centroids, lists, vectors.dims,
+                                Origin::centroids);
     Encoder encoder(context, stream, blas, model);
     ProductTile tile;
     const auto encode = [&](size_t end) {

@@ -25,8 +25,10 @@ struct DistanceFunctions {
     decltype(&pgwarp::l1_distance) l1_distance;
     decltype(&pgwarp::cosine_parts) cosine_parts;
     decltype(&pgwarp::squared_norm) squared_norm;
-    decltype(&pgwarp::squared_l2_distances) squared_l2_distances;
-    decltype(&pgwarp::dot_products) dot_products;
+    void (*squared_l2_distances)(const float*, Rows, size_t, float*) noexcept;
+    void (*squared_l2_half_distances)(const float*, HalfRows, size_t, float*) noexcept;
+    void (*dot_products)(const float*, Rows, size_t, float*) noexcept;
+    void (*dot_half_products)(const float*, HalfRows, size_t, float*) noexcept;
 };
 
 }  // namespace pgwarp
@@ -61,17 +63,30 @@ struct AbsoluteDifference {
     }
 };
 
+HWY_INLINE Floats load(const float* from) {
+    return hn::LoadU(FloatTag(), from);
+}
+
+HWY_INLINE Floats load(const bfloat16* from) {
+    const FloatTag tag;
+    const hn::RebindToUnsigned<FloatTag> wide;
+    const hn::Rebind<uint16_t, FloatTag> narrow;
+    const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
+    return hn::BitCast(tag, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
+}
+
 // The last `dims % lanes` elements, the other lanes zero. Reads no byte outside the vector: its end
 // may be the end of a page of memory. (MaskedLoad reads whole vectors on NEON and SSE.)
-HWY_INLINE Floats load_tail(const float* vector, size_t dims) {
+template <typename Element>
+HWY_INLINE Floats load_tail(const Element* vector, size_t dims) {
     const FloatTag tag;
     const size_t lanes = hn::Lanes(tag);
     if (HWY_LIKELY(dims >= lanes)) {
-        const Floats last = hn::LoadU(tag, vector + dims - lanes);
+        const Floats last = load(vector + dims - lanes);
         return hn::IfThenZeroElse(hn::FirstN(tag, lanes - dims % lanes), last);
     }
     HWY_ALIGN float padded[hn::MaxLanes(FloatTag())] = {};
-    std::memcpy(padded, vector, dims * sizeof(float));
+    for (size_t i = 0; i < dims; i++) padded[i] = to_float(vector[i]);
     return hn::Load(tag, padded);
 }
 
@@ -80,8 +95,8 @@ HWY_INLINE float sum_of_lanes(Floats values) {
 }
 
 // Four sums, since one multiply-add takes about four cycles to come out.
-template <class Step>
-HWY_INLINE float sum_over_pair(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+template <class Step, typename Element>
+HWY_INLINE float sum_over_pair(const float* HWY_RESTRICT a, const Element* HWY_RESTRICT b,
                                size_t dims) {
     const FloatTag tag;
     const size_t lanes = hn::Lanes(tag);
@@ -94,13 +109,13 @@ HWY_INLINE float sum_over_pair(const float* HWY_RESTRICT a, const float* HWY_RES
         const size_t j = i + lanes;
         const size_t k = j + lanes;
         const size_t l = k + lanes;
-        sum0 = Step::add(sum0, hn::LoadU(tag, a + i), hn::LoadU(tag, b + i));
-        sum1 = Step::add(sum1, hn::LoadU(tag, a + j), hn::LoadU(tag, b + j));
-        sum2 = Step::add(sum2, hn::LoadU(tag, a + k), hn::LoadU(tag, b + k));
-        sum3 = Step::add(sum3, hn::LoadU(tag, a + l), hn::LoadU(tag, b + l));
+        sum0 = Step::add(sum0, load(a + i), load(b + i));
+        sum1 = Step::add(sum1, load(a + j), load(b + j));
+        sum2 = Step::add(sum2, load(a + k), load(b + k));
+        sum3 = Step::add(sum3, load(a + l), load(b + l));
     }
     for (; i + lanes <= dims; i += lanes) {
-        sum0 = Step::add(sum0, hn::LoadU(tag, a + i), hn::LoadU(tag, b + i));
+        sum0 = Step::add(sum0, load(a + i), load(b + i));
     }
     if (i < dims) {
         sum1 = Step::add(sum1, load_tail(a, dims), load_tail(b, dims));
@@ -117,9 +132,10 @@ constexpr size_t dims_of_short_rows = 256;
 
 // Arm's prefetcher loses track of four streams that each end after a few lines; fetching the next
 // group as the single stream it is gains up to half again from the second and third cache.
-HWY_INLINE void prefetch_floats([[maybe_unused]] const float* from, [[maybe_unused]] size_t count) {
+template <typename Element>
+HWY_INLINE void prefetch([[maybe_unused]] const Element* from, [[maybe_unused]] size_t count) {
 #if HWY_ARCH_ARM
-    constexpr size_t line = 64 / sizeof(float);
+    constexpr size_t line = 64 / sizeof(Element);
     for (size_t i = 0; i < count; i += line) hwy::Prefetch(from + i);
 #endif
 }
@@ -127,16 +143,16 @@ HWY_INLINE void prefetch_floats([[maybe_unused]] const float* from, [[maybe_unus
 // Four rows with two sums each: eight independent chains, and every load of the query serves four
 // multiply-adds. Sums, query and one row's elements fit into sixteen registers. Named variables,
 // because vectors of scalable length cannot be kept in arrays.
-template <class Step>
-HWY_INLINE void sums_over_four_rows(const float* HWY_RESTRICT query, const float* const* rows,
+template <class Step, typename Element>
+HWY_INLINE void sums_over_four_rows(const float* HWY_RESTRICT query, const Element* const* rows,
                                     size_t dims, float* HWY_RESTRICT sums) {
     const FloatTag tag;
     const size_t lanes = hn::Lanes(tag);
-    const float* HWY_RESTRICT row0 = rows[0];
-    const float* HWY_RESTRICT row1 = rows[1];
-    const float* HWY_RESTRICT row2 = rows[2];
-    const float* HWY_RESTRICT row3 = rows[3];
-    const float* next_group = row3 + dims;
+    const Element* HWY_RESTRICT row0 = rows[0];
+    const Element* HWY_RESTRICT row1 = rows[1];
+    const Element* HWY_RESTRICT row2 = rows[2];
+    const Element* HWY_RESTRICT row3 = rows[3];
+    const Element* next_group = row3 + dims;
     Floats sum0 = hn::Zero(tag), odd_sum0 = hn::Zero(tag);
     Floats sum1 = hn::Zero(tag), odd_sum1 = hn::Zero(tag);
     Floats sum2 = hn::Zero(tag), odd_sum2 = hn::Zero(tag);
@@ -146,22 +162,22 @@ HWY_INLINE void sums_over_four_rows(const float* HWY_RESTRICT query, const float
         const size_t j = i + lanes;
         const Floats query0 = hn::LoadU(tag, query + i);
         const Floats query1 = hn::LoadU(tag, query + j);
-        prefetch_floats(next_group + rows_at_once * i, rows_at_once * 2 * lanes);
-        sum0 = Step::add(sum0, query0, hn::LoadU(tag, row0 + i));
-        sum1 = Step::add(sum1, query0, hn::LoadU(tag, row1 + i));
-        sum2 = Step::add(sum2, query0, hn::LoadU(tag, row2 + i));
-        sum3 = Step::add(sum3, query0, hn::LoadU(tag, row3 + i));
-        odd_sum0 = Step::add(odd_sum0, query1, hn::LoadU(tag, row0 + j));
-        odd_sum1 = Step::add(odd_sum1, query1, hn::LoadU(tag, row1 + j));
-        odd_sum2 = Step::add(odd_sum2, query1, hn::LoadU(tag, row2 + j));
-        odd_sum3 = Step::add(odd_sum3, query1, hn::LoadU(tag, row3 + j));
+        prefetch(next_group + rows_at_once * i, rows_at_once * 2 * lanes);
+        sum0 = Step::add(sum0, query0, load(row0 + i));
+        sum1 = Step::add(sum1, query0, load(row1 + i));
+        sum2 = Step::add(sum2, query0, load(row2 + i));
+        sum3 = Step::add(sum3, query0, load(row3 + i));
+        odd_sum0 = Step::add(odd_sum0, query1, load(row0 + j));
+        odd_sum1 = Step::add(odd_sum1, query1, load(row1 + j));
+        odd_sum2 = Step::add(odd_sum2, query1, load(row2 + j));
+        odd_sum3 = Step::add(odd_sum3, query1, load(row3 + j));
     }
     if (i + lanes <= dims) {
         const Floats query0 = hn::LoadU(tag, query + i);
-        sum0 = Step::add(sum0, query0, hn::LoadU(tag, row0 + i));
-        sum1 = Step::add(sum1, query0, hn::LoadU(tag, row1 + i));
-        sum2 = Step::add(sum2, query0, hn::LoadU(tag, row2 + i));
-        sum3 = Step::add(sum3, query0, hn::LoadU(tag, row3 + i));
+        sum0 = Step::add(sum0, query0, load(row0 + i));
+        sum1 = Step::add(sum1, query0, load(row1 + i));
+        sum2 = Step::add(sum2, query0, load(row2 + i));
+        sum3 = Step::add(sum3, query0, load(row3 + i));
         i += lanes;
     }
     if (i < dims) {
@@ -177,8 +193,8 @@ HWY_INLINE void sums_over_four_rows(const float* HWY_RESTRICT query, const float
     sums[3] = sum_of_lanes(hn::Add(sum3, odd_sum3));
 }
 
-template <class Step>
-HWY_INLINE void sums_over_rows(const float* query, Rows rows, size_t dims, float* sums) {
+template <class Step, typename Element>
+HWY_INLINE void sums_over_rows(const float* query, RowsOf<Element> rows, size_t dims, float* sums) {
     if (dims > dims_of_short_rows) {
         for (size_t i = 0; i < rows.count; i++) {
             sums[i] = sum_over_pair<Step>(query, rows.data + i * rows.stride, dims);
@@ -189,7 +205,7 @@ HWY_INLINE void sums_over_rows(const float* query, Rows rows, size_t dims, float
         // The last group repeats its last row to fill up, rather than taking another path with
         // another order of additions.
         const size_t present = HWY_MIN(rows_at_once, rows.count - first);
-        const float* group[rows_at_once];
+        const Element* group[rows_at_once];
         for (size_t i = 0; i < rows_at_once; i++) {
             group[i] = rows.data + (first + HWY_MIN(i, present - 1)) * rows.stride;
         }
@@ -215,7 +231,16 @@ void squared_l2_distances(const float* query, Rows rows, size_t dims, float* dis
     sums_over_rows<SquaredDifference>(query, rows, dims, distances);
 }
 
+void squared_l2_half_distances(const float* query, HalfRows rows, size_t dims,
+                               float* distances) noexcept {
+    sums_over_rows<SquaredDifference>(query, rows, dims, distances);
+}
+
 void dot_products(const float* query, Rows rows, size_t dims, float* products) noexcept {
+    sums_over_rows<Product>(query, rows, dims, products);
+}
+
+void dot_half_products(const float* query, HalfRows rows, size_t dims, float* products) noexcept {
     sums_over_rows<Product>(query, rows, dims, products);
 }
 
@@ -242,11 +267,11 @@ CosineParts cosine_parts(const float* HWY_RESTRICT a, const float* HWY_RESTRICT 
     };
     size_t i = 0;
     for (; i + 2 * lanes <= dims; i += 2 * lanes) {
-        step0(hn::LoadU(tag, a + i), hn::LoadU(tag, b + i));
+        step0(load(a + i), load(b + i));
         step1(hn::LoadU(tag, a + i + lanes), hn::LoadU(tag, b + i + lanes));
     }
     if (i + lanes <= dims) {
-        step0(hn::LoadU(tag, a + i), hn::LoadU(tag, b + i));
+        step0(load(a + i), load(b + i));
         i += lanes;
     }
     if (i < dims) {
@@ -294,7 +319,9 @@ const DistanceFunctions* distance_functions() {
         .cosine_parts = cosine_parts,
         .squared_norm = squared_norm,
         .squared_l2_distances = squared_l2_distances,
+        .squared_l2_half_distances = squared_l2_half_distances,
         .dot_products = dot_products,
+        .dot_half_products = dot_half_products,
     };
     return &functions;
 }
@@ -344,8 +371,17 @@ void squared_l2_distances(const float* query, Rows rows, size_t dims, float* dis
     chosen->squared_l2_distances(query, rows, dims, distances);
 }
 
+void squared_l2_distances(const float* query, HalfRows rows, size_t dims,
+                          float* distances) noexcept {
+    chosen->squared_l2_half_distances(query, rows, dims, distances);
+}
+
 void dot_products(const float* query, Rows rows, size_t dims, float* products) noexcept {
     chosen->dot_products(query, rows, dims, products);
+}
+
+void dot_products(const float* query, HalfRows rows, size_t dims, float* products) noexcept {
+    chosen->dot_half_products(query, rows, dims, products);
 }
 
 }  // namespace pgwarp

@@ -1,13 +1,14 @@
 #include "kernels/executor.h"
 
+#include "kernels/cpu/filter.h"
+#include "kernels/cpu/products.h"
 #include "kernels/distance.h"
 #include "kernels/kmeans.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
-
-#include <cblas.h>
 
 namespace pgwarp {
 
@@ -24,37 +25,74 @@ bool nearer(const Neighbor& a, const Neighbor& b) {
     return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
 }
 
-// Tasks cut the queries, so that no two write the same result.
-constexpr size_t task_queries = 64;
+// Tasks cut the queries, so that no two write the same result. A tile's products stay in the
+// second-level cache.
+constexpr size_t tile_queries = 128;
 constexpr size_t tile_rows = 512;
 
-void search_tile(const ExactSearch& s, const float* row_norms, size_t first_query, size_t queries,
-                 size_t first_row, size_t rows, float* products) {
-    const bool l2 = s.metric != Metric::inner_product;
-    const int dims = static_cast<int>(s.dims);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(queries),
-                static_cast<int>(rows), dims, l2 ? -2.0f : -1.0f, s.queries + first_query * s.dims,
-                dims, s.rows + first_row * s.dims, dims, 0.0f, products, static_cast<int>(rows));
+// Exact search by a matrix product. The distances that come out of it are |q|^2 - 2 <q, x> + |x|^2:
+// rounding errors are relative to the norms, and far from the origin nothing may be left of a small
+// distance. So the product only says which rows cannot be among the nearest; the few others get
+// their distance from the vectors themselves, and with it one that does not depend on the rows
+// around.
+//
+// A row is beyond `limit` for certain where, with the norms lowered by what all sums together can
+// be off by, it still is:  factor <q, x> + low(|x|^2) > limit - low(|q|^2).
+struct Bounds {
+    bool l2;
+    float factor;     // of <q, x> in the distance
+    float norm_part;  // of a squared norm in the distance, lowered
+
+    explicit Bounds(const ExactSearch& s)
+        : l2(s.metric != Metric::inner_product), factor(l2 ? -2.0f : -1.0f) {
+        // A sum of d products is off by d/2^24 of |q||x| <= (|q|^2 + |x|^2) / 2 at most; there are
+        // the product, the two norms and the distance that it is compared with.
+        const float off = static_cast<float>(4 * s.dims + 16) * 0x1p-24f;
+        norm_part = l2 ? 1 - off : -off;
+    }
+    // Finite, also where the norm is not: lower is on the safe side.
+    float low(const float* vector, uint32_t dims) const {
+        return norm_part *
+               std::min(dot_product(vector, vector, dims), std::numeric_limits<float>::max() / 4);
+    }
+    float distance(const float* query, const float* row, uint32_t dims) const {
+        return l2 ? squared_l2_distance(query, row, dims) : -dot_product(query, row, dims);
+    }
+};
+
+void insert(Neighbor* nearest, uint32_t k, const Neighbor& found) {
+    if (!nearer(found, nearest[k - 1])) return;
+    Neighbor* at = std::upper_bound(nearest, nearest + k - 1, found, nearer);
+    std::move_backward(at, nearest + k - 1, nearest + k);
+    *at = found;
+}
+
+// `low_rows`, (rows of the tile): low() of each.
+void search_tile(const ExactSearch& s, const Bounds& bounds, const float* low_rows,
+                 size_t first_query, size_t queries, size_t first_row, size_t rows,
+                 float* products) {
+    inner_products({s.queries + first_query * s.dims, queries, s.rows + first_row * s.dims, rows,
+                    s.dims, bounds.factor, products},
+                   products + queries * rows);
     for (size_t q = 0; q < queries; ++q) {
         const float* query = s.queries + (first_query + q) * s.dims;
-        const auto query_norm = static_cast<float>(l2 ? squared_norm(query, s.dims) : 0.0);
+        const float low_query = bounds.low(query, s.dims);
         Neighbor* nearest = s.nearest + (first_query + q) * s.k;
-        for (size_t r = 0; r < rows; ++r) {
-            float distance = products[q * rows + r];
-            if (l2) distance = std::max(0.0f, distance + query_norm + row_norms[first_row + r]);
-            const Neighbor found{distance, s.ids[first_row + r]};
-            if (!nearer(found, nearest[s.k - 1])) continue;
-            Neighbor* at = std::upper_bound(nearest, nearest + s.k - 1, found, nearer);
-            std::move_backward(at, nearest + s.k - 1, nearest + s.k);
-            *at = found;
+        for (size_t r = 0;; ++r) {
+            r = next_at_most(products + q * rows, low_rows, r, rows,
+                             nearest[s.k - 1].distance - low_query);
+            if (r == rows) break;
+            const float* row = s.rows + (first_row + r) * s.dims;
+            insert(nearest, s.k, {bounds.distance(query, row, s.dims), s.ids[first_row + r]});
         }
     }
 }
 
 class CpuExecutor final : public Executor {
   public:
-    CpuExecutor(int threads, const volatile std::sig_atomic_t* interrupt)
-        : workers_(threads, interrupt) {}
+    CpuExecutor(int threads, const volatile std::sig_atomic_t* interrupt,
+                const volatile std::sig_atomic_t* other_interrupt)
+        : workers_(threads, interrupt, other_interrupt) {}
 
     const char* name() const noexcept override { return "cpu"; }
 
@@ -96,16 +134,25 @@ class CpuExecutor final : public Executor {
     }
 
     void exact_search(const ExactSearch& search) override {
-        std::vector<float> norms(search.row_count);
-        for (size_t r = 0; r < search.row_count; ++r)
-            norms[r] = static_cast<float>(squared_norm(search.rows + r * search.dims, search.dims));
+        const Bounds bounds(search);
+        std::vector<float> low_rows(search.row_count);
+        workers_.run((search.row_count + tile_rows - 1) / tile_rows, [&](size_t tile, int) {
+            const size_t end = std::min(search.row_count, (tile + 1) * tile_rows);
+            for (size_t r = tile * tile_rows; r < end; ++r)
+                low_rows[r] = bounds.low(search.rows + r * search.dims, search.dims);
+        });
+        // Fewer queries a task where that gives every thread one: what is found does not depend on
+        // how they are cut.
+        const auto threads = static_cast<size_t>(workers_.threads());
+        const size_t task_queries =
+            std::clamp<size_t>((search.query_count + threads - 1) / threads, 16, tile_queries);
+        auto products = workers_.scratch(task_queries * tile_rows + products_scratch(task_queries));
         const size_t tasks = (search.query_count + task_queries - 1) / task_queries;
-        auto products = workers_.scratch(task_queries * tile_rows);
         workers_.run(tasks, [&](size_t task, int thread) {
             const size_t first = task * task_queries;
             const size_t queries = std::min(task_queries, search.query_count - first);
             for (size_t r = 0; r < search.row_count; r += tile_rows)
-                search_tile(search, norms.data(), first, queries, r,
+                search_tile(search, bounds, low_rows.data() + r, first, queries, r,
                             std::min(tile_rows, search.row_count - r), products[thread].data());
         });
     }
@@ -117,8 +164,9 @@ class CpuExecutor final : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> make_cpu_executor(int threads,
-                                            const volatile std::sig_atomic_t* interrupt) {
-    return std::make_unique<CpuExecutor>(threads, interrupt);
+                                            const volatile std::sig_atomic_t* interrupt,
+                                            const volatile std::sig_atomic_t* other_interrupt) {
+    return std::make_unique<CpuExecutor>(threads, interrupt, other_interrupt);
 }
 
 }  // namespace pgwarp

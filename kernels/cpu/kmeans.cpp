@@ -1,15 +1,18 @@
 #include "kernels/kmeans.h"
 
-#include "kernels/clusters.h"
 #include "kernels/cpu/argmin.h"
+#include "kernels/cpu/groups.h"
+#include "kernels/cpu/products.h"
+#include "kernels/distance.h"
+#include "kernels/draw_rows.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
-
-#include <cblas.h>
 
 namespace pgwarp {
 
@@ -19,67 +22,148 @@ namespace {
 constexpr size_t tile_rows = 128;
 constexpr uint32_t tile_centroids = 512;
 
+float squared_norm_of(const float* row, uint32_t dims) {
+    return dot_product(row, row, dims);
+}
+
 std::vector<float> squared_norms(const float* rows, size_t count, uint32_t dims) {
     std::vector<float> norms(count);
-    for (size_t i = 0; i < count; ++i)
-        norms[i] = cblas_sdot(static_cast<int>(dims), rows + i * dims, 1, rows + i * dims, 1);
+    for (size_t i = 0; i < count; ++i) norms[i] = squared_norm_of(rows + i * dims, dims);
     return norms;
 }
 
+// Centroids as the matrix product sees them. A squared distance is the difference of terms as large
+// as the squared norms there, in float32. So where the centroids are far from the origin compared
+// with how far they are from each other, or where squares leave the range of a float32, centroids
+// and rows are moved and scaled first. Most data is taken as it is.
+class Frame {
+  public:
+    explicit Frame(const Assignment& a)
+        : dims_(a.dims),
+          centroids_(a.centroids),
+          norms_(squared_norms(a.centroids, a.clusters, a.dims)) {
+        const float largest = *std::max_element(norms_.begin(), norms_.end());
+        const bool in_range = largest > 0x1p-80f && largest < 0x1p80f;
+        std::vector<float> mean = mean_of(a);
+        const double mean_norm = squared_norm_of(mean.data(), dims_);
+        const double spread =
+            std::accumulate(norms_.begin(), norms_.end(), 0.0) / a.clusters - mean_norm;
+        if (in_range && mean_norm < 64 * spread) return;
+
+        origin_ = std::move(mean);
+        double farthest = 0;
+        for (uint32_t c = 0; c < a.clusters; ++c)
+            for (uint32_t d = 0; d < dims_; ++d)
+                farthest = std::max(
+                    farthest, std::fabs(double{a.centroids[size_t{c} * dims_ + d]} - origin_[d]));
+        // Powers of two, for they round nothing.
+        const int exponent = farthest > 0 ? std::clamp(-std::ilogb(farthest), -126, 126) : 0;
+        smaller_ = std::ldexp(1.0f, std::min(exponent, 0));
+        larger_ = std::ldexp(1.0f, std::max(exponent, 0));
+        moved_.resize(size_t{a.clusters} * dims_);
+        move(a.centroids, a.clusters, moved_.data());
+        centroids_ = moved_.data();
+        norms_ = squared_norms(centroids_, a.clusters, dims_);
+    }
+
+    const float* centroids() const { return centroids_; }
+    const float* norms() const { return norms_.data(); }
+    size_t floats_for(size_t rows) const { return origin_.empty() ? 0 : rows * dims_; }
+
+    // The rows in the frame: themselves, or a copy in `room`.
+    const float* rows(const float* rows, size_t count, float* room) const {
+        if (origin_.empty()) return rows;
+        move(rows, count, room);
+        return room;
+    }
+    // A squared distance in the frame, outside.
+    float outside(float squared_distance) const {
+        const double scale = double{smaller_} * larger_;
+        return static_cast<float>(squared_distance / (scale * scale));
+    }
+
+  private:
+    static std::vector<float> mean_of(const Assignment& a) {
+        std::vector<double> sums(a.dims);
+        for (uint32_t c = 0; c < a.clusters; ++c)
+            for (uint32_t d = 0; d < a.dims; ++d) sums[d] += a.centroids[size_t{c} * a.dims + d];
+        std::vector<float> mean(a.dims);
+        for (uint32_t d = 0; d < a.dims; ++d) mean[d] = static_cast<float>(sums[d] / a.clusters);
+        return mean;
+    }
+    void move(const float* from, size_t count, float* to) const {
+        for (size_t i = 0; i < count; ++i)
+            for (uint32_t d = 0; d < dims_; ++d)
+                to[i * dims_ + d] =
+                    (from[i * dims_ + d] * smaller_ - origin_[d] * smaller_) * larger_;
+    }
+
+    uint32_t dims_;
+    const float* centroids_;          // (clusters)(dims)
+    std::vector<float> norms_;        // (clusters)
+    std::vector<float> origin_;       // (dims), or empty: as it is
+    float smaller_ = 1, larger_ = 1;  // before and after the subtraction, so that none runs over
+    std::vector<float> moved_;
+};
+
 // A row's squared distance to centroid c is |x|^2 + (|c|^2 - 2 <x, c>): the bracket decides.
-void assign_tile(const Assignment& a, const float* centroid_norms, size_t begin, size_t end,
-                 float* products) {
-    const int rows = static_cast<int>(end - begin);
-    const int dims = static_cast<int>(a.dims);
+void assign_tile(const Assignment& a, const Frame& frame, size_t begin, size_t end,
+                 float* scratch) {
+    const int count = static_cast<int>(end - begin);
+    float* products = scratch;
+    float* panels = products + tile_rows * tile_centroids;
+    const float* rows =
+        frame.rows(a.rows + begin * a.dims, end - begin, panels + products_scratch(tile_rows));
     Nearest nearest[tile_rows];
     for (uint32_t first = 0; first < a.clusters; first += tile_centroids) {
         const int centroids = static_cast<int>(std::min(tile_centroids, a.clusters - first));
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, centroids, dims, -2.0f,
-                    a.rows + begin * a.dims, dims, a.centroids + size_t{first} * a.dims, dims, 0.0f,
-                    products, centroids);
-        for (int i = 0; i < rows; ++i) {
-            Nearest here = argmin_sum(products + size_t(i) * centroids, centroid_norms + first,
+        inner_products({rows, end - begin, frame.centroids() + size_t{first} * a.dims,
+                        static_cast<size_t>(centroids), a.dims, -2.0f, products},
+                       panels);
+        for (int i = 0; i < count; ++i) {
+            Nearest here = argmin_sum(products + size_t(i) * centroids, frame.norms() + first,
                                       static_cast<uint32_t>(centroids));
             here.index += first;
             if (first == 0 || here.value < nearest[i].value) nearest[i] = here;
         }
     }
-    for (int i = 0; i < rows; ++i) {
+    for (int i = 0; i < count; ++i) {
         a.nearest[begin + i] = nearest[i].index;
         if (a.distances) {
-            const float* row = a.rows + (begin + i) * a.dims;
-            const float norm = cblas_sdot(dims, row, 1, row, 1);
-            a.distances[begin + i] = std::max(0.0f, norm + nearest[i].value);
+            const float norm = squared_norm_of(rows + size_t(i) * a.dims, a.dims);
+            const float distance = norm + nearest[i].value;
+            // What ran over on the way is far away.
+            a.distances[begin + i] = std::isnan(distance) ? std::numeric_limits<float>::infinity()
+                                                          : frame.outside(std::max(0.0f, distance));
         }
     }
 }
 
-// Row numbers grouped by cluster: group c is members[begin[c] .. begin[c + 1]).
-struct Groups {
-    std::vector<size_t> begin;
-    std::vector<uint32_t> members;
-
-    Groups(const std::vector<uint32_t>& nearest, uint32_t clusters)
-        : begin(size_t{clusters} + 1), members(nearest.size()) {
-        for (uint32_t c : nearest) ++begin[c + 1];
-        std::partial_sum(begin.begin(), begin.end(), begin.begin());
-        std::vector<size_t> at(begin.begin(), begin.end() - 1);
-        for (size_t i = 0; i < nearest.size(); ++i)
-            members[at[nearest[i]]++] = static_cast<uint32_t>(i);
+// sums[d] += the rows' elements. Four rows at a time: a sum is loaded and stored once for four, and
+// the next row is on its way from memory meanwhile.
+void add_rows(const float* rows, uint32_t dims, const uint32_t* members, size_t count,
+              double* sums) {
+    const auto row = [&](size_t i) { return rows + size_t{members[i]} * dims; };
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+        const float *r0 = row(i), *r1 = row(i + 1), *r2 = row(i + 2), *r3 = row(i + 3);
+        for (uint32_t d = 0; d < dims; ++d)
+            sums[d] += (double{r0[d]} + r1[d]) + (double{r2[d]} + r3[d]);
     }
-    size_t size(uint32_t c) const { return begin[c + 1] - begin[c]; }
-};
+    for (; i < count; ++i)
+        for (uint32_t d = 0; d < dims; ++d) sums[d] += row(i)[d];
+}
 
 }  // namespace
 
 void assign_nearest(Workers& workers, const Assignment& a) {
-    const std::vector<float> norms = squared_norms(a.centroids, a.clusters, a.dims);
+    const Frame frame(a);
     const size_t tiles = (a.count + tile_rows - 1) / tile_rows;
-    auto products = workers.scratch(tile_rows * size_t{tile_centroids});
+    auto scratch = workers.scratch(tile_rows * size_t{tile_centroids} +
+                                   products_scratch(tile_rows) + frame.floats_for(tile_rows));
     workers.run(tiles, [&](size_t tile, int thread) {
         const size_t begin = tile * tile_rows;
-        assign_tile(a, norms.data(), begin, std::min(a.count, begin + tile_rows),
-                    products[thread].data());
+        assign_tile(a, frame, begin, std::min(a.count, begin + tile_rows), scratch[thread].data());
     });
 }
 
@@ -99,28 +183,17 @@ double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t d
                    {rows, count, dims, centroids, clusters, nearest.data(), distances.data()});
 
     const Groups groups(nearest, clusters);
-    std::vector<float> moved(size_t{clusters} * dims);
+    std::vector<float> moved(centroids, centroids + size_t{clusters} * dims);
     workers.run(clusters, [&](size_t c, int) {
-        float* to = moved.data() + c * dims;
         const size_t size = groups.size(static_cast<uint32_t>(c));
-        if (size == 0) {
-            std::memcpy(to, centroids + c * dims, dims * sizeof(float));
-            return;
-        }
-        std::vector<double> sum(dims);
-        for (size_t i = groups.begin[c]; i < groups.begin[c + 1]; ++i) {
-            const float* row = rows + size_t{groups.members[i]} * dims;
-            for (uint32_t d = 0; d < dims; ++d) sum[d] += row[d];
-        }
+        if (size == 0) return;
+        std::vector<double> sums(dims);
+        add_rows(rows, dims, groups.members.data() + groups.begin[c], size, sums.data());
         for (uint32_t d = 0; d < dims; ++d)
-            to[d] = static_cast<float>(sum[d] / static_cast<double>(size));
+            moved[c * dims + d] = static_cast<float>(sums[d] / static_cast<double>(size));
     });
-    std::vector<size_t> sizes(clusters);
-    for (uint32_t c = 0; c < clusters; ++c) sizes[c] = groups.size(c);
-    split_into_empty(sizes, [&](size_t from, size_t to) {
-        for (uint32_t d = 0; d < dims; ++d)
-            split_coordinate(d, moved[from * dims + d], moved[to * dims + d]);
-    });
+    const auto row_of = [&](size_t member) { return rows + size_t{groups.members[member]} * dims; };
+    fill_empty(groups, row_of, dims, moved.data());
     std::memcpy(centroids, moved.data(), moved.size() * sizeof(float));
     return std::accumulate(distances.begin(), distances.end(), 0.0) / static_cast<double>(count);
 }

@@ -1,10 +1,12 @@
 #include "kernels/product_quantizer.h"
 
-#include "kernels/clusters.h"
 #include "kernels/cpu/encode_piece.h"
+#include "kernels/draw_rows.h"
 #include "kernels/kmeans.h"
+#include "kernels/random.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -20,14 +22,34 @@ size_t tiles_of(size_t count) {
     return (count + tile_rows - 1) / tile_rows;
 }
 
+// A codeword nobody uses takes the piece of a residual, drawn with a chance in proportion to its
+// squared error: the rule of k-means++. Where pieces are equal in crowds, as in the corners of
+// pictures, the start draws most codewords there; they have no error, and this brings all but one
+// of them away. `errors_up_to`: the sums of the errors of all pieces up to each.
+void reuse_codewords(const float* pieces, size_t stride, uint32_t piece_dims,
+                     const std::vector<double>& errors_up_to, const std::vector<size_t>& used,
+                     float* codebook) {
+    const double all = errors_up_to.back();
+    if (!(all > 0) || !std::isfinite(all)) return;
+    Random random(std::bit_cast<uint64_t>(all));  // other draws in each iteration
+    for (uint32_t c = 0; c < codewords; ++c) {
+        if (used[c] != 0) continue;
+        const auto drawn =
+            std::upper_bound(errors_up_to.begin(), errors_up_to.end() - 1, random.uniform() * all);
+        const float* piece = pieces + static_cast<size_t>(drawn - errors_up_to.begin()) * stride;
+        for (uint32_t d = 0; d < piece_dims; ++d) codebook[size_t{d} * codewords + c] = piece[d];
+    }
+}
+
 // Moves the codewords of one sub-quantizer to the means of their pieces and returns the sum of
 // squared errors before the move.
-double move_codewords(const float* pieces, size_t stride, size_t count, uint32_t piece_dims,
-                      const uint8_t* codes, float* codebook) {
+double move_codewords(const float* pieces, size_t stride, uint32_t piece_dims,
+                      const std::vector<uint8_t>& codes, float* codebook) {
     std::vector<double> sums(size_t{piece_dims} * codewords);
+    std::vector<double> errors_up_to(codes.size());
     std::vector<size_t> used(codewords);
     double error = 0;
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < codes.size(); ++i) {
         const float* x = pieces + i * stride;
         ++used[codes[i]];
         for (uint32_t d = 0; d < piece_dims; ++d) {
@@ -36,6 +58,7 @@ double move_codewords(const float* pieces, size_t stride, size_t count, uint32_t
             error += off * off;
             sums[at] += x[d];
         }
+        errors_up_to[i] = error;
     }
     for (uint32_t c = 0; c < codewords; ++c) {
         if (used[c] == 0) continue;
@@ -44,12 +67,7 @@ double move_codewords(const float* pieces, size_t stride, size_t count, uint32_t
             codebook[at] = static_cast<float>(sums[at] / static_cast<double>(used[c]));
         }
     }
-    split_into_empty(used, [&](size_t from, size_t to) {
-        for (uint32_t d = 0; d < piece_dims; ++d) {
-            float* row = codebook + size_t{d} * codewords;
-            split_coordinate(d, row[from], row[to]);
-        }
-    });
+    reuse_codewords(pieces, stride, piece_dims, errors_up_to, used, codebook);
     return error;
 }
 
@@ -129,8 +147,7 @@ double codebook_step(Workers& workers, const QuantizerShape& shape, const float*
         std::vector<uint8_t> codes(count);
         encode_piece(
             {residuals + first, shape.dims, count, piece_dims, words, half_norms, codes.data(), 1});
-        errors[j] =
-            move_codewords(residuals + first, shape.dims, count, piece_dims, codes.data(), words);
+        errors[j] = move_codewords(residuals + first, shape.dims, piece_dims, codes, words);
     });
     std::memcpy(codebook, moved.data(), moved.size() * sizeof(float));
     return std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(count);

@@ -13,6 +13,7 @@ namespace pgwarp {
 
 struct Workers::Pool {
     const volatile std::sig_atomic_t* interrupt;
+    const volatile std::sig_atomic_t* other_interrupt;
     std::mutex mutex;
     std::condition_variable wake;  // a new job, or the end
     std::condition_variable idle;  // a thread left the current job
@@ -28,10 +29,14 @@ struct Workers::Pool {
 
     std::atomic<size_t> next{0};
 
+    bool interrupted() const {
+        return (interrupt && *interrupt) || (other_interrupt && *other_interrupt);
+    }
+
     void work(int thread) {
         try {
             for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
-                if (interrupt && *interrupt) throw Interrupted();
+                if (interrupted()) throw Interrupted();
                 (*task)(i, thread);
             }
         } catch (...) {
@@ -74,15 +79,18 @@ class AllSignalsBlocked {
 
 }  // namespace
 
-Workers::Workers(int threads, const volatile std::sig_atomic_t* interrupt)
+Workers::Workers(int threads, const volatile std::sig_atomic_t* interrupt,
+                 const volatile std::sig_atomic_t* other_interrupt)
     : pool_(std::make_unique<Pool>()) {
     pool_->interrupt = interrupt;
+    pool_->other_interrupt = other_interrupt;
     AllSignalsBlocked blocked;
-    // A machine that refuses another thread still does the work with those there are.
+    // A machine that refuses another thread, or the memory for it, still does the work with those
+    // there are. (To throw here would end the process: the threads that run belong to nobody.)
     try {
         for (int i = 1; i < threads; ++i)
             pool_->threads.emplace_back([pool = pool_.get(), i] { pool->thread_main(i); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
     }
 }
 

@@ -34,15 +34,19 @@ unsigned blocks_for(size_t rows) {
 }  // namespace
 
 CentroidMatrix::CentroidMatrix(const Context& context, cudaStream_t stream, const float* centroids,
-                               uint32_t count, uint32_t dims)
+                               uint32_t count, uint32_t dims, Origin origin)
     : context_(&context),
       count_(count),
       dims_(dims),
       halves_(context.memory, size_t{count} * split_width(dims)),
       norms_(context.memory, stride_of(count)),
       scale_(context.memory, 1) {
-    split_rows({centroids, count, dims, dims}, Side::right, halves_.data(), scale_.data(),
-               norms_.data(), stream);
+    if (origin == Origin::centroids) {
+        origin_ = Buffer<float>(context.memory, dims);
+        find_origin({centroids, count, dims, dims}, origin_.data(), stream);
+    }
+    split_rows({centroids, count, dims, dims, origin_.data()}, Side::right, halves_.data(),
+               scale_.data(), norms_.data(), stream);
 }
 
 size_t CentroidMatrix::tile_rows(uint32_t count, uint32_t dims, size_t bytes) {
@@ -60,7 +64,9 @@ void CentroidMatrix::multiply(const Blas& blas, cudaStream_t stream, const Float
     tile.products.grow(memory, rows.count * stride());
     tile.scale.grow(memory, 1);
     tile.factors.grow(memory, 2);
-    split_rows(rows, Side::left, tile.halves.data(), tile.scale.data(), tile.row_norms.data(),
+    FloatMatrix moved = rows;
+    moved.origin = origin_.data();
+    split_rows(moved, Side::left, tile.halves.data(), tile.scale.data(), tile.row_norms.data(),
                stream);
     gpu::multiply(blas, stream, {tile.halves.data(), tile.scale.data(), rows.count},
                   {halves_.data(), scale_.data(), count_}, dims_, factor, tile.products.data(),

@@ -16,12 +16,16 @@ struct ProductTile {
     Buffer<float> factors;
 };
 
+// Where vectors are measured from. For distances from amidst the centroids, so that they are right
+// also where all vectors are far from zero; for plain inner products and norms from zero.
+enum class Origin { zero, centroids };
+
 // Centroids made ready for many chunks of rows.
 class CentroidMatrix {
   public:
     // `centroids`, (count)(dims), is on the device, and read in the stream's order.
     CentroidMatrix(const Context& context, cudaStream_t stream, const float* centroids,
-                   uint32_t count, uint32_t dims);
+                   uint32_t count, uint32_t dims, Origin origin);
 
     // How many rows a tile of so many bytes has room for.
     static size_t tile_rows(uint32_t count, uint32_t dims, size_t bytes);
@@ -43,6 +47,7 @@ class CentroidMatrix {
     Buffer<__half> halves_;
     Buffer<float> norms_;
     Buffer<uint32_t> scale_;
+    Buffer<float> origin_;  // or none
 };
 
 // nearest[i] and, where not null, distances[i] of `rows` rows from their tile. Of equals the

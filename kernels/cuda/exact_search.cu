@@ -184,19 +184,22 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
     Buffer<uint64_t> keys(memory, tiles.queries * candidates);
     Buffer<uint32_t> scales(memory, 2);
     Buffer<float> factors(memory, 2);
+    // Distances are taken from amidst the queries, so that they are right far from zero too.
+    Buffer<float> origin(memory, l2 ? s.dims : 0);
     const FinishStream finish(stream);
 
     for (size_t first_query = 0; first_query < s.query_count; first_query += tiles.queries) {
         const size_t queries = std::min(tiles.queries, s.query_count - first_query);
         const float* vectors = s.queries + first_query * s.dims;
-        split_rows({vectors, queries, s.dims, s.dims}, Side::left, query_halves.data(),
-                   scales.data(), nullptr, stream);
+        if (l2) find_origin({vectors, queries, s.dims, s.dims}, origin.data(), stream);
+        split_rows({vectors, queries, s.dims, s.dims, origin.data()}, Side::left,
+                   query_halves.data(), scales.data(), nullptr, stream);
         launch("set_keys", set_keys, {1056, 256, 0, stream}, keys.data(), queries * candidates);
         for (size_t first = 0; first < s.row_count; first += tiles.rows) {
             context.check_interrupt();
             const size_t rows = std::min(tiles.rows, s.row_count - first);
             if (s.ready) s.ready(first + rows);
-            split_rows({s.rows + first * s.dims, rows, s.dims, s.dims}, Side::right,
+            split_rows({s.rows + first * s.dims, rows, s.dims, s.dims, origin.data()}, Side::right,
                        row_halves.data(), scales + 1, norms.data(), stream);
             multiply(blas, stream, {query_halves.data(), scales.data(), queries},
                      {row_halves.data(), scales + 1, rows}, s.dims, l2 ? -2.0f : -1.0f,

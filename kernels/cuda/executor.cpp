@@ -1,14 +1,17 @@
 #include "kernels/cuda/executor.h"
 
-#include "kernels/clusters.h"
+#include "kernels/cpu/groups.h"
 #include "kernels/cuda/assign.h"
 #include "kernels/cuda/dataset.h"
+#include "kernels/cuda/draw_pieces.h"
 #include "kernels/cuda/encode.h"
 #include "kernels/cuda/exact_search.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/sums.h"
+#include "kernels/draw_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -66,6 +69,10 @@ class CudaExecutor final : public Executor {
         uploader_.upload(to.data(), from, count, stream_);
         return to;
     }
+    void fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
+                             uint32_t clusters, float* centroids);
+    void reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
+                         const std::vector<size_t>& used, double error, float* codebook);
     size_t tile_rows(uint32_t clusters, uint32_t dims) const {
         return std::min(most_tile_rows,
                         CentroidMatrix::tile_rows(clusters, dims, context_.scratch() / 2));
@@ -114,28 +121,50 @@ double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centro
 
     Buffer<float> means = upload_floats(centroids, floats);
     ClusterSums sums(context_.memory, floats, clusters, stream_);
-    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims);
+    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids);
     ProductTile tile;
-    Buffer<uint32_t> nearest(context_.memory, chunk_rows);
+    Buffer<uint32_t> nearest(context_.memory, rows.count());
     Buffer<float> distances(context_.memory, chunk_rows);
     const FinishStream finish(stream_);
-    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t, size_t count) {
+    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
         matrix.multiply(blas_, stream_, {chunk, count, dims, dims}, tile);
-        find_nearest(matrix, tile, count, {nearest.data(), distances.data()}, stream_);
-        add_rows({chunk, nearest.data(), distances.data(), count, dims, factor, sums.sums.data(),
+        find_nearest(matrix, tile, count, {nearest + first, distances.data()}, stream_);
+        add_rows({chunk, nearest + first, distances.data(), count, dims, factor, sums.sums.data(),
                   sums.counts.data(), sums.errors.data()},
                  stream_);
     });
     row_means(sums.sums.data(), sums.counts.data(), clusters, dims, factor, means.data(), stream_);
     std::vector<float> moved(floats);
     copy_async(moved.data(), means.data(), floats, stream_);
-    split_into_empty(sums.sizes(stream_), [&](size_t from, size_t to) {
-        for (uint32_t d = 0; d < dims; ++d)
-            split_coordinate(d, moved[from * dims + d], moved[to * dims + d]);
-    });
+    const std::vector<size_t> sizes = sums.sizes(stream_);
     const double error = sums.error(stream_);
+    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end())
+        fill_empty_clusters(rows, nearest, clusters, moved.data());
     std::memcpy(centroids, moved.data(), floats * sizeof(float));
     return error / static_cast<double>(rows.count());
+}
+
+void CudaExecutor::fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
+                                       uint32_t clusters, float* centroids) {
+    std::vector<uint32_t> cluster_of(rows.count());
+    copy_async(cluster_of.data(), nearest.data(), cluster_of.size(), stream_);
+    stream_.synchronize();
+    const Groups groups(cluster_of, clusters);
+    // One row is wanted as a rule; where it was none to use, twice as many next time.
+    constexpr size_t most = 4096;
+    std::vector<float> fetched;
+    size_t first = 0, count = 0;
+    const auto row_of = [&](size_t member) {
+        if (member < first || member >= first + count) {
+            count = member == first + count ? std::clamp<size_t>(2 * count, 1, most) : 1;
+            count = std::min(count, groups.members.size() - member);
+            first = member;
+            const auto begin = groups.members.begin() + static_cast<ptrdiff_t>(member);
+            fetched = rows.gather({begin, begin + static_cast<ptrdiff_t>(count)}, stream_);
+        }
+        return fetched.data() + (member - first) * rows.dims();
+    };
+    fill_empty(groups, row_of, rows.dims(), centroids);
 }
 
 void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float* centroids) {
@@ -144,7 +173,7 @@ void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float*
     const uint32_t dims = rows.dims();
     const size_t chunk_rows = tile_rows(clusters, dims);
     const Buffer<float> means = upload_floats(centroids, size_t{clusters} * dims);
-    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims);
+    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids);
     ProductTile tile;
     Buffer<uint32_t> nearest(context_.memory, rows.count());
     const FinishStream finish(stream_);
@@ -184,19 +213,54 @@ double CudaExecutor::codebook_step(Dataset& data, const QuantizerShape& shape, f
     std::vector<float> moved(floats);
     copy_async(moved.data(), means.data(), floats, stream_);
     const std::vector<size_t> used = sums.sizes(stream_);
-    for (uint32_t j = 0; j < shape.m; ++j) {
-        const auto begin = used.begin() + size_t{j} * codewords;
-        const uint32_t first = shape.piece_begin(j);
-        split_into_empty({begin, begin + codewords}, [&](size_t from, size_t to) {
-            for (uint32_t d = first; d < shape.piece_begin(j + 1); ++d) {
-                float* row = moved.data() + size_t{d} * codewords;
-                split_coordinate(d - first, row[from], row[to]);
-            }
-        });
-    }
     const double error = sums.error(stream_);
+    reuse_codewords(rows, model, encoder, used, error, moved.data());
     std::memcpy(codebook, moved.data(), floats * sizeof(float));
     return error / static_cast<double>(rows.count());
+}
+
+// The model still has the codebook before the move. `used`: (m)(256); `error`: of all rows.
+void CudaExecutor::reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
+                                   const std::vector<size_t>& used, double error, float* codebook) {
+    const QuantizerShape& shape = model.view().shape;
+    std::vector<uint32_t> pieces;
+    ptrdiff_t most = 0;
+    const auto used_of = [&](uint32_t piece) {
+        return used.begin() + static_cast<ptrdiff_t>(size_t{piece} * codewords);
+    };
+    for (uint32_t j = 0; j < shape.m; ++j) {
+        const ptrdiff_t unused = std::count(used_of(j), used_of(j) + codewords, size_t{0});
+        if (unused > 0) pieces.push_back(j);
+        most = std::max(most, unused);
+    }
+    if (pieces.empty() || !(error > 0) || !std::isfinite(error)) return;
+
+    const size_t chunk_rows = tile_rows(codewords, shape.dims);
+    const double mean_error = error / static_cast<double>(rows.count()) / shape.m;
+    PieceDraw draw(context_, stream_, pieces, static_cast<uint32_t>(most), chunk_rows,
+                   std::bit_cast<uint64_t>(error), mean_error);
+    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
+    const FinishStream finish(stream_);
+    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
+        DeviceEncoding encoding;
+        encoding.rows = chunk;
+        encoding.count = count;
+        encoding.codes = codes.data();
+        encoder.encode(encoding);
+        draw.add(model.view(), chunk, codes.data(), first, count);
+    });
+    const std::vector<std::vector<uint32_t>> drawn = draw.finish();
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        const std::vector<float> gathered = rows.gather(drawn[i], stream_);
+        size_t next = 0;
+        for (uint32_t c = 0; c < codewords && next < drawn[i].size(); ++c) {
+            if (used_of(pieces[i])[c] != 0) continue;
+            const float* row = gathered.data() + next++ * shape.dims;
+            for (uint32_t d = shape.piece_begin(pieces[i]); d < shape.piece_begin(pieces[i] + 1);
+                 ++d)
+                codebook[size_t{d} * codewords + c] = row[d];
+        }
+    }
 }
 
 void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
@@ -205,7 +269,8 @@ void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
     const QuantizerShape& shape = quantizer.shape;
     const size_t chunk_rows = tile_rows(shape.lists, shape.dims);
     const Model model(context_, stream_, quantizer);
-    const CentroidMatrix matrix(context_, stream_, model.view().centroids, shape.lists, shape.dims);
+    const CentroidMatrix matrix(context_, stream_, model.view().centroids, shape.lists, shape.dims,
+                                Origin::centroids);
     Encoder encoder(context_, stream_, blas_, model);
     ProductTile tile;
     Buffer<uint32_t> lists(context_.memory, chunk_rows);

@@ -68,8 +68,16 @@ __device__ uint64_t tid_of(const StoreView& store, const Place& place) {
     return static_cast<uint64_t>(tid[0]) << 32 | static_cast<uint64_t>(tid[1]) << 16 | tid[2];
 }
 
+// A candidate with its TID, and the distance it was found with.
+__device__ IdKey final_key(const StoreView& store, uint64_t key) {
+    if (key == no_key) return {~0u, ~0u, ~0u};
+    const uint64_t tid = tid_of(store, place_of(store, key_index(key)));
+    return {static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(tid >> 32),
+            static_cast<uint32_t>(tid)};
+}
+
 // A block a query. `items` * threads keys are sorted.
-template <class Shape, int items>
+template <class Shape, int items, Distances distances>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
@@ -78,22 +86,33 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     const uint32_t query = blockIdx.x;
     const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
     const uint32_t k = a.queries.wanted[query].k;
+    const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
+    const uint32_t length = min(a.candidates.counts[query], a.candidates.room);
 
-    BlockSelect<Shape> select(*storage, candidates_for(k));
-    collect_keys(select, a.candidates.keys + size_t{query} * a.candidates.room,
-                 min(a.candidates.counts[query], a.candidates.room));
-    const uint32_t count = select.kept_count();
-    for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads) {
-        found[i] = {~0u, ~0u, ~0u};
-        if (i >= count) continue;
-        places[i] = place_of(a.store, key_index(select.kept()[i]));
-        const uint64_t tid = tid_of(a.store, places[i]);
-        found[i] = {~0u, static_cast<uint32_t>(tid >> 32), static_cast<uint32_t>(tid)};
+    uint32_t count = 0;
+    if (distances == Distances::final && length <= Shape::threads * items) {
+        // All of them are sorted: no need to select.
+        for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads)
+            found[i] = final_key(a.store, i < length ? keys[i] : no_key);
+        for (uint32_t i = threadIdx.x; i - threadIdx.x < length; i += Shape::threads)
+            count += __syncthreads_count(i < length && keys[i] != no_key);
+    } else {
+        BlockSelect<Shape> select(*storage, candidates_for(k));
+        collect_keys(select, keys, length);
+        count = select.kept_count();
+        for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads) {
+            const uint64_t key = i < count ? select.kept()[i] : no_key;
+            found[i] = final_key(a.store, key);
+            if (distances == Distances::rough && i < count)
+                places[i] = place_of(a.store, key_index(key));
+        }
+        __syncthreads();
     }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x / 32; i < count; i += Shape::warps) {
-        const float distance = score(a.store, vector, places[i]);
-        if (lane_id() == 0) found[i].distance = ordered_score(distance);
+    if (distances == Distances::rough) {
+        for (uint32_t i = threadIdx.x / 32; i < count; i += Shape::warps) {
+            const float distance = score(a.store, vector, places[i]);
+            if (lane_id() == 0) found[i].distance = ordered_score(distance);
+        }
     }
     __syncthreads();
     IdKey item[items];
@@ -111,11 +130,11 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     if (threadIdx.x == 0) a.answers.found_counts[query] = results;
 }
 
-template <class Shape, int items>
+template <class Shape, int items, Distances distances>
 void launch_finish(const FinishArguments& arguments, cudaStream_t stream) {
     const size_t shared = sizeof(typename BlockSelect<Shape>::Storage) +
                           Shape::threads * items * sizeof(IdKey) + Shape::kept * sizeof(Place);
-    launch("finish", finish<Shape, items>,
+    launch("finish", finish<Shape, items, distances>,
            {arguments.queries.count, Shape::threads, shared, stream}, arguments);
 }
 
@@ -189,18 +208,26 @@ constexpr uint32_t least_by_warp = 1024;
 }  // namespace
 
 void finish_search(const StoreView& store, const QueryView& queries,
-                   const CandidateView& candidates, const AnswerView& answers,
+                   const CandidateView& candidates, Distances distances, const AnswerView& answers,
                    cudaStream_t stream) {
     const uint32_t most = candidates_for(queries.k);
-    auto* finish_all = &launch_finish<LargeSelect, 8>;
-    if (queries.count >= least_by_warp && most <= 32)
+    const bool many = queries.count >= least_by_warp;
+    auto* finish_all = &launch_finish<LargeSelect, 8, Distances::rough>;
+    if (distances == Distances::final) {
+        finish_all = &launch_finish<LargeSelect, 8, Distances::final>;
+        if (most <= MediumSelect::threads)
+            finish_all = &launch_finish<MediumSelect, 1, Distances::final>;
+        else if (most <= MediumSelect::kept)
+            finish_all = &launch_finish<MediumSelect, 8, Distances::final>;
+    } else if (many && most <= 32) {
         finish_all = &launch_warps<1, 2>;
-    else if (queries.count >= least_by_warp && most <= 128)
+    } else if (many && most <= 128) {
         finish_all = &launch_warps<4, 3>;
-    else if (most <= MediumSelect::threads)
-        finish_all = &launch_finish<MediumSelect, 1>;
-    else if (most <= MediumSelect::kept)
-        finish_all = &launch_finish<MediumSelect, 8>;
+    } else if (most <= MediumSelect::threads) {
+        finish_all = &launch_finish<MediumSelect, 1, Distances::rough>;
+    } else if (most <= MediumSelect::kept) {
+        finish_all = &launch_finish<MediumSelect, 8, Distances::rough>;
+    }
     finish_all({store, queries, candidates, answers}, stream);
 }
 

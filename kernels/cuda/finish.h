@@ -1,4 +1,4 @@
-// The end of a list search: the best candidates, re-scored in float32, with their TIDs.
+// The end of a list search: the best candidates with their TIDs.
 #pragma once
 
 #include "kernels/cuda/search_state.h"
@@ -11,7 +11,13 @@ struct AnswerView {
     size_t stride;
     uint32_t* found_counts;  // (count)
 };
+
+// How good the candidates' distances are: sums of a table of halves, which are scored again in
+// float32, or of a table of floats already.
+enum class Distances { rough, final };
+
 void finish_search(const StoreView& store, const QueryView& queries,
-                   const CandidateView& candidates, const AnswerView& answers, cudaStream_t stream);
+                   const CandidateView& candidates, Distances distances, const AnswerView& answers,
+                   cudaStream_t stream);
 
 }  // namespace pgwarp::gpu

@@ -46,7 +46,7 @@ void search_by_query(const Context& context, SearchSpace& space, const SearchReq
     choose_probes(r.store, queries, choice, space.stream);
     scan_queries({r.store, queries, tables, plan.splits, candidates}, context, space.stream);
     // Few results: the device writes them to the host itself, which is sooner there than a copy.
-    finish_search(r.store, queries, candidates,
+    finish_search(r.store, queries, candidates, Distances::final,
                   {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
                   space.stream);
 }
@@ -116,7 +116,7 @@ void search_by_list(const Context& context, SearchSpace& space, const SearchRequ
                  context, stream);
     const AnswerView answers{place<Neighbor>(space, plan.answers), r.shape.k,
                              place<uint32_t>(space, plan.answer_counts)};
-    finish_search(r.store, queries, candidates, answers, stream);
+    finish_search(r.store, queries, candidates, Distances::rough, answers, stream);
     copy_async(r.found + size_t{first} * r.shape.k, answers.found, size_t{count} * r.shape.k,
                stream);
     copy_async(r.found_counts + first, answers.found_counts, count, stream);

@@ -154,7 +154,7 @@ CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
       layout_(CodeLayout::of(quantizer.shape.m)),
       codewords_(context.memory, size_t{quantizer.shape.dims} * codewords),
       centroids_(context, uploads_, model_.view().centroids, quantizer.shape.lists,
-                 quantizer.shape.dims),
+                 quantizer.shape.dims, Origin::zero),
       largest_word_(largest_word_of(quantizer)),
       lists_(quantizer.shape.lists) {
     transpose_codebook(model_.view(), codewords_.data(), uploads_);

@@ -4,6 +4,8 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/warp_select.cuh"
 
+#include <algorithm>
+
 namespace pgwarp::gpu {
 
 namespace {
@@ -18,6 +20,23 @@ __device__ float scale_for(uint32_t largest_bits) {
     return __uint_as_float(static_cast<uint32_t>(127 + shift) << 23);
 }
 
+__device__ __forceinline__ float element(const FloatMatrix& matrix, size_t row, uint32_t d) {
+    const float x = matrix.rows[row * matrix.stride + d];
+    return matrix.origin ? x - __ldg(matrix.origin + d) : x;
+}
+
+// A warp a dimension.
+__global__ void __launch_bounds__(threads) mean_of(FloatMatrix matrix, size_t rows, float* mean) {
+    const uint32_t d = (blockIdx.x * threads + threadIdx.x) / 32;
+    if (d >= matrix.dims) return;
+    double sum = 0;
+    for (size_t row = lane_id(); row < rows; row += 32) sum += matrix.rows[row * matrix.stride + d];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(whole_warp, sum, distance);
+    if (lane_id() == 0) mean[d] = static_cast<float>(sum / static_cast<double>(rows));
+}
+
 // Magnitudes of floats compare as their bits do.
 __global__ void __launch_bounds__(threads) find_largest(FloatMatrix matrix, uint32_t* largest) {
     uint32_t mine = 0;
@@ -25,7 +44,7 @@ __global__ void __launch_bounds__(threads) find_largest(FloatMatrix matrix, uint
     const size_t warps = size_t{gridDim.x} * threads / 32;
     for (size_t row = warp; row < matrix.count; row += warps)
         for (uint32_t d = lane_id(); d < matrix.dims; d += 32)
-            mine = max(mine, __float_as_uint(fabsf(matrix.rows[row * matrix.stride + d])));
+            mine = max(mine, __float_as_uint(fabsf(element(matrix, row, d))));
     mine = __reduce_max_sync(whole_warp, mine);
     if (lane_id() == 0 && mine > 0) atomicMax(largest, mine);
 }
@@ -37,12 +56,11 @@ __global__ void __launch_bounds__(threads)
     const size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
     if (row >= matrix.count) return;
     const uint32_t padded = (matrix.dims + 7) / 8 * 8;
-    const float* from = matrix.rows + row * matrix.stride;
     __half* to = halves + row * 3 * padded;
     const float scale = scale_for(*largest);
     float norm = 0;
     for (uint32_t d = lane_id(); d < padded; d += 32) {
-        const float x = d < matrix.dims ? from[d] : 0.0f;
+        const float x = d < matrix.dims ? element(matrix, row, d) : 0.0f;
         norm = fmaf(x, x, norm);
         const float scaled = x * scale;
         const __half high = __float2half_rn(scaled);
@@ -65,6 +83,11 @@ __global__ void set_factors(float factor, const uint32_t* left, const uint32_t* 
 }
 
 }  // namespace
+
+void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream) {
+    launch("mean_of", mean_of, {divide_up(matrix.dims, threads / 32), threads, 0, stream}, matrix,
+           std::min<size_t>(matrix.count, 1024), origin);
+}
 
 void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,
                 cudaStream_t stream) {

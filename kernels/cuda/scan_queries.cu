@@ -67,16 +67,19 @@ class TileWalk {
     __device__ uint32_t tiles() const { return starts_[probes_]; }
 
     // To the list that has tile `tile`, which is one of the query's.
-    __device__ void seek(uint32_t tile) {
-        uint32_t low = 0, high = probes_;  // the first list that ends behind the tile
-        while (low < high) {
-            const uint32_t middle = (low + high) / 2;
-            if (starts_[middle + 1] > tile)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        enter(low);
+    __device__ void seek(uint32_t tile) { enter(rank_of(tile)); }
+
+    // A warp: asks for up to 32 tiles from `tile` on, a lane for each, so that they are near when
+    // load() wants them one by one.
+    __device__ void ask_for(uint32_t tile, uint32_t end) const {
+        tile += lane_id();
+        if (tile >= end) return;
+        const uint32_t rank = rank_of(tile);
+        const DeviceList& list = store_.lists[probed_[rank]];
+        const uint32_t in_list = tile - starts_[rank], bytes = store_.layout.tile_bytes();
+        const uint8_t* codes = list.tiles + size_t{in_list} * bytes;
+        for (uint32_t i = 0; i < bytes; i += 128) prefetch(codes + i);
+        prefetch(list.offsets + in_list * tile_entries);
     }
 
     // Slice 0 of a tile at or behind the last one.
@@ -96,6 +99,21 @@ class TileWalk {
     }
 
   private:
+    static __device__ void prefetch(const void* address) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+    }
+    // The first list that ends behind the tile.
+    __device__ uint32_t rank_of(uint32_t tile) const {
+        uint32_t low = 0, high = probes_;
+        while (low < high) {
+            const uint32_t middle = (low + high) / 2;
+            if (starts_[middle + 1] > tile)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        return low;
+    }
     __device__ void enter(uint32_t rank) {
         rank_ = rank;
         begin_ = starts_[rank];
@@ -118,17 +136,102 @@ class TileWalk {
     float term_ = 0;
 };
 
-// A block's share of a query's tiles, each warp a run of its own: the next tile is on its way
-// while one is summed up.
+// A warp's run of tiles. The next tile is on its way while one is summed up.
+template <class Shape, int width>
+class TileRun {
+  public:
+    __device__ TileRun(const TileWalk<width>& walk, uint32_t tile, uint32_t end, uint32_t table)
+        : walk_(walk), tile_(tile), end_(end), lane_(table) {
+        if (tile_ >= end_) return;
+        walk_.ask_for(tile_, end_);
+        walk_.seek(tile_);
+        next_ = walk_.load(tile_);
+    }
+    __device__ bool done() const { return tile_ >= end_; }
+
+    // The warp sums up its next tile, whose slices from `slice` on, `count` of them, have their
+    // tables in shared memory.
+    __device__ __forceinline__ void add_slices(uint32_t slice, uint32_t count) {
+        for (uint32_t i = 0; i < count; ++i) {
+            if (slice + i > 0) walk_.load_slice(tile_, slice + i, next_.codes);
+            sum_ = add_one(next_.codes, lane_, i * slice_bytes, sum_);
+        }
+    }
+    // One slice is all there is: the codes of the next tile are fetched before this one's are used.
+    __device__ __forceinline__ void add_tile(BlockSelect<Shape>& select) {
+        const Tile here = next_;
+        if ((tile_ & 31) == 0) walk_.ask_for(tile_ + 32, end_);
+        if (tile_ + 1 < end_) next_ = walk_.load(tile_ + 1);
+        sum_ = add_one(here.codes, lane_, 0, 0.0f);
+        take(select, here);
+        ++tile_;
+    }
+    // After the last slice.
+    __device__ __forceinline__ void finish_tile(BlockSelect<Shape>& select) {
+        take(select, next_);
+        if ((tile_ & 31) == 0) walk_.ask_for(tile_ + 32, end_);
+        if (++tile_ < end_) next_ = walk_.load(tile_);
+        sum_ = 0;
+    }
+
+  private:
+    using Tile = typename TileWalk<width>::Tile;
+    static constexpr uint32_t slice_bytes = codewords * width * sizeof(float);
+
+    __device__ __forceinline__ void take(BlockSelect<Shape>& select, const Tile& tile) {
+        const float distance = tile.base + sum_;
+        select.collect(distance <= select.bound(), make_key(distance, tile.entry));
+    }
+
+    TileWalk<width> walk_;
+    uint32_t tile_, end_;
+    const LaneAddresses<width> lane_;
+    Tile next_{};
+    float sum_ = 0;
+};
+
+// The whole block, the tables in shared memory: each warp at its own pace, until one has no more
+// room for what it finds.
+template <class Shape, int width>
+__device__ void scan_freely(BlockSelect<Shape>& select, TileRun<Shape, width>& run,
+                            uint32_t slices) {
+    while (true) {
+        if (slices == 1)
+            while (!run.done() && select.room() >= 32) run.add_tile(select);
+        while (!run.done() && select.room() >= 32) {
+            run.add_slices(0, slices);
+            run.finish_tile(select);
+        }
+        if (!__syncthreads_or(!run.done())) return;
+        select.cut();
+    }
+}
+
+// The whole block, more slices than shared memory holds: tile by tile, the tables changing.
+template <class Shape, int width>
+__device__ void scan_in_step(const ScanArguments& a, uint32_t query, BlockSelect<Shape>& select,
+                             TileRun<Shape, width>& run, float* table) {
+    const uint32_t slices = a.scan.store.layout.slices;
+    while (__syncthreads_or(!run.done())) {
+        for (uint32_t slice = 0; slice < slices; slice += a.resident_slices) {
+            __syncthreads();
+            load_table<Shape>(a, query, slice, table);
+            __syncthreads();
+            if (!run.done()) run.add_slices(slice, min(a.resident_slices, slices - slice));
+        }
+        if (!run.done()) run.finish_tile(select);
+        if (__syncthreads_or(select.room() < 32)) select.cut();
+    }
+}
+
+// A block's share of a query's tiles, each warp a run of its own.
 template <class Shape, int width>
 __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split,
                           typename BlockSelect<Shape>::Storage& storage, float* table) {
-    using Walk = TileWalk<width>;
     const StoreView& store = a.scan.store;
-    const uint32_t slices = store.layout.slices;
     const ListQuery wanted = a.scan.queries.wanted[query];
     const uint32_t candidates = candidates_for(a.scan.queries.k);
-    Walk walk(a, query, min(wanted.probes, store.model.shape.lists));
+    const TileWalk<width> walk(a, query, min(wanted.probes, store.model.shape.lists));
     const auto share = [](uint32_t all, uint32_t i, uint32_t parts) {
         return static_cast<uint32_t>(static_cast<uint64_t>(all) * i / parts);
     };
@@ -136,45 +239,16 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
     const uint32_t first = share(tiles, split, a.scan.splits);
     const uint32_t count = share(tiles, split + 1, a.scan.splits) - first;
     const uint32_t warp = threadIdx.x / 32;
-    uint32_t tile = first + share(count, warp, Shape::warps);
-    const uint32_t end = first + share(count, warp + 1, Shape::warps);
 
     BlockSelect<Shape> select(storage, candidates_for(wanted.k));
-    const LaneAddresses<width> lane(shared_address(table));
-    typename Walk::Tile next{{}, __builtin_nanf(""), 0};
-    if (tile < end) {
-        walk.seek(tile);
-        next = walk.load(tile);
-    }
-    if (count > 0) load_table<Shape>(a, query, 0, table);
-    __syncthreads();
-    const uint32_t steps = (count + Shape::warps - 1) / Shape::warps;
-    for (uint32_t step = 0; step < steps; ++step, ++tile) {
-        typename Walk::Tile here = next;
-        const bool real = tile < end;
-        float sum = 0;
-        if (slices == 1) {
-            next.base = __builtin_nanf("");
-            if (tile + 1 < end) next = walk.load(tile + 1);
-            if (real) sum = add_one(here.codes, lane, 0, 0.0f);
-        } else {
-            for (uint32_t slice = 0; slice < slices; ++slice) {
-                if (slices > a.resident_slices && slice % a.resident_slices == 0) {
-                    __syncthreads();
-                    load_table<Shape>(a, query, slice, table);
-                    __syncthreads();
-                }
-                if (!real) continue;
-                if (slice > 0) walk.load_slice(tile, slice, here.codes);
-                const uint32_t at = slice % a.resident_slices * (codewords * width * sizeof(float));
-                sum = add_one(here.codes, lane, at, sum);
-            }
-            next.base = __builtin_nanf("");
-            if (tile + 1 < end) next = walk.load(tile + 1);
-        }
-        const float distance = here.base + sum;
-        select.collect(real && distance <= select.bound(), make_key(distance, here.entry));
-        if (__syncthreads_or(select.room() < 32)) select.cut();
+    TileRun<Shape, width> run(walk, first + share(count, warp, Shape::warps),
+                              first + share(count, warp + 1, Shape::warps), shared_address(table));
+    if (store.layout.slices <= a.resident_slices) {
+        if (count > 0) load_table<Shape>(a, query, 0, table);
+        __syncthreads();
+        scan_freely(select, run, store.layout.slices);
+    } else {
+        scan_in_step(a, query, select, run, table);
     }
     select.cut();
     const CandidateView& out = a.scan.candidates;
@@ -185,7 +259,8 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
 }
 
 template <class Shape, int width>
-__global__ void __launch_bounds__(Shape::threads) scan_by_query(ScanArguments a) {
+__global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
+    scan_by_query(ScanArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
     auto* table = reinterpret_cast<float*>(storage + 1);

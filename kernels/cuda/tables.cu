@@ -86,14 +86,23 @@ __device__ void coarse_distances(const StoreView& store, const QueryView& querie
             sum[q] = l2 ? fmaf(x - c, x - c, sum[q]) : fmaf(-x, c, sum[q]);
         }
     }
+    // Eight sums over the lanes together: with each exchange a lane is left with half of them.
+    static_assert(coarse_queries == 8);
 #pragma unroll
-    for (int q = 0; q < coarse_queries; ++q) {
-        if (q >= count) break;
+    for (int half = coarse_queries / 2; half > 0; half /= 2) {
+        const bool upper = lane_id() & 4 * half;
 #pragma unroll
-        for (int distance = 16; distance > 0; distance /= 2)
-            sum[q] += __shfl_xor_sync(whole_warp, sum[q], distance);
-        if (lane_id() == 0) queries.coarse[(first + q) * queries.coarse_stride + list] = sum[q];
+        for (int q = 0; q < half; ++q) {
+            const float kept = upper ? sum[q + half] : sum[q];
+            const float given = upper ? sum[q] : sum[q + half];
+            sum[q] = kept + __shfl_xor_sync(whole_warp, given, 4 * half);
+        }
     }
+    sum[0] += __shfl_xor_sync(whole_warp, sum[0], 2);
+    sum[0] += __shfl_xor_sync(whole_warp, sum[0], 1);
+    const int query = lane_id() / 4;
+    if (lane_id() % 4 == 0 && query < count)
+        queries.coarse[(first + query) * queries.coarse_stride + list] = sum[0];
 }
 
 __global__ void __launch_bounds__(threads)

@@ -2,47 +2,19 @@
 
 #include "kernels/distance.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <stdexcept>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include "hwy/highway.h"
-#include "test/kernels/seed.h"
+#include "test/kernels/every_target.h"
+#include "test/kernels/guarded.h"
 
 namespace pgwarp {
 namespace {
 
-// Floats that end where a page ends that may not be touched: reading one element too many kills
-// the test.
-class GuardedFloats {
-  public:
-    explicit GuardedFloats(size_t count) {
-        const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-        const size_t wanted = count * sizeof(float);
-        mapped_ = (wanted + page - 1) / page * page + page;
-        base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (base_ == MAP_FAILED) throw std::runtime_error("mmap failed");
-        char* guard = static_cast<char*>(base_) + mapped_ - page;
-        if (mprotect(guard, page, PROT_NONE) != 0) throw std::runtime_error("mprotect failed");
-        data_ = reinterpret_cast<float*>(guard - wanted);
-    }
-    GuardedFloats(const GuardedFloats&) = delete;
-    GuardedFloats& operator=(const GuardedFloats&) = delete;
-    ~GuardedFloats() { munmap(base_, mapped_); }
-    float* data() { return data_; }
-    float& operator[](size_t i) { return data_[i]; }
-
-  private:
-    void* base_;
-    size_t mapped_;
-    float* data_;
-};
+using GuardedFloats = Guarded<float>;
 
 struct Reference {
     double squared_l2 = 0, product = 0, l1 = 0, norm_a = 0, norm_b = 0;
@@ -84,19 +56,7 @@ void fill(std::mt19937& random, float* values, size_t count) {
     for (size_t i = 0; i < count; i++) values[i] = normal(random);
 }
 
-class Distance : public testing::TestWithParam<int64_t> {
-  protected:
-    void SetUp() override {
-        hwy::SetSupportedTargetsForTest(GetParam());
-        choose_distance_target();
-        ASSERT_STREQ(distance_target(), hwy::TargetName(GetParam()));
-    }
-    void TearDown() override {
-        hwy::SetSupportedTargetsForTest(0);
-        choose_distance_target();
-    }
-    std::mt19937 random{test_seed()};
-};
+class Distance : public EveryTarget {};
 
 TEST_P(Distance, PairsAgreeWithFloat64) {
     for (size_t dims : lengths(random)) {
@@ -152,9 +112,9 @@ TEST_P(Distance, RowsAgreeWithFloat64) {
             fill(random, query.data(), dims);
             fill(random, rows.data(), count ? (count - 1) * stride + dims : 0);
             std::vector<float> distances(count + 1, -7), products(count + 1, -7);
-            squared_l2_distances(query.data(), {rows.data(), stride, count}, dims,
+            squared_l2_distances(query.data(), Rows{rows.data(), stride, count}, dims,
                                  distances.data());
-            dot_products(query.data(), {rows.data(), stride, count}, dims, products.data());
+            dot_products(query.data(), Rows{rows.data(), stride, count}, dims, products.data());
             for (size_t i = 0; i < count; i++) {
                 const Reference expected = reference(query.data(), &rows[i * stride], dims);
                 EXPECT_NEAR(distances[i], expected.squared_l2,
@@ -177,11 +137,42 @@ TEST_P(Distance, EqualRowsTieWhereverTheyStand) {
         for (size_t i = 1; i < count; i++) {
             std::memcpy(&rows[i * dims], rows.data(), dims * sizeof(float));
         }
-        squared_l2_distances(query.data(), {rows.data(), dims, count}, dims, distances.data());
-        dot_products(query.data(), {rows.data(), dims, count}, dims, products.data());
+        squared_l2_distances(query.data(), Rows{rows.data(), dims, count}, dims, distances.data());
+        dot_products(query.data(), Rows{rows.data(), dims, count}, dims, products.data());
         for (size_t i = 1; i < count; i++) {
             EXPECT_EQ(distances[i], distances[0]) << dims;
             EXPECT_EQ(products[i], products[0]) << dims;
+        }
+    }
+}
+
+// Rows in sixteen bits are the rows they stand for, to the last bit of the distance.
+TEST_P(Distance, HalfRowsAreTheRowsTheyStandFor) {
+    std::uniform_int_distribution<size_t> padding(0, 5);
+    for (size_t dims : lengths(random)) {
+        for (size_t count : {0, 1, 3, 4, 5, 11}) {
+            SCOPED_TRACE(testing::Message() << dims << " dims, " << count << " rows");
+            const size_t stride = dims + padding(random);
+            const size_t elements = count ? (count - 1) * stride + dims : 0;
+            GuardedFloats query(dims), rows(elements);
+            Guarded<bfloat16> half(elements);
+            fill(random, query.data(), dims);
+            fill(random, rows.data(), elements);
+            for (size_t i = 0; i < elements; i++) {
+                half[i] = to_bfloat16(rows[i]);
+                rows[i] = to_float(half[i]);
+            }
+            std::vector<float> expected(count), found(count + 1, -7);
+            squared_l2_distances(query.data(), Rows{rows.data(), stride, count}, dims,
+                                 expected.data());
+            squared_l2_distances(query.data(), HalfRows{half.data(), stride, count}, dims,
+                                 found.data());
+            for (size_t i = 0; i < count; i++) EXPECT_EQ(found[i], expected[i]);
+            EXPECT_EQ(found[count], -7) << "wrote past the last row";
+            dot_products(query.data(), Rows{rows.data(), stride, count}, dims, expected.data());
+            dot_products(query.data(), HalfRows{half.data(), stride, count}, dims, found.data());
+            for (size_t i = 0; i < count; i++) EXPECT_EQ(found[i], expected[i]);
+            EXPECT_EQ(found[count], -7) << "wrote past the last row";
         }
     }
 }
@@ -198,8 +189,7 @@ TEST_P(Distance, OverflowGivesInfinityAndNotNan) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Distance, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
-                         [](const auto& target) { return hwy::TargetName(target.param); });
+PGWARP_EVERY_TARGET(Distance);
 
 }  // namespace
 }  // namespace pgwarp

@@ -1,0 +1,15 @@
+// Exact nearest neighbours by brute force.
+#pragma once
+
+#include "bench/metric.h"
+#include "bench/vecs_file.h"
+#include "bench/vectors.h"
+
+namespace pgwarp::bench {
+
+// For each query the k nearest rows of the base (all of them if it has fewer), nearest first, the
+// smaller row number first among equals.
+RowNumbers exact_neighbours(Metric metric, const Vectors& base, const Vectors& queries, size_t k,
+                            unsigned threads);
+
+}  // namespace pgwarp::bench

@@ -1,0 +1,50 @@
+// What a run is asked to do: the command line and the config file, which are the same options.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/dataset.h"
+#include "bench/metric.h"
+#include "bench/settings.h"
+
+namespace pgwarp::bench {
+
+// One index to measure: its extension, how its table and index are made, and the settings to try.
+struct SystemOptions {
+    std::string name;
+    std::string extension = "pgwarp";
+    std::vector<std::string> setup;  // SQL after CREATE TABLE
+    bool primary_key = false;
+    Settings build_settings;
+    std::string index;  // SQL; empty: no index, an exact scan
+    std::string query;  // SQL; empty: the plain one
+    std::vector<Settings> sets;
+    std::vector<SettingsRange> reaches;
+};
+
+struct Options {
+    std::string connection;
+    DatasetRequest data;
+    Metric metric = Metric::l2;
+    size_t k = 10;
+    size_t queries = 1000;
+    std::vector<unsigned> clients = {1};
+    double seconds = 5;
+    size_t repeat = 3;
+    size_t builds = 1;
+    double recall = 0.95;
+    size_t inserts = 0;
+    std::vector<std::string> commits = {"off"};  // values of synchronous_commit
+    bool keep = false;
+    std::string json_path;
+    std::string svg_path;
+    std::vector<SystemOptions> systems;
+};
+
+extern const char* const usage;
+
+// Throws on anything it does not understand.
+Options parse_options(const std::vector<std::string>& arguments);
+
+}  // namespace pgwarp::bench

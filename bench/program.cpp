@@ -1,0 +1,224 @@
+// pgwarp_bench: measures vector indexes of PostgreSQL side by side. README.md says how.
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/chart.h"
+#include "bench/database.h"
+#include "bench/dataset.h"
+#include "bench/ground_truth.h"
+#include "bench/insert.h"
+#include "bench/options.h"
+#include "bench/report.h"
+#include "bench/search.h"
+#include "bench/text.h"
+
+using namespace pgwarp::bench;
+
+namespace {
+
+// A system on its way through the run. One that fails keeps its error and is passed over, so that
+// the others still have their figures.
+class Runner {
+  public:
+    Runner(const Options& options, const SystemOptions& options_of_system)
+        : system(options_of_system), database(options, options_of_system) {
+        result.name = system.name;
+    }
+
+    const SystemOptions& system;
+    Database database;
+    SystemResult result;
+
+    template <typename Step>
+    void attempt(Step step) {
+        if (result.error.empty()) catch_error(step);
+    }
+
+    // Also after a failure.
+    void drop() {
+        catch_error([this] { database.drop(); });
+    }
+
+  private:
+    template <typename Step>
+    void catch_error(Step step) {
+        try {
+            step();
+        } catch (const std::exception& error) {
+            std::cerr << system.name << ": " << error.what() << "\n";
+            if (result.error.empty()) result.error = error.what();
+        }
+    }
+};
+
+// The rows to index, the queries to ask, and rows that are neither, for inserts. A row that is in
+// the table already would be a special case of some indexes, so none is inserted twice.
+struct Data {
+    Dataset set;
+    Vectors spare;
+    RowNumbers truth;
+};
+
+Data read_data(const Options& options) {
+    Data data;
+    DatasetRequest all = options.data;
+    all.queries = 0;
+    data.set = read_dataset(all);
+    Vectors& queries = data.set.queries;
+    const size_t asked = std::min(options.queries, queries.rows);
+    data.spare.dims = queries.dims;
+    data.spare.rows = queries.rows - asked;
+    data.spare.values.assign(queries.values.begin() + ptrdiff_t(asked * queries.dims),
+                             queries.values.end());
+    queries.truncate(asked);
+    const size_t wanted = options.inserts * options.commits.size();
+    if (wanted > data.spare.rows)
+        throw std::runtime_error(
+            "not enough rows to insert\nDETAIL:  Inserted rows are queries that are not asked; " +
+            std::to_string(data.spare.rows) + " are left and " + std::to_string(wanted) +
+            " are needed.\nHINT:  Lower --inserts or --queries.");
+    data.truth = ground_truth(options.metric, data.set, options.k, options.data.directory);
+    return data;
+}
+
+RunInfo describe_run(const Options& options, const Data& data) {
+    RunInfo info;
+    info.data = data.set.name;
+    info.rows = data.set.base.rows;
+    info.dims = data.set.base.dims;
+    info.queries = data.set.queries.rows;
+    info.metric = metric_name(options.metric);
+    info.k = options.k;
+    info.recall_target = options.recall;
+    info.seconds = options.seconds;
+    info.repeat = options.repeat;
+    Connection connection(options.connection, "postgres");
+    info.server_version = connection.show("server_version");
+    for (const char* name :
+         {"shared_buffers", "maintenance_work_mem", "max_parallel_maintenance_workers",
+          "max_wal_size", "fsync", "synchronous_commit"})
+        info.server_settings.emplace_back(name, connection.show(name));
+    return info;
+}
+
+SearchTask task_of(const Options& options, const Runner& runner, const Data& data) {
+    return {options, runner.system, runner.database, data.set.base, data.set.queries, data.truth};
+}
+
+// A point that is there already is marked, not measured twice.
+void add_point(std::vector<Point>& points, const Point& point) {
+    for (Point& other : points)
+        if (other.settings == point.settings) {
+            other.reach = true;
+            return;
+        }
+    points.push_back(point);
+}
+
+// The points of a system's curve, with their recall but no speed yet. A first pass over the
+// queries is thrown away: it brings into memory what the others then find there.
+void find_points(const Options& options, Runner& runner, const Data& data) {
+    const SearchTask task = task_of(options, runner, data);
+    measure_accuracy(task, {});
+    for (const Settings& settings : runner.system.sets) {
+        runner.result.points.push_back({settings, false, measure_accuracy(task, settings), {}});
+        std::cerr << runner.system.name << ": " << describe(settings) << " has recall "
+                  << fixed(runner.result.points.back().accuracy.recall, 4) << "\n";
+    }
+    for (const SettingsRange& range : runner.system.reaches) {
+        Point point;
+        if (find_cheapest(task, range, options.recall, point))
+            add_point(runner.result.points, point);
+        else
+            runner.result.missed.push_back(describe(point.settings) + " has " +
+                                           fixed(point.accuracy.recall, 4));
+    }
+    for (Point& point : runner.result.points)
+        for (const unsigned clients : options.clients) point.speeds.push_back({clients, {}});
+}
+
+// Rounds go over all systems in turn, so that a disturbance of the machine meets all of them.
+void measure_speeds(const Options& options, std::vector<Runner>& runners, const Data& data) {
+    for (size_t round = 0; round < options.repeat; round++)
+        for (Runner& runner : runners)
+            runner.attempt([&] {
+                const SearchTask task = task_of(options, runner, data);
+                for (Point& point : runner.result.points)
+                    for (Speed& speed : point.speeds) {
+                        speed.rounds.push_back(measure_speed(task, point.settings, speed.clients));
+                        std::cerr << runner.system.name << ": " << describe(point.settings) << ", "
+                                  << "clients=" << speed.clients << ": "
+                                  << short_number(speed.rounds.back().queries_per_second)
+                                  << " queries/s\n";
+                    }
+            });
+}
+
+void insert_rows(const Options& options, Runner& runner, const Data& data) {
+    if (options.inserts == 0) return;
+    runner.database.forget();
+    for (size_t i = 0; i < options.commits.size(); i++) {
+        const size_t first = i * options.inserts;
+        runner.result.inserts.push_back(measure_inserts(runner.database, data.spare, first,
+                                                        options.inserts, data.set.base.rows + first,
+                                                        options.commits[i]));
+    }
+}
+
+template <typename Print>
+void write_file(const std::string& path, Print print) {
+    if (path.empty()) return;
+    std::ofstream file(path);
+    print(file);
+    file.close();
+    if (!file) throw std::runtime_error("could not write \"" + path + "\"");
+}
+
+int run(const Options& options) {
+    check_dataset(options.data);
+    const Connection server(options.connection, "postgres");  // fail now, not after reading data
+    const Data data = read_data(options);
+    const RunInfo info = describe_run(options, data);
+
+    std::vector<Runner> runners;
+    for (const SystemOptions& system : options.systems) runners.emplace_back(options, system);
+    const std::string data_key = fingerprint(data.set);
+    for (Runner& runner : runners)
+        runner.attempt(
+            [&] { runner.result.build = runner.database.make(data.set.base, data_key); });
+    for (Runner& runner : runners) runner.attempt([&] { find_points(options, runner, data); });
+    measure_speeds(options, runners, data);
+    for (Runner& runner : runners) runner.attempt([&] { insert_rows(options, runner, data); });
+
+    std::vector<SystemResult> results;
+    bool failed = false;
+    for (Runner& runner : runners) {
+        if (!options.keep) runner.drop();
+        failed |= !runner.result.error.empty();
+        results.push_back(runner.result);
+    }
+    print_tables(std::cout, info, results);
+    write_file(options.json_path, [&](std::ostream& out) { print_json(out, info, results); });
+    write_file(options.svg_path, [&](std::ostream& out) { print_chart(out, info, results); });
+    return failed ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    const std::vector<std::string> words(arguments + 1, arguments + count);
+    if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+        (words.empty() ? std::cerr : std::cout) << usage;
+        return words.empty() ? 2 : 0;
+    }
+    try {
+        return run(parse_options(words));
+    } catch (const std::exception& error) {
+        std::cerr << "pgwarp_bench: " << error.what() << "\n";
+        return 1;
+    }
+}

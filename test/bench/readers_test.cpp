@@ -1,0 +1,183 @@
+#include <lzma.h>
+#include <zlib.h>
+
+#include <cstring>
+
+#include "bench/dataset.h"
+#include "bench/glove_json.h"
+#include "bench/idx_file.h"
+#include "bench/vecs_file.h"
+#include "test/bench/files.h"
+
+namespace pgwarp::bench {
+namespace {
+
+using Floats = std::vector<float>;
+
+class ReadersTest : public FileTest {};
+
+// A row of a vecs file.
+template <typename Value>
+std::string row(std::initializer_list<Value> values) {
+    const auto width = static_cast<int32_t>(values.size());
+    std::string bytes(sizeof(width) + values.size() * sizeof(Value), '\0');
+    std::memcpy(bytes.data(), &width, sizeof(width));
+    std::memcpy(bytes.data() + sizeof(width), values.begin(), values.size() * sizeof(Value));
+    return bytes;
+}
+
+std::string packed_xz(const std::string& bytes) {
+    std::string out(bytes.size() + 1000, '\0');
+    size_t size = 0;
+    EXPECT_EQ(lzma_easy_buffer_encode(0, LZMA_CHECK_CRC32, nullptr,
+                                      reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
+                                      reinterpret_cast<uint8_t*>(out.data()), &size, out.size()),
+              LZMA_OK);
+    return out.substr(0, size);
+}
+
+void write_gz(const std::string& path, const std::string& bytes) {
+    gzFile file = gzopen(path.c_str(), "wb");
+    gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
+    gzclose(file);
+}
+
+TEST_F(ReadersTest, ReadsFvecs) {
+    const Vectors vectors =
+        read_vectors(write("a.fvecs", row<float>({1, 2.5, -3}) + row<float>({4, 5, 6})));
+    EXPECT_EQ(vectors.rows, 2u);
+    EXPECT_EQ(vectors.dims, 3u);
+    EXPECT_EQ(vectors.values, (Floats{1, 2.5, -3, 4, 5, 6}));
+}
+
+TEST_F(ReadersTest, ReadsBvecsAsFloats) {
+    const Vectors vectors =
+        read_vectors(write("a.bvecs", row<uint8_t>({0, 255}) + row<uint8_t>({128, 7})));
+    EXPECT_EQ(vectors.values, (Floats{0, 255, 128, 7}));
+}
+
+TEST_F(ReadersTest, StopsAtTheLimit) {
+    const std::string file = write("a.fvecs", row<float>({1}) + row<float>({2}) + row<float>({3}));
+    EXPECT_EQ(read_vectors(file, 2).values, (Floats{1, 2}));
+    EXPECT_EQ(read_vectors(file, 9).rows, 3u);
+}
+
+TEST_F(ReadersTest, UnpacksXzAndGz) {
+    // Longer than the readers' buffers, and hardly compressible.
+    std::string bytes;
+    for (uint32_t i = 0; i < 100000; i++)
+        bytes += row<float>({float(i), float((i * 2654435761u) >> 8)});
+    const Vectors plain = read_vectors(write("a.fvecs", bytes));
+    write_gz(path("b.fvecs.gz"), bytes);
+    EXPECT_EQ(read_vectors(write("a.fvecs.xz", packed_xz(bytes))).values, plain.values);
+    EXPECT_EQ(read_vectors(path("b.fvecs.gz")).values, plain.values);
+}
+
+TEST_F(ReadersTest, SaysWhatIsWrongWithAFile) {
+    const std::string good = row<float>({1, 2});
+    auto error = [&](const std::string& name, const std::string& bytes) {
+        return message_of([&] { read_vectors(write(name, bytes)); });
+    };
+    EXPECT_NE(error("a.fvecs", good + good.substr(0, 7)).find("ends too early"), std::string::npos);
+    EXPECT_NE(error("a.fvecs", good + row<float>({1})).find("row 1 has dimension 1"),
+              std::string::npos);
+    EXPECT_NE(error("a.fvecs", std::string(8, '\xff')).find("dimension -1"), std::string::npos);
+    EXPECT_NE(error("a.fvecs", "").find("empty"), std::string::npos);
+    EXPECT_NE(error("a.txt", good).find("unknown format"), std::string::npos);
+    EXPECT_NE(error("a.fvecs.xz", good).find("not an xz file"), std::string::npos);
+    const std::string packed = packed_xz(good);
+    EXPECT_NE(error("a.fvecs.xz", packed.substr(0, packed.size() - 9)).find("ends too early"),
+              std::string::npos);
+    const std::string missing = message_of([&] { read_vectors(path("none.fvecs")); });
+    EXPECT_NE(missing.find("No such file"), std::string::npos);
+    EXPECT_NE(message_of([&] { read_vectors(path("none.fvecs.xz")); }).find("No such file"),
+              std::string::npos);
+}
+
+TEST_F(ReadersTest, WritesWhatItReads) {
+    const std::string bytes = row<float>({1, -2}) + row<float>({300, 7.6f});
+    const Vectors vectors = read_vectors(write("a.fvecs", bytes));
+    for (const char* name : {"b.fvecs", "b.bvecs"}) {
+        VectorWriter writer(path(name));
+        for (size_t i = 0; i < vectors.rows; i++) writer.write(vectors.row(i));
+        EXPECT_FALSE(std::filesystem::exists(path(name))) << "visible before it is finished";
+        writer.finish();
+    }
+    EXPECT_EQ(read("b.fvecs"), bytes);
+    EXPECT_EQ(read_vectors(path("b.bvecs")).values, (Floats{1, 0, 255, 8}));
+}
+
+TEST_F(ReadersTest, ReadsRowNumbers) {
+    const RowNumbers numbers =
+        read_row_numbers(write("a.ivecs", row<int32_t>({7, 70000}) + row<int32_t>({0, 1})));
+    EXPECT_EQ(numbers.rows, 2u);
+    EXPECT_EQ(numbers.width, 2u);
+    EXPECT_EQ(numbers.values, (std::vector<int32_t>{7, 70000, 0, 1}));
+}
+
+TEST_F(ReadersTest, ReadsIdxImages) {
+    const std::string head("\0\0\x08\x03\0\0\0\2\0\0\0\2\0\0\0\3", 16);
+    const std::string pixels("\0\1\2\3\4\5\xff\7\x08\x09\x0a\x0b", 12);
+    write_gz(path("a.gz"), head + pixels);
+    const Vectors vectors = read_idx_images(path("a.gz"));
+    EXPECT_EQ(vectors.rows, 2u);
+    EXPECT_EQ(vectors.dims, 6u);
+    EXPECT_EQ(vectors.values, (Floats{0, 1, 2, 3, 4, 5, 255, 7, 8, 9, 10, 11}));
+    EXPECT_EQ(read_idx_images(path("a.gz"), 1).rows, 1u);
+
+    const std::string labels = write("labels", std::string("\0\0\x08\x01\0\0\0\1\5", 9));
+    EXPECT_NE(message_of([&] { read_idx_images(labels); }).find("not an idx file"),
+              std::string::npos);
+    const std::string cut = write("cut", head + pixels.substr(0, 11));
+    EXPECT_NE(message_of([&] { read_idx_images(cut); }).find("too early"), std::string::npos);
+}
+
+TEST_F(ReadersTest, ReadsGloveByWordNumber) {
+    // Words that look like JSON, and an order that is not that of the numbers.
+    const Vectors vectors = read_glove_json(
+        write("a.json", R"({"precision":8,"size":3,"dimensions":2,"words":["\"","]}","x"],)"
+                        R"("vectors":{"]}":[3,-4,5,1], "\"":[0.5,0,0.5,0] ,"x":[1e-1,0,0.1,2]},)"
+                        R"("unkVector":[0,0,0,-1]})"));
+    EXPECT_EQ(vectors.rows, 3u);
+    EXPECT_EQ(vectors.dims, 2u);
+    EXPECT_EQ(vectors.values, (Floats{0.5, 0, 3, -4, 0.1f, 0}));
+}
+
+TEST_F(ReadersTest, SaysWhatIsWrongWithGlove) {
+    auto error = [&](const std::string& vectors) {
+        return message_of([&] {
+            read_glove_json(write("a.json", R"({"size":2,"dimensions":2,"vectors":{)" + vectors));
+        });
+    };
+    EXPECT_EQ(error(R"("a":[3,4,5,0],"b":[0,1,1,1]}})"), "");
+    EXPECT_NE(error(R"("a":[3,4,6,0],"b":[0,1,1,1]}})").find("norm"), std::string::npos);
+    EXPECT_NE(error(R"("a":[3,4,5,0],"b":[0,1,1,0]}})").find("word number"), std::string::npos);
+    EXPECT_NE(error(R"("a":[3,4,5,0]}})").find("fewer words"), std::string::npos);
+    EXPECT_NE(error(R"("a":[3,4,0],"b":[0,1,1,1]}})").find("expected"), std::string::npos);
+    EXPECT_NE(error(R"("a":[3,4,5)").find("too early"), std::string::npos);
+    EXPECT_NE(error(R"("a\)").find("does not end"), std::string::npos);
+}
+
+TEST_F(ReadersTest, FindsADataSetByItsPrefix) {
+    write("set_base.bvecs", row<uint8_t>({1, 2}) + row<uint8_t>({3, 4}));
+    write("set_query.fvecs.xz", packed_xz(row<float>({5, 6})));
+    DatasetRequest request;
+    request.name = path("set");
+    Dataset dataset = read_dataset(request);
+    EXPECT_EQ(dataset.name, "set");
+    EXPECT_TRUE(dataset.bytes);
+    EXPECT_EQ(dataset.base.values, (Floats{1, 2, 3, 4}));
+    EXPECT_EQ(dataset.queries.values, (Floats{5, 6}));
+
+    request.directory = path("");
+    request.name = "set";
+    request.rows = 1;
+    EXPECT_EQ(read_dataset(request).base.rows, 1u);
+    request.rows = 3;
+    EXPECT_NE(message_of([&] { read_dataset(request); }).find("only 2 rows"), std::string::npos);
+    request.name = "other";
+    EXPECT_NE(message_of([&] { check_dataset(request); }).find("not there"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pgwarp::bench

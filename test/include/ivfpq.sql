@@ -1,0 +1,78 @@
+-- What the tests of ivfpq share. SQL tests include it, TAP tests run it once a database.
+SET client_min_messages = warning;
+CREATE SCHEMA IF NOT EXISTS ivfpq_test;
+GRANT USAGE ON SCHEMA ivfpq_test TO PUBLIC;
+SET search_path = public, ivfpq_test;
+
+-- The i-th vector of a seed: whole numbers from 0 to 255, so that distances of up to 256 dimensions
+-- are exact in any order of summation, on every machine.
+CREATE OR REPLACE FUNCTION ivfpq_test.vec(i bigint, dims int, seed bigint DEFAULT 0) RETURNS vector
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT array_agg((hashint8extended(i * 20000 + d, seed) & 255)::real ORDER BY d)::real[]::vector
+    FROM generate_series(1, dims) AS d
+$$;
+
+-- The scan nodes of a plan: "Index Scan t_v_idx", "Seq Scan".
+CREATE OR REPLACE FUNCTION ivfpq_test.scans_of(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+    RETURN (WITH RECURSIVE node(plan) AS (
+                SELECT plan->0->'Plan'
+                UNION ALL
+                SELECT json_array_elements(node.plan->'Plans') FROM node)
+            SELECT string_agg(concat_ws(' ', node.plan->>'Node Type', node.plan->>'Index Name'),
+                              ', ')
+            FROM node WHERE node.plan->>'Node Type' LIKE '%Scan');
+END
+$$;
+
+-- Runs a whole ordered scan through the index, and once more exactly, with one snapshot. `relation`
+-- has a column id; `distance` is what the scan is ordered by.
+CREATE OR REPLACE FUNCTION ivfpq_test.compare_scan(
+    relation text, distance text, condition text DEFAULT 'true', OUT scan text, OUT rows bigint,
+    OUT same_rows boolean, OUT each_once boolean, OUT in_order boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    query text := format('SELECT id, %2$s AS d FROM %1$s WHERE %3$s ORDER BY %2$s', relation,
+                         distance, condition);
+    gather text := 'SELECT coalesce(array_agg(id), ''{}''), coalesce(array_agg(d), ''{}'') FROM ('
+                   || query || ') AS s';
+    ids bigint[];
+    distances float8[];
+    exact_ids bigint[];
+    exact_distances float8[];
+BEGIN
+    PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true);
+    scan := scans_of(query);
+    EXECUTE gather INTO ids, distances;
+    PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_sort', 'on', true),
+            set_config('enable_indexscan', 'off', true);
+    EXECUTE gather INTO exact_ids, exact_distances;
+    PERFORM set_config('enable_indexscan', 'on', true);
+    rows := cardinality(ids);
+    each_once := rows = (SELECT count(DISTINCT id) FROM unnest(ids) AS u(id));
+    same_rows := (SELECT array_agg(DISTINCT id ORDER BY id) FROM unnest(ids) AS u(id)) IS NOT
+                 DISTINCT FROM
+                 (SELECT array_agg(id ORDER BY id) FROM unnest(exact_ids) AS u(id));
+    in_order := distances = exact_distances;
+END
+$$;
+
+-- The error a statement raises.
+CREATE OR REPLACE FUNCTION ivfpq_test.error_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    detail text;
+    hint text;
+BEGIN
+    EXECUTE statement;
+    RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    RETURN SQLSTATE || ' ' || SQLERRM || CASE WHEN detail <> '' THEN ' | ' || detail ELSE '' END ||
+           CASE WHEN hint <> '' THEN ' | ' || hint ELSE '' END;
+END
+$$;
+
+RESET client_min_messages;

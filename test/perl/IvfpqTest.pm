@@ -1,0 +1,169 @@
+# What the TAP tests of ivfpq share: servers, sessions, seeds, and the last word of every test.
+package IvfpqTest;
+use strict;
+use warnings;
+use Exporter 'import';
+use PostgreSQL::Test::BackgroundPsql;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+# Sessions note down every statement, which fills logs where a test asks a thousand times.
+{
+	no warnings 'redefine';
+	*PostgreSQL::Test::BackgroundPsql::note = sub { };
+}
+
+our @EXPORT = qw(new_node seed_of value session start finish error_of crash kill_backend wait_until
+  make_table compares indexes_are_sound elapsed);
+
+# A running server with the extension and test/include/ivfpq.sql in database postgres.
+#   conf       lines for postgresql.conf
+#   streaming  a primary for standbys
+#   initdb     arguments for initdb
+#   stopped    leave it stopped, without the extension
+sub new_node
+{
+	my ($name, %options) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init(allows_streaming => $options{streaming}, extra => $options{initdb});
+	$node->append_conf('postgresql.conf', <<"END");
+autovacuum = off
+max_parallel_maintenance_workers = 2
+log_statement = none
+${\($options{conf} // '')}
+END
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION pgwarp');
+	$node->safe_psql('postgres', 'ALTER DATABASE postgres SET search_path = public, ivfpq_test');
+	$node->safe_psql('postgres', slurp_file('test/include/ivfpq.sql'));
+	return $node;
+}
+
+# A seed for what is random in a test: new every time, or as SEED says.
+sub seed_of
+{
+	my $seed = $ENV{SEED} // int(rand(1 << 30));
+	srand($seed);
+	diag("SEED=$seed");
+	return $seed;
+}
+
+sub value
+{
+	my ($node, $query) = @_;
+	return $node->safe_psql('postgres', $query);
+}
+
+# A connection that stays. query() runs a statement and dies of an error.
+sub session
+{
+	my ($node, %options) = @_;
+	my $session = $node->background_psql($options{database} // 'postgres', on_error_stop => 0);
+	$session->set_query_timer_restart;
+	return $session;
+}
+
+# Sends a statement and does not wait for it. finish() waits, and returns what came and what was said
+# on standard error.
+sub start
+{
+	my ($session, $statement) = @_;
+	$session->query_until(qr/begins/, "\\echo begins\n$statement\n;\n");
+	return;
+}
+
+sub finish
+{
+	my ($session) = @_;
+	my $result = $session->query('');
+	my $complaints = $session->{stderr};
+	$session->{stderr} = '';
+	return ($result, $complaints);
+}
+
+# What a statement says on standard error.
+sub error_of
+{
+	my ($node, $statement) = @_;
+	my ($status, $result, $complaints) = $node->psql('postgres', $statement);
+	return $complaints;
+}
+
+sub crash
+{
+	my ($node) = @_;
+	$node->stop('immediate');
+	$node->start;
+	return;
+}
+
+# Kills a backend as the kernel would, and waits until the server has recovered.
+sub kill_backend
+{
+	my ($node, $pid) = @_;
+	kill('KILL', $pid) or die "cannot kill $pid: $!";
+	# Not before the postmaster has noticed: the old postmaster answers until then.
+	for (1 .. 100 * $PostgreSQL::Test::Utils::timeout_default / 10)
+	{
+		last unless -d "/proc/$pid";
+		Time::HiRes::usleep(100_000);
+	}
+	$node->poll_query_until('postgres',
+		"SELECT pg_postmaster_start_time() < now() AND NOT pg_is_in_recovery()")
+	  or die 'the server does not come back';
+	return;
+}
+
+sub wait_until
+{
+	my ($node, $condition) = @_;
+	$node->poll_query_until('postgres', "SELECT $condition") or die "never true: $condition";
+	return;
+}
+
+# A table with columns id and v, and so many rows of random vectors.
+sub make_table
+{
+	my ($node, $table, $dims, $rows, %options) = @_;
+	my $kind = $options{kind} // '';
+	value($node, "CREATE $kind TABLE $table (id bigint, v vector($dims))");
+	value($node, "INSERT INTO $table SELECT i, vec(i, $dims) FROM generate_series(1, $rows) AS i");
+	return;
+}
+
+# compare_scan(): whole scans through an index have every row once.
+sub compares
+{
+	my ($node, $table, $distance, $name, %options) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $condition = $options{condition} // 'true';
+	my $got = value($node, "SELECT scan LIKE '%Index Scan%', same_rows, each_once
+		FROM compare_scan('$table', \$\$$distance\$\$, \$\$$condition\$\$)");
+	return is($got, 't|t|t', $name);
+}
+
+# The last word: every valid ivfpq index of the database is sound and has every row.
+sub indexes_are_sound
+{
+	my ($node, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $from = "FROM pg_class AS c JOIN pg_am AS a ON a.oid = c.relam JOIN pg_index AS i
+		ON i.indexrelid = c.oid WHERE a.amname = 'ivfpq' AND c.relkind = 'i' AND i.indisvalid";
+	isnt(value($node, "SELECT count(*) $from"), 0, 'there is an index to check') or return 0;
+	my $problems = value($node, "SELECT c.relname, p.* FROM
+		(SELECT c.oid, c.relname $from) AS c, ivfpq_check(c.oid, true) AS p LIMIT 20");
+	return is($problems, '', $name // 'every index is sound');
+}
+
+# Seconds that something takes.
+sub elapsed
+{
+	my ($work) = @_;
+	my $begin = time;
+	$work->();
+	return time - $begin;
+}
+
+1;

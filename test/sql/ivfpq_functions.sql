@@ -1,0 +1,101 @@
+-- ivfpq_info, ivfpq_recall_curve, ivfpq_check, ivfpq_recall: what they tell, and whom.
+\set ECHO none
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set include :abs_srcdir '/include/ivfpq.sql'
+\i :include
+\pset format unaligned
+\pset tuples_only on
+\set ECHO all
+
+SET client_min_messages = warning;
+CREATE TABLE t (id int PRIMARY KEY, v vector(3));
+INSERT INTO t SELECT i, vec(i, 3) FROM generate_series(1, 3000) AS i;
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 30, m = 2);
+
+\qecho info
+SELECT trained, dims, metric, lists, m, bits, rows, pending_rows, pages * 8192 = bytes,
+       bytes = pg_relation_size('t_v'),
+       8192 + model_bytes + list_bytes + pending_bytes + free_bytes = bytes,
+       training_rows, rows_at_build, target_recall
+FROM ivfpq_info('t_v');
+SELECT empty_lists BETWEEN 0 AND 29, shortest_list <= median_list, median_list <= longest_list,
+       longest_list BETWEEN 100 AND 3000, quantization_error BETWEEN 0 AND 1,
+       probes BETWEEN 1 AND 30, candidates >= 10
+FROM ivfpq_info('t_v');
+SET ivfpq.probes = 7;
+SET ivfpq.candidates = 77;
+SET ivfpq.target_recall = 0.5;
+SELECT target_recall, probes, candidates FROM ivfpq_info('t_v');
+RESET ivfpq.probes;
+RESET ivfpq.candidates;
+RESET ivfpq.target_recall;
+
+\qecho recall curve
+SELECT DISTINCT k FROM ivfpq_recall_curve('t_v') ORDER BY k;
+SELECT bool_and(recall BETWEEN 0 AND 1), bool_and(probes BETWEEN 1 AND 30),
+       bool_and(scanned BETWEEN 0 AND 3000), bool_and(candidates >= k)
+FROM ivfpq_recall_curve('t_v');
+-- more effort finds no less
+SELECT bool_and(recall >= by_probes), bool_and(recall >= by_candidates) FROM
+    (SELECT recall, lag(recall) OVER (PARTITION BY k, candidates ORDER BY probes) AS by_probes,
+            lag(recall) OVER (PARTITION BY k, probes ORDER BY candidates) AS by_candidates
+     FROM ivfpq_recall_curve('t_v')) AS c;
+
+\qecho check
+SELECT * FROM ivfpq_check('t_v');
+SELECT * FROM ivfpq_check('t_v', heap_all_indexed => true);
+SELECT * FROM ivfpq_check(NULL, true);
+SELECT * FROM ivfpq_check('t_v', NULL);
+
+\qecho recall
+SELECT ivfpq_recall('t_v') BETWEEN 0.8 AND 1, ivfpq_recall('t_v', 20) BETWEEN 0.8 AND 1,
+       ivfpq_recall('t_v', k => 100) BETWEEN 0.8 AND 1;
+SET ivfpq.target_recall = 1;
+SELECT ivfpq_recall('t_v', 10, 10), ivfpq_recall('t_v', 100000, 1), ivfpq_recall('t_v', 1, 10000);
+RESET ivfpq.target_recall;
+SELECT error_of(format($$SELECT ivfpq_recall('t_v', %s)$$, a))
+FROM unnest(ARRAY['0', '-1', '100001', '10, 0', '10, -5', '10, 10001']) AS a;
+SELECT ivfpq_recall(NULL), ivfpq_recall('t_v', NULL), ivfpq_recall('t_v', 1, NULL);
+-- nothing to measure
+CREATE TABLE e (v vector(3));
+CREATE INDEX e_v ON e USING ivfpq (v);
+SELECT ivfpq_recall('e_v');
+INSERT INTO e VALUES ('[1,2,3]');
+SELECT ivfpq_recall('e_v');
+INSERT INTO e VALUES ('[1,2,4]'), (NULL);
+SELECT ivfpq_recall('e_v');
+
+\qecho what is not an ivfpq index
+CREATE VIEW w AS SELECT 1;
+CREATE SEQUENCE s;
+SELECT f, r, error_of(format('SELECT %s(%L::regclass)', f, r))
+FROM unnest(ARRAY['ivfpq_info', 'ivfpq_recall_curve', 'ivfpq_check', 'ivfpq_recall']) AS f,
+     unnest(ARRAY['t', 't_pkey', 'w', 's', 'pg_class_oid_index']) AS r;
+SELECT f, error_of(format('SELECT %s(1)', f))
+FROM unnest(ARRAY['ivfpq_info', 'ivfpq_recall_curve', 'ivfpq_check', 'ivfpq_recall']) AS f;
+
+\qecho an index that is not valid
+CREATE TABLE bad (v vector);
+INSERT INTO bad VALUES ('[1,2]'), ('[1,2,3]');
+CREATE INDEX CONCURRENTLY bad_v ON bad USING ivfpq ((v::vector(3)));
+SELECT f, error_of(format('SELECT %s(%L)', f, 'bad_v'))
+FROM unnest(ARRAY['ivfpq_info', 'ivfpq_recall_curve', 'ivfpq_check', 'ivfpq_recall']) AS f;
+DELETE FROM bad WHERE v = '[1,2]';
+REINDEX INDEX CONCURRENTLY bad_v;
+SELECT trained FROM ivfpq_info('bad_v');
+
+\qecho privileges
+CREATE ROLE regress_ivfpq_reader;
+SET ROLE regress_ivfpq_reader;
+SELECT f, error_of(format('SELECT %s(%L)', f, 't_v'))
+FROM unnest(ARRAY['ivfpq_info', 'ivfpq_recall_curve', 'ivfpq_check', 'ivfpq_recall']) AS f;
+RESET ROLE;
+GRANT SELECT ON t TO regress_ivfpq_reader;
+SET ROLE regress_ivfpq_reader;
+SELECT f, error_of(format('SELECT %s(%L)', f, 't_v'))
+FROM unnest(ARRAY['ivfpq_info', 'ivfpq_recall_curve', 'ivfpq_check', 'ivfpq_recall']) AS f;
+RESET ROLE;
+DROP TABLE t, e, bad;
+DROP VIEW w;
+DROP SEQUENCE s;
+DROP ROLE regress_ivfpq_reader;

@@ -1,0 +1,81 @@
+-- Operators, orders and plans: when the index is used, and when it is not.
+\set ECHO none
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set include :abs_srcdir '/include/ivfpq.sql'
+\i :include
+\pset format unaligned
+\pset tuples_only on
+\set ECHO all
+
+\pset tuples_only off
+CREATE TABLE t (id int PRIMARY KEY, kind int, v vector(3));
+INSERT INTO t SELECT i, i % 1000, vec(i, 3) FROM generate_series(1, 20000) AS i;
+CREATE INDEX t_l2 ON t USING ivfpq (v) WITH (lists = 50);
+CREATE INDEX t_ip ON t USING ivfpq (v vector_ip_ops) WITH (lists = 50);
+CREATE INDEX t_cosine ON t USING ivfpq (v vector_cosine_ops) WITH (lists = 50);
+VACUUM ANALYZE t;
+
+-- each operator has its index, with no help
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <#> '[1,2,3]' LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <=> '[1,2,3]' LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY '[1,2,3]' <-> v LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t WHERE kind < 900 ORDER BY v <-> '[1,2,3]' LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 10 OFFSET 20;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' FETCH FIRST 3 ROWS WITH TIES;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> (SELECT v FROM t WHERE id = 7) LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]', id LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT a.id, b.id FROM t AS a CROSS JOIN LATERAL
+    (SELECT id FROM t ORDER BY v <-> a.v LIMIT 3) AS b WHERE a.id < 5;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 10 FOR UPDATE;
+
+-- not for other orders, other operators, no order
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' DESC LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' NULLS FIRST LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <+> '[1,2,3]' LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> v LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT id FROM t LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM t;
+EXPLAIN (COSTS OFF) SELECT id FROM t WHERE v <-> '[1,2,3]' < 5;
+EXPLAIN (COSTS OFF) SELECT count(v) FROM t WHERE v IS NULL;
+-- not even where nothing else may be used
+SET enable_seqscan = off;
+SET enable_indexscan = on;
+SET enable_bitmapscan = off;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' DESC LIMIT 10;
+EXPLAIN (COSTS OFF) SELECT v FROM t;
+EXPLAIN (COSTS OFF) SELECT a.v FROM t AS a JOIN t AS b ON a.v = b.v;
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+-- a whole sort is cheaper than fetching every row by the index; the primary key beats a filter
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]';
+EXPLAIN (COSTS OFF) SELECT id FROM t WHERE id = 5 ORDER BY v <-> '[1,2,3]' LIMIT 10;
+
+-- a small table is sorted
+CREATE TABLE small AS SELECT * FROM t WHERE id <= 100;
+CREATE INDEX small_v ON small USING ivfpq (v);
+ANALYZE small;
+EXPLAIN (COSTS OFF) SELECT id FROM small ORDER BY v <-> '[1,2,3]' LIMIT 10;
+
+-- rows come with their distances, in order
+SET enable_seqscan = off;
+SET ivfpq.probes = 50;
+SET ivfpq.candidates = 20000;
+SELECT id, v, v <-> '[1,2,3]' AS d FROM t ORDER BY v <-> '[1,2,3]', id LIMIT 5;
+SELECT v, v <#> '[1,2,3]' AS d FROM t ORDER BY v <#> '[1,2,3]' LIMIT 5;
+SELECT v, round((v <=> '[1,2,3]')::numeric, 7) AS d FROM t ORDER BY v <=> '[1,2,3]' LIMIT 5;
+SELECT * FROM compare_scan('t', $$v <-> '[1,2,3]'$$);
+SELECT * FROM compare_scan('t', $$v <#> '[1,2,3]'$$);
+SELECT * FROM compare_scan('t', $$v <=> '[1,2,3]'$$);
+SELECT * FROM compare_scan('t', $$v <#> '[-1,2,-3]'$$);
+SELECT * FROM compare_scan('t', $$v <=> '[-1,2,-3]'$$);
+
+-- wrong queries
+SELECT error_of($$SELECT id FROM t ORDER BY v <-> '[1,2]' LIMIT 1$$);
+SELECT error_of($$SELECT id FROM t ORDER BY v <#> '[1,2,3,4]' LIMIT 1$$);
+SELECT error_of($$SELECT id FROM t ORDER BY v <=> '[1]' LIMIT 1$$);
+CREATE TABLE empty (v vector(3));
+CREATE INDEX empty_v ON empty USING ivfpq (v);
+SELECT error_of($$SELECT v FROM empty ORDER BY v <-> '[1,2]' LIMIT 1$$);
+DROP TABLE t, small, empty;

@@ -1,0 +1,64 @@
+-- The same rows, settings and seed give the same index, byte for byte, in one process or several.
+\set ECHO none
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set include :abs_srcdir '/include/ivfpq.sql'
+\i :include
+\pset format unaligned
+\pset tuples_only on
+\set ECHO all
+
+CREATE EXTENSION pageinspect;
+CREATE TABLE t (id int, v vector(20));
+-- with ties: a tenth of the rows are there twice
+INSERT INTO t SELECT i, vec(i % 11000, 20) FROM generate_series(1, 12000) AS i;
+
+-- A digest of an index, leaving out what differs by design: positions in WAL, checksums, and the
+-- random build id on the metapage (bytes 33 to 40: behind a header of 24, magic and version).
+CREATE FUNCTION digest(index regclass) RETURNS text LANGUAGE sql AS $$
+    SELECT count(*) || ' pages, ' || md5(string_agg(md5(
+               CASE WHEN block = 0 THEN substr(page, 11, 22) || substr(page, 41)
+                    ELSE substr(page, 11) END), '' ORDER BY block))
+    FROM (SELECT block, get_raw_page(index::text, block::int) AS page
+          FROM generate_series(0, pg_relation_size(index) / 8192 - 1) AS block) AS p
+$$;
+
+SET max_parallel_maintenance_workers = 0;
+CREATE INDEX t_alone ON t USING ivfpq (v);
+CREATE INDEX t_again ON t USING ivfpq (v);
+ALTER TABLE t SET (parallel_workers = 1);
+SET max_parallel_maintenance_workers = 4;
+CREATE INDEX t_two ON t USING ivfpq (v);
+ALTER TABLE t SET (parallel_workers = 3);
+SET maintenance_work_mem = '256MB';
+CREATE INDEX t_four ON t USING ivfpq (v);
+CREATE INDEX CONCURRENTLY t_concurrent ON t USING ivfpq (v);
+RESET maintenance_work_mem;
+SELECT digest('t_again') = digest('t_alone') AS again, digest('t_two') = digest('t_alone') AS two,
+       digest('t_four') = digest('t_alone') AS four,
+       digest('t_concurrent') = digest('t_alone') AS concurrent;
+SET ivfpq.seed = 7;
+CREATE INDEX t_seven ON t USING ivfpq (v);
+SELECT digest('t_seven') = digest('t_alone') AS seven;
+REINDEX INDEX t_again;
+SELECT digest('t_seven') = digest('t_again') AS again_with_seven;
+RESET ivfpq.seed;
+REINDEX INDEX t_again;
+SELECT digest('t_again') = digest('t_alone') AS again;
+-- two indexes differ in their build id
+SELECT count(DISTINCT substr(get_raw_page(i, 0), 33, 8))
+FROM unnest(ARRAY['t_alone', 't_again', 't_two', 't_four']) AS i;
+-- where rows lie is part of the rows
+CREATE TABLE u AS SELECT * FROM t ORDER BY id DESC;
+CREATE INDEX u_v ON u USING ivfpq (v);
+SELECT digest('u_v') = digest('t_alone') AS other_places;
+
+-- training in VACUUM as well
+CREATE TABLE w (id int, v vector(20));
+CREATE INDEX w_1 ON w USING ivfpq (v);
+CREATE INDEX w_2 ON w USING ivfpq (v);
+INSERT INTO w SELECT * FROM t;
+VACUUM w;
+SELECT trained, digest('w_1') = digest('w_2') FROM ivfpq_info('w_1');
+DROP TABLE t, u, w;
+DROP FUNCTION digest;
+DROP EXTENSION pageinspect;

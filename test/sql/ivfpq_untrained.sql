@@ -1,0 +1,94 @@
+-- An index on too little to learn from: right answers without training, and training by itself.
+\set ECHO none
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set include :abs_srcdir '/include/ivfpq.sql'
+\i :include
+\pset format unaligned
+\pset tuples_only on
+\set ECHO all
+
+SET ivfpq.probes = 32768;
+SET ivfpq.candidates = 100000;
+
+CREATE TABLE t (id int, v vector(4)) WITH (autovacuum_enabled = off);
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 25);
+CREATE INDEX t_ip ON t USING ivfpq (v vector_ip_ops);
+CREATE INDEX t_cosine ON t USING ivfpq (v vector_cosine_ops) WITH (m = 2);
+CREATE INDEX t_few ON t USING ivfpq (v) WHERE id < 5000;
+CREATE INDEX t_expression ON t USING ivfpq ((subvector(v, 1, 2)::vector(2)));
+INSERT INTO t SELECT i, vec(i, 4) FROM generate_series(1, 9000) AS i;
+
+\qecho untrained: exact, whatever the settings
+SELECT trained, rows, pending_rows FROM ivfpq_info('t_v');
+SELECT * FROM compare_scan('t', $$v <-> '[1,2,3,4]'$$);
+SELECT * FROM compare_scan('t', $$v <#> '[1,2,3,4]'$$);
+SELECT * FROM compare_scan('t', $$v <=> '[1,2,3,4]'$$);
+SET ivfpq.probes = 1;
+SET ivfpq.candidates = 1;
+SET work_mem = '64kB';
+SELECT * FROM compare_scan('t', $$v <-> '[1,2,3,4]'$$);
+RESET work_mem;
+SELECT ivfpq_recall('t_v', 10, 10);
+SELECT count(*) FROM ivfpq_recall_curve('t_v');
+SET ivfpq.probes = 32768;
+SET ivfpq.candidates = 100000;
+
+\qecho VACUUM takes the dead out of it, and leaves it untrained
+DELETE FROM t WHERE id % 2 = 0;
+VACUUM t;
+SELECT trained, rows, pending_rows, free_bytes > 0 FROM ivfpq_info('t_v');
+SELECT * FROM compare_scan('t', $$v <-> '[1,2,3,4]'$$);
+SELECT * FROM ivfpq_check('t_v', true);
+DELETE FROM t;
+VACUUM t;
+SELECT rows, pending_bytes FROM ivfpq_info('t_v');
+SELECT pg_relation_size('t_v') AS size \gset
+INSERT INTO t SELECT i, vec(i, 4) FROM generate_series(1, 9000) AS i;
+SELECT pg_relation_size('t_v') = :size;
+
+\qecho 10000 rows: it trains itself in VACUUM, as it was asked to
+INSERT INTO t SELECT i, vec(i, 4) FROM generate_series(9001, 10000) AS i;
+INSERT INTO t SELECT i, NULL FROM generate_series(10001, 12000) AS i;
+VACUUM t;
+SELECT c.relname, i.trained, i.rows, i.pending_rows, i.pending_bytes, i.rows_at_build,
+       CASE WHEN c.relname = 't_v' THEN i.lists END AS lists,
+       CASE WHEN c.relname = 't_cosine' THEN i.m END AS m
+FROM pg_class AS c, ivfpq_info(c.oid) AS i WHERE c.relname LIKE 't\_%' ORDER BY c.relname;
+SELECT * FROM compare_scan('t', $$v <-> '[1,2,3,4]'$$, 'v IS NOT NULL');
+SELECT * FROM compare_scan('t', $$v <#> '[1,2,3,4]'$$, 'v IS NOT NULL');
+SELECT * FROM compare_scan('t', $$v <=> '[1,2,3,4]'$$, 'v IS NOT NULL');
+SELECT * FROM compare_scan('t', $$subvector(v, 1, 2)::vector(2) <-> '[1,2]'$$, 'v IS NOT NULL');
+SELECT c.relname, p.* FROM pg_class AS c, ivfpq_check(c.oid, true) AS p WHERE c.relname LIKE 't\_%';
+-- the pages the pending list had are free, and the recall curve is there
+SELECT model_bytes + list_bytes + free_bytes + 8192 = bytes, free_bytes > 0 FROM ivfpq_info('t_v');
+SELECT count(*) > 0, max(recall) > 0.9 FROM ivfpq_recall_curve('t_v');
+RESET ivfpq.probes;
+RESET ivfpq.candidates;
+SELECT ivfpq_recall('t_v', 100, 10) > 0.85;
+-- once trained, it goes on like any other
+INSERT INTO t SELECT i, vec(i, 4) FROM generate_series(20001, 20500) AS i;
+SELECT rows, pending_rows FROM ivfpq_info('t_v');
+DELETE FROM t WHERE id % 4 = 0;
+VACUUM t;
+VACUUM t;
+SELECT rows, pending_rows, lists FROM ivfpq_info('t_v');
+SELECT * FROM ivfpq_check('t_v', true);
+
+\qecho exactly enough rows, of several sizes
+CREATE FUNCTION trained_with(rows int, dims int) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('CREATE TABLE e_%s_%s (v vector(%2$s)) WITH (autovacuum_enabled = off)',
+                   rows, dims);
+    EXECUTE format('CREATE INDEX ON e_%s_%s USING ivfpq (v) WITH (lists = 4)', rows, dims);
+    EXECUTE format('INSERT INTO e_%s_%s SELECT vec(i, %2$s) FROM generate_series(1, %1$s) AS i',
+                   rows, dims);
+    RETURN NULL;
+END
+$$;
+SET client_min_messages = warning;
+SELECT trained_with(10000, dims), trained_with(9999, dims) FROM unnest(ARRAY[2, 64]) AS dims;
+VACUUM e_10000_2, e_9999_2, e_10000_64, e_9999_64;
+SELECT relname, trained FROM pg_class AS c, ivfpq_info(c.oid) WHERE relname ~ '^e_.*_v_idx'
+ORDER BY relname;
+DROP TABLE t, e_10000_2, e_9999_2, e_10000_64, e_9999_64;
+DROP FUNCTION trained_with;

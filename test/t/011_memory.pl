@@ -1,0 +1,59 @@
+# What an index needs is said with figures one can act on, in CREATE INDEX and in VACUUM.
+use strict;
+use warnings;
+use Test::More;
+use IvfpqTest;
+
+my $node = new_node('memory', conf => 'maintenance_work_mem = 1MB');
+make_table($node, 't', 200, 2000);
+
+# A list count that was chosen is lowered, and the hint is right.
+my $notice = error_of($node, 'CREATE INDEX t_v ON t USING ivfpq (v)');
+like($notice, qr/NOTICE:  index "t_v" gets (\d+) lists instead of (\d+)/, 'fewer lists');
+my ($got, $best) = $notice =~ /gets (\d+) lists instead of (\d+)/;
+cmp_ok($got, '<', $best, 'fewer than it would have chosen');
+is(value($node, "SELECT lists FROM ivfpq_info('t_v')"), $got, 'as many as it says');
+my ($needed) = $notice =~ /HINT:  Set maintenance_work_mem to at least (\d+) MB and REINDEX/;
+ok($needed, 'with a hint');
+is(error_of($node, "SET maintenance_work_mem = '${needed}MB'; REINDEX INDEX t_v"), '',
+	'with as much memory as the hint says it does not complain');
+is(value($node, "SELECT lists FROM ivfpq_info('t_v')"), $best, 'and has the lists it wanted');
+
+# A list count that was given is refused, before any work, and the figure is right.
+my $refusal;
+my $time = elapsed(sub {
+	$refusal = error_of($node, 'CREATE INDEX t_500 ON t USING ivfpq (v) WITH (lists = 500)');
+});
+like($refusal, qr/ERROR:  memory required is \d+ MB, maintenance_work_mem is 1 MB/, 'an error');
+cmp_ok($time, '<', 5, 'at once');
+($needed) = $refusal =~ /required is (\d+) MB/;
+is(error_of($node, "SET maintenance_work_mem = '${needed}MB';
+	CREATE INDEX t_500 ON t USING ivfpq (v) WITH (lists = 500)"), '', 'so much is enough');
+
+# CONCURRENTLY leaves an invalid index, as PostgreSQL does, which is no hindrance to writing.
+like(error_of($node, 'CREATE INDEX CONCURRENTLY t_600 ON t USING ivfpq (v) WITH (lists = 600)'),
+	qr/memory required/, 'the same concurrently');
+is(value($node, "SELECT indisvalid FROM pg_index WHERE indexrelid = 't_600'::regclass"), 'f',
+	'an invalid index is left');
+value($node, 'INSERT INTO t SELECT i, vec(i, 200) FROM generate_series(2001, 2100) AS i');
+value($node, 'DROP INDEX t_600');
+
+# In VACUUM it is a warning.
+value($node, 'CREATE TABLE u (id int, v vector(64))');
+value($node, 'CREATE INDEX u_v ON u USING ivfpq (v) WITH (lists = 5000)');
+value($node, 'INSERT INTO u SELECT i, vec(i, 64) FROM generate_series(1, 10500) AS i');
+my $frozen = 'age(relfrozenxid) FROM pg_class WHERE relname = \'u\'';
+my $warning = error_of($node, 'VACUUM (FREEZE) u');
+like($warning, qr/WARNING:  memory required is \d+ MB, maintenance_work_mem is 1 MB/, 'a warning');
+like($warning, qr/Index "u_v" stays untrained/, 'that names the index');
+unlike($warning, qr/ERROR/, 'and no error');
+cmp_ok(value($node, "SELECT $frozen"), '<=', 2, 'the table is frozen');
+($needed) = $warning =~ /required is (\d+) MB/;
+is(error_of($node, "SET maintenance_work_mem = '${needed}MB'; VACUUM u"), '', 'so much is enough');
+is(value($node, "SELECT trained FROM ivfpq_info('u_v')"), 't', 'for training');
+
+compares($node, 't', 'v <-> vec(0, 200)', 'rows of an index with few lists');
+compares($node, 'u', 'v <-> vec(0, 64)', 'rows of an index trained late');
+indexes_are_sound($node);
+$node->stop;
+done_testing();

@@ -1,0 +1,268 @@
+# Damaged pages. Whatever is wrong with an index, nothing crashes, hangs, or gives wrong rows where that
+# can be noticed: a query, insert or VACUUM ends with an error that names the index, or does its work;
+# ivfpq_check finds what is wrong; REINDEX makes it good; and the table itself is out of danger.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use IvfpqTest;
+
+# --- the format, as far as it is damaged here: see ivfpq_format.h
+
+my $page = 8192;
+my $none = 0xffffffff;
+my %kind = (meta => 1, centroids => 2, codebook => 3, directory => 4, list => 5, free => 6);
+my %tail = (list => [ 8176, 'V' ], next => [ 8180, 'V' ], prev => [ 8184, 'V' ], count => [ 8188, 'v' ],
+	kind => [ 8190, 'v' ]);
+my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], lists => [ 44, 'V' ],
+	m => [ 48, 'V' ], bits => [ 52, 'C' ], metric => [ 53, 'C' ], quantizer => [ 54, 'C' ],
+	centroids => [ 56, 'V' ], codebook => [ 60, 'V' ], directory => [ 64, 'V' ],
+	asked_lists => [ 68, 'V' ], asked_m => [ 72, 'V' ], pending_head => [ 104, 'V' ],
+	pending_tail => [ 108, 'V' ], pending_pages => [ 116, 'V' ], free_head => [ 120, 'V' ],
+	free_pages => [ 124, 'V' ], probe_steps => [ 132, 'V' ], probes => [ 136, 'V' ]);
+my %place = (head => 0, tail => 4, generation => 8, pages => 12);
+my $dims = 16;
+my $m = 16;
+# Entries a page: a code of m bytes, a float, a TID, in groups of eight.
+my $capacity = int((8192 - 24 - 16) / ($m + 10));
+$capacity -= $capacity % 8;
+my $tids_at = 24 + $m * $capacity + 4 * $capacity;
+
+# The file of one index, in memory.
+sub at { my ($file, $block, $field) = @_;
+	return unpack($field->[1], substr($$file, $block * $page + $field->[0], 8)); }
+sub put { my ($file, $block, $field, $value) = @_;
+	my $bytes = pack($field->[1], $value);
+	substr($$file, $block * $page + $field->[0], length $bytes) = $bytes;
+	return; }
+sub blocks_of { my ($file, $kind) = @_;
+	return grep { at($file, $_, $tail{kind}) == $kind{$kind} } 0 .. length($$file) / $page - 1; }
+sub place_field { my ($list, $name) = @_; return [ 24 + 16 * $list + $place{$name}, 'V' ]; }
+sub place { my ($file, $list, $name) = @_;
+	my ($directory) = blocks_of($file, 'directory');
+	return at($file, $directory, place_field($list, $name)); }
+sub put_place { my ($file, $list, $name, $value) = @_;
+	my ($directory) = blocks_of($file, 'directory');
+	put($file, $directory, place_field($list, $name), $value);
+	return; }
+sub put_meta { my ($file, $name, $value) = @_; put($file, 0, $meta{$name}, $value); return; }
+sub zero { my ($file, $block) = @_; substr($$file, $block * $page, $page) = "\0" x $page; return; }
+# List 0 has several pages: head, a middle one, the tail.
+sub pages_of_list { my ($file, $list) = @_;
+	my @pages;
+	for (my $block = place($file, $list, 'head'); $block != $none; $block = at($file, $block, $tail{next}))
+	{
+		push @pages, $block;
+	}
+	return @pages; }
+sub put_tid { my ($file, $block, $slot, $high, $low, $offset) = @_;
+	substr($$file, $block * $page + $tids_at + 6 * $slot, 6) = pack('vvv', $high, $low, $offset);
+	return; }
+
+# --- what is done to an index, and what its scans must do: 'error', 'right' (all rows, for the damage
+# does not concern them), or 'any' (what is damaged cannot be told from what is not). `check` says
+# that ivfpq_check must complain, which is so unless the damage is none.
+
+my @damages = (
+	[ 'magic', 'error', sub { put_meta($_[0], magic => 0x12345678) } ],
+	[ 'version', 'error', sub { put_meta($_[0], version => 99) } ],
+	[ 'no dims', 'error', sub { put_meta($_[0], dims => 0) } ],
+	[ 'more dims', 'error', sub { put_meta($_[0], dims => 17) } ],
+	[ 'fewer dims', 'error', sub { put_meta($_[0], dims => 15) } ],
+	[ 'many dims', 'error', sub { put_meta($_[0], dims => $none) } ],
+	[ 'no lists', 'any', sub { put_meta($_[0], lists => 0) } ],
+	[ 'more lists', 'error', sub { put_meta($_[0], lists => 4) }, 'any check' ],
+	[ 'many lists', 'error', sub { put_meta($_[0], lists => $none) } ],
+	[ 'm is 0', 'error', sub { put_meta($_[0], m => 0) } ],
+	[ 'other m', 'error', sub { put_meta($_[0], m => 8) } ],
+	[ 'large m', 'error', sub { put_meta($_[0], m => 1 << 31) } ],
+	[ 'bits', 'error', sub { put_meta($_[0], bits => 4) } ],
+	[ 'metric', 'error', sub { put_meta($_[0], metric => 77) } ],
+	[ 'quantizer', 'error', sub { put_meta($_[0], quantizer => 1) } ],
+	[ 'centroids elsewhere', 'error', sub { put_meta($_[0], centroids => 1 << 20) } ],
+	[ 'codebook nowhere', 'error', sub { put_meta($_[0], codebook => $none) } ],
+	[ 'directory elsewhere', 'error', sub { put_meta($_[0], directory => 3) } ],
+	[ 'asked lists', 'error', sub { put_meta($_[0], asked_lists => 1 << 30) } ],
+	[ 'asked m', 'error', sub { put_meta($_[0], asked_m => 1 << 30) } ],
+	[ 'pending head', 'error', sub { put_meta($_[0], pending_head => place($_[0], 0, 'head')) } ],
+	[ 'pending pages', 'error', sub { put_meta($_[0], pending_pages => 1) } ],
+	[ 'many pending pages', 'error', sub { put_meta($_[0], pending_pages => $none) } ],
+	[ 'free head', 'right', sub { put_meta($_[0], free_head => place($_[0], 0, 'head')) } ],
+	[ 'free head nowhere', 'right', sub { put_meta($_[0], free_head => 1 << 25) } ],
+	[ 'many free pages', 'error', sub { put_meta($_[0], free_pages => $none) } ],
+	[ 'probe steps', 'error', sub { put_meta($_[0], probe_steps => 99) } ],
+	[ 'probes', 'error', sub { put_meta($_[0], probes => 1 << 30) } ],
+	[ 'metapage of another kind', 'error', sub { put($_[0], 0, $tail{kind}, $kind{list}) } ],
+	[ 'metapage zeroed', 'error', sub { zero($_[0], 0) } ],
+	[ 'metapage is a list page', 'error', sub {
+		substr(${ $_[0] }, 0, $page) = substr(${ $_[0] }, $page * place($_[0], 0, 'head'), $page) } ],
+	[ 'head of another list', 'error', sub { put_place($_[0], 0, head => place($_[0], 1, 'head')) } ],
+	[ 'no head', 'error', sub { put_place($_[0], 0, head => $none) } ],
+	[ 'head behind the end', 'error', sub { put_place($_[0], 0, head => 1 << 24) } ],
+	[ 'head at the metapage', 'error', sub { put_place($_[0], 0, head => 0) } ],
+	[ 'head skips a page', 'error', sub { put_place($_[0], 0, head => (pages_of_list($_[0], 0))[1]) } ],
+	[ 'tail in the middle', 'right', sub { put_place($_[0], 0, tail => (pages_of_list($_[0], 0))[1]) } ],
+	[ 'tail of another list', 'right', sub { put_place($_[0], 0, tail => place($_[0], 1, 'tail')) } ],
+	[ 'no tail', 'right', sub { put_place($_[0], 0, tail => $none) } ],
+	[ 'more pages', 'error', sub { put_place($_[0], 0, pages => 77) } ],
+	[ 'fewer pages', 'right', sub { put_place($_[0], 0, pages => 1) } ],
+	[ 'directory zeroed', 'error', sub { zero($_[0], (blocks_of($_[0], 'directory'))[0]) } ],
+	[ 'loop of one', 'error', sub { my ($head) = pages_of_list($_[0], 0);
+		put($_[0], $head, $tail{next}, $head) } ],
+	[ 'loop of all', 'error', sub { my @pages = pages_of_list($_[0], 0);
+		put($_[0], $pages[-2], $tail{next}, $pages[0]) } ],
+	[ 'chain cut', 'error', sub { my @pages = pages_of_list($_[0], 0);
+		put($_[0], $pages[1], $tail{next}, $none) } ],
+	[ 'chain to another list', 'error', sub { my ($head) = pages_of_list($_[0], 0);
+		put($_[0], $head, $tail{next}, place($_[0], 1, 'head')) } ],
+	[ 'chain behind the end', 'error', sub { my ($head) = pages_of_list($_[0], 0);
+		put($_[0], $head, $tail{next}, 1 << 22) } ],
+	[ 'chain to the directory', 'error', sub { my ($head) = pages_of_list($_[0], 0);
+		put($_[0], $head, $tail{next}, (blocks_of($_[0], 'directory'))[0]) } ],
+	[ 'prev', 'right', sub { my @pages = pages_of_list($_[0], 0);
+		put($_[0], $pages[-1], $tail{prev}, $pages[0]) } ],
+	[ 'many entries', 'error', sub { put($_[0], (pages_of_list($_[0], 0))[1], $tail{count}, 65535) } ],
+	[ 'few entries', 'error', sub { put($_[0], (pages_of_list($_[0], 0))[1], $tail{count}, 5) } ],
+	[ 'few entries at the tail', 'any', sub { put($_[0], place($_[0], 0, 'tail'), $tail{count}, 1) } ],
+	[ 'names another list', 'error', sub { put($_[0], (pages_of_list($_[0], 0))[1], $tail{list}, 1) } ],
+	[ 'list page of another kind', 'error', sub {
+		put($_[0], (pages_of_list($_[0], 0))[1], $tail{kind}, $kind{free}) } ],
+	[ 'kind of no page', 'error', sub { put($_[0], (pages_of_list($_[0], 0))[1], $tail{kind}, 999) } ],
+	[ 'list page zeroed', 'error', sub { zero($_[0], (pages_of_list($_[0], 0))[1]) } ],
+	[ 'special space', 'error', sub { put($_[0], (pages_of_list($_[0], 0))[1], [ 16, 'v' ], 8000) } ],
+	[ 'TID of no block', 'error', sub {
+		put_tid($_[0], (pages_of_list($_[0], 0))[0], 3, 0xffff, 0xffff, 5) } ],
+	[ 'TID behind the table', 'error', sub {
+		put_tid($_[0], (pages_of_list($_[0], 0))[0], 3, 0, 40000, 5) } ],
+	[ 'TID of no line', 'any', sub { put_tid($_[0], (pages_of_list($_[0], 0))[0], 3, 0, 1, 0) } ],
+	[ 'TID twice', 'any', sub { my ($head) = pages_of_list($_[0], 0);
+		substr(${ $_[0] }, $head * $page + $tids_at, 6) =
+		  substr(${ $_[0] }, $head * $page + $tids_at + 6, 6) } ],
+	[ 'centroids zeroed', 'error', sub { zero($_[0], (blocks_of($_[0], 'centroids'))[0]) } ],
+	[ 'centroids lack a row', 'error', sub {
+		put($_[0], (blocks_of($_[0], 'centroids'))[0], $tail{count}, 2) }, 'any check' ],
+	[ 'codebook zeroed', 'error', sub { zero($_[0], (blocks_of($_[0], 'codebook'))[0]) } ],
+	[ 'codebook of another kind', 'error', sub {
+		put($_[0], (blocks_of($_[0], 'codebook'))[0], $tail{kind}, $kind{centroids}) } ],
+	[ 'free page of another kind', 'right', sub {
+		put($_[0], at($_[0], 0, $meta{free_head}), $tail{kind}, $kind{codebook}) } ],
+	[ 'free list has a loop', 'right', sub { my $free = at($_[0], 0, $meta{free_head});
+		put($_[0], $free, $tail{next}, $free) } ],
+	[ 'free list leads to a list', 'right', sub {
+		put($_[0], at($_[0], 0, $meta{free_head}), $tail{next}, place($_[0], 0, 'head')) } ],
+	[ 'file cut in half', 'error', sub {
+		${ $_[0] } = substr(${ $_[0] }, 0, $page * int(length(${ $_[0] }) / $page / 2)) } ],
+	[ 'file cut to its metapage', 'error', sub { ${ $_[0] } = substr(${ $_[0] }, 0, $page) } ],
+	[ 'file cut to nothing', 'error', sub { ${ $_[0] } = '' } ],
+	[ 'file with an empty page more', 'right', sub { ${ $_[0] } .= "\0" x $page }, 'any check' ],
+	[ 'nothing', 'right', sub { }, 'no check' ]);
+
+# --- as many tables as there are damages
+
+my $node = new_node('damage', conf => "restart_after_crash = off\nmaintenance_work_mem = 16MB");
+my $rows = 3600;
+value($node, "CREATE TABLE original (id bigint, v vector($dims))");
+value($node, "INSERT INTO original SELECT i, vec(i, $dims) FROM generate_series(1, 4500) AS i");
+my @path;
+for my $n (0 .. $#damages)
+{
+	# Deleted rows give the index free pages.
+	value($node, "CREATE TABLE t_$n (LIKE original);
+		INSERT INTO t_$n SELECT * FROM original;
+		CREATE INDEX i_$n ON t_$n USING ivfpq (v) WITH (lists = 3, m = $m)");
+	$node->safe_psql('postgres', "DELETE FROM t_$n WHERE id > $rows");
+	$node->safe_psql('postgres', "VACUUM t_$n");
+	push @path, $node->data_dir . '/' . value($node, "SELECT pg_relation_filepath('i_$n')");
+}
+# The place where this file knows the format from.
+is(value($node, "SELECT free_bytes > 0 AND shortest_list > 2 * $capacity FROM ivfpq_info('i_0')"), 't',
+	'every list has several pages, and there are free pages');
+$node->stop;
+my $format_is_known;
+for my $n (0 .. $#damages)
+{
+	my $file = slurp_file($path[$n]);
+	$format_is_known = at(\$file, 0, $meta{dims}) == $dims && at(\$file, 0, $meta{lists}) == 3
+	  && at(\$file, 0, $meta{m}) == $m && at(\$file, 0, $tail{kind}) == $kind{meta}
+	  && at(\$file, 0, $meta{directory}) == (blocks_of(\$file, 'directory'))[0]
+	  && pages_of_list(\$file, 0) == place(\$file, 0, 'pages') && pages_of_list(\$file, 0) > 2;
+	last unless $format_is_known;
+	$damages[$n][2]->(\$file);
+	open(my $handle, '>:raw', $path[$n]) or die $!;
+	print $handle $file;
+	close $handle;
+}
+ok($format_is_known, 'the format is as this test knows it') or BAIL_OUT('ivfpq_format.h has changed');
+$node->start;
+
+# --- what comes of it
+
+# Runs a statement. What it says must be nothing or an error about the index, in a while.
+my $session = session($node);
+$session->query_safe('SET enable_seqscan = off');
+$session->query_safe("SET statement_timeout = '20s'");
+sub says
+{
+	my ($n, $what, $statement) = @_;
+	my $result = $session->query($statement);
+	my $error = $session->{stderr};
+	$session->{stderr} = '';
+	fail("$damages[$n][0], $what: $error")
+	  if $error ne '' && $error !~ /index "i_$n" (is damaged|has format version)/
+	  && $error !~ /invalid page in block \d+ of relation/;    # PostgreSQL's own, of page headers
+	return ($result, $error);
+}
+
+for my $n (0 .. $#damages)
+{
+	my ($name, $scans, undef, $checks) = @{ $damages[$n] };
+	my ($found, $error) = says($n, 'check', "SELECT count(*) FROM ivfpq_check('i_$n', true)");
+	if (!$checks)
+	{
+		ok($error ne '' || $found > 0, "$name: noticed by ivfpq_check");
+	}
+	elsif ($checks eq 'no check')
+	{
+		is("$found $error", '0 ', "$name: nothing to notice");
+	}
+	says($n, 'info', "SELECT lists FROM ivfpq_info('i_$n')");
+	says($n, 'curve', "SELECT count(*) FROM ivfpq_recall_curve('i_$n')");
+	says($n, 'recall', "SELECT ivfpq_recall('i_$n', 5, 5)");
+	says($n, 'search', "SELECT id FROM t_$n ORDER BY v <-> vec(7, $dims) LIMIT 20");
+	my $whole = "SELECT count(*), count(DISTINCT id) FROM
+		(SELECT id FROM t_$n ORDER BY v <-> vec(0, $dims)) AS s";
+	($found, $error) = says($n, 'scan', $whole);
+	if ($scans eq 'error')
+	{
+		isnt($error, '', "$name: a scan ends with an error") or diag($found);
+	}
+	elsif ($scans eq 'right')
+	{
+		is("$found $error", "$rows|$rows ", "$name: a scan has every row");
+	}
+	# Without the index, and in what else there is on the table, all is well.
+	is($session->query_safe("SELECT count(*) FROM t_$n"), $rows, 'the table is there');
+	# Many inserts one by one: a damaged list refuses, others do not.
+	says($n, 'insert', "INSERT INTO t_$n VALUES ($rows + $_, vec($_, $dims))") for 1 .. 3;
+	says($n, 'inserts', "INSERT INTO t_$n SELECT $rows + 10 + i, vec(i * 3, $dims)
+		FROM generate_series(1, 700) AS i");
+	my $before = $session->query_safe("SELECT count(*) FROM t_$n");
+	says($n, 'delete', "DELETE FROM t_$n WHERE id % 2 = 0");
+	says($n, 'vacuum', "VACUUM t_$n");
+	says($n, 'vacuum again', "VACUUM t_$n");
+	($found, $error) = says($n, 'scan after VACUUM', $whole);
+	my $expected = $session->query_safe("SELECT count(*), count(DISTINCT id) FROM t_$n");
+	is("$found $error", "$expected ", "$name: and VACUUM changes nothing of it")
+	  if $scans eq 'right' && $error eq '';
+	$session->query_safe("REINDEX INDEX i_$n");
+	is($session->query_safe($whole), $expected, "$name: REINDEX makes it good");
+}
+like(slurp_file($node->logfile), qr/has format version 99.*?HINT:  Please REINDEX it/s,
+	'a format of the future: a hint to REINDEX');
+unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC|canceling statement/,
+	'no crash, no hang');
+
+$session->quit;
+indexes_are_sound($node);
+$node->stop;
+done_testing();
