@@ -20,7 +20,7 @@ Effort choose_effort(const MetaPage& meta, uint32 k);
 
 // The true neighbors of one sampled row: their TIDs, nearest first; 0 ends a shorter list.
 inline constexpr uint32 curve_neighbors = 100;
-inline constexpr uint32 curve_queries = 256;
+inline constexpr uint32 curve_queries = 512;
 struct CurveQuery {
     uint64 self;              // the row's own TID: it is nobody's neighbor here
     const float* vector;      // in index form

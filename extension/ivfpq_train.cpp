@@ -268,8 +268,10 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
 }
 
 Sample choose_curve_queries(const Sample& sample) {
-    // The sample is in random order.
-    Sample queries = new_sample(sample.dims, std::min(sample.count, curve_queries));
+    // The sample is in random order. Long vectors are fewer: they stay beside all else.
+    constexpr Size most_bytes = 8 * 1024 * 1024;
+    const auto most = static_cast<uint32>(most_bytes / (sample.dims * sizeof(float)));
+    Sample queries = new_sample(sample.dims, std::min({sample.count, curve_queries, most}));
     queries.count = queries.room;
     memcpy(queries.rows, sample.rows, Size{queries.count} * sample.dims * sizeof(float));
     memcpy(queries.tids, sample.tids, queries.count * sizeof(uint64));
