@@ -10,13 +10,11 @@ namespace {
 constexpr unsigned threads = 256;
 
 __global__ void __launch_bounds__(threads)
-    nearest_of(ProductRows products, const float* row_norms, size_t rows, NearestOutput out) {
+    nearest_of(ProductRows products, size_t rows, uint32_t* nearest) {
     const size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
     if (row >= rows) return;
     const uint64_t key = nearest_key(products, row);
-    if (lane_id() != 0) return;
-    out.nearest[row] = key_index(key);
-    if (out.distances) out.distances[row] = fmaxf(0.0f, row_norms[row] + key_value(key));
+    if (lane_id() == 0) nearest[row] = key_index(key);
 }
 
 __global__ void __launch_bounds__(threads)
@@ -74,11 +72,11 @@ void CentroidMatrix::multiply(const Blas& blas, cudaStream_t stream, const Float
 }
 
 void find_nearest(const CentroidMatrix& centroids, const ProductTile& tile, size_t rows,
-                  const NearestOutput& out, cudaStream_t stream) {
+                  uint32_t* nearest, cudaStream_t stream) {
     launch(
         "nearest_of", nearest_of, {blocks_for(rows), threads, 0, stream},
         ProductRows{tile.products.data(), centroids.stride(), centroids.norms(), centroids.count()},
-        tile.row_norms.data(), rows, out);
+        rows, nearest);
 }
 
 void find_codes(const CentroidMatrix& codewords, const ProductTile& tile, size_t rows,

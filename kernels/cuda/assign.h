@@ -50,14 +50,9 @@ class CentroidMatrix {
     Buffer<float> origin_;  // or none
 };
 
-// nearest[i] and, where not null, distances[i] of `rows` rows from their tile. Of equals the
-// lowest number.
-struct NearestOutput {
-    uint32_t* nearest;
-    float* distances;
-};
+// nearest[i] of `rows` rows from their tile. Of equals the lowest number.
 void find_nearest(const CentroidMatrix& centroids, const ProductTile& tile, size_t rows,
-                  const NearestOutput& out, cudaStream_t stream);
+                  uint32_t* nearest, cudaStream_t stream);
 
 // The same for codes: codes[i * code_stride]. For pieces too long for the encoder's own kernel.
 void find_codes(const CentroidMatrix& codewords, const ProductTile& tile, size_t rows,

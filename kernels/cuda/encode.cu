@@ -324,7 +324,7 @@ void Encoder::encode(const DeviceEncoding& e) {
 // Few pieces, long ones: each is a search for the nearest of 256 centroids.
 void Encoder::encode_long_pieces(const DeviceEncoding& e) {
     const QuantizerShape& shape = model_.view().shape;
-    if (e.tile) find_nearest(*e.centroids, *e.tile, e.count, {e.lists, nullptr}, stream_);
+    if (e.tile) find_nearest(*e.centroids, *e.tile, e.count, e.lists, stream_);
     const float* residuals = e.rows;
     if (e.lists) {
         residuals_.grow(context_.memory, e.count * shape.dims);

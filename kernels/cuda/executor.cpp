@@ -124,12 +124,11 @@ double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centro
     const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids);
     ProductTile tile;
     Buffer<uint32_t> nearest(context_.memory, rows.count());
-    Buffer<float> distances(context_.memory, chunk_rows);
     const FinishStream finish(stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
         matrix.multiply(blas_, stream_, {chunk, count, dims, dims}, tile);
-        find_nearest(matrix, tile, count, {nearest + first, distances.data()}, stream_);
-        add_rows({chunk, nearest + first, distances.data(), count, dims, factor, sums.sums.data(),
+        find_nearest(matrix, tile, count, nearest + first, stream_);
+        add_rows({chunk, nearest + first, means.data(), count, dims, factor, sums.sums.data(),
                   sums.counts.data(), sums.errors.data()},
                  stream_);
     });
@@ -179,7 +178,7 @@ void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float*
     const FinishStream finish(stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
         matrix.multiply(blas_, stream_, {chunk, count, dims, dims}, tile);
-        find_nearest(matrix, tile, count, {nearest + first, nullptr}, stream_);
+        find_nearest(matrix, tile, count, nearest + first, stream_);
     });
     rows.subtract(means.data(), clusters, nearest.data(), stream_);
     stream_.synchronize();

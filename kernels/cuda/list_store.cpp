@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/list_store.h"
 
+#include "kernels/cuda/far_lists.h"
 #include "kernels/cuda/list_search.h"
 #include "kernels/cuda/tile_codes.h"
 
@@ -114,6 +115,7 @@ class CudaListStore final : public ListStore {
 
     const Context& context_;
     Stream uploads_;
+    FarLists far_;
     Model model_;
     CodeLayout layout_;
     Buffer<float> codewords_;
@@ -150,7 +152,8 @@ float largest_word_of(const Quantizer& quantizer) {
 
 CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
     : context_(context),
-      model_(context, uploads_, quantizer),
+      far_(context, uploads_, quantizer),
+      model_(context, uploads_, far_.quantizer()),
       layout_(CodeLayout::of(quantizer.shape.m)),
       codewords_(context.memory, size_t{quantizer.shape.dims} * codewords),
       centroids_(context, uploads_, model_.view().centroids, quantizer.shape.lists,
@@ -250,6 +253,8 @@ void CudaListStore::upload(std::span<const ListPage> pages, uint32_t count,
     tile_codes(layout_, reinterpret_cast<const uint8_t*>(raw_ + (codes_at - table_at)),
                reinterpret_cast<const RawPage*>(raw_.data()), filled, count,
                reinterpret_cast<uint8_t*>(to.data()), uploads_);
+    far_.move_offsets(layout_, reinterpret_cast<const uint8_t*>(to.data()), count,
+                      reinterpret_cast<float*>(to + offsets_at(count)), uploads_);
     uploaded_.record(uploads_);
 }
 
@@ -339,12 +344,13 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     batch.serial = ++last_serial_;
     running_.push_back(batch.serial);
     batch.running = true;
+    auto* vectors = reinterpret_cast<float*>(batch.device_input + wanted_bytes);
     try {
+        far_.move_queries(vectors, queries, stream);
         const StoreView store{model_.view(),      layout_,       codewords_.data(),
                               centroids_.norms(), largest_word_, directory_->lists.data()};
         search_lists(context_, batch.space,
-                     {store, &centroids_, shape,
-                      reinterpret_cast<const float*>(batch.device_input + wanted_bytes),
+                     {store, &centroids_, shape, vectors,
                       reinterpret_cast<const ListQuery*>(batch.device_input.data()),
                       batch.answers.data(), batch.counts.data(), batch.probed_lists.data()},
                      plan);

@@ -31,20 +31,22 @@ __device__ void add_block_error(double mine, double* errors) {
     errors[blockIdx.x] += sum;
 }
 
-// A warp a row; counts and errors by its first lane.
+// A warp a row.
 __global__ void __launch_bounds__(threads) add_rows_kernel(RowSums s) {
     double error = 0;
     const size_t warps = size_t{gridDim.x} * threads / 32;
     for (size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32; row < s.count;
          row += warps) {
         const uint32_t cluster = s.nearest[row];
-        for (uint32_t d = lane_id(); d < s.dims; d += 32)
-            atomicAdd(&s.sums[size_t{cluster} * s.dims + d],
-                      fixed_point(s.rows[row * s.dims + d], s.factor));
-        if (lane_id() == 0) {
-            atomicAdd(&s.counts[cluster], 1u);
-            error += s.distances[row];
+        float squares = 0;
+        for (uint32_t d = lane_id(); d < s.dims; d += 32) {
+            const size_t at = size_t{cluster} * s.dims + d;
+            const float x = s.rows[row * s.dims + d], off = x - __ldg(s.centroids + at);
+            squares = fmaf(off, off, squares);
+            atomicAdd(&s.sums[at], fixed_point(x, s.factor));
         }
+        error += squares;
+        if (lane_id() == 0) atomicAdd(&s.counts[cluster], 1u);
     }
     add_block_error(error, s.errors);
 }

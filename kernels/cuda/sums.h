@@ -20,11 +20,11 @@ double fixed_point_factor(float largest, size_t rows);
 inline constexpr unsigned error_blocks = 1024;
 
 // sums (clusters)(dims) and counts (clusters) of a chunk's rows; errors, (error_blocks), of their
-// distances. All are added to.
+// squared distances. All are added to.
 struct RowSums {
     const float* rows;        // (count)(dims)
     const uint32_t* nearest;  // (count)
-    const float* distances;   // (count)
+    const float* centroids;   // (clusters)(dims)
     size_t count;
     uint32_t dims;
     double factor;

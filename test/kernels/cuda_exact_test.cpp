@@ -126,11 +126,14 @@ TEST_F(CudaExact, NumbersOfAllSizes) {
         c.rows = 2000;
         check_case(c, random);
     }
-    // Norms a thousand times the distances: candidates are re-scored from the vectors.
-    ExactCase c;
-    c.shift = 8;
-    c.rows = 2000;
-    check_case(c, random);
+    // Norms many times the distances: these are taken from amidst the queries, and candidates are
+    // re-scored from the vectors.
+    for (float shift : {8.0f, 1000.0f}) {
+        ExactCase c;
+        c.shift = shift;
+        c.rows = 2000;
+        check_case(c, random);
+    }
 }
 
 TEST_F(CudaExact, MergesPieces) {

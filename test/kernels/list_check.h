@@ -24,12 +24,13 @@ struct ListCase {
     uint32_t k = 10;
     uint32_t probes = 5;
     bool duplicates = false;  // few different entries: ties everywhere
+    float shift = 0;          // added to all coordinates: far from zero
 
     friend std::ostream& operator<<(std::ostream& out, const ListCase& c) {
         return out << c.dims << " dims, m " << c.m << ", " << c.lists << " lists, " << c.entries
                    << " entries, metric " << static_cast<int>(c.metric) << ", " << c.queries
                    << " queries, k " << c.k << ", probes " << c.probes
-                   << (c.duplicates ? ", duplicates" : "");
+                   << (c.duplicates ? ", duplicates" : "") << ", shift " << c.shift;
     }
 };
 
@@ -77,7 +78,7 @@ class ListWorld {
         shape_ = {c.dims, c.lists, c.m, c.metric};
         centroids_.resize(size_t{c.lists} * c.dims);
         codebook_.resize(size_t{c.dims} * codewords);
-        for (float& x : centroids_) x = normal(random_);
+        for (float& x : centroids_) x = normal(random_) + c.shift;
         for (float& x : codebook_) x = 0.3f * normal(random_);
         // Lengths of all kinds: a third of the lists empty, one with a share of its own.
         std::vector<uint32_t> lengths(c.lists);
@@ -91,7 +92,7 @@ class ListWorld {
         lists_.resize(c.lists);
         for (uint32_t l = 0; l < c.lists; ++l) lists_[l] = make_list(l, lengths[l]);
         queries_.resize(c.queries * c.dims);
-        for (float& x : queries_) x = 1.2f * normal(random_);
+        for (float& x : queries_) x = 1.2f * normal(random_) + c.shift;
     }
 
     TestList make_list(uint32_t list, uint32_t count) {
@@ -143,7 +144,7 @@ class ListWorld {
                    word(d, lists_[list].codes.data() + entry * case_.m);
         return sum;
     }
-    double tolerance() const { return 2e-5 * (case_.dims + 4); }
+    double tolerance() const { return 2e-5 * (case_.dims + 4) * (1 + 0.1 * case_.shift); }
 
     // What a batch found, against all entries of the lists it says it probed.
     void check(const ListBatch& batch, size_t query,
@@ -245,6 +246,7 @@ inline std::vector<ListCase> list_cases() {
     add([](ListCase& c) { c.lists = 1, c.probes = 1, c.entries = 0; });
     add([](ListCase& c) { c.entries = 5, c.probes = 20; });
     add([](ListCase& c) { c.duplicates = true, c.m = 2, c.probes = 20, c.k = 100; });
+    add([](ListCase& c) { c.shift = 30; });
     add([](ListCase& c) { c.lists = 700, c.entries = 20000, c.probes = 300; });
     return cases;
 }
