@@ -7,6 +7,7 @@
 #   PG_CONFIG=...   the PostgreSQL to build for and install into
 #   CXX=clang++     another compiler, for both halves
 #   CUDA=OFF        leave pgwarp_cuda.so out though nvcc is there (ON: fail where it is not)
+#   CUDA_ARCHITECTURES=90   GPUs to compile for, as CMake names them; by default all from the A100 on
 
 EXTENSION = pgwarp
 MODULE_big = pgwarp
@@ -21,6 +22,7 @@ ISOLATION_OPTS = --inputdir=test --outputdir=test/output_iso --load-extension=pg
 
 BUILD ?= build
 CUDA ?= AUTO
+CUDA_ARCHITECTURES ?=
 JOBS ?= $(shell nproc)
 KERNELS = $(BUILD)/kernels/libpgwarp_kernels.a
 CUDA_LIBRARY = $(BUILD)/kernels/pgwarp_cuda.so
@@ -48,7 +50,7 @@ LINK.shared = $(CXX) $(CXXFLAGS) -shared
 
 # What the objects were made with. Written only when it differs, so that another compiler or
 # another PostgreSQL rebuilds everything and the same one nothing.
-SETTINGS := $(CXX) $(CXXFLAGS) CUDA=$(CUDA) $(shell $(PG_CONFIG) --version) in $(CURDIR)
+SETTINGS := $(CXX) $(CXXFLAGS) CUDA=$(CUDA) $(CUDA_ARCHITECTURES) $(shell $(PG_CONFIG) --version) in $(CURDIR)
 $(BUILD)/settings: FORCE
 	@mkdir -p $(@D)
 	@test "$$(cat $@ 2>/dev/null)" = '$(SETTINGS)' || echo '$(SETTINGS)' >$@
@@ -58,7 +60,7 @@ $(OBJS): $(BUILD)/settings
 
 $(BUILD)/kernels/configured: $(BUILD)/settings
 	@rm -rf $(@D) && mkdir -p $(@D)
-	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
+	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) $(if $(CUDA_ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)") >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
 	@touch $@
 
 # CMake knows best whether its library is out of date, so it is always asked; pgwarp.so is linked

@@ -33,7 +33,7 @@ Groups::Groups(const std::vector<uint32_t>& cluster_of, uint32_t clusters)
         members[at[cluster_of[i]]++] = static_cast<uint32_t>(i);
 }
 
-void fill_empty(const Groups& groups, const float* rows, uint32_t dims, float* centroids) {
+void fill_empty(const Groups& groups, const RowOfMember& row_of, uint32_t dims, float* centroids) {
     const auto clusters = static_cast<uint32_t>(groups.begin.size() - 1);
     std::vector<uint32_t> empty;
     for (uint32_t c = 0; c < clusters; ++c)
@@ -53,11 +53,9 @@ void fill_empty(const Groups& groups, const float* rows, uint32_t dims, float* c
         while (!filled && !largest.empty()) {
             const uint32_t from = ~largest.top().second;
             largest.pop();
-            while (!filled && next[from] < groups.begin[from + 1]) {
-                const size_t row = groups.members[next[from]++];
-                filled = put_beside(centroids + size_t{from} * dims, rows + row * dims, dims,
+            while (!filled && next[from] < groups.begin[from + 1])
+                filled = put_beside(centroids + size_t{from} * dims, row_of(next[from]++), dims,
                                     centroids + size_t{to} * dims);
-            }
             const size_t part = groups.size(from) / ++parts[from];
             if (filled && part > 1) largest.emplace(part, ~from);
         }

@@ -3,6 +3,7 @@
 
 #include "kernels/common.h"
 
+#include <functional>
 #include <vector>
 
 namespace pgwarp {
@@ -23,6 +24,10 @@ struct Groups {
 //
 // (To put it on a row far from all centroids would lower the objective more at first, but among
 // many dimensions a row has few others nearer to it than to their mean: the list would stay short.)
-void fill_empty(const Groups& groups, const float* rows, uint32_t dims, float* centroids);
+//
+// row_of(i) is the row of members[i], valid until the next call. Rows of one cluster are asked for
+// in order.
+using RowOfMember = std::function<const float*(size_t member)>;
+void fill_empty(const Groups& groups, const RowOfMember& row_of, uint32_t dims, float* centroids);
 
 }  // namespace pgwarp

@@ -4,7 +4,7 @@
 #include "kernels/cpu/groups.h"
 #include "kernels/cpu/products.h"
 #include "kernels/distance.h"
-#include "kernels/random.h"
+#include "kernels/draw_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -169,13 +169,9 @@ void assign_nearest(Workers& workers, const Assignment& a) {
 
 void kmeans_start(const float* rows, size_t count, uint32_t dims, uint32_t clusters, uint64_t seed,
                   float* centroids) {
-    std::vector<uint32_t> order(count);
-    std::iota(order.begin(), order.end(), 0u);
-    Random random(seed);
-    const size_t draws = std::min<size_t>(clusters, count);
-    for (size_t i = 0; i < draws; ++i) std::swap(order[i], order[i + random.below(count - i)]);
+    const std::vector<uint32_t> drawn = draw_rows(count, clusters, seed);
     for (uint32_t c = 0; c < clusters; ++c)
-        std::memcpy(centroids + size_t{c} * dims, rows + size_t{order[c % draws]} * dims,
+        std::memcpy(centroids + size_t{c} * dims, rows + size_t{drawn[c % drawn.size()]} * dims,
                     dims * sizeof(float));
 }
 
@@ -196,7 +192,8 @@ double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t d
         for (uint32_t d = 0; d < dims; ++d)
             moved[c * dims + d] = static_cast<float>(sums[d] / static_cast<double>(size));
     });
-    fill_empty(groups, rows, dims, moved.data());
+    const auto row_of = [&](size_t member) { return rows + size_t{groups.members[member]} * dims; };
+    fill_empty(groups, row_of, dims, moved.data());
     std::memcpy(centroids, moved.data(), moved.size() * sizeof(float));
     return std::accumulate(distances.begin(), distances.end(), 0.0) / static_cast<double>(count);
 }

@@ -1,6 +1,7 @@
 #include "kernels/product_quantizer.h"
 
 #include "kernels/cpu/encode_piece.h"
+#include "kernels/draw_rows.h"
 #include "kernels/kmeans.h"
 #include "kernels/random.h"
 
@@ -126,15 +127,11 @@ void subtract_centroids(float* rows, size_t count, uint32_t dims, const float* c
 
 void codebook_start(const QuantizerShape& shape, const float* residuals, size_t count,
                     uint64_t seed, float* codebook) {
-    std::vector<uint32_t> order(count);
-    std::iota(order.begin(), order.end(), 0u);
-    Random random(seed);
-    const size_t draws = std::min<size_t>(codewords, count);
-    for (size_t i = 0; i < draws; ++i) std::swap(order[i], order[i + random.below(count - i)]);
+    const std::vector<uint32_t> drawn = draw_rows(count, codewords, seed);
     for (uint32_t d = 0; d < shape.dims; ++d)
         for (uint32_t c = 0; c < codewords; ++c)
             codebook[size_t{d} * codewords + c] =
-                residuals[size_t{order[c % draws]} * shape.dims + d];
+                residuals[size_t{drawn[c % drawn.size()]} * shape.dims + d];
 }
 
 double codebook_step(Workers& workers, const QuantizerShape& shape, const float* residuals,

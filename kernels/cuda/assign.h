@@ -1,0 +1,61 @@
+// The nearest centroid of each row: a tile of products (products.h), then the smallest of each
+// row with the centroids' norms added.
+#pragma once
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/products.h"
+
+namespace pgwarp::gpu {
+
+// The products of one chunk of rows, and what making them takes. Used again for the next chunk.
+struct ProductTile {
+    Buffer<__half> halves;
+    Buffer<float> row_norms;  // (rows)
+    Buffer<float> products;   // (rows)(stride of the centroids)
+    Buffer<uint32_t> scale;
+    Buffer<float> factors;
+};
+
+// Where vectors are measured from. For distances from amidst the centroids, so that they are right
+// also where all vectors are far from zero; for plain inner products and norms from zero.
+enum class Origin { zero, centroids };
+
+// Centroids made ready for many chunks of rows.
+class CentroidMatrix {
+  public:
+    // `centroids`, (count)(dims), is on the device, and read in the stream's order.
+    CentroidMatrix(const Context& context, cudaStream_t stream, const float* centroids,
+                   uint32_t count, uint32_t dims, Origin origin);
+
+    // How many rows a tile of so many bytes has room for.
+    static size_t tile_rows(uint32_t count, uint32_t dims, size_t bytes);
+
+    // factor * <row, centroid>; for distances -2.
+    void multiply(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows, ProductTile& tile,
+                  float factor = -2.0f) const;
+
+    uint32_t count() const { return count_; }
+    size_t stride() const { return stride_of(count_); }
+    const float* norms() const { return norms_.data(); }
+
+  private:
+    static size_t stride_of(uint32_t count) { return (size_t{count} + 3) / 4 * 4; }
+
+    const Context* context_;
+    uint32_t count_;
+    uint32_t dims_;
+    Buffer<__half> halves_;
+    Buffer<float> norms_;
+    Buffer<uint32_t> scale_;
+    Buffer<float> origin_;  // or none
+};
+
+// nearest[i] of `rows` rows from their tile. Of equals the lowest number.
+void find_nearest(const CentroidMatrix& centroids, const ProductTile& tile, size_t rows,
+                  uint32_t* nearest, cudaStream_t stream);
+
+// The same for codes: codes[i * code_stride]. For pieces too long for the encoder's own kernel.
+void find_codes(const CentroidMatrix& codewords, const ProductTile& tile, size_t rows,
+                uint8_t* codes, size_t code_stride, cudaStream_t stream);
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,107 @@
+#include "kernels/cuda/dataset.h"
+
+#include "kernels/cuda/sums.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+constexpr size_t scan_rows = 65536;
+
+}  // namespace
+
+DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream,
+                       const float* rows, size_t count, uint32_t dims)
+    : context_(context), uploader_(uploader), rows_(rows), count_(count), dims_(dims) {
+    // Half of what is free: training needs room as well.
+    const size_t bytes = count * dims * sizeof(float);
+    if (bytes <= context.memory.available() / 2) {
+        try {
+            resident_ = Buffer<float>(context.memory, count * dims);
+        } catch (const OutOfDeviceMemory&) {
+            // Others may have taken it meanwhile, or it is there in pieces: stream.
+        }
+    }
+    if (resident()) uploader.upload(resident_.data(), rows, count * dims, stream);
+    visit(scan_rows, stream, [&](const float* chunk, size_t, size_t chunk_count) {
+        largest_ =
+            std::max(largest_, largest_magnitude(context, chunk, chunk_count * dims, stream));
+    });
+}
+
+void DeviceRows::visit(size_t chunk_rows, cudaStream_t stream, const Visit& visit) const {
+    if (resident()) {
+        for (size_t first = 0; first < count_; first += chunk_rows) {
+            context_.check_interrupt();
+            visit(resident_ + first * dims_, first, std::min(chunk_rows, count_ - first));
+        }
+        return;
+    }
+    ChunkedRows chunks(context_.memory, uploader_, rows_, count_, dims_, chunk_rows);
+    Buffer<uint32_t> nearest;
+    const FinishStream finish(stream);
+    for (size_t i = 0; i < chunks.chunks(); ++i) {
+        context_.check_interrupt();
+        float* chunk = chunks.get(i, stream);
+        if (!nearest_.empty()) {
+            nearest.grow(context_.memory, chunk_rows);
+            copy_async(nearest.data(), nearest_.data() + chunks.first(i), chunks.rows(i), stream);
+            subtract_nearest(chunk, chunks.rows(i), dims_, device_centroids_.data(), nearest.data(),
+                             stream);
+        }
+        visit(chunk, chunks.first(i), chunks.rows(i));
+        chunks.release(i, stream);
+    }
+}
+
+void DeviceRows::subtract(const float* centroids, uint32_t clusters, const uint32_t* nearest,
+                          cudaStream_t stream) {
+    if (resident()) {
+        subtract_nearest(resident_.data(), count_, dims_, centroids, nearest, stream);
+        largest_ = largest_magnitude(context_, resident_.data(), count_ * dims_, stream);
+        return;
+    }
+    if (!nearest_.empty()) throw std::logic_error("rows are residuals already");
+    const size_t floats = size_t{clusters} * dims_;
+    Buffer<float> device_centroids(context_.memory, floats);
+    std::vector<uint32_t> host_nearest(count_);
+    std::vector<float> host_centroids(floats);
+    copy_async(host_nearest.data(), nearest, count_, stream);
+    copy_async(host_centroids.data(), centroids, floats, stream);
+    copy_async(device_centroids.data(), centroids, floats, stream);
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    nearest_ = std::move(host_nearest);
+    centroids_ = std::move(host_centroids);
+    device_centroids_ = std::move(device_centroids);
+    float far = 0;
+    for (float c : centroids_) far = std::max(far, std::fabs(c));
+    largest_ += far;
+}
+
+std::vector<float> DeviceRows::gather(const std::vector<uint32_t>& indices,
+                                      cudaStream_t stream) const {
+    std::vector<float> rows(indices.size() * dims_);
+    if (resident()) {
+        Buffer<uint32_t> device_indices(context_.memory, indices.size());
+        Buffer<float> gathered(context_.memory, rows.size());
+        const FinishStream finish(stream);
+        copy_async(device_indices.data(), indices.data(), indices.size(), stream);
+        gather_rows(resident_.data(), dims_, device_indices.data(), indices.size(), gathered.data(),
+                    stream);
+        copy_async(rows.data(), gathered.data(), rows.size(), stream);
+        check(cudaStreamSynchronize(stream), "gather_rows");
+        return rows;
+    }
+    for (size_t i = 0; i < indices.size(); ++i)
+        for (uint32_t d = 0; d < dims_; ++d) {
+            const float x = rows_[size_t{indices[i]} * dims_ + d];
+            rows[i * dims_ + d] =
+                nearest_.empty() ? x : x - centroids_[size_t{nearest_[indices[i]]} * dims_ + d];
+        }
+    return rows;
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,47 @@
+// The library's entry.
+
+#include "kernels/device.h"
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/executor.h"
+#include "kernels/cuda/list_store.h"
+
+#include <cstdio>
+
+namespace pgwarp {
+
+namespace {
+
+class CudaDevice final : public Device {
+  public:
+    explicit CudaDevice(const DeviceOptions& options) : context_(options) {}
+
+    const char* name() const noexcept override { return context_.name.c_str(); }
+    DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
+    std::unique_ptr<Executor> make_executor() override { return gpu::make_executor(context_); }
+    std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
+        return gpu::make_list_store(context_, quantizer);
+    }
+
+  private:
+    gpu::Context context_;
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) Device* pgwarp_open_device(
+    const DeviceOptions* options, char* error, size_t error_size) {
+    try {
+        return new CudaDevice(*options);
+    } catch (const std::exception& e) {
+        std::snprintf(error, error_size, "%s", e.what());
+    } catch (...) {
+        std::snprintf(error, error_size, "unknown error");
+    }
+    return nullptr;
+}
+
+// The declaration that others use.
+static_assert(std::is_same_v<decltype(pgwarp_open_device), OpenDevice>);
+
+}  // namespace pgwarp

@@ -1,0 +1,46 @@
+// Product quantization on the device: rows to codes, and the entries' offsets with them.
+#pragma once
+
+#include "kernels/cuda/assign.h"
+#include "kernels/cuda/model.h"
+
+#include <vector>
+
+namespace pgwarp::gpu {
+
+// One chunk of rows, all on the device.
+struct DeviceEncoding {
+    const float* rows = nullptr;  // (count)(dims)
+    size_t count = 0;
+    // Where not null, the lists are found from this tile, as find_nearest() does, in the kernel
+    // that encodes.
+    const ProductTile* tile = nullptr;
+    const CentroidMatrix* centroids = nullptr;
+    uint32_t* lists = nullptr;  // (count); null: rows are residuals already, and have no offsets
+    uint8_t* codes = nullptr;   // (count)(m)
+    float* offsets = nullptr;   // (count), or null
+};
+
+// Encodes chunks with one model. Work is given to one stream.
+class Encoder {
+  public:
+    Encoder(const Context& context, cudaStream_t stream, const Blas& blas, const Model& model);
+    // The model's codebook changed.
+    void refresh();
+    void encode(const DeviceEncoding& encoding);
+
+  private:
+    void encode_long_pieces(const DeviceEncoding& encoding);
+
+    const Context& context_;
+    cudaStream_t stream_;
+    const Blas& blas_;
+    const Model& model_;
+    // For pieces too long for the kernel: residuals, and each piece's codewords as a matrix.
+    Buffer<float> residuals_;
+    Buffer<float> codewords_;
+    std::vector<CentroidMatrix> pieces_;
+    ProductTile tile_;
+};
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,357 @@
+#include "kernels/cuda/executor.h"
+
+#include "kernels/cpu/groups.h"
+#include "kernels/cuda/assign.h"
+#include "kernels/cuda/dataset.h"
+#include "kernels/cuda/draw_pieces.h"
+#include "kernels/cuda/encode.h"
+#include "kernels/cuda/exact_search.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/cuda/sums.h"
+#include "kernels/draw_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+// Rows worked on at once. Larger tiles gain nothing: their products outgrow every cache anyway.
+constexpr size_t most_tile_rows = 65536;
+
+class CudaExecutor final : public Executor {
+  public:
+    explicit CudaExecutor(const Context& context) : context_(context), blas_(stream_) {}
+
+    const char* name() const noexcept override { return context_.name.c_str(); }
+
+    std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
+        context_.use();
+        return std::make_unique<DeviceRows>(context_, uploader_, stream_, rows, count, dims);
+    }
+
+    void kmeans_start(Dataset& data, uint32_t clusters, uint64_t seed, float* centroids) override {
+        context_.use();
+        const auto& rows = static_cast<DeviceRows&>(data);
+        const std::vector<uint32_t> drawn = draw_rows(rows.count(), clusters, seed);
+        const std::vector<float> gathered = rows.gather(drawn, stream_);
+        for (uint32_t c = 0; c < clusters; ++c)
+            std::memcpy(centroids + size_t{c} * rows.dims(),
+                        gathered.data() + c % drawn.size() * rows.dims(),
+                        rows.dims() * sizeof(float));
+    }
+
+    double kmeans_step(Dataset& data, uint32_t clusters, float* centroids) override;
+    void make_residuals(Dataset& data, uint32_t clusters, const float* centroids) override;
+
+    void codebook_start(Dataset& data, const QuantizerShape& shape, uint64_t seed,
+                        float* codebook) override {
+        context_.use();
+        const auto& rows = static_cast<DeviceRows&>(data);
+        const std::vector<uint32_t> drawn = draw_rows(rows.count(), codewords, seed);
+        const std::vector<float> gathered = rows.gather(drawn, stream_);
+        for (uint32_t d = 0; d < shape.dims; ++d)
+            for (uint32_t c = 0; c < codewords; ++c)
+                codebook[size_t{d} * codewords + c] = gathered[c % drawn.size() * shape.dims + d];
+    }
+
+    double codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) override;
+    void encode(const Quantizer& quantizer, const Encoding& encoding) override;
+    void exact_search(const ExactSearch& search) override;
+
+  private:
+    Buffer<float> upload_floats(const float* from, size_t count) {
+        Buffer<float> to(context_.memory, count);
+        uploader_.upload(to.data(), from, count, stream_);
+        return to;
+    }
+    void fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
+                             uint32_t clusters, float* centroids);
+    void reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
+                         const std::vector<size_t>& used, double error, float* codebook);
+    size_t tile_rows(uint32_t clusters, uint32_t dims) const {
+        return std::min(most_tile_rows,
+                        CentroidMatrix::tile_rows(clusters, dims, context_.scratch() / 2));
+    }
+
+    const Context& context_;
+    Stream stream_;
+    Blas blas_;
+    Uploader uploader_;
+};
+
+// Sums by cluster, on the device, and the sizes and errors that come with them.
+struct ClusterSums {
+    Buffer<unsigned long long> sums;
+    Buffer<uint32_t> counts;
+    Buffer<double> errors;
+
+    ClusterSums(DeviceMemory& memory, size_t sum_count, size_t cluster_count, cudaStream_t stream)
+        : sums(memory, sum_count), counts(memory, cluster_count), errors(memory, error_blocks) {
+        clear_async(sums.data(), sums.size(), stream);
+        clear_async(counts.data(), counts.size(), stream);
+        clear_async(errors.data(), errors.size(), stream);
+    }
+    // Both wait for the stream.
+    std::vector<size_t> sizes(cudaStream_t stream) const {
+        std::vector<uint32_t> host(counts.size());
+        copy_async(host.data(), counts.data(), host.size(), stream);
+        check(cudaStreamSynchronize(stream), "cluster sums");
+        return {host.begin(), host.end()};
+    }
+    double error(cudaStream_t stream) const {
+        std::vector<double> host(errors.size());
+        copy_async(host.data(), errors.data(), host.size(), stream);
+        check(cudaStreamSynchronize(stream), "cluster sums");
+        return std::accumulate(host.begin(), host.end(), 0.0);
+    }
+};
+
+double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centroids) {
+    context_.use();
+    const auto& rows = static_cast<DeviceRows&>(data);
+    const uint32_t dims = rows.dims();
+    const size_t floats = size_t{clusters} * dims;
+    const size_t chunk_rows = tile_rows(clusters, dims);
+    const double factor = fixed_point_factor(rows.largest(), rows.count());
+
+    Buffer<float> means = upload_floats(centroids, floats);
+    ClusterSums sums(context_.memory, floats, clusters, stream_);
+    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids);
+    ProductTile tile;
+    Buffer<uint32_t> nearest(context_.memory, rows.count());
+    const FinishStream finish(stream_);
+    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
+        matrix.multiply(blas_, stream_, {chunk, count, dims, dims}, tile);
+        find_nearest(matrix, tile, count, nearest + first, stream_);
+        add_rows({chunk, nearest + first, means.data(), count, dims, factor, sums.sums.data(),
+                  sums.counts.data(), sums.errors.data()},
+                 stream_);
+    });
+    row_means(sums.sums.data(), sums.counts.data(), clusters, dims, factor, means.data(), stream_);
+    std::vector<float> moved(floats);
+    copy_async(moved.data(), means.data(), floats, stream_);
+    const std::vector<size_t> sizes = sums.sizes(stream_);
+    const double error = sums.error(stream_);
+    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end())
+        fill_empty_clusters(rows, nearest, clusters, moved.data());
+    std::memcpy(centroids, moved.data(), floats * sizeof(float));
+    return error / static_cast<double>(rows.count());
+}
+
+void CudaExecutor::fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
+                                       uint32_t clusters, float* centroids) {
+    std::vector<uint32_t> cluster_of(rows.count());
+    copy_async(cluster_of.data(), nearest.data(), cluster_of.size(), stream_);
+    stream_.synchronize();
+    const Groups groups(cluster_of, clusters);
+    // One row is wanted as a rule; where it was none to use, twice as many next time.
+    constexpr size_t most = 4096;
+    std::vector<float> fetched;
+    size_t first = 0, count = 0;
+    const auto row_of = [&](size_t member) {
+        if (member < first || member >= first + count) {
+            count = member == first + count ? std::clamp<size_t>(2 * count, 1, most) : 1;
+            count = std::min(count, groups.members.size() - member);
+            first = member;
+            const auto begin = groups.members.begin() + static_cast<ptrdiff_t>(member);
+            fetched = rows.gather({begin, begin + static_cast<ptrdiff_t>(count)}, stream_);
+        }
+        return fetched.data() + (member - first) * rows.dims();
+    };
+    fill_empty(groups, row_of, rows.dims(), centroids);
+}
+
+void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float* centroids) {
+    context_.use();
+    auto& rows = static_cast<DeviceRows&>(data);
+    const uint32_t dims = rows.dims();
+    const size_t chunk_rows = tile_rows(clusters, dims);
+    const Buffer<float> means = upload_floats(centroids, size_t{clusters} * dims);
+    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids);
+    ProductTile tile;
+    Buffer<uint32_t> nearest(context_.memory, rows.count());
+    const FinishStream finish(stream_);
+    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
+        matrix.multiply(blas_, stream_, {chunk, count, dims, dims}, tile);
+        find_nearest(matrix, tile, count, nearest + first, stream_);
+    });
+    rows.subtract(means.data(), clusters, nearest.data(), stream_);
+    stream_.synchronize();
+}
+
+double CudaExecutor::codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) {
+    context_.use();
+    const auto& rows = static_cast<DeviceRows&>(data);
+    const size_t chunk_rows = tile_rows(codewords, shape.dims);
+    const size_t floats = size_t{shape.dims} * codewords;
+    const double factor = fixed_point_factor(rows.largest(), rows.count());
+
+    const Model model(context_, stream_, {shape, nullptr, codebook});
+    Encoder encoder(context_, stream_, blas_, model);
+    Buffer<float> means = upload_floats(codebook, floats);
+    ClusterSums sums(context_.memory, floats, size_t{shape.m} * codewords, stream_);
+    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
+    const FinishStream finish(stream_);
+    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t, size_t count) {
+        DeviceEncoding encoding;
+        encoding.rows = chunk;
+        encoding.count = count;
+        encoding.codes = codes.data();
+        encoder.encode(encoding);
+        add_codes(model.view(),
+                  {chunk, codes.data(), count, factor, sums.sums.data(), sums.counts.data(),
+                   sums.errors.data()},
+                  stream_);
+    });
+    code_means(model.view(), sums.sums.data(), sums.counts.data(), factor, means.data(), stream_);
+    std::vector<float> moved(floats);
+    copy_async(moved.data(), means.data(), floats, stream_);
+    const std::vector<size_t> used = sums.sizes(stream_);
+    const double error = sums.error(stream_);
+    reuse_codewords(rows, model, encoder, used, error, moved.data());
+    std::memcpy(codebook, moved.data(), floats * sizeof(float));
+    return error / static_cast<double>(rows.count());
+}
+
+// The model still has the codebook before the move. `used`: (m)(256); `error`: of all rows.
+void CudaExecutor::reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
+                                   const std::vector<size_t>& used, double error, float* codebook) {
+    const QuantizerShape& shape = model.view().shape;
+    std::vector<uint32_t> pieces;
+    ptrdiff_t most = 0;
+    const auto used_of = [&](uint32_t piece) {
+        return used.begin() + static_cast<ptrdiff_t>(size_t{piece} * codewords);
+    };
+    for (uint32_t j = 0; j < shape.m; ++j) {
+        const ptrdiff_t unused = std::count(used_of(j), used_of(j) + codewords, size_t{0});
+        if (unused > 0) pieces.push_back(j);
+        most = std::max(most, unused);
+    }
+    if (pieces.empty() || !(error > 0) || !std::isfinite(error)) return;
+
+    const size_t chunk_rows = tile_rows(codewords, shape.dims);
+    const double mean_error = error / static_cast<double>(rows.count()) / shape.m;
+    PieceDraw draw(context_, stream_, pieces, static_cast<uint32_t>(most), chunk_rows,
+                   std::bit_cast<uint64_t>(error), mean_error);
+    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
+    const FinishStream finish(stream_);
+    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
+        DeviceEncoding encoding;
+        encoding.rows = chunk;
+        encoding.count = count;
+        encoding.codes = codes.data();
+        encoder.encode(encoding);
+        draw.add(model.view(), chunk, codes.data(), first, count);
+    });
+    const std::vector<std::vector<uint32_t>> drawn = draw.finish();
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        const std::vector<float> gathered = rows.gather(drawn[i], stream_);
+        size_t next = 0;
+        for (uint32_t c = 0; c < codewords && next < drawn[i].size(); ++c) {
+            if (used_of(pieces[i])[c] != 0) continue;
+            const float* row = gathered.data() + next++ * shape.dims;
+            for (uint32_t d = shape.piece_begin(pieces[i]); d < shape.piece_begin(pieces[i] + 1);
+                 ++d)
+                codebook[size_t{d} * codewords + c] = row[d];
+        }
+    }
+}
+
+void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
+    context_.use();
+    if (e.count == 0) return;
+    const QuantizerShape& shape = quantizer.shape;
+    const size_t chunk_rows = tile_rows(shape.lists, shape.dims);
+    const Model model(context_, stream_, quantizer);
+    const CentroidMatrix matrix(context_, stream_, model.view().centroids, shape.lists, shape.dims,
+                                Origin::centroids);
+    Encoder encoder(context_, stream_, blas_, model);
+    ProductTile tile;
+    Buffer<uint32_t> lists(context_.memory, chunk_rows);
+    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
+    Buffer<float> offsets(context_.memory, chunk_rows);
+    ChunkedRows chunks(context_.memory, uploader_, e.rows, e.count, shape.dims, chunk_rows);
+    const FinishStream finish(stream_);
+    for (size_t i = 0; i < chunks.chunks(); ++i) {
+        context_.check_interrupt();
+        const size_t first = chunks.first(i), count = chunks.rows(i);
+        const float* rows = chunks.get(i, stream_);
+        matrix.multiply(blas_, stream_, {rows, count, shape.dims, shape.dims}, tile);
+        encoder.encode({rows, count, &tile, &matrix, lists.data(), codes.data(), offsets.data()});
+        // Fetching the next chunk goes on while this one is worked on; the copies below wait.
+        chunks.release(i, stream_);
+        copy_async(e.lists + first, lists.data(), count, stream_);
+        copy_async(e.codes + first * shape.m, codes.data(), count * shape.m, stream_);
+        copy_async(e.offsets + first, offsets.data(), count, stream_);
+    }
+    stream_.synchronize();
+}
+
+void CudaExecutor::exact_search(const ExactSearch& s) {
+    context_.use();
+    if (s.query_count == 0 || s.row_count == 0 || s.k == 0) return;
+    if (s.k > max_exact_k)
+        throw std::runtime_error("exact search on a device finds at most " +
+                                 std::to_string(max_exact_k) + " neighbours");
+    const Buffer<float> queries = upload_floats(s.queries, s.query_count * s.dims);
+    const size_t results = s.query_count * s.k;
+    Buffer<Neighbor> nearest(context_.memory, results);
+    bool merge = s.row_count < s.k;
+    for (size_t q = 0; q < s.query_count && !merge; ++q)
+        merge = s.nearest[q * s.k].distance < std::numeric_limits<float>::infinity();
+    if (merge)
+        uploader_.upload(nearest.data(), static_cast<const Neighbor*>(s.nearest), results, stream_);
+
+    // As many rows at a time as there is room for beside the tiles.
+    const size_t row_bytes = s.dims * sizeof(float) + sizeof(uint64_t);
+    const size_t room = context_.memory.available() - context_.scratch() / 2;
+    const size_t most = std::clamp<size_t>(room / 2 / row_bytes, 1, size_t{1} << 31);
+    const size_t block_rows = std::min(s.row_count, most);
+    Buffer<float> rows(context_.memory, block_rows * s.dims);
+    Buffer<uint64_t> ids(context_.memory, block_rows);
+    Stream copies;
+    Event copied;
+    const FinishStream finish_copies(copies), finish(stream_);
+    for (size_t first = 0; first < s.row_count; first += block_rows) {
+        const size_t count = std::min(block_rows, s.row_count - first);
+        size_t there = 0;
+        uploader_.upload(ids.data(), s.ids + first, count, stream_);
+        DeviceExactSearch search;
+        search.queries = queries.data();
+        search.query_count = s.query_count;
+        search.rows = rows.data();
+        search.row_count = count;
+        search.ids = ids.data();
+        search.dims = s.dims;
+        search.metric = s.metric;
+        search.k = s.k;
+        search.nearest = nearest.data();
+        search.merge = merge;
+        search.ready = [&](size_t end) {
+            if (end <= there) return;
+            uploader_.upload(rows + there * s.dims, s.rows + (first + there) * s.dims,
+                             (end - there) * s.dims, copies);
+            copied.record(copies);
+            stream_.wait(copied);
+            there = end;
+        };
+        gpu::exact_search(context_, blas_, stream_, search);
+        merge = true;
+    }
+    copy_async(s.nearest, nearest.data(), results, stream_);
+    stream_.synchronize();
+}
+
+}  // namespace
+
+std::unique_ptr<Executor> make_executor(const Context& context) {
+    context.use();
+    return std::make_unique<CudaExecutor>(context);
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,15 @@
+// Functions for both sides: compiled by nvcc for the device, and by any compiler for the tests
+// that need no device.
+#pragma once
+
+#ifdef __CUDACC__
+#define PGWARP_BOTH __host__ __device__ __forceinline__
+#else
+#define PGWARP_BOTH inline
+#endif
+
+#ifdef __CUDA_ARCH__
+#define PGWARP_UNROLL _Pragma("unroll")
+#else
+#define PGWARP_UNROLL
+#endif

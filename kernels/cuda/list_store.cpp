@@ -1,0 +1,390 @@
+// Lists on the device, for batches that overlap.
+//
+// A list's memory is one block: tiles, offsets, TIDs. Uploads have a stream of their own, which a
+// batch waits for when it starts. A batch reads the lists through a directory that never changes:
+// where lists have been put or dropped since the last one was made, the next batch makes another.
+// Memory of lists that were replaced is freed once no batch runs that may have seen them.
+
+#include "kernels/cuda/list_store.h"
+
+#include "kernels/cuda/far_lists.h"
+#include "kernels/cuda/list_search.h"
+#include "kernels/cuda/tile_codes.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+struct Directory {
+    Buffer<DeviceList> lists;
+    Event uploaded;
+    uint32_t longest_list = 0;
+    uint64_t entries = 0;
+};
+
+struct CudaListBatch final : ListBatch {
+    CudaListBatch(const ListBatchShape& wanted_shape, uint32_t dims, uint32_t lists)
+        : input(wanted_shape.queries * (sizeof(ListQuery) + dims * sizeof(float))),
+          answers(wanted_shape.queries * wanted_shape.k),
+          counts(wanted_shape.queries),
+          probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)) {
+        shape = wanted_shape;
+        shape.probes = std::min(shape.probes, lists);
+        // One copy takes both to the device.
+        wanted = reinterpret_cast<ListQuery*>(input.data());
+        queries = reinterpret_cast<float*>(wanted + shape.queries);
+        found = answers.data();
+        found_counts = counts.data();
+        probed = probed_lists.data();
+    }
+    ~CudaListBatch() override { finish(); }
+    // Whatever is under way.
+    void finish() noexcept {
+        cudaStreamSynchronize(space.stream);
+        cudaStreamSynchronize(space.copies);
+    }
+
+    SearchSpace space;
+    PinnedBuffer<char> input;
+    PinnedBuffer<Neighbor> answers;
+    PinnedBuffer<uint32_t> counts;
+    PinnedBuffer<uint32_t> probed_lists;
+    Buffer<char> device_input;
+    std::shared_ptr<const Directory> directory;
+    Event finished;
+    uint64_t serial = 0;
+    bool running = false;
+};
+
+class CudaListStore final : public ListStore {
+  public:
+    CudaListStore(const Context& context, const Quantizer& quantizer);
+    ~CudaListStore() override { cudaStreamSynchronize(uploads_); }
+
+    void put(uint32_t list, std::span<const ListPage> pages) override;
+    void drop(uint32_t list) override;
+    bool holds(uint32_t list) const noexcept override {
+        return list < lists_.size() && lists_[list].held;
+    }
+    size_t bytes() const noexcept override { return bytes_; }
+
+    std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override;
+    void start(ListBatch& batch, size_t queries) override;
+    bool done(ListBatch& batch) override;
+    void wait(ListBatch& batch) override;
+
+  private:
+    struct List {
+        bool held = false;
+        uint32_t count = 0;
+        Buffer<char> memory;
+    };
+    // Memory that batches up to `serial` may still read.
+    struct Retired {
+        uint64_t serial;
+        Buffer<char> memory;
+    };
+    struct Staging {
+        PinnedBuffer<char> room;
+        Event copied;
+    };
+
+    void check_list(uint32_t list) const {
+        if (list >= lists_.size()) throw std::out_of_range("no such list");
+    }
+    size_t offsets_at(uint32_t count) const {
+        return size_t{(count + tile_entries - 1) / tile_entries} * layout_.tile_bytes();
+    }
+    static size_t padded_entries(uint32_t count) {
+        return (size_t{count} + tile_entries - 1) / tile_entries * tile_entries;
+    }
+    DeviceList view_of(const List& list, uint64_t first) const;
+    Buffer<char> allocate(size_t bytes);
+    void upload(std::span<const ListPage> pages, uint32_t count, const Buffer<char>& to);
+    void replace(uint32_t list, bool held, uint32_t count, Buffer<char> memory);
+    void free_retired() noexcept;
+    void refresh_directory(Stream& stream);
+
+    const Context& context_;
+    Stream uploads_;
+    FarLists far_;
+    Model model_;
+    CodeLayout layout_;
+    Buffer<float> codewords_;
+    CentroidMatrix centroids_;
+    float largest_word_ = 0;
+
+    std::vector<List> lists_;
+    size_t bytes_ = 0;
+    std::array<Staging, 2> staging_;
+    size_t next_staging_ = 0;
+    Buffer<char> raw_;
+    Event uploaded_;
+
+    std::shared_ptr<Directory> directory_;
+    std::vector<Retired> retired_;
+    std::vector<uint64_t> running_;  // serials
+    uint64_t last_serial_ = 0;
+};
+
+float largest_word_of(const Quantizer& quantizer) {
+    const QuantizerShape& shape = quantizer.shape;
+    double largest = 0;
+    for (uint32_t j = 0; j < shape.m; ++j)
+        for (uint32_t c = 0; c < codewords; ++c) {
+            double norm = 0;
+            for (uint32_t d = shape.piece_begin(j); d < shape.piece_begin(j + 1); ++d) {
+                const double w = quantizer.codebook[size_t{d} * codewords + c];
+                norm += w * w;
+            }
+            largest = std::max(largest, norm);
+        }
+    return static_cast<float>(std::sqrt(largest));
+}
+
+CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
+    : context_(context),
+      far_(context, uploads_, quantizer),
+      model_(context, uploads_, far_.quantizer()),
+      layout_(CodeLayout::of(quantizer.shape.m)),
+      codewords_(context.memory, size_t{quantizer.shape.dims} * codewords),
+      centroids_(context, uploads_, model_.view().centroids, quantizer.shape.lists,
+                 quantizer.shape.dims, Origin::zero),
+      largest_word_(largest_word_of(quantizer)),
+      lists_(quantizer.shape.lists) {
+    transpose_codebook(model_.view(), codewords_.data(), uploads_);
+    uploads_.synchronize();
+}
+
+DeviceList CudaListStore::view_of(const List& list, uint64_t first) const {
+    const char* memory = list.memory.data();
+    const size_t offsets = offsets_at(list.count);
+    return {reinterpret_cast<const uint8_t*>(memory),
+            reinterpret_cast<const float*>(memory + offsets),
+            reinterpret_cast<const uint16_t*>(memory + offsets +
+                                              padded_entries(list.count) * sizeof(float)),
+            list.count, static_cast<uint32_t>(first)};
+}
+
+// Memory of replaced lists is waited for before there is none.
+Buffer<char> CudaListStore::allocate(size_t bytes) {
+    free_retired();
+    try {
+        return Buffer<char>(context_.memory, bytes);
+    } catch (const OutOfDeviceMemory&) {
+        if (retired_.empty()) throw;
+        uploads_.synchronize();
+        free_retired();
+        return Buffer<char>(context_.memory, bytes);
+    }
+}
+
+void CudaListStore::put(uint32_t list, std::span<const ListPage> pages) {
+    context_.use();
+    check_list(list);
+    size_t count = 0;
+    for (const ListPage& page : pages) count += page.count;
+    if (count >= std::numeric_limits<int32_t>::max()) throw std::length_error("list too long");
+    const auto entries = static_cast<uint32_t>(count);
+    Buffer<char> memory;
+    if (count > 0) {
+        memory = allocate(offsets_at(entries) + padded_entries(entries) * sizeof(float) +
+                          count * 3 * sizeof(uint16_t));
+        upload(pages, entries, memory);
+    }
+    replace(list, true, entries, std::move(memory));
+}
+
+void CudaListStore::drop(uint32_t list) {
+    context_.use();
+    check_list(list);
+    replace(list, false, 0, {});
+    free_retired();
+}
+
+// Offsets and TIDs go straight to their place, codes by way of the kernel that tiles them.
+void CudaListStore::upload(std::span<const ListPage> pages, uint32_t count,
+                           const Buffer<char>& to) {
+    const size_t offset_bytes = padded_entries(count) * sizeof(float);
+    const size_t straight_bytes = offset_bytes + size_t{count} * 6;
+    const size_t table_at = (straight_bytes + 15) / 16 * 16;
+    const size_t codes_at = table_at + pages.size() * sizeof(RawPage);
+    size_t code_bytes = 0;
+    for (const ListPage& page : pages) code_bytes += size_t{layout_.m} * page.stride;
+
+    Staging& staging = staging_[next_staging_++ % staging_.size()];
+    staging.copied.synchronize();
+    staging.room.grow(codes_at + code_bytes);
+    char* room = staging.room.data();
+    auto* offsets = reinterpret_cast<float*>(room);
+    auto* table = reinterpret_cast<RawPage*>(room + table_at);
+    uint32_t first = 0, filled = 0;
+    size_t at = 0;
+    for (const ListPage& page : pages) {
+        if (page.count == 0) continue;
+        std::memcpy(offsets + first, page.offsets, page.count * sizeof(float));
+        std::memcpy(room + offset_bytes + size_t{first} * 6, page.tids, size_t{page.count} * 6);
+        // The last row of a page ends with its last entry: what lies behind is not ours to read.
+        const size_t bytes = size_t{layout_.m - 1} * page.stride + page.count;
+        std::memcpy(room + codes_at + at, page.codes, bytes);
+        table[filled++] = {first, page.stride, at};
+        first += page.count;
+        at += bytes;
+    }
+    std::fill(offsets + count, offsets + padded_entries(count),
+              std::numeric_limits<float>::quiet_NaN());
+
+    const size_t raw_bytes = codes_at - table_at + at;
+    if (raw_.size() < raw_bytes) {
+        uploads_.synchronize();
+        raw_.grow(context_.memory, raw_bytes * 2);
+    }
+    copy_async(to + offsets_at(count), room, straight_bytes, uploads_);
+    copy_async(raw_.data(), room + table_at, raw_bytes, uploads_);
+    staging.copied.record(uploads_);
+    tile_codes(layout_, reinterpret_cast<const uint8_t*>(raw_ + (codes_at - table_at)),
+               reinterpret_cast<const RawPage*>(raw_.data()), filled, count,
+               reinterpret_cast<uint8_t*>(to.data()), uploads_);
+    far_.move_offsets(layout_, reinterpret_cast<const uint8_t*>(to.data()), count,
+                      reinterpret_cast<float*>(to + offsets_at(count)), uploads_);
+    uploaded_.record(uploads_);
+}
+
+void CudaListStore::replace(uint32_t number, bool held, uint32_t count, Buffer<char> memory) {
+    List& list = lists_[number];
+    if (list.memory.data()) retired_.push_back({last_serial_, {}});
+    bytes_ += memory.size();
+    bytes_ -= list.memory.size();
+    if (list.memory.data()) retired_.back().memory = std::move(list.memory);
+    list.held = held;
+    list.count = count;
+    list.memory = std::move(memory);
+    directory_.reset();
+}
+
+void CudaListStore::free_retired() noexcept {
+    if (retired_.empty() || cudaEventQuery(uploaded_) != cudaSuccess) return;
+    const uint64_t oldest = running_.empty() ? std::numeric_limits<uint64_t>::max()
+                                             : *std::min_element(running_.begin(), running_.end());
+    std::erase_if(retired_, [&](const Retired& r) { return r.serial < oldest; });
+}
+
+void CudaListStore::refresh_directory(Stream& stream) {
+    if (directory_) return;
+    auto directory = std::make_shared<Directory>();
+    std::vector<DeviceList> views;
+    views.reserve(lists_.size());
+    for (const List& list : lists_) {
+        views.push_back(view_of(list, directory->entries));
+        directory->entries += list.count;
+        directory->longest_list = std::max(directory->longest_list, list.count);
+    }
+    if (directory->entries > std::numeric_limits<uint32_t>::max())
+        throw std::length_error("more than 2^32 entries in one store");
+    directory->lists = Buffer<DeviceList>(context_.memory, views.size());
+    // From pageable memory: read when the call returns.
+    copy_async(directory->lists.data(), views.data(), views.size(), stream);
+    directory->uploaded.record(stream);
+    directory_ = std::move(directory);
+}
+
+std::unique_ptr<ListBatch> CudaListStore::make_batch(const ListBatchShape& shape) {
+    context_.use();
+    if (shape.k == 0 || shape.k > max_list_k || shape.probes == 0 || shape.queries == 0)
+        throw std::invalid_argument("batch out of range");
+    const QuantizerShape& model = model_.view().shape;
+    auto batch = std::make_unique<CudaListBatch>(shape, model.dims, model.lists);
+    batch->device_input = Buffer<char>(context_.memory, batch->input.size());
+    return batch;
+}
+
+void CudaListStore::start(ListBatch& base, size_t queries) {
+    context_.use();
+    auto& batch = static_cast<CudaListBatch&>(base);
+    if (batch.running) throw std::logic_error("batch is running");
+    check_batch(batch, queries, static_cast<uint32_t>(lists_.size()));
+    SearchShape shape{};
+    for (size_t i = 0; i < queries; ++i) {
+        shape.k = std::max(shape.k, batch.wanted[i].k);
+        shape.probes = std::max(shape.probes, batch.wanted[i].probes);
+    }
+    if (queries == 0) return;
+    free_retired();
+    const QuantizerShape& model = model_.view().shape;
+    shape.queries = static_cast<uint32_t>(queries);
+    shape.probes = std::min(shape.probes, model.lists);
+    batch.found_stride = shape.k;
+    batch.probed_stride = shape.probes;
+    shape.dims = model.dims;
+    shape.lists = model.lists;
+    shape.layout = layout_;
+
+    Stream& stream = batch.space.stream;
+    refresh_directory(stream);
+    shape.longest_list = directory_->longest_list;
+    shape.entries = directory_->entries;
+    const size_t room = context_.memory.available() + batch.space.scratch.size();
+    const SearchPlan plan =
+        plan_search(shape, {context_.processors, std::min(context_.scratch_budget, room)});
+
+    stream.wait(uploaded_);
+    stream.wait(directory_->uploaded);
+    const size_t wanted_bytes = batch.shape.queries * sizeof(ListQuery);
+    copy_async(batch.device_input.data(), batch.input.data(),
+               wanted_bytes + queries * model.dims * sizeof(float), stream);
+    batch.directory = directory_;
+    batch.serial = ++last_serial_;
+    running_.push_back(batch.serial);
+    batch.running = true;
+    auto* vectors = reinterpret_cast<float*>(batch.device_input + wanted_bytes);
+    try {
+        far_.move_queries(vectors, queries, stream);
+        const StoreView store{model_.view(),      layout_,       codewords_.data(),
+                              centroids_.norms(), largest_word_, directory_->lists.data()};
+        search_lists(context_, batch.space,
+                     {store, &centroids_, shape, vectors,
+                      reinterpret_cast<const ListQuery*>(batch.device_input.data()),
+                      batch.answers.data(), batch.counts.data(), batch.probed_lists.data()},
+                     plan);
+        batch.finished.record(stream);
+    } catch (...) {
+        batch.finish();
+        std::erase(running_, batch.serial);
+        batch.running = false;
+        batch.directory.reset();
+        throw;
+    }
+}
+
+bool CudaListStore::done(ListBatch& base) {
+    context_.use();
+    auto& batch = static_cast<CudaListBatch&>(base);
+    return !batch.running || batch.finished.done();
+}
+
+void CudaListStore::wait(ListBatch& base) {
+    context_.use();
+    auto& batch = static_cast<CudaListBatch&>(base);
+    if (!batch.running) return;
+    batch.running = false;
+    std::erase(running_, batch.serial);
+    batch.finished.synchronize();
+    batch.directory.reset();
+}
+
+}  // namespace
+
+std::unique_ptr<ListStore> make_list_store(const Context& context, const Quantizer& quantizer) {
+    context.use();
+    return std::make_unique<CudaListStore>(context, quantizer);
+}
+
+}  // namespace pgwarp::gpu

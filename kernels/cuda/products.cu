@@ -1,0 +1,117 @@
+#include "kernels/cuda/products.h"
+
+#include "kernels/cuda/keys.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp_select.cuh"
+
+#include <algorithm>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+constexpr unsigned threads = 256;
+
+// The power of two that brings the largest magnitude, given by its bits, to 2^14 .. 2^15: the
+// halves then span what a half can hold, down to 2^-38 of the largest.
+__device__ float scale_for(uint32_t largest_bits) {
+    const int exponent = static_cast<int>(largest_bits >> 23) - 127;
+    const int shift = largest_bits == 0 ? 0 : max(-110, min(110, 14 - exponent));
+    return __uint_as_float(static_cast<uint32_t>(127 + shift) << 23);
+}
+
+__device__ __forceinline__ float element(const FloatMatrix& matrix, size_t row, uint32_t d) {
+    const float x = matrix.rows[row * matrix.stride + d];
+    return matrix.origin ? x - __ldg(matrix.origin + d) : x;
+}
+
+// A warp a dimension.
+__global__ void __launch_bounds__(threads) mean_of(FloatMatrix matrix, size_t rows, float* mean) {
+    const uint32_t d = (blockIdx.x * threads + threadIdx.x) / 32;
+    if (d >= matrix.dims) return;
+    double sum = 0;
+    for (size_t row = lane_id(); row < rows; row += 32) sum += matrix.rows[row * matrix.stride + d];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(whole_warp, sum, distance);
+    if (lane_id() == 0) mean[d] = static_cast<float>(sum / static_cast<double>(rows));
+}
+
+// Magnitudes of floats compare as their bits do.
+__global__ void __launch_bounds__(threads) find_largest(FloatMatrix matrix, uint32_t* largest) {
+    uint32_t mine = 0;
+    const size_t warp = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
+    const size_t warps = size_t{gridDim.x} * threads / 32;
+    for (size_t row = warp; row < matrix.count; row += warps)
+        for (uint32_t d = lane_id(); d < matrix.dims; d += 32)
+            mine = max(mine, __float_as_uint(fabsf(element(matrix, row, d))));
+    mine = __reduce_max_sync(whole_warp, mine);
+    if (lane_id() == 0 && mine > 0) atomicMax(largest, mine);
+}
+
+// A warp a row.
+template <Side side>
+__global__ void __launch_bounds__(threads)
+    split(FloatMatrix matrix, const uint32_t* largest, __half* halves, float* norms) {
+    const size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
+    if (row >= matrix.count) return;
+    const uint32_t padded = (matrix.dims + 7) / 8 * 8;
+    __half* to = halves + row * 3 * padded;
+    const float scale = scale_for(*largest);
+    float norm = 0;
+    for (uint32_t d = lane_id(); d < padded; d += 32) {
+        const float x = d < matrix.dims ? element(matrix, row, d) : 0.0f;
+        norm = fmaf(x, x, norm);
+        const float scaled = x * scale;
+        const __half high = __float2half_rn(scaled);
+        const __half low = __float2half_rn(scaled - __half2float(high));
+        to[d] = high;
+        to[padded + d] = side == Side::left ? high : low;
+        to[2 * padded + d] = side == Side::left ? low : high;
+    }
+    if (!norms) return;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        norm += __shfl_xor_sync(whole_warp, norm, distance);
+    if (lane_id() == 0) norms[row] = norm;
+}
+
+__global__ void set_factors(float factor, const uint32_t* left, const uint32_t* right,
+                            float* scalars) {
+    scalars[0] = factor / scale_for(*left) / scale_for(*right);
+    scalars[1] = 0;
+}
+
+}  // namespace
+
+void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream) {
+    launch("mean_of", mean_of, {divide_up(matrix.dims, threads / 32), threads, 0, stream}, matrix,
+           std::min<size_t>(matrix.count, 1024), origin);
+}
+
+void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,
+                cudaStream_t stream) {
+    clear_async(scale, 1, stream);
+    const auto blocks = static_cast<unsigned>(divide_up(matrix.count * 32, size_t{threads}));
+    launch("find_largest", find_largest, {std::min(blocks, 1056u), threads, 0, stream}, matrix,
+           scale);
+    launch("split", side == Side::left ? split<Side::left> : split<Side::right>,
+           {blocks, threads, 0, stream}, matrix, scale, halves, norms);
+}
+
+void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
+              const SplitMatrix& right, uint32_t dims, float factor, float* products, size_t stride,
+              float* scratch) {
+    if (left.count == 0 || right.count == 0) return;
+    launch("set_factors", set_factors, {1, 1, 0, stream}, factor, left.scale, right.scale, scratch);
+    // Row-major (left)(right) is column-major (right)(left): the right matrix goes first.
+    const auto width = static_cast<int>(split_width(dims));
+    check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_DEVICE), "cublasSetPointerMode");
+    check(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(right.count),
+                       static_cast<int>(left.count), width, scratch, right.halves, CUDA_R_16F,
+                       width, left.halves, CUDA_R_16F, width, scratch + 1, products, CUDA_R_32F,
+                       static_cast<int>(stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+          "cublasGemmEx");
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/common.h"
+
+namespace pgwarp::gpu {
+
+// Halves that a row takes when it is split (see products.h): three parts, each padded for 16-byte
+// loads.
+inline uint32_t split_width(uint32_t dims) {
+    return 3 * ((dims + 7) / 8 * 8);
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,96 @@
+// The allocator, and the library as those see it who open it.
+
+#include "kernels/cuda/memory.h"
+#include "kernels/device.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <limits>
+
+#include "test/kernels/cuda_fixture.h"
+
+namespace pgwarp::gpu {
+namespace {
+
+class CudaDeviceTest : public CudaTest {};
+
+TEST_F(CudaDeviceTest, AllocatorKeepsItsBooks) {
+    DeviceMemory memory(size_t{256} << 20);
+    std::mt19937 random(test_seed());
+    struct Piece {
+        Buffer<unsigned char> buffer;
+        unsigned char value;
+    };
+    std::vector<Piece> pieces;
+    for (int i = 0; i < 3000; ++i) {
+        if (pieces.size() > 40 || (!pieces.empty() && random() % 3 == 0)) {
+            const size_t victim = random() % pieces.size();
+            // Nobody else has written here.
+            const std::vector<unsigned char> bytes = download(pieces[victim].buffer);
+            for (unsigned char byte : bytes) ASSERT_EQ(byte, pieces[victim].value);
+            pieces.erase(pieces.begin() + victim);
+            continue;
+        }
+        const size_t size = 1 + random() % (random() % 20 == 0 ? 10000000 : 5000);
+        Piece piece{{memory, size}, static_cast<unsigned char>(random())};
+        check(cudaMemset(piece.buffer.data(), piece.value, size), "cudaMemset");
+        pieces.push_back(std::move(piece));
+        EXPECT_LE(memory.use().used, memory.use().reserved);
+        EXPECT_LE(memory.use().reserved, memory.use().budget);
+    }
+    pieces.clear();
+    EXPECT_EQ(memory.use().used, 0u);
+    // All pieces joined again: the largest block fits.
+    EXPECT_NO_THROW(Buffer<char>(memory, size_t{250} << 20));
+}
+
+TEST_F(CudaDeviceTest, AllocatorRefusesMoreThanItsBudget) {
+    DeviceMemory memory(size_t{10} << 20);
+    Buffer<char> first(memory, 6 << 20);
+    try {
+        Buffer<char> second(memory, 6 << 20);
+        FAIL() << "more than the budget";
+    } catch (const OutOfDeviceMemory& e) {
+        EXPECT_EQ(e.wanted, size_t{6} << 20);
+        EXPECT_EQ(e.used, size_t{6} << 20);
+        EXPECT_EQ(e.budget, size_t{10} << 20);
+    }
+    EXPECT_NO_THROW(Buffer<char>(memory, 3 << 20));
+    // And more than the device has.
+    DeviceMemory huge(std::numeric_limits<size_t>::max() / 2);
+    EXPECT_THROW(Buffer<char>(huge, size_t{1} << 50), OutOfDeviceMemory);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(CudaDeviceTest, LibraryLoadsWorksAndUnloads) {
+    for (int round = 0; round < 3; ++round) {
+        void* library = dlopen(PGWARP_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+        ASSERT_NE(library, nullptr) << dlerror();
+        auto* open = reinterpret_cast<OpenDevice*>(dlsym(library, open_device_symbol));
+        ASSERT_NE(open, nullptr);
+        char error[200] = "";
+        DeviceOptions wanted = options(size_t{1} << 30);
+        {
+            const std::unique_ptr<Device> device(open(&wanted, error, sizeof error));
+            ASSERT_NE(device, nullptr) << error;
+            EXPECT_GT(std::strlen(device->name()), 0u);
+            const auto executor = device->make_executor();
+            std::vector<float> rows = {0, 0, 1, 1, 5, 5};
+            const std::vector<uint64_t> ids = {10, 11, 12};
+            std::vector<Neighbor> nearest(2, {std::numeric_limits<float>::infinity(), 0});
+            executor->exact_search(
+                {rows.data() + 2, 1, rows.data(), 3, ids.data(), 2, Metric::l2, 2, nearest.data()});
+            EXPECT_EQ(nearest[0].id, 11u);
+            EXPECT_EQ(nearest[1].id, 10u);
+            EXPECT_FLOAT_EQ(nearest[1].distance, 2);
+        }
+        wanted.device = 1000;
+        EXPECT_EQ(open(&wanted, error, sizeof error), nullptr);
+        EXPECT_GT(std::strlen(error), 0u);
+        EXPECT_EQ(dlclose(library), 0);
+    }
+}
+
+}  // namespace
+}  // namespace pgwarp::gpu

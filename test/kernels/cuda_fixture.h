@@ -1,0 +1,61 @@
+// What the device's tests share. Without a device they are skipped.
+#pragma once
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/stream.h"
+
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include "test/kernels/seed.h"
+
+namespace pgwarp::gpu {
+
+class CudaTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        int devices = 0;
+        if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+            cudaGetLastError();
+            GTEST_SKIP() << "no device";
+        }
+    }
+
+    static DeviceOptions options(size_t memory = size_t{4} << 30, size_t scratch = 0) {
+        DeviceOptions wanted;
+        wanted.memory_budget = memory;
+        wanted.scratch_budget = scratch;
+        return wanted;
+    }
+
+    // To the device and back, for small things.
+    template <typename T>
+    static Buffer<T> upload(const Context& context, const std::vector<T>& from) {
+        Buffer<T> to(context.memory, from.size());
+        check(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice),
+              "cudaMemcpy");
+        return to;
+    }
+    template <typename T>
+    static std::vector<T> download(const Buffer<T>& from) {
+        std::vector<T> to(from.size());
+        check(cudaMemcpy(to.data(), from.data(), to.size() * sizeof(T), cudaMemcpyDeviceToHost),
+              "cudaMemcpy");
+        return to;
+    }
+
+    static std::vector<float> normal_floats(std::mt19937& random, size_t count, float scale = 1) {
+        std::normal_distribution<float> normal(0, scale);
+        std::vector<float> values(count);
+        for (float& value : values) value = normal(random);
+        return values;
+    }
+};
+
+// Smaller shapes where every access is checked by a tool: set PGWARP_TEST_SMALL.
+inline bool small_tests() {
+    return std::getenv("PGWARP_TEST_SMALL") != nullptr;
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,219 @@
+// The list store on the device against float64, and against itself under change.
+
+#include "kernels/cuda/list_store.h"
+
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+#include "test/kernels/cuda_fixture.h"
+#include "test/kernels/list_check.h"
+
+namespace pgwarp::gpu {
+namespace {
+
+class CudaListStoreTest : public CudaTest {
+  protected:
+    static void check_case(const Context& context, const ListCase& c, unsigned seed) {
+        ListWorld world(c, seed);
+        const auto store = make_list_store(context, world.quantizer());
+        world.put_all(*store);
+        const auto batch = world.make_batch(*store);
+        store->search(*batch, c.queries);
+        // Checking in float64 takes long: some of many.
+        const size_t step = std::max<size_t>(1, c.queries / 40);
+        for (size_t q = 0; q < c.queries; q += step) world.check(*batch, q);
+    }
+};
+
+// A few queries are searched by query, hundreds by list: each shape both ways.
+TEST_F(CudaListStoreTest, FindsTheNearestForFew) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (const ListCase& c : list_cases()) check_case(context, c, ++seed);
+}
+
+TEST_F(CudaListStoreTest, FindsTheNearestForMany) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (ListCase c : list_cases()) {
+        c.queries = small_tests() ? 130 : 403;
+        check_case(context, c, ++seed);
+    }
+}
+
+TEST_F(CudaListStoreTest, FindsTheNearestInLongLists) {
+    const Context context(options());
+    for (uint32_t m : {8u, 32u, 48u})
+        for (size_t queries : {2u, 200u}) {
+            ListCase c;
+            c.lists = 4;
+            c.m = m;
+            c.dims = 48;
+            c.entries = small_tests() ? 20000 : 60000;
+            c.probes = 3;
+            c.k = 50;
+            c.queries = queries;
+            check_case(context, c, test_seed() + m);
+        }
+}
+
+TEST_F(CudaListStoreTest, FollowsEachQuerysWish) {
+    const Context context(options());
+    for (size_t queries : {9u, 300u}) {
+        ListCase c;
+        c.queries = queries;
+        c.k = 200;
+        c.probes = 20;
+        ListWorld world(c, test_seed());
+        const auto store = make_list_store(context, world.quantizer());
+        world.put_all(*store);
+        const auto batch = world.make_batch(*store);
+        std::mt19937 random(test_seed());
+        for (size_t q = 0; q < queries; ++q)
+            batch->wanted[q] = {1 + static_cast<uint32_t>(random()) % 200,
+                                1 + static_cast<uint32_t>(random()) % 20};
+        store->search(*batch, queries);
+        for (size_t q = 0; q < queries; q += 1 + queries / 50) world.check(*batch, q);
+    }
+}
+
+// The bound of a query's first list lets nearly everything through: the search starts over.
+TEST_F(CudaListStoreTest, SurvivesMoreCandidatesThanItHasRoomFor) {
+    const Context context(options());
+    ListCase c;
+    c.lists = 8;
+    c.probes = 8;
+    c.entries = 60000;
+    c.queries = 200;
+    c.k = 10;
+    c.metric = Metric::inner_product;
+    ListWorld world(c, test_seed());
+    // Lists are alike, but the first of some query is far behind in all its entries.
+    std::vector<uint32_t> nearest(c.lists);
+    for (uint32_t l = 0; l < c.lists; ++l)
+        for (float& offset : world.lists()[l].offsets) offset = l % 2 ? 0.0f : 1000.0f;
+    const auto store = make_list_store(context, world.quantizer());
+    world.put_all(*store);
+    const auto batch = world.make_batch(*store);
+    store->search(*batch, c.queries);
+    for (size_t q = 0; q < c.queries; q += 20) {
+        // float32 has fewer places left beside an offset of a thousand.
+        if (batch->found[q * batch->found_stride].distance < 500) world.check(*batch, q);
+    }
+}
+
+TEST_F(CudaListStoreTest, SeesListsAsTheyWereAtItsStart) {
+    const Context context(options());
+    for (size_t queries : {4u, 250u}) {
+        ListCase c;
+        c.queries = queries;
+        c.probes = 20;
+        ListWorld world(c, test_seed());
+        ListWorld changed = world;
+        const auto store = make_list_store(context, world.quantizer());
+        world.put_all(*store);
+        const auto before = world.make_batch(*store), after = world.make_batch(*store);
+        for (int round = 0; round < 20; ++round) {
+            world = changed;
+            store->start(*before, queries);
+            // Replaced, emptied, and grown while the batch is under way.
+            for (uint32_t l = 0; l < c.lists; ++l) {
+                if (l % 4 == 0) changed.lists()[l] = changed.make_list(l, 0);
+                if (l % 4 == 1) changed.lists()[l] = changed.make_list(l, 100 + round);
+                if (l % 4 == 2) changed.lists()[l] = changed.make_list(l, 1000 - 30 * round);
+                if (l % 4 != 3) changed.put(*store, l);
+            }
+            store->start(*after, queries);
+            store->wait(*before);
+            store->wait(*after);
+            for (size_t q = 0; q < queries; q += 1 + queries / 4) {
+                world.check(*before, q);
+                changed.check(*after, q);
+            }
+        }
+    }
+}
+
+TEST_F(CudaListStoreTest, PassesOverWhatIsNotHeld) {
+    const Context context(options());
+    for (size_t queries : {5u, 300u}) {
+        ListCase c;
+        c.probes = 20;
+        c.queries = queries;
+        ListWorld world(c, test_seed());
+        const auto store = make_list_store(context, world.quantizer());
+        const auto batch = world.make_batch(*store);
+        store->search(*batch, queries);  // nothing at all
+        for (size_t q = 0; q < queries; ++q) EXPECT_EQ(batch->found_counts[q], 0u);
+        world.put_all(*store);
+        std::vector<bool> held(c.lists, true);
+        for (uint32_t l = 0; l < c.lists; l += 2) {
+            store->drop(l);
+            held[l] = false;
+        }
+        store->search(*batch, queries);
+        for (size_t q = 0; q < queries; q += 1 + queries / 20) world.check(*batch, q, &held);
+    }
+}
+
+// What does not fit is refused, and what was there stays.
+TEST_F(CudaListStoreTest, RefusesWhatDoesNotFit) {
+    const Context context(options(size_t{12} << 20, size_t{4} << 20));
+    ListCase c;
+    c.entries = 4000;
+    ListWorld world(c, test_seed());
+    const auto store = make_list_store(context, world.quantizer());
+    world.put_all(*store);
+    const size_t bytes = store->bytes();
+    TestList large = world.make_list(3, 1000000);
+    large.with_pages(c.m, 200, [&](std::span<const ListPage> pages) {
+        EXPECT_THROW(store->put(3, pages), OutOfDeviceMemory);
+    });
+    EXPECT_EQ(store->bytes(), bytes);
+    const auto batch = world.make_batch(*store);
+    store->search(*batch, c.queries);
+    for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q);
+}
+
+// A batch larger than the scratch space is searched in parts.
+TEST_F(CudaListStoreTest, SearchesInParts) {
+    const Context context(options(size_t{1} << 30, size_t{6} << 20));
+    ListCase c;
+    c.queries = 1000;
+    c.k = 20;
+    check_case(context, c, test_seed());
+}
+
+TEST_F(CudaListStoreTest, LeaksNothing) {
+    const Context context(options());
+    const size_t before = context.memory.use().used;
+    {
+        ListCase c;
+        c.queries = 300;
+        ListWorld world(c, test_seed());
+        const auto store = make_list_store(context, world.quantizer());
+        world.put_all(*store);
+        const auto batch = world.make_batch(*store);
+        size_t used = 0, free_before = 0, free_after = 0, total = 0;
+        // A million takes a minute.
+        const char* calls = std::getenv("PGWARP_TEST_CALLS");
+        const int rounds = small_tests() ? 20 : calls ? std::stoi(calls) : 20000;
+        for (int i = 0; i < rounds; ++i) {
+            store->search(*batch, i % 50 == 7 ? 300 : 1 + i % 3);
+            if (i % 10 == 0) world.put(*store, i / 10 % c.lists);
+            if (i == rounds / 2) {
+                used = context.memory.use().used;
+                check(cudaMemGetInfo(&free_before, &total), "cudaMemGetInfo");
+            }
+        }
+        EXPECT_NEAR(static_cast<double>(context.memory.use().used), static_cast<double>(used),
+                    1 << 20);
+        check(cudaMemGetInfo(&free_after, &total), "cudaMemGetInfo");
+        EXPECT_EQ(free_after, free_before);
+    }
+    EXPECT_EQ(context.memory.use().used, before);
+}
+
+}  // namespace
+}  // namespace pgwarp::gpu

@@ -1,0 +1,254 @@
+// A store full of made-up lists, and what a search of it must find, by float64.
+#pragma once
+
+#include "kernels/list_store.h"
+#include "kernels/list_scan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pgwarp {
+
+struct ListCase {
+    uint32_t dims = 32;
+    uint32_t m = 8;
+    uint32_t lists = 20;
+    uint32_t entries = 3000;  // in all lists
+    Metric metric = Metric::l2;
+    size_t queries = 5;
+    uint32_t k = 10;
+    uint32_t probes = 5;
+    bool duplicates = false;  // few different entries: ties everywhere
+    float shift = 0;          // added to all coordinates: far from zero
+
+    friend std::ostream& operator<<(std::ostream& out, const ListCase& c) {
+        return out << c.dims << " dims, m " << c.m << ", " << c.lists << " lists, " << c.entries
+                   << " entries, metric " << static_cast<int>(c.metric) << ", " << c.queries
+                   << " queries, k " << c.k << ", probes " << c.probes
+                   << (c.duplicates ? ", duplicates" : "") << ", shift " << c.shift;
+    }
+};
+
+// One list as an index would hold it.
+struct TestList {
+    std::vector<uint8_t> codes;  // (count)(m)
+    std::vector<float> offsets;
+    std::vector<uint64_t> ids;
+
+    // Cuts it into pages of `capacity` entries and calls use(pages).
+    template <typename Use>
+    void with_pages(uint32_t m, uint32_t capacity, Use use) const {
+        struct Page {
+            std::vector<uint8_t> codes, tids;
+        };
+        std::vector<Page> memory;
+        std::vector<ListPage> pages;
+        memory.reserve(ids.size() / capacity + 1);
+        for (size_t first = 0; first < ids.size(); first += capacity) {
+            const auto count =
+                static_cast<uint32_t>(std::min<size_t>(capacity, ids.size() - first));
+            Page& page = memory.emplace_back();
+            page.codes.assign(size_t{m} * capacity, 0xee);
+            page.tids.resize(size_t{count} * 6);
+            for (uint32_t l = 0; l < count; ++l) {
+                for (uint32_t j = 0; j < m; ++j)
+                    page.codes[size_t{j} * capacity + l] = codes[(first + l) * m + j];
+                const uint64_t id = ids[first + l];
+                const uint16_t words[3] = {static_cast<uint16_t>(id >> 32),
+                                           static_cast<uint16_t>(id >> 16),
+                                           static_cast<uint16_t>(id)};
+                __builtin_memcpy(page.tids.data() + size_t{l} * 6, words, 6);
+            }
+            pages.push_back(
+                {page.codes.data(), capacity, count, offsets.data() + first, page.tids.data()});
+        }
+        use(std::span<const ListPage>(pages));
+    }
+};
+
+class ListWorld {
+  public:
+    ListWorld(const ListCase& c, unsigned seed) : case_(c), random_(seed) {
+        std::normal_distribution<float> normal;
+        shape_ = {c.dims, c.lists, c.m, c.metric};
+        centroids_.resize(size_t{c.lists} * c.dims);
+        codebook_.resize(size_t{c.dims} * codewords);
+        for (float& x : centroids_) x = normal(random_) + c.shift;
+        for (float& x : codebook_) x = 0.3f * normal(random_);
+        // Lengths of all kinds: a third of the lists empty, one with a share of its own.
+        std::vector<uint32_t> lengths(c.lists);
+        uint32_t left = c.entries;
+        for (uint32_t l = 0; l < c.lists && c.lists > 1; ++l) {
+            if (l % 3 == 1) continue;
+            lengths[l] = std::min<uint32_t>(left, random_() % (2 * c.entries / c.lists + 1));
+            left -= lengths[l];
+        }
+        lengths[c.lists / 2] += left;
+        lists_.resize(c.lists);
+        for (uint32_t l = 0; l < c.lists; ++l) lists_[l] = make_list(l, lengths[l]);
+        queries_.resize(c.queries * c.dims);
+        for (float& x : queries_) x = 1.2f * normal(random_) + c.shift;
+    }
+
+    TestList make_list(uint32_t list, uint32_t count) {
+        TestList made;
+        made.codes.resize(size_t{count} * case_.m);
+        for (uint8_t& code : made.codes)
+            code = static_cast<uint8_t>(case_.duplicates ? random_() % 2 * 77 : random_());
+        for (uint32_t i = 0; i < count; ++i) {
+            made.offsets.push_back(offset_of(list, made.codes.data() + size_t{i} * case_.m));
+            made.ids.push_back(next_id_ * 0x10001 % (uint64_t{1} << 48));
+            next_id_ += 1 + random_() % 5;
+        }
+        return made;
+    }
+
+    Quantizer quantizer() const { return {shape_, centroids_.data(), codebook_.data()}; }
+    const ListCase& list_case() const { return case_; }
+    std::vector<TestList>& lists() { return lists_; }
+    const std::vector<float>& queries() const { return queries_; }
+
+    void put(ListStore& store, uint32_t list) {
+        lists_[list].with_pages(case_.m, 1 + random_() % 300,
+                                [&](std::span<const ListPage> pages) { store.put(list, pages); });
+    }
+    void put_all(ListStore& store) {
+        for (uint32_t l = 0; l < case_.lists; ++l) put(store, l);
+    }
+
+    std::unique_ptr<ListBatch> make_batch(ListStore& store) const {
+        auto batch = store.make_batch({case_.queries, case_.k, case_.probes});
+        for (size_t q = 0; q < case_.queries; ++q) batch->wanted[q] = {case_.k, case_.probes};
+        std::copy(queries_.begin(), queries_.end(), batch->queries);
+        return batch;
+    }
+
+    // Distances in float64. A float32 sum is off by about this much.
+    double term(const float* query, uint32_t list) const {
+        double sum = 0;
+        for (uint32_t d = 0; d < case_.dims; ++d) {
+            const double q = query[d], c = centroids_[size_t{list} * case_.dims + d];
+            sum += case_.metric == Metric::inner_product ? -q * c : (q - c) * (q - c);
+        }
+        return sum;
+    }
+    double distance(const float* query, uint32_t list, size_t entry) const {
+        double sum = term(query, list) + lists_[list].offsets[entry];
+        for (uint32_t d = 0; d < case_.dims; ++d)
+            sum += double{table_factor(case_.metric)} * query[d] *
+                   word(d, lists_[list].codes.data() + entry * case_.m);
+        return sum;
+    }
+    double tolerance() const { return 2e-5 * (case_.dims + 4) * (1 + 0.1 * case_.shift); }
+
+    // What a batch found, against all entries of the lists it says it probed.
+    void check(const ListBatch& batch, size_t query,
+               const std::vector<bool>* held = nullptr) const {
+        const float* vector = queries_.data() + query * case_.dims;
+        const ListQuery wanted = batch.wanted[query];
+        const uint32_t probes = std::min(wanted.probes, case_.lists);
+        const uint32_t* probed = batch.probed + query * batch.probed_stride;
+        check_order_of_lists(vector, probed, probes);
+
+        std::map<uint64_t, double> distances;
+        for (uint32_t i = 0; i < probes; ++i) {
+            if (held && !(*held)[probed[i]]) continue;
+            for (size_t e = 0; e < lists_[probed[i]].ids.size(); ++e)
+                distances[lists_[probed[i]].ids[e]] = distance(vector, probed[i], e);
+        }
+        const Neighbor* found = batch.found + query * batch.found_stride;
+        const uint32_t count = batch.found_counts[query];
+        ASSERT_EQ(count, std::min<size_t>(wanted.k, distances.size())) << case_;
+        for (uint32_t i = 0; i < count; ++i) {
+            const auto there = distances.find(found[i].id);
+            ASSERT_NE(there, distances.end()) << case_ << ": " << found[i].id;
+            EXPECT_NEAR(found[i].distance, there->second, tolerance()) << case_;
+            if (i == 0) continue;
+            EXPECT_TRUE(
+                found[i - 1].distance < found[i].distance ||
+                (found[i - 1].distance == found[i].distance && found[i - 1].id < found[i].id))
+                << case_;
+        }
+        // Nobody was left out who is nearer than the last by more than rounding.
+        std::map<uint64_t, bool> seen;
+        for (uint32_t i = 0; i < count; ++i) EXPECT_TRUE(seen.insert({found[i].id, true}).second);
+        size_t missed = 0;
+        for (const auto& [id, exact] : distances)
+            if (count > 0 && exact < found[count - 1].distance - 2 * tolerance())
+                missed += !seen.contains(id);
+        EXPECT_EQ(missed, 0u) << case_;
+    }
+
+  private:
+    double word(uint32_t dimension, const uint8_t* code) const {
+        uint32_t piece = 0;
+        while (shape_.piece_begin(piece + 1) <= dimension) ++piece;
+        return codebook_[size_t{dimension} * codewords + code[piece]];
+    }
+    float offset_of(uint32_t list, const uint8_t* code) const {
+        if (case_.metric == Metric::inner_product) return 0;
+        double sum = 0;
+        for (uint32_t d = 0; d < case_.dims; ++d) {
+            const double w = word(d, code);
+            sum += w * (w + 2.0 * centroids_[size_t{list} * case_.dims + d]);
+        }
+        return static_cast<float>(sum);
+    }
+    void check_order_of_lists(const float* vector, const uint32_t* probed, uint32_t probes) const {
+        std::vector<bool> taken(case_.lists);
+        double last = -std::numeric_limits<double>::infinity();
+        for (uint32_t i = 0; i < probes; ++i) {
+            ASSERT_LT(probed[i], case_.lists);
+            EXPECT_FALSE(taken[probed[i]]);
+            taken[probed[i]] = true;
+            const double here = term(vector, probed[i]);
+            EXPECT_GE(here, last - tolerance()) << case_;
+            last = std::max(last, here);
+        }
+        for (uint32_t l = 0; l < case_.lists; ++l)
+            if (!taken[l]) {
+                EXPECT_GE(term(vector, l), last - tolerance()) << case_;
+            }
+    }
+
+    ListCase case_;
+    std::mt19937 random_;
+    QuantizerShape shape_;
+    std::vector<float> centroids_, codebook_, queries_;
+    std::vector<TestList> lists_;
+    uint64_t next_id_ = 0x123456;
+};
+
+// Shapes that any store must be right for.
+inline std::vector<ListCase> list_cases() {
+    std::vector<ListCase> cases;
+    const auto add = [&](auto change) {
+        ListCase c;
+        change(c);
+        cases.push_back(c);
+    };
+    add([](ListCase&) {});
+    add([](ListCase& c) { c.metric = Metric::inner_product; });
+    add([](ListCase& c) { c.metric = Metric::cosine; });
+    for (uint32_t k : {1u, 31u, 32u, 33u, 100u, 113u, 1000u, 2048u})
+        add([&](ListCase& c) { c.k = k, c.probes = 20, c.queries = 3; });
+    for (uint32_t m : {1u, 2u, 5u, 16u, 17u, 31u, 32u}) add([&](ListCase& c) { c.m = m; });
+    add([](ListCase& c) { c.dims = 1, c.m = 1; });
+    add([](ListCase& c) { c.dims = 100, c.m = 33; });
+    add([](ListCase& c) { c.dims = 65, c.m = 64; });
+    add([](ListCase& c) { c.dims = 130, c.m = 100, c.entries = 5000; });
+    add([](ListCase& c) { c.lists = 1, c.probes = 1; });
+    add([](ListCase& c) { c.lists = 1, c.probes = 1, c.entries = 0; });
+    add([](ListCase& c) { c.entries = 5, c.probes = 20; });
+    add([](ListCase& c) { c.duplicates = true, c.m = 2, c.probes = 20, c.k = 100; });
+    add([](ListCase& c) { c.shift = 30; });
+    add([](ListCase& c) { c.lists = 700, c.entries = 20000, c.probes = 300; });
+    return cases;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,74 @@
+// The list store in host memory, which the device's is measured by.
+
+#include "kernels/list_store.h"
+
+#include "test/kernels/list_check.h"
+#include "test/kernels/seed.h"
+
+namespace pgwarp {
+namespace {
+
+TEST(ListStore, FindsTheNearest) {
+    unsigned seed = test_seed();
+    for (const ListCase& c : list_cases()) {
+        ListWorld world(c, ++seed);
+        const auto store = make_cpu_list_store(world.quantizer(), 2, nullptr);
+        world.put_all(*store);
+        const auto batch = world.make_batch(*store);
+        store->search(*batch, c.queries);
+        for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q);
+    }
+}
+
+TEST(ListStore, PassesOverWhatIsNotHeld) {
+    ListCase c;
+    c.probes = 20;
+    ListWorld world(c, test_seed());
+    const auto store = make_cpu_list_store(world.quantizer(), 1, nullptr);
+    world.put_all(*store);
+    std::vector<bool> held(c.lists, true);
+    for (uint32_t l = 0; l < c.lists; l += 2) {
+        store->drop(l);
+        held[l] = false;
+        EXPECT_FALSE(store->holds(l));
+        EXPECT_TRUE(store->holds(l + 1));
+    }
+    const auto batch = world.make_batch(*store);
+    store->search(*batch, c.queries);
+    for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q, &held);
+}
+
+TEST(ListStore, CountsItsBytes) {
+    ListWorld world(ListCase(), test_seed());
+    const auto store = make_cpu_list_store(world.quantizer(), 1, nullptr);
+    EXPECT_EQ(store->bytes(), 0u);
+    world.put_all(*store);
+    const size_t full = store->bytes();
+    EXPECT_GE(full, ListCase().entries * (ListCase().m + 10));
+    world.put_all(*store);
+    EXPECT_EQ(store->bytes(), full);
+    for (uint32_t l = 0; l < ListCase().lists; ++l) store->drop(l);
+    EXPECT_EQ(store->bytes(), 0u);
+}
+
+TEST(ListStore, RefusesWhatItsBatchHasNoRoomFor) {
+    ListWorld world(ListCase(), test_seed());
+    const auto store = make_cpu_list_store(world.quantizer(), 1, nullptr);
+    EXPECT_THROW(store->make_batch({1, 2049, 1}), std::invalid_argument);
+    const auto batch = world.make_batch(*store);
+    EXPECT_THROW(store->start(*batch, 6), std::invalid_argument);
+    batch->wanted[2].k = 11;
+    EXPECT_THROW(store->start(*batch, 5), std::invalid_argument);
+    batch->wanted[2] = {10, 6};
+    EXPECT_THROW(store->start(*batch, 5), std::invalid_argument);
+}
+
+TEST(ListStore, ReadsTids) {
+    const uint16_t words[3] = {0x0102, 0x0304, 0x0506};
+    uint8_t bytes[6];
+    __builtin_memcpy(bytes, words, 6);
+    EXPECT_EQ(tid_number(bytes), 0x010203040506u);
+}
+
+}  // namespace
+}  // namespace pgwarp
