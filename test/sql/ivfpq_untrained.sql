@@ -114,7 +114,8 @@ SELECT relname, trained, pending_rows FROM pg_class AS c, ivfpq_info(c.oid)
 WHERE relname IN ('t_v', 't_some', 't_parse') ORDER BY relname;
 VACUUM (PARALLEL 0) t;
 SELECT trained, pending_rows FROM ivfpq_info('t_parse');
-SELECT * FROM compare_scan('t', $$parse(t)::vector(2) <-> '[1,2]'$$);
+SELECT scan, same_rows, each_once
+FROM compare_scan('t', $$parse(t)::vector(2) <-> '[1,2]'$$);
 SELECT scan, same_rows, each_once FROM compare_scan('t', $$v <-> '[1,2]'$$);
 SELECT c.relname, p.* FROM pg_class AS c, ivfpq_check(c.oid, true) AS p
 WHERE relname IN ('t_v', 't_some', 't_parse');
