@@ -21,24 +21,28 @@ void meta_image(Page page, const MetaPage& meta) {
 
 // Pages are written in the order of their blocks, each once.
 void write_next_page(void* state, BlockNumber block, Page image) {
-    const Buffer buffer = compat_extend(static_cast<BulkWriter*>(state)->index, false);
-    if (BufferGetBlockNumber(buffer) != block)
+    BulkWriter* writer = static_cast<BulkWriter*>(state);
+    const Buffer buffer = compat_extend(writer->index, false);
+    if (block != writer->end || BufferGetBlockNumber(buffer) != block)
         elog(ERROR, "page %u of a new index was extended as %u", block,
              BufferGetBlockNumber(buffer));
     memcpy(BufferGetPage(buffer), image, BLCKSZ);
     MarkBufferDirty(buffer);
     UnlockReleaseBuffer(buffer);
+    ++writer->end;
+}
+
+bool page_under_way(const BulkWriter* writer) {
+    return BlockNumberIsValid(writer->place.tail);
 }
 
 void finish_page(BulkWriter* writer, BlockNumber next) {
-    page_tail(BufferGetPage(writer->buffer))->next = next;
-    MarkBufferDirty(writer->buffer);
-    UnlockReleaseBuffer(writer->buffer);
-    writer->buffer = InvalidBuffer;
+    page_tail(writer->page.data)->next = next;
+    write_next_page(writer, writer->place.tail, writer->page.data);
 }
 
 void finish_list(BulkWriter* writer) {
-    if (!BufferIsValid(writer->buffer)) return;
+    if (!page_under_way(writer)) return;
     finish_page(writer, InvalidBlockNumber);
     if (writer->list == pending_list)
         writer->meta.pending = writer->place;
@@ -48,17 +52,14 @@ void finish_list(BulkWriter* writer) {
 
 void add_page(BulkWriter* writer) {
     CHECK_FOR_INTERRUPTS();
-    const Buffer buffer = compat_extend(writer->index, false);
-    const BlockNumber block = BufferGetBlockNumber(buffer);
-    page_init(BufferGetPage(buffer), PageKind::list, writer->list);
-    page_tail(BufferGetPage(buffer))->prev = writer->place.tail;
-    if (BufferIsValid(writer->buffer))
-        finish_page(writer, block);
+    if (page_under_way(writer))
+        finish_page(writer, writer->end + 1);
     else
-        writer->place.head = block;
-    writer->place.tail = block;
+        writer->place.head = writer->end;
+    page_init(writer->page.data, PageKind::list, writer->list);
+    page_tail(writer->page.data)->prev = writer->place.tail;
+    writer->place.tail = writer->end;
     ++writer->place.pages;
-    writer->buffer = buffer;
 }
 
 }  // namespace
@@ -115,10 +116,8 @@ void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
         writer->place = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
     }
     const EntryLayout layout = layout_of(writer->meta, list);
-    if (!BufferIsValid(writer->buffer) ||
-        page_tail(BufferGetPage(writer->buffer))->count >= layout.capacity)
-        add_page(writer);
-    Page page = BufferGetPage(writer->buffer);
+    Page page = writer->page.data;
+    if (!page_under_way(writer) || page_tail(page)->count >= layout.capacity) add_page(writer);
     put_entry(page, layout, page_tail(page)->count++, entry);
     ++writer->rows;
 }

@@ -14,11 +14,14 @@ namespace pgwarp {
 struct BulkWriter {
     Relation index;
     MetaPage meta;
+    BlockNumber end;    // pages written
     uint32 list;        // under way
     ListPlace place;    // of it
-    Buffer buffer;      // its last page, locked; or invalid
     ListPlace* places;  // (lists)
     double rows;
+    // The last page of the list under way, which will be block `end`. It is no buffer yet: between
+    // two entries runs the code of users' expressions, which must not find a page locked.
+    PGAlignedBlock page;
 };
 
 // Starts with the metapage and, in a trained index, the model; the pages follow each other.

@@ -4,7 +4,8 @@
 // names another list. All of this is in page content, so it holds on a standby as well.
 //
 // VACUUM could keep a reader walking: after a few rounds the reader holds the list's place in share
-// mode instead, which keeps VACUUM, and the growth of the list, out.
+// mode instead, which keeps VACUUM, and the growth of the list, out. Then it only visits: what the
+// visitor does between pages may take long, or run users' code, and waits until the place is free.
 
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_page.h"
@@ -54,10 +55,12 @@ void walk_locked(Relation index, const MetaPage& meta, uint32 list, const ListVi
     const Buffer buffer = lock_place(index, meta, list);
     const EntryLayout layout = layout_of(meta, list);
     const ListPlace place = place_of(buffer, meta, list);
-    const Walk walk = walk_chain(index, list, layout, place, visitor);
+    const ListVisitor visits_only{visitor.visit, visitor.state};
+    const Walk walk = walk_chain(index, list, layout, place, visits_only);
     if (walk.broken) report_damage(index, place.head, "its chain leads to a page of another list");
     check_length(index, place, walk);
     UnlockReleaseBuffer(buffer);
+    if (visitor.between_pages) visitor.between_pages(visitor.state);
 }
 
 }  // namespace

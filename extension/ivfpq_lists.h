@@ -15,7 +15,7 @@ namespace pgwarp {
 struct ListVisitor {
     void (*visit)(void* state, uint32 list, Page page, const EntryLayout& layout);
     void* state;
-    // Called after each visited page, with no lock held; may be null.
+    // Called after each visited page, or after several, with no lock held; may be null.
     void (*between_pages)(void* state) = nullptr;
     // Called before lists that changed are walked again, from their heads; may be null.
     void (*walk_again)(void* state) = nullptr;

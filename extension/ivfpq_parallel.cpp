@@ -57,6 +57,7 @@ struct SharedBuild {
     int done;
     double heap_rows;
     double rows;
+    bool broken_hot_chain;  // somebody met one: see IndexInfo
 };
 
 ParallelTableScanDesc scan_of(SharedBuild* shared) {
@@ -97,6 +98,7 @@ void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shar
     ++shared->done;
     shared->heap_rows += heap_rows;
     shared->rows += rows_of(pass);
+    shared->broken_hot_chain |= info->ii_BrokenHotChain;
     SpinLockRelease(&shared->mutex);
     ConditionVariableSignal(&shared->done_condition);
     end_entry_sort(sort);
@@ -231,6 +233,8 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     take_part(heap, index, info, shared, shared_sort, model, neighbors, true);
     WaitForParallelWorkersToAttach(context);
     wait_for_participants(shared, launched + 1);
+    // PostgreSQL keeps the index from snapshots older than it by what the leader says.
+    info->ii_BrokenHotChain = shared->broken_hot_chain;
 
     SortCoordinateData* coordinate =
         static_cast<SortCoordinateData*>(palloc0(sizeof(SortCoordinateData)));

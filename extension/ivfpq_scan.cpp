@@ -230,31 +230,39 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
 
 // --- the pending list
 
-// TIDs are copied from a page under its lock, and their rows read after it was let go.
+// TIDs are copied from a page, or from several, under a lock, and their rows read after it was let
+// go.
 struct PendingGather {
     ScanState* scan;
     CandidateSelection* selection;
-    uint32 count;
-    uint64 tids[max_page_entries];
+    Size count;
+    Size room;
+    uint64* tids;
 };
 
 void gather_pending_page(void* state, uint32, Page page, const EntryLayout& layout) {
     PendingGather* gather = static_cast<PendingGather*>(state);
     const ItemPointerData* tids = page_tids(page, layout);
-    gather->count = page_tail(page)->count;
-    for (uint32 i = 0; i < gather->count; ++i) gather->tids[i] = tid_number(tids[i]);
+    const uint32 count = page_tail(page)->count;
+    if (gather->count + count > gather->room) {
+        gather->room = 2 * gather->room + count;
+        gather->tids =
+            static_cast<uint64*>(repalloc_huge(gather->tids, gather->room * sizeof(uint64)));
+    }
+    for (uint32 i = 0; i < count; ++i) gather->tids[gather->count++] = tid_number(tids[i]);
 }
 
-void rank_pending_page(void* state) {
+void rank_pending_rows(void* state) {
     PendingGather* gather = static_cast<PendingGather*>(state);
     ScanState* s = gather->scan;
     std::sort(gather->tids, gather->tids + gather->count);
-    for (uint32 i = 0; i < gather->count; ++i) {
+    for (Size i = 0; i < gather->count; ++i) {
         CHECK_FOR_INTERRUPTS();
         if (was_handed_out(s, gather->tids[i])) continue;
         const Vector* row = read_row(s->reader, number_tid(gather->tids[i]));
         if (row) gather->selection->offer(row_distance(s, row), gather->tids[i]);
     }
+    gather->count = 0;
 }
 
 // What left the pending list since the last walk is in a list that this round has not read yet.
@@ -295,13 +303,12 @@ bool gather_from_pending(IndexScanDesc scan, ScanState* s) {
             : std::max<Size>(1, Size{meta.pending.pages + 1} * EntryLayout::of(0).capacity);
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->pending_floor);
-    PendingGather* gather = static_cast<PendingGather*>(palloc(sizeof(PendingGather)));
-    gather->scan = s;
-    gather->selection = &selection;
+    PendingGather gather{s, &selection, 0, max_page_entries, nullptr};
+    gather.tids = static_cast<uint64*>(palloc(gather.room * sizeof(uint64)));
     const uint32 list = pending_list;
     walk_lists(scan->indexRelation, meta, &list, 1,
-               {gather_pending_page, gather, rank_pending_page, walk_pending_again});
-    pfree(gather);
+               {gather_pending_page, &gather, rank_pending_rows, walk_pending_again});
+    pfree(gather.tids);
     const CandidateSelection::Result result = selection.finish();
     const bool sound = meta.lists > 0 || read_meta(scan->indexRelation).build_id == meta.build_id;
     if (sound) {

@@ -6,8 +6,8 @@
 // a scan that sees it in both drops one. A crash or a cancelled VACUUM leaves the index right at
 // any point: what is still pending is searched exactly, and the next VACUUM goes on.
 //
-// Rows are read with fresh snapshots; an entry whose row cannot be seen now stays pending for the
-// next VACUUM, which removes it or moves it.
+// Rows are read by their pending entries, with fresh snapshots; an entry whose row cannot be seen
+// now stays pending for the next VACUUM, which removes it or moves it.
 
 #include <algorithm>
 
@@ -26,12 +26,13 @@
 
 extern "C" {
 #include "access/table.h"
-#include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/index.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 }
@@ -53,6 +54,24 @@ bool set_vacuum_flag(bool exempt) {
     ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
     LWLockRelease(ProcArrayLock);
     return was_exempt;
+}
+
+// What others have committed by now: neither VACUUM's own snapshot, from before it was seen to look
+// at rows, nor GetLatestSnapshot(), which a VACUUM with parallel workers must not call.
+Snapshot fresh_snapshot() {
+    static SnapshotData snapshot;
+    snapshot.snapshot_type = SNAPSHOT_MVCC;
+    return RegisterSnapshot(GetSnapshotData(&snapshot));
+}
+
+// An expression runs code of users, which may do what PostgreSQL forbids while there are workers:
+// catch an error, for one.
+bool must_wait(Relation index) {
+    if (!IsInParallelMode() || RelationGetIndexExpressions(index) == NIL) return false;
+    ereport(LOG, (errmsg("entries of index \"%s\" stay pending", RelationGetRelationName(index)),
+                  errdetail("A parallel VACUUM cannot evaluate expressions."),
+                  errhint("Autovacuum will go on, or VACUUM (PARALLEL 0).")));
+    return true;
 }
 
 void write_logged_page(void* index, BlockNumber block, Page image) {
@@ -98,7 +117,7 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
     while (true) {
         compat_vacuum_delay();
         const uint32 count = copy_tids(index, block, tids, &next);
-        Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+        Snapshot snapshot = fresh_snapshot();
         RowReader* reader = open_row_reader(heap, index, snapshot);
         uint32 tried = 0;
         uint32 still_unread = 0;
@@ -136,6 +155,44 @@ void move_all(Relation heap, Relation index, const MetaPage& meta, EncodePass* p
     }
 }
 
+// Draws entries of the pending list, then reads their rows in the order they lie in.
+Sample sample_pending(Relation heap, Relation index, const MetaPage& meta, uint32 rows) {
+    Sample sample = new_sample(meta.dims, rows);
+    Random random(static_cast<uint64>(meta.seed));
+    uint64* tids = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
+    const ListPlace place = read_place(index, meta, pending_list);
+    BlockNumber steps = 0;
+    for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
+        compat_vacuum_delay();
+        count_step(index, block, place, &steps);
+        const uint32 count = copy_tids(index, block, tids, &block);
+        for (uint32 i = 0; i < count; ++i) {
+            const uint32 slot = draw_slot(&sample, &random);
+            if (slot < sample.room) sample.tids[slot] = tids[i];
+        }
+    }
+    pfree(tids);
+    std::sort(sample.tids, sample.tids + sample.count);
+
+    Snapshot snapshot = fresh_snapshot();
+    RowReader* reader = open_row_reader(heap, index, snapshot);
+    const uint32 drawn = sample.count;
+    sample.count = 0;
+    for (uint32 i = 0; i < drawn; ++i) {
+        compat_vacuum_delay();
+        const Vector* row = read_row(reader, number_tid(sample.tids[i]));
+        if (!row) continue;
+        index_form(meta.metric, row->x, meta.dims, sample.rows + Size{sample.count} * meta.dims);
+        sample.tids[sample.count++] = sample.tids[i];
+    }
+    close_row_reader(reader);
+    UnregisterSnapshot(snapshot);
+    // As many of all entries have rows to learn from as of those drawn.
+    if (drawn > 0) sample.seen = sample.seen * sample.count / drawn;
+    shuffle_sample(&sample, &random);
+    return sample;
+}
+
 // Opened as VACUUM has locked it.
 Relation open_heap_of(Relation index) {
     return table_open(IndexGetRelation(RelationGetRelid(index), false), NoLock);
@@ -156,11 +213,11 @@ double pending_rows(Relation index, const MetaPage& meta) {
 }
 
 void train_in_place(Relation index) {
+    if (must_wait(index)) return;
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq training", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
     Relation heap = open_heap_of(index);
-    IndexInfo* info = BuildIndexInfo(index);
     MetaPage meta = read_meta(index);
     const bool exempt = set_vacuum_flag(false);
     const double rows = pending_rows(index, meta);
@@ -168,9 +225,7 @@ void train_in_place(Relation index) {
     const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
                                             meta.asked_lists, meta.asked_m, WARNING);
     Sample sample = {};
-    if (plan.sample_rows > 0)
-        sample =
-            sample_table(heap, index, info, meta.metric, meta.dims, plan.sample_rows, meta.seed);
+    if (plan.sample_rows > 0) sample = sample_pending(heap, index, meta, plan.sample_rows);
     // Entries of rows long dead are counted as pending, and are no rows to learn from.
     if (sample.count > 0 &&
         (sample.count == plan.sample_rows || sample.seen >= least_rows_to_train)) {
@@ -206,6 +261,7 @@ void train_in_place(Relation index) {
 }
 
 void move_pending(Relation index) {
+    if (must_wait(index)) return;
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq pending", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);

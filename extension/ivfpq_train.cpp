@@ -4,7 +4,6 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/executor.h"
-#include "kernels/random.h"
 #include "extension/guard.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_curve.h"
@@ -61,20 +60,12 @@ struct SampleState {
     MemoryContext row_context;
 };
 
-// Algorithm R: every row has the same chance to be in the sample at the end.
 void sample_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
     SampleState* state = static_cast<SampleState*>(argument);
     Sample* sample = state->sample;
     if (nulls[0]) return;
-    ++sample->seen;
-    uint32 slot;
-    if (sample->count < sample->room) {
-        slot = sample->count++;
-    } else {
-        const uint64 draw = state->random->below(sample->seen);
-        if (draw >= sample->room) return;
-        slot = static_cast<uint32>(draw);
-    }
+    const uint32 slot = draw_slot(sample, state->random);
+    if (slot == sample->room) return;
     const MemoryContext before = MemoryContextSwitchTo(state->row_context);
     const Vector* vector = datum_get_vector(values[0]);
     index_form(state->metric, vector->x, sample->dims, sample->rows + Size{slot} * sample->dims);
@@ -92,16 +83,6 @@ void swap_rows(Sample* sample, uint32 a, uint32 b) {
 float* alloc_floats(Size count) {
     return static_cast<float*>(
         MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(float)));
-}
-
-Sample new_sample(uint32 dims, uint32 room) {
-    Sample sample = {};
-    sample.dims = dims;
-    sample.room = room;
-    sample.rows = alloc_floats(Size{room} * dims);
-    sample.tids = static_cast<uint64*>(
-        MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1u) * sizeof(uint64)));
-    return sample;
 }
 
 // Mean squared distance of the rows from their mean.
@@ -157,6 +138,27 @@ bool fits_in_bfloat16(Executor* executor, Dataset* rows, uint32 lists, uint32 di
 }
 
 }  // namespace
+
+Sample new_sample(uint32 dims, uint32 room) {
+    Sample sample = {};
+    sample.dims = dims;
+    sample.room = room;
+    sample.rows = alloc_floats(Size{room} * dims);
+    sample.tids = static_cast<uint64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1u) * sizeof(uint64)));
+    return sample;
+}
+
+uint32 draw_slot(Sample* sample, Random* random) {
+    ++sample->seen;
+    if (sample->count < sample->room) return sample->count++;
+    return static_cast<uint32>(std::min<uint64>(random->below(sample->seen), sample->room));
+}
+
+void shuffle_sample(Sample* sample, Random* random) {
+    for (uint32 i = 0; i + 1 < sample->count; ++i)
+        swap_rows(sample, i, i + static_cast<uint32>(random->below(sample->count - i)));
+}
 
 TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
                            uint32 asked_m, int report_level) {
@@ -253,17 +255,14 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
             run = 1;
         }
         CHECK_FOR_INTERRUPTS();
-        // A concurrent build sees the rows of a snapshot; else, rows of transactions under way
-        // (there are such in VACUUM) are as good as any.
+        // A concurrent build sees the rows of a snapshot.
         table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
                                      run, sample_row, &state, nullptr);
         report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
         if (run > 1) break;
     }
     MemoryContextDelete(state.row_context);
-    // Slots remember when their rows came; training wants its subsets random.
-    for (uint32 i = 0; i + 1 < sample.count; ++i)
-        swap_rows(&sample, i, i + static_cast<uint32>(random.below(sample.count - i)));
+    shuffle_sample(&sample, &random);
     return sample;
 }
 

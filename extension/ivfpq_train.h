@@ -3,6 +3,7 @@
 
 #include "kernels/executor.h"
 #include "kernels/quantizer.h"
+#include "kernels/random.h"
 #include "extension/ivfpq_format.h"
 
 extern "C" {
@@ -26,6 +27,13 @@ struct Sample {
     uint64* tids;  // (count)
     uint64 seen;   // rows there were to choose from
 };
+// Room for so many rows, in the current memory context.
+Sample new_sample(uint32 dims, uint32 room);
+// Algorithm R, which gives every row the same chance to be in the sample at the end: the slot of
+// the row seen next, or `room` where it is not taken.
+uint32 draw_slot(Sample* sample, Random* random);
+// Slots remember when their rows came; training wants its subsets random.
+void shuffle_sample(Sample* sample, Random* random);
 
 // What training will do, within maintenance_work_mem. Reports the memory needed where that does not
 // do, before any work: as an error, or as a warning where the caller can go on without training

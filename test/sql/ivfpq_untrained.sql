@@ -92,3 +92,34 @@ SELECT relname, trained FROM pg_class AS c, ivfpq_info(c.oid) WHERE relname ~ '^
 ORDER BY relname;
 DROP TABLE t, e_10000_2, e_9999_2, e_10000_64, e_9999_64;
 DROP FUNCTION trained_with;
+
+\qecho in a VACUUM with workers, whatever the transactions are by default; an expression waits
+CREATE FUNCTION parse(t text) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN t::vector(2);
+EXCEPTION WHEN others THEN
+    RETURN translate(t, '()', '[]')::vector(2);
+END
+$$;
+CREATE TABLE t (id int PRIMARY KEY, v vector(2), t text) WITH (autovacuum_enabled = off);
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 4);
+CREATE INDEX t_some ON t USING ivfpq (v) WITH (lists = 4) WHERE parse(t) IS NOT NULL;
+CREATE INDEX t_parse ON t USING ivfpq ((parse(t)::vector(2))) WITH (lists = 4);
+INSERT INTO t SELECT i, ARRAY[i, i % 7]::vector, format('(%s,%s)', i, i % 7)
+FROM generate_series(1, 10000) AS i;
+SET min_parallel_index_scan_size = 0;
+SET default_transaction_isolation = 'repeatable read';
+VACUUM (PARALLEL 2) t;
+SELECT relname, trained, pending_rows FROM pg_class AS c, ivfpq_info(c.oid)
+WHERE relname IN ('t_v', 't_some', 't_parse') ORDER BY relname;
+VACUUM (PARALLEL 0) t;
+SELECT trained, pending_rows FROM ivfpq_info('t_parse');
+SELECT scan, same_rows, each_once
+FROM compare_scan('t', $$parse(t)::vector(2) <-> '[1,2]'$$);
+SELECT scan, same_rows, each_once FROM compare_scan('t', $$v <-> '[1,2]'$$);
+SELECT c.relname, p.* FROM pg_class AS c, ivfpq_check(c.oid, true) AS p
+WHERE relname IN ('t_v', 't_some', 't_parse');
+RESET min_parallel_index_scan_size;
+RESET default_transaction_isolation;
+DROP TABLE t;
+DROP FUNCTION parse;
