@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/distance.h"
+#include "extension/heap_hints.h"
 #include "extension/ivfpq_rows.h"
 #include "extension/toast_reader.h"
 
@@ -22,6 +23,7 @@ struct RowReader {
     BlockNumber heap_blocks;  // at least so many
     Snapshot snapshot;
     IndexFetchTableData* fetch;
+    bool hints;          // heap_hints.h knows the table's pages
     ToastReader* toast;  // while a round reads rows
     TupleTableSlot* slot;
     IndexInfo* info;
@@ -41,6 +43,7 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     reader->attribute = reader->info->ii_IndexAttrNumbers[0];
     reader->slot = table_slot_create(heap, nullptr);
     reader->fetch = table_index_fetch_begin(heap);
+    reader->hints = can_hint(heap);
     if (reader->attribute == 0) reader->estate = CreateExecutorState();
     reader->row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
@@ -71,9 +74,11 @@ const Vector* read_row(RowReader* reader, ItemPointerData tid) {
     bool call_again = false;
     bool all_dead = false;
     MemoryContextReset(reader->row_context);
+    if (reader->hints) pin_hinted(reader->heap, reader->fetch, tid);
     if (!table_index_fetch_tuple(reader->fetch, &tid, reader->snapshot, reader->slot, &call_again,
                                  &all_dead))
         return nullptr;
+    if (reader->hints) note_hint(reader->heap, reader->slot, tid);
 
     const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
     Datum value;
@@ -97,6 +102,14 @@ const Vector* read_row(RowReader* reader, ItemPointerData tid) {
         is_null ? nullptr : reinterpret_cast<const Vector*>(read_value(reader->toast, value));
     MemoryContextSwitchTo(before);
     return reader->vector;
+}
+
+void expect_row(const RowReader* reader, ItemPointerData tid, Expected when) {
+    if (!reader->hints) return;
+    if (when == Expected::later)
+        prefetch_page(reader->heap, tid);
+    else
+        prefetch_tuple(reader->heap, tid);
 }
 
 void keep_row(RowReader* reader, VectorCache* cache) {

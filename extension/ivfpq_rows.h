@@ -21,6 +21,11 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot);
 // null where it sees none, or where the value is null.
 const Vector* read_row(RowReader* reader, ItemPointerData tid);
 
+// Tells the reader of a row that will be read, so that memory is under way by then: first later,
+// when a few others come before it, and again soon.
+enum class Expected { later, soon };
+void expect_row(const RowReader* reader, ItemPointerData tid, Expected when);
+
 // Lets a cache keep the vector that was read last.
 void keep_row(RowReader* reader, VectorCache* cache);
 

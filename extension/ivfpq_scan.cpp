@@ -190,8 +190,14 @@ void rank_candidates(ScanState* s, Candidate* candidates, Size count) {
     reserve_rows(s, count);
     std::sort(candidates, candidates + count,
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    constexpr Size later = 6;
+    constexpr Size soon = 2;
     for (Size i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
+        if (i + later < count)
+            expect_row(s->reader, number_tid(candidates[i + later].id), Expected::later);
+        if (i + soon < count)
+            expect_row(s->reader, number_tid(candidates[i + soon].id), Expected::soon);
         if (i > 0 && candidates[i].id == candidates[i - 1].id) continue;
         if (was_handed_out(s, candidates[i].id)) continue;
         const ItemPointerData tid = number_tid(candidates[i].id);
