@@ -22,14 +22,16 @@ our @EXPORT = qw(new_node seed_of value session start finish error_of crash kill
 #   conf       lines for postgresql.conf
 #   streaming  a primary for standbys
 #   initdb     arguments for initdb
-#   service    what pgwarp.devices is: the library is preloaded then
+#   service    the library is preloaded, with the host in a device's place, or what
+#              PGWARP_TEST_DEVICES names
 #   stopped    leave it stopped, without the extension
 sub new_node
 {
 	my ($name, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $devices = $ENV{PGWARP_TEST_DEVICES} // 'host';
 	my $service = $options{service}
-	  ? "shared_preload_libraries = 'pgwarp'\npgwarp.devices = '$options{service}'" : '';
+	  ? "shared_preload_libraries = 'pgwarp'\npgwarp.devices = '$devices'" : '';
 	$node->init(allows_streaming => $options{streaming}, extra => $options{initdb});
 	$node->append_conf('postgresql.conf', <<"END");
 autovacuum = off

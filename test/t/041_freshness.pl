@@ -7,7 +7,7 @@ use Test::More;
 use IvfpqTest;
 
 my $seed = seed_of();
-my $node = new_node('primary', service => 'host', streaming => 1,
+my $node = new_node('primary', service => 1, streaming => 1,
 	conf => "max_prepared_transactions = 5\nhot_standby_feedback = on");
 make_table($node, 't', 8, 4000);
 value($node, 'ALTER TABLE t ADD PRIMARY KEY (id); CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 16)');

@@ -6,7 +6,7 @@ use Test::More;
 use IvfpqStress;
 use IvfpqTest;
 
-my $node = new_node('service_stress', service => 'host',
+my $node = new_node('service_stress', service => 1,
 	conf => "max_connections = 80\nwork_mem = 256kB");
 stress($node, 50, $ENV{STRESS_SECONDS} // 60);
 cmp_ok(value($node, 'SELECT sum(service_searches) FROM pg_stat_pgwarp'), '>', 50,
@@ -14,7 +14,7 @@ cmp_ok(value($node, 'SELECT sum(service_searches) FROM pg_stat_pgwarp'), '>', 50
 cmp_ok(value($node, 'SELECT sum(reloads) FROM pg_stat_pgwarp'), '>', 0, 'lists came again');
 $node->stop;
 
-my $small = new_node('service_small', service => 'host',
+my $small = new_node('service_small', service => 1,
 	conf => "max_connections = 40\npgwarp.device_memory = 1MB");
 value($small, 'CREATE TABLE w (id bigint, v vector(64))');
 value($small, 'INSERT INTO w SELECT i, vec(i, 64) FROM generate_series(1, 40000) AS i');
