@@ -131,6 +131,25 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_toast_snapshot(memory) (init_toast_snapshot(memory), (memory))
 #endif
 
+// 18 counts the searches of a scan for EXPLAIN as well.
+#if PG_VERSION_NUM >= 180000
+#define compat_count_search(scan)                                \
+    do {                                                         \
+        pgstat_count_index_scan((scan)->indexRelation);          \
+        if ((scan)->instrument) ++(scan)->instrument->nsearches; \
+    } while (0)
+#else
+#define compat_count_search(scan) pgstat_count_index_scan((scan)->indexRelation)
+#endif
+
+// 18 compares the number of disabled nodes before costs, so that an infinite cost alone would win
+// against a sequential scan that is disabled. Two are more than any other path to the rows has.
+#if PG_VERSION_NUM >= 180000
+#define compat_disable(index_path) ((index_path)->path.disabled_nodes = 2)
+#else
+#define compat_disable(index_path) ((void)(index_path))
+#endif
+
 // 18 counts index searches, and lets a delay know whether ANALYZE is waiting.
 #if PG_VERSION_NUM >= 180000
 #define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
