@@ -161,6 +161,24 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_vacuum_delay() vacuum_delay_point()
 #endif
 
+// Whether somebody may run VACUUM on a table: its owner, and from 17 on whom MAINTAIN was granted.
+// 16 replaced the functions that ask for an owner by one.
+#if PG_VERSION_NUM >= 170000
+#define compat_may_maintain(table, user) \
+    (pg_class_aclcheck(table, user, ACL_MAINTAIN) == ACLCHECK_OK)
+#elif PG_VERSION_NUM >= 160000
+#define compat_may_maintain(table, user) object_ownercheck(RelationRelationId, table, user)
+#else
+#define compat_may_maintain(table, user) pg_class_ownercheck(table, user)
+#endif
+
+// 17 keeps maintenance from finding functions in schemas of others.
+#if PG_VERSION_NUM >= 170000
+#define compat_restrict_search_path() RestrictSearchPath()
+#else
+#define compat_restrict_search_path() ((void)0)
+#endif
+
 // 16 gave the walkers' callbacks a type; before it they are declared without arguments, which C++
 // takes at its word.
 #if PG_VERSION_NUM >= 160000

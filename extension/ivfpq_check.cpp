@@ -252,8 +252,8 @@ using namespace pgwarp;
 PGWARP_FUNCTION(ivfpq_check) {
     compat_init_materialized(fcinfo);
     const bool recovery = RecoveryInProgress();
-    const OpenIndex open =
-        open_index(PG_GETARG_OID(0), recovery ? AccessShareLock : ShareUpdateExclusiveLock);
+    const OpenIndex open = open_index(
+        PG_GETARG_OID(0), recovery ? AccessShareLock : ShareUpdateExclusiveLock, Purpose::maintain);
     const bool heap_all_indexed = PG_GETARG_BOOL(1);
 
     Check check = {};

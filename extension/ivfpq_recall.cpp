@@ -134,7 +134,7 @@ PGWARP_FUNCTION(ivfpq_recall) {
     if (k < 1 || k > 10000)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("k must be between 1 and 10000")));
-    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock);
+    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
     Snapshot snapshot = GetActiveSnapshot();
     const Metric metric = metric_of(open.index);
 
