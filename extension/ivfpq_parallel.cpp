@@ -142,8 +142,10 @@ struct ParallelEncode {
 int build_workers(Relation heap, Relation index) {
     int workers = plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index));
     // The planner looks at the size of the table alone. Long vectors lie outside of it, where each
-    // row costs all the more. Expressions are left to the planner, who knows which are safe.
-    if (workers > 0 || !OidIsValid(heap->rd_rel->reltoastrelid) || RelationUsesLocalBuffers(heap) ||
+    // row costs all the more. Expressions are left to the planner, who knows which are safe, and a
+    // table that is to have no workers has none.
+    if (workers > 0 || RelationGetParallelWorkers(heap, -1) == 0 ||
+        !OidIsValid(heap->rd_rel->reltoastrelid) || RelationUsesLocalBuffers(heap) ||
         RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL)
         return workers;
     Relation toast = table_open(heap->rd_rel->reltoastrelid, AccessShareLock);
