@@ -199,7 +199,8 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     void* chunks[lengthof(sizes)];
     for (int i = 0; i < static_cast<int>(lengthof(sizes)); ++i) {
         chunks[i] = shm_toc_allocate(context->toc, sizes[i]);
-        shm_toc_insert(context->toc, key_shared + i, chunks[i]);
+        // Workers do without the text of a statement where there is none.
+        if (sizes[i] > 0) shm_toc_insert(context->toc, key_shared + i, chunks[i]);
     }
     SharedBuild* shared = static_cast<SharedBuild*>(chunks[0]);
     memset(shared, 0, sizeof(SharedBuild));
