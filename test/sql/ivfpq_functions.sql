@@ -56,6 +56,8 @@ RESET ivfpq.target_recall;
 SELECT error_of(format($$SELECT ivfpq_recall('t_v', %s)$$, a))
 FROM unnest(ARRAY['0', '-1', '100001', '10, 0', '10, -5', '10, 10001']) AS a;
 SELECT ivfpq_recall(NULL), ivfpq_recall('t_v', NULL), ivfpq_recall('t_v', 1, NULL);
+-- more than there is memory for
+SELECT error_of($$SELECT ivfpq_recall('t_v', 100000, 10000)$$);
 -- nothing to measure
 CREATE TABLE e (v vector(3));
 CREATE INDEX e_v ON e USING ivfpq (v);
