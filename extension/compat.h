@@ -172,6 +172,13 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_may_maintain(table, user) pg_class_ownercheck(table, user)
 #endif
 
+// 17 tells kinds of processes apart by one variable.
+#if PG_VERSION_NUM >= 170000
+#define compat_is_autovacuum() AmAutoVacuumWorkerProcess()
+#else
+#define compat_is_autovacuum() IsAutoVacuumWorkerProcess()
+#endif
+
 // 17 keeps maintenance from finding functions in schemas of others.
 #if PG_VERSION_NUM >= 170000
 #define compat_restrict_search_path() RestrictSearchPath()
