@@ -132,6 +132,25 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_toast_snapshot(memory) (init_toast_snapshot(memory), (memory))
 #endif
 
+// 18 counts the searches of a scan for EXPLAIN as well.
+#if PG_VERSION_NUM >= 180000
+#define compat_count_search(scan)                                \
+    do {                                                         \
+        pgstat_count_index_scan((scan)->indexRelation);          \
+        if ((scan)->instrument) ++(scan)->instrument->nsearches; \
+    } while (0)
+#else
+#define compat_count_search(scan) pgstat_count_index_scan((scan)->indexRelation)
+#endif
+
+// 18 compares the number of disabled nodes before costs, so that an infinite cost alone would win
+// against a sequential scan that is disabled. Two are more than any other path to the rows has.
+#if PG_VERSION_NUM >= 180000
+#define compat_disable(index_path) ((index_path)->path.disabled_nodes = 2)
+#else
+#define compat_disable(index_path) ((void)(index_path))
+#endif
+
 // 18 counts index searches, and lets a delay know whether ANALYZE is waiting.
 #if PG_VERSION_NUM >= 180000
 #define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
@@ -141,6 +160,31 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
     index_beginscan(heap, index, snapshot, keys, order_bys)
 #define compat_vacuum_delay() vacuum_delay_point()
+#endif
+
+// Whether somebody may run VACUUM on a table: its owner, and from 17 on whom MAINTAIN was granted.
+// 16 replaced the functions that ask for an owner by one.
+#if PG_VERSION_NUM >= 170000
+#define compat_may_maintain(table, user) \
+    (pg_class_aclcheck(table, user, ACL_MAINTAIN) == ACLCHECK_OK)
+#elif PG_VERSION_NUM >= 160000
+#define compat_may_maintain(table, user) object_ownercheck(RelationRelationId, table, user)
+#else
+#define compat_may_maintain(table, user) pg_class_ownercheck(table, user)
+#endif
+
+// 17 tells kinds of processes apart by one variable.
+#if PG_VERSION_NUM >= 170000
+#define compat_is_autovacuum() AmAutoVacuumWorkerProcess()
+#else
+#define compat_is_autovacuum() IsAutoVacuumWorkerProcess()
+#endif
+
+// 17 keeps maintenance from finding functions in schemas of others.
+#if PG_VERSION_NUM >= 170000
+#define compat_restrict_search_path() RestrictSearchPath()
+#else
+#define compat_restrict_search_path() ((void)0)
 #endif
 
 // 16 gave the walkers' callbacks a type; before it they are declared without arguments, which C++

@@ -9,6 +9,7 @@
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_encode.h"
 #include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_page.h"
 #include "extension/ivfpq_parallel.h"
 #include "extension/ivfpq_progress.h"
 #include "extension/ivfpq_train.h"
@@ -114,6 +115,7 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
 IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     if (RelationGetNumberOfBlocks(index) != 0)
         elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
+    forget_size();
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq build", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);

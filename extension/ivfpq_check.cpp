@@ -1,10 +1,16 @@
 // ivfpq_check: reads an index whole and tells what is wrong with it.
 //
 // The table is locked against VACUUM, not against reading and writing: what VACUUM may do to TIDs
-// would look like a fault here, what INSERT does is allowed for. Each list is read while its place
-// is locked, so that its chain stands still but for entries added to its last page.
+// would look like a fault here, what INSERT does is allowed for. A list is read as far as it went
+// when its place was read; its chain stands still up to there, but for entries added to its last
+// page. Pages are copied, so that nothing is locked while they are looked at.
+//
+// On a standby nothing keeps the VACUUMs of the primary out. There a list's place is locked while
+// its pages are read, and what moves from one list to another is no fault: a page may be seen in
+// both, and so may a TID that went to another row.
 
 #include <algorithm>
+#include <cstring>
 
 #include "extension/ivfpq_functions.h"
 #include "extension/ivfpq_lists.h"
@@ -14,6 +20,8 @@
 extern "C" {
 #include "access/relscan.h"
 #include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
 #include "catalog/pg_operator_d.h"
@@ -35,6 +43,7 @@ struct Check {
     MetaPage meta;
     BlockNumber blocks;
     BlockNumber heap_blocks;
+    bool recovery;
     uint8* seen;           // a bit for each block that some structure holds
     Tuplesortstate* tids;  // all of the index
     ReturnSetInfo* out;
@@ -53,17 +62,20 @@ pg_attribute_printf(3, 4) void problem(Check* check, BlockNumber block, const ch
     ++check->problems;
 }
 
-// Reads a page for checking: what is wrong with it becomes a problem, not an error. Invalid where
+// Copies a page for checking: what is wrong with it becomes a problem, not an error. False where
 // it cannot be what it should.
-Buffer read_to_check(Check* check, BlockNumber block, PageKind kind, const char* holder) {
+bool copy_to_check(Check* check, BlockNumber block, PageKind kind, const char* holder,
+                   PGAlignedBlock* copy) {
     if (block >= check->blocks) check->blocks = RelationGetNumberOfBlocks(check->index);
     if (block >= check->blocks) {
         problem(check, block, "%s points behind the end of the index", holder);
-        return InvalidBuffer;
+        return false;
     }
     const Buffer buffer = ReadBuffer(check->index, block);
     LockBuffer(buffer, BUFFER_LOCK_SHARE);
-    Page page = BufferGetPage(buffer);
+    memcpy(copy->data, BufferGetPage(buffer), BLCKSZ);
+    UnlockReleaseBuffer(buffer);
+    Page page = copy->data;
     const char* fault = nullptr;
     if (PageIsNew(page))
         fault = "is empty";
@@ -71,18 +83,14 @@ Buffer read_to_check(Check* check, BlockNumber block, PageKind kind, const char*
         fault = "is no page of an ivfpq index";
     else if (page_tail(page)->kind != kind)
         fault = "is of another kind";
-    if (fault) {
-        UnlockReleaseBuffer(buffer);
-        problem(check, block, "page of %s %s", holder, fault);
-        return InvalidBuffer;
-    }
-    return buffer;
+    if (fault) problem(check, block, "page of %s %s", holder, fault);
+    return fault == nullptr;
 }
 
 // False, and a problem, where the block was reached before.
 bool mark_seen(Check* check, BlockNumber block, BlockNumber size, const char* holder) {
     // The bitmap has room for what the index had when the check began; newer pages are new.
-    if (block >= size) return true;
+    if (block >= size || check->recovery) return true;
     uint8* byte = &check->seen[block / 8];
     const uint8 bit = static_cast<uint8>(1 << (block % 8));
     if (*byte & bit) {
@@ -100,8 +108,8 @@ void check_model(Check* check, BlockNumber size) {
         for (BlockNumber i = 0; i < pages; ++i) {
             CHECK_FOR_INTERRUPTS();
             mark_seen(check, first + i, size, holder);
-            const Buffer buffer = read_to_check(check, first + i, kind, holder);
-            if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
+            PGAlignedBlock copy;
+            copy_to_check(check, first + i, kind, holder, &copy);
         }
     };
     check_run(meta.centroids, centroid_pages(meta), PageKind::centroids, "the centroids");
@@ -135,13 +143,15 @@ void check_list(Check* check, uint32 list, BlockNumber size) {
 
     const Buffer place_buffer = lock_place(check->index, check->meta, list);
     const ListPlace place = place_of(place_buffer, check->meta, list);
+    if (!check->recovery) UnlockReleaseBuffer(place_buffer);
     BlockNumber prev = InvalidBlockNumber;
     BlockNumber pages = 0;
-    for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
+    for (BlockNumber block = place.head; BlockNumberIsValid(block) && prev != place.tail;) {
+        CHECK_FOR_INTERRUPTS();
         if (!mark_seen(check, block, size, holder)) break;
-        const Buffer buffer = read_to_check(check, block, PageKind::list, holder);
-        if (!BufferIsValid(buffer)) break;
-        Page page = BufferGetPage(buffer);
+        PGAlignedBlock copy;
+        if (!copy_to_check(check, block, PageKind::list, holder, &copy)) break;
+        Page page = copy.data;
         const PageTail tail = *page_tail(page);
         if (tail.list != list) problem(check, block, "page of %s names list %u", holder, tail.list);
         if (tail.prev != prev)
@@ -154,7 +164,6 @@ void check_list(Check* check, uint32 list, BlockNumber size) {
             check_entries(check, block, page, layout);
         if (BlockNumberIsValid(tail.next) && tail.count != layout.capacity)
             problem(check, block, "page of %s is not full, and not the last", holder);
-        UnlockReleaseBuffer(buffer);
         prev = block;
         block = tail.next;
         if (++pages > place.pages) {
@@ -166,7 +175,7 @@ void check_list(Check* check, uint32 list, BlockNumber size) {
         problem(check, prev, "%s claims %u pages, %u were found", holder, place.pages, pages);
     if (prev != place.tail)
         problem(check, place.tail, "%s ends with page %u, not with its tail", holder, prev);
-    UnlockReleaseBuffer(place_buffer);
+    if (check->recovery) UnlockReleaseBuffer(place_buffer);
 }
 
 void check_free_list(Check* check, BlockNumber size) {
@@ -177,10 +186,9 @@ void check_free_list(Check* check, BlockNumber size) {
     uint32 found = 0;
     for (BlockNumber block = head; BlockNumberIsValid(block) && found <= claimed; ++found) {
         if (!mark_seen(check, block, size, "the free list")) break;
-        const Buffer buffer = read_to_check(check, block, PageKind::free, "the free list");
-        if (!BufferIsValid(buffer)) break;
-        block = page_tail(BufferGetPage(buffer))->next;
-        UnlockReleaseBuffer(buffer);
+        PGAlignedBlock copy;
+        if (!copy_to_check(check, block, PageKind::free, "the free list", &copy)) break;
+        block = page_tail(copy.data)->next;
     }
     if (found != claimed)
         problem(check, head, "the free list claims %u pages, %u were found", claimed, found);
@@ -203,6 +211,18 @@ void collect_heap_tid(Relation, ItemPointer tid, Datum*, bool* nulls, bool, void
     if (!nulls[0])
         tuplesort_putdatum(static_cast<Tuplesortstate*>(sort),
                            Int64GetDatum(static_cast<int64>(tid_number(*tid))), false);
+}
+
+// An index may lack rows that only snapshots from before it was made can see: those of broken HOT
+// chains.
+void check_snapshot(Relation index, Snapshot snapshot) {
+    if (IsolationUsesXactSnapshot() && index->rd_index->indcheckxmin &&
+        !TransactionIdPrecedes(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data),
+                               snapshot->xmin))
+        ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+                        errmsg("index \"%s\" cannot be checked with a snapshot older than it",
+                               RelationGetRelationName(index)),
+                        errhint("Begin a new transaction.")));
 }
 
 // The rows a snapshot sees, which was taken before the index was read.
@@ -230,7 +250,7 @@ void check_tids(Check* check, Tuplesortstate* heap_tids) {
     uint64 tid;
     while (next_tid(check->tids, &tid)) {
         CHECK_FOR_INTERRUPTS();
-        if (tid == previous)
+        if (tid == previous && !check->recovery)
             problem(check, InvalidBlockNumber, "row (%u,%u) is in the index twice",
                     static_cast<uint32>(tid >> 16), static_cast<uint32>(tid & 0xffff));
         previous = tid;
@@ -252,15 +272,17 @@ using namespace pgwarp;
 PGWARP_FUNCTION(ivfpq_check) {
     compat_init_materialized(fcinfo);
     const bool recovery = RecoveryInProgress();
-    const OpenIndex open =
-        open_index(PG_GETARG_OID(0), recovery ? AccessShareLock : ShareUpdateExclusiveLock);
+    const OpenIndex open = open_index(
+        PG_GETARG_OID(0), recovery ? AccessShareLock : ShareUpdateExclusiveLock, Purpose::maintain);
     const bool heap_all_indexed = PG_GETARG_BOOL(1);
 
     Check check = {};
+    check.recovery = recovery;
     check.heap = open.heap;
     check.index = open.index;
     check.out = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     Snapshot snapshot = RegisterSnapshot(GetTransactionSnapshot());
+    if (heap_all_indexed) check_snapshot(open.index, snapshot);
     check.meta = read_meta(open.index);
     check.blocks = RelationGetNumberOfBlocks(open.index);
     const BlockNumber size = check.blocks;
@@ -275,6 +297,11 @@ PGWARP_FUNCTION(ivfpq_check) {
         check_list(&check, list, size);
     }
     check_free_list(&check, size);
+    if (read_meta(open.index).build_id != check.meta.build_id)
+        ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+                        errmsg("index \"%s\" was trained while it was checked",
+                               RelationGetRelationName(open.index)),
+                        errhint("Check it again.")));
     tuplesort_performsort(check.tids);
     Tuplesortstate* heap_tids = heap_all_indexed ? collect_heap_tids(open, snapshot) : nullptr;
     check_tids(&check, heap_tids);

@@ -28,10 +28,11 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
                 Cost* total_cost, Selectivity* selectivity, double* correlation, double* pages) {
     *selectivity = 1;
     *correlation = 0;
-    // The index answers ORDER BY and nothing else.
-    if (path->indexorderbys == NIL) {
+    // The index answers ORDER BY one distance, and nothing else.
+    if (list_length(path->indexorderbys) != 1) {
         *startup_cost = *total_cost = get_float8_infinity();
         *pages = 0;
+        compat_disable(path);
         return;
     }
 

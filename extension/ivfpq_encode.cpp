@@ -18,6 +18,7 @@ namespace pgwarp {
 struct EncodePass {
     EncodeInput input;
     Executor* executor;
+    Executor* searcher;
     RowSink sink;
     MemoryContext row_context;
 
@@ -53,11 +54,13 @@ void flush_encode(EncodePass* pass) {
     const EncodeInput& input = pass->input;
     const uint32 m = input.model.shape.m;
     CHECK_FOR_INTERRUPTS();
-    guarded([&] {
+    guarded_interruptibly([&] {
         pass->executor->encode(input.model,
                                {pass->rows, pass->count, pass->lists, pass->codes, pass->offsets});
+    });
+    guarded([&] {
         if (input.query_count > 0)
-            pass->executor->exact_search({input.queries, input.query_count, pass->rows, pass->count,
+            pass->searcher->exact_search({input.queries, input.query_count, pass->rows, pass->count,
                                           pass->tids, input.model.shape.dims,
                                           input.model.shape.metric, neighbors_kept,
                                           pass->neighbors});
@@ -74,11 +77,17 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
     EncodePass* pass = static_cast<EncodePass*>(palloc0(sizeof(EncodePass)));
     pass->input = input;
     pass->sink = sink;
+    // One thread: the participants of a build are processes. With many lists a batch takes seconds,
+    // and can be encoded again. The search cannot, for it adds to what it found before: it is not
+    // interrupted, and has few queries where encoding has many lists.
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
-    // One thread: the participants of a build are processes. A batch is short enough not to be
-    // interrupted.
-    guarded([&] { executor->object = make_cpu_executor(1, nullptr).release(); });
+    Owned<Executor>* searcher = owned_by<Executor>(CurrentMemoryContext);
+    guarded([&] {
+        executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
+        searcher->object = make_cpu_executor(1, nullptr).release();
+    });
     pass->executor = executor->object;
+    pass->searcher = searcher->object;
     pass->row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
     pass->batch = batch_rows(shape.dims);

@@ -7,26 +7,47 @@ extern "C" {
 #include "access/table.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/rls.h"
 }
 
 namespace pgwarp {
 
-OpenIndex open_index(Oid relation, LOCKMODE lock) {
-    // The table first, as everybody does, so that no deadlock waits for us.
+namespace {
+
+// The table of an index, or of what claims to be one.
+Oid table_of(Oid relation) {
     const Oid table = IndexGetRelation(relation, true);
-    if (!OidIsValid(table)) {
-        const char* name = get_rel_name(relation);
-        if (!name)
-            ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
-                            errmsg("relation with OID %u does not exist", relation)));
-        ereport(ERROR,
-                (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an ivfpq index", name)));
+    if (OidIsValid(table)) return table;
+    const char* name = get_rel_name(relation);
+    if (!name)
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                        errmsg("relation with OID %u does not exist", relation)));
+    ereport(ERROR,
+            (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an ivfpq index", name)));
+}
+
+void check_rights(Oid table, Purpose purpose) {
+    const Oid user = GetUserId();
+    if (purpose == Purpose::maintain) {
+        if (!compat_may_maintain(table, user))
+            aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(table));
+        return;
     }
-    Relation heap = table_open(table, lock);
-    Relation index = index_open(relation, lock);
+    if (pg_class_aclcheck(table, user, ACL_SELECT) != ACLCHECK_OK)
+        aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(table));
+    if (check_enable_rls(table, user, true) == RLS_ENABLED)
+        ereport(ERROR,
+                (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+                 errmsg("query would be affected by row-level security policy for table \"%s\"",
+                        get_rel_name(table))));
+}
+
+void check_index(Relation index) {
     if (index->rd_rel->relkind != RELKIND_INDEX || !index->rd_indam ||
         index->rd_indam->amgettuple != ivfpq_get_tuple)
         ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -41,12 +62,36 @@ OpenIndex open_index(Oid relation, LOCKMODE lock) {
     if (RecoveryInProgress() && !RelationIsPermanent(index))
         ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                         errmsg("cannot access temporary or unlogged relations during recovery")));
-    if (pg_class_aclcheck(table, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
-        aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, RelationGetRelationName(heap));
-    return {heap, index, lock};
+}
+
+}  // namespace
+
+OpenIndex open_index(Oid relation, LOCKMODE lock, Purpose purpose) {
+    OpenIndex open = {};
+    const Oid table = table_of(relation);
+    // Who lacks the right must not hold up others by waiting for a lock.
+    check_rights(table, purpose);
+    // The table first, as everybody does, so that no deadlock waits for us.
+    open.lock = lock;
+    open.heap = table_open(table, lock);
+    GetUserIdAndSecContext(&open.caller, &open.caller_context);
+    SetUserIdAndSecContext(open.heap->rd_rel->relowner,
+                           open.caller_context | SECURITY_RESTRICTED_OPERATION);
+    open.settings_level = NewGUCNestLevel();
+    compat_restrict_search_path();
+    open.index = index_open(relation, lock);
+    // Before there was a lock, the OID may have gone to another index.
+    if (IndexGetRelation(relation, true) != table)
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                        errmsg("could not open parent table of index \"%s\"",
+                               RelationGetRelationName(open.index))));
+    check_index(open.index);
+    return open;
 }
 
 void close_index(const OpenIndex& open) {
+    AtEOXact_GUC(false, open.settings_level);
+    SetUserIdAndSecContext(open.caller, open.caller_context);
     index_close(open.index, open.lock);
     table_close(open.heap, open.lock);
 }

@@ -9,14 +9,27 @@ extern "C" {
 
 namespace pgwarp {
 
+// What a function does with an index, and who may.
+enum class Purpose {
+    // Tells of the table's rows: for those who may read all of them.
+    read,
+    // Takes a lock that keeps VACUUM out: for those who may run VACUUM.
+    maintain,
+};
+
 // Opens an ivfpq index and its table with this lock on both; reports an error where the relation is
-// no valid ivfpq index, or the caller may not read the table.
+// no valid ivfpq index, or the caller lacks the right. Until it is closed, code runs with the
+// rights of the table's owner and cannot change the session: index expressions are the owner's
+// code, and the caller may be a superuser.
 struct OpenIndex {
     Relation heap;
     Relation index;
     LOCKMODE lock;
+    Oid caller;
+    int caller_context;
+    int settings_level;
 };
-OpenIndex open_index(Oid relation, LOCKMODE lock);
+OpenIndex open_index(Oid relation, LOCKMODE lock, Purpose purpose);
 void close_index(const OpenIndex& open);
 
 }  // namespace pgwarp

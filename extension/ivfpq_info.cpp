@@ -92,7 +92,7 @@ PGWARP_FUNCTION(ivfpq_info) {
     TupleDesc descriptor;
     if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
         elog(ERROR, "return type must be a row type");
-    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock);
+    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
     Relation index = open.index;
     const MetaPage meta = read_meta(index);
     const bool trained = meta.lists > 0;
@@ -166,7 +166,7 @@ PGWARP_FUNCTION(ivfpq_info) {
 PGWARP_FUNCTION(ivfpq_recall_curve) {
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
-    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock);
+    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
     const MetaPage meta = read_meta(open.index);
     close_index(open);
     const RecallCurve& curve = meta.curve;

@@ -3,7 +3,9 @@
 // of any size.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "kernels/distance.h"
@@ -134,6 +136,9 @@ void read_list_terms(Relation index, const MetaPage& meta, const float* query, f
             *total = page.begin == 0 ? term : *total + term;
         }
     });
+    // Sums that overflowed are far away. Lists are sorted by their terms, which NaN would upset.
+    for (uint32 i = 0; i < meta.lists; ++i)
+        if (std::isnan(terms[i])) terms[i] = std::numeric_limits<float>::infinity();
 }
 
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table) {

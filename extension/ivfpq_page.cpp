@@ -33,11 +33,12 @@ bool page_is_sound(Page page) {
 
 // A block number read from a damaged page must not reach ReadBuffer: InvalidBlockNumber would
 // extend the index there. Asking for the size is a system call, so it is remembered for the last
-// index seen; an index never shrinks.
+// index seen. An index shrinks only to be built again.
+Oid seen_index = InvalidOid;
+Oid seen_file = InvalidOid;
+BlockNumber seen_blocks = 0;
+
 bool has_block(Relation index, BlockNumber block) {
-    static Oid seen_index = InvalidOid;
-    static Oid seen_file = InvalidOid;
-    static BlockNumber seen_blocks = 0;
     const Oid file = compat_file_number(index);
     if (RelationGetRelid(index) == seen_index && file == seen_file && block < seen_blocks)
         return true;
@@ -83,10 +84,13 @@ struct RecentBuffers {
     static constexpr BlockNumber most = 1 << 20;
 };
 
-RecentBuffers* recent_buffers_for(Relation index, BlockNumber block) {
+// Null where there is no place for this block.
+Buffer* recent_buffer(Relation index, BlockNumber block) {
+    if (RelationUsesLocalBuffers(index)) return nullptr;
     auto* recent = static_cast<RecentBuffers*>(index->rd_amcache);
-    if (recent && block < recent->count) return recent;
+    if (recent && block < recent->count) return &recent->buffers[block];
     const BlockNumber count = Min(RelationGetNumberOfBlocks(index) + 64, RecentBuffers::most);
+    if (block >= count) return nullptr;
     const Size bytes = offsetof(RecentBuffers, buffers) + count * sizeof(Buffer);
     auto* larger = static_cast<RecentBuffers*>(MemoryContextAllocZero(index->rd_indexcxt, bytes));
     if (recent) {
@@ -95,21 +99,32 @@ RecentBuffers* recent_buffers_for(Relation index, BlockNumber block) {
     }
     larger->count = count;
     index->rd_amcache = larger;
-    return larger;
+    return &larger->buffers[block];
+}
+
+// One time in sixteen, whatever the order in which pages are read.
+bool draw_lookup() {
+    static uint32 state = 1;
+    state = state * 1664525 + 1013904223;
+    return state >> 28 == 0;
 }
 
 Buffer find_buffer(Relation index, BlockNumber block) {
-    if (RelationUsesLocalBuffers(index) || block >= RecentBuffers::most)
-        return ReadBuffer(index, block);
-    const Buffer last = recent_buffers_for(index, block)->buffers[block];
-    if (BufferIsValid(last) && ReadRecentBuffer(compat_locator(index), MAIN_FORKNUM, block, last)) {
-        pgstat_count_buffer_read(index);
-        pgstat_count_buffer_hit(index);
-        return last;
+    const Buffer* last = recent_buffer(index, block);
+    // What is found without looking it up does not count as used, and would leave the buffer cache
+    // before pages that are used less.
+    if (last && BufferIsValid(*last) && !draw_lookup()) {
+        const Buffer buffer = *last;
+        if (ReadRecentBuffer(compat_locator(index), MAIN_FORKNUM, block, buffer)) {
+            pgstat_count_buffer_read(index);
+            pgstat_count_buffer_hit(index);
+            return buffer;
+        }
     }
     const Buffer buffer = ReadBuffer(index, block);
     // Reading may have let the relcache entry be rebuilt, and the cache with it.
-    recent_buffers_for(index, block)->buffers[block] = buffer;
+    Buffer* place = recent_buffer(index, block);
+    if (place) *place = buffer;
     return buffer;
 }
 
@@ -390,6 +405,10 @@ bool is_lost(Page page, BlockNumber block, const MetaPage& meta) {
 }
 
 }  // namespace
+
+void forget_size() {
+    seen_index = InvalidOid;
+}
 
 void report_damage(Relation index, BlockNumber block, const char* what) {
     ereport(ERROR,

@@ -19,6 +19,10 @@ namespace pgwarp {
 // Reports a page that cannot be what it should be.
 [[noreturn]] void report_damage(Relation index, BlockNumber block, const char* what);
 
+// An index that is built is as large as it says, whatever its file was before: TRUNCATE of a new
+// table and ON COMMIT DELETE ROWS build again in the same file.
+void forget_size();
+
 // Pins and locks (BUFFER_LOCK_SHARE or _EXCLUSIVE) a page that must be of this kind.
 Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock);
 

@@ -142,8 +142,10 @@ struct ParallelEncode {
 int build_workers(Relation heap, Relation index) {
     int workers = plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index));
     // The planner looks at the size of the table alone. Long vectors lie outside of it, where each
-    // row costs all the more. Expressions are left to the planner, who knows which are safe.
-    if (workers > 0 || !OidIsValid(heap->rd_rel->reltoastrelid) || RelationUsesLocalBuffers(heap) ||
+    // row costs all the more. Expressions are left to the planner, who knows which are safe, and a
+    // table that is to have no workers has none.
+    if (workers > 0 || RelationGetParallelWorkers(heap, -1) == 0 ||
+        !OidIsValid(heap->rd_rel->reltoastrelid) || RelationUsesLocalBuffers(heap) ||
         RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL)
         return workers;
     Relation toast = table_open(heap->rd_rel->reltoastrelid, AccessShareLock);
@@ -197,7 +199,8 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     void* chunks[lengthof(sizes)];
     for (int i = 0; i < static_cast<int>(lengthof(sizes)); ++i) {
         chunks[i] = shm_toc_allocate(context->toc, sizes[i]);
-        shm_toc_insert(context->toc, key_shared + i, chunks[i]);
+        // Workers do without the text of a statement where there is none.
+        if (sizes[i] > 0) shm_toc_insert(context->toc, key_shared + i, chunks[i]);
     }
     SharedBuild* shared = static_cast<SharedBuild*>(chunks[0]);
     memset(shared, 0, sizeof(SharedBuild));

@@ -15,6 +15,7 @@
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_functions.h"
 #include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_page.h"
 #include "extension/ivfpq_rows.h"
 #include "extension/vector.h"
 
@@ -134,7 +135,14 @@ PGWARP_FUNCTION(ivfpq_recall) {
     if (k < 1 || k > 10000)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("k must be between 1 and 10000")));
-    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock);
+    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
+    const Size bytes = static_cast<Size>(samples) *
+                       (read_meta(open.index).dims * sizeof(float) + k * sizeof(double));
+    if (bytes > static_cast<Size>(maintenance_work_mem) * 1024)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                               bytes / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                        errhint("Ask for fewer samples, or a smaller k.")));
     Snapshot snapshot = GetActiveSnapshot();
     const Metric metric = metric_of(open.index);
 

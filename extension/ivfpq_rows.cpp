@@ -133,6 +133,7 @@ void close_row_reader(RowReader* reader) {
 }
 
 double exact_distance(Metric metric, const Vector* query, const Vector* row) {
+    check_same_dims(query, row);
     const size_t dims = static_cast<size_t>(query->dims);
     switch (metric) {
         case Metric::l2:

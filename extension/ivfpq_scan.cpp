@@ -471,12 +471,13 @@ Vector* query_of(IndexScanDesc scan) {
 }
 
 void start(IndexScanDesc scan, ScanState* s) {
-    if (scan->numberOfOrderBys == 0)
-        elog(ERROR, "cannot scan ivfpq index \"%s\" without an order",
-             RelationGetRelationName(scan->indexRelation));
+    // The planner is told so by infinite costs.
+    if (scan->numberOfOrderBys != 1)
+        elog(ERROR, "cannot scan ivfpq index \"%s\" by %d distances",
+             RelationGetRelationName(scan->indexRelation), scan->numberOfOrderBys);
     if (!IsMVCCSnapshot(scan->xs_snapshot))
         elog(ERROR, "non-MVCC snapshots are not supported with ivfpq");
-    pgstat_count_index_scan(scan->indexRelation);
+    compat_count_search(scan);
     const MemoryContext before = MemoryContextSwitchTo(s->context);
     s->query = query_of(scan);
     s->scratch = open_scratch(s->context);

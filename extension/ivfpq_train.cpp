@@ -16,6 +16,7 @@ extern "C" {
 #include "access/tableam.h"
 #include "commands/progress.h"
 #include "miscadmin.h"
+#include "postmaster/autovacuum.h"
 #include "utils/memutils.h"
 }
 
@@ -103,6 +104,18 @@ double variance_of(const Sample& sample) {
     return std::max(0.0, squares / sample.count - mean_square);
 }
 
+// Autovacuum, which trains as well, has a bound of its own where one is set.
+struct MemoryBound {
+    const char* setting;
+    int kilobytes;
+};
+
+MemoryBound training_memory() {
+    if (compat_is_autovacuum() && autovacuum_work_mem != -1)
+        return {"autovacuum_work_mem", autovacuum_work_mem};
+    return {"maintenance_work_mem", maintenance_work_mem};
+}
+
 // Runs the iterations of one training, with their progress counted in rows.
 template <typename Step>
 double iterate(BuildPhase phase, int iterations, uint32 rows, Step step) {
@@ -170,7 +183,8 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
     plan.m = asked_m ? asked_m : choose_m(dims);
     plan.lists = asked_lists ? asked_lists : choose_lists(rows, dims);
 
-    const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    const MemoryBound bound = training_memory();
+    const Size memory = static_cast<Size>(bound.kilobytes) * 1024;
     const auto rows_in_memory = [&](uint32 lists) {
         const Size model = model_bytes(lists, dims);
         return memory > model ? (memory - model) / sample_row_bytes(dims) : 0;
@@ -188,9 +202,8 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
             plan.lists = plan.lists * 3 / 4;
         if (plan.lists < best)
             ereport(NOTICE,
-                    (errmsg("index \"%s\" gets %u lists instead of %u, for maintenance_work_mem is "
-                            "too small",
-                            index_name, plan.lists, best),
+                    (errmsg("index \"%s\" gets %u lists instead of %u, for %s is too small",
+                            index_name, plan.lists, best, bound.setting),
                      errhint("Set maintenance_work_mem to at least %zu MB and REINDEX.",
                              (model_bytes(best, dims) +
                               static_cast<Size>(needed_rows(best)) * sample_row_bytes(dims)) /
@@ -203,8 +216,8 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
         ereport(
             report_level,
             (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-             errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                    needed / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+             errmsg("memory required is %zu MB, %s is %d MB", needed / (1024 * 1024) + 1,
+                    bound.setting, bound.kilobytes / 1024),
              report_level < ERROR ? errdetail("Index \"%s\" stays untrained.", index_name) : 0));
         plan.sample_rows = 0;
         return plan;

@@ -56,6 +56,8 @@ RESET ivfpq.target_recall;
 SELECT error_of(format($$SELECT ivfpq_recall('t_v', %s)$$, a))
 FROM unnest(ARRAY['0', '-1', '100001', '10, 0', '10, -5', '10, 10001']) AS a;
 SELECT ivfpq_recall(NULL), ivfpq_recall('t_v', NULL), ivfpq_recall('t_v', 1, NULL);
+-- more than there is memory for
+SELECT error_of($$SELECT ivfpq_recall('t_v', 100000, 10000)$$);
 -- nothing to measure
 CREATE TABLE e (v vector(3));
 CREATE INDEX e_v ON e USING ivfpq (v);
@@ -95,6 +97,43 @@ SET ROLE regress_ivfpq_reader;
 SELECT f, error_of(format('SELECT %s(%L)', f, 't_v'))
 FROM unnest(ARRAY['ivfpq_info', 'ivfpq_recall_curve', 'ivfpq_check', 'ivfpq_recall']) AS f;
 RESET ROLE;
+
+\qecho row security
+-- a policy hides all rows: nothing is told of them, but to those it does not apply to
+ALTER TABLE t ENABLE ROW LEVEL SECURITY;
+SET ROLE regress_ivfpq_reader;
+SELECT count(*) FROM t;
+SELECT f, error_of(format('SELECT %s(%L)', f, 't_v'))
+FROM unnest(ARRAY['ivfpq_info', 'ivfpq_recall_curve', 'ivfpq_recall']) AS f;
+RESET ROLE;
+SELECT rows FROM ivfpq_info('t_v');
+
+\qecho code of an expression has the rights of the owner, and leaves the session as it was
+CREATE SCHEMA regress_ivfpq_schema AUTHORIZATION regress_ivfpq_reader;
+SET ROLE regress_ivfpq_reader;
+SET search_path = regress_ivfpq_schema, public;
+CREATE FUNCTION spy(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF current_user <> 'regress_ivfpq_reader' THEN RAISE 'this is %', current_user; END IF;
+    PERFORM set_config('ivfpq.probes', '1', false);
+    RETURN v;
+END
+$$;
+CREATE TABLE trap (v vector(2));
+CREATE INDEX trap_v ON trap USING ivfpq ((regress_ivfpq_schema.spy(v)::vector(2)));
+INSERT INTO trap SELECT ARRAY[i, 1]::vector FROM generate_series(1, 10) AS i;
+RESET ROLE;
+SET search_path = public, ivfpq_test;
+RESET ivfpq.probes;
+SELECT ivfpq_recall('regress_ivfpq_schema.trap_v', 10, 3);
+SELECT * FROM ivfpq_check('regress_ivfpq_schema.trap_v', true);
+SELECT current_user = session_user, current_setting('ivfpq.probes');
+-- an error restores as much
+CREATE OR REPLACE FUNCTION regress_ivfpq_schema.spy(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE
+AS $$ BEGIN RAISE 'no'; END $$;
+SELECT error_of($$SELECT ivfpq_recall('regress_ivfpq_schema.trap_v', 10, 3)$$);
+SELECT current_user = session_user;
+DROP SCHEMA regress_ivfpq_schema CASCADE;
 DROP TABLE t, e, bad;
 DROP VIEW w;
 DROP SEQUENCE s;

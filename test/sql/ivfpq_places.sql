@@ -137,7 +137,19 @@ SELECT * FROM compare_scan('d', $$v <-> '[1,2,3]'$$);
 COMMIT;
 SELECT trained, rows FROM ivfpq_info('d_v');
 SELECT * FROM ivfpq_check('d_v', true);
-DROP TABLE p, d;
+-- a table of this transaction shrinks in place as well
+BEGIN;
+CREATE TABLE s (id int, v vector(3));
+INSERT INTO s SELECT i, vec(i, 3) FROM generate_series(1, 30000) AS i;
+CREATE INDEX s_v ON s USING ivfpq (v) WITH (lists = 7, m = 3);
+SELECT * FROM compare_scan('s', $$v <-> '[1,2,3]'$$);
+TRUNCATE s;
+SELECT * FROM compare_scan('s', $$v <-> '[1,2,3]'$$);
+INSERT INTO s SELECT i, vec(i, 3) FROM generate_series(1, 2000) AS i;
+SELECT * FROM compare_scan('s', $$v <-> '[1,2,3]'$$);
+SELECT * FROM ivfpq_check('s_v', true);
+COMMIT;
+DROP TABLE p, d, s;
 
 \qecho materialized views
 CREATE MATERIALIZED VIEW mv AS

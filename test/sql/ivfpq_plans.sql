@@ -45,12 +45,25 @@ SET enable_indexscan = on;
 SET enable_bitmapscan = off;
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' DESC LIMIT 10;
 EXPLAIN (COSTS OFF) SELECT v FROM t;
+EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]', v <-> '[4,5,6]' LIMIT 10;
 EXPLAIN (COSTS OFF) SELECT a.v FROM t AS a JOIN t AS b ON a.v = b.v;
 RESET enable_seqscan;
 RESET enable_bitmapscan;
 -- a whole sort is cheaper than fetching every row by the index; the primary key beats a filter
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]';
 EXPLAIN (COSTS OFF) SELECT id FROM t WHERE id = 5 ORDER BY v <-> '[1,2,3]' LIMIT 10;
+
+-- two distances, the second for rows where the first is the same
+CREATE TABLE compass AS
+SELECT (ARRAY['[1,0]', '[-1,0]', '[0,1]', '[0,-1]'])[1 + i % 4]::vector(2) AS v
+FROM generate_series(1, 40) AS i;
+CREATE INDEX compass_v ON compass USING ivfpq (v);
+SET enable_seqscan = off;
+SELECT v, count(*) FROM
+    (SELECT v FROM compass ORDER BY v <-> '[0,0]', v <-> '[1,0]' LIMIT 30) AS s
+GROUP BY v ORDER BY v <-> '[1,0]', v;
+RESET enable_seqscan;
+DROP TABLE compass;
 
 -- a small table is sorted
 CREATE TABLE small AS SELECT * FROM t WHERE id <= 100;

@@ -138,6 +138,13 @@ FROM unnest(ARRAY['[1,2,3,4]', '[1e30,1,1,1]', '[3e38,-3e38,3e38,-3e38]', '[1e-4
               c.class,
               format('v %s %L', c.operator, query)) AS s;
 
+-- many lists whose distances are no numbers
+SELECT same_rows, each_once
+FROM unnest(ARRAY['[1,2,3,4]', '[3e38,-3e38,3e38,-3e38]', '[1e30,1e30,1e30,1e30]']) AS query,
+    try_shape(4, 'SELECT ARRAY[i % 50 - 25, i % 49 - 25, i % 47 - 25, i % 43 - 20]::vector
+                             * array_fill(1e37, ARRAY[4])::vector FROM generate_series(1, 2000) AS i',
+              'lists = 500, m = 4', 'vector_ip_ops', format('v <#> %L', query));
+
 \qecho zero vectors have no direction: last under cosine, first or last under the others
 CREATE TABLE z (id int, v vector(3));
 INSERT INTO z SELECT i, CASE WHEN i % 2 = 0 THEN '[0,0,0]' ELSE vec(i, 3) END

@@ -52,6 +52,17 @@ cmp_ok(value($node, "SELECT $frozen"), '<=', 2, 'the table is frozen');
 is(error_of($node, "SET maintenance_work_mem = '${needed}MB'; VACUUM u"), '', 'so much is enough');
 is(value($node, "SELECT trained FROM ivfpq_info('u_v')"), 't', 'for training');
 
+# Autovacuum has a bound of its own.
+value($node, 'CREATE TABLE w (id int, v vector(64))');
+value($node, 'CREATE INDEX w_v ON w USING ivfpq (v) WITH (lists = 5000)');
+value($node, 'INSERT INTO w SELECT i, vec(i, 64) FROM generate_series(1, 10500) AS i');
+$node->append_conf('postgresql.conf', "autovacuum = on\nautovacuum_naptime = 1s
+maintenance_work_mem = 1GB\nautovacuum_work_mem = 2MB");
+$node->reload;
+ok($node->wait_for_log(qr/memory required is \d+ MB, autovacuum_work_mem is 2 MB/),
+	'a warning of autovacuum');
+is(value($node, "SELECT trained FROM ivfpq_info('w_v')"), 'f', 'which trains nothing');
+
 compares($node, 't', 'v <-> vec(0, 200)', 'rows of an index with few lists');
 compares($node, 'u', 'v <-> vec(0, 64)', 'rows of an index trained late');
 indexes_are_sound($node);

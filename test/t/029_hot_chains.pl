@@ -38,7 +38,14 @@ for my $i (0 .. $#blocks)
 	is($old->query_safe("SELECT count(*) FROM (SELECT id FROM t$i WHERE active
 		ORDER BY v <-> array_fill(1, ARRAY[200])::vector) AS s"), $rows, 'which see every row');
 }
-$old->query_safe('COMMIT');
+my (undef, $complaints) = do
+{
+	start($old, "SELECT * FROM ivfpq_check('t0_v', true)");
+	finish($old);
+};
+like($complaints, qr/cannot be checked with a snapshot older than it/, 'nor can they check it');
+$old->query_safe('ROLLBACK');
+is($old->query_safe("SELECT * FROM ivfpq_check('t0_v', true)"), '', 'a new one can');
 $old->quit;
 indexes_are_sound($node);
 $node->stop;
