@@ -62,7 +62,7 @@ using namespace pgwarp;
 
 // Loads every list, in as many goes as it takes; returns how many are resident then.
 PGWARP_FUNCTION(pgwarp_prewarm) {
-    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock);
+    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
     const MetaPage meta = read_meta(open.index);
     const char* reason = nullptr;
     if (!service_serves(&reason))
