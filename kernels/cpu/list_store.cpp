@@ -141,7 +141,8 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
                           return room.terms[a] < room.terms[b] ||
                                  (room.terms[a] == room.terms[b] && a < b);
                       });
-    std::copy_n(room.order.begin(), probes, batch.probed_room.begin() + query * batch.probed_stride);
+    std::copy_n(room.order.begin(), probes,
+                batch.probed_room.begin() + query * batch.probed_stride);
 
     room.table.resize(size_t{shape_.m} * codewords);
     build_table({shape_, centroids_.data(), codebook_.data()}, vector, room.table.data());

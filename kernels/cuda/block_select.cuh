@@ -58,7 +58,7 @@ class BlockSelect {
 
     __device__ BlockSelect(Storage& storage, uint32_t k) : s_(storage), k_(k) {}
 
-    // Nothing larger is wanted. The same in all threads.
+    // Nothing larger is wanted. The same in all threads of a warp.
     __device__ float bound() const { return bound_; }
 
     // How many more keys this warp has room for.
@@ -88,6 +88,15 @@ class BlockSelect {
         const uint32_t at = waiting_ + through - mine;
         waiting_ += all;
         return s_.keys + Shape::kept + warp() * Shape::segment + at;
+    }
+
+    // A warp, on its own: forgets keys that it has k smaller ones than, and lowers its bound.
+    // Rough, and a small part of the work of a cut. For k up to most_pruned.
+    static constexpr uint32_t most_pruned = 32;
+    __device__ void prune() {
+        const Pruned pruned = prune_keys(s_, k_, waiting_);
+        waiting_ = pruned.waiting;
+        bound_ = fminf(bound_, ordered_value(pruned.bound));
     }
 
     // The whole block. Instead of collecting: key(i) for i < count gives the first keys, and may
@@ -225,6 +234,45 @@ class BlockSelect {
             }
             below += count[i];
         }
+    }
+
+    struct Pruned {
+        int waiting;
+        uint32_t bound;  // ordered bits
+    };
+    // The k-th smallest of the lanes' own smallest keys has k keys at or below it.
+    __device__ static __noinline__ Pruned prune_keys(Storage& s, uint32_t k, int waiting) {
+        constexpr int most = (Shape::segment + 31) / 32;
+        uint64_t* segment = s.keys + Shape::kept + warp() * Shape::segment;
+        uint64_t key[most];
+        uint32_t least = ordered_bits(bits_float(infinity_bits));
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < most; ++i) {
+            const int at = i * 32 + static_cast<int>(lane_id());
+            key[i] = at < waiting ? segment[at] : no_key;
+            least = min(least, static_cast<uint32_t>(key[i] >> 32));
+        }
+#pragma unroll
+        for (int size = 2; size <= 32; size *= 2)
+#pragma unroll
+            for (int distance = size / 2; distance > 0; distance /= 2) {
+                const uint32_t other = __shfl_xor_sync(whole_warp, least, distance);
+                const bool low = (lane_id() & distance) == 0, up = (lane_id() & size) == 0;
+                least = low == up ? min(least, other) : max(least, other);
+            }
+        const uint32_t bound = __shfl_sync(whole_warp, least, k - 1);
+        __syncwarp();  // all have read what is written over now
+        int left = 0;
+#pragma unroll
+        for (int i = 0; i < most; ++i) {
+            const bool wanted = key[i] != no_key && static_cast<uint32_t>(key[i] >> 32) <= bound;
+            const unsigned lanes = __ballot_sync(whole_warp, wanted);
+            if (wanted) segment[left + __popc(lanes & ((1u << lane_id()) - 1))] = key[i];
+            left += __popc(lanes);
+        }
+        __syncwarp();
+        return {left, bound};
     }
 
     struct Cut {

@@ -9,7 +9,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr size_t scan_rows = 65536;
+constexpr size_t most_scan_rows = 65536;
 
 }  // namespace
 
@@ -26,6 +26,8 @@ DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t 
         }
     }
     if (resident()) uploader.upload(resident_.data(), rows, count * dims, stream);
+    const size_t scan_rows =
+        std::clamp<size_t>(context.scratch() / 4 / (dims * sizeof(float)), 1, most_scan_rows);
     visit(scan_rows, stream, [&](const float* chunk, size_t, size_t chunk_count) {
         largest_ =
             std::max(largest_, largest_magnitude(context, chunk, chunk_count * dims, stream));

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/block_select.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/neighbor.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/select.h"
 
@@ -52,7 +53,7 @@ __device__ void merge_sorted(const IdKey* found, uint32_t found_count, const Nei
         before_keys[i] = id_key(before[i].distance, before[i].id);
     __syncthreads();
     const auto put = [&](uint32_t at, const IdKey& key) {
-        if (at < k) out[at] = {ordered_value(key.distance), key.id()};
+        if (at < k) put_neighbor(out + at, key);
     };
     // Of equals, those found before come first.
     for (uint32_t i = threadIdx.x; i < found_count; i += blockDim.x) {
@@ -115,10 +116,10 @@ __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
 #pragma unroll
         for (int i = 0; i < items; ++i) {
             const uint32_t at = threadIdx.x * items + i;
-            if (at < count) out[at] = {ordered_value(item[i].distance), item[i].id()};
+            if (at < count) put_neighbor(out + at, item[i]);
         }
         for (uint32_t i = count + threadIdx.x; i < r.k; i += threads)
-            out[i] = {bits_float(infinity_bits), ~uint64_t{0}};
+            put_neighbor(out + i, {ordered_bits(bits_float(infinity_bits)), ~0u, ~0u});
         return;
     }
 #pragma unroll

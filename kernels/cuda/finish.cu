@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/block_select.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/neighbor.cuh"
 
 namespace pgwarp::gpu {
 
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
 #pragma unroll
     for (int i = 0; i < items; ++i) {
         const uint32_t at = threadIdx.x * items + i;
-        if (at < results) out[at] = {ordered_value(item[i].distance), item[i].id()};
+        if (at < results) put_neighbor(out + at, item[i]);
     }
     if (threadIdx.x == 0) a.answers.found_counts[query] = results;
 }
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(block_warps * 32) finish_by_warp(FinishArgumen
 #pragma unroll
     for (int r = 0; r < registers; ++r) {
         const uint32_t at = lane_id() * registers + r;
-        if (at < results) out[at] = {ordered_value(item[r].distance), item[r].id()};
+        if (at < results) put_neighbor(out + at, item[r]);
     }
     if (lane_id() == 0) a.answers.found_counts[query] = results;
 }

@@ -12,6 +12,9 @@ namespace pgwarp::gpu {
 
 namespace {
 
+// Queries from which on making their tables takes longer than starting another kernel for it.
+constexpr uint32_t least_apart = 16;
+
 template <typename T>
 T* place(const SearchSpace& space, const Slice& slice) {
     return slice.bytes == 0 ? nullptr : reinterpret_cast<T*>(space.scratch.data() + slice.at);
@@ -40,10 +43,22 @@ void search_by_query(const Context& context, SearchSpace& space, const SearchReq
     float* tables = place<float>(space, plan.tables);
     const CandidateView candidates{place<uint64_t>(space, plan.keys),
                                    place<uint32_t>(space, plan.counts), plan.candidate_room};
-    prepare_small_batch(r.store, queries, tables, space.stream);
     ProbeChoice choice{};
     choice.host_probed = r.probed + size_t{first} * r.shape.probes;
-    choose_probes(r.store, queries, choice, space.stream);
+    if (count < least_apart) {
+        prepare_small_batch(r.store, queries, Preparation::all, tables, space.stream);
+        choose_probes(r.store, queries, choice, space.stream);
+    } else {
+        // Nobody needs the tables before the scan: they are made while lists are chosen, which
+        // keeps few of the multiprocessors busy.
+        space.chosen.record(space.stream);
+        prepare_small_batch(r.store, queries, Preparation::coarse, tables, space.stream);
+        choose_probes(r.store, queries, choice, space.stream);
+        space.copies.wait(space.chosen);
+        prepare_small_batch(r.store, queries, Preparation::tables, tables, space.copies);
+        space.copied.record(space.copies);
+        space.stream.wait(space.copied);
+    }
     scan_queries({r.store, queries, tables, plan.splits, candidates}, context, space.stream);
     // Few results: the device writes them to the host itself, which is sooner there than a copy.
     finish_search(r.store, queries, candidates, Distances::final,

@@ -16,7 +16,7 @@ struct SearchSpace {
     std::unique_ptr<Blas> blas;  // once there was a search by list
     Buffer<char> scratch;
     ProductTile coarse_tile;
-    // The probed lists go to the host while the scan is under way.
+    // What goes on beside it: the probed lists to the host, or the tables of a small batch.
     Stream copies;
     Event chosen, copied;
 };

@@ -91,37 +91,18 @@ __device__ __forceinline__ void add_four(uint32_t table, const CodeWords<width>&
     }
 }
 
-// For one query's table of floats, (code)(column), at a shared_address(): where each step's column
-// begins. A product of a code byte and the length of a row, added to that, is one instruction.
+// For one query's table of floats, (code)(column), at a shared_address().
 template <int width>
-struct LaneAddresses {
-    uint32_t column[width];
-
-    __device__ explicit LaneAddresses(uint32_t table) {
-#pragma unroll
-        for (int step = 0; step < width; ++step) {
-            column[step] = table + (lane_id() + step) % width * sizeof(float);
-            asm volatile("" : "+r"(column[step]));
-        }
-    }
-};
-
-template <int width>
-__device__ __forceinline__ float add_one(const CodeWords<width>& codes,
-                                         const LaneAddresses<width>& lane, uint32_t slice_offset,
-                                         float sum) {
-    constexpr uint32_t row = width * sizeof(float);
-    const ushort2 first{row, 0}, second{0, row};
+__device__ __forceinline__ float add_one(uint32_t table, const CodeWords<width>& codes,
+                                         const LaneColumns<width>& columns, float sum) {
+    // Several sums, so that no addition waits for the one before.
+    float part[4] = {};
 #pragma unroll
     for (int step = 0; step < width; ++step) {
-        uchar4 four;
-        *reinterpret_cast<uint32_t*>(&four) = codes.word[step / 4];
-        const ushort2& factors = step % 2 == 0 ? first : second;
-        const uint32_t at = step % 4 < 2 ? __dp2a_lo(factors, four, lane.column[step])
-                                         : __dp2a_hi(factors, four, lane.column[step]);
-        sum += load_shared_float(at + slice_offset);
+        const uint32_t at = scaled_place(codes, columns, step) / (256 / width / sizeof(float));
+        part[step % 4] += load_shared_float(table + at);
     }
-    return sum;
+    return sum + ((part[0] + part[1]) + (part[2] + part[3]));
 }
 
 }  // namespace pgwarp::gpu

@@ -64,10 +64,13 @@ __device__ __forceinline__ void put_probe(const ProbeArguments& a, uint32_t quer
     visits.ranks[at] = a.store.lists[list].count > 0 ? atomicAdd(&visits.sizes[bin], 1u) : no_index;
 }
 
-// Few lists, and few of them probed: a warp a query, `short_warps` of them in a block.
-template <int items, unsigned short_warps>
-__global__ void __launch_bounds__(short_warps * 32, 20 / short_warps)
-    choose_short(ProbeArguments a) {
+// Few lists, and few of them probed: a warp a query. For many queries: one warp alone takes longer
+// than a block does.
+constexpr unsigned short_warps = 4;
+constexpr uint32_t least_by_warp = 512;
+
+template <int items>
+__global__ void __launch_bounds__(short_warps * 32, 5) choose_short(ProbeArguments a) {
     __shared__ uint64_t room[short_warps][ShortRow<items>::kept];
     const QueryView& queries = a.queries;
     const uint32_t query = blockIdx.x * short_warps + threadIdx.x / 32;
@@ -91,14 +94,9 @@ __global__ void __launch_bounds__(short_warps * 32, 20 / short_warps)
 
 template <int items>
 void launch_short(const ProbeArguments& arguments, cudaStream_t stream) {
-    // Few queries are spread over the multiprocessors.
-    constexpr unsigned warps = 4;
-    if (arguments.queries.count < 512)
-        launch("choose_short", choose_short<items, 1>, {arguments.queries.count, 32, 0, stream},
-               arguments);
-    else
-        launch("choose_short", choose_short<items, warps>,
-               {divide_up(arguments.queries.count, warps), warps * 32, 0, stream}, arguments);
+    launch("choose_short", choose_short<items>,
+           {divide_up(arguments.queries.count, short_warps), short_warps * 32, 0, stream},
+           arguments);
 }
 
 // A block a query. More probes than a block selects at once come in rounds.
@@ -148,7 +146,9 @@ void choose_probes(const StoreView& store, const QueryView& queries, const Probe
     const uint32_t probes = std::min(queries.probes, store.model.shape.lists);
     auto* choose_all = &launch_choose<LargeSelect, 4>;
     const uint32_t lists = store.model.shape.lists;
-    if (probes <= ShortRow<32>::kept && lists <= ShortRow<32>::most)
+    if (queries.count < least_by_warp && probes <= 128)
+        choose_all = &launch_choose<SmallSelect, 1>;
+    else if (probes <= ShortRow<32>::kept && lists <= ShortRow<32>::most)
         choose_all = lists <= ShortRow<8>::most ? &launch_short<8> : &launch_short<32>;
     else if (probes <= 128)
         choose_all = &launch_choose<SmallSelect, 1>;

@@ -104,6 +104,7 @@ void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
               float* scratch) {
     if (left.count == 0 || right.count == 0) return;
     launch("set_factors", set_factors, {1, 1, 0, stream}, factor, left.scale, right.scale, scratch);
+    if (clear_products_first) clear_async(products, left.count * stride, stream);
     // Row-major (left)(right) is column-major (right)(left): the right matrix goes first.
     const auto width = static_cast<int>(split_width(dims));
     check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_DEVICE), "cublasSetPointerMode");

@@ -41,6 +41,10 @@ struct SplitMatrix {
     size_t count;
 };
 
+// For a tool that looks for reads of memory that nobody has written, and does not see what cuBLAS
+// writes: products are cleared before.
+inline bool clear_products_first = false;
+
 // products[i * stride + j] = factor * <left i, right j>. `scratch`: two floats on the device.
 void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
               const SplitMatrix& right, uint32_t dims, float factor, float* products, size_t stride,

@@ -53,7 +53,8 @@ class TileWalk {
     // A tile's codes and offsets, on their way.
     struct Tile {
         CodeWords<width> codes;
-        float base;      // term and offset; NaN behind the last entry, and where there is no tile
+        float offset;    // NaN behind the last entry
+        float term;      // of the list. Added when it is needed: nothing waits for the offset here
         uint32_t entry;  // its number in the store
     };
 
@@ -89,7 +90,8 @@ class TileWalk {
         const uint32_t position = in_list * tile_entries + lane_id();
         Tile loaded;
         loaded.codes.load(words(in_list, 0));
-        loaded.base = term_ + __ldg(list_.offsets + position);
+        loaded.offset = __ldg(list_.offsets + position);
+        loaded.term = term_;
         loaded.entry = list_.first + position;
         return loaded;
     }
@@ -141,9 +143,9 @@ template <class Shape, int width>
 class TileRun {
   public:
     __device__ TileRun(const TileWalk<width>& walk, uint32_t tile, uint32_t end, uint32_t table)
-        : walk_(walk), tile_(tile), end_(end), lane_(table) {
+        : walk_(walk), tile_(tile), end_(end), asked_(tile), table_(table) {
         if (tile_ >= end_) return;
-        walk_.ask_for(tile_, end_);
+        ask_ahead();
         walk_.seek(tile_);
         next_ = walk_.load(tile_);
     }
@@ -154,22 +156,22 @@ class TileRun {
     __device__ __forceinline__ void add_slices(uint32_t slice, uint32_t count) {
         for (uint32_t i = 0; i < count; ++i) {
             if (slice + i > 0) walk_.load_slice(tile_, slice + i, next_.codes);
-            sum_ = add_one(next_.codes, lane_, i * slice_bytes, sum_);
+            sum_ = add_one(table_ + i * slice_bytes, next_.codes, columns_, sum_);
         }
     }
     // One slice is all there is: the codes of the next tile are fetched before this one's are used.
     __device__ __forceinline__ void add_tile(BlockSelect<Shape>& select) {
         const Tile here = next_;
-        if ((tile_ & 31) == 0) walk_.ask_for(tile_ + 32, end_);
+        ask_ahead();
         if (tile_ + 1 < end_) next_ = walk_.load(tile_ + 1);
-        sum_ = add_one(here.codes, lane_, 0, 0.0f);
+        sum_ = add_one(table_, here.codes, columns_, 0.0f);
         take(select, here);
         ++tile_;
     }
     // After the last slice.
     __device__ __forceinline__ void finish_tile(BlockSelect<Shape>& select) {
         take(select, next_);
-        if ((tile_ & 31) == 0) walk_.ask_for(tile_ + 32, end_);
+        ask_ahead();
         if (++tile_ < end_) next_ = walk_.load(tile_);
         sum_ = 0;
     }
@@ -178,29 +180,41 @@ class TileRun {
     using Tile = typename TileWalk<width>::Tile;
     static constexpr uint32_t slice_bytes = codewords * width * sizeof(float);
 
+    __device__ __forceinline__ void ask_ahead() {
+        if (tile_ + 16 < asked_ || asked_ >= end_) return;
+        walk_.ask_for(asked_, end_);
+        asked_ += 32;
+    }
     __device__ __forceinline__ void take(BlockSelect<Shape>& select, const Tile& tile) {
-        const float distance = tile.base + sum_;
+        const float distance = (tile.term + tile.offset) + sum_;
         select.collect(distance <= select.bound(), make_key(distance, tile.entry));
     }
 
     TileWalk<width> walk_;
     uint32_t tile_, end_;
-    const LaneAddresses<width> lane_;
+    uint32_t asked_;  // for the tiles before this one
+    const LaneColumns<width> columns_;
+    const uint32_t table_;
     Tile next_{};
     float sum_ = 0;
 };
 
 // The whole block, the tables in shared memory: each warp at its own pace, until one has no more
-// room for what it finds.
+// room for what it finds, and cannot make any.
 template <class Shape, int width>
-__device__ void scan_freely(BlockSelect<Shape>& select, TileRun<Shape, width>& run,
-                            uint32_t slices) {
+__device__ void scan_freely(BlockSelect<Shape>& select, TileRun<Shape, width>& run, uint32_t slices,
+                            uint32_t candidates) {
+    const bool prunes = candidates <= BlockSelect<Shape>::most_pruned;
     while (true) {
-        if (slices == 1)
-            while (!run.done() && select.room() >= 32) run.add_tile(select);
-        while (!run.done() && select.room() >= 32) {
-            run.add_slices(0, slices);
-            run.finish_tile(select);
+        while (!run.done()) {
+            if (select.room() < 32 && prunes) select.prune();
+            if (select.room() < 32) break;
+            if (slices == 1) {
+                run.add_tile(select);
+            } else {
+                run.add_slices(0, slices);
+                run.finish_tile(select);
+            }
         }
         if (!__syncthreads_or(!run.done())) return;
         select.cut();
@@ -246,7 +260,7 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
     if (store.layout.slices <= a.resident_slices) {
         if (count > 0) load_table<Shape>(a, query, 0, table);
         __syncthreads();
-        scan_freely(select, run, store.layout.slices);
+        scan_freely(select, run, store.layout.slices, candidates_for(wanted.k));
     } else {
         scan_in_step(a, query, select, run, table);
     }

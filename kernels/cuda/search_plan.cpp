@@ -13,9 +13,11 @@ namespace {
 // Tables of so many bytes together stay in the second-level cache while lists go by.
 constexpr size_t cached_table_bytes = size_t{24} << 20;
 
-// Scanning list by list pays where a list is visited by several queries of the batch.
+// Scanning list by list pays where a list is visited by several queries of the batch, and where
+// there is enough to scan: its preparation takes longer. Measured on an H200; see bench/NOTES.md.
 constexpr uint64_t least_visits_a_list = 4;
 constexpr uint32_t least_by_list = 128;
+constexpr uint64_t least_look_ups = 260000000;
 
 constexpr uint32_t least_item_tiles = 256;
 constexpr uint32_t most_list_parts = 8;
@@ -35,8 +37,12 @@ class Cutter {
 };
 
 SearchMethod choose_method(const SearchShape& s) {
-    const bool visited = uint64_t{s.queries} * s.probes >= least_visits_a_list * s.lists;
-    return s.queries >= least_by_list && visited ? SearchMethod::by_list : SearchMethod::by_query;
+    const uint64_t visits = uint64_t{s.queries} * s.probes;
+    const uint64_t look_ups = s.entries / std::max(s.lists, 1u) * visits * s.layout.m;
+    const bool much = s.queries >= always_by_list || look_ups >= least_look_ups;
+    const bool by_list =
+        s.queries >= least_by_list && visits >= least_visits_a_list * s.lists && much;
+    return by_list ? SearchMethod::by_list : SearchMethod::by_query;
 }
 
 void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan& plan) {

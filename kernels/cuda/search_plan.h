@@ -26,6 +26,9 @@ struct Slice {
 
 enum class SearchMethod { by_query, by_list };
 
+// From so many queries on by list, however short the lists, where each is visited by several.
+inline constexpr uint32_t always_by_list = 256;
+
 struct SearchPlan {
     SearchMethod method;
     uint32_t part_queries;  // searched at a time
@@ -38,7 +41,7 @@ struct SearchPlan {
     uint64_t items;  // at most
 
     Slice coarse, probed, terms, tile_starts, tables, keys, counts;
-    Slice halves, norms, first_counts, distances, bounds, overflowed;
+    Slice first_counts, distances, bounds, overflowed;
     Slice ranks, sizes, item_starts, visits, item_table, item_count;
     Slice first_sizes, first_item_starts, cursors;
     Slice answers, answer_counts;

@@ -73,16 +73,20 @@ __device__ void coarse_distances(const StoreView& store, const QueryView& querie
     const uint32_t first = block / list_blocks * coarse_queries;
     if (list >= shape.lists) return;
     const float* centroid = store.model.centroids + size_t{list} * shape.dims;
-    const float* vectors = queries.vectors + size_t{first} * shape.dims;
     const auto count = static_cast<int>(min(uint32_t{coarse_queries}, queries.count - first));
     const bool l2 = shape.metric != Metric::inner_product;
+    // Where there are fewer queries, the last stands in for the missing.
+    const float* vector[coarse_queries];
+#pragma unroll
+    for (int q = 0; q < coarse_queries; ++q)
+        vector[q] = queries.vectors + size_t{first + min(q, count - 1)} * shape.dims;
     float sum[coarse_queries] = {};
+#pragma unroll 2
     for (uint32_t d = lane_id(); d < shape.dims; d += 32) {
         const float c = __ldg(centroid + d);
 #pragma unroll
         for (int q = 0; q < coarse_queries; ++q) {
-            if (q >= count) break;
-            const float x = __ldg(vectors + q * shape.dims + d);
+            const float x = __ldg(vector[q] + d);
             sum[q] = l2 ? fmaf(x - c, x - c, sum[q]) : fmaf(-x, c, sum[q]);
         }
     }
@@ -105,14 +109,17 @@ __device__ void coarse_distances(const StoreView& store, const QueryView& querie
         queries.coarse[(first + query) * queries.coarse_stride + list] = sum[0];
 }
 
+// Blocks for coarse distances first, then those for tables; `first` of them are left out.
 __global__ void __launch_bounds__(threads)
-    prepare(StoreView store, QueryView queries, uint32_t list_blocks, float* tables) {
+    prepare(StoreView store, QueryView queries, uint32_t list_blocks, float* tables,
+            uint32_t first) {
     const uint32_t coarse_blocks =
         list_blocks * ((queries.count + coarse_queries - 1) / coarse_queries);
-    if (blockIdx.x < coarse_blocks)
-        coarse_distances(store, queries, blockIdx.x, list_blocks);
+    const uint32_t block = blockIdx.x + first;
+    if (block < coarse_blocks)
+        coarse_distances(store, queries, block, list_blocks);
     else
-        float_tables(store, queries, tables, blockIdx.x - coarse_blocks);
+        float_tables(store, queries, tables, block - coarse_blocks);
 }
 
 }  // namespace
@@ -126,14 +133,16 @@ void build_half_tables(const StoreView& store, const QueryView& queries, uint4* 
            store, queries, tables);
 }
 
-void prepare_small_batch(const StoreView& store, const QueryView& queries, float* tables,
-                         cudaStream_t stream) {
+void prepare_small_batch(const StoreView& store, const QueryView& queries, Preparation what,
+                         float* tables, cudaStream_t stream) {
     const uint32_t list_blocks = divide_up(store.model.shape.lists, threads / 32);
     const uint32_t coarse_blocks = list_blocks * divide_up(queries.count, uint32_t{coarse_queries});
     const auto units = static_cast<uint32_t>(half_table_units(store.layout));
-    launch("prepare", prepare,
-           {coarse_blocks + queries.count * (units / threads), threads, 0, stream}, store, queries,
-           list_blocks, tables);
+    const uint32_t all_blocks = coarse_blocks + queries.count * (units / threads);
+    const uint32_t begin = what == Preparation::tables ? coarse_blocks : 0;
+    const uint32_t end = what == Preparation::coarse ? coarse_blocks : all_blocks;
+    launch("prepare", prepare, {end - begin, threads, 0, stream}, store, queries, list_blocks,
+           tables, begin);
 }
 
 }  // namespace pgwarp::gpu

@@ -11,8 +11,9 @@ void build_half_tables(const StoreView& store, const QueryView& queries, uint4* 
                        cudaStream_t stream);
 
 // The start of a small batch: tables for the scan by query, (query)(float_table_size), and all
-// coarse distances from the vectors, complete.
-void prepare_small_batch(const StoreView& store, const QueryView& queries, float* tables,
-                         cudaStream_t stream);
+// coarse distances from the vectors, complete. Both at once, or one of them.
+enum class Preparation { all, coarse, tables };
+void prepare_small_batch(const StoreView& store, const QueryView& queries, Preparation what,
+                         float* tables, cudaStream_t stream);
 
 }  // namespace pgwarp::gpu

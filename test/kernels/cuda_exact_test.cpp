@@ -168,5 +168,21 @@ TEST_F(CudaExact, RefusesTooManyNeighbours) {
                  std::runtime_error);
 }
 
+// Little data, for tools that check every access.
+TEST_F(CudaExact, EveryKernelOnce) {
+    std::mt19937 random(test_seed());
+    for (uint32_t k : {5u, 150u, 1500u})
+        for (Metric metric : {Metric::l2, Metric::inner_product}) {
+            ExactCase c;
+            c.dims = 9;
+            c.queries = 2;
+            c.rows = 2300;
+            c.k = k;
+            c.metric = metric;
+            c.pieces = 2;
+            check_case(c, random);
+        }
+}
+
 }  // namespace
 }  // namespace pgwarp::gpu

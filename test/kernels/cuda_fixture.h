@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/stream.h"
 
 #include <random>
@@ -12,6 +13,11 @@
 
 namespace pgwarp::gpu {
 
+// Smaller shapes where every access is checked by a tool: set PGWARP_TEST_SMALL.
+inline bool small_tests() {
+    return std::getenv("PGWARP_TEST_SMALL") != nullptr;
+}
+
 class CudaTest : public testing::Test {
   protected:
     void SetUp() override {
@@ -20,6 +26,7 @@ class CudaTest : public testing::Test {
             cudaGetLastError();
             GTEST_SKIP() << "no device";
         }
+        clear_products_first = small_tests();
     }
 
     static DeviceOptions options(size_t memory = size_t{4} << 30, size_t scratch = 0) {
@@ -29,12 +36,18 @@ class CudaTest : public testing::Test {
         return wanted;
     }
 
+    // Plain copies and fills may return before they are done, and our streams do not wait for them.
+    static void finish_default_stream() {
+        check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    }
+
     // To the device and back, for small things.
     template <typename T>
     static Buffer<T> upload(const Context& context, const std::vector<T>& from) {
         Buffer<T> to(context.memory, from.size());
         check(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice),
               "cudaMemcpy");
+        finish_default_stream();
         return to;
     }
     template <typename T>
@@ -52,10 +65,5 @@ class CudaTest : public testing::Test {
         return values;
     }
 };
-
-// Smaller shapes where every access is checked by a tool: set PGWARP_TEST_SMALL.
-inline bool small_tests() {
-    return std::getenv("PGWARP_TEST_SMALL") != nullptr;
-}
 
 }  // namespace pgwarp::gpu

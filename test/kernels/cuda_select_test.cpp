@@ -81,6 +81,7 @@ class CudaSelect : public CudaTest {
         Buffer<uint32_t> out_indices(context.memory, size_t{c.rows} * c.k);
         Buffer<char> scratch(context.memory, select_scratch_bytes(plan, c.rows, c.k));
         check(cudaMemset(out_values.data(), 0xee, out_values.size() * sizeof(float)), "memset");
+        finish_default_stream();
         Stream stream;
         SelectProblem problem;
         problem.values = device.data();
@@ -188,6 +189,19 @@ TEST_F(CudaSelect, GoesOnTileByTile) {
             ASSERT_EQ(kept, all) << "k " << k;
         }
     }
+}
+
+// Little data, for tools that check every access.
+TEST_F(CudaSelect, EveryKernelOnce) {
+    std::mt19937 random(test_seed());
+    const Context context(options());
+    for (uint32_t k : {10u, 100u, 200u, 1000u, 2048u})
+        for (SelectMethod method : {SelectMethod::warp, SelectMethod::block})
+            for (uint32_t splits : {1u, 3u})
+                check_case(context, {1, 6000, k}, {method, splits}, random);
+    for (uint32_t length : {100u, 1000u})
+        for (uint32_t k : {10u, 100u, 1000u})
+            check_case(context, {2, length, k}, {SelectMethod::shorts, 1}, random);
 }
 
 }  // namespace

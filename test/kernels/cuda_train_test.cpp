@@ -146,6 +146,60 @@ class CudaTrain : public CudaTest {
                              << " lists, of " << lists.size();
     }
 
+    // Two codes of a piece whose distances float32 cannot tell apart.
+    static void check_tie(const Quantizer& quantizer, const float* row, const float* centroid,
+                          uint32_t piece, uint8_t a, uint8_t b) {
+        double to_a = 0, to_b = 0, size = 0;
+        const QuantizerShape& shape = quantizer.shape;
+        for (uint32_t d = shape.piece_begin(piece); d < shape.piece_begin(piece + 1); ++d) {
+            const double r = row[d] - centroid[d];
+            const double w_a = quantizer.codebook[size_t{d} * codewords + a];
+            const double w_b = quantizer.codebook[size_t{d} * codewords + b];
+            to_a += (r - w_a) * (r - w_a);
+            to_b += (r - w_b) * (r - w_b);
+            size += r * r + w_a * w_a + w_b * w_b;
+        }
+        EXPECT_NEAR(to_a, to_b, 2e-6 * size) << shape.dims << " dims, m " << shape.m;
+    }
+
+    static void train_once(std::mt19937& random, const std::vector<uint32_t>& sub_quantizers) {
+        const Context context(options());
+        const auto cuda = make_executor(context), cpu = make_cpu_executor(1, nullptr);
+        const uint32_t dims = 40, clusters = 6;
+        const size_t count = 300;
+        std::vector<float> data = clustered(random, count, dims);
+        std::vector<float> centroids(clusters * dims, 0.5f), codebook(size_t{dims} * codewords);
+        const auto rows = cuda->take(data.data(), count, dims);
+        cuda->kmeans_step(*rows, clusters, centroids.data());  // five have no rows
+        cuda->kmeans_start(*rows, clusters, 1, centroids.data());
+        cuda->kmeans_step(*rows, clusters, centroids.data());
+        cuda->make_residuals(*rows, clusters, centroids.data());
+        for (uint32_t m : sub_quantizers) {
+            const QuantizerShape shape{dims, clusters, m, Metric::l2};
+            cuda->codebook_start(*rows, shape, 1, codebook.data());
+            for (int i = 0; i < 2; ++i) cuda->codebook_step(*rows, shape, codebook.data());
+            const Quantizer quantizer{shape, centroids.data(), codebook.data()};
+            std::vector<uint32_t> lists[2];
+            std::vector<uint8_t> codes[2];
+            std::vector<float> offsets[2];
+            for (int run = 0; run < 2; ++run) {
+                lists[run].resize(count);
+                codes[run].resize(count * m);
+                offsets[run].resize(count);
+                (run == 0 ? cuda : cpu)
+                    ->encode(quantizer, {data.data(), count, lists[run].data(), codes[run].data(),
+                                         offsets[run].data()});
+            }
+            check_lists(data, dims, centroids, lists[0], "cuda");
+            for (size_t r = 0; r < count; ++r)
+                for (uint32_t j = 0; j < m; ++j)
+                    if (lists[0][r] == lists[1][r])
+                        check_tie(quantizer, data.data() + r * dims,
+                                  centroids.data() + lists[0][r] * dims, j, codes[0][r * m + j],
+                                  codes[1][r * m + j]);
+        }
+    }
+
     // Rows around some centres, so that clusters are real.
     static std::vector<float> clustered(std::mt19937& random, size_t rows, uint32_t dims) {
         const std::vector<float> centres = normal_floats(random, size_t{20} * dims, 3);
@@ -243,7 +297,10 @@ TEST_F(CudaTrain, PassesOverCrowdsOfEqualRows) {
         cuda_error = cuda->kmeans_step(*on_device, clusters, a.data());
         cpu_error = cpu->kmeans_step(*on_host, clusters, b.data());
     }
-    EXPECT_NEAR(cuda_error, cpu_error, 0.2 * cpu_error);
+    // Both end up in some optimum, where the others have found work.
+    EXPECT_LT(cuda_error, 2 * cpu_error);
+    const ReferenceStep last(data, dims, a);
+    EXPECT_LE(std::count(last.counts.begin(), last.counts.end(), size_t{0}), clusters / 10);
 }
 
 // In the corners of pictures pieces are equal in crowds: the start draws most codewords there, and
@@ -369,20 +426,21 @@ TEST_F(CudaTrain, EncodesAsTheCpuDoes) {
         }
         for (int run = 0; run < 2; ++run)
             check_lists(data, c.dims, centroids, lists[run], run == 0 ? "cuda" : "cpu");
-        // Near ties may fall either way; anything more is a mistake.
-        size_t compared = 0, other_codes = 0;
         for (size_t r = 0; r < rows; ++r) {
             if (lists[0][r] != lists[1][r]) continue;
+            const float* centroid = centroids.data() + size_t{lists[0][r]} * c.dims;
             bool same = true;
-            for (uint32_t j = 0; j < c.m; ++j)
-                if (codes[0][r * c.m + j] != codes[1][r * c.m + j]) ++other_codes, same = false;
-            compared += c.m;
+            for (uint32_t j = 0; j < c.m; ++j) {
+                const uint8_t a = codes[0][r * c.m + j], b = codes[1][r * c.m + j];
+                if (a == b) continue;
+                same = false;
+                check_tie(quantizer, data.data() + r * c.dims, centroid, j, a, b);
+            }
             if (same) {
                 ASSERT_NEAR(offsets[0][r], offsets[1][r], 1e-5 * (1 + std::fabs(offsets[1][r])))
                     << c.dims << " dims, m " << c.m << ", row " << r;
             }
         }
-        EXPECT_LE(other_codes, compared / 1000 + 2) << c.dims << " dims, m " << c.m;
     }
 }
 
@@ -403,12 +461,34 @@ TEST_F(CudaTrain, MakesTheResidualsOfTheCpu) {
     cuda->codebook_start(*on_device, shape, 5, a.data());
     cpu->codebook_start(*on_host, shape, 5, b.data());
     EXPECT_EQ(a, b);
+    // Each piece is a k-means of its own. `same` holds the residuals now.
     for (int i = 0; i < 3; ++i) {
         std::copy(a.begin(), a.end(), b.begin());
+        const std::vector<float> before = a;
         const double cuda_error = cuda->codebook_step(*on_device, shape, a.data());
-        const double cpu_error = cpu->codebook_step(*on_host, shape, b.data());
-        EXPECT_NEAR(cuda_error, cpu_error, 1e-4 * cpu_error);
-        EXPECT_LT(mean_off(b, a), 1e-3);
+        cpu->codebook_step(*on_host, shape, b.data());
+        double error = 0;
+        for (uint32_t j = 0; j < shape.m; ++j) {
+            const uint32_t begin = shape.piece_begin(j);
+            const uint32_t piece_dims = shape.piece_begin(j + 1) - begin;
+            const auto words = [&](const std::vector<float>& codebook) {
+                std::vector<float> piece(size_t{codewords} * piece_dims);
+                for (uint32_t c = 0; c < codewords; ++c)
+                    for (uint32_t d = 0; d < piece_dims; ++d)
+                        piece[c * piece_dims + d] = codebook[size_t{begin + d} * codewords + c];
+                return piece;
+            };
+            std::vector<float> rows(count * piece_dims);
+            for (size_t r = 0; r < count; ++r)
+                std::copy_n(same.begin() + r * dims + begin, piece_dims,
+                            rows.begin() + r * piece_dims);
+            const ReferenceStep reference(rows, piece_dims, words(before));
+            error += reference.error;
+            reference.check(words(a), reference.error, piece_dims, "piece " + std::to_string(j));
+            reference.check(words(b), reference.error, piece_dims,
+                            "piece " + std::to_string(j) + ", on the CPU");
+        }
+        EXPECT_NEAR(cuda_error, error, 2e-5 * error);
     }
 }
 
@@ -446,7 +526,7 @@ TEST_F(CudaTrain, LeaksNothing) {
     }
     EXPECT_EQ(context.memory.use().used, used);
     check(cudaMemGetInfo(&free_after, &total), "cudaMemGetInfo");
-    EXPECT_EQ(free_after, free_before);
+    EXPECT_GE(free_after, free_before) << "or somebody else is on the device";
 }
 
 TEST_F(CudaTrain, StopsWhenInterrupted) {
@@ -466,6 +546,20 @@ TEST_F(CudaTrain, StopsWhenInterrupted) {
     EXPECT_EQ(centroids, before);
     interrupt = 0;
     EXPECT_GT(cuda->kmeans_step(*rows, 5, centroids.data()), 0);
+}
+
+// Little data, for tools that check every access. Pieces of 4, 8 and 14 dimensions have a kernel
+// each.
+TEST_F(CudaTrain, EveryKernelOnce) {
+    std::mt19937 random(test_seed());
+    train_once(random, {10, 5, 3});
+}
+
+// Longer ones go through cuBLAS, which racecheck breaks down on. The kernels around it use no
+// shared memory.
+TEST_F(CudaTrain, LongPiecesOnce) {
+    std::mt19937 random(test_seed());
+    train_once(random, {1});
 }
 
 }  // namespace

@@ -76,6 +76,10 @@ class ListWorld {
     ListWorld(const ListCase& c, unsigned seed) : case_(c), random_(seed) {
         std::normal_distribution<float> normal;
         shape_ = {c.dims, c.lists, c.m, c.metric};
+        piece_of_.resize(c.dims);
+        for (uint32_t j = 0; j < c.m; ++j)
+            std::fill(piece_of_.begin() + shape_.piece_begin(j),
+                      piece_of_.begin() + shape_.piece_begin(j + 1), j);
         centroids_.resize(size_t{c.lists} * c.dims);
         codebook_.resize(size_t{c.dims} * codewords);
         for (float& x : centroids_) x = normal(random_) + c.shift;
@@ -186,9 +190,7 @@ class ListWorld {
 
   private:
     double word(uint32_t dimension, const uint8_t* code) const {
-        uint32_t piece = 0;
-        while (shape_.piece_begin(piece + 1) <= dimension) ++piece;
-        return codebook_[size_t{dimension} * codewords + code[piece]];
+        return codebook_[size_t{dimension} * codewords + code[piece_of_[dimension]]];
     }
     float offset_of(uint32_t list, const uint8_t* code) const {
         if (case_.metric == Metric::inner_product) return 0;
@@ -219,6 +221,7 @@ class ListWorld {
     ListCase case_;
     std::mt19937 random_;
     QuantizerShape shape_;
+    std::vector<uint32_t> piece_of_;  // (dims)
     std::vector<float> centroids_, codebook_, queries_;
     std::vector<TestList> lists_;
     uint64_t next_id_ = 0x123456;

@@ -114,6 +114,11 @@ TEST(SearchPlan, ChoosesByVisits) {
     const DeviceFigures device{132, size_t{8} << 30};
     EXPECT_EQ(plan_search(shape_of(1, 32, 10), device).method, SearchMethod::by_query);
     EXPECT_EQ(plan_search(shape_of(64, 32, 10), device).method, SearchMethod::by_query);
+    EXPECT_EQ(plan_search(shape_of(200, 32, 10), device).method, SearchMethod::by_query);
+    // As many queries, but four times the lists to scan.
+    EXPECT_EQ(plan_search(shape_of(200, 128, 10), device).method, SearchMethod::by_list);
+    // Few visits a list: nothing to share.
+    EXPECT_EQ(plan_search(shape_of(1000, 2, 10), device).method, SearchMethod::by_query);
     EXPECT_EQ(plan_search(shape_of(10000, 32, 10), device).method, SearchMethod::by_list);
     EXPECT_EQ(plan_search(shape_of(10000, 1024, 2048), device).method, SearchMethod::by_list);
     // One query, but enough blocks for the whole device.
