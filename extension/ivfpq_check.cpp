@@ -146,7 +146,7 @@ void check_list(Check* check, uint32 list, BlockNumber size) {
     if (!check->recovery) UnlockReleaseBuffer(place_buffer);
     BlockNumber prev = InvalidBlockNumber;
     BlockNumber pages = 0;
-    for (BlockNumber block = place.head; BlockNumberIsValid(block) && prev != place.tail;) {
+    for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
         CHECK_FOR_INTERRUPTS();
         if (!mark_seen(check, block, size, holder)) break;
         PGAlignedBlock copy;
@@ -165,7 +165,8 @@ void check_list(Check* check, uint32 list, BlockNumber size) {
         if (BlockNumberIsValid(tail.next) && tail.count != layout.capacity)
             problem(check, block, "page of %s is not full, and not the last", holder);
         prev = block;
-        block = tail.next;
+        // What follows the tail was added since.
+        block = block == place.tail ? InvalidBlockNumber : tail.next;
         if (++pages > place.pages) {
             problem(check, prev, "%s has more pages than the %u it claims", holder, place.pages);
             break;

@@ -29,7 +29,7 @@ struct OpenIndex {
     int caller_context;
     int settings_level;
 };
-OpenIndex open_index(Oid relation, LOCKMODE lock, Purpose purpose);
+OpenIndex open_index(Oid relation, LOCKMODE lock, Purpose purpose = Purpose::read);
 void close_index(const OpenIndex& open);
 
 }  // namespace pgwarp
