@@ -79,7 +79,7 @@ void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const
 
 IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, MetaPage meta,
                                const TrainingPlan& plan, Sample* sample, int workers) {
-    const Sample queries = choose_curve_queries(*sample);
+    const Sample queries = set_queries_aside(sample);
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
     guarded([&] {
         executor->object =

@@ -357,7 +357,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         s->report.reason = "the service had no answer";
         return false;
     }
-    Candidate* room = reserve_candidates(s, wanted);
+    Candidate* room = reserve_candidates(s, Size{wanted} + most_appended);
     CandidateSelection selection(room, wanted, no_floor);
     GatherState gather{index, s, &selection};
     const Completion completion =
@@ -368,19 +368,21 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     }
     for (uint32 i = 0; i < answer.found_count; ++i)
         selection.offer(answer.found[i].distance, answer.found[i].id);
-    const CandidateSelection::Result result = selection.finish();
+    Size count = selection.finish().count;
+    for (uint32 i = 0; i < completion.appended_count; ++i)
+        room[count++] = {0, completion.appended[i]};
     s->report.by_service = true;
     s->report.probes = probes;
-    s->report.candidates += static_cast<int64>(result.count);
+    s->report.candidates += static_cast<int64>(count);
     s->report.lists_read = completion.read_lists;
     s->report.lists_grown = completion.grown_lists;
-    rank_candidates(s, room, result.count);
+    rank_candidates(s, room, count);
     // In the order of their TIDs by now.
-    remember(s, room, result.count);
+    remember(s, room, count);
 
     s->group_end = probes;
     s->wanted = wanted;
-    s->repeated = static_cast<uint32>(result.count);
+    s->repeated = static_cast<uint32>(count);
     return true;
 }
 

@@ -229,7 +229,7 @@ void train_in_place(Relation index) {
     // Entries of rows long dead are counted as pending, and are no rows to learn from.
     if (sample.count > 0 &&
         (sample.count == plan.sample_rows || sample.seen >= least_rows_to_train)) {
-        const Sample queries = choose_curve_queries(sample);
+        const Sample queries = set_queries_aside(&sample);
         Owned<Executor>* executor = owned_by<Executor>(context);
         guarded([&] {
             executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();

@@ -279,14 +279,24 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     return sample;
 }
 
-Sample choose_curve_queries(const Sample& sample) {
+Sample set_queries_aside(Sample* sample) {
     // The sample is in random order. Long vectors are fewer: they stay beside all else.
     constexpr Size most_bytes = 8 * 1024 * 1024;
-    const auto most = static_cast<uint32>(most_bytes / (sample.dims * sizeof(float)));
-    Sample queries = new_sample(sample.dims, std::min({sample.count, curve_queries, most}));
+    const Size row_bytes = sample->dims * sizeof(float);
+    const auto most = static_cast<uint32>(most_bytes / row_bytes);
+    Sample queries = new_sample(sample->dims, std::min({sample->count, curve_queries, most}));
     queries.count = queries.room;
-    memcpy(queries.rows, sample.rows, Size{queries.count} * sample.dims * sizeof(float));
-    memcpy(queries.tids, sample.tids, queries.count * sizeof(uint64));
+    memcpy(queries.rows, sample->rows, queries.count * row_bytes);
+    memcpy(queries.tids, sample->tids, queries.count * sizeof(uint64));
+    // A model knows the rows it was trained with too well. Where there are many, it does without
+    // those it will be judged by.
+    constexpr uint32 many = 16;
+    if (sample->count >= many * queries.count) {
+        sample->count -= queries.count;
+        memcpy(sample->rows, sample->rows + Size{sample->count} * sample->dims,
+               queries.count * row_bytes);
+        memcpy(sample->tids, sample->tids + sample->count, queries.count * sizeof(uint64));
+    }
     return queries;
 }
 

@@ -58,7 +58,8 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
 // and quantization_error of `meta`.
 Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample, MetaPage* meta);
 
-// Rows of the sample whose true neighbors will be looked for; copied.
-Sample choose_curve_queries(const Sample& sample);
+// Rows of the sample whose true neighbors will be looked for: copied, and taken out of it where it
+// has many.
+Sample set_queries_aside(Sample* sample);
 
 }  // namespace pgwarp

@@ -161,6 +161,11 @@ struct ServiceShared {
     int devices;
     DeviceInfo device[most_devices];
 
+    // When lists were sent last, in milliseconds, by a hash: what many backends see has changed is
+    // sent by one of them.
+    static constexpr uint32 send_times = 4096;
+    pg_atomic_uint32 sent_at[send_times];
+
     LWLock* lock;  // over the assignment of statistics
     IndexStatistics statistics[most_indexes];
 };

@@ -60,6 +60,7 @@ void startup() {
         memset(service, 0, sizeof(ServiceShared));
         pg_atomic_init_u32(&service->worker_state, static_cast<uint32>(WorkerState::starting));
         pg_atomic_init_u32(&service->suspect, 0);
+        for (pg_atomic_uint32& time : service->sent_at) pg_atomic_init_u32(&time, 0);
         service->slots = slot_count();
         service->load_buffers = load_buffer_count;
         service->lock = &GetNamedLWLockTranche("pgwarp")->lock;

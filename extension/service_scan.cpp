@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 }
 
 namespace pgwarp {
@@ -20,8 +21,29 @@ bool insists_on_service() {
     return settings.executor == static_cast<int>(ExecutorChoice::service);
 }
 
-// Appended entries that are read from the page at every search, until somebody sends the list anew.
-constexpr uint32 most_appended = 64;
+// A list that changes is sent again, but not at every change, and not by everybody.
+bool may_send(const MirrorKey& key, uint32 list) {
+    constexpr uint32 interval_ms = 250;
+    const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database;
+    pg_atomic_uint32* sent_at = &service->sent_at[hash % ServiceShared::send_times];
+    const auto now = static_cast<uint32>(GetCurrentTimestamp() / 1000);
+    uint32 before = pg_atomic_read_u32(sent_at);
+    return now - before >= interval_ms && pg_atomic_compare_exchange_u32(sent_at, &before, now);
+}
+
+// Entries of grown lists, as long as they are few.
+struct Collection {
+    uint64* tids;
+    uint32 count;  // more than most_appended: too many, and not kept
+};
+
+void collect(void* state, uint32, Page page, const EntryLayout& layout, uint32 first) {
+    auto* collection = static_cast<Collection*>(state);
+    const ItemPointerData* tids = page_tids(page, layout);
+    for (uint32 i = first; i < page_tail(page)->count; ++i, ++collection->count)
+        if (collection->count < most_appended)
+            collection->tids[collection->count] = tid_number(tids[i]);
+}
 
 // A resident list, from what the mirror has of it on.
 struct Appended {
@@ -30,7 +52,7 @@ struct Appended {
 };
 
 Appended walk_appended(Relation index, const MetaPage& meta, const MirrorProbe& probe,
-                       const ListPlace& place, const CompletionVisitor* visitor) {
+                       const ListPlace& place, const CompletionVisitor& visitor) {
     const EntryLayout layout = layout_of(meta, probe.list);
     Appended appended = {};
     // What was empty when it was sent has no tail to go on from.
@@ -49,7 +71,7 @@ Appended walk_appended(Relation index, const MetaPage& meta, const MirrorProbe& 
         const uint32 count = page_tail(page)->count;
         if (count > first) {
             appended.entries += count - first;
-            if (visitor) visitor->visit(visitor->state, probe.list, page, layout, first);
+            visitor.visit(visitor.state, probe.list, page, layout, first);
         }
         appended.recycled = count < first;
         first = 0;
@@ -107,7 +129,12 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     uint32* to_send = static_cast<uint32*>(palloc(Max(2 * count, 1u) * sizeof(uint32)));
     uint32 absent_count = 0;
     uint32 send_count = 0;
-    Completion result = {true, 0, 0, nullptr};
+    const MirrorKey key = mirror_key(index, meta);
+    Completion result = {};
+    result.current = true;
+    result.appended = static_cast<uint64*>(palloc(most_appended * sizeof(uint64)));
+    Collection collection{result.appended, 0};
+    const CompletionVisitor collector{nullptr, collect, &collection};
 
     for (uint32 i = 0; i < count; ++i) lists[i] = answer.probed[i].list;
     read_places(index, meta, lists, count, before);
@@ -123,21 +150,23 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
             result.current = false;
             continue;
         }
-        const Appended appended = walk_appended(index, meta, probe, before[i], nullptr);
+        const Appended appended = walk_appended(index, meta, probe, before[i], collector);
         if (appended.recycled) result.current = false;
         grown[i] = appended.entries > 0;
         result.grown_lists += grown[i];
-        if (appended.entries > most_appended) to_send[send_count++] = probe.list;
+        if (grown[i] && may_send(key, probe.list)) to_send[send_count++] = probe.list;
     }
 
-    if (result.current && (absent_count > 0 || result.grown_lists > 0)) {
+    const bool few = collection.count <= most_appended;
+    result.appended_count = few ? collection.count : 0;
+    if (result.current && (absent_count > 0 || !few)) {
         visitor.prepare(visitor.state);
         WholeVisit whole{&visitor};
         walk_lists(index, meta, absent, absent_count, {visit_whole, &whole});
         result.read_lists = absent_count;
-        for (uint32 i = 0; i < count; ++i)
+        for (uint32 i = 0; i < count && !few; ++i)
             if (grown[i] &&
-                walk_appended(index, meta, answer.probed[i], before[i], &visitor).recycled)
+                walk_appended(index, meta, answer.probed[i], before[i], visitor).recycled)
                 result.current = false;
     }
 
@@ -148,7 +177,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         const MirrorProbe& probe = answer.probed[i];
         if (!probe.version.resident || after[i].generation == probe.version.generation) continue;
         result.current = false;
-        to_send[send_count++] = probe.list;
+        if (may_send(key, probe.list)) to_send[send_count++] = probe.list;
     }
     if (!result.current) result.because = "a list changed";
     if (send_count > 0) send_lists(index, meta, to_send, send_count, insists_on_service());

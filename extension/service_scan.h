@@ -36,11 +36,14 @@ struct CompletionVisitor {
     void* state;
 };
 struct Completion {
-    bool current;       // the answer, with what was visited, is the truth
+    bool current;      // the answer, with what follows and what was visited, is the truth
+    uint64* appended;  // TIDs of entries that were not visited: so few that their rows tell all
+    uint32 appended_count;
     uint32 read_lists;  // from pages, as they were not resident
     uint32 grown_lists;
     const char* because;  // not current
 };
+inline constexpr uint32 most_appended = 64;
 Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAnswer& answer,
                            const CompletionVisitor& visitor);
 
