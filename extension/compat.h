@@ -207,10 +207,11 @@ using CompatToastSnapshot = SnapshotData;
 
 // 17 lets an extension name what it waits for; before it, all extensions wait for "Extension".
 #if PG_VERSION_NUM >= 170000
-#define compat_wait_event(name)                                  \
-    ([] {                                                        \
-        static const uint32 event = WaitEventExtensionNew(name); \
-        return event;                                            \
+#define compat_wait_event(name)                              \
+    ([] {                                                    \
+        static uint32 event;                                 \
+        if (event == 0) event = WaitEventExtensionNew(name); \
+        return event;                                        \
     }())
 #else
 #define compat_wait_event(name) PG_WAIT_EXTENSION

@@ -52,6 +52,8 @@ void pin_hinted(Relation heap, IndexFetchTableData* fetch, const ItemPointerData
     // The fetch finds the page it wants in its hands.
     if (BufferIsValid(heap_fetch->xs_cbuf)) ReleaseBuffer(heap_fetch->xs_cbuf);
     heap_fetch->xs_cbuf = buffer;
+    // As the fetch does with a page that is new to it.
+    heap_page_prune_opt(heap, buffer);
 }
 
 void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData& tid) {

@@ -49,6 +49,7 @@ struct SearchSlot {
     uint32 probes;
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
+    uint32 bring_model;  // 1: unknown, and this backend is asked to bring the model
     uint32 found_count;
     uint32 probed_count;
 
@@ -84,8 +85,8 @@ struct ListPart {
     uint32 list;
     uint32 m;
     uint32 pages;
-    uint32 first;  // 1: the first part
-    uint32 last;   // 1: the last part; `version` holds then
+    uint32 first_page;  // of the list: a part is taken where the one before it ended
+    uint32 last;        // 1: the last part; `version` holds then
     MirrorVersion version;
     // (pages) of: uint32 count, uint32 unused, then the page's columns as in EntryLayout
 };
@@ -149,6 +150,7 @@ struct ServiceShared {
     char why[256];       // there is no service
     bool served_before;  // a worker had its devices once
 
+    pg_atomic_uint32 turns;  // that the worker has finished: it is alive where they change
     // 1: a backend gave up waiting. Nobody submits until the worker, alive after all, clears it.
     pg_atomic_uint32 suspect;
 
@@ -185,6 +187,8 @@ void request_service();
 
 // Null where there is no service, or all places are taken.
 IndexStatistics* statistics_of(Oid database, Oid index);
+// The same, where there is an entry already.
+IndexStatistics* find_statistics(Oid database, Oid index);
 // Index 0: all of a database.
 void forget_statistics(Oid database, Oid index);
 void reset_statistics(Oid database);

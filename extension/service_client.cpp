@@ -61,11 +61,21 @@ void wake_worker() {
 
 // True: answered. False: the worker is gone, or silent for too long.
 bool wait_for_answer(SearchSlot* slot) {
+    // Less patience than this says nothing about the worker.
+    constexpr int least_patience = 500;
     const TimestampTz start = GetCurrentTimestamp();
+    const uint32 turns = pg_atomic_read_u32(&service->turns);
     while (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) {
         if (!worker_serves()) return false;
-        if (TimestampDifferenceExceeds(start, GetCurrentTimestamp(), settings.service_timeout)) {
-            pg_atomic_write_u32(&service->suspect, 1);
+        const TimestampTz now = GetCurrentTimestamp();
+        if (TimestampDifferenceExceeds(start, now, settings.service_timeout)) {
+            if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done)) break;
+            if (TimestampDifferenceExceeds(start, now, least_patience) &&
+                pg_atomic_read_u32(&service->turns) == turns) {
+                pg_atomic_write_u32(&service->suspect, 1);
+                // Where it sleeps, it has only to look.
+                wake_worker();
+            }
             return false;
         }
         WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
@@ -86,6 +96,7 @@ uint64 posted = 0;
 
 void drop_filling() {
     if (filling < 0) return;
+    pg_memory_barrier();
     pg_atomic_write_u32(&service_load_buffer(filling)->state, static_cast<uint32>(LoadState::free));
     ConditionVariableBroadcast(&service->load_freed);
     filling = -1;
@@ -152,12 +163,12 @@ bool ensure_room(ListSender* sender, Size bytes) {
     return sender->buffer != nullptr;
 }
 
-void begin_part(ListSender* sender, uint32 list, bool first) {
+void begin_part(ListSender* sender, uint32 list, uint32 first_page) {
     auto* part = reinterpret_cast<ListPart*>(sender->buffer->data + sender->buffer->bytes);
     *part = {};
     part->list = list;
     part->m = sender->layout.m;
-    part->first = first;
+    part->first_page = first_page;
     sender->buffer->bytes += sizeof(ListPart);
     sender->part = part;
 }
@@ -169,13 +180,15 @@ bool send_list(Relation index, const MetaPage& meta, uint32 list, ListSender* se
     const ListPlace before = read_place(index, meta, list);
     MirrorVersion version{before.generation, InvalidBlockNumber, 0, 1};
     if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
-    begin_part(sender, list, true);
+    begin_part(sender, list, 0);
+    BlockNumber pages = 0;
     for (BlockNumber block = before.head; BlockNumberIsValid(block);) {
         CHECK_FOR_INTERRUPTS();
         if (sender->buffer->bytes + page_bytes > LoadBuffer::room) {
             if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
-            begin_part(sender, list, false);
+            begin_part(sender, list, pages);
         }
+        count_step(index, block, before, &pages);
         Buffer page_buffer;
         if (!read_list_page(index, block, list, sender->layout, BUFFER_LOCK_SHARE, &page_buffer))
             return false;
@@ -199,7 +212,7 @@ bool send_list(Relation index, const MetaPage& meta, uint32 list, ListSender* se
 // A list that could not be sent leaves a part without an end behind, which the worker must not take
 // for the beginning of the next.
 void close_part(ListSender* sender) {
-    if (sender->buffer && sender->part && !sender->part->last && sender->part->first) {
+    if (sender->buffer && sender->part && !sender->part->last && sender->part->first_page == 0) {
         // Nothing of it was posted: take it back.
         sender->buffer->bytes =
             static_cast<uint32>(reinterpret_cast<char*>(sender->part) - sender->buffer->data);

@@ -60,6 +60,7 @@ void startup() {
         memset(service, 0, sizeof(ServiceShared));
         pg_atomic_init_u32(&service->worker_state, static_cast<uint32>(WorkerState::starting));
         pg_atomic_init_u32(&service->suspect, 0);
+        pg_atomic_init_u32(&service->turns, 0);
         for (pg_atomic_uint32& time : service->sent_at) pg_atomic_init_u32(&time, 0);
         service->slots = slot_count();
         service->load_buffers = load_buffer_count;
@@ -127,11 +128,17 @@ bool ring_pop(NumberRing* ring, uint32* number) {
     return some;
 }
 
-IndexStatistics* statistics_of(Oid database, Oid index) {
+IndexStatistics* find_statistics(Oid database, Oid index) {
     if (!service) return nullptr;
     for (IndexStatistics& entry : service->statistics)
         if (entry.index == index && entry.database == database) return &entry;
-    IndexStatistics* result = nullptr;
+    return nullptr;
+}
+
+IndexStatistics* statistics_of(Oid database, Oid index) {
+    if (!service) return nullptr;
+    IndexStatistics* result = find_statistics(database, index);
+    if (result) return result;
     LWLockAcquire(service->lock, LW_EXCLUSIVE);
     IndexStatistics* vacant = nullptr;
     for (IndexStatistics& entry : service->statistics) {

@@ -110,9 +110,10 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form,
             return true;
         }
         const bool unknown = slot->outcome == MirrorSearch::Outcome::unknown;
+        const bool asked = slot->bring_model;
         release_slot(slot);
-        if (!unknown || sent) return false;
-        if (!send_model(index, meta, insists_on_service()) || !insists_on_service()) return false;
+        if (!unknown || sent || !(asked || insists_on_service())) return false;
+        if (!send_model(index, meta, true) || !insists_on_service()) return false;
         wait_for_loads();
     }
 }

@@ -43,6 +43,7 @@ struct Assembly {
     QuantizerShape shape{};
     std::vector<float> model;
     size_t model_floats = 0;  // received
+    uint32 list = 0;
     std::vector<char> pages;  // of a list that is longer than a load buffer
 };
 
@@ -66,6 +67,18 @@ struct Worker {
     std::unordered_map<int, Assembly> assemblies;       // by owner
     std::unordered_map<uint64_t, MirrorUse> published;  // by database and index
     std::vector<ListPage> pages;
+    MirrorKey wanted_model{};
+    TimestampTz model_wanted_at = 0;
+
+    // What a turn takes is there before memory is short.
+    void reserve() {
+        constexpr size_t most = 4096;  // pgwarp.max_batch
+        for (Turn& turn : turns) {
+            turn.slots.reserve(most);
+            turn.searches.reserve(most);
+        }
+        for (Place& place : places) place.searches.reserve(most);
+    }
 
     Place* place_of(const MirrorKey& key) {
         for (Place& place : places)
@@ -185,10 +198,15 @@ void answer(uint32 number) {
 
 void publish_use(Worker* worker, const MirrorKey& key) {
     const Place* place = worker->place_of(key);
-    IndexStatistics* statistics = statistics_of(key.database, key.index);
+    IndexStatistics* statistics = find_statistics(key.database, key.index);
     if (!statistics) return;
     const MirrorUse use = place ? *place->mirror->use(key) : MirrorUse{};
-    MirrorUse& before = worker->published[uint64_t{key.database} << 32 | key.index];
+    MirrorUse* published = nullptr;
+    char message[256];
+    attempt(message,
+            [&] { published = &worker->published[uint64_t{key.database} << 32 | key.index]; });
+    if (!published) return;
+    MirrorUse& before = *published;
     // A mirror that took the index in anew counts from nought.
     if (use.batches < before.batches || use.reloads < before.reloads) before = {};
     pg_atomic_uint64* counters = statistics->counters;
@@ -254,6 +272,18 @@ bool start_turn(Worker* worker, int number) {
     return true;
 }
 
+// One backend at a time is asked for a model; where that came to nothing, another after a while.
+bool may_ask_for_model(Worker* worker, const MirrorKey& key) {
+    constexpr int interval_ms = 500;
+    const TimestampTz now = GetCurrentTimestamp();
+    if (worker->wanted_model == key &&
+        !TimestampDifferenceExceeds(worker->model_wanted_at, now, interval_ms))
+        return false;
+    worker->wanted_model = key;
+    worker->model_wanted_at = now;
+    return true;
+}
+
 // Waits for what start_turn() started, and answers.
 void finish_turn(Worker* worker, int number) {
     Turn& turn = worker->turns[number];
@@ -265,6 +295,8 @@ void finish_turn(Worker* worker, int number) {
     for (size_t i = 0; i < turn.slots.size(); ++i) {
         SearchSlot* slot = service_slot(static_cast<int>(turn.slots[i]));
         slot->outcome = turn.searches[i].outcome;
+        slot->bring_model = slot->outcome == MirrorSearch::Outcome::unknown &&
+                            may_ask_for_model(worker, turn.searches[i].key);
         slot->found_count = turn.searches[i].found_count;
         slot->probed_count = turn.searches[i].probed_count;
         answer(turn.slots[i]);
@@ -275,6 +307,7 @@ void finish_turn(Worker* worker, int number) {
         last = &search.key;
     }
     turn.slots.clear();
+    pg_atomic_fetch_add_u32(&service->turns, 1);
 }
 
 // --- taking in
@@ -322,7 +355,10 @@ void list_pages(const char* data, uint32 pages, uint32 m, std::vector<ListPage>*
 
 void take_lists(Worker* worker, const LoadBuffer* buffer) {
     const Place* place = worker->place_of(buffer->key);
-    if (!place) return;
+    if (!place) {
+        worker->assemblies.erase(buffer->owner);
+        return;
+    }
     for (uint32 at = 0; at < buffer->bytes;) {
         ListPart part;
         memcpy(&part, buffer->data + at, sizeof(part));
@@ -330,17 +366,23 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
         const size_t bytes = part.pages * loaded_page_bytes(EntryLayout::of(part.m));
         at += static_cast<uint32>(sizeof(part) + bytes);
         worker->pages.clear();
-        if (part.first && part.last) {
+        if (part.first_page == 0 && part.last) {
             list_pages(data, part.pages, part.m, &worker->pages);
             place->mirror->put(buffer->key, part.list, part.version, worker->pages);
             continue;
         }
         Assembly& assembly = worker->assemblies[buffer->owner];
-        if (part.first) {
+        if (part.first_page == 0) {
             assembly = {};
             assembly.key = buffer->key;
+            assembly.list = part.list;
         }
-        if (!(assembly.key == buffer->key)) continue;
+        // A part was lost: so is the list.
+        if (!(assembly.key == buffer->key) || assembly.list != part.list ||
+            assembly.pages.size() != part.first_page * loaded_page_bytes(EntryLayout::of(part.m))) {
+            worker->assemblies.erase(buffer->owner);
+            continue;
+        }
         assembly.pages.insert(assembly.pages.end(), data, data + bytes);
         if (!part.last) continue;
         list_pages(
@@ -371,7 +413,10 @@ bool take_load(Worker* worker) {
                 break;
         }
     });
+    if (result != Attempt::done) worker->assemblies.erase(buffer->owner);
     if (buffer->kind != LoadKind::forget) publish_use(worker, buffer->key);
+    // What was read must have been read before somebody else writes there.
+    pg_memory_barrier();
     pg_atomic_write_u32(&buffer->state, static_cast<uint32>(LoadState::free));
     ConditionVariableBroadcast(&service->load_freed);
     note_failure(result, message, "take in a list");
@@ -491,6 +536,7 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
     const Attempt opened = attempt(message, [&] {
         auto made = std::make_unique<Worker>();
         open_devices(made.get(), message, sizeof(message));
+        made->reserve();
         if (!made->places.empty()) worker = made.release();
     });
     pqsignal(SIGHUP, SignalHandlerForConfigReload);

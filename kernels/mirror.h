@@ -12,6 +12,7 @@
 #include "kernels/quantizer.h"
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -98,8 +99,9 @@ class Mirror {
 
     // Starts all of them, in batches by index; finish() waits for those of the turn. They see the
     // lists as they are at start(), whatever is put or forgotten meanwhile. Their memory stays
-    // where it is until then. What fails is marked so; a device that is lost throws DeviceFailure,
-    // with every search marked.
+    // where it is until then. What fails is marked so, the rest is answered, and then the first
+    // failure is thrown; a DeviceFailure says that the device is lost also where it has failed
+    // many times in a row.
     void start(int turn, std::span<MirrorSearch* const> searches);
     bool busy(int turn) const { return !running_[turn].empty(); }
     void finish(int turn);
@@ -124,6 +126,7 @@ class Mirror {
     void start_batch(int turn, const std::shared_ptr<Served>& served,
                      std::vector<MirrorSearch*> searches);
     void finish_batch(Running& running);
+    void note_failure(Served& served, std::exception_ptr* failure);
     // Gives lists up until so many bytes are free; false where that cannot be.
     bool make_room(size_t bytes);
     // Whether it is worth somebody's while to bring a list that is not there.
@@ -132,7 +135,8 @@ class Mirror {
     Device& device_;
     size_t budget_;
     size_t bytes_ = 0;
-    uint64_t clock_ = 0;                                            // counts puts and batches
+    uint64_t clock_ = 0;  // counts puts and batches
+    int failures_in_a_row_ = 0;
     std::unordered_map<uint64_t, std::shared_ptr<Served>> served_;  // by database and index
     std::vector<Running> running_[turns];
 };

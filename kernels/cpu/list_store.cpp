@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -135,6 +136,9 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
     } else {
         squared_l2_distances(vector, centroids, shape_.dims, room.terms.data());
     }
+    // Products that overflowed are far away.
+    for (float& term : room.terms)
+        if (term != term) term = std::numeric_limits<float>::infinity();
     std::iota(room.order.begin(), room.order.end(), 0u);
     std::partial_sort(room.order.begin(), room.order.begin() + probes, room.order.end(),
                       [&](uint32_t a, uint32_t b) {

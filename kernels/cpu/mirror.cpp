@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 namespace pgwarp {
 
@@ -27,9 +28,10 @@ struct Mirror::Served {
         return *versions;
     }
 
+    // Versions first: what is not said to be resident is read from elsewhere.
     void drop(uint32_t list) {
-        store->drop(list);
         versions_to_change()[list] = {};
+        store->drop(list);
         use.bytes -= lists[list].bytes;
         lists[list].bytes = 0;
         --use.resident_lists;
@@ -146,6 +148,8 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
         served->drop(list);
     }
     ++clock_;
+    // Before anything is in the store: it may have to be copied, and there may be no memory.
+    MirrorVersion& put = served->versions_to_change()[list];
     // What is wanted is an estimate: the device itself may have less than the budget says.
     for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
         if (!make_room(std::min(room, budget_)) || wanted > budget_) return false;
@@ -162,7 +166,6 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     here.bytes = wanted;
     here.last_used = clock_;
     here.last_wanted = 0;
-    MirrorVersion& put = served->versions_to_change()[list];
     put = version;
     put.resident = 1;
     served->use.bytes += wanted;
@@ -207,8 +210,13 @@ void Mirror::start_batch(int turn, const std::shared_ptr<Served>& served,
     }
     ++served->use.batches;
     served->use.batch_queries += searches.size();
-    served->store->start(*batch, searches.size());
     running_[turn].push_back({served, served->versions, batch.get(), std::move(searches)});
+    try {
+        served->store->start(*batch, running_[turn].back().searches.size());
+    } catch (...) {
+        running_[turn].pop_back();
+        throw;
+    }
 }
 
 void Mirror::finish_batch(Running& running) {
@@ -218,11 +226,16 @@ void Mirror::finish_batch(Running& running) {
     const uint64_t now = ++clock_;
     for (size_t i = 0; i < running.searches.size(); ++i) {
         MirrorSearch& search = *running.searches[i];
+        const uint32_t* probed = batch.probed + i * batch.probed_stride;
+        const uint32_t probes = batch.wanted[i].probes;
+        if (batch.found_counts[i] > batch.wanted[i].k ||
+            std::any_of(probed, probed + probes,
+                        [&](uint32_t list) { return list >= served.shape.lists; }))
+            throw DeviceFailure("the device gave an answer that cannot be", false);
         search.found_count = batch.found_counts[i];
         std::memcpy(search.found, batch.found + i * batch.found_stride,
                     search.found_count * sizeof(Neighbor));
-        search.probed_count = batch.wanted[i].probes;
-        const uint32_t* probed = batch.probed + i * batch.probed_stride;
+        search.probed_count = probes;
         for (uint32_t p = 0; p < search.probed_count; ++p) {
             const uint32_t list = probed[p];
             const MirrorVersion& version = (*running.versions)[list];
@@ -249,6 +262,7 @@ void Mirror::start(int turn, std::span<MirrorSearch* const> searches) {
     std::stable_sort(order.begin(), order.end(), [](const MirrorSearch* a, const MirrorSearch* b) {
         return name_of(a->key.database, a->key.index) < name_of(b->key.database, b->key.index);
     });
+    std::exception_ptr failure;
     for (size_t begin = 0; begin < order.size();) {
         size_t end = begin + 1;
         while (end < order.size() && order[end]->key == order[begin]->key) ++end;
@@ -258,15 +272,31 @@ void Mirror::start(int turn, std::span<MirrorSearch* const> searches) {
             start_batch(turn, served,
                         {order.begin() + static_cast<ptrdiff_t>(begin),
                          order.begin() + static_cast<ptrdiff_t>(end)});
-        } catch (const OutOfDeviceMemory&) {
-            // The searches stay marked as failed, and lists make room for the next ones.
-            ++served->use.errors;
-            make_room(budget_ / 8);
-        } catch (const DeviceFailure& failure) {
-            ++served->use.errors;
-            if (failure.lost) throw;
+        } catch (...) {
+            note_failure(*served, &failure);
         }
         begin = end;
+    }
+    if (failure) std::rethrow_exception(failure);
+}
+
+// Inside a catch block. Searches of the batch stay marked as failed; the others go on, and what is
+// worth telling is thrown when they are through.
+void Mirror::note_failure(Served& served, std::exception_ptr* failure) {
+    // So many batches in a row fail on no device that is going to recover.
+    constexpr int enough = 16;
+    ++served.use.errors;
+    try {
+        throw;
+    } catch (const OutOfDeviceMemory&) {
+        // Lists make room for the next ones.
+        make_room(budget_ / 8);
+    } catch (const DeviceFailure& thrown) {
+        const bool lost = thrown.lost || ++failures_in_a_row_ >= enough;
+        if (lost || !*failure)
+            *failure = std::make_exception_ptr(DeviceFailure(thrown.what(), lost));
+    } catch (...) {
+        if (!*failure) *failure = std::current_exception();
     }
 }
 
@@ -274,15 +304,14 @@ void Mirror::finish(int turn) {
     // Whatever happens below, the turn is over.
     std::vector<Running> running = std::move(running_[turn]);
     running_[turn].clear();
+    std::exception_ptr failure;
     for (Running& batch : running) try {
             finish_batch(batch);
-        } catch (const OutOfDeviceMemory&) {
-            ++batch.served->use.errors;
-            make_room(budget_ / 8);
-        } catch (const DeviceFailure& failure) {
-            ++batch.served->use.errors;
-            if (failure.lost) throw;
+            failures_in_a_row_ = 0;
+        } catch (...) {
+            note_failure(*batch.served, &failure);
         }
+    if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace pgwarp

@@ -236,8 +236,10 @@ void CudaExecutor::reuse_codewords(const DeviceRows& rows, const Model& model, E
 
     const size_t chunk_rows = tile_rows(codewords, shape.dims);
     const double mean_error = error / static_cast<double>(rows.count()) / shape.m;
-    PieceDraw draw(context_, stream_, pieces, static_cast<uint32_t>(most), chunk_rows,
-                   std::bit_cast<uint64_t>(error), mean_error);
+    // As a float: the last bits of the sum depend on the size of the chunks, which must not decide.
+    const uint64_t seed = std::bit_cast<uint32_t>(static_cast<float>(error));
+    PieceDraw draw(context_, stream_, pieces, static_cast<uint32_t>(most), chunk_rows, seed,
+                   mean_error);
     Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
     const FinishStream finish(stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {

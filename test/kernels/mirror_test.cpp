@@ -280,7 +280,12 @@ TEST_F(MirrorTest, MarksWhatFails) {
     const auto outcome = [&](Fault now) {
         fault = static_cast<int>(now);
         Asked asked(key_a, near(model, 3), 5, 1);
-        run(mirror, {&asked});
+        try {
+            run(mirror, {&asked});
+        } catch (const DeviceFailure& failure) {
+            EXPECT_EQ(now, Fault::failed);
+            EXPECT_FALSE(failure.lost);
+        }
         return asked.search.outcome;
     };
     EXPECT_EQ(outcome(Fault::failed), Outcome::failed);
@@ -301,6 +306,31 @@ TEST_F(MirrorTest, MarksWhatFails) {
     fault = static_cast<int>(Fault::none);
     EXPECT_FALSE(mirror.busy(0));
     EXPECT_EQ(outcome(Fault::none), Outcome::found);
+
+    // Of two indexes in one turn, both are through with it, and both are served again.
+    mirror.add(key_b, model.quantizer());
+    Asked one(key_a, near(model, 3), 5, 1);
+    Asked two(key_b, near(model, 3), 5, 1);
+    fault = static_cast<int>(Fault::unknown);
+    EXPECT_ANY_THROW(run(mirror, {&one, &two}));
+    fault = static_cast<int>(Fault::none);
+    run(mirror, {&one, &two});
+    EXPECT_EQ(one.search.outcome, Outcome::found);
+    EXPECT_EQ(two.search.outcome, Outcome::found);
+
+    // A device that does nothing but fail is lost.
+    fault = static_cast<int>(Fault::failed);
+    int failures = 0;
+    for (bool lost = false; !lost && failures < 100; ++failures) {
+        Asked again(key_a, near(model, 3), 5, 1);
+        try {
+            run(mirror, {&again});
+        } catch (const DeviceFailure& failure) {
+            lost = failure.lost;
+        }
+    }
+    EXPECT_EQ(failures, 16);
+    fault = static_cast<int>(Fault::none);
 }
 
 }  // namespace
