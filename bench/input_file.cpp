@@ -101,6 +101,19 @@ std::unique_ptr<InputFile> open_input(const std::string& path) {
     return std::make_unique<GzipFile>(path);
 }
 
+std::string read_text(const std::string& path) {
+    const auto file = open_input(path);
+    std::string text;
+    constexpr size_t step = 1 << 24;
+    for (size_t got = step; got == step;) {
+        const size_t before = text.size();
+        text.resize(before + step);
+        got = file->read(text.data() + before, step);
+        text.resize(before + got);
+    }
+    return text;
+}
+
 std::string unpacked_name(const std::string& path) {
     if (path.ends_with(".gz") || path.ends_with(".xz")) return path.substr(0, path.size() - 3);
     return path;

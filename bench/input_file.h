@@ -28,6 +28,9 @@ class InputFile {
 
 std::unique_ptr<InputFile> open_input(const std::string& path);
 
+// The whole file.
+std::string read_text(const std::string& path);
+
 // The name without .gz or .xz, which tells the format.
 std::string unpacked_name(const std::string& path);
 

@@ -14,6 +14,7 @@ namespace pgwarp::bench {
 const char* const usage = R"(Measures vector indexes of PostgreSQL side by side.
 
   pgwarp_bench --data NAME [options] --system NAME [its options] [--system NAME ...]
+  pgwarp_bench --from-json FILE [--from-json FILE ...] [--svg FILE] [--svg-clients FILE]
 
 The run:
   --config FILE       read options from a file: one a line, without the dashes; # begins a comment
@@ -34,6 +35,9 @@ The run:
   --commit LIST       values of synchronous_commit to insert under, such as off,on (off)
   --json FILE         results, one JSON object a line
   --svg FILE          recall against queries/s as a picture
+  --svg-clients FILE  queries/s against the number of clients as a picture
+  --from-json FILE    draw the results of an earlier run, written by --json, too; may be repeated;
+                      without --data, draw those alone and measure nothing
   --keep              leave the databases, and use those an earlier run with --keep left
 
 A system (what stands before the first --system holds for all):
@@ -123,6 +127,8 @@ Parser::Parser() {
     value("commit", [&run](const std::string& v) { run.commits = split(v, ','); });
     value("json", [&run](const std::string& v) { run.json_path = v; });
     value("svg", [&run](const std::string& v) { run.svg_path = v; });
+    value("svg-clients", [&run](const std::string& v) { run.clients_svg_path = v; });
+    value("from-json", [&run](const std::string& v) { run.earlier_paths.push_back(v); });
     flag("keep", [&run] { run.keep = true; });
 
     value("system", [this](const std::string& v) { begin_system(v); });
@@ -197,6 +203,11 @@ void Parser::config_file(const std::string& path) {
 }
 
 Options Parser::finish() {
+    const bool draws = !options_.svg_path.empty() || !options_.clients_svg_path.empty();
+    if (!options_.earlier_paths.empty() && !draws)
+        throw std::runtime_error("option from-json needs --svg or --svg-clients to draw into");
+    const bool measures = !options_.data.name.empty() || !options_.systems.empty();
+    if (!options_.earlier_paths.empty() && !measures) return std::move(options_);
     if (options_.data.name.empty())
         throw std::runtime_error("which data set? Try --data fashion-mnist, or --help");
     if (options_.systems.empty()) begin_system(pattern_.extension);

@@ -39,7 +39,9 @@ struct Options {
     bool keep = false;
     std::string json_path;
     std::string svg_path;
-    std::vector<SystemOptions> systems;
+    std::string clients_svg_path;
+    std::vector<std::string> earlier_paths;  // --from-json
+    std::vector<SystemOptions> systems;      // none: nothing is measured, earlier results are drawn
 };
 
 extern const char* const usage;

@@ -9,6 +9,7 @@
 #include "bench/chart.h"
 #include "bench/database.h"
 #include "bench/dataset.h"
+#include "bench/earlier_results.h"
 #include "bench/ground_truth.h"
 #include "bench/insert.h"
 #include "bench/options.h"
@@ -178,11 +179,24 @@ void write_file(const std::string& path, Print print) {
     if (!file) throw std::runtime_error("could not write \"" + path + "\"");
 }
 
+void draw(const Options& options, const RunInfo& info, const std::vector<SystemResult>& results) {
+    write_file(options.svg_path, [&](std::ostream& out) { print_chart(out, info, results); });
+    write_file(options.clients_svg_path,
+               [&](std::ostream& out) { print_clients_chart(out, info, results); });
+}
+
 int run(const Options& options) {
+    EarlierResults earlier;
+    for (const std::string& path : options.earlier_paths) earlier.read(path);
+    if (options.systems.empty()) {
+        draw(options, earlier.common_run(), earlier.beside({}));
+        return 0;
+    }
     check_dataset(options.data);
     const Connection server(options.connection, "postgres");  // fail now, not after reading data
     const Data data = read_data(options);
     const RunInfo info = describe_run(options, data);
+    earlier.check_same_data(info);
 
     std::vector<Runner> runners;
     for (const SystemOptions& system : options.systems) runners.emplace_back(options, system);
@@ -203,7 +217,7 @@ int run(const Options& options) {
     }
     print_tables(std::cout, info, results);
     write_file(options.json_path, [&](std::ostream& out) { print_json(out, info, results); });
-    write_file(options.svg_path, [&](std::ostream& out) { print_chart(out, info, results); });
+    draw(options, info, earlier.beside(results));
     return failed ? 1 : 0;
 }
 

@@ -109,6 +109,24 @@ TEST_F(OptionsTest, SaysWhatItDoesNotUnderstand) {
               std::string::npos);
 }
 
+TEST_F(OptionsTest, EarlierResultsAreDrawnBesideARunOrAlone) {
+    const Options beside = parse_options({"--data", "glove", "--svg", "a.svg", "--svg-clients",
+                                          "b.svg", "--from-json", "a", "--from-json", "b"});
+    EXPECT_EQ(beside.clients_svg_path, "b.svg");
+    EXPECT_EQ(beside.earlier_paths, (Texts{"a", "b"}));
+    EXPECT_EQ(beside.systems.size(), 1u);
+
+    EXPECT_TRUE(parse_options({"--from-json", "a", "--svg-clients", "b"}).systems.empty());
+    EXPECT_NE(message_of([] {
+                  parse_options({"--from-json", "a", "--svg", "b", "--system", "c"});
+              }).find("which data set"),
+              std::string::npos);
+    EXPECT_NE(message_of([] {
+                  parse_options({"--data", "glove", "--from-json", "a"});
+              }).find("from-json needs --svg or --svg-clients"),
+              std::string::npos);
+}
+
 TEST(Percentile, IsTheSmallestThatEnoughDoNotExceed) {
     std::vector<float> values;
     for (int i = 100; i >= 1; i--) values.push_back(float(i));

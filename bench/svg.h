@@ -1,0 +1,61 @@
+// What the charts have in common: one panel's size, its axis of speed, and pieces of SVG.
+#pragma once
+
+#include <cmath>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+
+namespace pgwarp::bench {
+
+constexpr double panel_width = 460, panel_height = 320;
+constexpr double left = 70, top = 64, gap = 40, bottom = 52, right = 24;
+
+// Colours that people with colour blindness can tell apart; they begin anew after the last.
+const char* colour(size_t number);
+
+// Queries/s on a log scale, within a panel.
+class SpeedAxis {
+  public:
+    void include(double speed);
+    bool empty() const { return highest_ <= 0; }
+
+    // Outwards by at least a twentieth of a decade, and until there are two ticks.
+    void round();
+
+    double y(double speed) const;
+    std::vector<double> ticks() const;
+
+  private:
+    double lowest_ = INFINITY;
+    double highest_ = 0;
+};
+
+// A tick of the horizontal axis.
+struct Tick {
+    double x;
+    std::string label;
+};
+
+// For text between tags.
+std::string escaped(std::string text);
+
+std::string text_at(double x, double y, const std::string& anchor, const std::string& text);
+std::string line(double x1, double y1, double x2, double y2);
+std::string polyline(const std::vector<std::string>& corners, const char* colour,
+                     const std::string& attributes = "");
+
+// A dot that shows `title` under the mouse.
+std::string dot(double x, double y, const char* colour, const std::string& title);
+
+// The opening tag, a white ground and what was measured.
+void begin_svg(std::ostream& out, double width, double height, const std::string& title);
+std::string title_of(const RunInfo& info);
+
+// Grid, frame and the labels of both axes.
+void draw_panel(std::ostream& out, const std::vector<Tick>& ticks, const SpeedAxis& speeds,
+                const std::string& x_title, const std::string& y_title);
+
+}  // namespace pgwarp::bench
