@@ -73,7 +73,8 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
                 (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                  errmsg("cannot load a temporary index: it is in the memory of its session")));
     int64 resident = 0;
-    const IndexStatistics* statistics = statistics_of(MyDatabaseId, RelationGetRelid(open.index));
+    const IndexStatistics* statistics =
+        meta.lists > 0 ? statistics_of(MyDatabaseId, RelationGetRelid(open.index)) : nullptr;
     if (meta.lists > 0 && send_model(open.index, meta, true)) {
         uint32* lists = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
         for (uint32 i = 0; i < meta.lists; ++i) lists[i] = i;
