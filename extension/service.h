@@ -58,6 +58,12 @@ struct SearchSlot {
     float query[max_dims];  // the backend's
 };
 
+// False where the slot was not in the first state.
+inline bool change_state(SearchSlot* slot, SlotState from, SlotState to) {
+    uint32 expected = static_cast<uint32>(from);
+    return pg_atomic_compare_exchange_u32(&slot->state, &expected, static_cast<uint32>(to));
+}
+
 enum class LoadState : uint32 { free, filling, ready };
 enum class LoadKind : uint32 { model, lists, forget };
 

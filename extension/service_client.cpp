@@ -19,11 +19,6 @@ namespace pgwarp {
 
 namespace {
 
-bool change(SearchSlot* slot, SlotState from, SlotState to) {
-    uint32 expected = static_cast<uint32>(from);
-    return pg_atomic_compare_exchange_u32(&slot->state, &expected, static_cast<uint32>(to));
-}
-
 bool worker_serves() {
     return service &&
            pg_atomic_read_u32(&service->worker_state) == static_cast<uint32>(WorkerState::serving);
@@ -36,9 +31,9 @@ SearchSlot* my_slot() {
 // Takes a search back, whatever state it is in. What the worker has begun stays its own until it
 // is through.
 void abandon(SearchSlot* slot) {
-    if (change(slot, SlotState::submitted, SlotState::free)) return;
-    if (change(slot, SlotState::running, SlotState::abandoned)) return;
-    change(slot, SlotState::done, SlotState::free);
+    if (change_state(slot, SlotState::submitted, SlotState::free)) return;
+    if (change_state(slot, SlotState::running, SlotState::abandoned)) return;
+    change_state(slot, SlotState::done, SlotState::free);
 }
 
 void drop_filling();
@@ -266,7 +261,7 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
     prepare_exit();
     SearchSlot* slot = my_slot();
     // An answer that an error kept this backend from releasing.
-    change(slot, SlotState::done, SlotState::free);
+    change_state(slot, SlotState::done, SlotState::free);
     // Not free: the worker still has a search this backend has given up.
     if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) return nullptr;
     slot->key = key;

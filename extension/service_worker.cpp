@@ -183,14 +183,9 @@ void wake(uint32 slot_number) {
     SetLatch(&ProcGlobal->allProcs[slot_number].procLatch);
 }
 
-bool change(pg_atomic_uint32* state, SlotState from, SlotState to) {
-    uint32 expected = static_cast<uint32>(from);
-    return pg_atomic_compare_exchange_u32(state, &expected, static_cast<uint32>(to));
-}
-
 void answer(uint32 number) {
     SearchSlot* slot = service_slot(static_cast<int>(number));
-    if (change(&slot->state, SlotState::running, SlotState::done))
+    if (change_state(slot, SlotState::running, SlotState::done))
         wake(number);
     else
         pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
@@ -246,7 +241,7 @@ bool start_turn(Worker* worker, int number) {
            ring_pop(search_ring(), &slot_number)) {
         SearchSlot* slot = service_slot(static_cast<int>(slot_number));
         pg_atomic_exchange_u32(&slot->queued, 0);
-        if (!change(&slot->state, SlotState::submitted, SlotState::running)) continue;
+        if (!change_state(slot, SlotState::submitted, SlotState::running)) continue;
         turn.slots.push_back(slot_number);
         MirrorSearch search{};
         search.key = slot->key;
@@ -432,7 +427,7 @@ void leave_service(int, Datum) {
     pg_memory_barrier();
     for (int i = 0; i < service->slots; ++i) {
         SearchSlot* slot = service_slot(i);
-        change(&slot->state, SlotState::submitted, SlotState::running);
+        change_state(slot, SlotState::submitted, SlotState::running);
         if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::running) ||
             pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::abandoned)) {
             slot->outcome = MirrorSearch::Outcome::failed;
