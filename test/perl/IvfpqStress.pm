@@ -169,8 +169,7 @@ sub stress
 		ivfpq_info(i::regclass)"), 't', 'the indexes were trained on the way');
 
 	compares($node, 't', 'v <-> vec(0, 6)', 'at rest');
-	# With few dead rows VACUUM would leave indexes alone.
-	value($node, 'VACUUM (INDEX_CLEANUP ON) t');
+	value($node, 'VACUUM t');
 	is(value($node, "SELECT rows = (SELECT count(*) FROM t) FROM ivfpq_info('t_l2')"), 't',
 		'none left over');
 	indexes_are_sound($node);

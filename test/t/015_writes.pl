@@ -54,7 +54,7 @@ VACUUM t;
 \endif
 END
 compares($node, 't', 'v <-> vec(0, 4)', 'each once after changes');
-value($node, 'VACUUM (INDEX_CLEANUP ON) t');
+value($node, 'VACUUM t');
 is(value($node, "SELECT rows FROM ivfpq_info('t_v')"), value($node, 'SELECT count(*) FROM t'),
 	'and no more than there are');
 
