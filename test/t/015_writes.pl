@@ -54,7 +54,7 @@ VACUUM t;
 \endif
 END
 compares($node, 't', 'v <-> vec(0, 4)', 'each once after changes');
-value($node, 'VACUUM t');
+vacuum_all($node, 't');
 is(value($node, "SELECT rows FROM ivfpq_info('t_v')"), value($node, 'SELECT count(*) FROM t'),
 	'and no more than there are');
 
@@ -70,7 +70,7 @@ my (undef, $complaints) = finish($vacuum);
 is($complaints, '', 'VACUUM ends well');
 is(value($node, "SELECT trained FROM ivfpq_info('w_v')"), 't', 'the index is trained');
 compares($node, 'w', 'v <-> vec(0, 4)', 'each row once, whoever inserted it');
-value($node, 'VACUUM w');
+vacuum_all($node, 'w');
 is(value($node, "SELECT pending_rows FROM ivfpq_info('w_v')"), 0, 'nothing stays pending');
 
 # Delete all, VACUUM, insert again, several times: the index does not grow.
@@ -78,7 +78,7 @@ my @sizes;
 for my $round (1 .. 4)
 {
 	value($node, 'DELETE FROM w');
-	value($node, 'VACUUM w');
+	vacuum_all($node, 'w');
 	is(value($node, "SELECT rows, list_bytes FROM ivfpq_info('w_v')"), '0|0', "round $round: empty");
 	value($node, 'INSERT INTO w (v) SELECT vec(i, 4) FROM generate_series(1, 15000) AS i');
 	push @sizes, value($node, "SELECT pg_relation_size('w_v')");
@@ -88,7 +88,7 @@ is($sizes[-1], $sizes[0], 'the size stays');
 for (1 .. 4)
 {
 	value($node, 'DELETE FROM w WHERE id % 2 = 0');
-	value($node, 'VACUUM w');
+	vacuum_all($node, 'w');
 	value($node, 'INSERT INTO w (v) SELECT vec(i, 4) FROM generate_series(1, 7500) AS i');
 }
 cmp_ok(value($node, "SELECT pg_relation_size('w_v')"), '<=', $sizes[0] * 1.1, 'with half of them');
@@ -100,7 +100,7 @@ value($node, 'CREATE INDEX r_v ON r USING ivfpq (v) WITH (lists = 10)');
 for my $round (1 .. 3)
 {
 	value($node, "DELETE FROM r WHERE id % 3 = $round % 3");
-	value($node, 'VACUUM r');
+	vacuum_all($node, 'r');
 	value($node, "INSERT INTO r (v) SELECT vec(-i * $round, 4) FROM generate_series(1, 1000) AS i");
 	compares($node, 'r', 'v <-> vec(0, 4)', "TIDs reused, round $round");
 }

@@ -48,7 +48,7 @@ for my $way ('kill', 'immediate shutdown', 'kill', 'immediate shutdown')
 	compares($node, 'u', 'v <-> vec(0, 8)', 'untrained too');
 	indexes_are_sound($node, 'sound after recovery');
 	# What was left in the index goes, and its pages are used again.
-	value($node, 'VACUUM t');
+	vacuum_all($node, 't');
 	is(value($node, "SELECT rows FROM ivfpq_info('t_v')"), $committed, 'VACUUM removes the rest');
 	is(value($node, "SELECT 8192 + model_bytes + list_bytes + pending_bytes + free_bytes = bytes
 		FROM ivfpq_info('t_v')"), 't', 'no page is lost');

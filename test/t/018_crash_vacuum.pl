@@ -43,7 +43,7 @@ for my $round (1 .. 6)
 
 		compares($node, $table, 'v <-> vec(0, 16)', "round $round, $table: rows");
 		is(value($node, "SELECT count(*) FROM ivfpq_check('${table}_v', true)"), 0, 'sound');
-		value($node, "VACUUM $table");
+		vacuum_all($node, $table);
 		is(value($node, "SELECT rows FROM ivfpq_info('${table}_v')"),
 			value($node, "SELECT count(*) FROM $table"), 'the next VACUUM removes the rest');
 		value($node, "INSERT INTO $table SELECT i, vec(i * $round, 16) FROM generate_series(1, 6000) AS i
