@@ -40,6 +40,7 @@ IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
     result.heap_tuples =
         table_index_build_scan(heap, index, info, false, true, bulk_pending_row, writer, nullptr);
     end_bulk_lists(writer);
+    report_phase(BuildPhase::log);
     bulk_log(writer);
     result.index_tuples = writer->rows;
     ereport(
@@ -101,6 +102,7 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     BulkWriter* writer = begin_bulk(index, meta, &model);
     write_entries(writer, encoded);
     measure(index, writer, input, queries, encoded.neighbors, encoded.participants);
+    report_phase(BuildPhase::log);
     bulk_log(writer);
 
     IndexBuildResult result = {};
@@ -116,6 +118,7 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     if (RelationGetNumberOfBlocks(index) != 0)
         elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
     forget_size();
+    begin_build_times();
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq build", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
@@ -137,6 +140,7 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     else
         result = build_trained(heap, index, info, meta, plan, &sample, build_workers(heap, index));
 
+    tell_build_times(index, result.index_tuples, "cpu");
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
     IndexBuildResult* out = static_cast<IndexBuildResult*>(palloc(sizeof(IndexBuildResult)));

@@ -43,7 +43,8 @@ for my $row (@seen)
 	($last_phase, $last_done) = ($phase, $done);
 }
 note("phases: @phases");
-is_deeply([ grep { $_ !~ /initializing/ } @phases ],
+# The first and the last are over before anybody looks, as a rule.
+is_deeply([ grep { $_ !~ /initializing|logging pages/ } @phases ],
 	[ 'building index: sampling rows', 'building index: training lists',
 	  'building index: training codes', 'building index: encoding rows',
 	  'building index: writing lists', 'building index: measuring recall' ],
