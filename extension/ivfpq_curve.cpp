@@ -45,6 +45,12 @@ struct Neighbors {
     float distance[curve_neighbors];    // by its code
     uint32 nearer[curve_neighbors];     // entries with a smaller distance
     uint32 seen;
+
+    // Nearly every entry is no neighbor, and this tells it at once.
+    static constexpr int filter_bits = 14;
+    uint64 filter[(1 << filter_bits) / 64];
+    static uint64 hash(uint64 tid) { return tid * 0x9E3779B97F4A7C15 >> (64 - filter_bits); }
+    bool may_have(uint64 tid) const { return filter[hash(tid) / 64] >> hash(tid) % 64 & 1; }
 };
 
 void init_neighbors(const uint64* nearest_first, Neighbors* n) {
@@ -56,7 +62,11 @@ void init_neighbors(const uint64* nearest_first, Neighbors* n) {
     }
     std::sort(n->place, n->place + n->count,
               [&](uint32 a, uint32 b) { return nearest_first[a] < nearest_first[b]; });
-    for (uint32 i = 0; i < n->count; ++i) n->tids[i] = nearest_first[n->place[i]];
+    for (uint32 i = 0; i < n->count; ++i) {
+        n->tids[i] = nearest_first[n->place[i]];
+        const uint64 at = Neighbors::hash(n->tids[i]);
+        n->filter[at / 64] |= uint64{1} << at % 64;
+    }
 }
 
 // The lists of an index, nearest to a query first.
@@ -110,6 +120,7 @@ void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
     for (uint32 i = 0; i < count; ++i) {
         const uint64 tid = tid_number(tids[i]);
         if (distances && tid == walk->self) distances[i] = std::numeric_limits<float>::infinity();
+        if (!n->may_have(tid)) continue;
         const uint64* at = std::lower_bound(n->tids, n->tids + n->count, tid);
         if (at == n->tids + n->count || *at != tid) continue;
         const Size which = at - n->tids;

@@ -258,8 +258,11 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     const BlockNumber blocks = RelationGetNumberOfBlocks(heap);
     report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, blocks);
 
-    // As many blocks as rows are wanted, each with the same chance; all where there are fewer.
-    BlockNumber wanted = std::min<BlockNumber>(blocks, rows);
+    // Some rows of each of many blocks, every block with the same chance: reading a block costs
+    // more than the rows on it, and rows that lie together may be alike.
+    constexpr BlockNumber rows_of_block = 4;
+    constexpr BlockNumber least_blocks = 16384;
+    BlockNumber wanted = std::min(blocks, std::max(rows / rows_of_block, least_blocks));
     for (BlockNumber block = 0; block < blocks; ++block) {
         BlockNumber run = blocks;
         if (wanted < blocks) {
