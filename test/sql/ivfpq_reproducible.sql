@@ -52,6 +52,17 @@ CREATE TABLE u AS SELECT * FROM t ORDER BY id DESC;
 CREATE INDEX u_v ON u USING ivfpq (v);
 SELECT digest('u_v') = digest('t_alone') AS other_places;
 
+-- entries that are sorted in memory, or on disk where memory is short
+CREATE TABLE s AS SELECT id, subvector(v, 1, 4)::vector(4) AS v FROM t, generate_series(1, 4) ORDER BY random();
+SET max_parallel_maintenance_workers = 0;
+CREATE INDEX s_memory ON s USING ivfpq (v) WITH (lists = 10);
+SET maintenance_work_mem = '1MB';
+CREATE INDEX s_disk ON s USING ivfpq (v) WITH (lists = 10);
+RESET maintenance_work_mem;
+RESET max_parallel_maintenance_workers;
+SELECT digest('s_disk') = digest('s_memory') AS disk;
+DROP TABLE s;
+
 -- training in VACUUM as well
 CREATE TABLE w (id int, v vector(20));
 CREATE INDEX w_1 ON w USING ivfpq (v);
