@@ -4,6 +4,7 @@
 
 #include "kernels/executor.h"
 #include "extension/guard.h"
+#include "extension/build_executor.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_bulk.h"
 #include "extension/ivfpq_curve.h"
@@ -69,39 +70,37 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
 }
 
 void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const Sample& queries,
-             const Neighbor* neighbors, uint32 participants) {
+             const EncodeResult& encoded) {
     report_phase(BuildPhase::measure);
     const CurveQuery* curve_queries =
-        make_curve_queries(input, queries.tids, neighbors, participants);
+        make_curve_queries(input, queries.tids, encoded.neighbors, encoded.participants);
     MetaPage meta = writer->meta;
-    meta.curve = measure_curve(index, meta, curve_queries, queries.count);
+    meta.curve = measure_together(encoded, index, meta, curve_queries, queries.count);
     bulk_meta(writer, meta);
 }
 
 IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, MetaPage meta,
-                               const TrainingPlan& plan, Sample* sample, int workers) {
+                               double rows, const TrainingPlan& plan, Sample* sample) {
+    const int workers = build_workers(heap, index);
     const Sample queries = set_queries_aside(sample);
-    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
-    guarded([&] {
-        executor->object =
-            make_cpu_executor(1 + workers, &QueryCancelPending, &ProcDiePending).release();
-    });
-    const Quantizer model = train_model(executor->object, plan, sample, &meta);
-    guarded([&] {
-        delete executor->object;
-        executor->object = nullptr;
-    });
+    const double work = rows * plan.lists * meta.dims;
+    BuildExecutor executor = open_build_executor(work, 1 + workers);
+    const Quantizer model = train_model(executor.executor, plan, sample, &meta);
+    if (!executor.device) close_build_executor(&executor);
     pfree(sample->rows);
     pfree(sample->tids);
 
     report_phase(BuildPhase::encode);
     const EncodeInput input{model, queries.rows, queries.count};
-    EncodeResult encoded = encode_table(heap, index, info, input, workers);
+    EncodeResult encoded = encode_table(heap, index, info, input, workers,
+                                        executor.device ? executor.executor : nullptr);
+    const char* done_by = pstrdup(executor.device ? executor.executor->name() : "cpu");
+    if (executor.device) close_build_executor(&executor);
     meta.rows_at_build = static_cast<uint64>(encoded.rows);
     // The directory sits in front of the lists, so its size is known now; its contents are not.
     BulkWriter* writer = begin_bulk(index, meta, &model);
     write_entries(writer, encoded);
-    measure(index, writer, input, queries, encoded.neighbors, encoded.participants);
+    measure(index, writer, input, queries, encoded);
     report_phase(BuildPhase::log);
     bulk_log(writer);
 
@@ -109,6 +108,7 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     result.heap_tuples = encoded.heap_rows;
     result.index_tuples = encoded.rows;
     end_encode_table(&encoded);
+    tell_build_times(index, result.index_tuples, done_by);
     return result;
 }
 
@@ -138,9 +138,8 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     if (!enough)
         result = build_untrained(heap, index, info, meta);
     else
-        result = build_trained(heap, index, info, meta, plan, &sample, build_workers(heap, index));
+        result = build_trained(heap, index, info, meta, rows, plan, &sample);
 
-    tell_build_times(index, result.index_tuples, "cpu");
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
     IndexBuildResult* out = static_cast<IndexBuildResult*>(palloc(sizeof(IndexBuildResult)));

@@ -144,14 +144,8 @@ uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuer
     return neighbors.count;
 }
 
-struct Tally {
-    double hits[RecallCurve::ks][RecallCurve::max_probes][RecallCurve::factors];
-    double wanted[RecallCurve::ks];
-    double scanned[RecallCurve::max_probes];
-};
-
-void tally_query(Relation index, const MetaPage& meta, const RecallCurve& curve,
-                 const CurveQuery& query, Tally* tally) {
+void tally_in_context(Relation index, const MetaPage& meta, const RecallCurve& curve,
+                      const CurveQuery& query, CurveTally* tally) {
     const RankedLists ranked = rank_lists(index, meta, query.vector);
     float* table =
         static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
@@ -295,32 +289,58 @@ Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
     return effort;
 }
 
-RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
-                          uint32 count) {
+void tally_query(Relation index, const MetaPage& meta, const RecallCurve& curve,
+                 const CurveQuery& query, CurveTally* tally) {
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    tally_in_context(index, meta, curve, query, tally);
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+}
+
+void add_tally(const CurveTally& tally, CurveTally* sum) {
+    for (int k = 0; k < RecallCurve::ks; ++k) {
+        sum->wanted[k] += tally.wanted[k];
+        for (int step = 0; step < RecallCurve::max_probes; ++step)
+            for (int f = 0; f < RecallCurve::factors; ++f)
+                sum->hits[k][step][f] += tally.hits[k][step][f];
+    }
+    for (int step = 0; step < RecallCurve::max_probes; ++step)
+        sum->scanned[step] += tally.scanned[step];
+}
+
+RecallCurve begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                        uint32 count) {
     RecallCurve curve = {};
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     curve.probe_steps = fill_probe_grid(meta.lists, curve.probes);
     cut_probe_grid(index, meta, queries, count, context, &curve);
-    Tally* tally = static_cast<Tally*>(palloc0(sizeof(Tally)));
-    for (uint32 i = 0; i < count; ++i) {
-        CHECK_FOR_INTERRUPTS();
-        const MemoryContext before = MemoryContextSwitchTo(context);
-        tally_query(index, meta, curve, queries[i], tally);
-        MemoryContextSwitchTo(before);
-        MemoryContextReset(context);
-    }
     MemoryContextDelete(context);
+    return curve;
+}
 
-    curve.queries = tally->wanted[0] > 0 ? count : 0;
-    for (uint32 step = 0; step < curve.probe_steps && curve.queries > 0; ++step) {
-        curve.scanned[step] = static_cast<float>(tally->scanned[step] / count);
+void end_curve(const CurveTally& tally, uint32 count, RecallCurve* curve) {
+    curve->queries = tally.wanted[0] > 0 ? count : 0;
+    for (uint32 step = 0; step < curve->probe_steps && curve->queries > 0; ++step) {
+        curve->scanned[step] = static_cast<float>(tally.scanned[step] / count);
         for (int k = 0; k < RecallCurve::ks; ++k)
             for (int f = 0; f < RecallCurve::factors; ++f)
-                curve.recall[k][step][f] = static_cast<uint16>(
-                    std::floor(65535 * tally->hits[k][step][f] / tally->wanted[k]));
+                curve->recall[k][step][f] = static_cast<uint16>(
+                    std::floor(65535 * tally.hits[k][step][f] / tally.wanted[k]));
     }
-    pfree(tally);
+}
+
+RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                          uint32 count) {
+    RecallCurve curve = begin_curve(index, meta, queries, count);
+    CurveTally tally = {};
+    for (uint32 i = 0; i < count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        tally_query(index, meta, curve, queries[i], &tally);
+    }
+    end_curve(tally, count, &curve);
     return curve;
 }
 

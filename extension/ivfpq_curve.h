@@ -33,9 +33,22 @@ struct CurveQuery {
     const uint64* neighbors;  // (curve_neighbors)
 };
 
-// Measures the curve of a trained index.
+// Measures the curve of a trained index: in one go, or in steps of which the second can be divided
+// among processes. What they count is whole numbers, so their sum does not depend on the division.
 RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                           uint32 count);
+
+struct CurveTally {
+    double hits[RecallCurve::ks][RecallCurve::max_probes][RecallCurve::factors];
+    double wanted[RecallCurve::ks];
+    double scanned[RecallCurve::max_probes];
+};
+RecallCurve begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                        uint32 count);
+void tally_query(Relation index, const MetaPage& meta, const RecallCurve& curve,
+                 const CurveQuery& query, CurveTally* tally);
+void add_tally(const CurveTally& tally, CurveTally* sum);
+void end_curve(const CurveTally& tally, uint32 count, RecallCurve* curve);
 
 // The recall of (probes step, candidates factor) for k rows, between the measured k's.
 double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor);

@@ -49,34 +49,32 @@ uint32 batch_rows(uint32 dims) {
 
 }  // namespace
 
-void flush_encode(EncodePass* pass) {
-    if (pass->count == 0) return;
+void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32 count) {
+    if (count == 0) return;
     const EncodeInput& input = pass->input;
     const uint32 m = input.model.shape.m;
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] {
-        pass->executor->encode(input.model,
-                               {pass->rows, pass->count, pass->lists, pass->codes, pass->offsets});
+        pass->executor->encode(input.model, {rows, count, pass->lists, pass->codes, pass->offsets});
     });
-    guarded([&] {
+    guarded_interruptibly([&] {
         if (input.query_count > 0)
-            pass->searcher->exact_search({input.queries, input.query_count, pass->rows, pass->count,
-                                          pass->tids, input.model.shape.dims,
-                                          input.model.shape.metric, neighbors_kept,
-                                          pass->neighbors});
+            pass->searcher->exact_search({input.queries, input.query_count, rows, count, tids,
+                                          input.model.shape.dims, input.model.shape.metric,
+                                          neighbors_kept, pass->neighbors});
     });
-    for (uint32 i = 0; i < pass->count; ++i)
-        pass->sink.put(pass->sink.state, {pass->lists[i], pass->tids[i], pass->offsets[i],
-                                          pass->codes + Size{i} * m});
-    pass->total += pass->count;
+    for (uint32 i = 0; i < count; ++i)
+        pass->sink.put(pass->sink.state,
+                       {pass->lists[i], tids[i], pass->offsets[i], pass->codes + Size{i} * m});
+    pass->total += count;
+}
+
+void flush_encode(EncodePass* pass) {
+    encode_rows(pass, pass->rows, pass->tids, pass->count);
     pass->count = 0;
 }
 
 EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
-    const QuantizerShape& shape = input.model.shape;
-    EncodePass* pass = static_cast<EncodePass*>(palloc0(sizeof(EncodePass)));
-    pass->input = input;
-    pass->sink = sink;
     // One thread: the participants of a build are processes. With many lists a batch takes seconds,
     // and can be encoded again. The search cannot, for it adds to what it found before: it is not
     // interrupted, and has few queries where encoding has many lists.
@@ -86,11 +84,22 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
         executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
         searcher->object = make_cpu_executor(1, nullptr).release();
     });
-    pass->executor = executor->object;
+    EncodePass* pass =
+        begin_encode_on(executor->object, batch_rows(input.model.shape.dims), input, sink);
     pass->searcher = searcher->object;
+    return pass;
+}
+
+EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
+                            const RowSink& sink) {
+    const QuantizerShape& shape = input.model.shape;
+    EncodePass* pass = static_cast<EncodePass*>(palloc0(sizeof(EncodePass)));
+    pass->input = input;
+    pass->sink = sink;
+    pass->executor = pass->searcher = device;
     pass->row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
-    pass->batch = batch_rows(shape.dims);
+    pass->batch = batch;
     pass->rows = alloc_array<float>(Size{pass->batch} * shape.dims);
     pass->tids = alloc_array<uint64>(pass->batch);
     pass->lists = alloc_array<uint32>(pass->batch);

@@ -39,11 +39,16 @@ struct RowSink {
 
 struct EncodePass;
 EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink);
+// The same on a device, so many rows at a time.
+EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
+                            const RowSink& sink);
 // An IndexBuildCallback; its argument is the EncodePass.
 void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
                 void* pass);
 // One row by itself, its vector as it is in the table.
 void encode_one_row(EncodePass* pass, uint64 tid, const struct Vector* vector);
+// Rows in index form, no more than a batch of them.
+void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32 count);
 // Encodes what is left. neighbors_of() then holds (query_count)(neighbors_kept).
 void flush_encode(EncodePass* pass);
 const Neighbor* neighbors_of(const EncodePass* pass);

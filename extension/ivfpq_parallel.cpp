@@ -1,12 +1,20 @@
-// A build's workers share one scan of the table. Each encodes the rows it gets, sorts their
-// entries, and leaves its sorted run and its view of the queries' neighbors to the leader, which
-// takes part itself and then merges. Entries are sorted by list and TID, so the index does not
-// depend on who encoded what.
+// A build's workers share one scan of the table. On the CPU, each encodes the rows it gets, sorts
+// their entries, and leaves its sorted run and its view of the queries' neighbors to the leader,
+// which takes part itself and then merges. Where a device encodes, the workers fill blocks with
+// rows in index form, and the leader, which has the device, takes them as they come and reads rows
+// itself while there are none. Entries are sorted by list and TID, so the index does not depend on
+// who encoded what.
+//
+// The workers stay until the leader has written the pages, and measure the recall curve with it.
 
 #include <cstring>
 
+#include "kernels/executor.h"
+#include "extension/block_ring.h"
 #include "extension/ivfpq.h"
+#include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_parallel.h"
+#include "extension/vector.h"
 
 extern "C" {
 #include "access/parallel.h"
@@ -38,6 +46,8 @@ enum ShmKey : uint64 {
     key_query_text,
     key_wal_usage,
     key_buffer_usage,
+    key_ring,   // where a device encodes
+    key_curve,  // SharedCurve
 };
 
 // In dynamic shared memory. The parallel scan descriptor follows, at a multiple of the alignment.
@@ -58,6 +68,30 @@ struct SharedBuild {
     double heap_rows;
     double rows;
     bool broken_hot_chain;  // somebody met one: see IndexInfo
+    bool pages_are_written;
+
+    ConditionVariable written_condition;
+};
+
+// What measuring the curve takes from the leader, and what the participants bring. Behind it: the
+// TIDs of the queries, those of their neighbors, and the queries.
+struct SharedCurve {
+    MetaPage meta;
+    RecallCurve curve;
+    uint32 count;  // 0: there is nothing to measure
+    pg_atomic_uint32 next;
+    slock_t mutex;
+    CurveTally tally;  // under `mutex`
+
+    static Size bytes(uint32 queries, uint32 dims) {
+        return sizeof(SharedCurve) + Size{queries} * (1 + curve_neighbors) * sizeof(uint64) +
+               Size{queries} * dims * sizeof(float);
+    }
+    uint64* query_tids() { return reinterpret_cast<uint64*>(this + 1); }
+    uint64* neighbors() { return query_tids() + count; }
+    float* vectors() {
+        return reinterpret_cast<float*>(neighbors() + Size{count} * curve_neighbors);
+    }
 };
 
 ParallelTableScanDesc scan_of(SharedBuild* shared) {
@@ -76,7 +110,17 @@ EncodeInput input_of(const SharedBuild* shared, const float* model) {
     return {{shape, model, codebook}, codebook + Size{shape.dims} * codewords, shared->query_count};
 }
 
-// One participant's share of the pass.
+void report_share(SharedBuild* shared, double heap_rows, double rows, const IndexInfo* info) {
+    SpinLockAcquire(&shared->mutex);
+    ++shared->done;
+    shared->heap_rows += heap_rows;
+    shared->rows += rows;
+    shared->broken_hot_chain |= info->ii_BrokenHotChain;
+    SpinLockRelease(&shared->mutex);
+    ConditionVariableSignal(&shared->done_condition);
+}
+
+// One participant's share of the pass, where each encodes.
 void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shared,
                Sharedsort* shared_sort, const float* model, Neighbor* neighbors, bool progress) {
     SortCoordinateData coordinate = {};
@@ -94,14 +138,122 @@ void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shar
     memcpy(neighbors, neighbors_of(pass),
            Size{shared->query_count} * neighbors_kept * sizeof(Neighbor));
 
-    SpinLockAcquire(&shared->mutex);
-    ++shared->done;
-    shared->heap_rows += heap_rows;
-    shared->rows += rows_of(pass);
-    shared->broken_hot_chain |= info->ii_BrokenHotChain;
-    SpinLockRelease(&shared->mutex);
-    ConditionVariableSignal(&shared->done_condition);
+    report_share(shared, heap_rows, rows_of(pass), info);
     end_entry_sort(sort);
+}
+
+// --- where a device encodes
+
+// A worker that fills blocks.
+struct Filling {
+    BlockRing* ring;
+    RowBlock block;  // block.count is null: none yet
+    Metric metric;
+    uint32 dims;
+    MemoryContext row_context;
+    double rows;
+};
+
+void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
+    if (nulls[0]) return;
+    Filling* filling = static_cast<Filling*>(argument);
+    if (!filling->block.count) filling->block = take_empty_block(filling->ring);
+    MemoryContextReset(filling->row_context);
+    const MemoryContext before = MemoryContextSwitchTo(filling->row_context);
+    const Vector* vector = datum_get_vector(values[0]);
+    MemoryContextSwitchTo(before);
+    const uint32 at = (*filling->block.count)++;
+    index_form(filling->metric, vector->x, filling->dims,
+               filling->block.rows + Size{at} * filling->dims);
+    filling->block.tids[at] = tid_number(*tid);
+    ++filling->rows;
+    if (at + 1 < block_rows_of(filling->ring)) return;
+    hand_over(filling->ring, filling->block);
+    filling->block = {};
+}
+
+void fill_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* shared,
+                 BlockRing* ring) {
+    Filling filling = {};
+    filling.ring = ring;
+    filling.metric = shared->shape.metric;
+    filling.dims = shared->shape.dims;
+    filling.row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
+    TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
+    const double heap_rows =
+        table_index_build_scan(heap, index, info, true, false, fill_row, &filling, scan);
+    if (filling.block.count) hand_over(ring, filling.block);
+    report_share(shared, heap_rows, filling.rows, info);
+    leave_block_ring(ring);
+}
+
+// The leader, which reads rows itself while no block is full.
+struct Taking {
+    BlockRing* ring;
+    EncodePass* pass;
+};
+
+void encode_block(Taking* taking, const RowBlock& block) {
+    encode_rows(taking->pass, block.rows, block.tids, *block.count);
+    give_back(taking->ring, block);
+}
+
+void take_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
+              void* argument) {
+    Taking* taking = static_cast<Taking*>(argument);
+    RowBlock block;
+    while (has_full_block(taking->ring) && take_full_block(taking->ring, &block))
+        encode_block(taking, block);
+    encode_row(index, tid, values, nulls, alive, taking->pass);
+}
+
+void take_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* shared,
+                 ParallelContext* context, BlockRing* ring, EncodePass* pass) {
+    Taking taking{ring, pass};
+    TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
+    const double heap_rows =
+        table_index_build_scan(heap, index, info, true, true, take_row, &taking, scan);
+    flush_encode(pass);
+    WaitForParallelWorkersToAttach(context);
+    RowBlock block;
+    while (wait_for_full_block(ring, context->nworkers_launched, &block))
+        encode_block(&taking, block);
+    // The workers have counted their rows.
+    report_share(shared, heap_rows, rows_of(pass) - shared->rows, info);
+}
+
+// Blocks for so many workers, within a quarter of maintenance_work_mem.
+struct RingShape {
+    uint32 blocks;
+    uint32 block_rows;
+
+    static RingShape of(int workers, uint32 dims) {
+        constexpr Size most_bytes = Size{128} << 20;
+        constexpr Size most_rows = 65536;
+        const uint32 blocks = 2 * static_cast<uint32>(workers) + 2;
+        const Size bytes = Min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, most_bytes);
+        const Size rows = bytes / blocks / (dims * sizeof(float) + sizeof(uint64));
+        return {blocks, static_cast<uint32>(Max(Min(rows, most_rows), Size{64}))};
+    }
+};
+
+// --- the curve
+
+// Takes queries as long as there are any.
+void tally_share(Relation index, SharedCurve* shared) {
+    CurveTally tally = {};
+    const uint32 dims = shared->meta.dims;
+    for (uint32 i; (i = pg_atomic_fetch_add_u32(&shared->next, 1)) < shared->count;) {
+        CHECK_FOR_INTERRUPTS();
+        tally_query(index, shared->meta, shared->curve,
+                    {shared->query_tids()[i], shared->vectors() + Size{i} * dims,
+                     shared->neighbors() + Size{i} * curve_neighbors},
+                    &tally);
+    }
+    SpinLockAcquire(&shared->mutex);
+    add_tally(tally, &shared->tally);
+    SpinLockRelease(&shared->mutex);
 }
 
 void wait_for_participants(SharedBuild* shared, int participants) {
@@ -115,11 +267,26 @@ void wait_for_participants(SharedBuild* shared, int participants) {
     ConditionVariableCancelSleep();
 }
 
-EncodeResult encode_alone(Relation heap, Relation index, IndexInfo* info,
-                          const EncodeInput& input) {
+void wait_for_pages(SharedBuild* shared) {
+    while (true) {
+        SpinLockAcquire(&shared->mutex);
+        const bool written = shared->pages_are_written;
+        SpinLockRelease(&shared->mutex);
+        if (written) break;
+        ConditionVariableSleep(&shared->written_condition, WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
+    }
+    ConditionVariableCancelSleep();
+}
+
+EncodeResult encode_alone(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
+                          Executor* device) {
     EncodeResult result = {};
-    result.sort = begin_entry_sort(input.model.shape.m, maintenance_work_mem, nullptr);
-    EncodePass* pass = begin_encode(input, {sort_row, result.sort});
+    result.sort = begin_entry_sort(input.model.shape.m, maintenance_work_mem / 4 * 3, nullptr);
+    const RowSink sink{sort_row, result.sort};
+    EncodePass* pass =
+        device ? begin_encode_on(device, RingShape::of(0, input.model.shape.dims).block_rows, input,
+                                 sink)
+               : begin_encode(input, sink);
     result.heap_rows =
         table_index_build_scan(heap, index, info, true, true, encode_row, pass, nullptr);
     flush_encode(pass);
@@ -137,6 +304,8 @@ struct ParallelEncode {
     Snapshot snapshot;
     WalUsage* wal_usage;
     BufferUsage* buffer_usage;
+    SharedBuild* shared;
+    SharedCurve* curve;
 };
 
 int build_workers(Relation heap, Relation index) {
@@ -159,8 +328,8 @@ int build_workers(Relation heap, Relation index) {
 }
 
 EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
-                          int workers) {
-    if (workers == 0) return encode_alone(heap, index, info, input);
+                          int workers, Executor* device) {
+    if (workers == 0) return encode_alone(heap, index, info, input, device);
 
     EnterParallelMode();
     ParallelContext* context = CreateParallelContext("pgwarp", "pgwarp_build_worker", workers);
@@ -176,13 +345,18 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     const Size neighbor_bytes =
         Size{input.query_count} * neighbors_kept * participants * sizeof(Neighbor);
     const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
+    const RingShape ring_shape = RingShape::of(workers, shape.dims);
+    const Size ring_bytes =
+        device ? block_ring_bytes(ring_shape.blocks, ring_shape.block_rows, shape.dims) : 0;
     const Size sizes[] = {shared_bytes,
                           sort_bytes,
                           model_bytes,
                           neighbor_bytes,
                           text_bytes,
                           mul_size(sizeof(WalUsage), workers),
-                          mul_size(sizeof(BufferUsage), workers)};
+                          mul_size(sizeof(BufferUsage), workers),
+                          ring_bytes,
+                          SharedCurve::bytes(input.query_count, shape.dims)};
     for (const Size size : sizes) {
         shm_toc_estimate_chunk(&context->estimator, size);
         shm_toc_estimate_keys(&context->estimator, 1);
@@ -193,13 +367,14 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         if (IsMVCCSnapshot(snapshot)) UnregisterSnapshot(snapshot);
         DestroyParallelContext(context);
         ExitParallelMode();
-        return encode_alone(heap, index, info, input);
+        return encode_alone(heap, index, info, input, device);
     }
 
     void* chunks[lengthof(sizes)];
     for (int i = 0; i < static_cast<int>(lengthof(sizes)); ++i) {
         chunks[i] = shm_toc_allocate(context->toc, sizes[i]);
-        // Workers do without the text of a statement where there is none.
+        // Workers do without the text of a statement where there is none, and without a ring where
+        // they encode themselves.
         if (sizes[i] > 0) shm_toc_insert(context->toc, key_shared + i, chunks[i]);
     }
     SharedBuild* shared = static_cast<SharedBuild*>(chunks[0]);
@@ -212,6 +387,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     shared->shape = shape;
     shared->query_count = input.query_count;
     ConditionVariableInit(&shared->done_condition);
+    ConditionVariableInit(&shared->written_condition);
     SpinLockInit(&shared->mutex);
     table_parallelscan_initialize(heap, scan_of(shared), snapshot);
     Sharedsort* shared_sort = static_cast<Sharedsort*>(chunks[1]);
@@ -225,13 +401,34 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
            Size{input.query_count} * shape.dims * sizeof(float));
     Neighbor* neighbors = static_cast<Neighbor*>(chunks[3]);
     if (text_bytes > 0) memcpy(chunks[4], debug_query_string, text_bytes);
+    BlockRing* ring =
+        device ? init_block_ring(chunks[7], ring_shape.blocks, ring_shape.block_rows, shape.dims)
+               : nullptr;
+    SharedCurve* curve = static_cast<SharedCurve*>(chunks[8]);
+    memset(curve, 0, sizeof(SharedCurve));
+    pg_atomic_init_u32(&curve->next, 0);
+    SpinLockInit(&curve->mutex);
 
     LaunchParallelWorkers(context);
     const int launched = context->nworkers_launched;
     EncodeResult result = {};
     result.parallel = static_cast<ParallelEncode*>(palloc(sizeof(ParallelEncode)));
-    *result.parallel = {context, snapshot, static_cast<WalUsage*>(chunks[5]),
-                        static_cast<BufferUsage*>(chunks[6])};
+    *result.parallel = {
+        context, snapshot, static_cast<WalUsage*>(chunks[5]), static_cast<BufferUsage*>(chunks[6]),
+        shared,  curve};
+    if (device) {
+        result.sort = begin_entry_sort(shape.m, maintenance_work_mem / 4 * 3, nullptr);
+        EncodePass* pass =
+            begin_encode_on(device, ring_shape.block_rows, input, {sort_row, result.sort});
+        take_blocks(heap, index, info, shared, context, ring, pass);
+        info->ii_BrokenHotChain = shared->broken_hot_chain;
+        perform_entry_sort(result.sort);
+        result.neighbors = neighbors_of(pass);
+        result.participants = 1;
+        result.heap_rows = shared->heap_rows;
+        result.rows = shared->rows;
+        return result;
+    }
     // The leader's neighbors come first, then the workers' in their order.
     take_part(heap, index, info, shared, shared_sort, model, neighbors, true);
     WaitForParallelWorkersToAttach(context);
@@ -253,10 +450,45 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     return result;
 }
 
+namespace {
+
+// From here on workers may read the index, or end where there is no curve to measure.
+void let_workers_go_on(ParallelEncode* parallel) {
+    SpinLockAcquire(&parallel->shared->mutex);
+    parallel->shared->pages_are_written = true;
+    SpinLockRelease(&parallel->shared->mutex);
+    ConditionVariableBroadcast(&parallel->shared->written_condition);
+}
+
+}  // namespace
+
+RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
+                             const CurveQuery* queries, uint32 count) {
+    if (!result.parallel || count == 0) return measure_curve(index, meta, queries, count);
+    SharedCurve* shared = result.parallel->curve;
+    shared->meta = meta;
+    shared->curve = begin_curve(index, meta, queries, count);
+    shared->count = count;
+    for (uint32 i = 0; i < count; ++i) {
+        shared->query_tids()[i] = queries[i].self;
+        memcpy(shared->neighbors() + Size{i} * curve_neighbors, queries[i].neighbors,
+               curve_neighbors * sizeof(uint64));
+        memcpy(shared->vectors() + Size{i} * meta.dims, queries[i].vector,
+               meta.dims * sizeof(float));
+    }
+    let_workers_go_on(result.parallel);
+    tally_share(index, shared);
+    WaitForParallelWorkersToFinish(result.parallel->context);
+    RecallCurve curve = shared->curve;
+    end_curve(shared->tally, count, &curve);
+    return curve;
+}
+
 void end_encode_table(EncodeResult* result) {
     end_entry_sort(result->sort);
     if (!result->parallel) return;
     ParallelEncode* parallel = result->parallel;
+    let_workers_go_on(parallel);
     WaitForParallelWorkersToFinish(parallel->context);
     for (int i = 0; i < parallel->context->nworkers_launched; ++i)
         InstrAccumParallelQuery(&parallel->buffer_usage[i], &parallel->wal_usage[i]);
@@ -274,6 +506,7 @@ void pgwarp_build_worker(dsm_segment* segment, shm_toc* toc) {
     SharedBuild* shared = static_cast<SharedBuild*>(shm_toc_lookup(toc, key_shared, false));
     Sharedsort* shared_sort = static_cast<Sharedsort*>(shm_toc_lookup(toc, key_sort, false));
     const float* model = static_cast<float*>(shm_toc_lookup(toc, key_model, false));
+    BlockRing* ring = static_cast<BlockRing*>(shm_toc_lookup(toc, key_ring, true));
     Neighbor* neighbors = static_cast<Neighbor*>(shm_toc_lookup(toc, key_neighbors, false));
     debug_query_string = static_cast<char*>(shm_toc_lookup(toc, key_query_text, true));
     pgstat_report_activity(STATE_RUNNING, debug_query_string);
@@ -284,12 +517,18 @@ void pgwarp_build_worker(dsm_segment* segment, shm_toc* toc) {
     Relation index = index_open(shared->index, index_lock);
     IndexInfo* info = BuildIndexInfo(index);
     info->ii_Concurrent = shared->concurrent;
-    tuplesort_attach_shared(shared_sort, segment);
+    if (!ring) tuplesort_attach_shared(shared_sort, segment);
 
     InstrStartParallelQuery();
     const Size mine =
         Size{static_cast<uint32>(ParallelWorkerNumber) + 1} * shared->query_count * neighbors_kept;
-    take_part(heap, index, info, shared, shared_sort, model, neighbors + mine, false);
+    if (ring)
+        fill_blocks(heap, index, info, shared, ring);
+    else
+        take_part(heap, index, info, shared, shared_sort, model, neighbors + mine, false);
+    wait_for_pages(shared);
+    SharedCurve* curve = static_cast<SharedCurve*>(shm_toc_lookup(toc, key_curve, false));
+    if (curve->count > 0) tally_share(index, curve);
     BufferUsage* buffer_usage =
         static_cast<BufferUsage*>(shm_toc_lookup(toc, key_buffer_usage, false));
     WalUsage* wal_usage = static_cast<WalUsage*>(shm_toc_lookup(toc, key_wal_usage, false));

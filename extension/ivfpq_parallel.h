@@ -1,4 +1,4 @@
-// The encoding pass of a build on several processes.
+// A build on several processes: the encoding pass, and measuring the recall curve.
 #pragma once
 
 #include "extension/ivfpq_encode.h"
@@ -18,9 +18,13 @@ struct EncodeResult {
     struct ParallelEncode* parallel;  // null: no worker took part
 };
 
-// Runs the pass over the table with up to `workers` helpers.
+// Runs the pass over the table with up to `workers` helpers. Where `device` is not null, it
+// encodes, and the helpers read the table for it.
 EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
-                          int workers);
+                          int workers, Executor* device);
+// measure_curve(), by all who took part in the pass.
+RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
+                             const CurveQuery* queries, uint32 count);
 // Ends the sort, and the helpers' shared memory with it.
 void end_encode_table(EncodeResult* result);
 

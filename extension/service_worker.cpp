@@ -12,12 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include <dlfcn.h>
-#include <unistd.h>
-
 #include "kernels/device.h"
 #include "kernels/host_device.h"
 #include "kernels/mirror.h"
+#include "extension/device_library.h"
 #include "extension/service.h"
 #include "extension/settings.h"
 
@@ -116,30 +114,6 @@ Attempt attempt(char (&message)[256], Function&& function) {
 
 // --- devices
 
-Device* open_cuda_device(int number, size_t budget, char* error, size_t error_size) {
-    char path[MAXPGPATH];
-    snprintf(path, sizeof(path), "%s/pgwarp_cuda.so", pkglib_path);
-    if (access(path, F_OK) != 0) {
-        strlcpy(error, "pgwarp was built without CUDA", error_size);
-        return nullptr;
-    }
-    // Never closed: the device's objects have their code there.
-    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        strlcpy(error, dlerror(), error_size);
-        return nullptr;
-    }
-    auto* open = reinterpret_cast<OpenDevice*>(dlsym(library, open_device_symbol));
-    if (!open) {
-        strlcpy(error, dlerror(), error_size);
-        return nullptr;
-    }
-    DeviceOptions options;
-    options.device = number;
-    options.memory_budget = budget;
-    return open(&options, error, error_size);
-}
-
 size_t memory_budget(size_t otherwise) {
     return settings.device_memory > 0 ? static_cast<size_t>(settings.device_memory) * 1024 * 1024
                                       : otherwise;
@@ -168,7 +142,10 @@ void open_devices(Worker* worker, char* error, size_t error_size) {
         for (count = 0; count < most_devices; ++count) numbers[count] = count;
     for (int i = 0; i < count; ++i) {
         char message[256];
-        Device* device = open_cuda_device(numbers[i], memory_budget(0), message, sizeof(message));
+        DeviceOptions options;
+        options.device = numbers[i];
+        options.memory_budget = memory_budget(0);
+        Device* device = open_cuda_device(options, message, sizeof(message));
         if (device)
             add_place(worker, numbers[i], std::unique_ptr<Device>(device));
         else if (worker->places.empty())

@@ -23,6 +23,7 @@ Settings settings = {
     .seed = 0,
     .executor = static_cast<int>(ExecutorChoice::automatic),
     .service_timeout = 2000,
+    .build_executor = static_cast<int>(BuildExecutorChoice::automatic),
     .devices = nullptr,
     .device_memory = 0,
     .max_batch = 1024,
@@ -43,6 +44,13 @@ const config_enum_entry executor_options[] = {
     {"auto", static_cast<int>(ExecutorChoice::automatic), false},
     {"cpu", static_cast<int>(ExecutorChoice::cpu), false},
     {"service", static_cast<int>(ExecutorChoice::service), false},
+    {nullptr, 0, false},
+};
+
+const config_enum_entry build_executor_options[] = {
+    {"auto", static_cast<int>(BuildExecutorChoice::automatic), false},
+    {"cpu", static_cast<int>(BuildExecutorChoice::cpu), false},
+    {"gpu", static_cast<int>(BuildExecutorChoice::gpu), false},
     {nullptr, 0, false},
 };
 
@@ -84,6 +92,13 @@ void define_service_settings() {
         "pgwarp.service_timeout", "Sets how long a scan waits for the pgwarp service.",
         "After that it reads the index pages itself.", &settings.service_timeout,
         settings.service_timeout, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomEnumVariable(
+        "pgwarp.build_executor", "Sets where CREATE INDEX trains and encodes.",
+        "cpu: in the processes of the build; gpu: on a device of pgwarp.devices, failing where "
+        "there "
+        "is none; auto: on a device where there is one and the table is large enough.",
+        &settings.build_executor, settings.build_executor, build_executor_options, PGC_USERSET, 0,
+        nullptr, nullptr, nullptr);
     DefineCustomStringVariable(
         "pgwarp.devices", "Sets the devices that keep and search lists of indexes.",
         "auto: all GPUs there are; none: no service; host: the CPU in a device's place; or numbers "

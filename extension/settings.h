@@ -7,6 +7,8 @@ enum class IterativeScan : int { off, relaxed_order, strict_order };
 
 enum class ExecutorChoice : int { automatic, cpu, service };
 
+enum class BuildExecutorChoice : int { automatic, cpu, gpu };
+
 struct Settings {
     // Of the session:
     int probes;      // 0: from the recall curve
@@ -18,6 +20,7 @@ struct Settings {
     int seed;
     int executor;         // ExecutorChoice
     int service_timeout;  // milliseconds
+    int build_executor;   // BuildExecutorChoice
 
     // Of the server:
     char* devices;

@@ -7,10 +7,13 @@
 
 namespace pgwarp {
 
-// Keeps lists in this process's memory and searches them with so many threads.
-std::unique_ptr<Device> make_host_device(int threads, size_t memory_budget);
+// Keeps lists in this process's memory and searches them with so many threads. Its executors take
+// copies of rows, as a device does, and poll the flags, as make_cpu_executor() says.
+std::unique_ptr<Device> make_host_device(
+    int threads, size_t memory_budget, const volatile std::sig_atomic_t* interrupt = nullptr,
+    const volatile std::sig_atomic_t* other_interrupt = nullptr);
 
-// What goes wrong in the searches of a failing device.
+// What goes wrong in the searches of a failing device, and in the work of its executors.
 enum class Fault : int {
     none,
     failed,         // every search fails
@@ -21,7 +24,8 @@ enum class Fault : int {
     hung,           // a search never ends
 };
 
-// The device, with `fault` looked up at every search and put. For tests of whoever uses a device.
+// The device, with `fault` looked up at every search, put, and call of an executor. For tests of
+// whoever uses a device.
 std::unique_ptr<Device> make_failing_device(std::unique_ptr<Device> device,
                                             const volatile int* fault);
 

@@ -2,20 +2,78 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 namespace pgwarp {
 
 namespace {
 
+// Rows of its own: the caller's stay as they are.
+class HostRows final : public Dataset {
+  public:
+    HostRows(Executor& executor, const float* rows, size_t count, uint32_t dims)
+        : copy_(rows, rows + count * dims), taken_(executor.take(copy_.data(), count, dims)) {}
+    Dataset& taken() { return *taken_; }
+
+  private:
+    std::vector<float> copy_;
+    std::unique_ptr<Dataset> taken_;
+};
+
+class HostExecutor final : public Executor {
+  public:
+    HostExecutor(int threads, const volatile std::sig_atomic_t* interrupt,
+                 const volatile std::sig_atomic_t* other_interrupt)
+        : executor_(make_cpu_executor(threads, interrupt, other_interrupt)),
+          searcher_(make_cpu_executor(threads, nullptr)) {}
+
+    const char* name() const noexcept override { return "host"; }
+    std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
+        return std::make_unique<HostRows>(*executor_, rows, count, dims);
+    }
+    void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override {
+        executor_->kmeans_start(taken(rows), clusters, seed, centroids);
+    }
+    double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override {
+        return executor_->kmeans_step(taken(rows), clusters, centroids);
+    }
+    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override {
+        executor_->make_residuals(taken(rows), clusters, centroids);
+    }
+    void codebook_start(Dataset& rows, const QuantizerShape& shape, uint64_t seed,
+                        float* codebook) override {
+        executor_->codebook_start(taken(rows), shape, seed, codebook);
+    }
+    double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
+        return executor_->codebook_step(taken(rows), shape, codebook);
+    }
+    void encode(const Quantizer& quantizer, const Encoding& encoding) override {
+        executor_->encode(quantizer, encoding);
+    }
+    // On a device it is done or not begun, and never between: it is not interrupted here.
+    void exact_search(const ExactSearch& search) override { searcher_->exact_search(search); }
+
+  private:
+    static Dataset& taken(Dataset& rows) { return static_cast<HostRows&>(rows).taken(); }
+
+    std::unique_ptr<Executor> executor_;
+    std::unique_ptr<Executor> searcher_;
+};
+
 // Counts what its stores hold, so that a budget binds as on a device.
 class HostDevice final : public Device {
   public:
-    HostDevice(int threads, size_t budget) : threads_(threads), budget_(budget) {}
+    HostDevice(int threads, size_t budget, const volatile std::sig_atomic_t* interrupt,
+               const volatile std::sig_atomic_t* other_interrupt)
+        : threads_(threads),
+          budget_(budget),
+          interrupt_(interrupt),
+          other_interrupt_(other_interrupt) {}
 
     const char* name() const noexcept override { return "host"; }
     DeviceMemoryUse memory() const noexcept override { return {used_, used_, budget_}; }
     std::unique_ptr<Executor> make_executor() override {
-        return make_cpu_executor(threads_, nullptr);
+        return std::make_unique<HostExecutor>(threads_, interrupt_, other_interrupt_);
     }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<Store>(*this, quantizer);
@@ -60,8 +118,29 @@ class HostDevice final : public Device {
 
     int threads_;
     size_t budget_;
+    const volatile std::sig_atomic_t* interrupt_;
+    const volatile std::sig_atomic_t* other_interrupt_;
     size_t used_ = 0;
 };
+
+void fail(Fault fault) {
+    switch (fault) {
+        case Fault::failed:
+            throw DeviceFailure("a failure on purpose", false);
+        case Fault::lost:
+            throw DeviceFailure("a loss on purpose", true);
+        case Fault::unknown:
+            throw 1;
+        case Fault::slow:
+            std::this_thread::sleep_for(std::chrono::seconds(1));
+            break;
+        case Fault::hung:
+            while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+        case Fault::none:
+        case Fault::out_of_memory:
+            break;
+    }
+}
 
 class FailingStore final : public ListStore {
   public:
@@ -85,22 +164,7 @@ class FailingStore final : public ListStore {
     bool done(ListBatch& batch) override { return store_->done(batch); }
     void wait(ListBatch& batch) override {
         store_->wait(batch);
-        switch (fault()) {
-            case Fault::failed:
-                throw DeviceFailure("a failure on purpose", false);
-            case Fault::lost:
-                throw DeviceFailure("a loss on purpose", true);
-            case Fault::unknown:
-                throw 1;
-            case Fault::slow:
-                std::this_thread::sleep_for(std::chrono::seconds(1));
-                break;
-            case Fault::hung:
-                while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
-            case Fault::none:
-            case Fault::out_of_memory:
-                break;
-        }
+        fail(fault());
     }
 
   private:
@@ -110,13 +174,57 @@ class FailingStore final : public ListStore {
     const volatile int* fault_;
 };
 
+class FailingExecutor final : public Executor {
+  public:
+    FailingExecutor(std::unique_ptr<Executor> executor, const volatile int* fault)
+        : executor_(std::move(executor)), fault_(fault) {}
+
+    const char* name() const noexcept override { return executor_->name(); }
+    std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
+        return working().take(rows, count, dims);
+    }
+    void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override {
+        working().kmeans_start(rows, clusters, seed, centroids);
+    }
+    double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override {
+        return working().kmeans_step(rows, clusters, centroids);
+    }
+    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override {
+        working().make_residuals(rows, clusters, centroids);
+    }
+    void codebook_start(Dataset& rows, const QuantizerShape& shape, uint64_t seed,
+                        float* codebook) override {
+        working().codebook_start(rows, shape, seed, codebook);
+    }
+    double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
+        return working().codebook_step(rows, shape, codebook);
+    }
+    void encode(const Quantizer& quantizer, const Encoding& encoding) override {
+        working().encode(quantizer, encoding);
+    }
+    void exact_search(const ExactSearch& search) override { working().exact_search(search); }
+
+  private:
+    Executor& working() {
+        const auto fault = static_cast<Fault>(*fault_);
+        if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+        fail(fault);
+        return *executor_;
+    }
+
+    std::unique_ptr<Executor> executor_;
+    const volatile int* fault_;
+};
+
 class FailingDevice final : public Device {
   public:
     FailingDevice(std::unique_ptr<Device> device, const volatile int* fault)
         : device_(std::move(device)), fault_(fault) {}
     const char* name() const noexcept override { return device_->name(); }
     DeviceMemoryUse memory() const noexcept override { return device_->memory(); }
-    std::unique_ptr<Executor> make_executor() override { return device_->make_executor(); }
+    std::unique_ptr<Executor> make_executor() override {
+        return std::make_unique<FailingExecutor>(device_->make_executor(), fault_);
+    }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<FailingStore>(device_->make_list_store(quantizer), fault_);
     }
@@ -128,8 +236,10 @@ class FailingDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device(int threads, size_t memory_budget) {
-    return std::make_unique<HostDevice>(threads, memory_budget);
+std::unique_ptr<Device> make_host_device(int threads, size_t memory_budget,
+                                         const volatile std::sig_atomic_t* interrupt,
+                                         const volatile std::sig_atomic_t* other_interrupt) {
+    return std::make_unique<HostDevice>(threads, memory_budget, interrupt, other_interrupt);
 }
 
 std::unique_ptr<Device> make_failing_device(std::unique_ptr<Device> device,

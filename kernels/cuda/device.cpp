@@ -12,9 +12,21 @@ namespace pgwarp {
 
 namespace {
 
+// The end of what this process has on a device. Nothing can be done about an error.
+class Leaving {
+  public:
+    explicit Leaving(const DeviceOptions& options) : device_(options.leave ? options.device : -1) {}
+    ~Leaving() {
+        if (device_ >= 0 && cudaSetDevice(device_) == cudaSuccess) cudaDeviceReset();
+    }
+
+  private:
+    int device_;
+};
+
 class CudaDevice final : public Device {
   public:
-    explicit CudaDevice(const DeviceOptions& options) : context_(options) {}
+    explicit CudaDevice(const DeviceOptions& options) : leaving_(options), context_(options) {}
 
     const char* name() const noexcept override { return context_.name.c_str(); }
     DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
@@ -24,6 +36,7 @@ class CudaDevice final : public Device {
     }
 
   private:
+    Leaving leaving_;  // ends after the context
     gpu::Context context_;
 };
 

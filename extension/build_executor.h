@@ -1,0 +1,24 @@
+// Who does the arithmetic of a build: this process's CPU, or a device that it opens for the time.
+#pragma once
+
+#include "kernels/executor.h"
+#include "extension/compat.h"
+
+namespace pgwarp {
+
+struct BuildExecutor {
+    Executor* executor;
+    // A device: rows are handed to it in large blocks, by one process. Else every process that
+    // takes part in the build has an executor of its own.
+    bool device;
+    struct BuildDevice* owned;
+};
+
+// By pgwarp.build_executor. `work` is about how many multiplications the build takes: a small one
+// does not wait for a device. `threads` is for the CPU. What it opens ends with the current memory
+// context, or with close_build_executor().
+BuildExecutor open_build_executor(double work, int threads);
+// Warns where a device failed on the way.
+void close_build_executor(BuildExecutor* executor);
+
+}  // namespace pgwarp

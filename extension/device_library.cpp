@@ -1,0 +1,46 @@
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "extension/device_library.h"
+#include "extension/compat.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+using Path = char[MAXPGPATH];
+
+void library_path(Path& path) {
+    snprintf(path, sizeof(path), "%s/pgwarp_cuda.so", pkglib_path);
+}
+
+}  // namespace
+
+bool cuda_library_is_there() {
+    Path path;
+    library_path(path);
+    return access(path, F_OK) == 0;
+}
+
+Device* open_cuda_device(const DeviceOptions& options, char* error, size_t error_size) {
+    if (!cuda_library_is_there()) {
+        strlcpy(error, "pgwarp was built without CUDA", error_size);
+        return nullptr;
+    }
+    Path path;
+    library_path(path);
+    // Never closed: the device's objects have their code there.
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void* open = library ? dlsym(library, open_device_symbol) : nullptr;
+    if (!open) {
+        strlcpy(error, dlerror(), error_size);
+        return nullptr;
+    }
+    return reinterpret_cast<OpenDevice*>(open)(&options, error, error_size);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,48 @@
+// An executor on a device that may fail, with the CPU behind it.
+#pragma once
+
+#include "kernels/device.h"
+#include "kernels/executor.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace pgwarp {
+
+// Works on `device` until that fails or has no room; then does the call again, and all later ones,
+// on what `make_cpu` makes. A failure is nothing to throw any more, and can be asked for.
+class FallbackExecutor final : public Executor {
+  public:
+    using MakeExecutor = std::function<std::unique_ptr<Executor>()>;
+    FallbackExecutor(std::unique_ptr<Executor> device, MakeExecutor make_cpu);
+    ~FallbackExecutor() override;
+
+    // Empty: the device still works.
+    const std::string& failure() const noexcept { return failure_; }
+
+    const char* name() const noexcept override;
+    std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override;
+    void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override;
+    double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override;
+    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override;
+    void codebook_start(Dataset& residuals, const QuantizerShape& shape, uint64_t seed,
+                        float* codebook) override;
+    double codebook_step(Dataset& residuals, const QuantizerShape& shape, float* codebook) override;
+    void encode(const Quantizer& quantizer, const Encoding& encoding) override;
+    void exact_search(const ExactSearch& search) override;
+
+  private:
+    class Rows;
+    template <typename Work>
+    auto run(Work&& work);
+    template <typename Work>
+    auto run_on(Dataset& rows, Work&& work);
+
+    std::unique_ptr<Executor> device_;
+    MakeExecutor make_cpu_;
+    std::unique_ptr<Executor> cpu_;  // once the device has failed
+    std::string failure_;
+};
+
+}  // namespace pgwarp

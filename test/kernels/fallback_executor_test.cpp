@@ -1,0 +1,127 @@
+// A device that fails at any call leaves results as if the CPU had done all of it.
+
+#include "kernels/fallback_executor.h"
+
+#include "kernels/host_device.h"
+#include "test/kernels/seed.h"
+
+#include <gtest/gtest.h>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace pgwarp {
+namespace {
+
+constexpr uint32_t dims = 12, lists = 7, m = 4, queries = 5, k = 3;
+constexpr size_t count = 1500;
+const QuantizerShape shape{dims, lists, m, Metric::l2};
+
+struct Results {
+    std::vector<float> centroids = std::vector<float>(lists * dims);
+    std::vector<float> codebook = std::vector<float>(dims * codewords);
+    std::vector<uint32_t> list_of = std::vector<uint32_t>(count);
+    std::vector<uint8_t> codes = std::vector<uint8_t>(count * m);
+    std::vector<float> offsets = std::vector<float>(count);
+    std::vector<Neighbor> nearest =
+        std::vector<Neighbor>(queries * k, {std::numeric_limits<float>::infinity(), 0});
+};
+
+// All that a build does. `before` is called before each call.
+template <typename Before>
+Results build(Executor& executor, const std::vector<float>& given, Before&& before) {
+    Results r;
+    std::vector<float> rows = given;
+    before();
+    const auto data = executor.take(rows.data(), count, dims);
+    before();
+    executor.kmeans_start(*data, lists, 1, r.centroids.data());
+    for (int i = 0; i < 3; ++i) {
+        before();
+        executor.kmeans_step(*data, lists, r.centroids.data());
+    }
+    before();
+    const auto residuals = executor.take(rows.data(), count, dims);
+    before();
+    executor.make_residuals(*residuals, lists, r.centroids.data());
+    before();
+    executor.codebook_start(*residuals, shape, 2, r.codebook.data());
+    for (int i = 0; i < 3; ++i) {
+        before();
+        executor.codebook_step(*residuals, shape, r.codebook.data());
+    }
+    rows = given;
+    before();
+    executor.encode({shape, r.centroids.data(), r.codebook.data()},
+                    {rows.data(), count, r.list_of.data(), r.codes.data(), r.offsets.data()});
+    std::vector<uint64_t> ids(count);
+    for (size_t i = 0; i < count; ++i) ids[i] = i + 1;
+    for (const size_t first : {size_t{0}, count / 2}) {
+        before();
+        executor.exact_search({given.data(), queries, rows.data() + first * dims, count / 2,
+                               ids.data() + first, dims, Metric::l2, k, r.nearest.data()});
+    }
+    return r;
+}
+
+void expect_same(const Results& a, const Results& b) {
+    EXPECT_EQ(a.centroids, b.centroids);
+    EXPECT_EQ(a.codebook, b.codebook);
+    EXPECT_EQ(a.list_of, b.list_of);
+    EXPECT_EQ(a.codes, b.codes);
+    EXPECT_EQ(a.offsets, b.offsets);
+    for (size_t i = 0; i < a.nearest.size(); ++i) {
+        EXPECT_EQ(a.nearest[i].id, b.nearest[i].id);
+        EXPECT_EQ(a.nearest[i].distance, b.nearest[i].distance);
+    }
+}
+
+std::unique_ptr<Executor> cpu() {
+    return make_cpu_executor(1, nullptr);
+}
+
+std::vector<float> random_rows() {
+    std::mt19937 random(test_seed());
+    std::normal_distribution<float> normal;
+    std::vector<float> rows(count * dims);
+    for (float& x : rows) x = normal(random);
+    return rows;
+}
+
+TEST(FallbackExecutor, GoesOnWhereTheDeviceFailed) {
+    const std::vector<float> rows = random_rows();
+    int calls = 0;
+    const Results expected = build(*cpu(), rows, [&] { ++calls; });
+    for (const Fault kind : {Fault::failed, Fault::lost, Fault::out_of_memory})
+        for (int failing_call = 0; failing_call <= calls; ++failing_call) {
+            SCOPED_TRACE(failing_call);
+            volatile int fault = static_cast<int>(Fault::none);
+            const auto device = make_failing_device(make_host_device(1, size_t{1} << 30), &fault);
+            FallbackExecutor executor(device->make_executor(), cpu);
+            int call = 0;
+            const Results results = build(executor, rows, [&] {
+                if (call++ == failing_call) fault = static_cast<int>(kind);
+            });
+            expect_same(results, expected);
+            EXPECT_EQ(executor.failure().empty(), failing_call == calls);
+            EXPECT_STREQ(executor.name(), failing_call == calls ? "host" : "cpu");
+        }
+}
+
+TEST(FallbackExecutor, PassesOnWhatIsNotTheDevicesFault) {
+    std::vector<float> rows = random_rows();
+    volatile std::sig_atomic_t interrupt = 0;
+    const auto device = make_host_device(1, size_t{1} << 30, &interrupt);
+    FallbackExecutor executor(device->make_executor(), cpu);
+    const auto data = executor.take(rows.data(), count, dims);
+    std::vector<float> centroids(lists * dims);
+    executor.kmeans_start(*data, lists, 1, centroids.data());
+    interrupt = 1;
+    EXPECT_THROW(executor.kmeans_step(*data, lists, centroids.data()), Interrupted);
+    interrupt = 0;
+    executor.kmeans_step(*data, lists, centroids.data());
+    EXPECT_TRUE(executor.failure().empty());
+}
+
+}  // namespace
+}  // namespace pgwarp

@@ -1,0 +1,128 @@
+# Builds on a device: the index is what the CPU makes of the same rows (to the byte where the host
+# stands for a device), however many workers read the table; a device that fails in the middle, or
+# is not there, costs nothing but time; a cancelled build leaves nothing behind.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use IvfpqTest;
+
+my $node = new_node('build_device', service => 1,
+	conf => "maintenance_work_mem = 256MB\nmin_parallel_table_scan_size = 64kB");
+my $host = ($ENV{PGWARP_TEST_DEVICES} // 'host') eq 'host';
+my $rows = 30000;
+make_table($node, 't', 24, $rows);
+value($node, "UPDATE t SET v = NULL WHERE id % 1000 = 0; DELETE FROM t WHERE id % 1000 = 1");
+$rows -= 2 * $rows / 1000;
+value($node, 'CREATE EXTENSION pageinspect');
+# Without positions in WAL, checksums, and the random build id on the metapage.
+value($node, <<'SQL');
+CREATE FUNCTION digest(index regclass) RETURNS text LANGUAGE sql AS $$
+	SELECT count(*) || ' pages, ' || md5(string_agg(md5(
+		CASE WHEN block = 0 THEN substr(page, 11, 22) || substr(page, 41)
+			ELSE substr(page, 11) END), '' ORDER BY block))
+	FROM (SELECT block, get_raw_page(index::text, block::int) AS page
+		FROM generate_series(0, pg_relation_size(index) / 8192 - 1) AS block) AS p
+$$;
+SQL
+
+sub messages
+{
+	my ($statements) = @_;
+	my $words;
+	$node->psql('postgres', "SET client_min_messages = debug1;\n$statements", stderr => \$words,
+		on_error_stop => 1);
+	return $words;
+}
+
+sub recall_of
+{
+	my ($index) = @_;
+	return value($node, "SELECT ivfpq_recall('$index', 400, 10)");
+}
+
+# The same index as on the CPU.
+for my $operators ('vector_l2_ops', 'vector_cosine_ops', 'vector_ip_ops')
+{
+	my ($distance) = { l2 => '<->', cosine => '<=>', ip => '<#>' }->{ $operators =~ /_(\w+?)_/ ? $1 : '' };
+	my $index = "USING ivfpq (v $operators) WITH (lists = 60, m = 6)";
+	my $words = messages("SET pgwarp.build_executor = 'cpu'; CREATE INDEX i_cpu ON t $index");
+	like($words, qr/index "i_cpu": $rows rows in [\d.]+ s on cpu/, "$operators: built on the CPU");
+	for my $workers (0, 1, 3)
+	{
+		$words = messages("SET pgwarp.build_executor = 'gpu';
+			SET max_parallel_maintenance_workers = $workers; ALTER TABLE t SET (parallel_workers = $workers);
+			CREATE INDEX i_$workers ON t $index");
+		like($words, qr/index "i_$workers": $rows rows in [\d.]+ s on (?!cpu)/, "$workers workers: on a device");
+		like($words, qr/sampling rows .* encoding rows .* writing lists .* measuring recall/, 'with its phases');
+		is(value($node, "SELECT rows FROM ivfpq_info('i_$workers')"), $rows, 'every row');
+		if ($host)
+		{
+			is(value($node, "SELECT digest('i_$workers')"), value($node, "SELECT digest('i_cpu')"),
+				'the same as on the CPU');
+		}
+		else
+		{
+			cmp_ok(recall_of("i_$workers"), '>=', recall_of('i_cpu') - 0.02, 'as good as on the CPU');
+		}
+		value($node, "DROP INDEX i_cpu; ALTER INDEX i_$workers RENAME TO i_cpu");
+	}
+	compares($node, 't', "v $distance vec(0, 24)", 'each row once', condition => 'v IS NOT NULL');
+	indexes_are_sound($node);
+	value($node, 'DROP INDEX i_cpu');
+}
+
+# Concurrently, beside writers; and again.
+value($node, "SET pgwarp.build_executor = 'gpu'; CREATE INDEX CONCURRENTLY t_v ON t USING ivfpq (v)");
+compares($node, 't', 'v <-> vec(0, 24)', 'built concurrently', condition => 'v IS NOT NULL');
+value($node, "SET pgwarp.build_executor = 'gpu'; REINDEX INDEX CONCURRENTLY t_v");
+compares($node, 't', 'v <-> vec(0, 24)', 'built again', condition => 'v IS NOT NULL');
+
+# More than memory holds.
+value($node, "SET pgwarp.build_executor = 'gpu'; SET maintenance_work_mem = '2MB';
+	SET max_parallel_maintenance_workers = 2; CREATE INDEX t_small ON t USING ivfpq (v) WITH (lists = 20)");
+is(value($node, "SELECT rows FROM ivfpq_info('t_small')"), $rows, 'with little memory');
+compares($node, 't', 'v <-> vec(0, 24)', 'each once', condition => 'v IS NOT NULL');
+value($node, 'DROP INDEX t_small');
+
+# A device that fails.
+my $before = value($node, "SELECT digest('t_v')");
+for my $fault ('failed', 'lost', 'out_of_memory')
+{
+	$node->append_conf('postgresql.conf', "pgwarp.debug_fault = $fault");
+	$node->reload;
+	wait_until($node, "current_setting('pgwarp.debug_fault') = '$fault'");
+	isnt(error_of($node, "SET pgwarp.build_executor = 'gpu'; REINDEX INDEX t_v"), '', "$fault: an error with gpu");
+	is(value($node, "SELECT digest('t_v')"), $before, 'that leaves the index as it was');
+	next unless $host;
+	like(messages('REINDEX INDEX t_v'), qr/WARNING:  the device failed, and the CPU did the rest of the build/,
+		'with auto the CPU goes on');
+	is(value($node, "SELECT digest('t_v')"), $before, 'to the same index');
+}
+$node->append_conf('postgresql.conf', 'pgwarp.debug_fault = none');
+$node->reload;
+wait_until($node, "current_setting('pgwarp.debug_fault') = 'none'");
+
+# Cut short.
+for my $timeout (1, 20, 60, 150, 400)
+{
+	my $complaints = error_of($node, "SET pgwarp.build_executor = 'gpu'; SET statement_timeout = $timeout;
+		CREATE INDEX t_cut ON t USING ivfpq (v)");
+	my $there = value($node, "SELECT count(*) FROM pg_class WHERE relname = 't_cut'");
+	is("$there " . ($complaints ne '' ? 'cancelled' : 'built'),
+		$complaints ne '' ? '0 cancelled' : '1 built', "after $timeout ms");
+	value($node, 'DROP INDEX IF EXISTS t_cut');
+}
+is(value($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"), 0,
+	'no worker is left');
+indexes_are_sound($node);
+
+# No device at all.
+$node->append_conf('postgresql.conf', "pgwarp.devices = 'none'");
+$node->restart;
+like(error_of($node, "SET pgwarp.build_executor = 'gpu'; REINDEX INDEX t_v"),
+	qr/pgwarp.build_executor is gpu, but there is no device: pgwarp.devices is none/, 'no device');
+like(messages('REINDEX INDEX t_v'), qr/rows in [\d.]+ s on cpu/, 'with auto it is the CPU');
+isnt(error_of($node, "SET pgwarp.build_executor = 'fast'"), '', 'no such executor');
+$node->stop;
+done_testing();
