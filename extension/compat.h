@@ -58,9 +58,15 @@ extern "C" {
 #if PG_VERSION_NUM >= 160000
 #define compat_locator(relation) ((relation)->rd_locator)
 #define compat_file_number(relation) ((relation)->rd_locator.relNumber)
+#define compat_init_tag(tag, relation, block) \
+    InitBufferTag(tag, &(relation)->rd_locator, MAIN_FORKNUM, block)
+#define compat_same_tag(a, b) BufferTagsEqual(a, b)
 #else
 #define compat_locator(relation) ((relation)->rd_node)
 #define compat_file_number(relation) ((relation)->rd_node.relNode)
+#define compat_init_tag(tag, relation, block) \
+    INIT_BUFFERTAG(*(tag), (relation)->rd_node, MAIN_FORKNUM, block)
+#define compat_same_tag(a, b) BUFFERTAGS_EQUAL(*(a), *(b))
 #endif
 
 // A new page at the end of a relation, exclusively locked. 16 brought ExtendBufferedRel and made

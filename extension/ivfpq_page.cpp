@@ -19,6 +19,7 @@ extern "C" {
 #include "access/generic_xlog.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/buf_internals.h"
 #include "storage/lmgr.h"
 }
 
@@ -126,6 +127,14 @@ Buffer find_buffer(Relation index, BlockNumber block) {
     Buffer* place = recent_buffer(index, block);
     if (place) *place = buffer;
     return buffer;
+}
+
+// Whether the buffer has this page, now. A buffer gets another page in this order: its tag changes
+// and it is not valid any more; the page is read; it is valid again.
+bool buffer_has(Buffer buffer, const BufferTag& tag) {
+    BufferDesc* descriptor = GetBufferDescriptor(buffer - 1);
+    return pg_atomic_read_u32(&descriptor->state) & BM_VALID &&
+           compat_same_tag(&descriptor->tag, &tag);
 }
 
 Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
@@ -423,6 +432,23 @@ Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock) {
     if (page_tail(BufferGetPage(buffer))->kind != kind)
         report_damage(index, block, "it is a page of another kind");
     return buffer;
+}
+
+bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 items) {
+    if (!BlockNumberIsValid(block)) return false;
+    const Buffer* recent = recent_buffer(index, block);
+    if (!recent || !BufferIsValid(*recent) || draw_lookup()) return false;
+    const Buffer buffer = *recent;
+    BufferTag tag;
+    compat_init_tag(&tag, index, block);
+    if (!buffer_has(buffer, tag)) return false;
+    pg_read_barrier();
+    PageTail tail;
+    memcpy(&tail, page_tail(BufferGetPage(buffer)), sizeof(tail));
+    pg_read_barrier();
+    // What was read was on this page if the buffer still has it.
+    return buffer_has(buffer, tag) && tail.kind == PageKind::list && tail.list == list &&
+           !BlockNumberIsValid(tail.next) && tail.count == items;
 }
 
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,

@@ -151,6 +151,8 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
             result.current = false;
             continue;
         }
+        // Nearly always nothing has changed.
+        if (is_seen_as_tail(index, probe.version.tail, probe.list, probe.version.items)) continue;
         const Appended appended = walk_appended(index, meta, probe, before[i], collector);
         if (appended.recycled) result.current = false;
         grown[i] = appended.entries > 0;
