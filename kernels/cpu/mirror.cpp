@@ -20,6 +20,9 @@ struct Mirror::Served {
         bool had_before = false;   // resident once, so that putting it is a reload
     };
     std::vector<List> lists;
+    // The answer that named a list last: a list named twice would give its rows twice.
+    std::vector<uint64_t> named_by;  // (lists)
+    uint64_t answers = 0;
     MirrorUse use{};
     std::unique_ptr<ListBatch> batches[turns];  // after the store: they end first
 
@@ -97,6 +100,7 @@ void Mirror::add(const MirrorKey& key, const Quantizer& model) {
     served->store = device_.make_list_store(model);
     served->versions = std::make_shared<Versions>(model.shape.lists);
     served->lists.resize(model.shape.lists);
+    served->named_by.resize(model.shape.lists);
     served->use.lists = model.shape.lists;
     served_[name_of(key.database, key.index)] = std::move(served);
 }
@@ -228,10 +232,20 @@ void Mirror::finish_batch(Running& running) {
         MirrorSearch& search = *running.searches[i];
         const uint32_t* probed = batch.probed + i * batch.probed_stride;
         const uint32_t probes = batch.wanted[i].probes;
+        ++served.answers;
         if (batch.found_counts[i] > batch.wanted[i].k ||
-            std::any_of(probed, probed + probes,
-                        [&](uint32_t list) { return list >= served.shape.lists; }))
-            throw DeviceFailure("the device gave an answer that cannot be", false);
+            std::any_of(probed, probed + probes, [&](uint32_t list) {
+                if (list >= served.shape.lists || served.named_by[list] == served.answers)
+                    return true;
+                served.named_by[list] = served.answers;
+                return false;
+            })) {
+            // Distances without an order may do that, of vectors near the end of what a float can
+            // be. The other answers are none the worse.
+            search.outcome = MirrorSearch::Outcome::failed;
+            ++served.use.errors;
+            continue;
+        }
         search.found_count = batch.found_counts[i];
         std::memcpy(search.found, batch.found + i * batch.found_stride,
                     search.found_count * sizeof(Neighbor));

@@ -269,6 +269,72 @@ TEST_F(MirrorTest, AsksOnePersonForAList) {
     EXPECT_LE(asked, 20);
 }
 
+// A device that answers with what it is told to.
+class ToldDevice final : public Device {
+  public:
+    std::vector<uint32_t> probed;
+    uint32_t found = 0;
+
+    const char* name() const noexcept override { return "told"; }
+    DeviceMemoryUse memory() const noexcept override { return {}; }
+    std::unique_ptr<Executor> make_executor() override { return nullptr; }
+    std::unique_ptr<ListStore> make_list_store(const Quantizer&) override {
+        return std::make_unique<Store>(*this);
+    }
+
+  private:
+    struct Batch final : ListBatch {
+        std::vector<float> room;
+        std::vector<ListQuery> asked;
+        std::vector<Neighbor> answer;
+    };
+    struct Store final : ListStore {
+        explicit Store(ToldDevice& of) : device(of) {}
+        void put(uint32_t, std::span<const ListPage>) override {}
+        void drop(uint32_t) override {}
+        bool holds(uint32_t) const noexcept override { return true; }
+        size_t bytes() const noexcept override { return 0; }
+        std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override {
+            auto batch = std::make_unique<Batch>();
+            batch->shape = shape;
+            batch->room.resize(shape.queries * dims);
+            batch->asked.resize(shape.queries);
+            batch->answer.resize(shape.k);
+            batch->queries = batch->room.data();
+            batch->wanted = batch->asked.data();
+            return batch;
+        }
+        void start(ListBatch& batch, size_t) override {
+            batch.found = static_cast<Batch&>(batch).answer.data();
+            batch.found_counts = &device.found;
+            batch.probed = device.probed.data();
+        }
+        bool done(ListBatch&) override { return true; }
+        void wait(ListBatch&) override {}
+        ToldDevice& device;
+    };
+};
+
+TEST_F(MirrorTest, BelievesNoAnswerThatCannotBe) {
+    ToldDevice told;
+    Mirror mirror(told, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    const auto outcome = [&](const std::vector<uint32_t>& probed, uint32_t found) {
+        told.probed = probed;
+        told.found = found;
+        Asked asked(key_a, near(model, 3), 5, 3);
+        run(mirror, {&asked});
+        return asked.search.outcome;
+    };
+    EXPECT_EQ(outcome({3, 1, 2}, 0), Outcome::found);
+    EXPECT_EQ(outcome({3, 1, 3}, 0), Outcome::failed) << "a list twice";
+    EXPECT_EQ(outcome({3, 1, 2}, 5), Outcome::found);
+    EXPECT_EQ(outcome({3, model.shape.lists, 2}, 5), Outcome::failed) << "no such list";
+    EXPECT_EQ(outcome({3, 1, 2}, 6), Outcome::failed) << "more than were wanted";
+    EXPECT_EQ(outcome({1, 3, 2}, 5), Outcome::found);
+    EXPECT_EQ(mirror.use(key_a)->errors, 3u);
+}
+
 TEST_F(MirrorTest, MarksWhatFails) {
     volatile int fault = static_cast<int>(Fault::none);
     const std::unique_ptr<Device> failing = make_failing_device(std::move(device), &fault);
