@@ -6,11 +6,14 @@
 // another.
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <unordered_map>
 #include <vector>
+
+#include <unistd.h>
 
 #include "kernels/device.h"
 #include "kernels/host_device.h"
@@ -95,9 +98,16 @@ struct Worker {
 
 enum class Attempt { done, failed, lost };
 
+// A call of a device may never come back.
+volatile sig_atomic_t in_attempt = 0;
+
 // Runs what may throw; leaves a message. Nothing of PostgreSQL is called inside.
 template <typename Function>
 Attempt attempt(char (&message)[256], Function&& function) {
+    struct Inside {
+        Inside() { in_attempt = 1; }
+        ~Inside() { in_attempt = 0; }
+    } inside;
     try {
         function();
         return Attempt::done;
@@ -421,6 +431,31 @@ void leave_service(int, Datum) {
     ConditionVariableBroadcast(&service->load_freed);
 }
 
+// The end of a worker that waits for its device and has been told to end. What was interrupted is
+// the device's library and no code of PostgreSQL, whose part can be put in order here: without that
+// the postmaster would take this for a crash. What the library holds locked, such as the heap, may
+// be wanted for it: after another while the process ends all the same.
+constexpr unsigned patience_seconds = 5;
+
+void give_up_device(SIGNAL_ARGS) {
+    static volatile sig_atomic_t before = 0;
+    if (!ShutdownRequestPending || !in_attempt) return;
+    if (before) _exit(2);
+    before = 1;
+    sigset_t alarm_only;
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    sigprocmask(SIG_UNBLOCK, &alarm_only, nullptr);
+    alarm(patience_seconds);
+    shmem_exit(1);
+    _exit(1);
+}
+
+void request_shutdown(SIGNAL_ARGS) {
+    SignalHandlerForShutdownRequest(postgres_signal_arg);
+    if (in_attempt) alarm(patience_seconds);
+}
+
 void publish_devices(const Worker* worker) {
     int count = 0;
     for (const Place& place : worker->places) {
@@ -512,7 +547,8 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
         if (!made->places.empty()) worker = made.release();
     });
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
-    pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+    pqsignal(SIGTERM, request_shutdown);
+    pqsignal(SIGALRM, give_up_device);
     BackgroundWorkerUnblockSignals();
     if (opened != Attempt::done || !worker) end_without_device(message);
 

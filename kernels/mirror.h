@@ -87,7 +87,9 @@ class Mirror {
 
     bool knows(const MirrorKey& key) const;
 
-    // Takes an index in, replacing an earlier life of it.
+    // Takes an index in, replacing an earlier life of it. Where there is no room for its model,
+    // indexes that were not searched for the longest time are forgotten: a standby is never told of
+    // those that were dropped.
     void add(const MirrorKey& key, const Quantizer& model);
     // Forgets an index, or all indexes of a database (index 0).
     void forget(uint32_t database, uint32_t index);
@@ -127,6 +129,8 @@ class Mirror {
                      std::vector<MirrorSearch*> searches);
     void finish_batch(Running& running);
     void note_failure(Served& served, std::exception_ptr* failure);
+    // Forgets the index that was not searched for the longest time; false: there is none.
+    bool give_up_index();
     // Gives lists up until so many bytes are free; false where that cannot be.
     bool make_room(size_t bytes);
     // Whether it is worth somebody's while to bring a list that is not there.

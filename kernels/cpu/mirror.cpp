@@ -23,6 +23,7 @@ struct Mirror::Served {
     // The answer that named a list last: a list named twice would give its rows twice.
     std::vector<uint64_t> named_by;  // (lists)
     uint64_t answers = 0;
+    uint64_t last_used = 0;  // by the clock
     MirrorUse use{};
     std::unique_ptr<ListBatch> batches[turns];  // after the store: they end first
 
@@ -97,7 +98,12 @@ void Mirror::add(const MirrorKey& key, const Quantizer& model) {
     auto served = std::make_shared<Served>();
     served->key = key;
     served->shape = model.shape;
-    served->store = device_.make_list_store(model);
+    while (!served->store) try {
+            served->store = device_.make_list_store(model);
+        } catch (const OutOfDeviceMemory&) {
+            if (!give_up_index()) throw;
+        }
+    served->last_used = ++clock_;
     served->versions = std::make_shared<Versions>(model.shape.lists);
     served->lists.resize(model.shape.lists);
     served->named_by.resize(model.shape.lists);
@@ -112,6 +118,16 @@ void Mirror::forget(uint32_t database, uint32_t index) {
         bytes_ -= item.second->use.bytes;
         return true;
     });
+}
+
+bool Mirror::give_up_index() {
+    const auto oldest = std::min_element(
+        served_.begin(), served_.end(),
+        [](const auto& a, const auto& b) { return a.second->last_used < b.second->last_used; });
+    if (oldest == served_.end()) return false;
+    bytes_ -= oldest->second->use.bytes;
+    served_.erase(oldest);
+    return true;
 }
 
 bool Mirror::make_room(size_t wanted) {
@@ -212,6 +228,7 @@ void Mirror::start_batch(int turn, const std::shared_ptr<Served>& served,
         batch->wanted[i] = {std::clamp(searches[i]->k, 1u, max_list_k),
                             std::clamp(searches[i]->probes, 1u, served->shape.lists)};
     }
+    served->last_used = clock_ + 1;
     ++served->use.batches;
     served->use.batch_queries += searches.size();
     running_[turn].push_back({served, served->versions, batch.get(), std::move(searches)});

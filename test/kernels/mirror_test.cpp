@@ -274,6 +274,7 @@ class ToldDevice final : public Device {
   public:
     std::vector<uint32_t> probed;
     uint32_t found = 0;
+    int room = 1000;  // for so many stores
 
     const char* name() const noexcept override { return "told"; }
     DeviceMemoryUse memory() const noexcept override { return {}; }
@@ -289,7 +290,11 @@ class ToldDevice final : public Device {
         std::vector<Neighbor> answer;
     };
     struct Store final : ListStore {
-        explicit Store(ToldDevice& of) : device(of) {}
+        explicit Store(ToldDevice& of) : device(of) {
+            if (device.room == 0) throw OutOfDeviceMemory(1, 1, 1);
+            --device.room;
+        }
+        ~Store() override { ++device.room; }
         void put(uint32_t, std::span<const ListPage>) override {}
         void drop(uint32_t) override {}
         bool holds(uint32_t) const noexcept override { return true; }
@@ -333,6 +338,33 @@ TEST_F(MirrorTest, BelievesNoAnswerThatCannotBe) {
     EXPECT_EQ(outcome({3, 1, 2}, 6), Outcome::failed) << "more than were wanted";
     EXPECT_EQ(outcome({1, 3, 2}, 5), Outcome::found);
     EXPECT_EQ(mirror.use(key_a)->errors, 3u);
+}
+
+TEST_F(MirrorTest, GivesUpIndexesForOthers) {
+    ToldDevice told;
+    told.room = 3;
+    told.probed = {0};
+    Mirror mirror(told, size_t{1} << 30);
+    const auto key = [](uint32_t index) { return MirrorKey{1, index, 2, index, 7}; };
+    const auto known = [&] {
+        std::set<uint32_t> indexes;
+        for (uint32_t i = 1; i < 10; ++i)
+            if (mirror.knows(key(i))) indexes.insert(i);
+        return indexes;
+    };
+    for (uint32_t i = 1; i <= 3; ++i) mirror.add(key(i), model.quantizer());
+    Asked asked(key(1), near(model, 3), 5, 1);
+    run(mirror, {&asked});
+    EXPECT_EQ(asked.search.outcome, Outcome::found);
+    mirror.add(key(4), model.quantizer());
+    EXPECT_EQ(known(), (std::set<uint32_t>{1, 3, 4}));
+    mirror.add(key(5), model.quantizer());
+    EXPECT_EQ(known(), (std::set<uint32_t>{1, 4, 5}));
+    told.room = 0;
+    mirror.forget(1, 0);
+    told.room = 0;
+    EXPECT_THROW(mirror.add(key(6), model.quantizer()), OutOfDeviceMemory);
+    EXPECT_EQ(known(), std::set<uint32_t>{});
 }
 
 TEST_F(MirrorTest, MarksWhatFails) {

@@ -78,7 +78,16 @@ $seconds = elapsed(sub { is(nearest(8), "8\ncpu", 'hung: the next one'); });
 cmp_ok($seconds, '<', 9, 'hung: which does not wait');
 is(value($node, "$settings SELECT id FROM t ORDER BY v <-> vec(8, 8) LIMIT 1; SELECT reason FROM ivfpq_last_scan()"),
 	"8\nthe service was silent for too long", 'hung: as the scan says');
-# It does not hear SIGTERM either. Killed, it takes the server with it, as any process would.
+# A worker that hangs ends nevertheless when the server does, and in good order.
+$seconds = elapsed(sub { $node->stop('fast'); });
+cmp_ok($seconds, '<', 20, 'hung: the server ends');
+$node->start;
+unlike(slurp_file($node->logfile), qr/not properly shut down|was terminated by signal/, 'hung: in good order');
+fault('none');
+loaded();
+fault('hung');
+is(nearest(7, 'SET pgwarp.service_timeout = 500;'), "7\ncpu", 'hung: again');
+# Killed, it takes the server with it, as any process would.
 $before = worker();
 kill_backend($node, $before);
 value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'none'");
