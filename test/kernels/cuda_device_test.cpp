@@ -92,5 +92,36 @@ TEST_F(CudaDeviceTest, LibraryLoadsWorksAndUnloads) {
     }
 }
 
+// What a process had on a device is gone when it leaves, and it can come back. The library has a
+// context of its own only where nobody else in the process uses the device: here the tests do, so
+// theirs goes with it, and nothing of theirs may be alive.
+TEST_F(CudaDeviceTest, LeavesAndComesBack) {
+    void* library = dlopen(PGWARP_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    auto* open = reinterpret_cast<OpenDevice*>(dlsym(library, open_device_symbol));
+    size_t free_after[3] = {};
+    for (size_t& free : free_after) {
+        char error[200] = "";
+        DeviceOptions wanted = options(size_t{1} << 30);
+        wanted.leave = true;
+        {
+            const std::unique_ptr<Device> device(open(&wanted, error, sizeof error));
+            ASSERT_NE(device, nullptr) << error;
+            const auto executor = device->make_executor();
+            std::mt19937 random(test_seed());
+            std::vector<float> rows = normal_floats(random, 5000 * 64);
+            std::vector<float> centroids(100 * 64);
+            const auto data = executor->take(rows.data(), 5000, 64);
+            executor->kmeans_start(*data, 100, 1, centroids.data());
+            const double first = executor->kmeans_step(*data, 100, centroids.data());
+            EXPECT_LT(executor->kmeans_step(*data, 100, centroids.data()), first);
+        }
+        size_t total = 0;
+        ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    }
+    EXPECT_EQ(free_after[1], free_after[2]);
+    EXPECT_EQ(dlclose(library), 0);
+}
+
 }  // namespace
 }  // namespace pgwarp::gpu
