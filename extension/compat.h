@@ -242,3 +242,10 @@ using CompatToastSnapshot = SnapshotData;
     (MaxConnections + autovacuum_max_workers + 1 + max_worker_processes + max_wal_senders)
 #define compat_request_shared_memory(request) request()
 #endif
+
+// 18 brought generated columns that are computed when they are read: a row on its page lacks them.
+#if PG_VERSION_NUM >= 180000
+#define compat_is_virtual(attribute) ((attribute)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+#else
+#define compat_is_virtual(attribute) ((void)(attribute), false)
+#endif
