@@ -361,7 +361,7 @@ struct Elements {
 
 Elements elements_of(TableReader* reader, Datum value) {
     varlena* given = reinterpret_cast<varlena*>(DatumGetPointer(value));
-    if (VARATT_IS_EXTENDED(given) && !VARATT_IS_SHORT(given)) {
+    if (VARATT_IS_EXTERNAL(given) || VARATT_IS_COMPRESSED(given)) {
         MemoryContextReset(reader->row_context);
         const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
         given = reader->by_query ? pg_detoast_datum(given) : read_value(reader->toast, value);
