@@ -410,3 +410,21 @@ CREATE FUNCTION pg_stat_pgwarp_reset() RETURNS void
 COMMENT ON FUNCTION pg_stat_pgwarp_reset() IS
     'sets the counters of pg_stat_pgwarp to zero in this database';
 REVOKE ALL ON FUNCTION pg_stat_pgwarp_reset() FROM PUBLIC;
+
+-- Work on whole tables.
+
+CREATE FUNCTION kmeans(
+    "table" regclass,
+    vector_column name,
+    k int,
+    iterations int DEFAULT 20,
+    seed int DEFAULT 0)
+    RETURNS TABLE (cluster int, size bigint, centroid vector)
+    AS 'MODULE_PATHNAME', 'pgwarp_kmeans' LANGUAGE C VOLATILE ROWS 100 COST 1000000;
+COMMENT ON FUNCTION kmeans(regclass, name, int, int, int) IS
+    'clusters the vectors of a table: k centroids and how many vectors are nearest to each';
+
+CREATE FUNCTION kmeans_assign(vector, centroids vector[]) RETURNS int
+    AS 'MODULE_PATHNAME', 'pgwarp_kmeans_assign' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION kmeans_assign(vector, vector[]) IS
+    'the number, from 1 on, of the centroid that is nearest to a vector';
