@@ -413,6 +413,25 @@ REVOKE ALL ON FUNCTION pg_stat_pgwarp_reset() FROM PUBLIC;
 
 -- Work on whole tables.
 
+CREATE FUNCTION knn_search(index regclass, queries vector[], k int, probes int DEFAULT NULL)
+    RETURNS TABLE (query int, rank int, ctid tid, distance float4)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
+COMMENT ON FUNCTION knn_search(regclass, vector[], int, int) IS
+    'the k rows nearest to each of many queries, by an ivfpq index';
+
+CREATE FUNCTION knn_join(
+    query_table regclass,
+    query_key_column name,
+    query_vector_column name,
+    index regclass,
+    key_column name,
+    k int,
+    probes int DEFAULT NULL)
+    RETURNS TABLE (query_key bigint, rank int, key bigint, distance float4)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
+COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int) IS
+    'the k rows nearest to each row of another table, by an ivfpq index';
+
 CREATE FUNCTION kmeans(
     "table" regclass,
     vector_column name,
@@ -420,7 +439,7 @@ CREATE FUNCTION kmeans(
     iterations int DEFAULT 20,
     seed int DEFAULT 0)
     RETURNS TABLE (cluster int, size bigint, centroid vector)
-    AS 'MODULE_PATHNAME', 'pgwarp_kmeans' LANGUAGE C VOLATILE ROWS 100 COST 1000000;
+    AS 'MODULE_PATHNAME', 'pgwarp_kmeans' LANGUAGE C STABLE ROWS 100 COST 1000000;
 COMMENT ON FUNCTION kmeans(regclass, name, int, int, int) IS
     'clusters the vectors of a table: k centroids and how many vectors are nearest to each';
 
