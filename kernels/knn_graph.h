@@ -75,6 +75,10 @@ class GraphBuilder {
     // All pairs. `lists` is (count)(degree).
     virtual void exact(const GraphRows& rows, uint32_t degree, Edge* lists) = 0;
 
+    // All pairs of one of the first `first` rows and one of the others, into lists that hold what
+    // each set has among itself, or nothing.
+    virtual void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) = 0;
+
     // NN-Descent from nothing.
     virtual DescentReport descend(const GraphRows& rows, const DescentOptions& options,
                                   Edge* lists) = 0;
@@ -102,6 +106,9 @@ size_t exact_graph_memory(size_t count, uint32_t dims, int threads);
 std::unique_ptr<GraphBuilder> make_cpu_graph_builder(
     int threads, const volatile std::sig_atomic_t* interrupt,
     const volatile std::sig_atomic_t* other_interrupt = nullptr);
+
+// Merges what `others` holds before its first no_row into a list.
+void add_edges(Edge* list, uint32_t degree, const Edge* others, uint32_t count) noexcept;
 
 // The distance of a list's entry.
 float graph_distance(GraphMetric metric, const float* a, const float* b, uint32_t dims) noexcept;

@@ -20,7 +20,13 @@ class CpuGraphBuilder final : public GraphBuilder {
     const char* name() const noexcept override { return "cpu"; }
 
     void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
-        exact_graph(workers_, rows, degree, lists, progress);
+        for (size_t row = 0; row < rows.count; ++row) clear_list(lists + row * degree, degree);
+        exact_graph(workers_, rows, no_border, degree, lists, progress);
+    }
+
+    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
+        if (first == 0 || first == rows.count) return;
+        exact_graph(workers_, rows, first, degree, lists, progress);
     }
 
     DescentReport descend(const GraphRows& rows, const DescentOptions& options,
@@ -51,6 +57,11 @@ class CpuGraphBuilder final : public GraphBuilder {
 };
 
 }  // namespace
+
+void add_edges(Edge* list, uint32_t degree, const Edge* others, uint32_t count) noexcept {
+    for (uint32_t i = 0; i < count && others[i].row != no_row; ++i)
+        insert_edge(list, degree, others[i]);
+}
 
 DescentOptions DescentOptions::for_neighbors(uint32_t k) {
     DescentOptions options;

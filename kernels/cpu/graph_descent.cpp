@@ -11,9 +11,9 @@ namespace pgwarp {
 
 namespace {
 
-constexpr size_t batch_tasks = 128;  // then proposals are applied
-constexpr size_t task_tiles = 32;    // of samples
-constexpr size_t task_leaves = 1;
+// Then proposals are applied. They take a few megabytes, where lists are empty.
+constexpr size_t batch_tasks = 64;
+constexpr size_t task_tiles = 16;  // of samples
 constexpr size_t most_ranges = 64;
 
 // It ends when fewer than this share of all edges was replaced in an iteration.
@@ -23,6 +23,11 @@ constexpr double least_updates = 0.001;
 
 size_t GraphDescent::leaf_rows(const DescentOptions& options) {
     return std::max<size_t>(128, 2 * size_t{options.degree});
+}
+
+size_t GraphDescent::batch_leaves(const DescentOptions& options) {
+    const size_t pairs = leaf_rows(options) * leaf_rows(options);
+    return std::clamp<size_t>(16 * 128 * 128 / pairs, 1, batch_tasks);
 }
 
 size_t GraphDescent::most_rows(const DescentOptions& options) {
@@ -63,8 +68,7 @@ size_t GraphDescent::memory(size_t count, uint32_t dims, const DescentOptions& o
     const size_t room = most * (tile_stride(dims) + most + 4) * sizeof(float);
     // Proposals: where all lists are empty, all pairs of a batch of leaves.
     const size_t leaf = leaf_rows(options);
-    const size_t proposals =
-        batch_tasks * std::max(leaf * leaf, task_tiles * 64) * 2 * sizeof(Proposal);
+    const size_t proposals = batch_leaves(options) * leaf * leaf * 2 * sizeof(Proposal);
     const size_t tree =
         count * (sizeof(float) + 3 * sizeof(uint32_t)) + 2 * count / leaf * dims * sizeof(float);
     return static_cast<size_t>(threads) * room + proposals + tree + count * sizeof(float) +
@@ -101,9 +105,9 @@ DescentReport GraphDescent::run(const GraphProgress& progress) {
 
 uint64_t GraphDescent::match_leaves(const Leaves& leaves) {
     uint64_t updates = 0;
-    const size_t batch = batch_tasks * task_leaves;
+    const size_t batch = batch_leaves(options_);
     for (size_t first = 0; first < leaves.count(); first += batch) {
-        const size_t tasks = std::min(batch_tasks, leaves.count() - first);
+        const size_t tasks = std::min(batch, leaves.count() - first);
         workers_.run(tasks, [&](size_t task, int thread) {
             Found& found = found_[task];
             Room& room = rooms_[static_cast<size_t>(thread)];

@@ -58,6 +58,7 @@ class GraphDescent {
 
     static size_t most_rows(const DescentOptions& options);
     static size_t leaf_rows(const DescentOptions& options);
+    static size_t batch_leaves(const DescentOptions& options);
 
     uint64_t match_leaves(const Leaves& leaves);
     uint64_t match_samples(const std::vector<uint32_t>& order, const GraphProgress& progress,

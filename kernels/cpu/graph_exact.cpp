@@ -25,15 +25,19 @@ constexpr size_t tile_rows = 512;
 
 class ExactGraph {
   public:
-    ExactGraph(Workers& workers, const GraphRows& rows, uint32_t degree, Edge* lists)
+    ExactGraph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree, Edge* lists)
         : workers_(workers),
           rows_(rows),
           degree_(degree),
           lists_(lists),
-          blocks_((rows.count + tile_rows - 1) / tile_rows),
           low_(rows.count),
-          locks_(new std::mutex[blocks_]),
           rooms_(workers.scratch(room_floats(rows.dims))) {
+        for (size_t row = 0; row < border; row += tile_rows) begins_.push_back(row);
+        first_blocks_ = begins_.size();
+        for (size_t row = border; row < rows.count; row += tile_rows) begins_.push_back(row);
+        blocks_ = begins_.size();
+        begins_.push_back(rows.count);
+        locks_.reset(new std::mutex[blocks_]);
         // As in exact search: all sums together are off by this share of the norms at most.
         const float off = static_cast<float>(4 * rows.dims + 16) * 0x1p-24f;
         switch (rows.metric) {
@@ -60,26 +64,27 @@ class ExactGraph {
 
     void run(const GraphProgress& progress) {
         workers_.run(blocks_, [&](size_t block, int) {
-            for (size_t row = begin_of(block); row < end_of(block); ++row) {
-                clear_list(lists_ + row * degree_, degree_);
+            for (size_t row = begin_of(block); row < end_of(block); ++row)
                 low_[row] = low_term(rows_.row(row));
-            }
         });
-        // A block with all that follow; the first have most, and progress comes after each of them.
-        uint64_t done = 0;
-        const uint64_t total = uint64_t{blocks_} * (blocks_ + 1) / 2;
-        for (size_t block = 0; block < blocks_; ++block) {
+        // A block with all that follow, or with all beyond the border.
+        const size_t last = first_blocks_ ? first_blocks_ : blocks_;
+        const auto first_other = [&](size_t block) { return std::max(block, first_blocks_); };
+        uint64_t done = 0, total = 0;
+        for (size_t block = 0; block < last; ++block) total += blocks_ - first_other(block);
+        for (size_t block = 0; block < last; ++block) {
             if (progress) progress(GraphPhase::exact, done, total);
-            workers_.run(blocks_ - block, [&](size_t other, int thread) {
-                compare(block, block + other, rooms_[static_cast<size_t>(thread)].data());
+            const size_t first = first_other(block);
+            workers_.run(blocks_ - first, [&](size_t other, int thread) {
+                compare(block, first + other, rooms_[static_cast<size_t>(thread)].data());
             });
-            done += blocks_ - block;
+            done += blocks_ - first;
         }
     }
 
   private:
-    size_t begin_of(size_t block) const { return block * tile_rows; }
-    size_t end_of(size_t block) const { return std::min(rows_.count, (block + 1) * tile_rows); }
+    size_t begin_of(size_t block) const { return begins_[block]; }
+    size_t end_of(size_t block) const { return begins_[block + 1]; }
 
     // What a row adds to the lowest that a distance can be. Finite, also where the norm is not.
     float low_term(const float* row) const {
@@ -169,7 +174,9 @@ class ExactGraph {
     const GraphRows& rows_;
     const uint32_t degree_;
     Edge* lists_;
-    const size_t blocks_;
+    std::vector<size_t> begins_;  // (blocks + 1): first rows
+    size_t blocks_;
+    size_t first_blocks_;  // those before the border
     float factor_ = 0;     // of the product in the distance
     float norm_part_ = 0;  // of a squared norm in the distance, lowered
     std::vector<float> low_;
@@ -179,14 +186,15 @@ class ExactGraph {
 
 }  // namespace
 
-void exact_graph(Workers& workers, const GraphRows& rows, uint32_t degree, Edge* lists,
-                 const GraphProgress& progress) {
+void exact_graph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree,
+                 Edge* lists, const GraphProgress& progress) {
     if (rows.count == 0) return;
-    ExactGraph(workers, rows, degree, lists).run(progress);
+    ExactGraph(workers, rows, border, degree, lists).run(progress);
 }
 
 size_t exact_graph_memory(size_t count, uint32_t dims, int threads) {
-    return count * sizeof(float) +
+    const size_t blocks = count / tile_rows + 3;
+    return count * sizeof(float) + blocks * (sizeof(size_t) + sizeof(std::mutex)) +
            static_cast<size_t>(threads) * ExactGraph::room_floats(dims) * sizeof(float);
 }
 

@@ -6,7 +6,9 @@
 
 namespace pgwarp {
 
-void exact_graph(Workers& workers, const GraphRows& rows, uint32_t degree, Edge* lists,
-                 const GraphProgress& progress);
+// Lists start as they are. With a border, pairs on the same side of it are left out.
+inline constexpr size_t no_border = 0;
+void exact_graph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree,
+                 Edge* lists, const GraphProgress& progress);
 
 }  // namespace pgwarp

@@ -244,6 +244,29 @@ TEST_F(KnnGraph, ExactBreaksTiesByRow) {
     }
 }
 
+// Two parts and what lies between them are the whole.
+TEST_F(KnnGraph, ExactPartsMakeTheWhole) {
+    for (GraphMetric metric : metrics)
+        for (size_t first : {1, 512, 700, 1299}) {
+            const uint32_t dims = 9, degree = 12;
+            const Made made(whole_floats(random, 1300 * dims, 3), dims, metric);
+            const auto whole = made.exact(degree);
+            auto parts = made.nobody(degree);
+            auto builder = make_cpu_graph_builder(2, nullptr);
+            const GraphRows& rows = made.rows;
+            builder->exact({rows.rows, first, dims, metric}, degree, parts.data());
+            builder->exact({rows.row(first), rows.count - first, dims, metric}, degree,
+                           parts.data() + first * degree);
+            for (size_t i = first * degree; i < parts.size(); ++i)
+                if (parts[i].row != no_row) parts[i].row += static_cast<uint32_t>(first);
+            builder->exact_merge(rows, first, degree, parts.data());
+            for (size_t i = 0; i < whole.size(); ++i) {
+                ASSERT_EQ(parts[i].row, whole[i].row) << "border " << first << ", edge " << i;
+                ASSERT_EQ(parts[i].distance, whole[i].distance);
+            }
+        }
+}
+
 TEST_F(KnnGraph, ExactHoldsFarFromTheOrigin) {
     const uint32_t dims = 24, degree = 10;
     auto values = normal_floats(random, 700 * dims);
