@@ -88,8 +88,8 @@ class GraphBuilder {
     virtual DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
                                 Edge* lists) = 0;
 
-    // The first `first` rows have a graph among themselves, the others were added since: their
-    // lists hold no_row only.
+    // The first `first` rows have a graph among themselves, the others were added since: all their
+    // distances are new, and their lists hold no_row, or what is known of them already.
     virtual DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                                  Edge* lists) = 0;
 
