@@ -248,3 +248,34 @@ using CompatToastSnapshot = SnapshotData;
     (MaxConnections + autovacuum_max_workers + 1 + max_worker_processes + max_wal_senders)
 #define compat_request_shared_memory(request) request()
 #endif
+
+// 18 brought generated columns that are computed when they are read: a row on its page lacks them.
+#if PG_VERSION_NUM >= 180000
+#define compat_is_virtual(attribute) ((attribute)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+#else
+#define compat_is_virtual(attribute) ((void)(attribute), false)
+#endif
+
+// 16 renamed the function that gives another backend's status.
+#if PG_VERSION_NUM >= 160000
+#define compat_local_status(number) pgstat_get_local_beentry_by_index(number)
+#else
+#define compat_local_status(number) pgstat_fetch_stat_local_beentry(number)
+#endif
+
+// Reads so many bytes of a temporary file, or fails. 16 brought a function for it, and made the
+// bytes that are written constant.
+#if PG_VERSION_NUM >= 160000
+#define compat_read_temporary(file, to, bytes) BufFileReadExact(file, to, bytes)
+#define compat_write_temporary(file, from, bytes) BufFileWrite(file, from, bytes)
+#else
+#define compat_read_temporary(file, to, bytes)                                              \
+    do {                                                                                    \
+        const size_t wanted_bytes = (bytes);                                                \
+        if (BufFileRead(file, to, wanted_bytes) != wanted_bytes)                            \
+            ereport(ERROR,                                                                  \
+                    (errcode_for_file_access(), errmsg("could not read temporary file"))); \
+    } while (0)
+#define compat_write_temporary(file, from, bytes) \
+    BufFileWrite(file, const_cast<void*>(static_cast<const void*>(from)), bytes)
+#endif

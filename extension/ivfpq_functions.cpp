@@ -17,9 +17,7 @@ extern "C" {
 
 namespace pgwarp {
 
-namespace {
-
-// The table of an index, or of what claims to be one.
+// Of an index, or of what claims to be one.
 Oid table_of(Oid relation) {
     const Oid table = IndexGetRelation(relation, true);
     if (OidIsValid(table)) return table;
@@ -29,22 +27,6 @@ Oid table_of(Oid relation) {
                         errmsg("relation with OID %u does not exist", relation)));
     ereport(ERROR,
             (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an ivfpq index", name)));
-}
-
-void check_rights(Oid table, Purpose purpose) {
-    const Oid user = GetUserId();
-    if (purpose == Purpose::maintain) {
-        if (!compat_may_maintain(table, user))
-            aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(table));
-        return;
-    }
-    if (pg_class_aclcheck(table, user, ACL_SELECT) != ACLCHECK_OK)
-        aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(table));
-    if (check_enable_rls(table, user, true) == RLS_ENABLED)
-        ereport(ERROR,
-                (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-                 errmsg("query would be affected by row-level security policy for table \"%s\"",
-                        get_rel_name(table))));
 }
 
 void check_index(Relation index) {
@@ -62,6 +44,24 @@ void check_index(Relation index) {
     if (RecoveryInProgress() && !RelationIsPermanent(index))
         ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                         errmsg("cannot access temporary or unlogged relations during recovery")));
+}
+
+namespace {
+
+void check_rights(Oid table, Purpose purpose) {
+    const Oid user = GetUserId();
+    if (purpose == Purpose::maintain) {
+        if (!compat_may_maintain(table, user))
+            aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(table));
+        return;
+    }
+    if (pg_class_aclcheck(table, user, ACL_SELECT) != ACLCHECK_OK)
+        aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(table));
+    if (check_enable_rls(table, user, true) == RLS_ENABLED)
+        ereport(ERROR,
+                (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+                 errmsg("query would be affected by row-level security policy for table \"%s\"",
+                        get_rel_name(table))));
 }
 
 }  // namespace

@@ -9,6 +9,11 @@ extern "C" {
 
 namespace pgwarp {
 
+// The table of an index; an error where the relation is no index.
+Oid table_of(Oid index);
+// Reports an error unless this is a valid ivfpq index that can be read here.
+void check_index(Relation index);
+
 // What a function does with an index, and who may.
 enum class Purpose {
     // Tells of the table's rows: for those who may read all of them.

@@ -104,6 +104,14 @@ const Vector* read_row(RowReader* reader, ItemPointerData tid) {
     return reader->vector;
 }
 
+ItemPointerData place_of_row(const RowReader* reader) {
+    return reader->slot->tts_tid;
+}
+
+Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null) {
+    return slot_getattr(reader->slot, attribute, is_null);
+}
+
 void expect_row(const RowReader* reader, ItemPointerData tid, Expected when) {
     if (!reader->hints) return;
     if (when == Expected::later)
@@ -132,21 +140,24 @@ void close_row_reader(RowReader* reader) {
     pfree(reader);
 }
 
-double exact_distance(Metric metric, const Vector* query, const Vector* row) {
-    check_same_dims(query, row);
-    const size_t dims = static_cast<size_t>(query->dims);
+double exact_distance(Metric metric, const float* query, const float* row, size_t dims) {
     switch (metric) {
         case Metric::l2:
-            return squared_l2_distance(query->x, row->x, dims);
+            return squared_l2_distance(query, row, dims);
         case Metric::inner_product:
-            return -static_cast<double>(dot_product(query->x, row->x, dims));
+            return -static_cast<double>(dot_product(query, row, dims));
         case Metric::cosine: {
-            const CosineParts parts = cosine_parts(query->x, row->x, dims);
+            const CosineParts parts = cosine_parts(query, row, dims);
             return 1.0 - parts.product / std::sqrt(static_cast<double>(parts.squared_norm_a) *
                                                    parts.squared_norm_b);
         }
     }
     pg_unreachable();
+}
+
+double exact_distance(Metric metric, const Vector* query, const Vector* row) {
+    check_same_dims(query, row);
+    return exact_distance(metric, query->x, row->x, static_cast<size_t>(query->dims));
 }
 
 }  // namespace pgwarp

@@ -21,6 +21,11 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot);
 // null where it sees none, or where the value is null.
 const Vector* read_row(RowReader* reader, ItemPointerData tid);
 
+// Of the row that read_row() gave last: where the version that the snapshot sees lies, which need
+// not be where the index says, and a column's value.
+ItemPointerData place_of_row(const RowReader* reader);
+Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null);
+
 // Tells the reader of a row that will be read, so that memory is under way by then: first later,
 // when a few others come before it, and again soon.
 enum class Expected { later, soon };
@@ -35,5 +40,6 @@ void close_row_reader(RowReader* reader);
 
 // What the operator of the metric orders by, up to a monotone function. NaN where that is NaN.
 double exact_distance(Metric metric, const Vector* query, const Vector* row);
+double exact_distance(Metric metric, const float* query, const float* row, size_t dims);
 
 }  // namespace pgwarp

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,23 @@ inline std::vector<uint32_t> draw_rows(size_t count, size_t draws, uint64_t seed
     for (size_t i = 0; i < draws; ++i) std::swap(order[i], order[i + random.below(count - i)]);
     order.resize(draws);
     return order;
+}
+
+// The same numbers in memory for `draws` of them, however large `count` is.
+inline std::vector<uint64_t> draw_few_rows(uint64_t count, size_t draws, uint64_t seed) {
+    std::unordered_map<uint64_t, uint64_t> moved;  // places of the order that have another number
+    const auto at = [&](uint64_t place) {
+        const auto found = moved.find(place);
+        return found == moved.end() ? place : found->second;
+    };
+    Random random(seed);
+    std::vector<uint64_t> drawn(static_cast<size_t>(std::min<uint64_t>(draws, count)));
+    for (size_t i = 0; i < drawn.size(); ++i) {
+        const uint64_t other = i + random.below(count - i);
+        drawn[i] = at(other);
+        moved[other] = at(i);
+    }
+    return drawn;
 }
 
 }  // namespace pgwarp

@@ -5,6 +5,8 @@
 #include "kernels/common.h"
 #include "kernels/workers.h"
 
+#include <vector>
+
 namespace pgwarp {
 
 // Writes for each row the nearest centroid by L2 (the lowest number among equals) and, where
@@ -30,5 +32,32 @@ void kmeans_start(const float* rows, size_t count, uint32_t dims, uint32_t clust
 // centroids are as they were.
 double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t dims,
                    uint32_t clusters, float* centroids);
+
+// One Lloyd iteration over rows that come a block at a time: what kmeans_step() does with all of
+// them, but for rounding. The result does not depend on how the rows are cut into blocks.
+class KmeansPass {
+  public:
+    KmeansPass(uint32_t dims, uint32_t clusters, const float* centroids);
+
+    // Where it throws, nothing was added.
+    void add(Workers& workers, const float* rows, size_t count);
+
+    // Moves the centroids.
+    void finish(float* centroids) const;
+
+    const std::vector<size_t>& sizes() const { return sizes_; }
+
+    // Bytes of a pass.
+    static size_t bytes(uint32_t dims, uint32_t clusters);
+
+  private:
+    static constexpr size_t kept_rows = 2;  // a cluster, to fill empty ones with
+
+    uint32_t dims_, clusters_;
+    std::vector<float> centroids_;  // (clusters)(dims)
+    std::vector<double> sums_;      // (clusters)(dims)
+    std::vector<float> kept_;       // (clusters)(kept_rows)(dims)
+    std::vector<size_t> sizes_;     // (clusters)
+};
 
 }  // namespace pgwarp

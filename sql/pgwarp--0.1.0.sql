@@ -410,3 +410,156 @@ CREATE FUNCTION pg_stat_pgwarp_reset() RETURNS void
 COMMENT ON FUNCTION pg_stat_pgwarp_reset() IS
     'sets the counters of pg_stat_pgwarp to zero in this database';
 REVOKE ALL ON FUNCTION pg_stat_pgwarp_reset() FROM PUBLIC;
+
+-- Work on whole tables.
+
+CREATE FUNCTION knn_search(index regclass, queries vector[], k int, probes int DEFAULT NULL)
+    RETURNS TABLE (query int, rank int, ctid tid, distance float4)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
+COMMENT ON FUNCTION knn_search(regclass, vector[], int, int) IS
+    'the k rows nearest to each of many queries, by an ivfpq index';
+
+CREATE FUNCTION knn_join(
+    query_table regclass,
+    query_key_column name,
+    query_vector_column name,
+    index regclass,
+    key_column name,
+    k int,
+    probes int DEFAULT NULL)
+    RETURNS TABLE (query_key bigint, rank int, key bigint, distance float4)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
+COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int) IS
+    'the k rows nearest to each row of another table, by an ivfpq index';
+
+CREATE FUNCTION kmeans(
+    "table" regclass,
+    vector_column name,
+    k int,
+    iterations int DEFAULT 20,
+    seed int DEFAULT 0)
+    RETURNS TABLE (cluster int, size bigint, centroid vector)
+    AS 'MODULE_PATHNAME', 'pgwarp_kmeans' LANGUAGE C STABLE ROWS 100 COST 1000000;
+COMMENT ON FUNCTION kmeans(regclass, name, int, int, int) IS
+    'clusters the vectors of a table: k centroids and how many vectors are nearest to each';
+
+CREATE FUNCTION kmeans_assign(vector, centroids vector[]) RETURNS int
+    AS 'MODULE_PATHNAME', 'pgwarp_kmeans_assign' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION kmeans_assign(vector, vector[]) IS
+    'the number, from 1 on, of the centroid that is nearest to a vector';
+
+-- Graphs of nearest neighbors.
+
+CREATE FUNCTION knn_graph(
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int,
+    method text DEFAULT 'auto',
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (src bigint, rank int, dst bigint, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph' LANGUAGE C VOLATILE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph(regclass, name, name, int, text, text, int, int, int) IS
+    'the k nearest other rows of every row of a table';
+
+CREATE FUNCTION knn_graph_merge(
+    first_graph regclass,
+    first_table regclass,
+    second_graph regclass,
+    second_table regclass,
+    key name,
+    vector_column name,
+    k int DEFAULT NULL,
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (src bigint, rank int, dst bigint, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_merge' LANGUAGE C VOLATILE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph_merge(regclass, regclass, regclass, regclass, name, name, int, text,
+                                    int, int, int) IS
+    'the graph of two tables together, from the graph of each';
+
+CREATE FUNCTION knn_graph_append(
+    graph regclass,
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int DEFAULT NULL,
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    seed int DEFAULT 0,
+    OUT added bigint,
+    OUT changed bigint,
+    OUT removed bigint)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_append' LANGUAGE C VOLATILE COST 1000000;
+COMMENT ON FUNCTION knn_graph_append(regclass, regclass, name, name, int, text, int, int, int) IS
+    'brings a graph up to date with its table; returns how many rows'' lists it wrote';
+
+CREATE FUNCTION knn_graph_recall(
+    graph regclass,
+    "table" regclass,
+    key name,
+    vector_column name,
+    samples int DEFAULT 100,
+    metric text DEFAULT 'l2')
+    RETURNS double precision
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_recall' LANGUAGE C VOLATILE STRICT COST 1000000;
+COMMENT ON FUNCTION knn_graph_recall(regclass, regclass, name, name, int, text) IS
+    'recall of a graph, measured against exact search with rows drawn from its table';
+
+CREATE FUNCTION knn_graph_create(
+    graph text,
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int,
+    method text DEFAULT 'auto',
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    seed int DEFAULT 0,
+    OUT created regclass,
+    OUT edges bigint,
+    OUT seconds double precision,
+    OUT recall double precision)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_create' LANGUAGE C VOLATILE COST 1000000;
+COMMENT ON FUNCTION knn_graph_create(text, regclass, name, name, int, text, text, int, int, int) IS
+    'makes a table of the graph with its primary key, and measures the graph''s recall';
+
+CREATE FUNCTION knn_path(
+    graph regclass,
+    src bigint,
+    dst bigint,
+    directed boolean DEFAULT false)
+    RETURNS TABLE (step int, node bigint, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_path' LANGUAGE C VOLATILE STRICT ROWS 20 COST 100000;
+COMMENT ON FUNCTION knn_path(regclass, bigint, bigint, boolean) IS
+    'the path between two nodes of a graph whose longest edge is shortest';
+
+CREATE FUNCTION knn_components(graph regclass)
+    RETURNS TABLE (node bigint, component bigint)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_components' LANGUAGE C VOLATILE STRICT ROWS 100000 COST 100000;
+COMMENT ON FUNCTION knn_components(regclass) IS
+    'which nodes of a graph hang together: a component is named by its smallest node';
+
+CREATE FUNCTION pgwarp_graph_progress(
+    OUT pid int,
+    OUT datid oid,
+    OUT relid oid,
+    OUT phase text,
+    OUT done bigint,
+    OUT total bigint,
+    OUT parts_done bigint,
+    OUT parts_total bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+CREATE VIEW pg_stat_progress_knn_graph AS
+    SELECT p.pid, p.datid, d.datname, p.relid, p.phase, p.done, p.total, p.parts_done, p.parts_total
+    FROM pgwarp_graph_progress() AS p LEFT JOIN pg_catalog.pg_database AS d ON d.oid = p.datid;
+COMMENT ON VIEW pg_stat_progress_knn_graph IS 'graphs that are being made';
+GRANT SELECT ON pg_stat_progress_knn_graph TO PUBLIC;

@@ -35,28 +35,42 @@ Groups::Groups(const std::vector<uint32_t>& cluster_of, uint32_t clusters)
 
 void fill_empty(const Groups& groups, const RowOfMember& row_of, uint32_t dims, float* centroids) {
     const auto clusters = static_cast<uint32_t>(groups.begin.size() - 1);
+    std::vector<size_t> sizes(clusters);
+    for (uint32_t c = 0; c < clusters; ++c) sizes[c] = groups.size(c);
+    std::vector<size_t> next(groups.begin.begin(), groups.begin.end() - 1);  // members not yet used
+    fill_empty(
+        sizes,
+        [&](uint32_t c) { return next[c] < groups.begin[c + 1] ? row_of(next[c]++) : nullptr; },
+        dims, centroids);
+}
+
+void fill_empty(const std::vector<size_t>& sizes, const NextRow& next_row, uint32_t dims,
+                float* centroids) {
+    const auto clusters = static_cast<uint32_t>(sizes.size());
     std::vector<uint32_t> empty;
     for (uint32_t c = 0; c < clusters; ++c)
-        if (groups.size(c) == 0) empty.push_back(c);
+        if (sizes[c] == 0) empty.push_back(c);
     if (empty.empty()) return;
 
     // The largest part first, the lowest cluster among equals.
     using Part = std::pair<size_t, uint32_t>;  // rows in each part of it, ~cluster
     std::priority_queue<Part> largest;
     std::vector<uint32_t> parts(clusters, 1);
-    std::vector<size_t> next(groups.begin.begin(), groups.begin.end() - 1);  // members not yet used
     for (uint32_t c = 0; c < clusters; ++c)
-        if (groups.size(c) > 1) largest.emplace(groups.size(c), ~c);
+        if (sizes[c] > 1) largest.emplace(sizes[c], ~c);
 
     for (const uint32_t to : empty) {
         bool filled = false;
         while (!filled && !largest.empty()) {
             const uint32_t from = ~largest.top().second;
             largest.pop();
-            while (!filled && next[from] < groups.begin[from + 1])
-                filled = put_beside(centroids + size_t{from} * dims, row_of(next[from]++), dims,
+            while (!filled) {
+                const float* row = next_row(from);
+                if (!row) break;
+                filled = put_beside(centroids + size_t{from} * dims, row, dims,
                                     centroids + size_t{to} * dims);
-            const size_t part = groups.size(from) / ++parts[from];
+            }
+            const size_t part = sizes[from] / ++parts[from];
             if (filled && part > 1) largest.emplace(part, ~from);
         }
         if (!filled) return;

@@ -30,4 +30,10 @@ struct Groups {
 using RowOfMember = std::function<const float*(size_t member)>;
 void fill_empty(const Groups& groups, const RowOfMember& row_of, uint32_t dims, float* centroids);
 
+// The same where not all rows are at hand: next_row(c) is a row of cluster c that was not asked for
+// before, or null where there is none.
+using NextRow = std::function<const float*(uint32_t cluster)>;
+void fill_empty(const std::vector<size_t>& sizes, const NextRow& next_row, uint32_t dims,
+                float* centroids);
+
 }  // namespace pgwarp

@@ -198,4 +198,51 @@ double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t d
     return std::accumulate(distances.begin(), distances.end(), 0.0) / static_cast<double>(count);
 }
 
+KmeansPass::KmeansPass(uint32_t dims, uint32_t clusters, const float* centroids)
+    : dims_(dims),
+      clusters_(clusters),
+      centroids_(centroids, centroids + size_t{clusters} * dims),
+      sums_(size_t{clusters} * dims),
+      kept_(size_t{clusters} * kept_rows * dims),
+      sizes_(clusters) {}
+
+size_t KmeansPass::bytes(uint32_t dims, uint32_t clusters) {
+    return size_t{clusters} * (dims * (sizeof(double) + (1 + kept_rows) * sizeof(float)) + 64);
+}
+
+void KmeansPass::add(Workers& workers, const float* rows, size_t count) {
+    std::vector<uint32_t> nearest(count);
+    assign_nearest(workers,
+                   {rows, count, dims_, centroids_.data(), clusters_, nearest.data(), nullptr});
+    // Row by row, so that blocks make no difference, and without asking whether to go on.
+    for (size_t i = 0; i < count; ++i) {
+        const float* row = rows + i * dims_;
+        const size_t c = nearest[i];
+        if (sizes_[c] < kept_rows)
+            std::memcpy(kept_.data() + (c * kept_rows + sizes_[c]) * dims_, row,
+                        dims_ * sizeof(float));
+        ++sizes_[c];
+        double* sums = sums_.data() + c * dims_;
+        for (uint32_t d = 0; d < dims_; ++d) sums[d] += row[d];
+    }
+}
+
+void KmeansPass::finish(float* centroids) const {
+    std::vector<float> moved(centroids_);
+    for (size_t c = 0; c < clusters_; ++c)
+        for (uint32_t d = 0; d < dims_ && sizes_[c] > 0; ++d)
+            moved[c * dims_ + d] =
+                static_cast<float>(sums_[c * dims_ + d] / static_cast<double>(sizes_[c]));
+    std::vector<size_t> used(clusters_);
+    fill_empty(
+        sizes_,
+        [&](uint32_t c) {
+            return used[c] < std::min(kept_rows, sizes_[c])
+                       ? kept_.data() + (c * kept_rows + used[c]++) * dims_
+                       : nullptr;
+        },
+        dims_, moved.data());
+    std::memcpy(centroids, moved.data(), moved.size() * sizeof(float));
+}
+
 }  // namespace pgwarp

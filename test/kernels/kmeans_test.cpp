@@ -1,5 +1,6 @@
 // k-means against float64, and on data that gives it little to hold on to.
 
+#include "kernels/draw_rows.h"
 #include "kernels/kmeans.h"
 
 #include <chrono>
@@ -395,6 +396,82 @@ TEST_P(Kmeans, ThreadsDoNotChangeTheResult) {
         EXPECT_EQ(objectives[1], objectives[0]) << p;
         EXPECT_EQ(objectives[2], objectives[0]) << p;
     }
+}
+
+TEST_P(Kmeans, FewRowsAreDrawnAsManyAre) {
+    for (int i = 0; i < 200; ++i) {
+        const size_t count = 1 + random() % 1000;
+        const size_t draws = 1 + random() % (count + 5);
+        const uint64_t seed = random();
+        const std::vector<uint32_t> many = draw_rows(count, draws, seed);
+        EXPECT_EQ(draw_few_rows(count, draws, seed),
+                  std::vector<uint64_t>(many.begin(), many.end()))
+            << draws << " of " << count;
+    }
+}
+
+std::vector<float> pass_by_blocks(const Problem& p, size_t block) {
+    Workers workers(2);
+    KmeansPass pass(p.dims, p.clusters, p.centroids.data());
+    size_t added = 0;
+    for (size_t first = 0; first < p.count; first += block) {
+        const size_t count = std::min(block, p.count - first);
+        pass.add(workers, p.row(first), count);
+        added += count;
+        EXPECT_EQ(std::accumulate(pass.sizes().begin(), pass.sizes().end(), size_t{0}), added);
+    }
+    std::vector<float> moved(p.centroids.size());
+    pass.finish(moved.data());
+    return moved;
+}
+
+TEST_P(Kmeans, APassOverBlocksIsAStep) {
+    Workers workers(2);
+    for (int i = 0; i < 20; ++i) {
+        const Problem p = random_problem(random, 1'000'000);
+        SCOPED_TRACE(testing::Message() << p);
+        const std::vector<float> whole = pass_by_blocks(p, p.count);
+        EXPECT_EQ(pass_by_blocks(p, 1 + random() % p.count), whole);
+
+        Problem stepped = p;
+        stepped.step(workers);
+        const Assigned assigned = assign(p);
+        std::vector<size_t> sizes(p.clusters);
+        for (const uint32_t c : assigned.nearest) ++sizes[c];
+        for (uint32_t c = 0; c < p.clusters; ++c)
+            for (uint32_t d = 0; d < p.dims && sizes[c] > 0; ++d)
+                ASSERT_NEAR(whole[size_t{c} * p.dims + d], stepped.centroid(c)[d],
+                            1e-5 * (1 + std::fabs(stepped.centroid(c)[d])));
+    }
+}
+
+TEST_P(Kmeans, APassFillsEmptyClusters) {
+    // Two heaps, and three more centroids where nobody is nearest.
+    Problem p{1000, 2, 5, {}, {0, 0, 100, 100, 1e6, 1e6, 2e6, 2e6, 3e6, 3e6}};
+    for (size_t i = 0; i < p.count; ++i) {
+        const float at = i % 2 ? 100 : 0;
+        p.rows.push_back(at + static_cast<float>(i % 17));
+        p.rows.push_back(at + static_cast<float>(i % 13));
+    }
+    for (int i = 0; i < 10; ++i) p.centroids = pass_by_blocks(p, 100);
+    std::set<uint32_t> used;
+    for (const uint32_t c : assign(p).nearest) used.insert(c);
+    EXPECT_EQ(used.size(), p.clusters);
+}
+
+TEST_P(Kmeans, AnInterruptedBlockIsNotAdded) {
+    volatile std::sig_atomic_t interrupt = 1;
+    Workers workers(2, &interrupt);
+    Problem p{1000, 5, 7, normal_floats(random, 5000), {}};
+    p.start(1);
+    KmeansPass pass(p.dims, p.clusters, p.centroids.data());
+    EXPECT_THROW(pass.add(workers, p.rows.data(), p.count), Interrupted);
+    EXPECT_EQ(std::accumulate(pass.sizes().begin(), pass.sizes().end(), size_t{0}), 0u);
+    interrupt = 0;
+    pass.add(workers, p.rows.data(), p.count);
+    std::vector<float> moved(p.centroids.size());
+    pass.finish(moved.data());
+    EXPECT_EQ(moved, pass_by_blocks(p, p.count));
 }
 
 TEST_P(Kmeans, AnInterruptedStepLeavesTheCentroids) {

@@ -1,0 +1,237 @@
+// pgwarp_graph_bench: how long a k-NN graph takes, and how good it is, without PostgreSQL.
+//
+//     cmake --build build/kernels --target pgwarp_graph_bench
+//     build/kernels/bench/pgwarp_graph_bench --data fashion-mnist --k 10 --threads 2 exact descent
+//
+// Works: exact, descent, merge (of two halves that are built first), append (of the last --added
+// rows). Each may follow its own options; an option holds for the works after it. Recall is of
+// --checked rows, against exact search; a neighbor as near as the k-th true one counts. Seconds are
+// the clock's; those in brackets are processor time, steadier beside other work.
+
+#include "bench/clock.h"
+#include "bench/dataset.h"
+#include "kernels/distance.h"
+#include "kernels/draw_rows.h"
+#include "kernels/executor.h"
+#include "kernels/knn_graph.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pgwarp::bench {
+namespace {
+
+struct Setting {
+    std::string data = "fashion-mnist", directory = "build/data", metric = "l2";
+    size_t rows = 0, checked = 1000, added = 0;
+    uint32_t k = 10;
+    int threads = 2;
+    uint32_t degree = 0, samples = 0, iterations = 0;
+    int trees = -1;
+    uint64_t seed = 1;
+
+    DescentOptions options() const {
+        DescentOptions options = DescentOptions::for_neighbors(k);
+        if (degree) options.degree = degree;
+        if (samples) options.samples = samples;
+        if (iterations) options.iterations = iterations;
+        if (trees >= 0) options.trees = static_cast<uint32_t>(trees);
+        options.seed = seed;
+        return options;
+    }
+};
+
+GraphMetric metric_called(const std::string& name) {
+    if (name == "l2") return GraphMetric::l2;
+    if (name == "ip") return GraphMetric::inner_product;
+    if (name == "cosine") return GraphMetric::cosine;
+    if (name == "l1") return GraphMetric::l1;
+    throw std::runtime_error("metrics are l2, ip, cosine and l1");
+}
+
+double processor_seconds() {
+    timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double clock_seconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+class GraphBench {
+  public:
+    void run(const std::string& work, const Setting& setting) {
+        load(setting);
+        const DescentOptions options = setting.options();
+        auto builder = make_cpu_graph_builder(setting.threads, nullptr);
+        const size_t added =
+            setting.added ? setting.added : (work == "merge" ? rows_.count / 2 : rows_.count / 100);
+        const size_t first = rows_.count - added;
+        uint32_t degree = options.degree;
+        DescentReport report;
+        std::vector<Edge> lists;
+        double parts = 0;
+        if (work == "merge" || work == "append") {
+            lists.assign(rows_.count * degree, {std::numeric_limits<float>::infinity(), no_row});
+            const double begin = clock_seconds();
+            const GraphRows whole = rows_;
+            builder->descend({whole.rows, first, whole.dims, whole.metric}, options, lists.data());
+            if (work == "merge") {
+                builder->descend({whole.row(first), added, whole.dims, whole.metric}, options,
+                                 lists.data() + first * degree);
+                for (size_t i = first * degree; i < lists.size(); ++i)
+                    if (lists[i].row != no_row) lists[i].row += static_cast<uint32_t>(first);
+            }
+            parts = clock_seconds() - begin;
+        }
+        const double begin = clock_seconds(), processor = processor_seconds();
+        if (work == "exact") {
+            degree = setting.k;
+            lists.resize(rows_.count * degree);
+            builder->exact(rows_, degree, lists.data());
+        } else if (work == "descent") {
+            lists.resize(rows_.count * degree);
+            report = builder->descend(rows_, options, lists.data());
+        } else if (work == "merge") {
+            report = builder->merge(rows_, first, options, lists.data());
+        } else if (work == "append") {
+            report = builder->append(rows_, first, options, lists.data());
+        } else {
+            throw std::runtime_error("no such work: " + work);
+        }
+        const double seconds = clock_seconds() - begin;
+        const double spent = processor_seconds() - processor;
+        const double pairs = work == "exact" ? 0.5 * static_cast<double>(rows_.count) *
+                                                   static_cast<double>(rows_.count)
+                                             : static_cast<double>(report.compared);
+        std::printf("%-8s %8.3f s (%.3f s)  recall@%u %.4f", work.c_str(), seconds, spent,
+                    setting.k, recall(lists, degree, setting));
+        std::printf("  %.1f M pairs, %.1f Gflop/s", pairs * 1e-6,
+                    2e-9 * pairs * rows_.dims / seconds);
+        if (work != "exact")
+            std::printf("  degree %u, p %u, %u iterations, %u trees, seed %llu", options.degree,
+                        options.samples, report.iterations, options.trees,
+                        static_cast<unsigned long long>(options.seed));
+        if (parts > 0) std::printf("  (what it starts from: %.3f s)", parts);
+        std::printf("\n");
+        std::fflush(stdout);
+    }
+
+  private:
+    void load(const Setting& setting) {
+        if (loaded_ == setting.data + setting.metric) return;
+        set_ = read_dataset({setting.data, setting.directory, setting.rows, 0});
+        loaded_ = setting.data + setting.metric;
+        rows_ = {set_.base.values.data(), set_.base.rows, static_cast<uint32_t>(set_.base.dims),
+                 metric_called(setting.metric)};
+        if (rows_.metric == GraphMetric::cosine)
+            for (size_t i = 0; i < rows_.count; ++i) {
+                float* row = set_.base.values.data() + i * rows_.dims;
+                const double norm = std::sqrt(squared_norm(row, rows_.dims));
+                for (uint32_t d = 0; norm > 0 && d < rows_.dims; ++d)
+                    row[d] = static_cast<float>(row[d] / norm);
+            }
+        truth_.clear();
+    }
+
+    void find_truth(const Setting& setting) {
+        checked_ = draw_rows(rows_.count, setting.checked, 77);
+        const uint32_t k = setting.k + 1;
+        std::vector<float> queries(checked_.size() * rows_.dims);
+        for (size_t q = 0; q < checked_.size(); ++q)
+            std::memcpy(queries.data() + q * rows_.dims, rows_.row(checked_[q]),
+                        rows_.dims * sizeof(float));
+        truth_.assign(checked_.size(), 0);
+        for (size_t q = 0; q < checked_.size(); ++q) {
+            std::vector<float> distances(rows_.count);
+            for (size_t i = 0; i < rows_.count; ++i)
+                distances[i] = i == checked_[q]
+                                   ? std::numeric_limits<float>::infinity()
+                                   : graph_distance(rows_.metric, queries.data() + q * rows_.dims,
+                                                    rows_.row(i), rows_.dims);
+            std::nth_element(distances.begin(), distances.begin() + (k - 2), distances.end());
+            truth_[q] = distances[k - 2];
+        }
+    }
+
+    double recall(const std::vector<Edge>& lists, uint32_t degree, const Setting& setting) {
+        if (truth_.empty()) find_truth(setting);
+        size_t hits = 0;
+        for (size_t q = 0; q < checked_.size(); ++q)
+            for (uint32_t i = 0; i < setting.k; ++i)
+                hits += lists[size_t{checked_[q]} * degree + i].distance <= truth_[q];
+        return static_cast<double>(hits) / static_cast<double>(checked_.size() * setting.k);
+    }
+
+    Dataset set_;
+    std::string loaded_;
+    GraphRows rows_{};
+    std::vector<uint32_t> checked_;
+    std::vector<float> truth_;  // (checked): the k-th distance
+};
+
+int main(int count, char** arguments) {
+    Setting setting;
+    GraphBench bench;
+    for (int i = 1; i < count; ++i) {
+        const std::string word = arguments[i];
+        if (word.rfind("--", 0) != 0) {
+            bench.run(word, setting);
+            continue;
+        }
+        if (++i == count) throw std::runtime_error(word + " wants a value");
+        const std::string value = arguments[i];
+        const auto number = [&] { return static_cast<uint32_t>(std::stoul(value)); };
+        if (word == "--data")
+            setting.data = value;
+        else if (word == "--directory")
+            setting.directory = value;
+        else if (word == "--metric")
+            setting.metric = value;
+        else if (word == "--rows")
+            setting.rows = number();
+        else if (word == "--checked")
+            setting.checked = number();
+        else if (word == "--added")
+            setting.added = number();
+        else if (word == "--k")
+            setting.k = number();
+        else if (word == "--threads")
+            setting.threads = static_cast<int>(number());
+        else if (word == "--degree")
+            setting.degree = number();
+        else if (word == "--samples")
+            setting.samples = number();
+        else if (word == "--iterations")
+            setting.iterations = number();
+        else if (word == "--trees")
+            setting.trees = static_cast<int>(number());
+        else if (word == "--seed")
+            setting.seed = number();
+        else
+            throw std::runtime_error("no such option: " + word);
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace pgwarp::bench
+
+int main(int count, char** arguments) {
+    try {
+        return pgwarp::bench::main(count, arguments);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+}

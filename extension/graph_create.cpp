@@ -1,0 +1,89 @@
+// knn_graph_create: a graph into a table of its own, with a primary key, and how good it is.
+
+#include <cstring>
+
+#include "extension/graph_functions.h"
+#include "extension/graph_table.h"
+
+extern "C" {
+#include "access/htup_details.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+void execute(const char* query, int expected, const char* what) {
+    if (SPI_execute(query, false, 0) != expected) elog(ERROR, "could not %s", what);
+}
+
+// The arguments of knn_graph() from `first` on, as constants.
+char* quoted_or_null(FunctionCallInfo fcinfo, int number) {
+    return PG_ARGISNULL(number) ? pstrdup("NULL") : psprintf("%d", PG_GETARG_INT32(number));
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(pgwarp_knn_graph_create) {
+    constexpr const char* names[] = {"graph", "table",  "key",   "vector_column",
+                                     "k",     "method", "metric"};
+    refuse_null_arguments(fcinfo, names, lengthof(names));
+    TupleDesc descriptor;
+    if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
+        elog(ERROR, "return type must be a row type");
+    descriptor = BlessTupleDesc(descriptor);
+    const MemoryContext context = CurrentMemoryContext;
+    const RangeVar* name = makeRangeVarFromNameList(
+        textToQualifiedNameList(cstring_to_text(text_argument(fcinfo, 0))));
+    char* graph = name->schemaname ? quote_qualified_identifier(name->schemaname, name->relname)
+                                   : pstrdup(quote_identifier(name->relname));
+    const Oid table = PG_GETARG_OID(1);
+    if (!get_rel_name(table))
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                        errmsg("relation with OID %u does not exist", table)));
+    const char* schema =
+        quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid)));
+    const char* key = quote_literal_cstr(NameStr(*PG_GETARG_NAME(2)));
+    const char* vector_column = quote_literal_cstr(NameStr(*PG_GETARG_NAME(3)));
+    const char* metric = quote_literal_cstr(text_argument(fcinfo, 6));
+
+    if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
+    const TimestampTz begin = GetCurrentTimestamp();
+    const char* literal = quote_literal_cstr(qualified_name(table));
+    execute(
+        psprintf("CREATE TABLE %s AS SELECT * FROM %s.knn_graph(%s, %s, %s, %d, %s, %s, %s, %s, "
+                 "%s)",
+                 graph, schema, literal, key, vector_column, PG_GETARG_INT32(4),
+                 quote_literal_cstr(text_argument(fcinfo, 5)), metric, quoted_or_null(fcinfo, 7),
+                 quoted_or_null(fcinfo, 8), quoted_or_null(fcinfo, 9)),
+        SPI_OK_UTILITY, "make the graph");
+    const uint64 edges = SPI_processed;
+    execute(psprintf("ALTER TABLE %s ADD PRIMARY KEY (src, rank)", graph), SPI_OK_UTILITY,
+            "add a primary key");
+    const float8 seconds = static_cast<float8>(GetCurrentTimestamp() - begin) / USECS_PER_SEC;
+    execute(psprintf("SELECT %s.knn_graph_recall(%s, %s, %s, %s, 100, %s)", schema,
+                     quote_literal_cstr(graph), literal, key, vector_column, metric),
+            SPI_OK_SELECT, "measure recall");
+    bool no_recall;
+    const Datum recall = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &no_recall);
+    const float8 measured = no_recall ? 0 : DatumGetFloat8(recall);
+    SPI_finish();
+    MemoryContextSwitchTo(context);
+    const Oid created = RangeVarGetRelid(name, NoLock, false);
+    Datum values[4] = {ObjectIdGetDatum(created), Int64GetDatum(static_cast<int64>(edges)),
+                       Float8GetDatum(seconds), Float8GetDatum(measured)};
+    bool nulls[4] = {false, false, false, no_recall};
+    return HeapTupleGetDatum(heap_form_tuple(descriptor, values, nulls));
+}

@@ -1,0 +1,115 @@
+// knn_graph: the k nearest neighbors of every row of a table.
+
+#include <algorithm>
+#include <cstring>
+
+#include "extension/graph_functions.h"
+#include "extension/graph_metric.h"
+#include "extension/graph_progress.h"
+
+extern "C" {
+#include "utils/builtins.h"
+}
+
+namespace pgwarp {
+
+void refuse_null_arguments(FunctionCallInfo fcinfo, const char* const* names, int count) {
+    for (int i = 0; i < count; ++i)
+        if (PG_ARGISNULL(i))
+            ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+                            errmsg("%s must not be null", names[i])));
+}
+
+char* text_argument(FunctionCallInfo fcinfo, int number) {
+    return text_to_cstring(PG_GETARG_TEXT_PP(number));
+}
+
+void check_neighbors(int32 k) {
+    if (k < 1 || k > most_neighbors)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("k must be between 1 and %d", most_neighbors)));
+}
+
+namespace {
+
+uint32 knob(FunctionCallInfo fcinfo, int number, const char* name, int32 most, uint32 otherwise) {
+    if (PG_ARGISNULL(number)) return otherwise;
+    const int32 value = PG_GETARG_INT32(number);
+    if (value < 1 || value > most)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("%s must be between 1 and %d", name, most)));
+    return static_cast<uint32>(value);
+}
+
+}  // namespace
+
+GraphJob make_graph_job(FunctionCallInfo fcinfo, GraphMetric metric, int32 k,
+                        const GraphKnobs& knobs) {
+    check_neighbors(k);
+    GraphJob job = {};
+    job.metric = metric;
+    job.k = static_cast<uint32>(k);
+    job.options = DescentOptions::for_neighbors(job.k);
+    job.options.samples = knob(fcinfo, knobs.samples, "samples", 256, job.options.samples);
+    job.options.iterations =
+        knob(fcinfo, knobs.iterations, "iterations", 1000, job.options.iterations);
+    job.options.seed = static_cast<uint64>(static_cast<int64>(PG_GETARG_INT32(knobs.seed)));
+    job.threads = graph_threads();
+    return job;
+}
+
+namespace {
+
+enum class Method { automatic, exact, nn_descent };
+
+Method method_called(const char* name) {
+    if (strcmp(name, "auto") == 0) return Method::automatic;
+    if (strcmp(name, "exact") == 0) return Method::exact;
+    if (strcmp(name, "nn_descent") == 0) return Method::nn_descent;
+    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown method \"%s\"", name),
+                    errhint("Methods are auto, exact and nn_descent.")));
+    return Method::automatic;
+}
+
+// Up to here all pairs are compared in about a second on a core.
+constexpr Size rows_for_exact = 10000;
+
+bool choose_exact(Method method, const GraphSet& set) {
+    if (method != Method::automatic) return method == Method::exact;
+    const bool exact = set.count <= rows_for_exact;
+    ereport(NOTICE, (errmsg("method %s for a graph of %zu rows", exact ? "exact" : "nn_descent",
+                            set.count)));
+    return exact;
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(pgwarp_knn_graph) {
+    constexpr const char* names[] = {"table", "key", "vector_column", "k", "method", "metric"};
+    refuse_null_arguments(fcinfo, names, lengthof(names));
+    constexpr GraphKnobs knobs = {6, 7, 8};
+    if (PG_ARGISNULL(knobs.seed))
+        ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("seed must not be null")));
+    const Oid table = PG_GETARG_OID(0);
+    const Method method = method_called(text_argument(fcinfo, 4));
+    const GraphMetric metric = graph_metric_called(text_argument(fcinfo, 5));
+    GraphJob job = make_graph_job(fcinfo, metric, PG_GETARG_INT32(3), knobs);
+    compat_init_materialized(fcinfo);
+
+    begin_graph_progress(table);
+    const GraphSet set =
+        read_graph_set({table, NameStr(*PG_GETARG_NAME(2)), NameStr(*PG_GETARG_NAME(1))}, metric,
+                       {job.options.degree, job.k, job.threads}, Beyond::spill);
+    report_left_out(set);
+    const bool exact = choose_exact(method, set);
+    start_builder(&job);
+    EdgeRows rows{reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo), &set};
+    build_graph(job, set, exact, rows_sink(&rows));
+    if (set.file) BufFileClose(set.file);
+    end_graph_progress();
+    return static_cast<Datum>(0);
+}

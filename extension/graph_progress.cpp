@@ -1,0 +1,124 @@
+#include "extension/graph_progress.h"
+
+extern "C" {
+#include "catalog/pg_authid.h"
+#include "pgstat.h"
+#include "utils/acl.h"
+#include "utils/backend_progress.h"
+#include "utils/backend_status.h"
+#include "utils/builtins.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Far from the numbers of PostgreSQL's own commands.
+constexpr auto graph_command = static_cast<ProgressCommandType>(7741);
+
+enum Parameter { stage_number, stage_done, stage_total, parts_done, parts_total };
+
+bool reporting() {
+    return MyBEEntry && MyBEEntry->st_progress_command == graph_command;
+}
+
+const char* stage_name(int64 stage) {
+    switch (static_cast<GraphStage>(stage)) {
+        case GraphStage::reading:
+            return "reading rows";
+        case GraphStage::start:
+            return "growing trees";
+        case GraphStage::descent:
+            return "descending";
+        case GraphStage::exact:
+            return "comparing all pairs";
+        case GraphStage::distances:
+            return "computing distances";
+        case GraphStage::searching:
+            return "searching the index";
+        case GraphStage::writing:
+            return "writing edges";
+    }
+    return "initializing";
+}
+
+bool may_see(Oid user) {
+    return has_privs_of_role(GetUserId(), user) ||
+           has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
+
+}  // namespace
+
+void begin_graph_progress(Oid table) {
+    if (MyBEEntry && MyBEEntry->st_progress_command == PROGRESS_COMMAND_INVALID)
+        pgstat_progress_start_command(graph_command, table);
+}
+
+void end_graph_progress() {
+    if (reporting()) pgstat_progress_end_command();
+}
+
+void report_graph_stage(GraphStage stage, int64 done, int64 total) {
+    if (!reporting()) return;
+    const int parameters[] = {stage_number, stage_done, stage_total};
+    const int64 values[] = {static_cast<int64>(stage), done, total};
+    pgstat_progress_update_multi_param(lengthof(parameters), parameters, values);
+}
+
+void report_graph_parts(int64 done, int64 total) {
+    if (!reporting()) return;
+    const int parameters[] = {parts_done, parts_total};
+    const int64 values[] = {done, total};
+    pgstat_progress_update_multi_param(lengthof(parameters), parameters, values);
+}
+
+GraphProgress graph_progress() {
+    return [](GraphPhase phase, uint64_t done, uint64_t total) {
+        GraphStage stage = GraphStage::start;
+        switch (phase) {
+            case GraphPhase::start:
+                break;
+            case GraphPhase::descent:
+                stage = GraphStage::descent;
+                break;
+            case GraphPhase::exact:
+                stage = GraphStage::exact;
+                break;
+            case GraphPhase::distances:
+                stage = GraphStage::distances;
+                break;
+        }
+        report_graph_stage(stage, static_cast<int64>(done), static_cast<int64>(total));
+    };
+}
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+// The rows of pg_stat_progress_knn_graph.
+PGWARP_FUNCTION(pgwarp_graph_progress) {
+    compat_init_materialized(fcinfo);
+    const ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    const int backends = pgstat_fetch_stat_numbackends();
+    for (int i = 1; i <= backends; ++i) {
+        const LocalPgBackendStatus* local = compat_local_status(i);
+        if (!local || local->backendStatus.st_progress_command != graph_command) continue;
+        const PgBackendStatus& status = local->backendStatus;
+        constexpr int columns = 8;
+        Datum values[columns] = {};
+        bool nulls[columns] = {};
+        values[0] = Int32GetDatum(status.st_procpid);
+        values[1] = ObjectIdGetDatum(status.st_databaseid);
+        const bool visible = may_see(status.st_userid);
+        for (int c = 2; c < columns; ++c) nulls[c] = !visible;
+        if (visible) {
+            values[2] = ObjectIdGetDatum(status.st_progress_command_target);
+            values[3] = CStringGetTextDatum(stage_name(status.st_progress_param[stage_number]));
+            for (int c = 4; c < columns; ++c)
+                values[c] = Int64GetDatum(status.st_progress_param[c - 4 + stage_done]);
+        }
+        tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+    }
+    return static_cast<Datum>(0);
+}

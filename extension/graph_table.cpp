@@ -1,0 +1,150 @@
+#include <algorithm>
+
+#include "extension/graph_table.h"
+#include "extension/table_reader.h"
+
+extern "C" {
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+constexpr long rows_at_once = 10000;
+constexpr Size edge_bytes = sizeof(int64) * 2 + sizeof(int32) + sizeof(float);
+
+void check_graph_column(Oid graph, const char* name, bool number) {
+    const AttrNumber attribute = get_attnum(graph, name);
+    const Oid type = attribute == InvalidAttrNumber ? InvalidOid : get_atttype(graph, attribute);
+    Oid base = type == InvalidOid ? InvalidOid : getBaseType(type);
+    const bool fits = number ? base == FLOAT4OID || base == FLOAT8OID
+                             : type != InvalidOid && is_key_type(type, &base);
+    if (fits) return;
+    ereport(ERROR,
+            (errcode(type == InvalidOid ? ERRCODE_UNDEFINED_COLUMN : ERRCODE_DATATYPE_MISMATCH),
+             errmsg("\"%s\" is not a graph", get_rel_name(graph)),
+             type == InvalidOid
+                 ? errdetail("It has no column \"%s\".", name)
+                 : errdetail("Its column \"%s\" is of type %s.", name, format_type_be(type)),
+             errhint("A graph has the columns src bigint, rank integer, dst bigint and distance "
+                     "real, as knn_graph() gives them.")));
+}
+
+void check_graph_table(Oid graph) {
+    if (!get_rel_name(graph))
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                        errmsg("relation with OID %u does not exist", graph)));
+    for (const char* name : {"src", "rank", "dst"}) check_graph_column(graph, name, false);
+    check_graph_column(graph, "distance", true);
+}
+
+// Grows by half.
+struct GrowingEdges {
+    TableEdges edges;
+    Size room;
+    MemoryContext context;
+};
+
+template <typename T>
+void grow_array(GrowingEdges* growing, T** array) {
+    const Size bytes = growing->room * sizeof(T);
+    *array = static_cast<T*>(*array ? repalloc_huge(*array, bytes)
+                                    : MemoryContextAllocHuge(growing->context, bytes));
+}
+
+void make_room(GrowingEdges* growing, Size wanted) {
+    if (wanted <= growing->room) return;
+    growing->room = std::max(wanted, growing->room + growing->room / 2);
+    grow_array(growing, &growing->edges.src);
+    grow_array(growing, &growing->edges.rank);
+    grow_array(growing, &growing->edges.dst);
+    grow_array(growing, &growing->edges.distance);
+}
+
+void add_fetched(GrowingEdges* growing, Oid graph, Size most) {
+    TableEdges& edges = growing->edges;
+    if (edges.count + SPI_processed > most)
+        ereport(ERROR,
+                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                 errmsg("graph \"%s\" does not fit into maintenance_work_mem", get_rel_name(graph)),
+                 errdetail("There is room for %zu edges.", most),
+                 errhint("Increase maintenance_work_mem.")));
+    make_room(growing, edges.count + SPI_processed);
+    for (uint64 i = 0; i < SPI_processed; ++i) {
+        Datum values[4];
+        for (int c = 0; c < 4; ++c) {
+            bool is_null;
+            values[c] =
+                SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, c + 1, &is_null);
+            if (is_null)
+                ereport(ERROR,
+                        (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+                         errmsg("graph \"%s\" has an edge with a null", get_rel_name(graph))));
+        }
+        edges.src[edges.count] = DatumGetInt64(values[0]);
+        edges.rank[edges.count] = DatumGetInt32(values[1]);
+        edges.dst[edges.count] = DatumGetInt64(values[2]);
+        edges.distance[edges.count] = DatumGetFloat4(values[3]);
+        ++edges.count;
+    }
+}
+
+TableEdges read_edges(Oid graph, const char* condition, Datum argument, Size most) {
+    check_graph_table(graph);
+    GrowingEdges growing = {};
+    growing.context = CurrentMemoryContext;
+    make_room(&growing, 1024);
+    StringInfoData query;
+    initStringInfo(&query);
+    appendStringInfo(&query,
+                     "SELECT src::pg_catalog.int8, rank::pg_catalog.int4, dst::pg_catalog.int8, "
+                     "distance::pg_catalog.float4 FROM %s%s",
+                     qualified_name(graph), condition);
+    if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
+    Oid types[1] = {INT8ARRAYOID};
+    Datum values[1] = {argument};
+    const int arguments = argument ? 1 : 0;
+    SPIPlanPtr plan = SPI_prepare_cursor(query.data, arguments, types, CURSOR_OPT_NO_SCROLL);
+    if (!plan) elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+    const Portal portal = SPI_cursor_open(nullptr, plan, values, nullptr, true);
+    do {
+        CHECK_FOR_INTERRUPTS();
+        SPI_cursor_fetch(portal, true, rows_at_once);
+        add_fetched(&growing, graph, most);
+        SPI_freetuptable(SPI_tuptable);
+    } while (SPI_processed > 0);
+    SPI_cursor_close(portal);
+    SPI_finish();
+    return growing.edges;
+}
+
+}  // namespace
+
+char* qualified_name(Oid table) {
+    return quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
+                                      get_rel_name(table));
+}
+
+Size most_graph_edges(Size bytes_beside) {
+    return static_cast<Size>(maintenance_work_mem) * 1024 / (edge_bytes + bytes_beside);
+}
+
+TableEdges read_graph_table(Oid graph, Size most) {
+    return read_edges(graph, "", 0, most);
+}
+
+TableEdges read_graph_edges_of(Oid graph, const int64* sources, Size count) {
+    Datum* keys = static_cast<Datum*>(palloc(sizeof(Datum) * std::max<Size>(count, 1)));
+    for (Size i = 0; i < count; ++i) keys[i] = Int64GetDatum(sources[i]);
+    const Datum array = PointerGetDatum(construct_array(
+        keys, static_cast<int>(count), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+    return read_edges(graph, " WHERE src = ANY ($1)", array, ~Size{0});
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,289 @@
+#include "kernels/cpu/graph_descent.h"
+
+#include "kernels/cpu/filter.h"
+#include "kernels/cpu/graph_lists.h"
+#include "kernels/cpu/graph_tile.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace pgwarp {
+
+namespace {
+
+// Then proposals are applied. They take a few megabytes, where lists are empty.
+constexpr size_t batch_tasks = 64;
+constexpr size_t task_tiles = 16;  // of samples
+constexpr size_t most_ranges = 64;
+
+// It ends when fewer than this share of all edges was replaced in an iteration.
+constexpr double least_updates = 0.001;
+
+}  // namespace
+
+size_t GraphDescent::leaf_rows(const DescentOptions& options) {
+    return std::max<size_t>(128, 2 * size_t{options.degree});
+}
+
+size_t GraphDescent::batch_leaves(const DescentOptions& options) {
+    const size_t pairs = leaf_rows(options) * leaf_rows(options);
+    return std::clamp<size_t>(16 * 128 * 128 / pairs, 1, batch_tasks);
+}
+
+size_t GraphDescent::most_rows(const DescentOptions& options) {
+    return std::max<size_t>(4 * size_t{options.samples}, leaf_rows(options));
+}
+
+GraphDescent::GraphDescent(Workers& workers, const GraphRows& rows, const DescentOptions& options,
+                           Known known, size_t border, Edge* lists)
+    : workers_(workers),
+      rows_(rows),
+      options_(options),
+      known_(known),
+      border_(border),
+      lists_(lists),
+      ranges_(std::min(most_ranges, rows.count)),
+      value_stride_(most_rows(options) + 8),
+      bounds_(rows.count),
+      samples_(rows.count, options.samples),
+      rooms_(static_cast<size_t>(workers.threads())),
+      found_(batch_tasks) {
+    // Tiles are read and written in fours.
+    const size_t most = most_rows(options) + 8;
+    for (Room& room : rooms_) {
+        room.numbers.resize(most);
+        room.data.resize(most * tile_stride(rows.dims));
+        room.terms.resize(most);
+        room.bounds.resize(most);
+        room.reach.resize(most);
+        room.values.resize(most * value_stride_);
+    }
+    for (size_t row = 0; row < rows.count; ++row)
+        bounds_[row] = lists[(row + 1) * options.degree - 1].distance;
+}
+
+size_t GraphDescent::memory(size_t count, uint32_t dims, const DescentOptions& options,
+                            int threads) {
+    const size_t most = most_rows(options) + 8;
+    const size_t room = most * (tile_stride(dims) + most + 4) * sizeof(float);
+    // Proposals: where all lists are empty, all pairs of a batch of leaves.
+    const size_t leaf = leaf_rows(options);
+    const size_t proposals = batch_leaves(options) * leaf * leaf * 2 * sizeof(Proposal);
+    const size_t tree =
+        count * (sizeof(float) + 3 * sizeof(uint32_t)) + 2 * count / leaf * dims * sizeof(float);
+    return static_cast<size_t>(threads) * room + proposals + tree + count * sizeof(float) +
+           GraphSamples::memory(count, options.samples);
+}
+
+DescentReport GraphDescent::run(const GraphProgress& progress) {
+    DescentReport report;
+    if (rows_.count < 2) return report;
+    Leaves leaves;
+    // Two deals at least: rows of one leaf know each other already.
+    const uint32_t starts = options_.trees ? options_.trees : 2;
+    for (uint32_t tree = 0; tree < starts; ++tree) {
+        if (progress) progress(GraphPhase::start, tree, starts);
+        const uint64_t seed = options_.seed * 0x9e3779b97f4a7c15ULL + tree;
+        if (options_.trees)
+            grow_tree(workers_, rows_, leaf_rows(options_), seed, leaves);
+        else
+            deal_leaves(rows_, leaf_rows(options_), seed, leaves);
+        match_leaves(leaves);
+        if (leaves.count() == 1) break;  // all pairs have been compared
+    }
+    // Rows of one leaf have common neighbors: one after the other, they find them in the caches.
+    while (leaves.count() > 1 && report.iterations < options_.iterations) {
+        const uint64_t updates = match_samples(leaves.order, progress, report.iterations++);
+        const double edges = static_cast<double>(rows_.count) * options_.degree;
+        if (static_cast<double>(updates) < least_updates * edges) break;
+    }
+    if (progress) progress(GraphPhase::distances, 0, rows_.count);
+    finish(leaves.order);
+    report.compared = compared_;
+    return report;
+}
+
+uint64_t GraphDescent::match_leaves(const Leaves& leaves) {
+    uint64_t updates = 0;
+    const size_t batch = batch_leaves(options_);
+    for (size_t first = 0; first < leaves.count(); first += batch) {
+        const size_t tasks = std::min(batch, leaves.count() - first);
+        workers_.run(tasks, [&](size_t task, int thread) {
+            Found& found = found_[task];
+            Room& room = rooms_[static_cast<size_t>(thread)];
+            found.proposals.clear();
+            found.compared = 0;
+            const size_t leaf = first + task;
+            const uint32_t* begin = leaves.order.data() + leaves.begins[leaf];
+            const size_t count = leaves.begins[leaf + 1] - leaves.begins[leaf];
+            std::copy_n(begin, count, room.numbers.data());
+            std::sort(room.numbers.begin(), room.numbers.begin() + static_cast<long>(count));
+            match(room, count, 0, rows_.row(begin[0]), found);
+            order_by_range(found);
+        });
+        updates += apply(tasks);
+    }
+    return updates;
+}
+
+uint64_t GraphDescent::match_samples(const std::vector<uint32_t>& order,
+                                     const GraphProgress& progress, uint32_t iteration) {
+    samples_.draw(workers_, lists_, options_.degree, options_.seed + 2 * iteration + 1);
+    uint64_t updates = 0;
+    const size_t batch = batch_tasks * task_tiles;
+    for (size_t first = 0; first < rows_.count; first += batch) {
+        if (progress)
+            progress(GraphPhase::descent, iteration * uint64_t{rows_.count} + first,
+                     options_.iterations * uint64_t{rows_.count});
+        const size_t tiles = std::min(batch, rows_.count - first);
+        const size_t tasks = (tiles + task_tiles - 1) / task_tiles;
+        workers_.run(tasks, [&](size_t task, int thread) {
+            Found& found = found_[task];
+            Room& room = rooms_[static_cast<size_t>(thread)];
+            found.proposals.clear();
+            found.compared = 0;
+            std::vector<uint32_t> old_rows(2 * options_.samples);
+            const size_t end = std::min(tiles, (task + 1) * task_tiles);
+            for (size_t i = task * task_tiles; i < end; ++i) {
+                const uint32_t row = order[first + i];
+                const auto counts = samples_.of(row, room.numbers.data(), old_rows.data());
+                if (counts.fresh_rows == 0) continue;
+                std::copy_n(old_rows.data(), counts.old_rows,
+                            room.numbers.data() + counts.fresh_rows);
+                match(room, counts.fresh_rows, counts.old_rows, rows_.row(row), found);
+            }
+            order_by_range(found);
+        });
+        updates += apply(tasks);
+    }
+    return updates;
+}
+
+// Of the numbers in the room, new ones first, each kind in order: so each is two parts, on either
+// side of the border.
+void GraphDescent::match(Room& room, size_t fresh_count, size_t old_count, const float* centre,
+                         Found& found) {
+    const size_t all = fresh_count + old_count;
+    const uint32_t* numbers = room.numbers.data();
+    const auto border_in = [&](size_t begin, size_t end) {
+        return static_cast<size_t>(std::lower_bound(numbers + begin, numbers + end, border_) -
+                                   numbers);
+    };
+    const size_t fresh_border = known_ == Known::nothing ? 0 : border_in(0, fresh_count);
+    const size_t old_border = known_ == Known::nothing ? fresh_count : border_in(fresh_count, all);
+    const Part fresh_first{0, fresh_border}, fresh_second{fresh_border, fresh_count};
+    const Part old_first{fresh_count, old_border}, old_second{old_border, all};
+    // Nothing to compare?
+    const size_t seconds = fresh_second.size() + old_second.size();
+    if (known_ != Known::nothing && seconds == 0) return;
+    if (known_ == Known::both_sets && fresh_first.size() + old_first.size() == 0) return;
+
+    gather_tile(rows_, numbers, all, centre, room.data.data(), room.terms.data());
+    for (size_t i = 0; i < all; ++i) {
+        room.bounds[i] = bounds_[numbers[i]];
+        room.reach[i] = room.terms[i] - room.bounds[i];
+    }
+    match_parts(room, fresh_first, fresh_second, false, found);
+    match_parts(room, fresh_first, old_second, false, found);
+    match_parts(room, fresh_second, old_first, false, found);
+    if (known_ != Known::both_sets) {
+        match_parts(room, fresh_second, fresh_second, true, found);
+        match_parts(room, fresh_second, old_second, false, found);
+    }
+}
+
+void GraphDescent::match_parts(Room& room, Part a, Part b, bool triangle, Found& found) {
+    if (a.size() == 0 || b.size() == 0) return;
+    const size_t stride = tile_stride(rows_.dims);
+    tile_values({room.data.data() + a.begin * stride, a.size(), room.data.data() + b.begin * stride,
+                 b.size(), stride, rows_.metric, triangle, room.values.data(), value_stride_});
+    found.compared += triangle ? a.size() * (a.size() - 1) / 2 : a.size() * b.size();
+    propose(room, a, b, triangle, found);
+}
+
+void GraphDescent::propose(Room& room, Part a, Part b, bool triangle, Found& found) {
+    const float* terms = room.terms.data() + b.begin;
+    const float* reach = room.reach.data() + b.begin;
+    const uint32_t* others = room.numbers.data() + b.begin;
+    for (size_t i = 0; i < a.size(); ++i) {
+        const float* values = room.values.data() + i * value_stride_;
+        const float term = room.terms[a.begin + i];
+        const uint32_t row = room.numbers[a.begin + i];
+        const auto distance = [&](size_t j) {
+            const float sum = values[j] + terms[j] + term;
+            // What overflowed is far, but it is a neighbor.
+            return sum < infinitely_far ? sum : std::numeric_limits<float>::max();
+        };
+        const size_t begin = triangle ? i + 1 : 0;
+        const float limit = room.bounds[a.begin + i] - term;
+        for (size_t j = begin; (j = next_at_most(values, terms, j, b.size(), limit)) < b.size();
+             ++j)
+            found.proposals.push_back({row, {distance(j), others[j] | fresh}});
+        for (size_t j = begin; (j = next_at_most(values, reach, j, b.size(), -term)) < b.size();
+             ++j)
+            found.proposals.push_back({others[j], {distance(j), row | fresh}});
+    }
+}
+
+void GraphDescent::order_by_range(Found& found) const {
+    found.begins.assign(ranges_ + 1, 0);
+    for (const Proposal& proposal : found.proposals) ++found.begins[range_of(proposal.target) + 1];
+    for (size_t r = 0; r < ranges_; ++r) found.begins[r + 1] += found.begins[r];
+    found.ordered.resize(found.proposals.size());
+    for (const Proposal& proposal : found.proposals)
+        found.ordered[found.begins[range_of(proposal.target)]++] = proposal;
+    // Each begin has moved to the range's end, which is where the next one begins.
+    std::copy_backward(found.begins.begin(), found.begins.end() - 1, found.begins.end());
+    found.begins[0] = 0;
+}
+
+// A list is touched from its end, and searched from its beginning.
+void GraphDescent::prefetch_list(uint32_t row) const {
+    const Edge* list = lists_ + size_t{row} * options_.degree;
+    for (uint32_t i = 0; i < options_.degree; i += 8) __builtin_prefetch(list + i, 1);
+    __builtin_prefetch(list + options_.degree - 1, 1);
+}
+
+uint64_t GraphDescent::apply(size_t tasks) {
+    std::atomic<uint64_t> updates{0};
+    workers_.run(ranges_, [&](size_t range, int) {
+        uint64_t here = 0;
+        for (size_t task = 0; task < tasks; ++task) {
+            const Found& found = found_[task];
+            const uint32_t end = found.begins[range + 1];
+            for (uint32_t i = found.begins[range]; i < end; ++i) {
+                prefetch_list(found.ordered[std::min(i + 8, end - 1)].target);
+                const Proposal& proposal = found.ordered[i];
+                Edge* list = lists_ + size_t{proposal.target} * options_.degree;
+                here += insert_edge(list, options_.degree, proposal.edge);
+                bounds_[proposal.target] = list[options_.degree - 1].distance;
+            }
+        }
+        updates += here;
+    });
+    for (size_t task = 0; task < tasks; ++task) compared_ += found_[task].compared;
+    return updates;
+}
+
+// Distances of tiles are off by rounding: the neighbors that are wanted get theirs from the rows.
+void GraphDescent::finish(const std::vector<uint32_t>& order) {
+    constexpr size_t task_rows = 512;
+    workers_.run((rows_.count + task_rows - 1) / task_rows, [&](size_t task, int) {
+        const size_t end = std::min(rows_.count, (task + 1) * task_rows);
+        for (size_t i = task * task_rows; i < end; ++i) {
+            Edge* list = lists_ + size_t{order[i]} * options_.degree;
+            const float* row = rows_.row(order[i]);
+            for (uint32_t j = 0; j < options_.degree; ++j) {
+                list[j].row &= row_part;
+                if (j >= options_.neighbors || list[j].row == no_row) continue;
+                const float distance =
+                    graph_distance(rows_.metric, row, rows_.row(list[j].row), rows_.dims);
+                list[j].distance =
+                    distance < infinitely_far ? distance : std::numeric_limits<float>::max();
+            }
+            std::sort(list, list + options_.neighbors, nearer);
+        }
+    });
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,201 @@
+// A tile of the matrix of distances serves both its rows and its columns. As in exact search, the
+// product only says which pairs are too far for certain; the few others get their distance from the
+// two rows themselves. So lists do not depend on who came first, and threads may take tiles in any
+// order, each set of lists behind a lock.
+
+#include "kernels/cpu/graph_exact.h"
+
+#include "kernels/cpu/filter.h"
+#include "kernels/cpu/graph_lists.h"
+#include "kernels/cpu/graph_tile.h"
+#include "kernels/cpu/products.h"
+#include "kernels/distance.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace pgwarp {
+
+namespace {
+
+constexpr size_t tile_rows = 512;
+
+class ExactGraph {
+  public:
+    ExactGraph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree, Edge* lists)
+        : workers_(workers),
+          rows_(rows),
+          degree_(degree),
+          lists_(lists),
+          low_(rows.count),
+          rooms_(workers.scratch(room_floats(rows.dims))) {
+        for (size_t row = 0; row < border; row += tile_rows) begins_.push_back(row);
+        first_blocks_ = begins_.size();
+        for (size_t row = border; row < rows.count; row += tile_rows) begins_.push_back(row);
+        blocks_ = begins_.size();
+        begins_.push_back(rows.count);
+        locks_.reset(new std::mutex[blocks_]);
+        // As in exact search: all sums together are off by this share of the norms at most.
+        const float off = static_cast<float>(4 * rows.dims + 16) * 0x1p-24f;
+        switch (rows.metric) {
+            case GraphMetric::l2:
+                factor_ = -2, norm_part_ = 1 - off;
+                break;
+            case GraphMetric::cosine:
+                factor_ = -1, norm_part_ = (1 - off) / 2;
+                break;
+            case GraphMetric::inner_product:
+                factor_ = -1, norm_part_ = -off;
+                break;
+            // Sums of positive terms: relative to themselves, and so to any bound they exceed.
+            case GraphMetric::l1:
+                factor_ = 1 - off, norm_part_ = 0;
+                break;
+        }
+    }
+
+    static size_t room_floats(uint32_t dims) {
+        return tile_rows * tile_rows + tile_rows +
+               std::max(products_scratch(tile_rows), 2 * tile_rows * tile_stride(dims));
+    }
+
+    void run(const GraphProgress& progress) {
+        workers_.run(blocks_, [&](size_t block, int) {
+            for (size_t row = begin_of(block); row < end_of(block); ++row)
+                low_[row] = low_term(rows_.row(row));
+        });
+        // A block with all that follow, or with all beyond the border.
+        const size_t last = first_blocks_ ? first_blocks_ : blocks_;
+        const auto first_other = [&](size_t block) { return std::max(block, first_blocks_); };
+        uint64_t done = 0, total = 0;
+        for (size_t block = 0; block < last; ++block) total += blocks_ - first_other(block);
+        for (size_t block = 0; block < last; ++block) {
+            if (progress) progress(GraphPhase::exact, done, total);
+            const size_t first = first_other(block);
+            workers_.run(blocks_ - first, [&](size_t other, int thread) {
+                compare(block, first + other, rooms_[static_cast<size_t>(thread)].data());
+            });
+            done += blocks_ - first;
+        }
+    }
+
+  private:
+    size_t begin_of(size_t block) const { return begins_[block]; }
+    size_t end_of(size_t block) const { return begins_[block + 1]; }
+
+    // What a row adds to the lowest that a distance can be. Finite, also where the norm is not.
+    float low_term(const float* row) const {
+        return norm_part_ *
+               std::min(dot_product(row, row, rows_.dims), std::numeric_limits<float>::max() / 4);
+    }
+
+    // (rows of a)(rows of b), into the room's first floats.
+    void multiply(size_t a, size_t b, float* values, float* scratch) {
+        const size_t a_rows = end_of(a) - begin_of(a), b_rows = end_of(b) - begin_of(b);
+        if (rows_.metric != GraphMetric::l1) {
+            inner_products({rows_.row(begin_of(a)), a_rows, rows_.row(begin_of(b)), b_rows,
+                            rows_.dims, factor_, values},
+                           scratch);
+            return;
+        }
+        const size_t stride = tile_stride(rows_.dims);
+        const auto pad = [&](size_t block, float* to) {
+            std::fill_n(to, tile_rows * stride, 0.0f);
+            for (size_t row = begin_of(block); row < end_of(block); ++row, to += stride)
+                std::memcpy(to, rows_.row(row), rows_.dims * sizeof(float));
+        };
+        float* padded_b = scratch + tile_rows * stride;
+        pad(a, scratch);
+        pad(b, padded_b);
+        // The whole square: rows beyond the end are zeros.
+        tile_values(
+            {scratch, a_rows, padded_b, b_rows, stride, rows_.metric, false, values, tile_rows});
+        for (size_t i = 0; i < a_rows; ++i)
+            for (size_t j = 0; j < b_rows; ++j)
+                values[i * b_rows + j] = factor_ * values[i * tile_rows + j];
+    }
+
+    void compare(size_t a, size_t b, float* room) {
+        float* values = room;
+        float* reach = room + tile_rows * tile_rows;
+        multiply(a, b, values, reach + tile_rows);
+        {
+            const std::lock_guard lock(locks_[a]);
+            offer_columns_to_rows(a, b, values);
+        }
+        if (a == b) return;
+        const std::lock_guard lock(locks_[b]);
+        offer_rows_to_columns(a, b, values, reach);
+    }
+
+    void offer(size_t row, size_t other) {
+        if (row == other) return;
+        const float distance =
+            graph_distance(rows_.metric, rows_.row(row), rows_.row(other), rows_.dims);
+        // What overflowed is far, but it is a neighbor.
+        const Edge edge{distance < infinitely_far ? distance : std::numeric_limits<float>::max(),
+                        static_cast<uint32_t>(other)};
+        Edge* list = lists_ + row * degree_;
+        if (!nearer(edge, list[degree_ - 1])) return;
+        Edge* at = std::upper_bound(list, list + degree_ - 1, edge, nearer);
+        std::move_backward(at, list + degree_ - 1, list + degree_);
+        *at = edge;
+    }
+
+    float bound(size_t row) const { return lists_[(row + 1) * degree_ - 1].distance; }
+
+    void offer_columns_to_rows(size_t a, size_t b, const float* values) {
+        const size_t first = begin_of(b), columns = end_of(b) - first;
+        for (size_t row = begin_of(a); row < end_of(a); ++row, values += columns)
+            for (size_t j = 0;; ++j) {
+                j = next_at_most(values, low_.data() + first, j, columns, bound(row) - low_[row]);
+                if (j == columns) break;
+                offer(row, first + j);
+            }
+    }
+
+    // Along the rows all the same, for that is how they lie: each column has its own bound.
+    void offer_rows_to_columns(size_t a, size_t b, const float* values, float* reach) {
+        const size_t first = begin_of(b), columns = end_of(b) - first;
+        for (size_t j = 0; j < columns; ++j) reach[j] = low_[first + j] - bound(first + j);
+        for (size_t row = begin_of(a); row < end_of(a); ++row, values += columns)
+            for (size_t j = 0;; ++j) {
+                j = next_at_most(values, reach, j, columns, -low_[row]);
+                if (j == columns) break;
+                offer(first + j, row);
+                reach[j] = low_[first + j] - bound(first + j);
+            }
+    }
+
+    Workers& workers_;
+    const GraphRows& rows_;
+    const uint32_t degree_;
+    Edge* lists_;
+    std::vector<size_t> begins_;  // (blocks + 1): first rows
+    size_t blocks_;
+    size_t first_blocks_;  // those before the border
+    float factor_ = 0;     // of the product in the distance
+    float norm_part_ = 0;  // of a squared norm in the distance, lowered
+    std::vector<float> low_;
+    std::unique_ptr<std::mutex[]> locks_;
+    std::vector<std::vector<float>> rooms_;
+};
+
+}  // namespace
+
+void exact_graph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree,
+                 Edge* lists, const GraphProgress& progress) {
+    if (rows.count == 0) return;
+    ExactGraph(workers, rows, border, degree, lists).run(progress);
+}
+
+size_t exact_graph_memory(size_t count, uint32_t dims, int threads) {
+    const size_t blocks = count / tile_rows + 3;
+    return count * sizeof(float) + blocks * (sizeof(size_t) + sizeof(std::mutex)) +
+           static_cast<size_t>(threads) * ExactGraph::room_floats(dims) * sizeof(float);
+}
+
+}  // namespace pgwarp

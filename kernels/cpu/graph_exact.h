@@ -1,0 +1,14 @@
+// The exact graph: all pairs, each once.
+#pragma once
+
+#include "kernels/knn_graph.h"
+#include "kernels/workers.h"
+
+namespace pgwarp {
+
+// Lists start as they are. With a border, pairs on the same side of it are left out.
+inline constexpr size_t no_border = 0;
+void exact_graph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree,
+                 Edge* lists, const GraphProgress& progress);
+
+}  // namespace pgwarp

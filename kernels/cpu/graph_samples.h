@@ -1,0 +1,44 @@
+// Which neighbors of a row are introduced to each other in an iteration (section 4.1 of the paper):
+// a fixed number of new and of old ones forwards, and of those that have it in their sample.
+#pragma once
+
+#include "kernels/knn_graph.h"
+#include "kernels/workers.h"
+
+#include <vector>
+
+namespace pgwarp {
+
+class GraphSamples {
+  public:
+    GraphSamples(size_t count, uint32_t samples);
+
+    static size_t memory(size_t count, uint32_t samples);
+
+    // Marks what it takes of the lists, (count)(degree), as no longer fresh. `seed` differs between
+    // iterations.
+    void draw(Workers& workers, Edge* lists, uint32_t degree, uint64_t seed);
+
+    // The new and the old of a row, each sorted and without duplicates, an old one in place of none
+    // that is also new. `fresh_rows` and `old_rows` have room for 2 * samples.
+    struct Counts {
+        size_t fresh_rows;
+        size_t old_rows;
+    };
+    Counts of(size_t row, uint32_t* fresh_rows, uint32_t* old_rows) const;
+
+  private:
+    // (count)(samples) rows, as many as the counter says.
+    struct Side {
+        std::vector<uint32_t> rows;
+        std::vector<uint32_t> counts;
+    };
+    void draw_forwards(Workers& workers, Edge* lists, uint32_t degree);
+    void draw_backwards(Workers& workers, const Side& forwards, uint64_t seed, Side& backwards);
+
+    size_t count_;
+    uint32_t samples_;
+    Side fresh_forwards_, old_forwards_, fresh_backwards_, old_backwards_;
+};
+
+}  // namespace pgwarp

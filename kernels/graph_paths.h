@@ -1,0 +1,64 @@
+// Ways through a graph whose nodes are keys: the smoothest path, and what hangs together.
+#pragma once
+
+#include "kernels/common.h"
+
+#include <csignal>
+#include <vector>
+
+namespace pgwarp {
+
+// (count) each. A distance that is not a number counts as infinite.
+struct KeyedEdges {
+    const int64_t* src;
+    const int64_t* dst;
+    const float* distance;
+    size_t count;
+};
+
+struct PathStep {
+    int64_t node;
+    float distance;  // from the node before it; 0 for the first
+};
+
+struct NodeComponent {
+    int64_t node;
+    int64_t component;  // the smallest node in it
+};
+
+class PathGraph {
+  public:
+    // Edges lead both ways unless `directed`. The flags are polled as a builder's are.
+    PathGraph(const KeyedEdges& edges, bool directed, const volatile std::sig_atomic_t* interrupt,
+              const volatile std::sig_atomic_t* other_interrupt = nullptr);
+
+    // What it takes beside the edges.
+    static size_t memory(size_t edges, bool directed);
+
+    bool has(int64_t node) const;
+
+    // The path whose largest edge is smallest (equation 19); of those the one with the fewest
+    // steps, of those the one with the smallest sum. Empty where there is none. Both nodes are in
+    // the graph.
+    std::vector<PathStep> smoothest_path(int64_t from, int64_t to) const;
+
+    // By node. Directions do not matter here.
+    std::vector<NodeComponent> components() const;
+
+  private:
+    struct Link {
+        uint32_t to;
+        float distance;
+    };
+    uint32_t number_of(int64_t node) const;
+    float smallest_bottleneck(uint32_t from, uint32_t to) const;
+    void poll() const;
+
+    const volatile std::sig_atomic_t* interrupt_;
+    const volatile std::sig_atomic_t* other_interrupt_;
+    std::vector<int64_t> nodes_;  // sorted
+    std::vector<size_t> begins_;  // (nodes + 1)
+    std::vector<Link> links_;
+};
+
+}  // namespace pgwarp
