@@ -49,6 +49,7 @@ Device* open_device(int threads, char* error, size_t error_size) {
         options.memory_budget =
             Min(options.memory_budget, static_cast<size_t>(settings.device_memory) << 20);
     options.interrupt = &QueryCancelPending;
+    options.other_interrupt = &ProcDiePending;
     options.leave = true;
     return open_cuda_device(options, error, error_size);
 }
@@ -83,14 +84,23 @@ BuildExecutor open_build_executor(double work, int threads) {
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
+        BuildDevice* build = owned->object;
         try {
-            owned->object->device.reset(open_device(threads, error, sizeof(error)));
+            build->device.reset(open_device(threads, error, sizeof(error)));
+            if (build->device) {
+                build->device = make_failing_device(std::move(build->device), &settings.fault,
+                                                    settings.fault_after);
+                build->executor = build->device->make_executor();
+            }
         } catch (const std::exception& failure) {
             strlcpy(error, failure.what(), sizeof(error));
+        } catch (...) {
+            strlcpy(error, "unknown exception", sizeof(error));
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         const bool must = settings.build_executor == static_cast<int>(BuildExecutorChoice::gpu);
-        if (!owned->object->device) {
+        if (!build->executor) {
+            build->device.reset();
             if (must)
                 ereport(ERROR,
                         (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -99,16 +109,14 @@ BuildExecutor open_build_executor(double work, int threads) {
             ereport(DEBUG1, (errmsg_internal("build on the CPU: %s", error)));
         } else {
             guarded([&] {
-                BuildDevice* build = owned->object;
-                build->device = make_failing_device(std::move(build->device), &settings.fault);
-                build->executor = build->device->make_executor();
                 if (must) return;
-                auto fallback =
-                    std::make_unique<FallbackExecutor>(std::move(build->executor), make_cpu);
+                auto fallback = std::make_unique<FallbackExecutor>(
+                    std::move(build->executor), make_cpu,
+                    [threads] { return make_cpu_executor(threads, nullptr); });
                 build->fallback = fallback.get();
                 build->executor = std::move(fallback);
             });
-            return {owned->object->executor.get(), true, owned->object};
+            return {build->executor.get(), true, build};
         }
     }
     guarded([&] {

@@ -130,8 +130,8 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     IndexBuildResult result;
     Sample sample = {};
     if (rows > 0)
-        sample = sample_table(heap, index, info, meta.metric, meta.dims, Max(plan.sample_rows, 1u),
-                              meta.seed);
+        sample = sample_table(heap, index, info, meta.metric, meta.dims, rows,
+                              Max(plan.sample_rows, 1u), meta.seed);
     // A sample that memory keeps small says nothing of the table.
     const bool enough = sample.seen >= least_rows_to_train ||
                         (sample.count == plan.sample_rows && rows >= least_rows_to_train);

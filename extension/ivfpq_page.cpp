@@ -129,12 +129,12 @@ Buffer find_buffer(Relation index, BlockNumber block) {
     return buffer;
 }
 
-// Whether the buffer has this page, now. A buffer gets another page in this order: its tag changes
-// and it is not valid any more; the page is read; it is valid again.
+// Whether the buffer has this page, now. A buffer gets another page in this order: its tag changes,
+// under the lock of its header, and it is not valid any more; the page is read; it is valid again.
 bool buffer_has(Buffer buffer, const BufferTag& tag) {
     BufferDesc* descriptor = GetBufferDescriptor(buffer - 1);
-    return pg_atomic_read_u32(&descriptor->state) & BM_VALID &&
-           compat_same_tag(&descriptor->tag, &tag);
+    const uint32 state = pg_atomic_read_u32(&descriptor->state);
+    return (state & (BM_VALID | BM_LOCKED)) == BM_VALID && compat_same_tag(&descriptor->tag, &tag);
 }
 
 Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
@@ -436,15 +436,21 @@ Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock) {
 
 bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 items) {
     if (!BlockNumberIsValid(block)) return false;
-    const Buffer* recent = recent_buffer(index, block);
-    if (!recent || !BufferIsValid(*recent) || draw_lookup()) return false;
+    Buffer* recent = recent_buffer(index, block);
+    if (!recent || !BufferIsValid(*recent)) return false;
+    if (draw_lookup()) {
+        *recent = InvalidBuffer;  // whoever reads it now looks it up
+        return false;
+    }
     const Buffer buffer = *recent;
     BufferTag tag;
     compat_init_tag(&tag, index, block);
     if (!buffer_has(buffer, tag)) return false;
     pg_read_barrier();
+    // Where it is on a page of an index: what the page itself says may be another page's word.
     PageTail tail;
-    memcpy(&tail, page_tail(BufferGetPage(buffer)), sizeof(tail));
+    memcpy(&tail, static_cast<char*>(BufferGetPage(buffer)) + BLCKSZ - MAXALIGN(sizeof(PageTail)),
+           sizeof(tail));
     pg_read_barrier();
     // What was read was on this page if the buffer still has it.
     return buffer_has(buffer, tag) && tail.kind == PageKind::list && tail.list == list &&

@@ -229,7 +229,8 @@ struct RingShape {
     uint32 block_rows;
 
     static RingShape of(int workers, uint32 dims) {
-        constexpr Size most_bytes = Size{128} << 20;
+        // Containers have little shared memory as a rule, 64 MB.
+        constexpr Size most_bytes = Size{32} << 20;
         constexpr Size most_rows = 65536;
         const uint32 blocks = 2 * static_cast<uint32>(workers) + 2;
         const Size bytes = Min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, most_bytes);

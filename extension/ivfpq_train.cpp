@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "kernels/bfloat16.h"
 #include "kernels/executor.h"
@@ -248,7 +249,7 @@ double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed)
 }
 
 Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
-                    uint32 rows, int64 seed) {
+                    double table_rows, uint32 rows, int64 seed) {
     report_phase(BuildPhase::sample);
     Sample sample = new_sample(dims, rows);
     Random random(static_cast<uint64>(seed));
@@ -260,9 +261,11 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
 
     // Some rows of each of many blocks, every block with the same chance: reading a block costs
     // more than the rows on it, and rows that lie together may be alike.
-    constexpr BlockNumber rows_of_block = 4;
-    constexpr BlockNumber least_blocks = 16384;
-    BlockNumber wanted = std::min(blocks, std::max(rows / rows_of_block, least_blocks));
+    constexpr double most_of_block = 4;
+    constexpr double least_blocks = 16384;
+    const double of_block = std::min(table_rows / blocks, most_of_block);
+    auto wanted = static_cast<BlockNumber>(
+        std::min<double>(blocks, std::max(rows / std::max(of_block, 1e-9), least_blocks)));
     for (BlockNumber block = 0; block < blocks; ++block) {
         BlockNumber run = blocks;
         if (wanted < blocks) {
@@ -315,7 +318,8 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq training", ALLOCSET_SMALL_SIZES);
     Owned<Dataset>* rows = owned_by<Dataset>(context);
-    guarded([&] {
+    guarded_interruptibly([&] {
+        delete std::exchange(rows->object, nullptr);
         rows->object = executor->take(sample->rows, sample->count, dims).release();
         executor->kmeans_start(*rows->object, plan.lists, seed, centroids);
     });
@@ -326,11 +330,14 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
 
     const uint32 residual_count = std::min(sample->count, codebook_rows);
     Owned<Dataset>* residuals = owned_by<Dataset>(context);
-    guarded(
-        [&] { residuals->object = executor->take(sample->rows, residual_count, dims).release(); });
+    guarded_interruptibly([&] {
+        delete std::exchange(residuals->object, nullptr);
+        residuals->object = executor->take(sample->rows, residual_count, dims).release();
+    });
     guarded_interruptibly(
         [&] { executor->make_residuals(*residuals->object, plan.lists, centroids); });
-    guarded([&] { executor->codebook_start(*residuals->object, shape, seed, codebook); });
+    guarded_interruptibly(
+        [&] { executor->codebook_start(*residuals->object, shape, seed, codebook); });
     const double error = iterate(BuildPhase::train_codes, codebook_iterations, residual_count, [&] {
         return executor->codebook_step(*residuals->object, shape, codebook);
     });

@@ -50,9 +50,10 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
 // knows nothing of how long the vectors of a new table are.)
 double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed);
 
-// A uniform sample of the rows an index build would see, in random order; the same for one seed.
+// A uniform sample of the rows an index build would see, `table_rows` of them by estimate, in
+// random order; the same for one seed.
 Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
-                    uint32 rows, int64 seed);
+                    double table_rows, uint32 rows, int64 seed);
 
 // Makes the model in the current memory context, using up the sample. Fills lists, m, training_rows
 // and quantization_error of `meta`.

@@ -439,7 +439,11 @@ constexpr unsigned patience_seconds = 5;
 
 void give_up_device(SIGNAL_ARGS) {
     static volatile sig_atomic_t before = 0;
-    if (!ShutdownRequestPending || !in_attempt) return;
+    if (!ShutdownRequestPending) return;
+    if (!in_attempt) {
+        alarm(patience_seconds);
+        return;
+    }
     if (before) _exit(2);
     before = 1;
     sigset_t alarm_only;
@@ -453,7 +457,7 @@ void give_up_device(SIGNAL_ARGS) {
 
 void request_shutdown(SIGNAL_ARGS) {
     SignalHandlerForShutdownRequest(postgres_signal_arg);
-    if (in_attempt) alarm(patience_seconds);
+    alarm(patience_seconds);
 }
 
 void publish_devices(const Worker* worker) {

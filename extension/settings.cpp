@@ -29,6 +29,7 @@ Settings settings = {
     .max_batch = 1024,
     .host_threads = 1,
     .fault = static_cast<int>(Fault::none),
+    .fault_after = 0,
 };
 
 namespace {
@@ -60,6 +61,7 @@ const config_enum_entry fault_options[] = {
     {"lost", static_cast<int>(Fault::lost), false},
     {"out_of_memory", static_cast<int>(Fault::out_of_memory), false},
     {"unknown", static_cast<int>(Fault::unknown), false},
+    {"late", static_cast<int>(Fault::late), false},
     {"slow", static_cast<int>(Fault::slow), false},
     {"hung", static_cast<int>(Fault::hung), false},
     {nullptr, 0, false},
@@ -119,6 +121,11 @@ void define_service_settings() {
                              "For tests of pgwarp.", &settings.fault, settings.fault, fault_options,
                              PGC_SIGHUP, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr,
                              nullptr);
+    DefineCustomIntVariable("pgwarp.debug_fault_after",
+                            "Sets how many calls of a build go well before the device fails.",
+                            "For tests of pgwarp.", &settings.fault_after, settings.fault_after, 0,
+                            INT_MAX, PGC_USERSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr,
+                            nullptr, nullptr);
     compat_reserve_prefix("pgwarp");
 }
 

@@ -27,7 +27,8 @@ struct Settings {
     int device_memory;  // MB; 0: most of it
     int max_batch;
     int host_threads;
-    int fault;  // Fault; for tests
+    int fault;        // Fault; for tests
+    int fault_after;  // calls of a build that go well before
 };
 extern Settings settings;
 

@@ -40,7 +40,9 @@ struct DeviceOptions {
     int device = 0;
     size_t memory_budget = 0;   // bytes, all that the device's objects take together; 0: most of it
     size_t scratch_budget = 0;  // bytes of these that one running operation may use; 0: a quarter
-    const volatile std::sig_atomic_t* interrupt = nullptr;  // polled by executors, as on the CPU
+    // Polled by executors, as on the CPU.
+    const volatile std::sig_atomic_t* interrupt = nullptr;
+    const volatile std::sig_atomic_t* other_interrupt = nullptr;
     // With this device all that the process has on it ends: its memory, and the driver's context.
     bool leave = false;
 };

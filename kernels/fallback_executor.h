@@ -11,11 +11,13 @@
 namespace pgwarp {
 
 // Works on `device` until that fails or has no room; then does the call again, and all later ones,
-// on what `make_cpu` makes. A failure is nothing to throw any more, and can be asked for.
+// on what `make_cpu` makes, searches on what `make_searcher` makes (a search that is interrupted
+// cannot be begun again). A failure is nothing to throw any more, and can be asked for.
 class FallbackExecutor final : public Executor {
   public:
     using MakeExecutor = std::function<std::unique_ptr<Executor>()>;
-    FallbackExecutor(std::unique_ptr<Executor> device, MakeExecutor make_cpu);
+    FallbackExecutor(std::unique_ptr<Executor> device, MakeExecutor make_cpu,
+                     MakeExecutor make_searcher);
     ~FallbackExecutor() override;
 
     // Empty: the device still works.
@@ -41,7 +43,9 @@ class FallbackExecutor final : public Executor {
 
     std::unique_ptr<Executor> device_;
     MakeExecutor make_cpu_;
+    MakeExecutor make_searcher_;
     std::unique_ptr<Executor> cpu_;  // once the device has failed
+    std::unique_ptr<Executor> searcher_;
     std::string failure_;
 };
 

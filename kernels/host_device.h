@@ -20,13 +20,15 @@ enum class Fault : int {
     lost,           // the device is lost
     out_of_memory,  // there is no room for a search, nor for a list
     unknown,        // something throws what nobody expects
+    late,           // every search fails after it has written its results
     slow,           // a search takes a second
     hung,           // a search never ends
 };
 
-// The device, with `fault` looked up at every search, put, and call of an executor. For tests of
-// whoever uses a device.
+// The device, with `fault` looked up at every search, put, and call of an executor, of which the
+// first so many go well. A device that is lost makes no executor. For tests of whoever uses a
+// device.
 std::unique_ptr<Device> make_failing_device(std::unique_ptr<Device> device,
-                                            const volatile int* fault);
+                                            const volatile int* fault, int good_calls = 0);
 
 }  // namespace pgwarp

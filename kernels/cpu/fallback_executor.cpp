@@ -36,8 +36,11 @@ class FallbackExecutor::Rows final : public Dataset {
     std::unique_ptr<Dataset> taken_;
 };
 
-FallbackExecutor::FallbackExecutor(std::unique_ptr<Executor> device, MakeExecutor make_cpu)
-    : device_(std::move(device)), make_cpu_(std::move(make_cpu)) {}
+FallbackExecutor::FallbackExecutor(std::unique_ptr<Executor> device, MakeExecutor make_cpu,
+                                   MakeExecutor make_searcher)
+    : device_(std::move(device)),
+      make_cpu_(std::move(make_cpu)),
+      make_searcher_(std::move(make_searcher)) {}
 
 FallbackExecutor::~FallbackExecutor() = default;
 
@@ -52,6 +55,7 @@ auto FallbackExecutor::run(Work&& work) {
         } catch (const OutOfDeviceMemory& failure) {
             failure_ = failure.what();
         }
+        searcher_ = make_searcher_();
         cpu_ = make_cpu_();
     }
     return work(*cpu_);
@@ -119,7 +123,7 @@ void FallbackExecutor::exact_search(const ExactSearch& search) {
     run([&](Executor& executor) {
         if (again) std::copy(before.begin(), before.end(), search.nearest);
         again = true;
-        executor.exact_search(search);
+        (cpu_ ? *searcher_ : executor).exact_search(search);
     });
 }
 

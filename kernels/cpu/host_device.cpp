@@ -126,6 +126,7 @@ class HostDevice final : public Device {
 void fail(Fault fault) {
     switch (fault) {
         case Fault::failed:
+        case Fault::late:
             throw DeviceFailure("a failure on purpose", false);
         case Fault::lost:
             throw DeviceFailure("a loss on purpose", true);
@@ -176,8 +177,8 @@ class FailingStore final : public ListStore {
 
 class FailingExecutor final : public Executor {
   public:
-    FailingExecutor(std::unique_ptr<Executor> executor, const volatile int* fault)
-        : executor_(std::move(executor)), fault_(fault) {}
+    FailingExecutor(std::unique_ptr<Executor> executor, const volatile int* fault, int good_calls)
+        : executor_(std::move(executor)), fault_(fault), good_calls_(good_calls) {}
 
     const char* name() const noexcept override { return executor_->name(); }
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
@@ -202,28 +203,37 @@ class FailingExecutor final : public Executor {
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
         working().encode(quantizer, encoding);
     }
-    void exact_search(const ExactSearch& search) override { working().exact_search(search); }
+    void exact_search(const ExactSearch& search) override {
+        working().exact_search(search);
+        const bool counts = calls_ > good_calls_;
+        if (counts && static_cast<Fault>(*fault_) == Fault::late) fail(Fault::late);
+    }
 
   private:
     Executor& working() {
-        const auto fault = static_cast<Fault>(*fault_);
-        if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
-        fail(fault);
+        if (calls_++ >= good_calls_) {
+            const auto fault = static_cast<Fault>(*fault_);
+            if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+            if (fault != Fault::late) fail(fault);
+        }
         return *executor_;
     }
 
     std::unique_ptr<Executor> executor_;
     const volatile int* fault_;
+    int good_calls_;
+    int calls_ = 0;
 };
 
 class FailingDevice final : public Device {
   public:
-    FailingDevice(std::unique_ptr<Device> device, const volatile int* fault)
-        : device_(std::move(device)), fault_(fault) {}
+    FailingDevice(std::unique_ptr<Device> device, const volatile int* fault, int good_calls)
+        : device_(std::move(device)), fault_(fault), good_calls_(good_calls) {}
     const char* name() const noexcept override { return device_->name(); }
     DeviceMemoryUse memory() const noexcept override { return device_->memory(); }
     std::unique_ptr<Executor> make_executor() override {
-        return std::make_unique<FailingExecutor>(device_->make_executor(), fault_);
+        if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
+        return std::make_unique<FailingExecutor>(device_->make_executor(), fault_, good_calls_);
     }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<FailingStore>(device_->make_list_store(quantizer), fault_);
@@ -232,6 +242,7 @@ class FailingDevice final : public Device {
   private:
     std::unique_ptr<Device> device_;
     const volatile int* fault_;
+    int good_calls_;
 };
 
 }  // namespace
@@ -243,8 +254,8 @@ std::unique_ptr<Device> make_host_device(int threads, size_t memory_budget,
 }
 
 std::unique_ptr<Device> make_failing_device(std::unique_ptr<Device> device,
-                                            const volatile int* fault) {
-    return std::make_unique<FailingDevice>(std::move(device), fault);
+                                            const volatile int* fault, int good_calls) {
+    return std::make_unique<FailingDevice>(std::move(device), fault, good_calls);
 }
 
 }  // namespace pgwarp

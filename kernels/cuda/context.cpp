@@ -24,7 +24,10 @@ int attribute(cudaDeviceAttr which, int device) {
 }  // namespace
 
 Context::Context(const DeviceOptions& options)
-    : device(options.device), interrupt(options.interrupt), memory(budget_of(options)) {
+    : device(options.device),
+      interrupt(options.interrupt),
+      other_interrupt(options.other_interrupt),
+      memory(budget_of(options)) {
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     if (properties.major < 8)

@@ -15,7 +15,7 @@ struct Context {
     void use() const { use_device(device); }
     // Between two pieces of work.
     void check_interrupt() const {
-        if (interrupt && *interrupt) throw Interrupted();
+        if ((interrupt && *interrupt) || (other_interrupt && *other_interrupt)) throw Interrupted();
     }
     // Bytes that the caller may use for the time of one operation.
     size_t scratch() const;
@@ -26,6 +26,7 @@ struct Context {
     size_t block_shared_bytes;  // the most that one block can have
     size_t scratch_budget;
     const volatile std::sig_atomic_t* interrupt;
+    const volatile std::sig_atomic_t* other_interrupt;
     mutable DeviceMemory memory;  // an allocation does not change the device
 };
 

@@ -92,12 +92,12 @@ TEST(FallbackExecutor, GoesOnWhereTheDeviceFailed) {
     const std::vector<float> rows = random_rows();
     int calls = 0;
     const Results expected = build(*cpu(), rows, [&] { ++calls; });
-    for (const Fault kind : {Fault::failed, Fault::lost, Fault::out_of_memory})
+    for (const Fault kind : {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::late})
         for (int failing_call = 0; failing_call <= calls; ++failing_call) {
             SCOPED_TRACE(failing_call);
             volatile int fault = static_cast<int>(Fault::none);
             const auto device = make_failing_device(make_host_device(1, size_t{1} << 30), &fault);
-            FallbackExecutor executor(device->make_executor(), cpu);
+            FallbackExecutor executor(device->make_executor(), cpu, cpu);
             int call = 0;
             const Results results = build(executor, rows, [&] {
                 if (call++ == failing_call) fault = static_cast<int>(kind);
@@ -112,7 +112,7 @@ TEST(FallbackExecutor, PassesOnWhatIsNotTheDevicesFault) {
     std::vector<float> rows = random_rows();
     volatile std::sig_atomic_t interrupt = 0;
     const auto device = make_host_device(1, size_t{1} << 30, &interrupt);
-    FallbackExecutor executor(device->make_executor(), cpu);
+    FallbackExecutor executor(device->make_executor(), cpu, cpu);
     const auto data = executor.take(rows.data(), count, dims);
     std::vector<float> centroids(lists * dims);
     executor.kmeans_start(*data, lists, 1, centroids.data());

@@ -165,4 +165,13 @@ RESET ivfpq.candidates;
 SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM z ORDER BY v <=> '[1,1,1]') AS s;
 RESET enable_seqscan;
 DROP TABLE z;
+
+\qecho a table with one row a page has as many rows to learn from as any other
+CREATE UNLOGGED TABLE sparse (v vector(3), filler text) WITH (fillfactor = 10);
+ALTER TABLE sparse ALTER filler SET STORAGE PLAIN;
+INSERT INTO sparse SELECT vec(i, 3), repeat('x', 700) FROM generate_series(1, 20000) AS i;
+SELECT pg_relation_size('sparse') / 8192;
+CREATE INDEX sparse_v ON sparse USING ivfpq (v) WITH (lists = 300);
+SELECT training_rows > 0.9 * 64 * 300 AS enough FROM ivfpq_info('sparse_v');
+DROP TABLE sparse;
 DROP FUNCTION try_shape, long_vec, huge_vec;

@@ -68,7 +68,8 @@ my $blocks = value($node, "SELECT pg_relation_size('u') / 8192");
 start($build, 'VACUUM u');
 my %views;
 my ($begun, $ended, $builds) = (0, 0, 0);
-until ($begun && $ended)
+my $until = time + 120;
+until (($begun && $ended) || time > $until)
 {
 	my $row = $watch->query_safe("SELECT phase, heap_blks_total, heap_blks_scanned,
 		heap_blks_vacuumed, index_vacuum_count, max_dead_tuples > 0, num_dead_tuples

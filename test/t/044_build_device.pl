@@ -72,18 +72,46 @@ for my $operators ('vector_l2_ops', 'vector_cosine_ops', 'vector_ip_ops')
 	value($node, 'DROP INDEX i_cpu');
 }
 
-# Concurrently, beside writers; and again.
-value($node, "SET pgwarp.build_executor = 'gpu'; CREATE INDEX CONCURRENTLY t_v ON t USING ivfpq (v)");
-compares($node, 't', 'v <-> vec(0, 24)', 'built concurrently', condition => 'v IS NOT NULL');
-value($node, "SET pgwarp.build_executor = 'gpu'; REINDEX INDEX CONCURRENTLY t_v");
-compares($node, 't', 'v <-> vec(0, 24)', 'built again', condition => 'v IS NOT NULL');
+# Long rows: blocks are filled, waited for and used again.
+make_table($node, 'long', 400, 16000);
+value($node, "ALTER TABLE long SET (parallel_workers = 3)");
+my $of_long = 'ON long USING ivfpq (v) WITH (lists = 20, m = 10)';
+value($node, "SET pgwarp.build_executor = 'cpu'; CREATE INDEX long_cpu $of_long");
+value($node, "SET pgwarp.build_executor = 'gpu'; SET max_parallel_maintenance_workers = 3;
+	CREATE INDEX long_gpu $of_long");
+is(value($node, "SELECT rows FROM ivfpq_info('long_gpu')"), 16000, 'long rows: all');
+if ($host)
+{
+	is(value($node, "SELECT digest('long_gpu')"), value($node, "SELECT digest('long_cpu')"), 'as on the CPU');
+}
+indexes_are_sound($node);
+value($node, 'DROP TABLE long');
 
-# More than memory holds.
+# Concurrently, beside a writer; and again.
+my $writer = session($node);
+for my $statement ('CREATE INDEX CONCURRENTLY t_v ON t USING ivfpq (v)', 'REINDEX INDEX CONCURRENTLY t_v')
+{
+	start($writer, "DO \$\$ BEGIN FOR i IN 1 .. 60 LOOP
+		INSERT INTO t SELECT 100000 + i * 10 + n, vec(i * 10 + n, 24) FROM generate_series(0, 9) AS n;
+		DELETE FROM t WHERE id = 100000 + i * 10;
+		UPDATE t SET v = vec(-i, 24) WHERE id = i * 7;
+		COMMIT; PERFORM pg_sleep(0.01);
+	END LOOP; END \$\$");
+	value($node, "SET pgwarp.build_executor = 'gpu'; SET max_parallel_maintenance_workers = 2; $statement");
+	my (undef, $complaints) = finish($writer);
+	is($complaints, '', 'the writer goes on');
+	compares($node, 't', 'v <-> vec(0, 24)', 'each row once', condition => 'v IS NOT NULL');
+	indexes_are_sound($node);
+	value($node, 'DELETE FROM t WHERE id > 100000');
+}
+vacuum_all($node, 't');
+
+# Less memory than the entries need.
 value($node, "SET pgwarp.build_executor = 'gpu'; SET maintenance_work_mem = '2MB';
-	SET max_parallel_maintenance_workers = 2; CREATE INDEX t_small ON t USING ivfpq (v) WITH (lists = 20)");
+	CREATE INDEX t_small ON t USING ivfpq (v) WITH (lists = 20)");
 is(value($node, "SELECT rows FROM ivfpq_info('t_small')"), $rows, 'with little memory');
 compares($node, 't', 'v <-> vec(0, 24)', 'each once', condition => 'v IS NOT NULL');
-value($node, 'DROP INDEX t_small');
+value($node, 'DROP INDEX t_small; REINDEX INDEX t_v');
 
 # A device that fails.
 my $before = value($node, "SELECT digest('t_v')");
@@ -95,9 +123,16 @@ for my $fault ('failed', 'lost', 'out_of_memory')
 	isnt(error_of($node, "SET pgwarp.build_executor = 'gpu'; REINDEX INDEX t_v"), '', "$fault: an error with gpu");
 	is(value($node, "SELECT digest('t_v')"), $before, 'that leaves the index as it was');
 	next unless $host;
-	like(messages('REINDEX INDEX t_v'), qr/WARNING:  the device failed, and the CPU did the rest of the build/,
-		'with auto the CPU goes on');
-	is(value($node, "SELECT digest('t_v')"), $before, 'to the same index');
+	# At once, in training, and at several moments of the pass over the table.
+	for my $good (0, 1, 5, 15, 22, 23, 24, 25)
+	{
+		my $words = messages("SET pgwarp.debug_fault_after = $good; SET max_parallel_maintenance_workers = 2;
+			REINDEX INDEX t_v");
+		like($words, $fault eq 'lost' && $good == 0 ? qr/build on the CPU: a loss on purpose/
+			: qr/WARNING:  the device failed, and the CPU did the rest of the build/,
+			"after $good calls: with auto the CPU goes on");
+		is(value($node, "SELECT digest('t_v')"), $before, 'to the same index');
+	}
 }
 $node->append_conf('postgresql.conf', 'pgwarp.debug_fault = none');
 $node->reload;
@@ -111,6 +146,7 @@ for my $timeout (1, 20, 60, 150, 400)
 	my $there = value($node, "SELECT count(*) FROM pg_class WHERE relname = 't_cut'");
 	is("$there " . ($complaints ne '' ? 'cancelled' : 'built'),
 		$complaints ne '' ? '0 cancelled' : '1 built', "after $timeout ms");
+	like($complaints, qr/^$|canceling statement due to statement timeout/, 'as any statement');
 	value($node, 'DROP INDEX IF EXISTS t_cut');
 }
 is(value($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"), 0,
