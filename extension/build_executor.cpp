@@ -137,8 +137,7 @@ void close_build_executor(BuildExecutor* executor) {
     });
     executor->executor = nullptr;
     if (failure[0] != '\0')
-        ereport(WARNING,
-                (errmsg("the device failed, and the CPU did the rest of the build: %s", failure)));
+        ereport(WARNING, (errmsg("the device failed, and the CPU did the rest: %s", failure)));
 }
 
 }  // namespace pgwarp

@@ -1,4 +1,5 @@
-// Who does the arithmetic of a build: this process's CPU, or a device that it opens for the time.
+// Who does the arithmetic of builds and of other heavy work: this process's CPU, or a device that
+// it opens for the time.
 #pragma once
 
 #include "kernels/executor.h"
@@ -14,8 +15,8 @@ struct BuildExecutor {
     struct BuildDevice* owned;
 };
 
-// By pgwarp.build_executor. `work` is about how many multiplications the build takes: a small one
-// does not wait for a device. `threads` is for the CPU. What it opens ends with the current memory
+// By pgwarp.build_executor. `work` is about how many multiplications it takes: little work does
+// not wait for a device. `threads` is for the CPU. What it opens ends with the current memory
 // context, or with close_build_executor().
 BuildExecutor open_build_executor(double work, int threads);
 // Warns where a device failed on the way.

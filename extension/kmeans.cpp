@@ -1,15 +1,17 @@
 // kmeans: clusters the vectors of a table.
 //
 // What fits into maintenance_work_mem is read once and clustered there. A larger table is read
-// again for every iteration, a block at a time, with the same start and the same arithmetic but for
-// rounding: what is clustered is always the whole table.
+// again for every iteration, a block at a time and on the CPU, with the same start and the same
+// arithmetic but for rounding: what is clustered is always the whole table.
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/draw_rows.h"
 #include "kernels/executor.h"
 #include "kernels/kmeans.h"
+#include "extension/build_executor.h"
 #include "extension/guard.h"
 #include "extension/table_reader.h"
 #include "extension/vector.h"
@@ -96,29 +98,29 @@ void check_rows(const Clustering* c) {
 void cluster_in_memory(Clustering* c) {
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "kmeans", ALLOCSET_SMALL_SIZES);
-    Owned<Workers>* workers = owned_by<Workers>(context);
-    Owned<Executor>* executor = owned_by<Executor>(context);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    const double work = static_cast<double>(c->count) * c->dims * c->clusters * (c->iterations + 1);
+    BuildExecutor executor = open_build_executor(work, c->threads);
     // Ends before the executor it was made by.
     Owned<Dataset>* rows = owned_by<Dataset>(context);
-    guarded([&] {
-        executor->object =
-            make_cpu_executor(c->threads, &QueryCancelPending, &ProcDiePending).release();
-        rows->object = executor->object->take(c->rows, c->count, c->dims).release();
-        executor->object->kmeans_start(*rows->object, c->clusters, c->seed, c->centroids);
+    guarded_interruptibly([&] {
+        delete std::exchange(rows->object, nullptr);
+        rows->object = executor.executor->take(c->rows, c->count, c->dims).release();
+        executor.executor->kmeans_start(*rows->object, c->clusters, c->seed, c->centroids);
     });
     for (int i = 0; i < c->iterations; ++i) {
         CHECK_FOR_INTERRUPTS();
         guarded_interruptibly(
-            [&] { executor->object->kmeans_step(*rows->object, c->clusters, c->centroids); });
+            [&] { executor.executor->kmeans_step(*rows->object, c->clusters, c->centroids); });
     }
-    guarded(
-        [&] { workers->object = new Workers(c->threads, &QueryCancelPending, &ProcDiePending); });
     guarded_interruptibly([&] {
         std::vector<uint32_t> nearest(c->count);
-        assign_nearest(*workers->object, {c->rows, c->count, c->dims, c->centroids, c->clusters,
-                                          nearest.data(), nullptr});
+        executor.executor->assign(*rows->object, c->clusters, c->centroids, nearest.data());
         for (const uint32_t cluster : nearest) ++c->sizes[cluster];
     });
+    guarded([&] { delete std::exchange(rows->object, nullptr); });
+    close_build_executor(&executor);
+    MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
 }
 

@@ -57,6 +57,10 @@ class Executor {
     // centroids, (clusters)(dims), are as they were.
     virtual double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) = 0;
 
+    // The nearest centroid of every row: see assign_nearest() in kmeans.h.
+    virtual void assign(Dataset& rows, uint32_t clusters, const float* centroids,
+                        uint32_t* nearest) = 0;
+
     // Replaces every row by its difference from its nearest centroid. Where it throws, the rows
     // are as they were.
     virtual void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) = 0;

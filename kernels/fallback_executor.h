@@ -27,6 +27,8 @@ class FallbackExecutor final : public Executor {
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override;
     void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override;
     double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override;
+    void assign(Dataset& rows, uint32_t clusters, const float* centroids,
+                uint32_t* nearest) override;
     void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override;
     void codebook_start(Dataset& residuals, const QuantizerShape& shape, uint64_t seed,
                         float* codebook) override;

@@ -110,11 +110,17 @@ class CpuExecutor final : public Executor {
         return pgwarp::kmeans_step(workers_, rows.rows, rows.count, rows.dims, clusters, centroids);
     }
 
+    void assign(Dataset& data, uint32_t clusters, const float* centroids,
+                uint32_t* nearest) override {
+        const auto& rows = static_cast<BorrowedRows&>(data);
+        assign_nearest(workers_,
+                       {rows.rows, rows.count, rows.dims, centroids, clusters, nearest, nullptr});
+    }
+
     void make_residuals(Dataset& data, uint32_t clusters, const float* centroids) override {
         auto& rows = static_cast<BorrowedRows&>(data);
         std::vector<uint32_t> nearest(rows.count);
-        assign_nearest(workers_, {rows.rows, rows.count, rows.dims, centroids, clusters,
-                                  nearest.data(), nullptr});
+        assign(data, clusters, centroids, nearest.data());
         subtract_centroids(rows.rows, rows.count, rows.dims, centroids, nearest.data());
     }
 

@@ -90,6 +90,13 @@ double FallbackExecutor::kmeans_step(Dataset& rows, uint32_t clusters, float* ce
     });
 }
 
+void FallbackExecutor::assign(Dataset& rows, uint32_t clusters, const float* centroids,
+                              uint32_t* nearest) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.assign(data, clusters, centroids, nearest);
+    });
+}
+
 void FallbackExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) {
     run_on(rows, [&](Executor& executor, Dataset& data) {
         executor.make_residuals(data, clusters, centroids);

@@ -37,6 +37,10 @@ class HostExecutor final : public Executor {
     double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override {
         return executor_->kmeans_step(taken(rows), clusters, centroids);
     }
+    void assign(Dataset& rows, uint32_t clusters, const float* centroids,
+                uint32_t* nearest) override {
+        executor_->assign(taken(rows), clusters, centroids, nearest);
+    }
     void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override {
         executor_->make_residuals(taken(rows), clusters, centroids);
     }
@@ -189,6 +193,10 @@ class FailingExecutor final : public Executor {
     }
     double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override {
         return working().kmeans_step(rows, clusters, centroids);
+    }
+    void assign(Dataset& rows, uint32_t clusters, const float* centroids,
+                uint32_t* nearest) override {
+        working().assign(rows, clusters, centroids, nearest);
     }
     void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override {
         working().make_residuals(rows, clusters, centroids);

@@ -46,6 +46,8 @@ class CudaExecutor final : public Executor {
     }
 
     double kmeans_step(Dataset& data, uint32_t clusters, float* centroids) override;
+    void assign(Dataset& data, uint32_t clusters, const float* centroids,
+                uint32_t* nearest) override;
     void make_residuals(Dataset& data, uint32_t clusters, const float* centroids) override;
 
     void codebook_start(Dataset& data, const QuantizerShape& shape, uint64_t seed,
@@ -69,6 +71,8 @@ class CudaExecutor final : public Executor {
         uploader_.upload(to.data(), from, count, stream_);
         return to;
     }
+    void find_all_nearest(const DeviceRows& rows, uint32_t clusters, const Buffer<float>& means,
+                          Buffer<uint32_t>& nearest);
     void fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
                              uint32_t clusters, float* centroids);
     void reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
@@ -166,20 +170,38 @@ void CudaExecutor::fill_empty_clusters(const DeviceRows& rows, const Buffer<uint
     fill_empty(groups, row_of, rows.dims(), centroids);
 }
 
-void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float* centroids) {
-    context_.use();
-    auto& rows = static_cast<DeviceRows&>(data);
+// Finds the nearest centroids, all on the device.
+void CudaExecutor::find_all_nearest(const DeviceRows& rows, uint32_t clusters,
+                                    const Buffer<float>& means, Buffer<uint32_t>& nearest) {
     const uint32_t dims = rows.dims();
     const size_t chunk_rows = tile_rows(clusters, dims);
-    const Buffer<float> means = upload_floats(centroids, size_t{clusters} * dims);
     const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids);
     ProductTile tile;
-    Buffer<uint32_t> nearest(context_.memory, rows.count());
     const FinishStream finish(stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
         matrix.multiply(blas_, stream_, {chunk, count, dims, dims}, tile);
         find_nearest(matrix, tile, count, nearest + first, stream_);
     });
+}
+
+void CudaExecutor::assign(Dataset& data, uint32_t clusters, const float* centroids,
+                          uint32_t* nearest) {
+    context_.use();
+    const auto& rows = static_cast<DeviceRows&>(data);
+    const Buffer<float> means = upload_floats(centroids, size_t{clusters} * rows.dims());
+    Buffer<uint32_t> found(context_.memory, rows.count());
+    find_all_nearest(rows, clusters, means, found);
+    copy_async(nearest, found.data(), rows.count(), stream_);
+    stream_.synchronize();
+}
+
+void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float* centroids) {
+    context_.use();
+    auto& rows = static_cast<DeviceRows&>(data);
+    const Buffer<float> means = upload_floats(centroids, size_t{clusters} * rows.dims());
+    Buffer<uint32_t> nearest(context_.memory, rows.count());
+    const FinishStream finish(stream_);
+    find_all_nearest(rows, clusters, means, nearest);
     rows.subtract(means.data(), clusters, nearest.data(), stream_);
     stream_.synchronize();
 }

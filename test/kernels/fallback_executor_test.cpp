@@ -20,6 +20,7 @@ const QuantizerShape shape{dims, lists, m, Metric::l2};
 struct Results {
     std::vector<float> centroids = std::vector<float>(lists * dims);
     std::vector<float> codebook = std::vector<float>(dims * codewords);
+    std::vector<uint32_t> nearest_list = std::vector<uint32_t>(count);
     std::vector<uint32_t> list_of = std::vector<uint32_t>(count);
     std::vector<uint8_t> codes = std::vector<uint8_t>(count * m);
     std::vector<float> offsets = std::vector<float>(count);
@@ -40,6 +41,8 @@ Results build(Executor& executor, const std::vector<float>& given, Before&& befo
         before();
         executor.kmeans_step(*data, lists, r.centroids.data());
     }
+    before();
+    executor.assign(*data, lists, r.centroids.data(), r.nearest_list.data());
     before();
     const auto residuals = executor.take(rows.data(), count, dims);
     before();
@@ -67,6 +70,7 @@ Results build(Executor& executor, const std::vector<float>& given, Before&& befo
 void expect_same(const Results& a, const Results& b) {
     EXPECT_EQ(a.centroids, b.centroids);
     EXPECT_EQ(a.codebook, b.codebook);
+    EXPECT_EQ(a.nearest_list, b.nearest_list);
     EXPECT_EQ(a.list_of, b.list_of);
     EXPECT_EQ(a.codes, b.codes);
     EXPECT_EQ(a.offsets, b.offsets);

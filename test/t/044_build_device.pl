@@ -129,7 +129,7 @@ for my $fault ('failed', 'lost', 'out_of_memory')
 		my $words = messages("SET pgwarp.debug_fault_after = $good; SET max_parallel_maintenance_workers = 2;
 			REINDEX INDEX t_v");
 		like($words, $fault eq 'lost' && $good == 0 ? qr/build on the CPU: a loss on purpose/
-			: qr/WARNING:  the device failed, and the CPU did the rest of the build/,
+			: qr/WARNING:  the device failed, and the CPU did the rest: /,
 			"after $good calls: with auto the CPU goes on");
 		is(value($node, "SELECT digest('t_v')"), $before, 'to the same index');
 	}
@@ -137,6 +137,33 @@ for my $fault ('failed', 'lost', 'out_of_memory')
 $node->append_conf('postgresql.conf', 'pgwarp.debug_fault = none');
 $node->reload;
 wait_until($node, "current_setting('pgwarp.debug_fault') = 'none'");
+
+# Clusters of a table.
+for my $executor ('cpu', 'gpu')
+{
+	value($node, "SET pgwarp.build_executor = '$executor';
+		CREATE TABLE clusters_$executor AS SELECT * FROM kmeans('t', 'v', 40, 5)");
+	is(value($node, "SELECT sum(size), count(*) FROM clusters_$executor"), "$rows|40", "$executor: kmeans");
+}
+is(value($node, 'SELECT count(*) FROM clusters_cpu AS c JOIN clusters_gpu AS g USING (cluster)
+	WHERE abs(c.size - g.size) > 30 OR c.centroid <-> g.centroid > 0.1'), 0, 'the same clusters');
+if ($host)
+{
+	$node->append_conf('postgresql.conf', 'pgwarp.debug_fault = failed');
+	$node->reload;
+	wait_until($node, "current_setting('pgwarp.debug_fault') = 'failed'");
+	for my $good (0, 3, 7)
+	{
+		like(messages("SET pgwarp.debug_fault_after = $good;
+			CREATE TABLE clusters_$good AS SELECT * FROM kmeans('t', 'v', 40, 5)"),
+			qr/WARNING:  the device failed, and the CPU did the rest: /, "kmeans, after $good calls: the CPU goes on");
+		is(value($node, "SELECT count(*) FROM clusters_$good AS a JOIN clusters_cpu AS c
+			ON a::text = c::text"), 40, 'to the same clusters');
+	}
+	$node->append_conf('postgresql.conf', 'pgwarp.debug_fault = none');
+	$node->reload;
+	wait_until($node, "current_setting('pgwarp.debug_fault') = 'none'");
+}
 
 # Cut short.
 for my $timeout (1, 20, 60, 150, 400)
