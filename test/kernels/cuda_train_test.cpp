@@ -454,6 +454,10 @@ TEST_F(CudaTrain, MakesTheResidualsOfTheCpu) {
     const std::vector<float> centroids = clustered(random, clusters, dims);
     const auto on_device = cuda->take(data.data(), count, dims);
     const auto on_host = cpu->take(same.data(), count, dims);
+    std::vector<uint32_t> nearest[2] = {std::vector<uint32_t>(count), std::vector<uint32_t>(count)};
+    cuda->assign(*on_device, clusters, centroids.data(), nearest[0].data());
+    cpu->assign(*on_host, clusters, centroids.data(), nearest[1].data());
+    EXPECT_EQ(nearest[0], nearest[1]);
     cuda->make_residuals(*on_device, clusters, centroids.data());
     cpu->make_residuals(*on_host, clusters, centroids.data());
     const QuantizerShape shape{dims, clusters, 5, Metric::l2};
