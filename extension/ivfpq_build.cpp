@@ -122,8 +122,7 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
 
     const MetaPage meta = new_meta(index);
     const double rows = estimate_rows(heap, index, info, meta.seed);
-    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
-                                            meta.asked_lists, meta.asked_m, ERROR);
+    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta, ERROR);
     IndexBuildResult result;
     Sample sample = {};
     if (rows > 0)

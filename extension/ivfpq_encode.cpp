@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/rotation.h"
 #include "extension/guard.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_encode.h"
@@ -24,7 +25,8 @@ struct EncodePass {
 
     uint32 batch;  // rows encoded together
     uint32 count;
-    float* rows;     // (batch)(dims)
+    float* rows;     // (batch)(table's dims)
+    float* turned;   // (batch)(dims), where the model has a rotation: as the model sees them
     uint64* tids;    // (batch)
     uint32* lists;   // (batch)
     uint8* codes;    // (batch)(m)
@@ -53,15 +55,23 @@ void flush_encode(EncodePass* pass) {
     if (pass->count == 0) return;
     const EncodeInput& input = pass->input;
     const uint32 m = input.model.shape.m;
+    const Rotation& rotation = input.model.rotation;
+    const float* rows = rotation.matrix ? pass->turned : pass->rows;
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] {
+        if (rotation.matrix)
+            pass->executor->rotate(rotation, pass->rows, pass->count, pass->turned);
         pass->executor->encode(input.model,
-                               {pass->rows, pass->count, pass->lists, pass->codes, pass->offsets});
+                               {rows, pass->count, pass->lists, pass->codes, pass->offsets});
     });
+    if (rotation.matrix && input.model.shape.metric != Metric::inner_product)
+        for (uint32 i = 0; i < pass->count; ++i)
+            pass->offsets[i] += dropped_norm(pass->rows + Size{i} * rotation.from, rotation.from,
+                                             pass->turned + Size{i} * rotation.to, rotation.to);
     guarded([&] {
         if (input.query_count > 0)
             pass->searcher->exact_search({input.queries, input.query_count, pass->rows, pass->count,
-                                          pass->tids, input.model.shape.dims,
+                                          pass->tids, input.model.table_dims(),
                                           input.model.shape.metric, neighbors_kept,
                                           pass->neighbors});
     });
@@ -90,8 +100,11 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
     pass->searcher = searcher->object;
     pass->row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
-    pass->batch = batch_rows(shape.dims);
-    pass->rows = alloc_array<float>(Size{pass->batch} * shape.dims);
+    const uint32 dims = input.model.table_dims();
+    pass->batch = batch_rows(dims);
+    pass->rows = alloc_array<float>(Size{pass->batch} * dims);
+    if (input.model.rotation.matrix)
+        pass->turned = alloc_array<float>(Size{pass->batch} * shape.dims);
     pass->tids = alloc_array<uint64>(pass->batch);
     pass->lists = alloc_array<uint32>(pass->batch);
     pass->codes = alloc_array<uint8>(Size{pass->batch} * shape.m);
@@ -103,8 +116,9 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
 }
 
 void encode_one_row(EncodePass* pass, uint64 tid, const Vector* vector) {
-    const QuantizerShape& shape = pass->input.model.shape;
-    index_form(shape.metric, vector->x, shape.dims, pass->rows + Size{pass->count} * shape.dims);
+    const Quantizer& model = pass->input.model;
+    const uint32 dims = model.table_dims();
+    index_form(model.shape.metric, vector->x, dims, pass->rows + Size{pass->count} * dims);
     pass->tids[pass->count] = tid;
     if (++pass->count == pass->batch) flush_encode(pass);
 }
@@ -129,6 +143,7 @@ double rows_of(const EncodePass* pass) {
 
 CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tids,
                                const Neighbor* neighbors, uint32 participants) {
+    const Rotation& rotation = input.model.rotation;
     CurveQuery* queries = alloc_array<CurveQuery>(input.query_count + 1);
     Neighbor* merged = alloc_array<Neighbor>(Size{participants} * neighbors_kept);
     for (uint32 q = 0; q < input.query_count; ++q) {
@@ -143,7 +158,13 @@ CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tid
         });
         uint64* tids = alloc_array<uint64>(curve_neighbors);
         for (Size i = 0; i < curve_neighbors; ++i) tids[i] = i < count ? merged[i].id : 0;
-        queries[q] = {query_tids[q], input.queries + Size{q} * input.model.shape.dims, tids};
+        const float* vector = input.queries + Size{q} * input.model.table_dims();
+        if (rotation.matrix) {
+            float* turned = alloc_array<float>(rotation.to);
+            rotate_one(rotation, vector, turned);
+            vector = turned;
+        }
+        queries[q] = {query_tids[q], vector, tids};
     }
     pfree(merged);
     return queries;

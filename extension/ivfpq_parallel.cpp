@@ -49,6 +49,7 @@ struct SharedBuild {
     int participants;
     int sort_memory;  // a participant's, in kilobytes
     QuantizerShape shape;
+    uint32 rotated_from;  // dimensions of the table's vectors; 0: there is no rotation
     uint32 query_count;
 
     ConditionVariable done_condition;
@@ -65,15 +66,29 @@ ParallelTableScanDesc scan_of(SharedBuild* shared) {
                                                    BUFFERALIGN(sizeof(SharedBuild)));
 }
 
-Size model_floats(const QuantizerShape& shape, uint32 query_count) {
-    return Size{shape.lists} * shape.dims + Size{shape.dims} * codewords +
-           Size{query_count} * shape.dims;
-}
+// The parts of a model in shared memory, one after the other, and the queries behind them.
+struct ModelParts {
+    Size centroids;
+    Size codebook;
+    Size rotation;
+    Size queries;
+
+    static ModelParts of(const QuantizerShape& shape, uint32 rotated_from, uint32 query_count) {
+        return {Size{shape.lists} * shape.dims, Size{shape.dims} * codewords,
+                Size{rotated_from} * shape.dims,
+                Size{query_count} * (rotated_from ? rotated_from : shape.dims)};
+    }
+    Size floats() const { return centroids + codebook + rotation + queries; }
+};
 
 EncodeInput input_of(const SharedBuild* shared, const float* model) {
     const QuantizerShape& shape = shared->shape;
-    const float* codebook = model + Size{shape.lists} * shape.dims;
-    return {{shape, model, codebook}, codebook + Size{shape.dims} * codewords, shared->query_count};
+    const ModelParts parts = ModelParts::of(shape, shared->rotated_from, shared->query_count);
+    const float* codebook = model + parts.centroids;
+    const float* matrix = codebook + parts.codebook;
+    EncodeInput input{{shape, model, codebook}, matrix + parts.rotation, shared->query_count};
+    if (shared->rotated_from > 0) input.model.rotation = {shared->rotated_from, shape.dims, matrix};
+    return input;
 }
 
 // One participant's share of the pass.
@@ -172,7 +187,8 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     const Size shared_bytes =
         add_size(BUFFERALIGN(sizeof(SharedBuild)), table_parallelscan_estimate(heap, snapshot));
     const Size sort_bytes = tuplesort_estimate_shared(participants);
-    const Size model_bytes = model_floats(shape, input.query_count) * sizeof(float);
+    const ModelParts parts = ModelParts::of(shape, input.model.rotation.from, input.query_count);
+    const Size model_bytes = parts.floats() * sizeof(float);
     const Size neighbor_bytes =
         Size{input.query_count} * neighbors_kept * participants * sizeof(Neighbor);
     const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
@@ -210,6 +226,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     shared->participants = participants;
     shared->sort_memory = maintenance_work_mem / participants;
     shared->shape = shape;
+    shared->rotated_from = input.model.rotation.from;
     shared->query_count = input.query_count;
     ConditionVariableInit(&shared->done_condition);
     SpinLockInit(&shared->mutex);
@@ -217,12 +234,15 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     Sharedsort* shared_sort = static_cast<Sharedsort*>(chunks[1]);
     tuplesort_initialize_shared(shared_sort, participants, context->seg);
     float* model = static_cast<float*>(chunks[2]);
-    const Size centroid_floats = Size{shape.lists} * shape.dims;
-    const Size codebook_floats = Size{shape.dims} * codewords;
-    memcpy(model, input.model.centroids, centroid_floats * sizeof(float));
-    memcpy(model + centroid_floats, input.model.codebook, codebook_floats * sizeof(float));
-    memcpy(model + centroid_floats + codebook_floats, input.queries,
-           Size{input.query_count} * shape.dims * sizeof(float));
+    const auto put = [&model](const float* from, Size floats) {
+        if (floats > 0) memcpy(model, from, floats * sizeof(float));
+        model += floats;
+    };
+    put(input.model.centroids, parts.centroids);
+    put(input.model.codebook, parts.codebook);
+    put(input.model.rotation.matrix, parts.rotation);
+    put(input.queries, parts.queries);
+    model = static_cast<float*>(chunks[2]);
     Neighbor* neighbors = static_cast<Neighbor*>(chunks[3]);
     if (text_bytes > 0) memcpy(chunks[4], debug_query_string, text_bytes);
 

@@ -62,7 +62,8 @@ struct ScanState {
     VectorCache* cache;
 
     Vector* query;
-    float* form;  // the query in index form
+    float* form;  // the query as the model sees it, once it is ready
+    bool form_ready;
     bool started;
     bool finished;
     uint32 limit;  // rows that will probably be fetched
@@ -118,14 +119,22 @@ void order_group(ScanState* s) {
                       });
 }
 
+// The pending list, whose rows are compared with the query itself, does without.
+const float* query_form(Relation index, ScanState* s) {
+    if (!s->form_ready) model_form(index, s->meta, s->query->x, s->form);
+    s->form_ready = true;
+    return s->form;
+}
+
 // What distances by codes are made of.
 void read_tables(Relation index, ScanState* s) {
     if (s->table) return;
     const MetaPage& meta = s->meta;
     s->terms = scratch_array<float>(s->scratch, meta.lists);
     s->table = scratch_array<float>(s->scratch, Size{meta.m} * codewords);
-    read_list_terms(index, meta, s->form, s->terms);
-    read_table(index, meta, s->form, s->table);
+    const float* form = query_form(index, s);
+    read_list_terms(index, meta, form, s->terms);
+    read_table(index, meta, form, s->table);
 }
 
 void rank_lists(Relation index, ScanState* s) {
@@ -353,7 +362,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         return false;
     }
     ServiceAnswer answer;
-    if (!ask_for_candidates(index, s->meta, s->form, wanted, probes, &answer)) {
+    if (!ask_for_candidates(index, s->meta, query_form(index, s), wanted, probes, &answer)) {
         s->report.reason = "the service had no answer";
         return false;
     }
@@ -399,7 +408,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
                 (errcode(ERRCODE_DATA_EXCEPTION),
                  errmsg("different vector dimensions %d and %u", s->query->dims, meta.dims)));
     s->meta = meta;
-    index_form(meta.metric, s->query->x, meta.dims, s->form);
+    s->form_ready = false;
     s->pending_floor = no_floor;
     s->list_floor = no_floor;
     s->pending_done = false;

@@ -8,6 +8,9 @@
 //     -<q, x>    is taken as  -<q, c>    +  sum_j   -<q_j, codeword_j>
 // The first term is the list's, the last is kept with the entry (`offset`), and the sums come from
 // one table a query, whatever the list. Cosine is L2 between normalised vectors.
+//
+// All of this may happen in a rotated space (OPQ): distances and products do not change when
+// vectors, queries and centroids are turned by one matrix, but the error of the codes does.
 #pragma once
 
 #include "kernels/common.h"
@@ -21,7 +24,7 @@ inline constexpr uint32_t codewords = 256;
 struct QuantizerShape {
     uint32_t dims;
     uint32_t lists;
-    uint32_t m;  // sub-quantizers: bytes of a code
+    uint32_t m;  // bytes of a code, each a sub-quantizer
     Metric metric;
 
     // Sub-quantizer j covers the dimensions [piece_begin(j), piece_begin(j + 1)): pieces differ by
@@ -31,11 +34,22 @@ struct QuantizerShape {
     }
 };
 
+// A linear map from the table's vectors to those the codes are made of, with orthonormal rows.
+struct Rotation {
+    uint32_t from = 0;              // dimensions of the table's vectors
+    uint32_t to = 0;                // of the quantizer's, at most as many
+    const float* matrix = nullptr;  // (to)(from); null: there is none
+};
+
 // Borrowed memory.
 struct Quantizer {
     QuantizerShape shape;
     const float* centroids;  // (lists)(dims)
     const float* codebook;   // (dims)(256): row d is dimension d of the codewords of its piece
+    Rotation rotation = {};  // for whoever has vectors of the table: everything here is turned
+
+    // Of the vectors of the table.
+    uint32_t table_dims() const { return rotation.matrix ? rotation.from : shape.dims; }
 };
 
 }  // namespace pgwarp

@@ -287,6 +287,8 @@ CREATE FUNCTION ivfpq_info(
     OUT lists int,
     OUT m int,
     OUT bits int,
+    OUT quantizer text,
+    OUT code_dims int,
     OUT rows bigint,
     OUT pending_rows bigint,
     OUT pages bigint,

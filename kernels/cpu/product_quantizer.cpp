@@ -135,7 +135,7 @@ void codebook_start(const QuantizerShape& shape, const float* residuals, size_t 
 }
 
 double codebook_step(Workers& workers, const QuantizerShape& shape, const float* residuals,
-                     size_t count, float* codebook) {
+                     size_t count, float* codebook, uint8_t* all_codes) {
     std::vector<float> moved(codebook, codebook + size_t{shape.dims} * codewords);
     std::vector<double> errors(shape.m);
     workers.run(shape.m, [&](size_t j, int) {
@@ -148,6 +148,8 @@ double codebook_step(Workers& workers, const QuantizerShape& shape, const float*
         encode_piece(
             {residuals + first, shape.dims, count, piece_dims, words, half_norms, codes.data(), 1});
         errors[j] = move_codewords(residuals + first, shape.dims, piece_dims, codes, words);
+        if (all_codes)
+            for (size_t i = 0; i < count; ++i) all_codes[i * shape.m + j] = codes[i];
     });
     std::memcpy(codebook, moved.data(), moved.size() * sizeof(float));
     return std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(count);

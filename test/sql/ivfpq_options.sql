@@ -23,8 +23,9 @@ FROM generate_series(1, 1200) AS i;
 \qecho options
 SELECT options, error_of('CREATE INDEX t_i ON t USING ivfpq (v) WITH (' || options || ')')
 FROM unnest(ARRAY['lists = -1', 'lists = 40000', 'lists = 32769', 'lists = x', 'm = -1',
-                  'm = 4', 'm = 9000', 'bits = 4', 'bits = 9', 'bits = 0', 'fillfactor = 50',
-                  'probes = 1'])
+                  'm = 4', 'm = 9000', 'bits = 4', 'bits = 9', 'bits = 0', 'quantizer = rq',
+                  'dims = 2', 'quantizer = opq, dims = 4', 'quantizer = opq, dims = -1',
+                  'quantizer = opq, dims = 2, m = 3', 'fillfactor = 50', 'probes = 1'])
      WITH ORDINALITY AS o(options, n) ORDER BY n;
 
 \qecho the same on an empty table
