@@ -76,6 +76,9 @@ void lapack_is_there(char* reason, Size size) {
 // Options that no index of these dimensions can have, and what the system lacks: known before any
 // work.
 void check_quantizer(QuantizerKind kind, uint32 dims, const IndexOptions& options) {
+    if (options.bits != 0 && options.bits != 4 && options.bits != 8)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("bits must be 4 or 8, not %d", options.bits)));
     if (kind != QuantizerKind::opq) {
         if (options.dims > 0)
             ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -91,16 +94,20 @@ void check_quantizer(QuantizerKind kind, uint32 dims, const IndexOptions& option
                 (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                  errmsg("dims cannot be greater than the number of dimensions"),
                  errdetail("dims is %d, the column has %u dimensions.", options.dims, dims)));
+    check_lapack();
+}
+
+}  // namespace
+
+void check_lapack() {
     char reason[256] = "";
     lapack_is_there(reason, sizeof(reason));
     if (reason[0])
         ereport(ERROR,
                 (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("quantizer = 'opq' needs LAPACK"),
-                 errdetail("%s", reason),
+                 errdetail("%s.", reason),
                  errhint("Install liblapack.so.3, in Debian the package libopenblas0-serial.")));
 }
-
-}  // namespace
 
 uint64 new_build_id() {
     uint64 id;
@@ -119,7 +126,7 @@ MetaPage new_meta(Relation index) {
     meta.build_id = new_build_id();
     meta.dims = static_cast<uint32>(dims_of(index));
     check_quantizer(kind, meta.dims, options);
-    meta.bits = static_cast<uint8>(options.bits);
+    meta.bits = static_cast<uint8>(options.bits > 0 ? options.bits : default_bits);
     meta.quantizer = kind;
     meta.code_dims = options.dims > 0 ? static_cast<uint32>(options.dims) : meta.dims;
     meta.metric = metric_of(index);

@@ -23,13 +23,14 @@ extern "C" {
 namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
-// 2: rotations. Version 1, which has none, is read as well: what it lacks is zero on its pages.
+// 2: rotations, codes of four bits. Version 1, which has none, is read as well: what it lacks is
+// zero on its pages.
 inline constexpr uint32 format_version = 2;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
 inline constexpr int max_lists = 32768;  // 15 bits: the build sorts by (list, tid) in one int64
-inline constexpr int code_bits = 8;
+inline constexpr int default_bits = 8;
 
 enum class PageKind : uint16 {
     meta = 1,
@@ -105,7 +106,7 @@ struct MetaPage {
     uint64 build_id;  // random: no two builds share it, so that a mirror cannot mistake one
     uint32 dims;
     uint32 lists;  // 0: untrained
-    uint32 m;
+    uint32 m;      // bytes of a code
     uint8 bits;
     Metric metric;
     QuantizerKind quantizer;
@@ -135,9 +136,9 @@ struct MetaPage {
 static_assert(sizeof(MetaPage) <= page_room);
 
 // Centroids: rows of `code_dims` elements, whole rows on a page; a row longer than a page is cut
-// into segments, one a page. The codebook: rows of 256 elements, one a dimension. The rotation, if
-// any: `code_dims` rows of `dims` elements. Elements are bfloat16, or float where sixteen bits
-// would not do (MetaPage::wide).
+// into segments, one a page. The codebook: rows of as many elements as a sub-quantizer has
+// codewords, one a dimension. The rotation, if any: `code_dims` rows of `dims` elements. Elements
+// are bfloat16, or float where sixteen bits would not do (MetaPage::wide).
 struct RowLayout {
     uint32 segments;          // pages a row, where a row is longer than a page
     uint32 segment_elements;  // elements of a row on one page (the last segment may have fewer)
@@ -156,8 +157,11 @@ struct RowLayout {
 inline BlockNumber centroid_pages(const MetaPage& meta) {
     return RowLayout::of(meta.code_dims, meta.wide).pages(meta.lists);
 }
+inline uint32 codewords_of(const MetaPage& meta) {
+    return 1u << meta.bits;
+}
 inline BlockNumber codebook_pages(const MetaPage& meta) {
-    return RowLayout::of(codewords, meta.wide).pages(meta.code_dims);
+    return RowLayout::of(codewords_of(meta), meta.wide).pages(meta.code_dims);
 }
 inline bool has_rotation(const MetaPage& meta) {
     return meta.quantizer == QuantizerKind::opq;
@@ -174,7 +178,8 @@ inline BlockNumber training_end(const MetaPage& meta) {
     return meta.directory + directory_pages(meta.lists);
 }
 
-// Where the entries of a list page lie. An entry is a code of m bytes, a float and a TID; a page
+// Where the entries of a list page lie. An entry is a code of m bytes (with four bits a
+// sub-quantizer, each byte has two, the first in its lower half), a float and a TID; a page
 // holds `capacity` of them in columns, so that a scan reads the codes of neighbours side by side:
 //     codes (m)(capacity) | offsets (capacity) float | tids (capacity) 6 bytes
 // In a pending page m is 0 and there are no offsets. Pages of a list are full, except the last.

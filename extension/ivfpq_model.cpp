@@ -10,6 +10,7 @@
 
 #include "kernels/distance.h"
 #include "kernels/list_scan.h"
+#include "kernels/nibble_scan.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"
 #include "extension/ivfpq.h"
@@ -64,11 +65,11 @@ void visit_centroids(Relation index, const MetaPage& meta, Visit visit) {
 template <typename Visit>
 void visit_codebook(Relation index, const MetaPage& meta, Visit visit) {
     if (meta.wide)
-        visit_pages<float>(index, meta.codebook, PageKind::codebook, meta.code_dims, codewords,
-                           visit);
+        visit_pages<float>(index, meta.codebook, PageKind::codebook, meta.code_dims,
+                           codewords_of(meta), visit);
     else
-        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, meta.code_dims, codewords,
-                              visit);
+        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, meta.code_dims,
+                              codewords_of(meta), visit);
 }
 
 template <typename Visit>
@@ -100,6 +101,14 @@ void read_centroid_of(Relation index, const MetaPage& meta, uint32 list, float* 
             length, centroid + begin);
         UnlockReleaseBuffer(buffer);
     }
+}
+
+// As they lie on the pages, (code_dims)(codewords of a sub-quantizer).
+void read_codewords(Relation index, const MetaPage& meta, float* words) {
+    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        copy_floats(page.data, static_cast<Size>(page.count) * page.length,
+                    words + static_cast<Size>(page.first) * page.length);
+    });
 }
 
 void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
@@ -178,16 +187,20 @@ void read_list_terms(Relation index, const MetaPage& meta, const float* query, f
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table) {
     const QuantizerShape shape = shape_of(meta);
     const float factor = table_factor(meta.metric);
-    memset(table, 0, static_cast<Size>(meta.m) * codewords * sizeof(float));
-    uint32 piece = 0;
+    memset(table, 0, table_floats(meta) * sizeof(float));
+    uint32 part = 0;
     visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
-        float factors[page_room / sizeof(bfloat16) / codewords];
+        float factors[page_room / sizeof(bfloat16) / nibble_words];
         for (uint32 i = 0; i < page.count; ++i) factors[i] = factor * query[page.first + i];
         for (uint32 i = 0; i < page.count;) {
-            while (page.first + i >= shape.piece_begin(piece + 1)) ++piece;
-            const uint32 end = Min(page.count, shape.piece_begin(piece + 1) - page.first);
-            add_codebook_rows(factors + i, page.data + i * codewords, end - i,
-                              table + static_cast<Size>(piece) * codewords);
+            while (page.first + i >= shape.part_begin(part + 1)) ++part;
+            const uint32 end = Min(page.count, shape.part_begin(part + 1) - page.first);
+            const Element* rows = page.data + Size{i} * page.length;
+            float* sums = table + Size{part} * page.length;
+            if (page.length == codewords)
+                add_codebook_rows(factors + i, rows, end - i, sums);
+            else
+                add_nibble_rows(factors + i, rows, end - i, sums);
             i = end;
         }
     });
@@ -208,6 +221,17 @@ EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* f
     float* centroid = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
     read_centroid(index, meta, list, centroid);
     const QuantizerShape shape = shape_of(meta);
+    if (meta.bits == 4) {
+        float* words = static_cast<float*>(palloc(Size{shape.dims} * nibble_words * sizeof(float)));
+        read_codewords(index, meta, words);
+        float* residual = static_cast<float*>(palloc(shape.dims * sizeof(float)));
+        for (uint32 d = 0; d < shape.dims; ++d) residual[d] = form[d] - centroid[d];
+        const float offset = encode_nibbles(shape, words, residual, centroid, code);
+        pfree(residual);
+        pfree(words);
+        pfree(centroid);
+        return {list, meta.metric == Metric::inner_product ? 0 : offset + dropped};
+    }
     PieceEncoder encoder;
     uint32 piece = 0;
     float offset = 0;
@@ -236,10 +260,14 @@ Quantizer read_model(Relation index, const MetaPage& meta) {
         copy_floats(page.data, static_cast<Size>(page.count) * page.length,
                     centroids + static_cast<Size>(page.first) * meta.code_dims + page.begin);
     });
-    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
-        copy_floats(page.data, static_cast<Size>(page.count) * codewords,
-                    codebook + static_cast<Size>(page.first) * codewords);
-    });
+    if (meta.bits == 4) {
+        float* words = alloc(static_cast<Size>(meta.code_dims) * nibble_words);
+        read_codewords(index, meta, words);
+        pair_nibble_words(shape_of(meta), words, codebook);
+        pfree(words);
+    } else {
+        read_codewords(index, meta, codebook);
+    }
     Quantizer model{shape_of(meta), centroids, codebook};
     if (has_rotation(meta)) {
         float* matrix = alloc(static_cast<Size>(meta.code_dims) * meta.dims);
@@ -263,8 +291,17 @@ BlockNumber place_model(MetaPage* meta, BlockNumber first) {
 void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state) {
     write_rows(meta, meta.centroids, PageKind::centroids, model.centroids, meta.lists,
                meta.code_dims, sink, state);
-    write_rows(meta, meta.codebook, PageKind::codebook, model.codebook, meta.code_dims, codewords,
-               sink, state);
+    if (meta.bits == 4) {
+        float* words = static_cast<float*>(
+            palloc(static_cast<Size>(meta.code_dims) * nibble_words * sizeof(float)));
+        nibble_words_of(model.shape, model.codebook, words);
+        write_rows(meta, meta.codebook, PageKind::codebook, words, meta.code_dims, nibble_words,
+                   sink, state);
+        pfree(words);
+    } else {
+        write_rows(meta, meta.codebook, PageKind::codebook, model.codebook, meta.code_dims,
+                   codewords, sink, state);
+    }
     if (has_rotation(meta))
         write_rows(meta, meta.rotation, PageKind::rotation, model.rotation.matrix, meta.code_dims,
                    meta.dims, sink, state);

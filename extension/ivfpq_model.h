@@ -7,7 +7,7 @@
 namespace pgwarp {
 
 inline QuantizerShape shape_of(const MetaPage& meta) {
-    return {meta.code_dims, meta.lists, meta.m, meta.metric};
+    return {meta.code_dims, meta.lists, meta.m, meta.metric, meta.bits};
 }
 
 // A vector of the table as the model sees it: in index form, and turned where the index has a
@@ -18,7 +18,10 @@ float model_form(Relation index, const MetaPage& meta, const float* vector, floa
 // Each list's part of the distance, (lists): |q - c|^2, or -<q, c> for inner product.
 void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms);
 
-// The query's table, (m)(256).
+// The query's table: (m)(256), or (2m)(16) with four bits.
+inline Size table_floats(const MetaPage& meta) {
+    return Size{shape_of(meta).parts()} * codewords_of(meta);
+}
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table);
 
 // A vector's list, code (m) and offset, what was dropped of it included.

@@ -26,8 +26,8 @@ void init_options() {
                       0, max_lists, AccessExclusiveLock);
     add_int_reloption(options_kind, "m", "Bytes of a code; 0 chooses by the dimensions", 0, 0,
                       max_m, AccessExclusiveLock);
-    add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer", code_bits, code_bits,
-                      code_bits, AccessExclusiveLock);
+    add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer, 4 or 8; 0 chooses", 0, 0, 8,
+                      AccessExclusiveLock);
     add_enum_reloption(options_kind, "quantizer", "How codes are made", quantizer_names,
                        static_cast<int>(QuantizerKind::pq), "Valid values are \"pq\" and \"opq\".",
                        AccessExclusiveLock);
@@ -57,7 +57,7 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
 
 IndexOptions options_of(Relation index) {
     if (index->rd_options) return *reinterpret_cast<IndexOptions*>(index->rd_options);
-    return {0, 0, 0, code_bits, static_cast<int>(QuantizerKind::pq), 0};
+    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0};
 }
 
 }  // namespace pgwarp

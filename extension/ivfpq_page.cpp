@@ -57,7 +57,8 @@ void check_block(Relation index, BlockNumber block) {
 // runs.
 bool model_is_sound(const MetaPage& meta) {
     if (meta.lists == 0) return true;
-    if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.code_dims || meta.m > max_m)
+    if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.code_dims * meta.bits / 8 ||
+        meta.m > max_m)
         return false;
     if (meta.codebook != meta.centroids + centroid_pages(meta) ||
         meta.rotation != meta.codebook + codebook_pages(meta) ||
@@ -71,8 +72,8 @@ bool model_is_sound(const MetaPage& meta) {
 
 bool meta_is_sound(const MetaPage& meta) {
     return meta.dims > 0 && meta.dims <= max_dims && meta.metric <= Metric::cosine &&
-           meta.bits == code_bits && meta.quantizer <= QuantizerKind::opq && meta.wide <= 1 &&
-           meta.code_dims > 0 && meta.code_dims <= meta.dims &&
+           (meta.bits == 4 || meta.bits == 8) && meta.quantizer <= QuantizerKind::opq &&
+           meta.wide <= 1 && meta.code_dims > 0 && meta.code_dims <= meta.dims &&
            (has_rotation(meta) || meta.code_dims == meta.dims) && meta.asked_lists <= max_lists &&
            meta.asked_m <= max_m && model_is_sound(meta);
 }
@@ -436,6 +437,20 @@ Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock) {
     if (page_tail(BufferGetPage(buffer))->kind != kind)
         report_damage(index, block, "it is a page of another kind");
     return buffer;
+}
+
+void expect_list_page(Relation index, BlockNumber block, const EntryLayout& layout) {
+    if (!BlockNumberIsValid(block)) return;
+    const auto* recent = static_cast<const RecentBuffers*>(index->rd_amcache);
+    if (!recent || block >= recent->count || !BufferIsValid(recent->buffers[block])) return;
+    // Nothing is pinned: it may be another page by now, and nothing of it is looked at.
+    const char* page = static_cast<const char*>(BufferGetPage(recent->buffers[block]));
+    constexpr int line = 64;
+    // All but the TIDs, of which few are wanted; and the tail, which is looked at first. Into the
+    // second cache: the first has the page under way.
+    const Size end = page_begin + layout.tids_at;
+    __builtin_prefetch(page + BLCKSZ - line, 0, 2);
+    for (Size at = 0; at < end; at += line) __builtin_prefetch(page + at, 0, 2);
 }
 
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,

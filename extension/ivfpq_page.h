@@ -26,8 +26,12 @@ void forget_size();
 // Pins and locks (BUFFER_LOCK_SHARE or _EXCLUSIVE) a page that must be of this kind.
 Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock);
 
-// The same for a page that may have been recycled: false where it is no page of this list any
-// more, with nothing held.
+// Has memory bring a page that will be read soon, where this backend knows its buffer. No block: no
+// page.
+void expect_list_page(Relation index, BlockNumber block, const EntryLayout& layout);
+
+// The same as read_page() for a page that may have been recycled: false where it is no page of this
+// list any more, with nothing held.
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
                     int lock, Buffer* buffer);
 

@@ -219,7 +219,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         if (sizes[i] > 0) shm_toc_insert(context->toc, key_shared + i, chunks[i]);
     }
     SharedBuild* shared = static_cast<SharedBuild*>(chunks[0]);
-    memset(shared, 0, sizeof(SharedBuild));
+    memset(static_cast<void*>(shared), 0, sizeof(SharedBuild));
     shared->heap = RelationGetRelid(heap);
     shared->index = RelationGetRelid(index);
     shared->concurrent = info->ii_Concurrent;

@@ -43,7 +43,10 @@ uint32 choose_lists(double rows, uint32 dims) {
         std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
 }
 
-uint32 choose_m(uint32 dims) {
+uint32 choose_m(uint32 dims, uint32 bits) {
+    // Scanned so much faster, a byte more costs less than a row ranked in vain; but what is scanned
+    // has to come from memory.
+    if (bits == 4) return std::clamp<uint32>(dims <= 512 ? dims / 2 : dims / 6, 1, max_m);
     const uint32 m = dims <= 16 ? dims : dims <= 64 ? dims / 2 : dims <= 512 ? dims / 4 : dims / 8;
     return std::min<uint32>(m, max_m);
 }
@@ -203,8 +206,16 @@ TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& 
              meta.code_dims == dims
                  ? errdetail("m is %u, the column has %u dimensions.", meta.asked_m, dims)
                  : errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
+    if (meta.bits == 4 && meta.code_dims < 2)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("bits = 4 needs at least two dimensions")));
+    if (meta.bits == 4 && meta.asked_m > meta.code_dims / 2)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("m cannot be greater than half the number of dimensions with bits = 4"),
+                 errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
     TrainingPlan plan;
-    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims);
+    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims, meta.bits);
     plan.lists = asked_lists ? asked_lists : choose_lists(rows, meta.code_dims);
     const Size more_bytes = rotation_bytes(meta);
 
@@ -416,7 +427,7 @@ float* train_rotation(Executor* executor, const QuantizerShape& shape, Dataset* 
 Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample,
                       MetaPage* meta) {
     const uint32 dims = meta->code_dims;
-    const QuantizerShape shape{dims, plan.lists, plan.m, meta->metric};
+    const QuantizerShape shape{dims, plan.lists, plan.m, meta->metric, meta->bits};
     const double variance = variance_of(*sample);
     float* centroids = alloc_floats(Size{plan.lists} * dims);
     float* codebook = alloc_floats(Size{dims} * codewords);

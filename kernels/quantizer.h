@@ -9,6 +9,10 @@
 // The first term is the list's, the last is kept with the entry (`offset`), and the sums come from
 // one table a query, whatever the list. Cosine is L2 between normalised vectors.
 //
+// Sub-quantizers of four bits have 16 codewords and share a byte by twos. Such a byte is one of 256
+// codewords, too: all pairs. The codebook has them all, so that whoever knows bytes needs not know
+// of halves; who does can be faster (nibble_scan.h).
+//
 // All of this may happen in a rotated space (OPQ): distances and products do not change when
 // vectors, queries and centroids are turned by one matrix, but the error of the codes does.
 #pragma once
@@ -24,13 +28,21 @@ inline constexpr uint32_t codewords = 256;
 struct QuantizerShape {
     uint32_t dims;
     uint32_t lists;
-    uint32_t m;  // bytes of a code, each a sub-quantizer
+    uint32_t m;  // bytes of a code
     Metric metric;
+    uint32_t bits = 8;  // of a sub-quantizer: 8, or 4, and then there are two in a byte
 
-    // Sub-quantizer j covers the dimensions [piece_begin(j), piece_begin(j + 1)): pieces differ by
+    // Byte j covers the dimensions [piece_begin(j), piece_begin(j + 1)): pieces differ by
     // one dimension at most where m does not divide dims.
     uint32_t piece_begin(uint32_t j) const {
         return static_cast<uint32_t>(static_cast<uint64_t>(j) * dims / m);
+    }
+
+    // The same for the sub-quantizers of a code of four bits. A byte's low half comes first; its
+    // two halves cover what the byte does.
+    uint32_t parts() const { return m * (8 / bits); }
+    uint32_t part_begin(uint32_t p) const {
+        return static_cast<uint32_t>(static_cast<uint64_t>(p) * dims / parts());
     }
 };
 

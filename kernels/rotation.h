@@ -31,8 +31,9 @@ void principal_directions(Workers& workers, const float* rows, size_t count, uin
                           uint32_t to, float* matrix);
 
 // The start: principal directions of the residuals, (count)(from), the strongest spread over the
-// sub-quantizers so that the products of their variances are alike. shape.dims is the number of
-// rows of `matrix`, (shape.dims)(from).
+// sub-quantizers so that the products of their variances are alike; or the dimensions as they are,
+// where a trial shows that to be better, as with vectors whose neighbouring dimensions belong
+// together. shape.dims is the number of rows of `matrix`, (shape.dims)(from).
 void rotation_start(Workers& workers, const QuantizerShape& shape, const float* residuals,
                     size_t count, uint32_t from, float* matrix);
 

@@ -27,9 +27,15 @@ INSERT INTO kinds VALUES
     (4, 'lists = 7, quantizer = opq, m = 5'),
     (5, 'lists = 7, quantizer = opq, dims = 4, m = 3'),
     (6, 'quantizer = opq'),
-    (7, 'quantizer = opq, dims = 1');
+    (7, 'quantizer = opq, dims = 1'),
+    (8, 'lists = 7, m = 3, bits = 4'),
+    (9, 'bits = 4'),
+    (10, 'lists = 7, m = 5, bits = 4, quantizer = opq'),
+    (11, 'lists = 7, bits = 4, quantizer = opq, dims = 4'),
+    (12, 'lists = 7, m = 3, bits = 8');
 
-CREATE FUNCTION try(options text, ops text, distance text, OUT sound boolean, OUT answer text)
+CREATE FUNCTION try(options text, ops text, distance text, OUT sound boolean, OUT answer text,
+                    OUT in_rounds boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('ivfpq.probes', '32768', true), set_config('ivfpq.candidates', '100000', true);
@@ -40,10 +46,13 @@ BEGIN
     DELETE FROM t WHERE id % 7 = 0;
     SELECT answer || ' ' || compare_scan('t', distance)::text INTO answer;
     sound := NOT EXISTS (SELECT * FROM ivfpq_check('t_v'));
+    -- few lists and candidates at a time, until all are through
+    PERFORM set_config('ivfpq.probes', '2', true), set_config('ivfpq.candidates', '30', true);
+    SELECT same_rows AND each_once INTO in_rounds FROM compare_scan('t', distance);
     DROP INDEX t_v;
 END
 $$;
-SELECT n, ops, sound, answer
+SELECT n, ops, sound, answer, in_rounds
 FROM kinds, (VALUES ('vector_l2_ops', '<->'), ('vector_ip_ops', '<#>'), ('vector_cosine_ops', '<=>'))
             AS o(ops, op),
      try(options, ops, format('v %s correlated(-1, 12)', op))
@@ -54,6 +63,8 @@ CREATE INDEX t_pq ON t USING ivfpq (v) WITH (lists = 7, m = 3);
 CREATE INDEX t_opq ON t USING ivfpq (v) WITH (lists = 7, m = 3, quantizer = 'opq');
 CREATE INDEX t_four ON t USING ivfpq (v) WITH (lists = 7, m = 3, quantizer = 'opq', dims = 4);
 CREATE INDEX t_two ON t USING ivfpq (v) WITH (lists = 7, m = 2, quantizer = 'opq', dims = 2);
+CREATE INDEX t_halves ON t USING ivfpq (v) WITH (lists = 7, m = 3, bits = 4);
+CREATE INDEX t_opq_halves ON t USING ivfpq (v) WITH (lists = 7, m = 3, bits = 4, quantizer = opq);
 SELECT relname, quantizer, dims, code_dims, m, bits FROM pg_class AS c, ivfpq_info(c.oid)
 WHERE relname ~ '^t_' ORDER BY relname;
 SELECT o.quantization_error < 0.5 * p.quantization_error AS opq,
@@ -61,6 +72,10 @@ SELECT o.quantization_error < 0.5 * p.quantization_error AS opq,
        t.quantization_error > 5 * f.quantization_error AS two_are_too_few
 FROM ivfpq_info('t_pq') AS p, ivfpq_info('t_opq') AS o, ivfpq_info('t_four') AS f,
      ivfpq_info('t_two') AS t;
+-- sixteen codewords twice are fewer than 256, and more dimensions each are not as bad when turned
+SELECT h.quantization_error > p.quantization_error AS halves,
+       oh.quantization_error < 0.5 * h.quantization_error AS turned_halves
+FROM ivfpq_info('t_pq') AS p, ivfpq_info('t_halves') AS h, ivfpq_info('t_opq_halves') AS oh;
 -- what the codes alone are worth: ten candidates for ten rows
 SET ivfpq.probes = 7;
 SET ivfpq.candidates = 10;
@@ -73,7 +88,7 @@ RESET ivfpq.candidates;
 DELETE FROM t WHERE id % 2 = 0;
 VACUUM t;
 SELECT relname, problem FROM pg_class AS c, ivfpq_check(c.oid, true) WHERE relname ~ '^t_';
-DROP INDEX t_pq, t_four, t_two;
+DROP INDEX t_pq, t_four, t_two, t_halves, t_opq_halves;
 SET ivfpq.probes = 32768;
 SET ivfpq.candidates = 100000;
 SELECT * FROM compare_scan('t', 'v <-> correlated(-1, 12)');
@@ -88,6 +103,16 @@ SELECT trained, quantizer, code_dims, pending_rows FROM ivfpq_info('t_opq');
 SELECT * FROM ivfpq_check('t_opq', true);
 SELECT * FROM compare_scan('t', 'v <-> correlated(-1, 12)');
 INSERT INTO t SELECT i, correlated(i, 12) FROM generate_series(10501, 10600) AS i;
+SELECT * FROM compare_scan('t', 'v <-> correlated(-1, 12)');
+ALTER INDEX t_opq SET (bits = 4);
+REINDEX INDEX t_opq;
+SELECT trained, quantizer, code_dims, bits FROM ivfpq_info('t_opq');
+TRUNCATE t;
+INSERT INTO t SELECT i, correlated(i, 12) FROM generate_series(1, 10500) AS i;
+VACUUM t;
+SELECT trained, quantizer, code_dims, bits, pending_rows FROM ivfpq_info('t_opq');
+INSERT INTO t SELECT i, correlated(i, 12) FROM generate_series(10501, 10600) AS i;
+SELECT * FROM ivfpq_check('t_opq', true);
 SELECT * FROM compare_scan('t', 'v <-> correlated(-1, 12)');
 
 \qecho vectors that are hard to turn
@@ -112,11 +137,22 @@ FROM generate_series(1, 5) AS i;
 SELECT * FROM ivfpq_check('h_v', true);
 REINDEX INDEX h_v;
 SELECT * FROM ivfpq_check('h_v', true);
+DELETE FROM h WHERE id > 4000;
+DROP INDEX h_v;
+CREATE INDEX h_v ON h USING ivfpq (v) WITH (bits = 4);
+SELECT * FROM compare_scan('h', $$v <-> '[3,0,0,500,0,0,0,0,1]'$$);
+SET ivfpq.candidates = 20;
+SELECT same_rows, each_once FROM compare_scan('h', $$v <-> '[1000300,0,999700,0,0,0,1e6,0,1]'$$);
+RESET ivfpq.candidates;
+SELECT * FROM ivfpq_check('h_v', true);
 
 \qecho refused before any work
 CREATE TABLE w (v vector(2001));
 SELECT error_of('CREATE INDEX ON w USING ivfpq (v) WITH (quantizer = opq)');
 SELECT error_of('CREATE INDEX ON h USING ivfpq (v) WITH (quantizer = opq, dims = 10)');
+SELECT error_of('CREATE INDEX ON h USING ivfpq (v) WITH (bits = 4, m = 5)');
+SELECT error_of('CREATE INDEX ON h USING ivfpq (v) WITH (bits = 4, quantizer = opq, dims = 1)');
+SELECT error_of('CREATE INDEX ON h USING ivfpq (v) WITH (bits = 5)');
 SET maintenance_work_mem = '1MB';
 SELECT error_of('CREATE INDEX ON h USING ivfpq (v) WITH (quantizer = opq)');
 RESET maintenance_work_mem;
