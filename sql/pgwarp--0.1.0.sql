@@ -340,6 +340,24 @@ CREATE FUNCTION ivfpq_recall(index regclass, samples int DEFAULT 100, k int DEFA
 COMMENT ON FUNCTION ivfpq_recall(regclass, int, int) IS
     'recall of an ivfpq index now, measured against exact search with sampled rows as queries';
 
+CREATE FUNCTION ivfpq_compare(
+    "table" regclass,
+    vector_column name,
+    bytes int,
+    sample int DEFAULT 50000,
+    OUT quantizer text,
+    OUT bits int,
+    OUT training_seconds double precision,
+    OUT rows_per_second double precision,
+    OUT error double precision,
+    OUT recall_at_1 double precision,
+    OUT recall_at_10 double precision,
+    OUT recall_at_100 double precision)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_compare(regclass, name, int, int) IS
+    'what codes of so many bytes are worth on a sample of a column, quantizer by quantizer, by L2';
+
 CREATE FUNCTION ivfpq_last_scan(
     OUT index regclass,
     OUT path text,
