@@ -72,13 +72,17 @@ bool wants_device(double work) {
 
 }  // namespace
 
-BuildExecutor open_build_executor(double work, int threads) {
+BuildExecutor open_build_executor(const char* unfit, double work, int threads) {
     Owned<BuildDevice>* owned = owned_by<BuildDevice>(CurrentMemoryContext);
     const auto make_cpu = [threads] {
         return make_cpu_executor(threads, &QueryCancelPending, &ProcDiePending);
     };
     char error[256] = "";
-    if (wants_device(work)) {
+    if (unfit && settings.build_executor == static_cast<int>(BuildExecutorChoice::gpu))
+        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                        errmsg("pgwarp.build_executor is gpu, but %s", unfit),
+                        errhint("Set pgwarp.build_executor to auto or cpu.")));
+    if (!unfit && wants_device(work)) {
         guarded([&] { owned->object = new BuildDevice{}; });
         // Threads of the driver must not take this process's signals.
         sigset_t all, before;

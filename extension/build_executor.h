@@ -15,10 +15,10 @@ struct BuildExecutor {
     struct BuildDevice* owned;
 };
 
-// By pgwarp.build_executor. `work` is about how many multiplications it takes: little work does
-// not wait for a device. `threads` is for the CPU. What it opens ends with the current memory
-// context, or with close_build_executor().
-BuildExecutor open_build_executor(double work, int threads);
+// By pgwarp.build_executor. `unfit`, where not null, says why no device can do it. `work` is about
+// how many multiplications it takes: little work does not wait for a device. `threads` is for the
+// CPU. What it opens ends with the current memory context, or with close_build_executor().
+BuildExecutor open_build_executor(const char* unfit, double work, int threads);
 // Warns where a device failed on the way.
 void close_build_executor(BuildExecutor* executor);
 

@@ -21,6 +21,8 @@ struct IndexOptions {
     int lists;
     int m;
     int bits;
+    int quantizer;  // QuantizerKind
+    int dims;       // of codes
 };
 void init_options();
 bytea* ivfpq_options(Datum reloptions, bool validate);

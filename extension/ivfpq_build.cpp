@@ -84,7 +84,9 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     const int workers = build_workers(heap, index);
     const Sample queries = set_queries_aside(sample);
     const double work = rows * plan.lists * meta.dims;
-    BuildExecutor executor = open_build_executor(work, 1 + workers);
+    const bool plain = meta.quantizer == QuantizerKind::pq && meta.bits == 8;
+    const char* unfit = plain ? nullptr : "a device builds for quantizer pq with 8 bits only";
+    BuildExecutor executor = open_build_executor(unfit, work, 1 + workers);
     const Quantizer model = train_model(executor.executor, plan, sample, &meta);
     if (!executor.device) close_build_executor(&executor);
     pfree(sample->rows);
@@ -125,8 +127,7 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
 
     const MetaPage meta = new_meta(index);
     const double rows = estimate_rows(heap, index, info, meta.seed);
-    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
-                                            meta.asked_lists, meta.asked_m, ERROR);
+    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta, ERROR);
     IndexBuildResult result;
     Sample sample = {};
     if (rows > 0)

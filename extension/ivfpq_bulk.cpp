@@ -1,5 +1,7 @@
 #include <cstring>
+#include <exception>
 
+#include "kernels/lapack.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_bulk.h"
 #include "extension/ivfpq_model.h"
@@ -62,7 +64,50 @@ void add_page(BulkWriter* writer) {
     ++writer->place.pages;
 }
 
+// Why there is no LAPACK, or nothing.
+void lapack_is_there(char* reason, Size size) {
+    try {
+        require_lapack();
+    } catch (const std::exception& error) {
+        strlcpy(reason, error.what(), size);
+    }
+}
+
+// Options that no index of these dimensions can have, and what the system lacks: known before any
+// work.
+void check_quantizer(QuantizerKind kind, uint32 dims, const IndexOptions& options) {
+    if (options.bits != 0 && options.bits != 4 && options.bits != 8)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("bits must be 4 or 8, not %d", options.bits)));
+    if (kind != QuantizerKind::opq) {
+        if (options.dims > 0)
+            ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                            errmsg("dims can be given with quantizer = 'opq' only")));
+        return;
+    }
+    if (dims > static_cast<uint32>(max_rotated_dims))
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("column cannot have more than %d dimensions for quantizer = 'opq'",
+                               max_rotated_dims)));
+    if (static_cast<uint32>(options.dims) > dims)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("dims cannot be greater than the number of dimensions"),
+                 errdetail("dims is %d, the column has %u dimensions.", options.dims, dims)));
+    check_lapack();
+}
+
 }  // namespace
+
+void check_lapack() {
+    char reason[256] = "";
+    lapack_is_there(reason, sizeof(reason));
+    if (reason[0])
+        ereport(ERROR,
+                (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("quantizer = 'opq' needs LAPACK"),
+                 errdetail("%s.", reason),
+                 errhint("Install liblapack.so.3, in Debian the package libopenblas0-serial.")));
+}
 
 uint64 new_build_id() {
     uint64 id;
@@ -74,14 +119,18 @@ uint64 new_build_id() {
 
 MetaPage new_meta(Relation index) {
     const IndexOptions options = options_of(index);
+    const auto kind = static_cast<QuantizerKind>(options.quantizer);
     MetaPage meta = {};
     meta.magic = format_magic;
     meta.version = format_version;
     meta.build_id = new_build_id();
     meta.dims = static_cast<uint32>(dims_of(index));
-    meta.bits = static_cast<uint8>(options.bits);
+    check_quantizer(kind, meta.dims, options);
+    meta.bits = static_cast<uint8>(options.bits > 0 ? options.bits : default_bits);
+    meta.quantizer = kind;
+    meta.code_dims = options.dims > 0 ? static_cast<uint32>(options.dims) : meta.dims;
     meta.metric = metric_of(index);
-    meta.centroids = meta.codebook = meta.directory = InvalidBlockNumber;
+    meta.centroids = meta.codebook = meta.rotation = meta.directory = InvalidBlockNumber;
     meta.asked_lists = static_cast<uint32>(options.lists);
     meta.asked_m = static_cast<uint32>(options.m);
     meta.seed = settings.seed;

@@ -41,6 +41,9 @@ void write_init_fork(Relation index, const MetaPage& meta);
 
 uint64 new_build_id();
 
+// An error where the system lacks what training of rotations needs.
+void check_lapack();
+
 // What is known of an index before any row was seen.
 MetaPage new_meta(Relation index);
 

@@ -114,6 +114,7 @@ void check_model(Check* check, BlockNumber size) {
     };
     check_run(meta.centroids, centroid_pages(meta), PageKind::centroids, "the centroids");
     check_run(meta.codebook, codebook_pages(meta), PageKind::codebook, "the codebook");
+    check_run(meta.rotation, rotation_pages(meta), PageKind::rotation, "the rotation");
     check_run(meta.directory, directory_pages(meta.lists), PageKind::directory, "the directory");
 }
 

@@ -55,7 +55,7 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
     double model_pages = 1;
     double first_rows = rows;
     // A code byte of an entry takes about a tenth of an operator's time.
-    const double entry = 0.1 * cpu_operator_cost * std::max(1u, meta.m);
+    const double entry = 0.1 * cpu_operator_cost * std::max(1u, meta.m) * cpu_costs(meta).look_up;
     double start = 0;
     if (meta.lists > 0) {
         first_share = std::min(1.0, static_cast<double>(effort.probes) / meta.lists);

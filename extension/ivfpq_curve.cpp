@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/list_scan.h"
+#include "kernels/nibble_scan.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_model.h"
@@ -149,7 +150,14 @@ void tally_in_context(Relation index, const MetaPage& meta, const RecallCurve& c
     const RankedLists ranked = rank_lists(index, meta, query.vector);
     float* table =
         static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
-    read_table(index, meta, query.vector, table);
+    if (meta.bits == 4) {
+        // All distances are wanted: by whole bytes.
+        float* halves = static_cast<float*>(palloc(table_floats(meta) * sizeof(float)));
+        read_table(index, meta, query.vector, halves);
+        pair_nibble_table(halves, meta.m, table);
+    } else {
+        read_table(index, meta, query.vector, table);
+    }
     Neighbors n;
     init_neighbors(query.neighbors, &n);
     CurveWalk walk{table, 0, 0, query.self, &n, nullptr, 0, 4096};

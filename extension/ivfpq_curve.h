@@ -20,9 +20,16 @@ struct ScanCosts {
     double probe;    // of one list, beside its entries
     double look_up;  // of one byte of a code
 };
-inline constexpr ScanCosts cpu_costs{0, 1};
+inline ScanCosts cpu_costs(const MetaPage& meta) {
+    // Sixteen entries or more at once, with four bits.
+    constexpr double byte_of_nibbles = 0.2;
+    return {0, meta.bits == 4 ? byte_of_nibbles : 1};
+}
 // For k wanted rows, by the settings and the index's curve.
-Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs = cpu_costs);
+Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs);
+inline Effort choose_effort(const MetaPage& meta, uint32 k) {
+    return choose_effort(meta, k, cpu_costs(meta));
+}
 
 // The true neighbors of one sampled row: their TIDs, nearest first; 0 ends a shorter list.
 inline constexpr uint32 curve_neighbors = 100;

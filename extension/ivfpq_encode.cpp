@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/rotation.h"
 #include "extension/guard.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_encode.h"
@@ -24,7 +25,8 @@ struct EncodePass {
 
     uint32 batch;  // rows encoded together
     uint32 count;
-    float* rows;     // (batch)(dims)
+    float* rows;     // (batch)(table's dims)
+    float* turned;   // (batch)(dims), where the model has a rotation: as the model sees them
     uint64* tids;    // (batch)
     uint32* lists;   // (batch)
     uint8* codes;    // (batch)(m)
@@ -53,14 +55,21 @@ void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32
     if (count == 0) return;
     const EncodeInput& input = pass->input;
     const uint32 m = input.model.shape.m;
+    const Rotation& rotation = input.model.rotation;
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] {
-        pass->executor->encode(input.model, {rows, count, pass->lists, pass->codes, pass->offsets});
+        if (rotation.matrix) pass->executor->rotate(rotation, rows, count, pass->turned);
+        pass->executor->encode(input.model, {rotation.matrix ? pass->turned : rows, count,
+                                             pass->lists, pass->codes, pass->offsets});
     });
+    if (rotation.matrix && input.model.shape.metric != Metric::inner_product)
+        for (uint32 i = 0; i < count; ++i)
+            pass->offsets[i] += dropped_norm(rows + Size{i} * rotation.from, rotation.from,
+                                             pass->turned + Size{i} * rotation.to, rotation.to);
     guarded_interruptibly([&] {
         if (input.query_count > 0)
             pass->searcher->exact_search({input.queries, input.query_count, rows, count, tids,
-                                          input.model.shape.dims, input.model.shape.metric,
+                                          input.model.table_dims(), input.model.shape.metric,
                                           neighbors_kept, pass->neighbors});
     });
     for (uint32 i = 0; i < count; ++i)
@@ -85,7 +94,7 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
         searcher->object = make_cpu_executor(1, nullptr).release();
     });
     EncodePass* pass =
-        begin_encode_on(executor->object, batch_rows(input.model.shape.dims), input, sink);
+        begin_encode_on(executor->object, batch_rows(input.model.table_dims()), input, sink);
     pass->searcher = searcher->object;
     return pass;
 }
@@ -99,8 +108,11 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
     pass->executor = pass->searcher = device;
     pass->row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
+    const uint32 dims = input.model.table_dims();
     pass->batch = batch;
-    pass->rows = alloc_array<float>(Size{pass->batch} * shape.dims);
+    pass->rows = alloc_array<float>(Size{pass->batch} * dims);
+    if (input.model.rotation.matrix)
+        pass->turned = alloc_array<float>(Size{pass->batch} * shape.dims);
     pass->tids = alloc_array<uint64>(pass->batch);
     pass->lists = alloc_array<uint32>(pass->batch);
     pass->codes = alloc_array<uint8>(Size{pass->batch} * shape.m);
@@ -112,8 +124,9 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
 }
 
 void encode_one_row(EncodePass* pass, uint64 tid, const Vector* vector) {
-    const QuantizerShape& shape = pass->input.model.shape;
-    index_form(shape.metric, vector->x, shape.dims, pass->rows + Size{pass->count} * shape.dims);
+    const Quantizer& model = pass->input.model;
+    const uint32 dims = model.table_dims();
+    index_form(model.shape.metric, vector->x, dims, pass->rows + Size{pass->count} * dims);
     pass->tids[pass->count] = tid;
     if (++pass->count == pass->batch) flush_encode(pass);
 }
@@ -138,6 +151,7 @@ double rows_of(const EncodePass* pass) {
 
 CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tids,
                                const Neighbor* neighbors, uint32 participants) {
+    const Rotation& rotation = input.model.rotation;
     CurveQuery* queries = alloc_array<CurveQuery>(input.query_count + 1);
     Neighbor* merged = alloc_array<Neighbor>(Size{participants} * neighbors_kept);
     for (uint32 q = 0; q < input.query_count; ++q) {
@@ -152,7 +166,13 @@ CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tid
         });
         uint64* tids = alloc_array<uint64>(curve_neighbors);
         for (Size i = 0; i < curve_neighbors; ++i) tids[i] = i < count ? merged[i].id : 0;
-        queries[q] = {query_tids[q], input.queries + Size{q} * input.model.shape.dims, tids};
+        const float* vector = input.queries + Size{q} * input.model.table_dims();
+        if (rotation.matrix) {
+            float* turned = alloc_array<float>(rotation.to);
+            rotate_one(rotation, vector, turned);
+            vector = turned;
+        }
+        queries[q] = {query_tids[q], vector, tids};
     }
     pfree(merged);
     return queries;

@@ -21,7 +21,7 @@ inline constexpr uint32 neighbors_kept = curve_neighbors + 1;
 // What every participant of a build works from. The arrays may lie in shared memory.
 struct EncodeInput {
     Quantizer model;
-    const float* queries;  // (query_count)(dims)
+    const float* queries;  // (query_count)(table's dims), not turned
     uint32 query_count;
 };
 

@@ -1,7 +1,8 @@
 // The on-disk format of an ivfpq index, whole.
 //
 //   block 0                metapage
-//   blocks 1 ..            centroids, codebook, list directory   (a trained index; contiguous runs)
+//   blocks 1 ..            centroids, codebook, rotation, list directory   (a trained index;
+//                          contiguous runs)
 //   the rest               list pages, free pages
 //
 // Every page ends in a PageTail that says what it is, so that a reader who lands on a page that
@@ -22,11 +23,14 @@ extern "C" {
 namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
-inline constexpr uint32 format_version = 1;
+// 2: rotations, codes of four bits. Version 1, which has none, is read as well: what it lacks is
+// zero on its pages.
+inline constexpr uint32 format_version = 2;
+inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
 inline constexpr int max_lists = 32768;  // 15 bits: the build sorts by (list, tid) in one int64
-inline constexpr int code_bits = 8;
+inline constexpr int default_bits = 8;
 
 enum class PageKind : uint16 {
     meta = 1,
@@ -35,7 +39,16 @@ enum class PageKind : uint16 {
     directory = 4,
     list = 5,
     free = 6,
+    rotation = 7,
 };
+
+// How codes are made of vectors. Stored on disk: never renumber.
+enum class QuantizerKind : uint8 {
+    pq = 0,
+    opq = 1,  // of vectors turned by a matrix
+};
+// A decomposition of a matrix of so many rows takes seconds, and nothing interrupts it.
+inline constexpr int max_rotated_dims = 2000;
 
 // The list number of the pending list: the entries of an index that is not trained yet.
 inline constexpr uint32 pending_list = 0xffffffff;
@@ -45,7 +58,7 @@ struct PageTail {
     uint32 list;       // list pages: whose; others: 0
     BlockNumber next;  // list pages: towards the tail; free pages: the next free one
     BlockNumber prev;  // list pages: towards the head
-    uint16 count;      // list pages: entries; centroid and codebook pages: rows
+    uint16 count;      // list pages: entries; centroid, codebook and rotation pages: rows
     PageKind kind;
 };
 static_assert(sizeof(PageTail) == 16);
@@ -93,11 +106,11 @@ struct MetaPage {
     uint64 build_id;  // random: no two builds share it, so that a mirror cannot mistake one
     uint32 dims;
     uint32 lists;  // 0: untrained
-    uint32 m;
+    uint32 m;      // bytes of a code
     uint8 bits;
     Metric metric;
-    uint8 quantizer;  // 0: product quantizer
-    uint8 wide;       // the model's elements are float, not bfloat16
+    QuantizerKind quantizer;
+    uint8 wide;  // the model's elements are float, not bfloat16
 
     BlockNumber centroids;
     BlockNumber codebook;
@@ -115,12 +128,17 @@ struct MetaPage {
     uint32 free_pages;
 
     RecallCurve curve;
+
+    // From version 2 on:
+    uint32 code_dims;  // of the space that centroids and codes are in
+    BlockNumber rotation;
 };
 static_assert(sizeof(MetaPage) <= page_room);
 
-// Centroids: rows of `dims` elements, whole rows on a page; a row longer than a page is cut into
-// segments, one a page. The codebook: rows of 256 elements, one a dimension. Elements are bfloat16,
-// or float where sixteen bits would not do (MetaPage::wide).
+// Centroids: rows of `code_dims` elements, whole rows on a page; a row longer than a page is cut
+// into segments, one a page. The codebook: rows of as many elements as a sub-quantizer has
+// codewords, one a dimension. The rotation, if any: `code_dims` rows of `dims` elements. Elements
+// are bfloat16, or float where sixteen bits would not do (MetaPage::wide).
 struct RowLayout {
     uint32 segments;          // pages a row, where a row is longer than a page
     uint32 segment_elements;  // elements of a row on one page (the last segment may have fewer)
@@ -137,13 +155,22 @@ struct RowLayout {
     }
 };
 inline BlockNumber centroid_pages(const MetaPage& meta) {
-    return RowLayout::of(meta.dims, meta.wide).pages(meta.lists);
+    return RowLayout::of(meta.code_dims, meta.wide).pages(meta.lists);
+}
+inline uint32 codewords_of(const MetaPage& meta) {
+    return 1u << meta.bits;
 }
 inline BlockNumber codebook_pages(const MetaPage& meta) {
-    return RowLayout::of(codewords, meta.wide).pages(meta.dims);
+    return RowLayout::of(codewords_of(meta), meta.wide).pages(meta.code_dims);
+}
+inline bool has_rotation(const MetaPage& meta) {
+    return meta.quantizer == QuantizerKind::opq;
+}
+inline BlockNumber rotation_pages(const MetaPage& meta) {
+    return has_rotation(meta) ? RowLayout::of(meta.dims, meta.wide).pages(meta.code_dims) : 0;
 }
 
-// The pages of a training are one run: centroids, codebook, directory.
+// The pages of a training are one run: centroids, codebook, rotation, directory.
 inline BlockNumber directory_pages(uint32 lists) {
     return (lists + places_per_page - 1) / places_per_page;
 }
@@ -151,7 +178,8 @@ inline BlockNumber training_end(const MetaPage& meta) {
     return meta.directory + directory_pages(meta.lists);
 }
 
-// Where the entries of a list page lie. An entry is a code of m bytes, a float and a TID; a page
+// Where the entries of a list page lie. An entry is a code of m bytes (with four bits a
+// sub-quantizer, each byte has two, the first in its lower half), a float and a TID; a page
 // holds `capacity` of them in columns, so that a scan reads the codes of neighbours side by side:
 //     codes (m)(capacity) | offsets (capacity) float | tids (capacity) 6 bytes
 // In a pending page m is 0 and there are no offsets. Pages of a list are full, except the last.

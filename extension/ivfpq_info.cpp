@@ -32,6 +32,16 @@ const char* metric_name(Metric metric) {
     return "unknown";
 }
 
+const char* quantizer_name(QuantizerKind kind) {
+    switch (kind) {
+        case QuantizerKind::pq:
+            return "pq";
+        case QuantizerKind::opq:
+            return "opq";
+    }
+    return "unknown";
+}
+
 // All pages of a list are full but the last.
 int64 list_length(Relation index, const MetaPage& meta, uint32 list) {
     const EntryLayout layout = layout_of(meta, list);
@@ -126,6 +136,8 @@ PGWARP_FUNCTION(ivfpq_info) {
         row.add_null();
     }
     row.add(Int32GetDatum(meta.bits));
+    row.add(CStringGetTextDatum(quantizer_name(meta.quantizer)));
+    row.add(Int32GetDatum(static_cast<int32>(meta.code_dims)));
     row.add(Int64GetDatum(rows + pending));
     row.add(Int64GetDatum(pending));
     row.add(Int64GetDatum(pages));

@@ -24,10 +24,10 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
     if (meta.lists == 0) {
         append_entry(index, meta, pending_list, {*tid, 0, nullptr});
     } else {
-        float* form = static_cast<float*>(palloc(meta.dims * sizeof(float)));
+        float* form = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
         uint8* code = static_cast<uint8*>(palloc(meta.m));
-        index_form(meta.metric, vector->x, meta.dims, form);
-        const EncodedVector encoded = encode_vector(index, meta, form, code);
+        const float dropped = model_form(index, meta, vector->x, form);
+        const EncodedVector encoded = encode_vector(index, meta, form, dropped, code);
         append_entry(index, meta, encoded.list, {*tid, encoded.offset, code});
     }
     MemoryContextSwitchTo(before);

@@ -26,8 +26,9 @@ struct Walk {
     BlockNumber pages;
 };
 
+// `following`: the page that will be read after the last of this list.
 Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const ListPlace& place,
-                const ListVisitor& visitor) {
+                BlockNumber following, const ListVisitor& visitor) {
     Walk walk = {};
     for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
         count_step(index, block, place, &walk.pages);
@@ -35,9 +36,12 @@ Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
         walk.broken = !read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, &buffer);
         if (walk.broken) break;
         Page page = BufferGetPage(buffer);
+        const BlockNumber next = page_tail(page)->next;
+        // Memory answers while this page is worked on.
+        expect_list_page(index, BlockNumberIsValid(next) ? next : following, layout);
         const bool entries = page_tail(page)->count > 0;
         if (entries) visitor.visit(visitor.state, list, page, layout);
-        block = page_tail(page)->next;
+        block = next;
         UnlockReleaseBuffer(buffer);
         if (entries && visitor.between_pages) visitor.between_pages(visitor.state);
         CHECK_FOR_INTERRUPTS();
@@ -56,7 +60,7 @@ void walk_locked(Relation index, const MetaPage& meta, uint32 list, const ListVi
     const EntryLayout layout = layout_of(meta, list);
     const ListPlace place = place_of(buffer, meta, list);
     const ListVisitor visits_only{visitor.visit, visitor.state};
-    const Walk walk = walk_chain(index, list, layout, place, visits_only);
+    const Walk walk = walk_chain(index, list, layout, place, InvalidBlockNumber, visits_only);
     if (walk.broken) report_damage(index, place.head, "its chain leads to a page of another list");
     check_length(index, place, walk);
     UnlockReleaseBuffer(buffer);
@@ -81,7 +85,8 @@ void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint3
         }
         read_places(index, meta, lists, count, before);
         for (uint32 i = 0; i < count; ++i)
-            walks[i] = walk_chain(index, lists[i], layout_of(meta, lists[i]), before[i], visitor);
+            walks[i] = walk_chain(index, lists[i], layout_of(meta, lists[i]), before[i],
+                                  i + 1 < count ? before[i + 1].head : InvalidBlockNumber, visitor);
         read_places(index, meta, lists, count, after);
         uint32 changed = 0;
         for (uint32 i = 0; i < count; ++i)

@@ -10,7 +10,10 @@
 
 #include "kernels/distance.h"
 #include "kernels/list_scan.h"
+#include "kernels/nibble_scan.h"
 #include "kernels/product_quantizer.h"
+#include "kernels/rotation.h"
+#include "extension/ivfpq.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
 
@@ -52,19 +55,30 @@ void visit_pages(Relation index, BlockNumber block, PageKind kind, uint32 rows, 
 template <typename Visit>
 void visit_centroids(Relation index, const MetaPage& meta, Visit visit) {
     if (meta.wide)
-        visit_pages<float>(index, meta.centroids, PageKind::centroids, meta.lists, meta.dims,
+        visit_pages<float>(index, meta.centroids, PageKind::centroids, meta.lists, meta.code_dims,
                            visit);
     else
-        visit_pages<bfloat16>(index, meta.centroids, PageKind::centroids, meta.lists, meta.dims,
-                              visit);
+        visit_pages<bfloat16>(index, meta.centroids, PageKind::centroids, meta.lists,
+                              meta.code_dims, visit);
 }
 
 template <typename Visit>
 void visit_codebook(Relation index, const MetaPage& meta, Visit visit) {
     if (meta.wide)
-        visit_pages<float>(index, meta.codebook, PageKind::codebook, meta.dims, codewords, visit);
+        visit_pages<float>(index, meta.codebook, PageKind::codebook, meta.code_dims,
+                           codewords_of(meta), visit);
     else
-        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, meta.dims, codewords,
+        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, meta.code_dims,
+                              codewords_of(meta), visit);
+}
+
+template <typename Visit>
+void visit_rotation(Relation index, const MetaPage& meta, Visit visit) {
+    if (meta.wide)
+        visit_pages<float>(index, meta.rotation, PageKind::rotation, meta.code_dims, meta.dims,
+                           visit);
+    else
+        visit_pages<bfloat16>(index, meta.rotation, PageKind::rotation, meta.code_dims, meta.dims,
                               visit);
 }
 
@@ -75,18 +89,26 @@ void copy_floats(const Element* from, Size count, float* to) {
 
 template <typename Element>
 void read_centroid_of(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
-    const RowLayout layout = RowLayout::of(meta.dims, meta.wide);
+    const RowLayout layout = RowLayout::of(meta.code_dims, meta.wide);
     const BlockNumber first = meta.centroids + list / layout.rows_per_page * layout.segments;
     for (uint32 segment = 0; segment < layout.segments; ++segment) {
         const Buffer buffer =
             read_page(index, first + segment, PageKind::centroids, BUFFER_LOCK_SHARE);
         const uint32 begin = segment * layout.segment_elements;
-        const uint32 length = Min(layout.segment_elements, meta.dims - begin);
+        const uint32 length = Min(layout.segment_elements, meta.code_dims - begin);
         copy_floats(
             page_elements<Element>(BufferGetPage(buffer)) + list % layout.rows_per_page * length,
             length, centroid + begin);
         UnlockReleaseBuffer(buffer);
     }
+}
+
+// As they lie on the pages, (code_dims)(codewords of a sub-quantizer).
+void read_codewords(Relation index, const MetaPage& meta, float* words) {
+    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        copy_floats(page.data, static_cast<Size>(page.count) * page.length,
+                    words + static_cast<Size>(page.first) * page.length);
+    });
 }
 
 void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
@@ -121,6 +143,27 @@ void write_rows(const MetaPage& meta, BlockNumber block, PageKind kind, const fl
 
 }  // namespace
 
+float model_form(Relation index, const MetaPage& meta, const float* vector, float* form) {
+    if (!has_rotation(meta)) {
+        index_form(meta.metric, vector, meta.dims, form);
+        return 0;
+    }
+    float* whole = static_cast<float*>(palloc(meta.dims * sizeof(float)));
+    index_form(meta.metric, vector, meta.dims, whole);
+    visit_rotation(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        const RowsOf<Element> rows{page.data, page.length, page.count};
+        float partial[page_room / sizeof(bfloat16)];
+        dot_products(whole + page.begin, rows, page.length, partial);
+        for (uint32 i = 0; i < page.count; ++i) {
+            float* sum = &form[page.first + i];
+            *sum = page.begin == 0 ? partial[i] : *sum + partial[i];
+        }
+    });
+    const float dropped = dropped_norm(whole, meta.dims, form, meta.code_dims);
+    pfree(whole);
+    return dropped;
+}
+
 void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms) {
     const bool l2 = meta.metric != Metric::inner_product;
     visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
@@ -144,43 +187,58 @@ void read_list_terms(Relation index, const MetaPage& meta, const float* query, f
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table) {
     const QuantizerShape shape = shape_of(meta);
     const float factor = table_factor(meta.metric);
-    memset(table, 0, static_cast<Size>(meta.m) * codewords * sizeof(float));
-    uint32 piece = 0;
+    memset(table, 0, table_floats(meta) * sizeof(float));
+    uint32 part = 0;
     visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
-        float factors[page_room / sizeof(bfloat16) / codewords];
+        float factors[page_room / sizeof(bfloat16) / nibble_words];
         for (uint32 i = 0; i < page.count; ++i) factors[i] = factor * query[page.first + i];
         for (uint32 i = 0; i < page.count;) {
-            while (page.first + i >= shape.piece_begin(piece + 1)) ++piece;
-            const uint32 end = Min(page.count, shape.piece_begin(piece + 1) - page.first);
-            add_codebook_rows(factors + i, page.data + i * codewords, end - i,
-                              table + static_cast<Size>(piece) * codewords);
+            while (page.first + i >= shape.part_begin(part + 1)) ++part;
+            const uint32 end = Min(page.count, shape.part_begin(part + 1) - page.first);
+            const Element* rows = page.data + Size{i} * page.length;
+            float* sums = table + Size{part} * page.length;
+            if (page.length == codewords)
+                add_codebook_rows(factors + i, rows, end - i, sums);
+            else
+                add_nibble_rows(factors + i, rows, end - i, sums);
             i = end;
         }
     });
 }
 
-EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* vector,
+EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* form, float dropped,
                             uint8* code) {
     // The nearest centroid by L2 for every metric, as in training.
     MetaPage by_l2 = meta;
     by_l2.metric = Metric::l2;
     float* terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
-    read_list_terms(index, by_l2, vector, terms);
+    read_list_terms(index, by_l2, form, terms);
     uint32 list = 0;
     for (uint32 i = 1; i < meta.lists; ++i)
         if (terms[i] < terms[list]) list = i;
     pfree(terms);
 
-    float* centroid = static_cast<float*>(palloc(meta.dims * sizeof(float)));
+    float* centroid = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
     read_centroid(index, meta, list, centroid);
     const QuantizerShape shape = shape_of(meta);
+    if (meta.bits == 4) {
+        float* words = static_cast<float*>(palloc(Size{shape.dims} * nibble_words * sizeof(float)));
+        read_codewords(index, meta, words);
+        float* residual = static_cast<float*>(palloc(shape.dims * sizeof(float)));
+        for (uint32 d = 0; d < shape.dims; ++d) residual[d] = form[d] - centroid[d];
+        const float offset = encode_nibbles(shape, words, residual, centroid, code);
+        pfree(residual);
+        pfree(words);
+        pfree(centroid);
+        return {list, meta.metric == Metric::inner_product ? 0 : offset + dropped};
+    }
     PieceEncoder encoder;
     uint32 piece = 0;
     float offset = 0;
     visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
         for (uint32 i = 0; i < page.count; ++i) {
             const uint32 dim = page.first + i;
-            encoder.add(vector[dim] - centroid[dim], centroid[dim], page.data + i * codewords);
+            encoder.add(form[dim] - centroid[dim], centroid[dim], page.data + i * codewords);
             if (dim + 1 < shape.piece_begin(piece + 1)) continue;
             const PieceEncoder::Result result = encoder.finish();
             code[piece++] = result.code;
@@ -188,7 +246,7 @@ EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* v
         }
     });
     pfree(centroid);
-    return {list, meta.metric == Metric::inner_product ? 0 : offset};
+    return {list, meta.metric == Metric::inner_product ? 0 : offset + dropped};
 }
 
 Quantizer read_model(Relation index, const MetaPage& meta) {
@@ -196,31 +254,57 @@ Quantizer read_model(Relation index, const MetaPage& meta) {
         return static_cast<float*>(
             MemoryContextAllocHuge(CurrentMemoryContext, floats * sizeof(float)));
     };
-    float* centroids = alloc(static_cast<Size>(meta.lists) * meta.dims);
-    float* codebook = alloc(static_cast<Size>(meta.dims) * codewords);
+    float* centroids = alloc(static_cast<Size>(meta.lists) * meta.code_dims);
+    float* codebook = alloc(static_cast<Size>(meta.code_dims) * codewords);
     visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
         copy_floats(page.data, static_cast<Size>(page.count) * page.length,
-                    centroids + static_cast<Size>(page.first) * meta.dims + page.begin);
+                    centroids + static_cast<Size>(page.first) * meta.code_dims + page.begin);
     });
-    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
-        copy_floats(page.data, static_cast<Size>(page.count) * codewords,
-                    codebook + static_cast<Size>(page.first) * codewords);
-    });
-    return {shape_of(meta), centroids, codebook};
+    if (meta.bits == 4) {
+        float* words = alloc(static_cast<Size>(meta.code_dims) * nibble_words);
+        read_codewords(index, meta, words);
+        pair_nibble_words(shape_of(meta), words, codebook);
+        pfree(words);
+    } else {
+        read_codewords(index, meta, codebook);
+    }
+    Quantizer model{shape_of(meta), centroids, codebook};
+    if (has_rotation(meta)) {
+        float* matrix = alloc(static_cast<Size>(meta.code_dims) * meta.dims);
+        visit_rotation(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+            copy_floats(page.data, static_cast<Size>(page.count) * page.length,
+                        matrix + static_cast<Size>(page.first) * meta.dims + page.begin);
+        });
+        model.rotation = {meta.dims, meta.code_dims, matrix};
+    }
+    return model;
 }
 
 BlockNumber place_model(MetaPage* meta, BlockNumber first) {
     meta->centroids = first;
     meta->codebook = meta->centroids + centroid_pages(*meta);
-    meta->directory = meta->codebook + codebook_pages(*meta);
+    meta->rotation = meta->codebook + codebook_pages(*meta);
+    meta->directory = meta->rotation + rotation_pages(*meta);
     return training_end(*meta) - first;
 }
 
 void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state) {
-    write_rows(meta, meta.centroids, PageKind::centroids, model.centroids, meta.lists, meta.dims,
-               sink, state);
-    write_rows(meta, meta.codebook, PageKind::codebook, model.codebook, meta.dims, codewords, sink,
-               state);
+    write_rows(meta, meta.centroids, PageKind::centroids, model.centroids, meta.lists,
+               meta.code_dims, sink, state);
+    if (meta.bits == 4) {
+        float* words = static_cast<float*>(
+            palloc(static_cast<Size>(meta.code_dims) * nibble_words * sizeof(float)));
+        nibble_words_of(model.shape, model.codebook, words);
+        write_rows(meta, meta.codebook, PageKind::codebook, words, meta.code_dims, nibble_words,
+                   sink, state);
+        pfree(words);
+    } else {
+        write_rows(meta, meta.codebook, PageKind::codebook, model.codebook, meta.code_dims,
+                   codewords, sink, state);
+    }
+    if (has_rotation(meta))
+        write_rows(meta, meta.rotation, PageKind::rotation, model.rotation.matrix, meta.code_dims,
+                   meta.dims, sink, state);
     for (uint32 first = 0; first < meta.lists; first += places_per_page) {
         PGAlignedBlock image;
         page_init(image.data, PageKind::directory, 0);

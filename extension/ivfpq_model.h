@@ -7,21 +7,30 @@
 namespace pgwarp {
 
 inline QuantizerShape shape_of(const MetaPage& meta) {
-    return {meta.dims, meta.lists, meta.m, meta.metric};
+    return {meta.code_dims, meta.lists, meta.m, meta.metric, meta.bits};
 }
+
+// A vector of the table as the model sees it: in index form, and turned where the index has a
+// rotation; (code_dims). All functions below take vectors like this. Returns what a rotation to
+// fewer dimensions has dropped of the squared norm, which is a part of every L2 distance.
+float model_form(Relation index, const MetaPage& meta, const float* vector, float* form);
 
 // Each list's part of the distance, (lists): |q - c|^2, or -<q, c> for inner product.
 void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms);
 
-// The query's table, (m)(256).
+// The query's table: (m)(256), or (2m)(16) with four bits.
+inline Size table_floats(const MetaPage& meta) {
+    return Size{shape_of(meta).parts()} * codewords_of(meta);
+}
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table);
 
-// A vector's list, code (m) and offset.
+// A vector's list, code (m) and offset, what was dropped of it included.
 struct EncodedVector {
     uint32 list;
     float offset;
 };
-EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* vector, uint8* code);
+EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* form, float dropped,
+                            uint8* code);
 
 // The whole model, copied into the current memory context.
 Quantizer read_model(Relation index, const MetaPage& meta);

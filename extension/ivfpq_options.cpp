@@ -12,6 +12,12 @@ namespace {
 
 relopt_kind options_kind;
 
+relopt_enum_elt_def quantizer_names[] = {
+    {"pq", static_cast<int>(QuantizerKind::pq)},
+    {"opq", static_cast<int>(QuantizerKind::opq)},
+    {nullptr, 0},
+};
+
 }  // namespace
 
 void init_options() {
@@ -20,15 +26,21 @@ void init_options() {
                       0, max_lists, AccessExclusiveLock);
     add_int_reloption(options_kind, "m", "Bytes of a code; 0 chooses by the dimensions", 0, 0,
                       max_m, AccessExclusiveLock);
-    add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer", code_bits, code_bits,
-                      code_bits, AccessExclusiveLock);
+    add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer, 4 or 8; 0 chooses", 0, 0, 8,
+                      AccessExclusiveLock);
+    add_enum_reloption(options_kind, "quantizer", "How codes are made", quantizer_names,
+                       static_cast<int>(QuantizerKind::pq), "Valid values are \"pq\" and \"opq\".",
+                       AccessExclusiveLock);
+    add_int_reloption(options_kind, "dims",
+                      "Dimensions that a rotation leaves; 0: as many as the vectors have", 0, 0,
+                      max_rotated_dims, AccessExclusiveLock);
 }
 
 bytea* ivfpq_options(Datum reloptions, bool validate) {
-    const auto option = [](const char* name, size_t offset) {
+    const auto option = [](const char* name, size_t offset, relopt_type type = RELOPT_TYPE_INT) {
         relopt_parse_elt element = {};
         element.optname = name;
-        element.opttype = RELOPT_TYPE_INT;
+        element.opttype = type;
         element.offset = static_cast<int>(offset);
         return element;
     };
@@ -36,6 +48,8 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
         option("lists", offsetof(IndexOptions, lists)),
         option("m", offsetof(IndexOptions, m)),
         option("bits", offsetof(IndexOptions, bits)),
+        option("quantizer", offsetof(IndexOptions, quantizer), RELOPT_TYPE_ENUM),
+        option("dims", offsetof(IndexOptions, dims)),
     };
     return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
                                                 sizeof(IndexOptions), table, lengthof(table)));
@@ -43,7 +57,7 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
 
 IndexOptions options_of(Relation index) {
     if (index->rd_options) return *reinterpret_cast<IndexOptions*>(index->rd_options);
-    return {0, 0, 0, code_bits};
+    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0};
 }
 
 }  // namespace pgwarp

@@ -29,7 +29,7 @@ namespace {
 
 bool page_is_sound(Page page) {
     return !PageIsNew(page) && PageGetSpecialSize(page) == MAXALIGN(sizeof(PageTail)) &&
-           page_tail(page)->kind >= PageKind::meta && page_tail(page)->kind <= PageKind::free;
+           page_tail(page)->kind >= PageKind::meta && page_tail(page)->kind <= PageKind::rotation;
 }
 
 // A block number read from a damaged page must not reach ReadBuffer: InvalidBlockNumber would
@@ -58,9 +58,12 @@ void check_block(Relation index, BlockNumber block) {
 // runs.
 bool model_is_sound(const MetaPage& meta) {
     if (meta.lists == 0) return true;
-    if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.dims || meta.m > max_m) return false;
+    if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.code_dims * meta.bits / 8 ||
+        meta.m > max_m)
+        return false;
     if (meta.codebook != meta.centroids + centroid_pages(meta) ||
-        meta.directory != meta.codebook + codebook_pages(meta))
+        meta.rotation != meta.codebook + codebook_pages(meta) ||
+        meta.directory != meta.rotation + rotation_pages(meta))
         return false;
     if (meta.curve.probe_steps > RecallCurve::max_probes) return false;
     for (uint32 i = 0; i < meta.curve.probe_steps; ++i)
@@ -70,8 +73,18 @@ bool model_is_sound(const MetaPage& meta) {
 
 bool meta_is_sound(const MetaPage& meta) {
     return meta.dims > 0 && meta.dims <= max_dims && meta.metric <= Metric::cosine &&
-           meta.bits == code_bits && meta.quantizer == 0 && meta.wide <= 1 &&
-           meta.asked_lists <= max_lists && meta.asked_m <= max_m && model_is_sound(meta);
+           (meta.bits == 4 || meta.bits == 8) && meta.quantizer <= QuantizerKind::opq &&
+           meta.wide <= 1 && meta.code_dims > 0 && meta.code_dims <= meta.dims &&
+           (has_rotation(meta) || meta.code_dims == meta.dims) && meta.asked_lists <= max_lists &&
+           meta.asked_m <= max_m && model_is_sound(meta);
+}
+
+// What an index of version 1 does not say.
+void complete_meta(MetaPage* meta) {
+    if (meta->version > 1) return;
+    meta->quantizer = QuantizerKind::pq;
+    meta->code_dims = meta->dims;
+    meta->rotation = meta->directory;
 }
 
 // Where a backend last found the blocks of an index, in its relcache entry. A scan reads hundreds
@@ -406,6 +419,7 @@ bool is_lost(Page page, BlockNumber block, const MetaPage& meta) {
     switch (page_tail(page)->kind) {
         case PageKind::centroids:
         case PageKind::codebook:
+        case PageKind::rotation:
         case PageKind::directory:
             return !in_training_run(meta, block);
         default:
@@ -457,6 +471,20 @@ bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 item
            !BlockNumberIsValid(tail.next) && tail.count == items;
 }
 
+void expect_list_page(Relation index, BlockNumber block, const EntryLayout& layout) {
+    if (!BlockNumberIsValid(block)) return;
+    const auto* recent = static_cast<const RecentBuffers*>(index->rd_amcache);
+    if (!recent || block >= recent->count || !BufferIsValid(recent->buffers[block])) return;
+    // Nothing is pinned: it may be another page by now, and nothing of it is looked at.
+    const char* page = static_cast<const char*>(BufferGetPage(recent->buffers[block]));
+    constexpr int line = 64;
+    // All but the TIDs, of which few are wanted; and the tail, which is looked at first. Into the
+    // second cache: the first has the page under way.
+    const Size end = page_begin + layout.tids_at;
+    __builtin_prefetch(page + BLCKSZ - line, 0, 2);
+    for (Size at = 0; at < end; at += line) __builtin_prefetch(page + at, 0, 2);
+}
+
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
                     int lock, Buffer* buffer) {
     *buffer = read_sound_page(index, block, lock);
@@ -481,14 +509,17 @@ void count_step(Relation index, BlockNumber block, const ListPlace& place, Block
 
 MetaPage read_meta(Relation index) {
     const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_SHARE);
-    const MetaPage meta = *page_meta(BufferGetPage(buffer));
+    MetaPage meta = *page_meta(BufferGetPage(buffer));
     UnlockReleaseBuffer(buffer);
     if (meta.magic != format_magic) report_damage(index, meta_block, "its magic number is wrong");
-    if (meta.version != format_version)
-        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                        errmsg("index \"%s\" has format version %u, this pgwarp reads version %u",
-                               RelationGetRelationName(index), meta.version, format_version),
-                        errhint("Please REINDEX it.")));
+    if (meta.version < oldest_format_version || meta.version > format_version)
+        ereport(ERROR,
+                (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                 errmsg("index \"%s\" has format version %u, this pgwarp reads versions %u to %u",
+                        RelationGetRelationName(index), meta.version, oldest_format_version,
+                        format_version),
+                 errhint("Please REINDEX it.")));
+    complete_meta(&meta);
     // A column that has lost its dimensions says nothing.
     const int32 dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
     if (!meta_is_sound(meta) || (dims > 0 && meta.dims != static_cast<uint32>(dims)))

@@ -31,8 +31,12 @@ Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock);
 // cannot tell.
 bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 items);
 
-// The same for a page that may have been recycled: false where it is no page of this list any
-// more, with nothing held.
+// Has memory bring a page that will be read soon, where this backend knows its buffer. No block: no
+// page.
+void expect_list_page(Relation index, BlockNumber block, const EntryLayout& layout);
+
+// The same as read_page() for a page that may have been recycled: false where it is no page of this
+// list any more, with nothing held.
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
                     int lock, Buffer* buffer);
 

@@ -59,6 +59,7 @@ struct SharedBuild {
     int participants;
     int sort_memory;  // a participant's, in kilobytes
     QuantizerShape shape;
+    uint32 rotated_from;  // dimensions of the table's vectors; 0: there is no rotation
     uint32 query_count;
 
     ConditionVariable done_condition;
@@ -99,15 +100,29 @@ ParallelTableScanDesc scan_of(SharedBuild* shared) {
                                                    BUFFERALIGN(sizeof(SharedBuild)));
 }
 
-Size model_floats(const QuantizerShape& shape, uint32 query_count) {
-    return Size{shape.lists} * shape.dims + Size{shape.dims} * codewords +
-           Size{query_count} * shape.dims;
-}
+// The parts of a model in shared memory, one after the other, and the queries behind them.
+struct ModelParts {
+    Size centroids;
+    Size codebook;
+    Size rotation;
+    Size queries;
+
+    static ModelParts of(const QuantizerShape& shape, uint32 rotated_from, uint32 query_count) {
+        return {Size{shape.lists} * shape.dims, Size{shape.dims} * codewords,
+                Size{rotated_from} * shape.dims,
+                Size{query_count} * (rotated_from ? rotated_from : shape.dims)};
+    }
+    Size floats() const { return centroids + codebook + rotation + queries; }
+};
 
 EncodeInput input_of(const SharedBuild* shared, const float* model) {
     const QuantizerShape& shape = shared->shape;
-    const float* codebook = model + Size{shape.lists} * shape.dims;
-    return {{shape, model, codebook}, codebook + Size{shape.dims} * codewords, shared->query_count};
+    const ModelParts parts = ModelParts::of(shape, shared->rotated_from, shared->query_count);
+    const float* codebook = model + parts.centroids;
+    const float* matrix = codebook + parts.codebook;
+    EncodeInput input{{shape, model, codebook}, matrix + parts.rotation, shared->query_count};
+    if (shared->rotated_from > 0) input.model.rotation = {shared->rotated_from, shape.dims, matrix};
+    return input;
 }
 
 void report_share(SharedBuild* shared, double heap_rows, double rows, const IndexInfo* info) {
@@ -244,7 +259,7 @@ struct RingShape {
 // Takes queries as long as there are any.
 void tally_share(Relation index, SharedCurve* shared) {
     CurveTally tally = {};
-    const uint32 dims = shared->meta.dims;
+    const uint32 dims = shared->meta.code_dims;
     for (uint32 i; (i = pg_atomic_fetch_add_u32(&shared->next, 1)) < shared->count;) {
         CHECK_FOR_INTERRUPTS();
         tally_query(index, shared->meta, shared->curve,
@@ -342,7 +357,8 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     const Size shared_bytes =
         add_size(BUFFERALIGN(sizeof(SharedBuild)), table_parallelscan_estimate(heap, snapshot));
     const Size sort_bytes = tuplesort_estimate_shared(participants);
-    const Size model_bytes = model_floats(shape, input.query_count) * sizeof(float);
+    const ModelParts parts = ModelParts::of(shape, input.model.rotation.from, input.query_count);
+    const Size model_bytes = parts.floats() * sizeof(float);
     const Size neighbor_bytes =
         Size{input.query_count} * neighbors_kept * participants * sizeof(Neighbor);
     const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
@@ -379,13 +395,14 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         if (sizes[i] > 0) shm_toc_insert(context->toc, key_shared + i, chunks[i]);
     }
     SharedBuild* shared = static_cast<SharedBuild*>(chunks[0]);
-    memset(shared, 0, sizeof(SharedBuild));
+    memset(static_cast<void*>(shared), 0, sizeof(SharedBuild));
     shared->heap = RelationGetRelid(heap);
     shared->index = RelationGetRelid(index);
     shared->concurrent = info->ii_Concurrent;
     shared->participants = participants;
     shared->sort_memory = maintenance_work_mem / participants;
     shared->shape = shape;
+    shared->rotated_from = input.model.rotation.from;
     shared->query_count = input.query_count;
     ConditionVariableInit(&shared->done_condition);
     ConditionVariableInit(&shared->written_condition);
@@ -394,12 +411,15 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     Sharedsort* shared_sort = static_cast<Sharedsort*>(chunks[1]);
     tuplesort_initialize_shared(shared_sort, participants, context->seg);
     float* model = static_cast<float*>(chunks[2]);
-    const Size centroid_floats = Size{shape.lists} * shape.dims;
-    const Size codebook_floats = Size{shape.dims} * codewords;
-    memcpy(model, input.model.centroids, centroid_floats * sizeof(float));
-    memcpy(model + centroid_floats, input.model.codebook, codebook_floats * sizeof(float));
-    memcpy(model + centroid_floats + codebook_floats, input.queries,
-           Size{input.query_count} * shape.dims * sizeof(float));
+    const auto put = [&model](const float* from, Size floats) {
+        if (floats > 0) memcpy(model, from, floats * sizeof(float));
+        model += floats;
+    };
+    put(input.model.centroids, parts.centroids);
+    put(input.model.codebook, parts.codebook);
+    put(input.model.rotation.matrix, parts.rotation);
+    put(input.queries, parts.queries);
+    model = static_cast<float*>(chunks[2]);
     Neighbor* neighbors = static_cast<Neighbor*>(chunks[3]);
     if (text_bytes > 0) memcpy(chunks[4], debug_query_string, text_bytes);
     BlockRing* ring =
@@ -474,8 +494,8 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
         shared->query_tids()[i] = queries[i].self;
         memcpy(shared->neighbors() + Size{i} * curve_neighbors, queries[i].neighbors,
                curve_neighbors * sizeof(uint64));
-        memcpy(shared->vectors() + Size{i} * meta.dims, queries[i].vector,
-               meta.dims * sizeof(float));
+        memcpy(shared->vectors() + Size{i} * meta.code_dims, queries[i].vector,
+               meta.code_dims * sizeof(float));
     }
     let_workers_go_on(result.parallel);
     tally_share(index, shared);

@@ -25,6 +25,7 @@
 #include "kernels/candidates.h"
 #include "kernels/list_scan.h"
 #include "kernels/mirror.h"
+#include "kernels/nibble_scan.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_limit.h"
@@ -62,7 +63,8 @@ struct ScanState {
     VectorCache* cache;
 
     Vector* query;
-    float* form;  // the query in index form
+    float* form;  // the query as the model sees it, once it is ready
+    bool form_ready;
     bool started;
     bool finished;
     uint32 limit;  // rows that will probably be fetched
@@ -70,9 +72,10 @@ struct ScanState {
 
     // The model the lists were ranked with.
     MetaPage meta;
-    float* terms;   // (lists)
-    uint32* order;  // (lists), nearest first
-    float* table;   // (m)(256)
+    float* terms;         // (lists)
+    uint32* order;        // (lists), nearest first
+    float* table;         // of the query: see read_table()
+    NibbleTable nibbles;  // made of it where sub-quantizers have four bits
 
     // Where the next round goes on.
     uint32 group_begin;  // lists under way: order[group_begin .. group_end)
@@ -118,14 +121,25 @@ void order_group(ScanState* s) {
                       });
 }
 
+// The pending list, whose rows are compared with the query itself, does without.
+const float* query_form(Relation index, ScanState* s) {
+    if (!s->form_ready) model_form(index, s->meta, s->query->x, s->form);
+    s->form_ready = true;
+    return s->form;
+}
+
 // What distances by codes are made of.
 void read_tables(Relation index, ScanState* s) {
     if (s->table) return;
     const MetaPage& meta = s->meta;
     s->terms = scratch_array<float>(s->scratch, meta.lists);
-    s->table = scratch_array<float>(s->scratch, Size{meta.m} * codewords);
-    read_list_terms(index, meta, s->form, s->terms);
-    read_table(index, meta, s->form, s->table);
+    s->table = scratch_array<float>(s->scratch, table_floats(meta));
+    const float* form = query_form(index, s);
+    read_list_terms(index, meta, form, s->terms);
+    read_table(index, meta, form, s->table);
+    if (meta.bits == 4)
+        s->nibbles = make_nibble_table(s->table, meta.m,
+                                       scratch_array<uint8>(s->scratch, table_floats(meta)));
 }
 
 void rank_lists(Relation index, ScanState* s) {
@@ -144,12 +158,21 @@ struct GatherState {
 
 void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first) {
     const GatherState* gather = static_cast<GatherState*>(state);
+    const ScanState* s = gather->scan;
     const uint32 count = page_tail(page)->count;
-    float distances[max_page_entries + 8];
-    scan_codes(gather->scan->table, layout.m,
-               {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
-               gather->scan->terms[list], distances);
+    const CodeColumns columns{page_codes(page), layout.capacity, count, page_offsets(page, layout)};
     const ItemPointerData* tids = page_tids(page, layout);
+    if (s->meta.bits == 4) {
+        NibbleHit hits[max_page_entries];
+        const uint32 found =
+            scan_nibbles(s->nibbles, columns, s->terms[list], gather->selection->bound(), hits);
+        for (uint32 i = 0; i < found; ++i)
+            if (hits[i].entry >= first)
+                gather->selection->offer(hits[i].distance, tid_number(tids[hits[i].entry]));
+        return;
+    }
+    float distances[max_page_entries + 8];
+    scan_codes(s->table, layout.m, columns, s->terms[list], distances);
     for (uint32 i = first; i < count; ++i)
         if (!(distances[i] > gather->selection->bound()))
             gather->selection->offer(distances[i], tid_number(tids[i]));
@@ -353,7 +376,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         return false;
     }
     ServiceAnswer answer;
-    if (!ask_for_candidates(index, s->meta, s->form, wanted, probes, &answer)) {
+    if (!ask_for_candidates(index, s->meta, query_form(index, s), wanted, probes, &answer)) {
         s->report.reason = "the service had no answer";
         return false;
     }
@@ -399,7 +422,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
                 (errcode(ERRCODE_DATA_EXCEPTION),
                  errmsg("different vector dimensions %d and %u", s->query->dims, meta.dims)));
     s->meta = meta;
-    index_form(meta.metric, s->query->x, meta.dims, s->form);
+    s->form_ready = false;
     s->pending_floor = no_floor;
     s->list_floor = no_floor;
     s->pending_done = false;

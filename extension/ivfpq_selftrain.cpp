@@ -222,8 +222,7 @@ void train_in_place(Relation index) {
     const bool exempt = set_vacuum_flag(false);
     const double rows = pending_rows(index, meta);
     // VACUUM has other work than this, and does it with or without a model.
-    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta.dims,
-                                            meta.asked_lists, meta.asked_m, WARNING);
+    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta, WARNING);
     Sample sample = {};
     if (plan.sample_rows > 0) sample = sample_pending(heap, index, meta, plan.sample_rows);
     // Entries of rows long dead are counted as pending, and are no rows to learn from.

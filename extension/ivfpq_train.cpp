@@ -30,6 +30,11 @@ constexpr int codebook_iterations = 8;
 constexpr uint32 rows_per_list = 64;        // to place a centroid well
 constexpr uint32 least_rows_per_list = 16;  // to place it at all
 constexpr uint32 codebook_rows = 10240;     // forty a codeword
+// A rotation has more to learn; with many dimensions its products take most of the time.
+constexpr int rotation_iterations = 16;
+constexpr uint32 rotation_rows = 2 * codebook_rows;
+constexpr uint32 dims_of_many_rows = 256;
+constexpr uint32 chunk_of_rows = 1024;
 
 uint32 choose_lists(double rows, uint32 dims) {
     // More lists make shorter ones, but each scan compares the query with every centroid, which
@@ -39,7 +44,10 @@ uint32 choose_lists(double rows, uint32 dims) {
         std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
 }
 
-uint32 choose_m(uint32 dims) {
+uint32 choose_m(uint32 dims, uint32 bits) {
+    // Scanned so much faster, a byte more costs less than a row ranked in vain; but what is scanned
+    // has to come from memory.
+    if (bits == 4) return std::clamp<uint32>(dims <= 512 ? dims / 2 : dims / 6, 1, max_m);
     const uint32 m = dims <= 16 ? dims : dims <= 64 ? dims / 2 : dims <= 512 ? dims / 4 : dims / 8;
     return std::min<uint32>(m, max_m);
 }
@@ -48,6 +56,19 @@ uint32 choose_m(uint32 dims) {
 // writes, the centroids with theirs and with two for the trial of rounding them.
 Size model_bytes(uint32 lists, uint32 dims) {
     return sizeof(float) * (4 * Size{lists} * dims + 2 * Size{dims} * codewords);
+}
+
+uint32 residual_rows(const MetaPage& meta) {
+    return has_rotation(meta) && meta.code_dims <= dims_of_many_rows ? rotation_rows
+                                                                     : codebook_rows;
+}
+
+// Bytes beside the model and the sample: a rotation's matrices and LAPACK's (its working memory for
+// singular values is about four of them, and sums are kept in float64), and the turned rows.
+Size rotation_bytes(const MetaPage& meta) {
+    if (!has_rotation(meta)) return 0;
+    return sizeof(float) * (12 * Size{meta.dims} * meta.dims +
+                            2 * Size{residual_rows(meta)} * meta.code_dims + 8192 * meta.dims);
 }
 
 // A sampled row: its floats, its TID, and what an iteration notes of it.
@@ -174,24 +195,40 @@ void shuffle_sample(Sample* sample, Random* random) {
         swap_rows(sample, i, i + static_cast<uint32>(random->below(sample->count - i)));
 }
 
-TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
-                           uint32 asked_m, int report_level) {
-    if (asked_m > dims)
+TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& meta,
+                           int report_level) {
+    const uint32 dims = meta.dims;
+    const uint32 asked_lists = meta.asked_lists;
+    if (meta.asked_m > meta.code_dims)
+        ereport(
+            ERROR,
+            (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+             errmsg("m cannot be greater than the number of dimensions"),
+             meta.code_dims == dims
+                 ? errdetail("m is %u, the column has %u dimensions.", meta.asked_m, dims)
+                 : errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
+    if (meta.bits == 4 && meta.code_dims < 2)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("m cannot be greater than the number of dimensions"),
-                        errdetail("m is %u, the column has %u dimensions.", asked_m, dims)));
+                        errmsg("bits = 4 needs at least two dimensions")));
+    if (meta.bits == 4 && meta.asked_m > meta.code_dims / 2)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("m cannot be greater than half the number of dimensions with bits = 4"),
+                 errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
     TrainingPlan plan;
-    plan.m = asked_m ? asked_m : choose_m(dims);
-    plan.lists = asked_lists ? asked_lists : choose_lists(rows, dims);
+    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims, meta.bits);
+    plan.lists = asked_lists ? asked_lists : choose_lists(rows, meta.code_dims);
+    const Size more_bytes = rotation_bytes(meta);
 
     const MemoryBound bound = training_memory();
     const Size memory = static_cast<Size>(bound.kilobytes) * 1024;
     const auto rows_in_memory = [&](uint32 lists) {
-        const Size model = model_bytes(lists, dims);
+        const Size model = model_bytes(lists, dims) + more_bytes;
         return memory > model ? (memory - model) / sample_row_bytes(dims) : 0;
     };
     const auto wanted_rows = [&](uint32 lists) {
-        return std::min<double>(rows, std::max(Size{lists} * rows_per_list, Size{codebook_rows}));
+        return std::min<double>(rows,
+                                std::max(Size{lists} * rows_per_list, Size{residual_rows(meta)}));
     };
     const auto needed_rows = [&](uint32 lists) {
         return std::min<double>(rows, std::max(Size{lists} * least_rows_per_list, Size{codewords}));
@@ -206,13 +243,13 @@ TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uin
                     (errmsg("index \"%s\" gets %u lists instead of %u, for %s is too small",
                             index_name, plan.lists, best, bound.setting),
                      errhint("Set maintenance_work_mem to at least %zu MB and REINDEX.",
-                             (model_bytes(best, dims) +
+                             (model_bytes(best, dims) + more_bytes +
                               static_cast<Size>(needed_rows(best)) * sample_row_bytes(dims)) /
                                      (1024 * 1024) +
                                  1)));
     }
     if (rows_in_memory(plan.lists) < needed_rows(plan.lists)) {
-        const Size needed = model_bytes(plan.lists, dims) +
+        const Size needed = model_bytes(plan.lists, dims) + more_bytes +
                             static_cast<Size>(needed_rows(plan.lists)) * sample_row_bytes(dims);
         ereport(
             report_level,
@@ -306,17 +343,111 @@ Sample set_queries_aside(Sample* sample) {
     return queries;
 }
 
+// --- making the model
+
+namespace {
+
+// Replaces the rows of the sample by their parts along the strongest directions.
+float* reduce_sample(Executor* executor, Sample* sample, uint32 to, MemoryContext context) {
+    const uint32 from = sample->dims;
+    float* matrix = alloc_floats(Size{to} * from);
+    Owned<Dataset>* rows = owned_by<Dataset>(context);
+    // Enough to tell directions apart, and no more: the rest would take long and say the same.
+    const uint32 seen = std::min(sample->count, std::max(rotation_rows, 4 * from));
+    guarded_interruptibly([&] {
+        if (!rows->object) rows->object = executor->take(sample->rows, seen, from).release();
+        executor->principal_directions(*rows->object, to, matrix);
+    });
+    float* turned = alloc_floats(Size{chunk_of_rows} * to);
+    for (uint32 first = 0; first < sample->count; first += chunk_of_rows) {
+        const uint32 here = std::min(chunk_of_rows, sample->count - first);
+        guarded_interruptibly([&] {
+            executor->rotate({from, to, matrix}, sample->rows + Size{first} * from, here, turned);
+        });
+        // Shorter rows: those not read yet lie behind.
+        memcpy(sample->rows + Size{first} * to, turned, Size{here} * to * sizeof(float));
+    }
+    pfree(turned);
+    sample->dims = to;
+    return matrix;
+}
+
+// Turns rows, (count)(dims), in place by a square matrix.
+void turn_rows(Executor* executor, const float* matrix, uint32 dims, float* rows, uint32 count) {
+    float* turned = alloc_floats(Size{chunk_of_rows} * dims);
+    for (uint32 first = 0; first < count; first += chunk_of_rows) {
+        const uint32 here = std::min(chunk_of_rows, count - first);
+        float* begin = rows + Size{first} * dims;
+        guarded_interruptibly([&] { executor->rotate({dims, dims, matrix}, begin, here, turned); });
+        memcpy(begin, turned, Size{here} * dims * sizeof(float));
+    }
+    pfree(turned);
+}
+
+// The product of a rotation (to)(to) and a reduction (to)(from).
+float* combine(const float* rotation, const float* reduction, uint32 to, uint32 from) {
+    float* both = alloc_floats(Size{to} * from);
+    memset(both, 0, Size{to} * from * sizeof(float));
+    for (uint32 t = 0; t < to; ++t) {
+        CHECK_FOR_INTERRUPTS();
+        for (uint32 k = 0; k < to; ++k)
+            for (uint32 f = 0; f < from; ++f)
+                both[Size{t} * from + f] +=
+                    rotation[Size{t} * to + k] * reduction[Size{k} * from + f];
+    }
+    return both;
+}
+
+// Finds the rotation that suits the residuals, and turns them and the centroids. The codebook is
+// left where the last step had it.
+float* train_rotation(Executor* executor, const QuantizerShape& shape, Dataset* data,
+                      float* residuals, uint32 count, uint64 seed, bool wide, float* centroids,
+                      float* codebook) {
+    const uint32 dims = shape.dims;
+    float* matrix = alloc_floats(Size{dims} * dims);
+    guarded_interruptibly([&] { executor->rotation_start(*data, shape, matrix); });
+    float* turned = alloc_floats(Size{count} * dims);
+    memcpy(turned, residuals, Size{count} * dims * sizeof(float));
+    turn_rows(executor, matrix, dims, turned, count);
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq rotation", ALLOCSET_SMALL_SIZES);
+    Owned<Dataset>* turned_data = owned_by<Dataset>(context);
+    guarded([&] {
+        turned_data->object = executor->take(turned, count, dims).release();
+        executor->codebook_start(*turned_data->object, shape, seed, codebook);
+    });
+    MemoryContextDelete(context);
+    pfree(turned);
+    iterate(BuildPhase::train_codes, rotation_iterations, count,
+            [&] { return executor->rotation_step(*data, shape, matrix, codebook); });
+    // What rows and queries will be turned by is what lies on the pages.
+    if (!wide) round_to_bfloat16(matrix, Size{dims} * dims);
+    turn_rows(executor, matrix, dims, residuals, count);
+    turn_rows(executor, matrix, dims, centroids, shape.lists);
+    if (!wide) round_to_bfloat16(centroids, Size{shape.lists} * dims);
+    return matrix;
+}
+
+}  // namespace
+
 Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample,
                       MetaPage* meta) {
-    const uint32 dims = sample->dims;
-    const QuantizerShape shape{dims, plan.lists, plan.m, meta->metric};
+    const uint32 dims = meta->code_dims;
+    const QuantizerShape shape{dims, plan.lists, plan.m, meta->metric, meta->bits};
     const double variance = variance_of(*sample);
     float* centroids = alloc_floats(Size{plan.lists} * dims);
     float* codebook = alloc_floats(Size{dims} * codewords);
     const uint64 seed = static_cast<uint64>(meta->seed);
-
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq training", ALLOCSET_SMALL_SIZES);
+
+    float* reduction = nullptr;
+    double dropped = 0;
+    if (dims < meta->dims) {
+        reduction = reduce_sample(executor, sample, dims, context);
+        dropped = std::max(0.0, variance - variance_of(*sample));
+    }
+
     Owned<Dataset>* rows = owned_by<Dataset>(context);
     guarded_interruptibly([&] {
         delete std::exchange(rows->object, nullptr);
@@ -326,9 +457,11 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     const double spread = iterate(BuildPhase::train_lists, kmeans_iterations, sample->count, [&] {
         return executor->kmeans_step(*rows->object, plan.lists, centroids);
     });
-    meta->wide = !fits_in_bfloat16(executor, rows->object, plan.lists, dims, spread, centroids);
+    // The rounding of a reduction would move all rows and no centroid: it is kept whole.
+    meta->wide = reduction != nullptr ||
+                 !fits_in_bfloat16(executor, rows->object, plan.lists, dims, spread, centroids);
 
-    const uint32 residual_count = std::min(sample->count, codebook_rows);
+    const uint32 residual_count = std::min(sample->count, residual_rows(*meta));
     Owned<Dataset>* residuals = owned_by<Dataset>(context);
     guarded_interruptibly([&] {
         delete std::exchange(residuals->object, nullptr);
@@ -336,8 +469,22 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     });
     guarded_interruptibly(
         [&] { executor->make_residuals(*residuals->object, plan.lists, centroids); });
-    guarded_interruptibly(
-        [&] { executor->codebook_start(*residuals->object, shape, seed, codebook); });
+    Rotation rotation;
+    if (has_rotation(*meta)) {
+        float* matrix = train_rotation(executor, shape, residuals->object, sample->rows,
+                                       residual_count, seed, meta->wide, centroids, codebook);
+        if (reduction) matrix = combine(matrix, reduction, dims, meta->dims);
+        rotation = {meta->dims, dims, matrix};
+        // The rows are others now, which an executor may have copied.
+        guarded([&] {
+            delete residuals->object;
+            residuals->object = nullptr;
+            residuals->object = executor->take(sample->rows, residual_count, dims).release();
+        });
+    } else {
+        guarded_interruptibly(
+            [&] { executor->codebook_start(*residuals->object, shape, seed, codebook); });
+    }
     const double error = iterate(BuildPhase::train_codes, codebook_iterations, residual_count, [&] {
         return executor->codebook_step(*residuals->object, shape, codebook);
     });
@@ -347,8 +494,8 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     meta->lists = plan.lists;
     meta->m = plan.m;
     meta->training_rows = sample->count;
-    meta->quantization_error = static_cast<float>(variance > 0 ? error / variance : 0);
-    return {shape, centroids, codebook};
+    meta->quantization_error = static_cast<float>(variance > 0 ? (error + dropped) / variance : 0);
+    return {shape, centroids, codebook, rotation};
 }
 
 }  // namespace pgwarp

@@ -43,8 +43,8 @@ struct TrainingPlan {
     uint32 m;
     uint32 sample_rows;
 };
-TrainingPlan plan_training(const char* index_name, double rows, uint32 dims, uint32 asked_lists,
-                           uint32 asked_m, int report_level);
+TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& meta,
+                           int report_level);
 
 // How many rows an index build would see, about: counted on a few blocks. (The planner's estimate
 // knows nothing of how long the vectors of a new table are.)
@@ -55,8 +55,8 @@ double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed)
 Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
                     double table_rows, uint32 rows, int64 seed);
 
-// Makes the model in the current memory context, using up the sample. Fills lists, m, training_rows
-// and quantization_error of `meta`.
+// Makes the model in the current memory context, using up the sample. Fills lists, m, wide,
+// training_rows and quantization_error of `meta`.
 Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample, MetaPage* meta);
 
 // Rows of the sample whose true neighbors will be looked for: copied, and taken out of it where it

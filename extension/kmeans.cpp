@@ -100,7 +100,7 @@ void cluster_in_memory(Clustering* c) {
         AllocSetContextCreate(CurrentMemoryContext, "kmeans", ALLOCSET_SMALL_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
     const double work = static_cast<double>(c->count) * c->dims * c->clusters * (c->iterations + 1);
-    BuildExecutor executor = open_build_executor(work, c->threads);
+    BuildExecutor executor = open_build_executor(nullptr, work, c->threads);
     // Ends before the executor it was made by.
     Owned<Dataset>* rows = owned_by<Dataset>(context);
     guarded_interruptibly([&] {

@@ -97,7 +97,7 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form,
                         uint32 probes, ServiceAnswer* answer) {
     const MirrorKey key = mirror_key(index, meta);
     for (bool sent = false;; sent = true) {
-        SearchSlot* slot = ask_service(key, form, meta.dims, k, probes);
+        SearchSlot* slot = ask_service(key, form, meta.code_dims, k, probes);
         if (!slot) return false;
         if (slot->outcome == MirrorSearch::Outcome::found) {
             answer->found_count = slot->found_count;

@@ -12,6 +12,7 @@
 
 #include <csignal>
 #include <memory>
+#include <stdexcept>
 
 namespace pgwarp {
 
@@ -74,10 +75,37 @@ class Executor {
     virtual double codebook_step(Dataset& residuals, const QuantizerShape& shape,
                                  float* codebook) = 0;
 
+    // Rotations, see rotation.h; the residuals have `from` dimensions. An executor that has none
+    // says so.
+    virtual void principal_directions(Dataset& rows, uint32_t to, float* matrix);
+    virtual void rotation_start(Dataset& residuals, const QuantizerShape& shape, float* matrix);
+    virtual double rotation_step(Dataset& residuals, const QuantizerShape& shape, float* matrix,
+                                 float* codebook);
+    virtual void rotate(const Rotation& rotation, const float* rows, size_t count, float* out);
+
+    // Rows that are turned already, where the quantizer has a rotation.
     virtual void encode(const Quantizer& quantizer, const Encoding& encoding) = 0;
 
     virtual void exact_search(const ExactSearch& search) = 0;
 };
+
+// For executors that train codebooks of whole bytes only. (Encoding and searching need not know.)
+inline void require_eight_bits(const QuantizerShape& shape) {
+    if (shape.bits != 8)
+        throw std::runtime_error("this executor does not train sub-quantizers of four bits");
+}
+inline void Executor::principal_directions(Dataset&, uint32_t, float*) {
+    throw std::runtime_error("this executor does not train rotations");
+}
+inline void Executor::rotation_start(Dataset&, const QuantizerShape&, float*) {
+    throw std::runtime_error("this executor does not train rotations");
+}
+inline double Executor::rotation_step(Dataset&, const QuantizerShape&, float*, float*) {
+    throw std::runtime_error("this executor does not train rotations");
+}
+inline void Executor::rotate(const Rotation&, const float*, size_t, float*) {
+    throw std::runtime_error("this executor does not rotate");
+}
 
 // The flags, where not null, are polled; once either is raised, work ends with Interrupted.
 std::unique_ptr<Executor> make_cpu_executor(

@@ -18,10 +18,10 @@ void codebook_start(const QuantizerShape& shape, const float* residuals, size_t 
                     uint64_t seed, float* codebook);
 
 // One Lloyd iteration of all sub-quantizers; a codeword nobody uses is put where the error is.
-// Returns the mean squared error of the residuals before the move. Where it throws, the codebook
-// is as it was.
+// Returns the mean squared error of the residuals before the move, and in `codes`, (count)(m),
+// where not null, the codes it was made with. Where it throws, the codebook is as it was.
 double codebook_step(Workers& workers, const QuantizerShape& shape, const float* residuals,
-                     size_t count, float* codebook);
+                     size_t count, float* codebook, uint8_t* codes = nullptr);
 
 // What the list scan needs of each row: its list, its code, its offset.
 struct Encoding {

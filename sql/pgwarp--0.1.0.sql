@@ -287,6 +287,8 @@ CREATE FUNCTION ivfpq_info(
     OUT lists int,
     OUT m int,
     OUT bits int,
+    OUT quantizer text,
+    OUT code_dims int,
     OUT rows bigint,
     OUT pending_rows bigint,
     OUT pages bigint,
@@ -337,6 +339,24 @@ CREATE FUNCTION ivfpq_recall(index regclass, samples int DEFAULT 100, k int DEFA
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_recall(regclass, int, int) IS
     'recall of an ivfpq index now, measured against exact search with sampled rows as queries';
+
+CREATE FUNCTION ivfpq_compare(
+    "table" regclass,
+    vector_column name,
+    bytes int,
+    sample int DEFAULT 50000,
+    OUT quantizer text,
+    OUT bits int,
+    OUT training_seconds double precision,
+    OUT rows_per_second double precision,
+    OUT error double precision,
+    OUT recall_at_1 double precision,
+    OUT recall_at_10 double precision,
+    OUT recall_at_100 double precision)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_compare(regclass, name, int, int) IS
+    'what codes of so many bytes are worth on a sample of a column, quantizer by quantizer, by L2';
 
 CREATE FUNCTION ivfpq_last_scan(
     OUT index regclass,

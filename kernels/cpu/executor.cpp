@@ -4,6 +4,7 @@
 #include "kernels/cpu/products.h"
 #include "kernels/distance.h"
 #include "kernels/kmeans.h"
+#include "kernels/rotation.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
@@ -133,6 +134,27 @@ class CpuExecutor final : public Executor {
     double codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) override {
         auto& rows = static_cast<BorrowedRows&>(data);
         return pgwarp::codebook_step(workers_, shape, rows.rows, rows.count, codebook);
+    }
+
+    void principal_directions(Dataset& data, uint32_t to, float* matrix) override {
+        auto& rows = static_cast<BorrowedRows&>(data);
+        pgwarp::principal_directions(workers_, rows.rows, rows.count, rows.dims, to, matrix);
+    }
+
+    void rotation_start(Dataset& data, const QuantizerShape& shape, float* matrix) override {
+        auto& rows = static_cast<BorrowedRows&>(data);
+        pgwarp::rotation_start(workers_, shape, rows.rows, rows.count, rows.dims, matrix);
+    }
+
+    double rotation_step(Dataset& data, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        auto& rows = static_cast<BorrowedRows&>(data);
+        return pgwarp::rotation_step(workers_, shape, rows.rows, rows.count, rows.dims, matrix,
+                                     codebook);
+    }
+
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        pgwarp::rotate(workers_, rotation, rows, count, out);
     }
 
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {

@@ -52,6 +52,7 @@ class CudaExecutor final : public Executor {
 
     void codebook_start(Dataset& data, const QuantizerShape& shape, uint64_t seed,
                         float* codebook) override {
+        require_eight_bits(shape);
         context_.use();
         const auto& rows = static_cast<DeviceRows&>(data);
         const std::vector<uint32_t> drawn = draw_rows(rows.count(), codewords, seed);
@@ -207,6 +208,7 @@ void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float*
 }
 
 double CudaExecutor::codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) {
+    require_eight_bits(shape);
     context_.use();
     const auto& rows = static_cast<DeviceRows&>(data);
     const size_t chunk_rows = tile_rows(codewords, shape.dims);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -17,25 +16,12 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include "test/kernels/pictures.h"
 
 namespace pgwarp {
 namespace {
 
-constexpr uint32_t dims = 784;
-
-// The first pictures of a file of Debian's package dataset-fashion-mnist; none where it is not
-// installed.
-std::vector<float> pictures(const std::string& name, size_t count) {
-    const std::string path = "/usr/share/datasets/fashion-mnist/" + name + "-images-idx3-ubyte.gz";
-    FILE* pipe = popen(("gzip -dc " + path + " 2>/dev/null").c_str(), "r");
-    if (!pipe) return {};
-    constexpr size_t header = 16;
-    std::vector<uint8_t> bytes(header + count * dims);
-    const size_t read = std::fread(bytes.data(), 1, bytes.size(), pipe);
-    pclose(pipe);
-    if (read < bytes.size()) return {};
-    return {bytes.begin() + header, bytes.end()};
-}
+constexpr uint32_t dims = picture_dims;
 
 struct Index {
     QuantizerShape shape;
@@ -126,6 +112,7 @@ struct Case {
     uint32_t probes;
     size_t wanted;
     double floor;  // of the true ten nearest among the candidates
+    uint32_t bits = 8;
 };
 
 class Recall : public testing::TestWithParam<Case> {};
@@ -139,7 +126,7 @@ TEST_P(Recall, HoldsItsFloor) {
         normalise(queries);
     }
     const auto executor = make_cpu_executor(2, nullptr);
-    const Index index(*executor, {dims, 100, c.m, c.metric}, rows);
+    const Index index(*executor, {dims, 100, c.m, c.metric, c.bits}, rows);
 
     constexpr uint32_t k = 10;
     const size_t count = rows.size() / dims, query_count = queries.size() / dims;
@@ -166,6 +153,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"L2", Metric::l2, 98, 10, 100, 0.99},
                     Case{"L2WithoutMoreCandidates", Metric::l2, 98, 10, 10, 0.83},
                     Case{"L2ShortCodes", Metric::l2, 28, 10, 100, 0.985},
+                    Case{"L2FourBits", Metric::l2, 98, 10, 100, 0.99, 4},
+                    Case{"L2FourBitsWithoutMoreCandidates", Metric::l2, 98, 10, 10, 0.75, 4},
+                    Case{"InnerProductFourBits", Metric::inner_product, 98, 20, 100, 0.99, 4},
                     Case{"InnerProduct", Metric::inner_product, 98, 20, 100, 0.99},
                     Case{"Cosine", Metric::cosine, 98, 10, 100, 0.99}),
     [](const auto& info) { return info.param.name; });

@@ -23,8 +23,9 @@ FROM generate_series(1, 1200) AS i;
 \qecho options
 SELECT options, error_of('CREATE INDEX t_i ON t USING ivfpq (v) WITH (' || options || ')')
 FROM unnest(ARRAY['lists = -1', 'lists = 40000', 'lists = 32769', 'lists = x', 'm = -1',
-                  'm = 4', 'm = 9000', 'bits = 4', 'bits = 9', 'bits = 0', 'fillfactor = 50',
-                  'probes = 1'])
+                  'm = 4', 'm = 9000', 'bits = 5', 'bits = 9', 'bits = -1', 'quantizer = rq',
+                  'dims = 2', 'quantizer = opq, dims = 4', 'quantizer = opq, dims = -1',
+                  'quantizer = opq, dims = 2, m = 3', 'fillfactor = 50', 'probes = 1'])
      WITH ORDINALITY AS o(options, n) ORDER BY n;
 
 \qecho the same on an empty table
@@ -55,6 +56,8 @@ CREATE INDEX t_cosine ON t USING ivfpq (v vector_cosine_ops) WITH (lists = 7, m 
 CREATE INDEX t_cast ON t USING ivfpq ((w::vector(3))) WITH (lists = 2);
 CREATE INDEX t_one ON t USING ivfpq (f) WITH (lists = 1, m = 1);
 CREATE INDEX t_most ON t USING ivfpq (f) WITH (lists = 1200, m = 8);
+CREATE INDEX t_chosen ON t USING ivfpq (f) WITH (bits = 0, m = 0);
+CREATE INDEX t_four ON t USING ivfpq (f) WITH (bits = 4, m = 4);
 SELECT c.relname, i.trained, i.dims, i.metric, i.bits, i.rows, i.pending_rows,
        CASE WHEN reloptions::text ~ 'lists=[^0]' THEN i.lists END AS lists,
        CASE WHEN reloptions::text ~ 'm=[^0]' THEN i.m END AS m

@@ -19,7 +19,8 @@ my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], l
 	centroids => [ 56, 'V' ], codebook => [ 60, 'V' ], directory => [ 64, 'V' ],
 	asked_lists => [ 68, 'V' ], asked_m => [ 72, 'V' ], pending_head => [ 104, 'V' ],
 	pending_tail => [ 108, 'V' ], pending_pages => [ 116, 'V' ], free_head => [ 120, 'V' ],
-	free_pages => [ 124, 'V' ], probe_steps => [ 132, 'V' ], probes => [ 136, 'V' ]);
+	free_pages => [ 124, 'V' ], probe_steps => [ 132, 'V' ], probes => [ 136, 'V' ],
+	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ]);
 my %place = (head => 0, tail => 4, generation => 8, pages => 12);
 my $dims = 16;
 my $m = 16;
@@ -66,6 +67,11 @@ sub put_tid { my ($file, $block, $slot, $high, $low, $offset) = @_;
 my @damages = (
 	[ 'magic', 'error', sub { put_meta($_[0], magic => 0x12345678) } ],
 	[ 'version', 'error', sub { put_meta($_[0], version => 99) } ],
+	[ 'an index of version 1', 'right', sub {
+		put_meta($_[0], version => 1); put_meta($_[0], code_dims => 0);
+		put_meta($_[0], rotation => 0) }, 'no check' ],
+	[ 'code dims', 'error', sub { put_meta($_[0], code_dims => 15) } ],
+	[ 'rotation elsewhere', 'error', sub { put_meta($_[0], rotation => $none) } ],
 	[ 'no dims', 'error', sub { put_meta($_[0], dims => 0) } ],
 	[ 'more dims', 'error', sub { put_meta($_[0], dims => 17) } ],
 	[ 'fewer dims', 'error', sub { put_meta($_[0], dims => 15) } ],
@@ -183,7 +189,7 @@ for my $n (0 .. $#damages)
 {
 	my $file = slurp_file($path[$n]);
 	$format_is_known = at(\$file, 0, $meta{dims}) == $dims && at(\$file, 0, $meta{lists}) == 3
-	  && at(\$file, 0, $meta{m}) == $m && at(\$file, 0, $tail{kind}) == $kind{meta}
+	  && at(\$file, 0, $meta{m}) == $m && at(\$file, 0, $meta{code_dims}) == $dims && at(\$file, 0, $tail{kind}) == $kind{meta}
 	  && at(\$file, 0, $meta{directory}) == (blocks_of(\$file, 'directory'))[0]
 	  && pages_of_list(\$file, 0) == place(\$file, 0, 'pages') && pages_of_list(\$file, 0) > 2;
 	last unless $format_is_known;

@@ -1,0 +1,42 @@
+// What codes of one size are worth on a sample, quantizer by quantizer: the time to train and to
+// encode, the error, and how often an exhaustive search over the codes alone finds the true nearest
+// row among the first 1, 10 and 100.
+#pragma once
+
+#include "kernels/common.h"
+#include "kernels/workers.h"
+
+namespace pgwarp {
+
+enum class CodeKind { pq, opq };
+
+struct CodeTrial {
+    CodeKind kind;
+    uint32_t bits;   // of a sub-quantizer
+    uint32_t bytes;  // of a code
+};
+
+// Borrowed. Vectors as the metric has them: normalised for cosine.
+struct CodeSample {
+    uint32_t dims;
+    Metric metric;
+    const float* training;  // (training_count)(dims)
+    size_t training_count;
+    const float* rows;  // (count)(dims)
+    size_t count;
+    const float* queries;  // (query_count)(dims)
+    size_t query_count;
+    const uint32_t* nearest;  // (query_count): the true nearest of the rows
+};
+
+struct CodeQuality {
+    double training_seconds;
+    double rows_per_second;  // encoded, by all threads
+    double error;            // mean squared, as a share of the rows' mean |x - mean|^2
+    double recall[3];        // at 1, 10, 100
+};
+
+CodeQuality measure_codes(Workers& workers, const CodeTrial& trial, const CodeSample& sample,
+                          uint64_t seed);
+
+}  // namespace pgwarp

@@ -1,0 +1,335 @@
+#include "kernels/nibble_scan.h"
+
+#include <algorithm>
+#include <cmath>
+
+// Arrays of vectors, which registers of unknown length do not allow.
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/nibble_scan.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef PGWARP_NIBBLE_SCAN_COMMON
+#define PGWARP_NIBBLE_SCAN_COMMON
+namespace pgwarp {
+
+// So many entries are summed up before they are compared.
+constexpr uint32_t group_entries = 256;
+
+// What an entry's sum of bytes is compared with.
+struct NibbleLimit {
+    float step;
+    float limit;  // of step * sum + offset
+};
+
+using NibbleSums = void(const NibbleTable&, const CodeColumns&, uint32_t first, uint32_t count,
+                        uint16_t* sums);
+using NibbleNext = uint32_t(const uint16_t* sums, const float* offsets, uint32_t begin,
+                            uint32_t count, const NibbleLimit& limit);
+// Of all rows of a table of floats: the sum of their least, the sum of their largest magnitudes
+// (not a number where one is not, or is infinite), and the widest distance from least to most.
+struct NibbleRange {
+    float base, magnitude, widest;
+};
+using NibbleRanges = NibbleRange(const float* exact, uint32_t rows);
+using NibbleLevels = void(const float* exact, uint32_t rows, float levels, float most_level,
+                          uint8_t* low);
+struct NibbleFunctions {
+    NibbleSums* sums;
+    NibbleNext* next;
+    NibbleRanges* range;
+    NibbleLevels* levels;
+    void (*add_floats)(const float*, const float*, uint32_t, float*);
+    void (*add_halves)(const float*, const bfloat16*, uint32_t, float*);
+};
+
+}  // namespace pgwarp
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace pgwarp {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Sums of kVectors vectors of entries. Two bytes side by side are added as one number of sixteen
+// bits, and the upper one of them alone beside: what the lower sum is follows at the end.
+template <size_t kVectors, class Tag>
+HWY_INLINE void sum_vectors(Tag tag, const NibbleTable& table, const uint8_t* HWY_RESTRICT codes,
+                            size_t stride, uint16_t* HWY_RESTRICT sums) {
+    const hn::Repartition<uint16_t, Tag> wide;
+    const size_t lanes = hn::Lanes(tag);
+    const auto low_bits = hn::Set(tag, 15);
+    hn::Vec<decltype(wide)> both[kVectors], upper[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) both[v] = upper[v] = hn::Zero(wide);
+    const uint8_t* HWY_RESTRICT rows = table.low;
+    for (uint32_t j = 0; j < table.m; ++j, codes += stride, rows += 2 * nibble_words) {
+        const auto even_row = hn::LoadDup128(tag, rows);
+        const auto odd_row = hn::LoadDup128(tag, rows + nibble_words);
+        for (size_t v = 0; v < kVectors; ++v) {
+            const auto code = hn::LoadU(tag, codes + v * lanes);
+            const auto high = hn::ShiftRight<4>(code);
+            const auto even =
+                hn::BitCast(wide, hn::TableLookupBytes(even_row, hn::And(code, low_bits)));
+            const auto odd = hn::BitCast(wide, hn::TableLookupBytes(odd_row, high));
+            both[v] = hn::Add(both[v], even);
+            upper[v] = hn::Add(upper[v], hn::ShiftRight<8>(even));
+            both[v] = hn::Add(both[v], odd);
+            upper[v] = hn::Add(upper[v], hn::ShiftRight<8>(odd));
+        }
+    }
+    for (size_t v = 0; v < kVectors; ++v) {
+        const auto lower = hn::Sub(both[v], hn::ShiftLeft<8>(upper[v]));
+        hn::StoreInterleaved2(lower, upper[v], wide, sums + v * lanes);
+    }
+}
+
+// So many vectors of entries, by eights, fours, twos and ones: a row of the table that is loaded
+// serves them all.
+template <class Tag>
+HWY_INLINE void sum_all(Tag tag, const NibbleTable& table, const uint8_t* HWY_RESTRICT codes,
+                        size_t stride, size_t vectors, uint16_t* HWY_RESTRICT sums) {
+    const size_t lanes = hn::Lanes(tag);
+    const auto advance = [&](size_t by) {
+        codes += by * lanes;
+        sums += by * lanes;
+        vectors -= by;
+    };
+    // Eight take 16 registers for sums alone.
+    if constexpr (HWY_TARGET == HWY_NEON)
+        for (; vectors >= 8; advance(8)) sum_vectors<8>(tag, table, codes, stride, sums);
+    for (; vectors >= 4; advance(4)) sum_vectors<4>(tag, table, codes, stride, sums);
+    if (vectors >= 2) {
+        sum_vectors<2>(tag, table, codes, stride, sums);
+        advance(2);
+    }
+    if (vectors > 0) sum_vectors<1>(tag, table, codes, stride, sums);
+}
+
+// `sums` has room for count rounded up to 16.
+void Sums(const NibbleTable& table, const CodeColumns& columns, uint32_t first, uint32_t count,
+          uint16_t* HWY_RESTRICT sums) {
+    const hn::ScalableTag<uint8_t> tag;
+    const hn::CappedTag<uint8_t, 16> narrow;
+    const size_t lanes = hn::Lanes(tag), narrow_lanes = hn::Lanes(narrow);
+    const uint8_t* codes = columns.codes + first;
+    // Where a register has more than sixteen lanes, the last entries go to smaller ones.
+    const size_t whole = lanes > narrow_lanes ? count / lanes : 0;
+    if (lanes > narrow_lanes) sum_all(tag, table, codes, columns.stride, whole, sums);
+    const size_t done = whole * lanes;
+    sum_all(narrow, table, codes + done, columns.stride,
+            (count - done + narrow_lanes - 1) / narrow_lanes, sums + done);
+}
+
+// The first entry from `begin` on that is not beyond the limit, or `count`.
+uint32_t Next(const uint16_t* HWY_RESTRICT sums, const float* HWY_RESTRICT offsets, uint32_t begin,
+              uint32_t count, const NibbleLimit& limit) {
+    const hn::ScalableTag<float> df;
+    const hn::RebindToSigned<decltype(df)> di;
+    const hn::Rebind<uint16_t, decltype(df)> narrow;
+    const auto lanes = static_cast<uint32_t>(hn::Lanes(df));
+    const auto step = hn::Set(df, limit.step);
+    const auto most = hn::Set(df, limit.limit);
+    const auto within = [&](uint32_t at) HWY_ATTR {
+        const auto sum = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(narrow, sums + at)));
+        return hn::Not(hn::Gt(hn::MulAdd(step, sum, hn::LoadU(df, offsets + at)), most));
+    };
+    uint32_t i = begin;
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+        const auto any = hn::Or(hn::Or(within(i), within(i + lanes)),
+                                hn::Or(within(i + 2 * lanes), within(i + 3 * lanes)));
+        if (!hn::AllFalse(df, any)) break;
+    }
+    for (; i + lanes <= count; i += lanes) {
+        const intptr_t first = hn::FindFirstTrue(df, within(i));
+        if (first >= 0) return i + static_cast<uint32_t>(first);
+    }
+    for (; i < count; ++i)
+        if (!(limit.step * static_cast<float>(sums[i]) + offsets[i] > limit.limit)) return i;
+    return count;
+}
+
+// Registers of at most a row.
+using RowTag = hn::CappedTag<float, nibble_words>;
+
+HWY_INLINE float row_least(const float* row) {
+    const RowTag df;
+    auto least = hn::LoadU(df, row);
+    for (size_t c = hn::Lanes(df); c < nibble_words; c += hn::Lanes(df))
+        least = hn::Min(least, hn::LoadU(df, row + c));
+    return hn::GetLane(hn::MinOfLanes(df, least));
+}
+
+NibbleRange Range(const float* HWY_RESTRICT exact, uint32_t rows) {
+    const RowTag df;
+    double base = 0, magnitude = 0;
+    float widest = 0;
+    // Zero as long as everything is finite.
+    auto odd = hn::Zero(df);
+    for (const float* row = exact; row < exact + size_t{rows} * nibble_words; row += nibble_words) {
+        auto most = hn::LoadU(df, row);
+        for (size_t c = 0; c < nibble_words; c += hn::Lanes(df)) {
+            const auto values = hn::LoadU(df, row + c);
+            odd = hn::Add(odd, hn::Sub(values, values));
+            most = hn::Max(most, values);
+        }
+        const float least = row_least(row), greatest = hn::GetLane(hn::MaxOfLanes(df, most));
+        base += least;
+        magnitude += std::max(std::fabs(least), std::fabs(greatest));
+        widest = std::max(widest, greatest - least);
+    }
+    const float sum = hn::GetLane(hn::SumOfLanes(df, odd));
+    return {static_cast<float>(base), static_cast<float>(magnitude) + sum + (widest - widest),
+            widest};
+}
+
+void Levels(const float* HWY_RESTRICT exact, uint32_t rows, float levels, float most_level,
+            uint8_t* HWY_RESTRICT low) {
+    const RowTag df;
+    const hn::RebindToSigned<RowTag> di;
+    const hn::Rebind<uint8_t, RowTag> bytes;
+    const auto factor = hn::Set(df, levels);
+    const auto most = hn::Set(df, most_level);
+    for (uint32_t r = 0; r < rows; ++r, exact += nibble_words, low += nibble_words) {
+        const auto least = hn::Set(df, row_least(exact));
+        for (size_t c = 0; c < nibble_words; c += hn::Lanes(df)) {
+            const auto level = hn::Mul(hn::Sub(hn::LoadU(df, exact + c), least), factor);
+            hn::StoreU(hn::DemoteTo(bytes, hn::ConvertTo(di, hn::Min(level, most))), bytes,
+                       low + c);
+        }
+    }
+}
+
+template <typename Element>
+HWY_INLINE void add_rows(const float* HWY_RESTRICT factors, const Element* HWY_RESTRICT rows,
+                         uint32_t count, float* HWY_RESTRICT table) {
+    const RowTag df;
+    for (size_t c = 0; c < nibble_words; c += hn::Lanes(df)) {
+        auto sum = hn::LoadU(df, table + c);
+        for (uint32_t r = 0; r < count; ++r) {
+            const Element* row = rows + size_t{r} * nibble_words + c;
+            if constexpr (sizeof(Element) == sizeof(float)) {
+                sum = hn::MulAdd(hn::Set(df, factors[r]), hn::LoadU(df, row), sum);
+            } else {
+                const hn::RebindToUnsigned<RowTag> wide;
+                const hn::Rebind<uint16_t, RowTag> half;
+                const auto bits = hn::LoadU(half, reinterpret_cast<const uint16_t*>(row));
+                const auto values = hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
+                sum = hn::MulAdd(hn::Set(df, factors[r]), values, sum);
+            }
+        }
+        hn::StoreU(sum, df, table + c);
+    }
+}
+
+void AddFloats(const float* factors, const float* rows, uint32_t count, float* table) {
+    add_rows(factors, rows, count, table);
+}
+
+void AddHalves(const float* factors, const bfloat16* rows, uint32_t count, float* table) {
+    add_rows(factors, rows, count, table);
+}
+
+}  // namespace
+
+NibbleFunctions nibble_functions() {
+    return {Sums, Next, Range, Levels, AddFloats, AddHalves};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pgwarp
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pgwarp {
+
+HWY_EXPORT(nibble_functions);
+
+namespace {
+
+NibbleFunctions chosen = HWY_DYNAMIC_DISPATCH(nibble_functions)();
+
+float exact_distance(const NibbleTable& table, const CodeColumns& columns, float list_term,
+                     uint32_t entry) {
+    float distance = list_term + columns.offsets[entry];
+    const uint8_t* code = columns.codes + entry;
+    const float* row = table.exact;
+    for (uint32_t j = 0; j < table.m; ++j, code += columns.stride, row += 2 * nibble_words) {
+        distance += row[*code & 15];
+        distance += row[nibble_words + (*code >> 4)];
+    }
+    return distance;
+}
+
+}  // namespace
+
+void choose_nibble_target() {
+    // A machine with scalable registers alone has been asked for: it has the fixed ones too.
+    if ((hwy::SupportedTargets() & HWY_TARGETS) != 0)
+        chosen = HWY_DYNAMIC_DISPATCH(nibble_functions)();
+}
+
+NibbleTable make_nibble_table(const float* exact, uint32_t m, uint8_t* low) {
+    const uint32_t rows = 2 * m;
+    // Sums of bytes are kept in sixteen bits.
+    const uint32_t most_level = std::min<uint32_t>(255, 65535 / rows);
+    const NibbleRange range = chosen.range(exact, rows);
+    NibbleTable table{m, exact, low, range.base, 0, INFINITY};
+    if (!std::isfinite(range.magnitude)) return table;
+    table.step = range.widest / static_cast<float>(most_level);
+    table.magnitude = range.magnitude;
+    const float levels = table.step > 0 ? 1 / table.step : 0;
+    chosen.levels(exact, rows, std::isfinite(levels) ? levels : 0, static_cast<float>(most_level),
+                  low);
+    return table;
+}
+
+void add_nibble_rows(const float* factors, const float* rows, uint32_t count, float* table) {
+    chosen.add_floats(factors, rows, count, table);
+}
+
+void add_nibble_rows(const float* factors, const bfloat16* rows, uint32_t count, float* table) {
+    chosen.add_halves(factors, rows, count, table);
+}
+
+void pair_nibble_table(const float* exact, uint32_t m, float* table) {
+    for (uint32_t j = 0; j < m; ++j, exact += 2 * nibble_words)
+        for (uint32_t c = 0; c < codewords; ++c)
+            *table++ = exact[c & 15] + exact[nibble_words + (c >> 4)];
+}
+
+uint32_t scan_nibbles(const NibbleTable& table, const CodeColumns& columns, float list_term,
+                      double bound, NibbleHit* hits) {
+    uint32_t found = 0;
+    const auto keep = [&](uint32_t entry) {
+        hits[found++] = {entry, exact_distance(table, columns, list_term, entry)};
+    };
+    // All sums here, of bytes and of floats, are off by less than this: a look-up has one rounding,
+    // a level at most three of the width of its row, and each is at most 2^-24 of what is summed
+    // up. An offset that is larger than all else is either far beyond the limit or far below.
+    const double scale = double{table.magnitude} + std::fabs(list_term) + std::fabs(bound);
+    const double slack = scale * (2.0 * table.m + 16) * 0x1p-21;
+    const double limit = bound - list_term - table.base + slack;
+    if (!(std::fabs(limit) < 1e38) || !std::isfinite(table.magnitude)) {
+        // No bound yet, or none that can be compared with.
+        for (uint32_t l = 0; l < columns.count; ++l) keep(l);
+        return found;
+    }
+    const NibbleLimit compared{table.step, std::nextafter(static_cast<float>(limit), INFINITY)};
+    alignas(64) uint16_t sums[group_entries + 16];
+    for (uint32_t first = 0; first < columns.count; first += group_entries) {
+        const uint32_t count = std::min(group_entries, columns.count - first);
+        chosen.sums(table, columns, first, count, sums);
+        const float* offsets = columns.offsets + first;
+        for (uint32_t l = chosen.next(sums, offsets, 0, count, compared); l < count;
+             l = chosen.next(sums, offsets, l + 1, count, compared))
+            keep(first + l);
+    }
+    return found;
+}
+
+}  // namespace pgwarp
+#endif
