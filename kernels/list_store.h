@@ -114,4 +114,7 @@ class ListStore {
 std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer, int threads,
                                                const volatile std::sig_atomic_t* interrupt);
 
+// Memory that a search there takes for each query of a batch, beside the batch itself.
+size_t cpu_query_bytes(const QuantizerShape& shape, uint32_t k, uint32_t probes);
+
 }  // namespace pgwarp
