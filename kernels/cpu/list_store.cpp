@@ -60,8 +60,10 @@ struct HostBatch final : ListBatch {
 class HostListStore final : public ListStore {
   public:
     HostListStore(const Quantizer& quantizer, int threads,
-                  const volatile std::sig_atomic_t* interrupt)
-        : workers_(threads, interrupt),
+                  const volatile std::sig_atomic_t* interrupt,
+                  const volatile std::sig_atomic_t* other_interrupt)
+        : workers_(threads, interrupt, other_interrupt),
+          interrupts_{interrupt, other_interrupt},
           shape_(quantizer.shape),
           centroids_(quantizer.centroids, quantizer.centroids + size_t{shape_.lists} * shape_.dims),
           codebook_(quantizer.codebook, quantizer.codebook + size_t{shape_.dims} * codewords),
@@ -124,11 +126,19 @@ class HostListStore final : public ListStore {
     };
     void search_together(HostBatch& batch, size_t begin, size_t end, SharedRoom& room) const;
     void scan_visits(const Visit* visits, uint32_t count, SharedRoom& room) const;
+    void score(const Room& room, Candidate* candidates, size_t count) const;
     bool finish_shared(HostBatch& batch, size_t query, size_t in_room, SharedRoom& room) const;
     size_t together_tasks(size_t queries) const;
     bool worth_sharing(const HostBatch& batch, size_t queries) const;
 
+    // In the middle of a task, as one for many queries may take long.
+    void check_interrupts() const {
+        for (const auto* interrupt : interrupts_)
+            if (interrupt && *interrupt) throw Interrupted();
+    }
+
     Workers workers_;
+    const volatile std::sig_atomic_t* interrupts_[2];
     QuantizerShape shape_;
     std::vector<float> centroids_, codebook_;
     std::vector<HostList> lists_;
@@ -296,6 +306,32 @@ void HostListStore::scan_visits(const Visit* visits, uint32_t count, SharedRoom&
     }
 }
 
+// Replaces places of entries by their TIDs, and bounds by distances, added up as scan_codes() does.
+// Four at a time: each sum is a chain of additions.
+void HostListStore::score(const Room& room, Candidate* candidates, size_t count) const {
+    for (size_t first = 0; first < count; first += 4) {
+        const size_t here = std::min<size_t>(4, count - first);
+        const uint8_t* codes[4];
+        float sums[4];
+        for (size_t i = 0; i < 4; ++i) {
+            const uint64_t id = candidates[first + (i < here ? i : 0)].id;
+            const HostList& list = lists_[id >> 32];
+            const auto entry = static_cast<uint32_t>(id);
+            codes[i] = list.rows.data() + size_t{entry} * shape_.m;
+            sums[i] = room.terms[id >> 32] + list.offsets[entry];
+        }
+        const float* table = room.table.data();
+        for (uint32_t j = 0; j < shape_.m; ++j, table += codewords)
+            for (size_t i = 0; i < 4; ++i) sums[i] += table[codes[i][j]];
+        for (size_t i = 0; i < here; ++i) {
+            const uint64_t id = candidates[first + i].id;
+            const double distance =
+                sums[i] != sums[i] ? std::numeric_limits<double>::infinity() : sums[i];
+            candidates[first + i] = {distance, lists_[id >> 32].ids[static_cast<uint32_t>(id)]};
+        }
+    }
+}
+
 // Gives the candidates of a query their distances. False where an entry that was left out may be
 // nearer than one of them.
 bool HostListStore::finish_shared(HostBatch& batch, size_t query, size_t in_room,
@@ -317,16 +353,7 @@ bool HostListStore::finish_shared(HostBatch& batch, size_t query, size_t in_room
     single.terms.resize(shape_.lists);
     for (uint32_t i = 0; i < probes; ++i)
         single.terms[probed[i]] = room.terms[in_room * batch.probed_stride + i];
-    for (size_t i = 0; i < result.count; ++i) {
-        const HostList& list = lists_[kept[i].id >> 32];
-        const auto entry = static_cast<uint32_t>(kept[i].id);
-        const uint8_t* code = list.rows.data() + size_t{entry} * shape_.m;
-        float distance = single.terms[kept[i].id >> 32] + list.offsets[entry];
-        for (uint32_t j = 0; j < shape_.m; ++j)
-            distance += single.table[size_t{j} * codewords + code[j]];
-        kept[i] = {distance != distance ? std::numeric_limits<double>::infinity() : distance,
-                   list.ids[entry]};
-    }
+    score(single, kept, result.count);
     std::sort(kept, kept + result.count);
     const size_t count = std::min<size_t>(result.count, wanted);
     if (!result.complete) {
@@ -379,6 +406,7 @@ void HostListStore::search_together(HostBatch& batch, size_t begin, size_t end,
     // Nearer lists first, which give bounds that spare most of the others' entries.
     std::sort(room.visits.begin(), room.visits.end());
     for (size_t first = 0; first < room.visits.size();) {
+        check_interrupts();
         size_t next = first;
         while (next < room.visits.size() && room.visits[next].list == room.visits[first].list &&
                room.visits[next].late == room.visits[first].late)
@@ -386,8 +414,10 @@ void HostListStore::search_together(HostBatch& batch, size_t begin, size_t end,
         scan_visits(room.visits.data() + first, static_cast<uint32_t>(next - first), room);
         first = next;
     }
-    for (size_t i = 0; i < queries; ++i)
+    for (size_t i = 0; i < queries; ++i) {
+        check_interrupts();
         if (!finish_shared(batch, begin + i, i, room)) search_one(batch, begin + i, room.single);
+    }
 }
 
 void HostListStore::start(ListBatch& base, size_t queries) {
@@ -419,8 +449,9 @@ size_t cpu_query_bytes(const QuantizerShape& shape, uint32_t k, uint32_t probes)
 }
 
 std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer, int threads,
-                                               const volatile std::sig_atomic_t* interrupt) {
-    return std::make_unique<HostListStore>(quantizer, threads, interrupt);
+                                               const volatile std::sig_atomic_t* interrupt,
+                                               const volatile std::sig_atomic_t* other_interrupt) {
+    return std::make_unique<HostListStore>(quantizer, threads, interrupt, other_interrupt);
 }
 
 }  // namespace pgwarp

@@ -1,9 +1,12 @@
 // Scanning lists for sixteen queries at once: bounds that hold, and answers that do not change.
 
 #include "kernels/cpu/group_scan.h"
+#include "kernels/workers.h"
 
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "test/kernels/every_target.h"
@@ -161,6 +164,34 @@ TEST_P(GroupScanTest, QueriesWithTheirOwnWishes) {
     store->search(*batch, c.queries);
     for (size_t q = 0; q < c.queries; ++q)
         if (q != 0) world.check(*batch, q);
+}
+
+TEST_P(GroupScanTest, ASearchOfManyCanBeInterrupted) {
+    ListCase c;
+    c.queries = 600, c.entries = 20000, c.probes = 20;
+    ListWorld world(c, test_seed());
+    volatile std::sig_atomic_t interrupt = 0, other = 0;
+    const auto store = make_cpu_list_store(world.quantizer(), 2, &interrupt, &other);
+    world.put_all(*store);
+    const auto batch = world.make_batch(*store);
+    for (int i = 0; i < 10; ++i) {
+        interrupt = 0;
+        other = 0;
+        std::thread raise([&] {
+            std::this_thread::sleep_for(std::chrono::microseconds(500 * i));
+            (i % 2 ? interrupt : other) = 1;
+        });
+        try {
+            store->search(*batch, c.queries);
+        } catch (const Interrupted&) {
+        }
+        raise.join();
+    }
+    EXPECT_THROW(store->search(*batch, c.queries), Interrupted);
+    interrupt = 0;
+    other = 0;
+    store->search(*batch, c.queries);
+    for (size_t q = 0; q < c.queries; q += 7) world.check(*batch, q);
 }
 
 PGWARP_EVERY_TARGET(GroupScanTest);
