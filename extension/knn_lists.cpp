@@ -84,12 +84,13 @@ bool cut_lists(ListSearch* search, Size memory) {
     MemoryContextSwitchTo(before);
 
     search->chunks = alloc_array<Chunk>(meta.lists);
-    // In the store an entry has its code twice, and a TID of eight bytes instead of six.
+    // In the store an entry has its code twice, an offset, and a TID of eight bytes.
+    const Size page_bytes = Size{EntryLayout::of(meta.m).capacity} * (2 * meta.m + 12);
     constexpr Size list_bytes = 192;
     Size bytes = 0;
     bool fits = true;
     for (uint32 list = 0; list < meta.lists && fits; ++list) {
-        const Size here = places[list].pages * Size{2 * BLCKSZ} + list_bytes;
+        const Size here = places[list].pages * page_bytes + list_bytes;
         fits = here <= memory;
         if (search->chunk_count == 0 || bytes + here > memory) {
             search->chunks[search->chunk_count++] = {list, list};
@@ -200,8 +201,8 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     search->context = context;
     search->index = index;
     search->meta = meta;
-    search->batch_memory = memory / 2;
-    if (!cut_lists(search, memory / 2 - model)) {
+    search->batch_memory = memory / 3;
+    if (!cut_lists(search, memory - search->batch_memory - model)) {
         MemoryContextSwitchTo(before);
         MemoryContextDelete(context);
         return nullptr;

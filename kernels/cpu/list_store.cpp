@@ -238,7 +238,7 @@ uint32_t candidates_for(uint32_t wanted) {
 // Queries that share a thread's room. Their tables have to be interleaved for each list, so that
 // there should be some for each.
 constexpr size_t most_together = 1024;
-constexpr size_t least_together = 512;  // rather than to keep all threads busy
+constexpr size_t least_together = 384;  // rather than to keep all threads busy
 
 // Entries of a list that are scanned before bounds are looked at again. A multiple of eight.
 constexpr uint32_t part_entries = 1024;
