@@ -22,11 +22,10 @@ using Quads = hn::FixedTag<float, 4>;
 
 // Sixteen rows of sixteen bytes become sixteen columns: four times, row i and row i + 8 are dealt
 // together. (Not a loop over arrays: vectors of unknown width cannot be in one.)
-#define PGWARP_EACH(X)                                                             \
-    X(0, 0, 1, 8)                                                                  \
-    X(1, 2, 3, 9)                                                                  \
-    X(2, 4, 5, 10) X(3, 6, 7, 11) X(4, 8, 9, 12) X(5, 10, 11, 13) X(6, 12, 13, 14) \
-        X(7, 14, 15, 15)
+#define PGWARP_EACH(X) \
+    X(0, 0, 1, 8)      \
+    X(1, 2, 3, 9)      \
+    X(2, 4, 5, 10) X(3, 6, 7, 11) X(4, 8, 9, 12) X(5, 10, 11, 13) X(6, 12, 13, 14) X(7, 14, 15, 15)
 #define PGWARP_LOAD(i, even, odd, j)         \
     auto a##i = hn::LoadU(d, tables[i] + c); \
     auto a##j = hn::LoadU(d, tables[j] + c); \
