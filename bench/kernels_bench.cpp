@@ -152,7 +152,7 @@ void cluster_shapes(benchmark::internal::Benchmark* bench) {
 }
 BENCHMARK(sgemm)->Apply(cluster_shapes);
 BENCHMARK(assign)->Apply(cluster_shapes);
-BENCHMARK(kmeans)->Apply(cluster_shapes);
+BENCHMARK(kmeans)->Apply(cluster_shapes)->Args({331479, 1024, 100});
 
 // --- the product quantizer: beside the same product
 

@@ -277,8 +277,8 @@ bool search_by_lists(KnnBatch* batch) {
     if (!at_hand && !worth_the_lists(batch)) return false;
     if (!batch->lists_tried) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
-        batch->lists =
-            open_list_search(batch->index->index, batch->meta, batch->memory / 2, search_threads());
+        batch->lists = open_list_search(batch->index->index, batch->meta, batch->memory * 3 / 4,
+                                        search_threads());
         batch->lists_tried = true;
         MemoryContextSwitchTo(before);
     }
@@ -349,14 +349,14 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
             batch->effort.probes =
                 Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));
     }
-    if (query_bytes(batch) > batch->memory / 2)
+    if (query_bytes(batch) > batch->memory / 4)
         ereport(ERROR,
                 (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                  errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                        2 * query_bytes(batch) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                        4 * query_bytes(batch) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
                  errhint("Ask for a smaller k.")));
     constexpr Size most = 16384;
-    batch->room = static_cast<uint32>(std::min(most, batch->memory / 2 / query_bytes(batch)));
+    batch->room = static_cast<uint32>(std::min(most, batch->memory / 4 / query_bytes(batch)));
     MemoryContextSwitchTo(before);
     return batch;
 }

@@ -17,9 +17,9 @@ namespace pgwarp {
 
 namespace {
 
-// Queries that a store is asked for at once: enough for every thread, few enough to look around in
-// between.
-constexpr uint32 queries_at_once = 256;
+// Queries that a store is asked for at once: the more look into a list together, the better.
+constexpr uint32 most_at_once = 4096;
+constexpr uint32 least_at_once = 16;
 
 // Lists [begin, end).
 struct Chunk {
@@ -61,6 +61,8 @@ struct ListSearch {
     MetaPage meta;
     Owned<ListStore>* store;
     Owned<ListBatch>* batch;  // made by the first search
+    Size batch_memory;
+    uint32 at_once;  // queries of a batch
     Chunk* chunks;
     uint32 chunk_count;
     uint32 held;  // chunk in the store; chunk_count: none
@@ -82,12 +84,13 @@ bool cut_lists(ListSearch* search, Size memory) {
     MemoryContextSwitchTo(before);
 
     search->chunks = alloc_array<Chunk>(meta.lists);
-    // In the store an entry has a TID of eight bytes instead of six, and a list some overhead.
+    // In the store an entry has its code twice, an offset, and a TID of eight bytes.
+    const Size page_bytes = Size{EntryLayout::of(meta.m).capacity} * (2 * meta.m + 12);
     constexpr Size list_bytes = 192;
     Size bytes = 0;
     bool fits = true;
     for (uint32 list = 0; list < meta.lists && fits; ++list) {
-        const Size here = places[list].pages * Size{BLCKSZ} * 5 / 4 + list_bytes;
+        const Size here = places[list].pages * page_bytes + list_bytes;
         fits = here <= memory;
         if (search->chunk_count == 0 || bytes + here > memory) {
             search->chunks[search->chunk_count++] = {list, list};
@@ -135,11 +138,17 @@ void load_chunk(ListSearch* search, uint32 chunk) {
 void make_batch(ListSearch* search, const ListWants& wants) {
     const ListBatch* batch = search->batch->object;
     if (batch && batch->shape.k >= wants.candidates && batch->shape.probes >= wants.probes) return;
+    const Size query_bytes =
+        cpu_query_bytes(shape_of(search->meta), wants.candidates, wants.probes) +
+        search->meta.dims * sizeof(float) + wants.candidates * sizeof(Neighbor) +
+        wants.probes * sizeof(uint32);
+    search->at_once = static_cast<uint32>(
+        std::clamp<Size>(search->batch_memory / query_bytes, least_at_once, most_at_once));
     guarded([&] {
         delete search->batch->object;
         search->batch->object = nullptr;
         search->batch->object =
-            search->store->object->make_batch({queries_at_once, wants.candidates, wants.probes})
+            search->store->object->make_batch({search->at_once, wants.candidates, wants.probes})
                 .release();
     });
 }
@@ -184,7 +193,7 @@ void put_found(const CandidateSink& sink, uint32 query, const Neighbor* found, u
 ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads) {
     const Size model = sizeof(float) * Size{meta.dims} * (Size{meta.lists} + codewords);
     // A second copy while the store takes it in.
-    if (2 * model > memory / 2) return nullptr;
+    if (2 * model > memory / 4) return nullptr;
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn lists", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
@@ -192,7 +201,8 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     search->context = context;
     search->index = index;
     search->meta = meta;
-    if (!cut_lists(search, memory - model)) {
+    search->batch_memory = memory / 3;
+    if (!cut_lists(search, memory - search->batch_memory - model)) {
         MemoryContextSwitchTo(before);
         MemoryContextDelete(context);
         return nullptr;
@@ -205,7 +215,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     const Quantizer quantizer = read_model(index, meta);
     guarded([&] {
         search->store->object =
-            make_cpu_list_store(quantizer, threads, &QueryCancelPending).release();
+            make_cpu_list_store(quantizer, threads, &QueryCancelPending, &ProcDiePending).release();
     });
     pfree(const_cast<float*>(quantizer.centroids));
     pfree(const_cast<float*>(quantizer.codebook));
@@ -234,8 +244,8 @@ void search_lists(ListSearch* search, const ListWants& wants, const CandidateSin
     }
     for (uint32 chunk = 0; chunk < search->chunk_count; ++chunk) {
         load_chunk(search, chunk);
-        for (uint32 first = 0; first < wants.count; first += queries_at_once) {
-            const uint32 count = std::min(queries_at_once, wants.count - first);
+        for (uint32 first = 0; first < wants.count; first += search->at_once) {
+            const uint32 count = std::min(search->at_once, wants.count - first);
             const ListBatch* batch = search_held(search, wants, first, count);
             for (uint32 i = 0; i < count; ++i) {
                 const Neighbor* found = batch->found + i * batch->found_stride;

@@ -111,7 +111,11 @@ class ListStore {
 };
 
 // In host memory. start() does the work. `interrupt` as in make_cpu_executor().
-std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer, int threads,
-                                               const volatile std::sig_atomic_t* interrupt);
+std::unique_ptr<ListStore> make_cpu_list_store(
+    const Quantizer& quantizer, int threads, const volatile std::sig_atomic_t* interrupt,
+    const volatile std::sig_atomic_t* other_interrupt = nullptr);
+
+// Memory that a search there takes for each query of a batch, beside the batch itself.
+size_t cpu_query_bytes(const QuantizerShape& shape, uint32_t k, uint32_t probes);
 
 }  // namespace pgwarp

@@ -1,15 +1,19 @@
 #include "kernels/list_store.h"
 
 #include "kernels/candidates.h"
+#include "kernels/cpu/group_scan.h"
 #include "kernels/distance.h"
 #include "kernels/list_scan.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <tuple>
 #include <vector>
 
 namespace pgwarp {
@@ -22,11 +26,13 @@ struct HostList {
     uint32_t count = 0;
     uint32_t stride = 0;         // count rounded up to 8
     std::vector<uint8_t> codes;  // (m)(stride), and what a scan may read behind
+    std::vector<uint8_t> rows;   // (count)(m): the same, for who wants few entries
     std::vector<float> offsets;  // (count)
     std::vector<uint64_t> ids;   // (count)
 
     size_t bytes() const {
-        return codes.size() + offsets.size() * sizeof(float) + ids.size() * sizeof(uint64_t);
+        return codes.size() + rows.size() + offsets.size() * sizeof(float) +
+               ids.size() * sizeof(uint64_t);
     }
 };
 
@@ -54,8 +60,10 @@ struct HostBatch final : ListBatch {
 class HostListStore final : public ListStore {
   public:
     HostListStore(const Quantizer& quantizer, int threads,
-                  const volatile std::sig_atomic_t* interrupt)
-        : workers_(threads, interrupt),
+                  const volatile std::sig_atomic_t* interrupt,
+                  const volatile std::sig_atomic_t* other_interrupt)
+        : workers_(threads, interrupt, other_interrupt),
+          interrupts_{interrupt, other_interrupt},
           shape_(quantizer.shape),
           centroids_(quantizer.centroids, quantizer.centroids + size_t{shape_.lists} * shape_.dims),
           codebook_(quantizer.codebook, quantizer.codebook + size_t{shape_.dims} * codewords),
@@ -89,9 +97,48 @@ class HostListStore final : public ListStore {
         std::vector<uint32_t> order;
         std::vector<Candidate> candidates;
     };
+    uint32_t rank_lists(HostBatch& batch, size_t query, Room& room) const;
     void search_one(HostBatch& batch, size_t query, Room& room) const;
 
+    // A list that a query looks into, and its part of the distance.
+    struct Visit {
+        bool late;  // to one of the query's farther lists
+        uint32_t list;
+        uint32_t query;
+        float term;
+
+        friend bool operator<(const Visit& a, const Visit& b) {
+            return std::tie(a.late, a.list, a.query) < std::tie(b.late, b.list, b.query);
+        }
+    };
+    // What one thread needs for many queries.
+    struct SharedRoom {
+        std::vector<Visit> visits;
+        std::vector<ByteTable> tables;
+        std::vector<uint8_t> bytes;  // (queries)(m)(256)
+        std::vector<uint8_t> interleaved;
+        std::vector<uint16_t> sums, passed;
+        std::vector<Candidate> candidates;  // (queries)(room of a selection)
+        std::vector<CandidateSelection> selections;
+        std::vector<float> terms;    // (queries)(probes), as in the batch's `probed`
+        std::vector<float> largest;  // by query: of what its distances are made of, in size
+        Room single;
+    };
+    void search_together(HostBatch& batch, size_t begin, size_t end, SharedRoom& room) const;
+    void scan_visits(const Visit* visits, uint32_t count, SharedRoom& room) const;
+    void score(const Room& room, Candidate* candidates, size_t count) const;
+    bool finish_shared(HostBatch& batch, size_t query, size_t in_room, SharedRoom& room) const;
+    size_t together_tasks(size_t queries) const;
+    bool worth_sharing(const HostBatch& batch, size_t queries) const;
+
+    // In the middle of a task, as one for many queries may take long.
+    void check_interrupts() const {
+        for (const auto* interrupt : interrupts_)
+            if (interrupt && *interrupt) throw Interrupted();
+    }
+
     Workers workers_;
+    const volatile std::sig_atomic_t* interrupts_[2];
     QuantizerShape shape_;
     std::vector<float> centroids_, codebook_;
     std::vector<HostList> lists_;
@@ -105,6 +152,7 @@ void HostListStore::put(uint32_t number, std::span<const ListPage> pages) {
     for (const ListPage& page : pages) list.count += page.count;
     list.stride = (list.count + 7) / 8 * 8;
     list.codes.resize(size_t{shape_.m} * list.stride + 8);
+    list.rows.resize(size_t{shape_.m} * list.count);
     list.offsets.resize(list.count);
     list.ids.resize(list.count);
     uint32_t first = 0;
@@ -118,12 +166,16 @@ void HostListStore::put(uint32_t number, std::span<const ListPage> pages) {
             list.ids[first + i] = tid_number(page.tids + size_t{i} * 6);
         first += page.count;
     }
+    for (uint32_t i = 0; i < list.count; ++i)
+        for (uint32_t j = 0; j < shape_.m; ++j)
+            list.rows[size_t{i} * shape_.m + j] = list.codes[size_t{j} * list.stride + i];
     bytes_ += list.bytes();
     bytes_ -= before.bytes();
     before = std::move(list);
 }
 
-void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const {
+// Fills in the terms of all lists, and the batch's `probed`; returns the number of probes.
+uint32_t HostListStore::rank_lists(HostBatch& batch, size_t query, Room& room) const {
     const float* vector = batch.queries + query * shape_.dims;
     const ListQuery& wanted = batch.wanted[query];
     const uint32_t probes = std::min(wanted.probes, shape_.lists);
@@ -148,6 +200,13 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
     std::copy_n(room.order.begin(), probes,
                 batch.probed_room.begin() + query * batch.probed_stride);
 
+    return probes;
+}
+
+void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const {
+    const uint32_t probes = rank_lists(batch, query, room);
+    const float* vector = batch.queries + query * shape_.dims;
+    const ListQuery& wanted = batch.wanted[query];
     room.table.resize(size_t{shape_.m} * codewords);
     build_table({shape_, centroids_.data(), codebook_.data()}, vector, room.table.data());
     room.candidates.resize(CandidateSelection::room_for(wanted.k));
@@ -169,11 +228,213 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
     batch.count_room[query] = static_cast<uint32_t>(count);
 }
 
+// --- many queries together
+
+// Candidates by lower bounds, beside the wanted: enough that those that are wanted are among them.
+uint32_t candidates_for(uint32_t wanted) {
+    return 2 * wanted;
+}
+
+// Queries that share a thread's room. Their tables have to be interleaved for each list, so that
+// there should be some for each.
+constexpr size_t most_together = 1024;
+constexpr size_t least_together = 384;  // rather than to keep all threads busy
+
+// Entries of a list that are scanned before bounds are looked at again. A multiple of eight.
+constexpr uint32_t part_entries = 1024;
+
+// The answers do not depend on who shares with whom, so the number of threads may.
+size_t HostListStore::together_tasks(size_t queries) const {
+    const size_t needed = (queries + most_together - 1) / most_together;
+    return std::max(needed,
+                    std::min(static_cast<size_t>(workers_.threads()), queries / least_together));
+}
+
+bool HostListStore::worth_sharing(const HostBatch& batch, size_t queries) const {
+    if (shape_.m > most_group_m) return false;
+    size_t visits = 0;
+    for (size_t i = 0; i < queries; ++i) visits += std::min(batch.wanted[i].probes, shape_.lists);
+    constexpr size_t least_visits = 8;  // of a list
+    return visits >= least_visits * shape_.lists * together_tasks(queries);
+}
+
+// Offers the entries of one list to the queries that look into it.
+void HostListStore::scan_visits(const Visit* visits, uint32_t count, SharedRoom& room) const {
+    const HostList& list = lists_[visits[0].list];
+    const size_t table_bytes = size_t{shape_.m} * codewords;
+    float largest_offset = 0;
+    for (const float offset : list.offsets)
+        largest_offset = std::max(largest_offset, std::fabs(offset));
+    for (uint32_t first = 0; first < count; first += group_size) {
+        const uint32_t here = std::min(group_size, count - first);
+        const uint8_t* tables[group_size];
+        float steps[group_size], bases[group_size], bounds[group_size];
+        for (uint32_t i = 0; i < group_size; ++i) {
+            // Places without a query repeat the first one, and let nothing pass.
+            const Visit& visit = visits[first + (i < here ? i : 0)];
+            tables[i] = room.bytes.data() + visit.query * table_bytes;
+            steps[i] = room.tables[visit.query].step;
+            bases[i] = room.tables[visit.query].base + visit.term;
+            float& largest = room.largest[visit.query];
+            largest = std::max(largest, largest_offset + std::fabs(visit.term));
+        }
+        interleave_tables(tables, shape_.m, room.interleaved.data());
+        for (uint32_t begin = 0; begin < list.count; begin += part_entries) {
+            for (uint32_t i = 0; i < group_size; ++i)
+                bounds[i] =
+                    i < here ? static_cast<float>(room.selections[visits[first + i].query].bound())
+                             : -std::numeric_limits<float>::infinity();
+            const uint32_t entries = std::min(part_entries, list.count - begin);
+            scan_group(
+                {room.interleaved.data(),
+                 shape_.m,
+                 {list.codes.data() + begin, list.stride, entries, list.offsets.data() + begin},
+                 steps,
+                 bases,
+                 bounds,
+                 room.sums.data(),
+                 room.passed.data()});
+            for (uint32_t l = 0; l < entries; ++l)
+                for (uint32_t bits = room.passed[l]; bits != 0; bits &= bits - 1) {
+                    const auto i = static_cast<uint32_t>(std::countr_zero(bits));
+                    const float low = bases[i] + steps[i] * room.sums[size_t{l} * group_size + i] +
+                                      list.offsets[begin + l];
+                    room.selections[visits[first + i].query].offer(
+                        low, uint64_t{visits[first].list} << 32 | (begin + l));
+                }
+        }
+    }
+}
+
+// Replaces places of entries by their TIDs, and bounds by distances, added up as scan_codes() does.
+// Four at a time: each sum is a chain of additions.
+void HostListStore::score(const Room& room, Candidate* candidates, size_t count) const {
+    for (size_t first = 0; first < count; first += 4) {
+        const size_t here = std::min<size_t>(4, count - first);
+        const uint8_t* codes[4];
+        float sums[4];
+        for (size_t i = 0; i < 4; ++i) {
+            const uint64_t id = candidates[first + (i < here ? i : 0)].id;
+            const HostList& list = lists_[id >> 32];
+            const auto entry = static_cast<uint32_t>(id);
+            codes[i] = list.rows.data() + size_t{entry} * shape_.m;
+            sums[i] = room.terms[id >> 32] + list.offsets[entry];
+        }
+        const float* table = room.table.data();
+        for (uint32_t j = 0; j < shape_.m; ++j, table += codewords)
+            for (size_t i = 0; i < 4; ++i) sums[i] += table[codes[i][j]];
+        for (size_t i = 0; i < here; ++i) {
+            const uint64_t id = candidates[first + i].id;
+            const double distance =
+                sums[i] != sums[i] ? std::numeric_limits<double>::infinity() : sums[i];
+            candidates[first + i] = {distance, lists_[id >> 32].ids[static_cast<uint32_t>(id)]};
+        }
+    }
+}
+
+// Gives the candidates of a query their distances. False where an entry that was left out may be
+// nearer than one of them.
+bool HostListStore::finish_shared(HostBatch& batch, size_t query, size_t in_room,
+                                  SharedRoom& room) const {
+    const ByteTable& bytes = room.tables[in_room];
+    if (!bytes.sound) return false;
+    const uint32_t wanted = batch.wanted[query].k;
+    const size_t selection_room = CandidateSelection::room_for(candidates_for(batch.shape.k));
+    Candidate* kept = room.candidates.data() + in_room * selection_room;
+    const CandidateSelection::Result result = room.selections[in_room].finish();
+    const double farthest = result.count > 0 ? kept[result.count - 1].distance : 0;
+
+    const float* vector = batch.queries + query * shape_.dims;
+    const uint32_t probes = std::min(batch.wanted[query].probes, shape_.lists);
+    const uint32_t* probed = batch.probed_room.data() + query * batch.probed_stride;
+    Room& single = room.single;
+    single.table.resize(size_t{shape_.m} * codewords);
+    build_table({shape_, centroids_.data(), codebook_.data()}, vector, single.table.data());
+    single.terms.resize(shape_.lists);
+    for (uint32_t i = 0; i < probes; ++i)
+        single.terms[probed[i]] = room.terms[in_room * batch.probed_stride + i];
+    score(single, kept, result.count);
+    std::sort(kept, kept + result.count);
+    const size_t count = std::min<size_t>(result.count, wanted);
+    if (!result.complete) {
+        // What was left out has a lower bound of `farthest` or more. Sums of floats are off by less
+        // than this part of what they are made of.
+        const double off = 0x1p-18 * (std::fabs(bytes.base) + bytes.step * 255.0f * shape_.m +
+                                      room.largest[in_room]);
+        if (count < wanted || !(kept[count - 1].distance + off < farthest)) return false;
+    }
+    Neighbor* found = batch.found_room.data() + query * batch.found_stride;
+    for (size_t i = 0; i < count; ++i)
+        found[i] = {static_cast<float>(kept[i].distance), kept[i].id};
+    batch.count_room[query] = static_cast<uint32_t>(count);
+    return true;
+}
+
+void HostListStore::search_together(HostBatch& batch, size_t begin, size_t end,
+                                    SharedRoom& room) const {
+    const size_t queries = end - begin;
+    const size_t table_bytes = size_t{shape_.m} * codewords;
+    const size_t selection_room = CandidateSelection::room_for(candidates_for(batch.shape.k));
+    room.visits.clear();
+    room.tables.resize(queries);
+    room.bytes.resize(queries * table_bytes);
+    room.interleaved.resize(table_bytes * group_size);
+    room.sums.resize(size_t{part_entries} * group_size);
+    room.passed.resize(part_entries);
+    room.candidates.resize(queries * selection_room);
+    room.terms.resize(queries * batch.probed_stride);
+    room.largest.assign(queries, 0);
+    room.selections.clear();
+    room.single.table.resize(table_bytes);
+    for (size_t i = 0; i < queries; ++i) {
+        const uint32_t probes = rank_lists(batch, begin + i, room.single);
+        const float* vector = batch.queries + (begin + i) * shape_.dims;
+        build_table({shape_, centroids_.data(), codebook_.data()}, vector,
+                    room.single.table.data());
+        room.tables[i] = make_byte_table(room.single.table.data(), shape_.m,
+                                         room.bytes.data() + i * table_bytes);
+        room.selections.emplace_back(room.candidates.data() + i * selection_room,
+                                     candidates_for(batch.wanted[begin + i].k), no_floor);
+        const uint32_t* probed = batch.probed_room.data() + (begin + i) * batch.probed_stride;
+        for (uint32_t p = 0; p < probes && room.tables[i].sound; ++p) {
+            const float term = room.single.terms[probed[p]];
+            room.terms[i * batch.probed_stride + p] = term;
+            if (lists_[probed[p]].count > 0)
+                room.visits.push_back({p > probes / 4, probed[p], static_cast<uint32_t>(i), term});
+        }
+    }
+    // Nearer lists first, which give bounds that spare most of the others' entries.
+    std::sort(room.visits.begin(), room.visits.end());
+    for (size_t first = 0; first < room.visits.size();) {
+        check_interrupts();
+        size_t next = first;
+        while (next < room.visits.size() && room.visits[next].list == room.visits[first].list &&
+               room.visits[next].late == room.visits[first].late)
+            ++next;
+        scan_visits(room.visits.data() + first, static_cast<uint32_t>(next - first), room);
+        first = next;
+    }
+    for (size_t i = 0; i < queries; ++i) {
+        check_interrupts();
+        if (!finish_shared(batch, begin + i, i, room)) search_one(batch, begin + i, room.single);
+    }
+}
+
 void HostListStore::start(ListBatch& base, size_t queries) {
     auto& batch = static_cast<HostBatch&>(base);
     check_batch(batch, queries, shape_.lists);
     batch.found_stride = batch.shape.k;
     batch.probed_stride = batch.shape.probes;
+    if (worth_sharing(batch, queries)) {
+        // As equal as can be.
+        const size_t tasks = together_tasks(queries);
+        std::vector<SharedRoom> rooms(static_cast<size_t>(workers_.threads()));
+        workers_.run(tasks, [&](size_t task, int thread) {
+            search_together(batch, queries * task / tasks, queries * (task + 1) / tasks,
+                            rooms[thread]);
+        });
+        return;
+    }
     std::vector<Room> rooms(static_cast<size_t>(workers_.threads()));
     workers_.run(queries,
                  [&](size_t query, int thread) { search_one(batch, query, rooms[thread]); });
@@ -181,9 +442,16 @@ void HostListStore::start(ListBatch& base, size_t queries) {
 
 }  // namespace
 
+size_t cpu_query_bytes(const QuantizerShape& shape, uint32_t k, uint32_t probes) {
+    return size_t{shape.m} * codewords +
+           CandidateSelection::room_for(candidates_for(k)) * sizeof(Candidate) +
+           size_t{std::min(probes, shape.lists)} * 24 + sizeof(CandidateSelection) + 64;
+}
+
 std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer, int threads,
-                                               const volatile std::sig_atomic_t* interrupt) {
-    return std::make_unique<HostListStore>(quantizer, threads, interrupt);
+                                               const volatile std::sig_atomic_t* interrupt,
+                                               const volatile std::sig_atomic_t* other_interrupt) {
+    return std::make_unique<HostListStore>(quantizer, threads, interrupt, other_interrupt);
 }
 
 }  // namespace pgwarp

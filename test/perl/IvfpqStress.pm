@@ -82,6 +82,29 @@ BEGIN
 	END IF;
 END
 $$;
+
+-- Compares a batch with the table: rows that are there, with their distances, each once for a query,
+-- in order, and as many as wanted.
+CREATE FUNCTION compare_batch(n int, k int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	queries vector[] := (SELECT array_agg(vec(n + i, 6)) FROM generate_series(1, 60) AS i);
+	found record;
+	expected bigint;
+BEGIN
+	PERFORM set_config('maintenance_work_mem', CASE WHEN random() < 0.5 THEN '1MB' ELSE '64MB' END,
+					   true);
+	SELECT count(*) AS rows, count(DISTINCT (s.query, s.ctid)) AS different,
+		count(*) FILTER (WHERE (t.v <-> queries[s.query])::real IS DISTINCT FROM s.distance) AS wrong,
+		count(*) FILTER (WHERE s.distance < s.before) AS unordered
+	INTO found FROM
+		(SELECT *, lag(distance) OVER (PARTITION BY query ORDER BY rank) AS before
+		 FROM knn_search('t_l2', queries, k)) AS s LEFT JOIN t ON t.ctid = s.ctid;
+	SELECT 60 * least(k, count(*)) INTO expected FROM t;
+	IF found IS DISTINCT FROM (expected, expected, 0::bigint, 0::bigint) THEN
+		RAISE 'a batch of 60 queries with k = % is %, not % rows', k, found, expected;
+	END IF;
+END
+$$;
 SQL
 
 my %scripts = (
@@ -126,6 +149,13 @@ END
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT compare_first(format('v <-> vec(%s, 6)', :n), 'true', :k);
 SELECT compare_first(format('v <-> vec(%s, 6)', :n), 'id % 50 = 0', 10);
+COMMIT;
+END
+	batch => [ 6, <<'END' ],
+\set n random(1, 20000)
+\set k random(1, 50)
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT compare_batch(:n, :k);
 COMMIT;
 END
 	cursor => [ 3, <<'END' ],

@@ -1,0 +1,43 @@
+// Scanning a list for sixteen queries at once.
+//
+// A table of floats answers one look-up a load. Sixteen queries' tables in bytes, side by side,
+// answer sixteen: (sub-quantizer)(codeword)(query). What comes out is a lower bound of the
+// distance, low by some steps of the bytes, which says which entries need not be looked at again.
+#pragma once
+
+#include "kernels/list_scan.h"
+
+namespace pgwarp {
+
+inline constexpr uint32_t group_size = 16;
+
+// Sums of so many bytes fit into sixteen bits.
+inline constexpr uint32_t most_group_m = 257;
+
+// A query's table in bytes:
+//     base + step * sum_j bytes[j][c_j]  <=  sum_j table[j][c_j]
+// but for rounding, and low by less than a step for each byte below 255. `bytes` is (m)(256). Not
+// sound where the table is not finite.
+struct ByteTable {
+    float base;
+    float step;
+    bool sound;
+};
+ByteTable make_byte_table(const float* table, uint32_t m, uint8_t* bytes) noexcept;
+
+// (m)(256)(16) from sixteen tables.
+void interleave_tables(const uint8_t* const* tables, uint32_t m, uint8_t* interleaved) noexcept;
+
+struct GroupScan {
+    const uint8_t* tables;  // interleaved
+    uint32_t m;             // at most most_group_m
+    CodeColumns columns;
+    const float* steps;   // (16)
+    const float* bases;   // (16), the list's terms included
+    const float* bounds;  // (16)
+    uint16_t* sums;       // (count rounded up to 8)(16): of bytes
+    uint16_t* passed;     // (count): bit q where base + step * sum + offset <= bound for query q
+};
+void scan_group(const GroupScan& scan) noexcept;
+
+}  // namespace pgwarp
