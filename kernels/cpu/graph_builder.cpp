@@ -66,8 +66,8 @@ void add_edges(Edge* list, uint32_t degree, const Edge* others, uint32_t count) 
 DescentOptions DescentOptions::for_neighbors(uint32_t k) {
     DescentOptions options;
     options.neighbors = k;
-    options.degree = std::max(k + k / 2, k + 10);
-    options.samples = 12;
+    options.degree = std::max(k + k / 2, k + 18);
+    options.samples = 14;
     options.iterations = 12;
     options.trees = 4;
     return options;
