@@ -39,8 +39,8 @@ struct Setting {
 
     DescentOptions options() const {
         DescentOptions options = DescentOptions::for_neighbors(k);
-        if (degree) options.degree = degree;
         if (samples) options.samples = samples;
+        options.degree = degree ? degree : std::max(options.degree, 2 * options.samples);
         if (iterations) options.iterations = iterations;
         if (trees >= 0) options.trees = static_cast<uint32_t>(trees);
         options.seed = seed;

@@ -269,12 +269,11 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_read_temporary(file, to, bytes) BufFileReadExact(file, to, bytes)
 #define compat_write_temporary(file, from, bytes) BufFileWrite(file, from, bytes)
 #else
-#define compat_read_temporary(file, to, bytes)                                              \
-    do {                                                                                    \
-        const size_t wanted_bytes = (bytes);                                                \
-        if (BufFileRead(file, to, wanted_bytes) != wanted_bytes)                            \
-            ereport(ERROR,                                                                  \
-                    (errcode_for_file_access(), errmsg("could not read temporary file"))); \
+#define compat_read_temporary(file, to, bytes)                                                    \
+    do {                                                                                          \
+        const size_t wanted_bytes = (bytes);                                                      \
+        if (BufFileRead(file, to, wanted_bytes) != wanted_bytes)                                  \
+            ereport(ERROR, (errcode_for_file_access(), errmsg("could not read temporary file"))); \
     } while (0)
 #define compat_write_temporary(file, from, bytes) \
     BufFileWrite(file, const_cast<void*>(static_cast<const void*>(from)), bytes)

@@ -62,13 +62,13 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     const TimestampTz begin = GetCurrentTimestamp();
     const char* literal = quote_literal_cstr(qualified_name(table));
-    execute(
-        psprintf("CREATE TABLE %s AS SELECT * FROM %s.knn_graph(%s, %s, %s, %d, %s, %s, %s, %s, "
-                 "%s)",
-                 graph, schema, literal, key, vector_column, PG_GETARG_INT32(4),
-                 quote_literal_cstr(text_argument(fcinfo, 5)), metric, quoted_or_null(fcinfo, 7),
-                 quoted_or_null(fcinfo, 8), quoted_or_null(fcinfo, 9)),
-        SPI_OK_UTILITY, "make the graph");
+    execute(psprintf(
+                "CREATE TABLE %s AS SELECT * FROM %s.knn_graph(%s, %s, %s, %d, %s, %s, %s, %s, %s, "
+                "%s)",
+                graph, schema, literal, key, vector_column, PG_GETARG_INT32(4),
+                quote_literal_cstr(text_argument(fcinfo, 5)), metric, quoted_or_null(fcinfo, 7),
+                quoted_or_null(fcinfo, 8), quoted_or_null(fcinfo, 9), quoted_or_null(fcinfo, 10)),
+            SPI_OK_UTILITY, "make the graph");
     const uint64 edges = SPI_processed;
     execute(psprintf("ALTER TABLE %s ADD PRIMARY KEY (src, rank)", graph), SPI_OK_UTILITY,
             "add a primary key");

@@ -32,20 +32,6 @@ Size memory_for(const GraphRoom& room, uint32 dims, Size count) {
                                    exact_graph_memory(count, dims, room.threads));
 }
 
-void check_unique(const GraphSet& set, const char* table, const char* key) {
-    int64* sorted = static_cast<int64*>(
-        MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(int64)));
-    memcpy(sorted, set.keys, set.count * sizeof(int64));
-    std::sort(sorted, sorted + set.count);
-    const int64* twice = std::adjacent_find(sorted, sorted + set.count);
-    if (twice != sorted + set.count)
-        ereport(ERROR, (errcode(ERRCODE_UNIQUE_VIOLATION),
-                        errmsg("key %lld is in column \"%s\" of \"%s\" more than once",
-                               static_cast<long long>(*twice), key, table),
-                        errhint("The keys of a graph must tell its rows apart.")));
-    pfree(sorted);
-}
-
 struct Reading {
     GraphSet* set;
     Size key_room;
@@ -78,6 +64,21 @@ void spill(Reading* reading) {
 }
 
 }  // namespace
+
+void check_unique_keys(const GraphSet& set, const TableColumns& columns) {
+    int64* sorted = static_cast<int64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(int64)));
+    memcpy(sorted, set.keys, set.count * sizeof(int64));
+    std::sort(sorted, sorted + set.count);
+    const int64* twice = std::adjacent_find(sorted, sorted + set.count);
+    if (twice != sorted + set.count)
+        ereport(ERROR,
+                (errcode(ERRCODE_UNIQUE_VIOLATION),
+                 errmsg("key %lld is in column \"%s\" of \"%s\" more than once",
+                        static_cast<long long>(*twice), columns.key, get_rel_name(columns.table)),
+                 errhint("The keys of a graph must tell its rows apart.")));
+    pfree(sorted);
+}
 
 Size rows_in_memory(const GraphRoom& room, uint32 dims) {
     const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
@@ -137,7 +138,7 @@ GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const G
         pfree(set.rows);
         set.rows = nullptr;
     }
-    check_unique(set, get_rel_name(columns.table), columns.key);
+    check_unique_keys(set, columns);
     return set;
 }
 

@@ -39,6 +39,9 @@ GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const G
 // Adds the rows of another table behind those of the first. Both are in memory.
 void add_graph_set(GraphSet* set, const GraphSet& other);
 
+// Reports an error where a key comes twice.
+void check_unique_keys(const GraphSet& set, const TableColumns& columns);
+
 // Reports what was left out, if something was.
 void report_left_out(const GraphSet& set);
 

@@ -48,7 +48,7 @@ struct DescentOptions {
     uint32_t degree = 0;     // places of a list, more than those
     uint32_t samples = 0;  // p of the paper: so many new and old neighbors forwards, and backwards
     uint32_t iterations = 0;  // at most
-    uint32_t trees = 0;       // what it starts from, beside lists that are there
+    uint32_t trees = 0;       // that it starts from, 1 counts as 2; 0: groups made by chance
     uint64_t seed = 0;
 
     // Good ones for the k nearest of so many rows.

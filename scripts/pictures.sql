@@ -5,12 +5,12 @@
 -- the lowest on, which SVG takes in line.
 CREATE FUNCTION pg_temp.bitmap(image vector) RETURNS text LANGUAGE sql AS $$
     SELECT 'data:image/bmp;base64,' || translate(encode(
-        '\x424d46070000000000003604000028000000'                         -- 1862 bytes, pixels at 1078
-        || '\x1c0000001c0000000100080000000000100300000000000000000000'  -- 28 x 28, 8 bits each
-        || '\x0001000000000000'
-        || (SELECT string_agg(decode(repeat(lpad(to_hex(grey), 2, '0'), 3) || '00', 'hex'), ''
+        bytea '\x424d46070000000000003604000028000000'                        -- 1862 bytes, pixels at 1078
+        || bytea '\x1c0000001c0000000100080000000000100300000000000000000000'  -- 28 x 28, 8 bits each
+        || bytea '\x0001000000000000'
+        || (SELECT string_agg(decode(repeat(lpad(to_hex(grey), 2, '0'), 3) || '00', 'hex'), bytea ''
                               ORDER BY grey DESC) FROM generate_series(0, 255) AS grey)
-        || (SELECT string_agg(decode(lpad(to_hex(pixel::int), 2, '0'), 'hex'), ''
+        || (SELECT string_agg(decode(lpad(to_hex(pixel::int), 2, '0'), 'hex'), bytea ''
                               ORDER BY (place - 1) / 28 DESC, place)
             FROM unnest(image::real[]) WITH ORDINALITY AS p(pixel, place)),
         'base64'), E'\n', '')

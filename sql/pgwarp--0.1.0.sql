@@ -479,10 +479,11 @@ CREATE FUNCTION knn_graph(
     metric text DEFAULT 'l2',
     samples int DEFAULT NULL,
     iterations int DEFAULT NULL,
+    probes int DEFAULT NULL,
     seed int DEFAULT 0)
     RETURNS TABLE (src bigint, rank int, dst bigint, distance real)
-    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph' LANGUAGE C VOLATILE ROWS 1000000 COST 1000000;
-COMMENT ON FUNCTION knn_graph(regclass, name, name, int, text, text, int, int, int) IS
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph(regclass, name, name, int, text, text, int, int, int, int) IS
     'the k nearest other rows of every row of a table';
 
 CREATE FUNCTION knn_graph_merge(
@@ -498,7 +499,7 @@ CREATE FUNCTION knn_graph_merge(
     iterations int DEFAULT NULL,
     seed int DEFAULT 0)
     RETURNS TABLE (src bigint, rank int, dst bigint, distance real)
-    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_merge' LANGUAGE C VOLATILE ROWS 1000000 COST 1000000;
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_merge' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
 COMMENT ON FUNCTION knn_graph_merge(regclass, regclass, regclass, regclass, name, name, int, text,
                                     int, int, int) IS
     'the graph of two tables together, from the graph of each';
@@ -528,7 +529,7 @@ CREATE FUNCTION knn_graph_recall(
     samples int DEFAULT 100,
     metric text DEFAULT 'l2')
     RETURNS double precision
-    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_recall' LANGUAGE C VOLATILE STRICT COST 1000000;
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_recall' LANGUAGE C STABLE STRICT COST 1000000;
 COMMENT ON FUNCTION knn_graph_recall(regclass, regclass, name, name, int, text) IS
     'recall of a graph, measured against exact search with rows drawn from its table';
 
@@ -542,13 +543,15 @@ CREATE FUNCTION knn_graph_create(
     metric text DEFAULT 'l2',
     samples int DEFAULT NULL,
     iterations int DEFAULT NULL,
+    probes int DEFAULT NULL,
     seed int DEFAULT 0,
     OUT created regclass,
     OUT edges bigint,
     OUT seconds double precision,
     OUT recall double precision)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_create' LANGUAGE C VOLATILE COST 1000000;
-COMMENT ON FUNCTION knn_graph_create(text, regclass, name, name, int, text, text, int, int, int) IS
+COMMENT ON FUNCTION knn_graph_create(text, regclass, name, name, int, text, text, int, int, int,
+                                     int) IS
     'makes a table of the graph with its primary key, and measures the graph''s recall';
 
 CREATE FUNCTION knn_path(
@@ -557,13 +560,13 @@ CREATE FUNCTION knn_path(
     dst bigint,
     directed boolean DEFAULT false)
     RETURNS TABLE (step int, node bigint, distance real)
-    AS 'MODULE_PATHNAME', 'pgwarp_knn_path' LANGUAGE C VOLATILE STRICT ROWS 20 COST 100000;
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_path' LANGUAGE C STABLE STRICT ROWS 20 COST 100000;
 COMMENT ON FUNCTION knn_path(regclass, bigint, bigint, boolean) IS
     'the path between two nodes of a graph whose longest edge is shortest';
 
 CREATE FUNCTION knn_components(graph regclass)
     RETURNS TABLE (node bigint, component bigint)
-    AS 'MODULE_PATHNAME', 'pgwarp_knn_components' LANGUAGE C VOLATILE STRICT ROWS 100000 COST 100000;
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_components' LANGUAGE C STABLE STRICT ROWS 100000 COST 100000;
 COMMENT ON FUNCTION knn_components(regclass) IS
     'which nodes of a graph hang together: a component is named by its smallest node';
 

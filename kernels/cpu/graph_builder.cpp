@@ -38,7 +38,12 @@ class CpuGraphBuilder final : public GraphBuilder {
 
     DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
                         Edge* lists) override {
-        return run(rows, options, Known::both_sets, first, lists);
+        // Half of what is drawn, or falls into a leaf, meets nobody new. With fewer of both it
+        // takes half the time of a descent, and finds as much.
+        DescentOptions fewer = options;
+        fewer.samples = (2 * options.samples + 2) / 3;
+        fewer.trees = (options.trees + 1) / 2;
+        return run(rows, fewer, Known::both_sets, first, lists);
     }
 
     DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
@@ -66,8 +71,8 @@ void add_edges(Edge* list, uint32_t degree, const Edge* others, uint32_t count) 
 DescentOptions DescentOptions::for_neighbors(uint32_t k) {
     DescentOptions options;
     options.neighbors = k;
-    options.degree = std::max(k + k / 2, k + 10);
-    options.samples = 12;
+    options.degree = std::max(k + k / 2, k + 18);
+    options.samples = 14;
     options.iterations = 12;
     options.trees = 4;
     return options;

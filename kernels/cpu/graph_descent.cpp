@@ -16,6 +16,9 @@ constexpr size_t batch_tasks = 64;
 constexpr size_t task_tiles = 16;  // of samples
 constexpr size_t most_ranges = 64;
 
+// Levels of a tree that share one pass over the rows with those of the other trees.
+constexpr size_t top_levels = 4;
+
 // It ends when fewer than this share of all edges was replaced in an iteration.
 constexpr double least_updates = 0.001;
 
@@ -79,18 +82,7 @@ DescentReport GraphDescent::run(const GraphProgress& progress) {
     DescentReport report;
     if (rows_.count < 2) return report;
     Leaves leaves;
-    // Two deals at least: rows of one leaf know each other already.
-    const uint32_t starts = options_.trees ? options_.trees : 2;
-    for (uint32_t tree = 0; tree < starts; ++tree) {
-        if (progress) progress(GraphPhase::start, tree, starts);
-        const uint64_t seed = options_.seed * 0x9e3779b97f4a7c15ULL + tree;
-        if (options_.trees)
-            grow_tree(workers_, rows_, leaf_rows(options_), seed, leaves);
-        else
-            deal_leaves(rows_, leaf_rows(options_), seed, leaves);
-        match_leaves(leaves);
-        if (leaves.count() == 1) break;  // all pairs have been compared
-    }
+    start(progress, leaves);
     // Rows of one leaf have common neighbors: one after the other, they find them in the caches.
     while (leaves.count() > 1 && report.iterations < options_.iterations) {
         const uint64_t updates = match_samples(leaves.order, progress, report.iterations++);
@@ -101,6 +93,26 @@ DescentReport GraphDescent::run(const GraphProgress& progress) {
     finish(leaves.order);
     report.compared = compared_;
     return report;
+}
+
+void GraphDescent::start(const GraphProgress& progress, Leaves& leaves) {
+    // Two at least: rows of one leaf know each other already.
+    const uint32_t starts = std::max(options_.trees, 2u);
+    const bool small = rows_.count <= leaf_rows(options_);
+    Projections projections;
+    if (options_.trees && !small)
+        projections = project_rows(workers_, rows_, starts * top_levels, options_.seed);
+    for (uint32_t tree = 0; tree < starts; ++tree) {
+        if (progress) progress(GraphPhase::start, tree, starts);
+        const uint64_t seed = options_.seed * 0x9e3779b97f4a7c15ULL + tree;
+        if (options_.trees)
+            grow_tree(workers_, rows_, leaf_rows(options_),
+                      {&projections, tree * top_levels, top_levels}, seed, leaves);
+        else
+            deal_leaves(rows_, leaf_rows(options_), seed, leaves);
+        match_leaves(leaves);
+        if (small) break;  // all pairs have been compared
+    }
 }
 
 uint64_t GraphDescent::match_leaves(const Leaves& leaves) {

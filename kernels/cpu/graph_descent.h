@@ -60,6 +60,7 @@ class GraphDescent {
     static size_t leaf_rows(const DescentOptions& options);
     static size_t batch_leaves(const DescentOptions& options);
 
+    void start(const GraphProgress& progress, Leaves& leaves);
     uint64_t match_leaves(const Leaves& leaves);
     uint64_t match_samples(const std::vector<uint32_t>& order, const GraphProgress& progress,
                            uint32_t iteration);

@@ -64,35 +64,74 @@ void draw_planes(Workers& workers, const GraphRows& rows, const std::vector<uint
     });
 }
 
+// What overflowed has no place in an order.
+float ordered(float position) {
+    return position == position ? position : 0;
+}
+
+// Calls use(i, group) for all places, tasks of some rows at a time.
+template <typename Use>
+void for_places(Workers& workers, const std::vector<uint32_t>& begins, const Use& use) {
+    const size_t count = begins.back();
+    workers.run((count + task_rows - 1) / task_rows, [&](size_t task, int) {
+        const size_t end = std::min(count, (task + 1) * task_rows);
+        size_t i = task * task_rows;
+        auto group = static_cast<size_t>(
+            std::upper_bound(begins.begin(), begins.end(), static_cast<uint32_t>(i)) -
+            begins.begin() - 1);
+        for (; i < end; ++i) {
+            while (begins[group + 1] <= i) ++group;
+            use(i, group);
+        }
+    });
+}
+
 }  // namespace
 
-void grow_tree(Workers& workers, const GraphRows& rows, size_t leaf_rows, uint64_t seed,
-               Leaves& leaves) {
+Projections project_rows(Workers& workers, const GraphRows& rows, size_t count, uint64_t seed) {
+    Projections projections{count, std::vector<float>(rows.count * count)};
+    std::vector<float> planes(count * rows.dims);
+    Random random(seed);
+    for (size_t plane = 0; plane < count; ++plane) {
+        const float* a = rows.row(random.below(rows.count));
+        const float* b = rows.row(random.below(rows.count));
+        for (uint32_t d = 0; d < rows.dims; ++d) planes[plane * rows.dims + d] = a[d] - b[d];
+    }
+    workers.run((rows.count + task_rows - 1) / task_rows, [&](size_t task, int) {
+        const size_t end = std::min(rows.count, (task + 1) * task_rows);
+        for (size_t row = task * task_rows; row < end; ++row)
+            dot_products(rows.row(row), {planes.data(), rows.dims, count}, rows.dims,
+                         projections.positions.data() + row * count);
+    });
+    return projections;
+}
+
+void grow_tree(Workers& workers, const GraphRows& rows, size_t leaf_rows, const TopLevels& top,
+               uint64_t seed, Leaves& leaves) {
     shuffle(leaves.order, rows.count, seed);
     leaves.begins = {0, static_cast<uint32_t>(rows.count)};
     std::vector<Placed> placed(rows.count);
     for (size_t i = 0; i < rows.count; ++i) placed[i] = {0, leaves.order[i]};
     std::vector<float> planes;
-    for (uint64_t level = 1; largest(leaves.begins) > leaf_rows; ++level) {
+    for (size_t level = 0; largest(leaves.begins) > leaf_rows; ++level) {
         const std::vector<uint32_t>& begins = leaves.begins;
-        draw_planes(workers, rows, begins, placed, seed + level * 0xd1342543de82ef95ULL, planes);
-        workers.run((rows.count + task_rows - 1) / task_rows, [&](size_t task, int) {
-            const size_t end = std::min(rows.count, (task + 1) * task_rows);
-            size_t i = task * task_rows;
-            size_t group = static_cast<size_t>(
-                std::upper_bound(begins.begin(), begins.end(), static_cast<uint32_t>(i)) -
-                begins.begin() - 1);
-            for (; i < end; ++i) {
-                while (begins[group + 1] <= i) ++group;
-                placed[i].position = dot_product(rows.row(placed[i].row),
-                                                 planes.data() + group * rows.dims, rows.dims);
-                // What overflowed has no place in an order.
-                if (placed[i].position != placed[i].position) placed[i].position = 0;
-            }
-        });
+        if (level < top.levels) {
+            const Projections& known = *top.projections;
+            const float* positions = known.positions.data() + top.first + level;
+            for_places(workers, begins, [&](size_t i, size_t) {
+                placed[i].position = ordered(positions[placed[i].row * known.count]);
+            });
+        } else {
+            draw_planes(workers, rows, begins, placed, seed + (level + 1) * 0xd1342543de82ef95ULL,
+                        planes);
+            for_places(workers, begins, [&](size_t i, size_t group) {
+                placed[i].position = ordered(dot_product(
+                    rows.row(placed[i].row), planes.data() + group * rows.dims, rows.dims));
+            });
+        }
         std::vector<uint32_t> halves = halved(begins);
         workers.run(begins.size() - 1, [&](size_t group, int) {
-            const auto at = [&](size_t i) { return placed.begin() + i; };
+            const auto at = [&](size_t i) { return placed.begin() + static_cast<long>(i); };
             std::nth_element(at(halves[2 * group]), at(halves[2 * group + 1]),
                              at(halves[2 * group + 2]));
         });

@@ -17,10 +17,23 @@ struct Leaves {
     size_t count() const { return begins.size() - 1; }
 };
 
-// Each group is halved at the median by its rows' products with the difference of two of them,
-// until none is larger than leaf_rows.
-void grow_tree(Workers& workers, const GraphRows& rows, size_t leaf_rows, uint64_t seed,
-               Leaves& leaves);
+// Where all rows lie along some directions: differences of two rows each. The first levels of all
+// trees share the one pass over the rows that this takes.
+struct Projections {
+    size_t count;                  // of directions
+    std::vector<float> positions;  // (rows)(count)
+};
+Projections project_rows(Workers& workers, const GraphRows& rows, size_t count, uint64_t seed);
+
+// Each group is halved at the median until none is larger than leaf_rows: by `levels` directions of
+// the projections, from `first` on, and then by the difference of two rows of the group.
+struct TopLevels {
+    const Projections* projections;
+    size_t first;
+    size_t levels;
+};
+void grow_tree(Workers& workers, const GraphRows& rows, size_t leaf_rows, const TopLevels& top,
+               uint64_t seed, Leaves& leaves);
 
 // The same number of leaves, filled by chance.
 void deal_leaves(const GraphRows& rows, size_t leaf_rows, uint64_t seed, Leaves& leaves);

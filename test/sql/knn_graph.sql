@@ -64,6 +64,31 @@ SELECT * FROM check_graph('t', 10, 'exact', 'ip');
 CREATE TABLE u AS SELECT id, l2_normalize(v - '[127,127,127,127,127,127]') AS v FROM t;
 SELECT * FROM check_graph('u', 10, 'nn_descent', 'ip');
 
+\qecho by the index of the table
+SELECT error_of($$SELECT * FROM knn_graph('t', 'id', 'v', 10, 'ivfpq')$$);
+CREATE INDEX t_part ON t USING ivfpq (v) WHERE id < 1500;
+SELECT error_of($$SELECT * FROM knn_graph('t', 'id', 'v', 10, 'ivfpq')$$) LIKE '55000 %';
+DROP INDEX t_part;
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 20);
+SET ivfpq.target_recall = 1;
+SELECT * FROM check_graph('t', 10, 'ivfpq', 'l2');
+RESET ivfpq.target_recall;
+SELECT error_of($$SELECT * FROM knn_graph('t', 'id', 'v', 10, 'ivfpq', 'cosine')$$) LIKE '55000 %';
+SELECT error_of($$SELECT * FROM knn_graph('t', 'id', 'v', 10, 'ivfpq', 'l1')$$) LIKE '55000 %';
+CREATE INDEX t_c ON t USING ivfpq (v vector_cosine_ops) WITH (lists = 20);
+SET ivfpq.target_recall = 1;
+SELECT * FROM check_graph('t', 10, 'ivfpq', 'cosine');
+RESET ivfpq.target_recall;
+SELECT count(DISTINCT src), min(n), max(n) FROM
+    (SELECT src, count(*) AS n FROM knn_graph('t', 'id', 'v', 10, 'ivfpq', probes => 1) GROUP BY src) AS s;
+SHOW ivfpq.probes;
+CREATE TABLE twice AS SELECT id % 1999 AS id, v FROM t;
+CREATE INDEX ON twice USING ivfpq (v);
+SELECT error_of($$SELECT * FROM knn_graph('twice', 'id', 'v', 10, 'ivfpq')$$);
+TRUNCATE twice;
+INSERT INTO twice VALUES (1, '[1,1,1,1,1,1]'), (2, NULL), (3, '[1,1,1,1,1,1]'), (4, '[2,1,1,1,1,1]');
+SELECT * FROM knn_graph('twice', 'id', 'v', 10, 'ivfpq') ORDER BY src, rank;
+
 \qecho one seed, one graph, whatever the threads
 CREATE TABLE g1 AS SELECT * FROM knn_graph('t', 'id', 'v', 5, 'nn_descent', seed => 7);
 SET max_parallel_maintenance_workers = 0;
@@ -144,7 +169,12 @@ SELECT error_of(format('SELECT * FROM knn_graph(%s)', a)) FROM unnest(ARRAY[
     $$'t', 'id', 'v', 3, 'exact', 'hamming'$$,
     $$'t', 'id', 'v', 3, samples => 0$$,
     $$'t', 'id', 'v', 3, samples => 257$$,
-    $$'t', 'id', 'v', 3, iterations => 0$$]) AS a;
+    $$'t', 'id', 'v', 3, iterations => 0$$,
+    $$'t', 'id', 'v', 3, 'exact', samples => 5$$,
+    $$'t', 'id', 'v', 3, 'ivfpq', iterations => 5$$,
+    $$'t', 'id', 'v', 3, 'ivfpq', probes => 0$$,
+    $$'t', 'id', 'v', 3, 'nn_descent', probes => 5$$,
+    $$'t', 'id', 'v', 3, probes => 5$$]) AS a;
 TRUNCATE wrong;
 INSERT INTO wrong VALUES (1, 'a', '[1]', '{1}'), (2, 'b', '[2,3]', '{2}');
 SELECT error_of($$SELECT * FROM knn_graph('wrong', 'id', 'v', 3)$$);
@@ -170,6 +200,8 @@ CREATE POLICY few ON t TO graph_reader USING (id % 2 = 0);
 SET ROLE graph_reader;
 SELECT count(*), count(DISTINCT src), count(*) FILTER (WHERE src % 2 = 1 OR dst % 2 = 1)
 FROM knn_graph('t', 'id', 'v', 7);
+SELECT count(*), count(DISTINCT src), count(*) FILTER (WHERE src % 2 = 1 OR dst % 2 = 1)
+FROM knn_graph('t', 'id', 'v', 7, 'ivfpq');
 SELECT error_of($$SELECT knn_graph_recall('g', 't', 'id', 'v')$$);
 SELECT error_of($$SELECT knn_graph_append('g', 't', 'id', 'v')$$);
 RESET ROLE;

@@ -9,7 +9,10 @@ use IvfpqTest;
 
 my $seed = seed_of();
 my $node = new_node('graph', conf => "maintenance_work_mem = 256MB\nmax_parallel_maintenance_workers = 1");
-make_table($node, 't', 128, 20000);
+make_table($node, 't', 128, 10000);
+value($node, "INSERT INTO t SELECT x.id + 10000 * n, x.v + y.v FROM generate_series(1, 4) AS n, t AS x, t AS y
+	WHERE x.id <= 10000 AND y.id = 1 + (x.id * 7 + n * 1234) % 10000");
+my $watcher = session($node);
 my $worker = session($node);
 my $pid = $worker->query_safe('SELECT pg_backend_pid()');
 my $temporary = sub { return scalar(my @found = glob($node->data_dir . '/base/pgsql_tmp/*')) };
@@ -24,14 +27,20 @@ for my $case (
 	for my $try (1 .. 5)
 	{
 		$worker->query_safe("SET maintenance_work_mem = '$memory'");
-		start($worker, "SELECT count(*) FROM knn_graph('t', 'id', 'v', 20, '$method', iterations => 50)");
-		my $row;
-		until ($row = value($node, "SELECT relid::regclass, datname, done <= total OR total = 0,
-			parts_done <= parts_total FROM pg_stat_progress_knn_graph
-			WHERE pid = $pid AND phase = '$phase' AND ('$memory' <> '1MB' OR parts_done > 0)"))
+		start($worker, "SELECT count(*) FROM knn_graph('t', 'id', 'v', 20, '$method')");
+		# Until it is there, or the statement has come to its end.
+		my ($row, $began) = ('', 0);
+		for (1 .. 20000)
 		{
-			value($node, "SELECT count(*) FROM pg_stat_activity
-				WHERE pid = $pid AND state = 'active'") or last;
+			$row = $watcher->query_safe("SELECT relid::regclass, datname, done <= total OR total = 0,
+				parts_done <= parts_total FROM pg_stat_progress_knn_graph
+				WHERE pid = $pid AND phase = '$phase' AND ('$memory' <> '1MB' OR parts_done > 0)");
+			last if $row ne '';
+			my $active = $watcher->query_safe(
+				"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND state = 'active'");
+			last if $began && !$active;
+			$began ||= $active;
+			usleep(1000);
 		}
 		my $complaints;
 		my $time = elapsed(sub {
@@ -52,7 +61,7 @@ $worker->query_safe("RESET maintenance_work_mem");
 
 # A graph that is being grown is whole or as it was.
 value($node, "CREATE TABLE g AS SELECT * FROM knn_graph('t', 'id', 'v', 10, 'nn_descent')");
-value($node, 'INSERT INTO t SELECT i, vec(i, 128) FROM generate_series(20001, 21000) AS i');
+value($node, 'INSERT INTO t SELECT i, vec(i, 128) FROM generate_series(50001, 51000) AS i');
 my $sum = value($node, 'SELECT count(*), sum(src), sum(dst) FROM g');
 like(error_of($node, "SET statement_timeout = 300; SELECT knn_graph_append('g', 't', 'id', 'v')"),
 	qr/canceling statement due to statement timeout/, 'append is cancelled');
@@ -67,7 +76,7 @@ wait_until($node, "count(*) = 1 FROM pg_locks WHERE NOT granted AND relation = '
 $worker->query_safe('COMMIT');
 is((finish($other))[0], '0|0', 'the second append sees what the first did');
 $other->query_safe('COMMIT');
-is(value($node, 'SELECT count(*), count(DISTINCT src) FROM g'), '210000|21000', 'each row has its list');
+is(value($node, 'SELECT count(*), count(DISTINCT src) FROM g'), '510000|51000', 'each row has its list');
 is(value($node, 'SELECT count(*) FROM (SELECT FROM g GROUP BY src, rank HAVING count(*) > 1) AS s'), 0,
 	'once');
 
@@ -77,7 +86,7 @@ wait_until($node, "count(*) = 1 FROM pg_stat_progress_knn_graph WHERE phase = 'c
 start($other, 'DROP TABLE t');
 wait_until($node, "count(*) = 1 FROM pg_locks WHERE NOT granted AND relation = 't'::regclass");
 my ($count, $complaints) = finish($worker);
-is($count, '210000', 'the graph is whole');
+is($count, '510000', 'the graph is whole');
 is((finish($other))[1], '', 'then the table is dropped');
 like(error_of($node, "SELECT count(*) FROM knn_graph('t', 'id', 'v', 10)"),
 	qr/relation "t" does not exist/, 'and the next graph says so');
@@ -113,6 +122,6 @@ SKIP:
 	is($temporary->(), 0, 'no temporary file is left');
 }
 
-$_->quit for $worker, $other;
+$_->quit for $worker, $other, $watcher;
 $node->stop;
 done_testing();
