@@ -26,7 +26,7 @@ void execute(const char* query, int expected, const char* what) {
 }
 
 // The arguments of knn_graph() from `first` on, as constants.
-char* quoted_or_null(FunctionCallInfo fcinfo, int number) {
+char* constant_or_null(FunctionCallInfo fcinfo, int number) {
     return PG_ARGISNULL(number) ? pstrdup("NULL") : psprintf("%d", PG_GETARG_INT32(number));
 }
 
@@ -47,8 +47,9 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     const MemoryContext context = CurrentMemoryContext;
     const RangeVar* name = makeRangeVarFromNameList(
         textToQualifiedNameList(cstring_to_text(text_argument(fcinfo, 0))));
-    char* graph = name->schemaname ? quote_qualified_identifier(name->schemaname, name->relname)
-                                   : pstrdup(quote_identifier(name->relname));
+    // Named in full from here on: a name alone may be found elsewhere.
+    const Oid place = RangeVarGetCreationNamespace(name);
+    char* graph = quote_qualified_identifier(get_namespace_name(place), name->relname);
     const Oid table = PG_GETARG_OID(1);
     if (!get_rel_name(table))
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
@@ -62,26 +63,30 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     const TimestampTz begin = GetCurrentTimestamp();
     const char* literal = quote_literal_cstr(qualified_name(table));
-    execute(psprintf(
-                "CREATE TABLE %s AS SELECT * FROM %s.knn_graph(%s, %s, %s, %d, %s, %s, %s, %s, %s, "
-                "%s)",
-                graph, schema, literal, key, vector_column, PG_GETARG_INT32(4),
-                quote_literal_cstr(text_argument(fcinfo, 5)), metric, quoted_or_null(fcinfo, 7),
-                quoted_or_null(fcinfo, 8), quoted_or_null(fcinfo, 9), quoted_or_null(fcinfo, 10)),
+    execute(psprintf("CREATE TABLE %s AS SELECT * FROM %s.knn_graph(%s::pg_catalog.regclass, "
+                     "%s::pg_catalog.name, %s::pg_catalog.name, %d::pg_catalog.int4, "
+                     "%s::pg_catalog.text, %s::pg_catalog.text, %s::pg_catalog.int4, "
+                     "%s::pg_catalog.int4, %s::pg_catalog.int4, %s::pg_catalog.int4)",
+                     graph, schema, literal, key, vector_column, PG_GETARG_INT32(4),
+                     quote_literal_cstr(text_argument(fcinfo, 5)), metric,
+                     constant_or_null(fcinfo, 7), constant_or_null(fcinfo, 8),
+                     constant_or_null(fcinfo, 9), constant_or_null(fcinfo, 10)),
             SPI_OK_UTILITY, "make the graph");
     const uint64 edges = SPI_processed;
     execute(psprintf("ALTER TABLE %s ADD PRIMARY KEY (src, rank)", graph), SPI_OK_UTILITY,
             "add a primary key");
     const float8 seconds = static_cast<float8>(GetCurrentTimestamp() - begin) / USECS_PER_SEC;
-    execute(psprintf("SELECT %s.knn_graph_recall(%s, %s, %s, %s, 100, %s)", schema,
-                     quote_literal_cstr(graph), literal, key, vector_column, metric),
+    execute(psprintf("SELECT %s.knn_graph_recall(%s::pg_catalog.regclass, "
+                     "%s::pg_catalog.regclass, %s::pg_catalog.name, %s::pg_catalog.name, "
+                     "100::pg_catalog.int4, %s::pg_catalog.text)",
+                     schema, quote_literal_cstr(graph), literal, key, vector_column, metric),
             SPI_OK_SELECT, "measure recall");
     bool no_recall;
     const Datum recall = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &no_recall);
     const float8 measured = no_recall ? 0 : DatumGetFloat8(recall);
     SPI_finish();
     MemoryContextSwitchTo(context);
-    const Oid created = RangeVarGetRelid(name, NoLock, false);
+    const Oid created = get_relname_relid(name->relname, place);
     Datum values[4] = {ObjectIdGetDatum(created), Int64GetDatum(static_cast<int64>(edges)),
                        Float8GetDatum(seconds), Float8GetDatum(measured)};
     bool nulls[4] = {false, false, false, no_recall};

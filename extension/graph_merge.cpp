@@ -19,6 +19,7 @@ extern "C" {
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/rls.h"
 }
 
 namespace pgwarp {
@@ -206,7 +207,8 @@ SPIPlanPtr prepare(const char* query, int arguments, Oid* types) {
 void prepare_changes(Changes* changes) {
     const char* name = qualified_name(changes->graph);
     Oid types[] = {INT8ARRAYOID, INT4ARRAYOID, INT8ARRAYOID, FLOAT4ARRAYOID};
-    changes->remove = prepare(psprintf("DELETE FROM %s WHERE src = ANY ($1)", name), 1, types);
+    changes->remove = prepare(
+        psprintf("DELETE FROM %s WHERE src OPERATOR(pg_catalog.=) ANY ($1)", name), 1, types);
     changes->add =
         prepare(psprintf("INSERT INTO %s (src, rank, dst, distance) "
                          "SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), "
@@ -223,6 +225,7 @@ void flush_changes(Changes* changes) {
     Datum values[4] = {array_of(changes->keys, changes->key_count, INT8OID)};
     if (SPI_execute_plan(changes->remove, values, nullptr, false, 0) != SPI_OK_DELETE)
         elog(ERROR, "could not remove edges");
+    pfree(DatumGetPointer(values[0]));
     const Oid types[] = {INT8OID, INT4OID, INT8OID, FLOAT4OID};
     for (int c = 0; c < 4; ++c)
         values[c] = array_of(changes->columns[c], changes->edge_count, types[c]);
@@ -302,6 +305,7 @@ AppendCounts write_changes(Changes* changes, const TableEdges& edges, const Keye
         return at - begin;
     };
     for (Size i = 0; i <= set.count; ++i) {
+        CHECK_FOR_INTERRUPTS();
         // Sources that are no rows any more.
         while (at < edges.count && (i == set.count || edges.src[order[at]] < sorted[i].key)) {
             const int64 gone = edges.src[order[at]];
@@ -379,6 +383,12 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
                         errmsg("%s must not be null", PG_ARGISNULL(5) ? "metric" : "seed")));
     const Oid graph = PG_GETARG_OID(0), table = PG_GETARG_OID(1);
     const GraphMetric metric = graph_metric_called(text_argument(fcinfo, 5));
+    // Rows that policies hide would count as gone, and their edges, which others see, with them.
+    if (check_enable_rls(table, InvalidOid, true) == RLS_ENABLED)
+        ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+                        errmsg("knn_graph_append wants to see all rows of table \"%s\"",
+                               get_rel_name(table)),
+                        errdetail("Policies of row security hide some from you.")));
     TupleDesc descriptor;
     if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
         elog(ERROR, "return type must be a row type");

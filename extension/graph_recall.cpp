@@ -16,6 +16,7 @@
 #include "extension/graph_table.h"
 
 extern "C" {
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 }
 
@@ -151,6 +152,7 @@ Size name_neighbors(const TableEdges& edges, const Sample& sample, uint32 k, Nam
         if (edges.dst[i] == edges.src[i]) continue;
         const Keyed* query =
             std::lower_bound(queries, queries + sample.count, Keyed{edges.src[i], 0}, by_key);
+        if (query == queries + sample.count || query->key != edges.src[i]) continue;
         named[count++] = {edges.dst[i], query->query, std::numeric_limits<float>::infinity()};
     }
     const auto by_dst = [](const Named& a, const Named& b) {
@@ -206,6 +208,10 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
     draw_sample(reader, metric, block, &sample);
     const TableEdges edges = read_graph_edges_of(graph, sample.keys, sample.count);
     const uint64 others = sample.table_rows > 0 ? sample.table_rows - 1 : 0;
+    if (largest_rank(edges) > static_cast<uint32>(most_neighbors))
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("graph \"%s\" has ranks above %d", get_rel_name(graph), most_neighbors)));
     const uint32 k = static_cast<uint32>(std::min<uint64>(largest_rank(edges), others));
     if (k == 0) {
         close_table_reader(reader);
@@ -215,6 +221,12 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
 
     Search search = {metric, &sample, k, nullptr, nullptr, 0};
     const Size places = Size{sample.count} * (k + 1);
+    if (places * sizeof(Neighbor) > static_cast<Size>(maintenance_work_mem) * 1024)
+        ereport(ERROR,
+                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                        places * sizeof(Neighbor) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                 errhint("Ask for fewer samples.")));
     search.nearest = static_cast<Neighbor*>(
         MemoryContextAllocHuge(CurrentMemoryContext, places * sizeof(Neighbor)));
     std::fill_n(search.nearest, places, Neighbor{std::numeric_limits<float>::infinity(), 0});

@@ -144,7 +144,8 @@ TableEdges read_graph_edges_of(Oid graph, const int64* sources, Size count) {
     for (Size i = 0; i < count; ++i) keys[i] = Int64GetDatum(sources[i]);
     const Datum array = PointerGetDatum(construct_array(
         keys, static_cast<int>(count), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-    return read_edges(graph, " WHERE src = ANY ($1)", array, ~Size{0});
+    return read_edges(graph, " WHERE src OPERATOR(pg_catalog.=) ANY ($1)", array,
+                      most_graph_edges(0));
 }
 
 }  // namespace pgwarp

@@ -151,6 +151,10 @@ void start_by_blocks(Clustering* c) {
         first += read;
         if (next == c->clusters) break;
     }
+    if (next < c->clusters)
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("there were fewer rows when they were read again"),
+                        errhint("Set maintenance_work_mem high enough to read them once.")));
     pfree(draws);
 }
 

@@ -7,6 +7,7 @@
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
 #include "extension/ivfpq_rows.h"
 #include "extension/knn_batch.h"
@@ -284,11 +285,13 @@ bool search_by_lists(KnnBatch* batch) {
     }
     if (!batch->lists) return false;
 
-    const Size dims = batch->index->dims;
-    float* forms = alloc_array<float>(batch->count * dims);
-    for (uint32 i = 0; i < batch->count; ++i)
-        index_form(batch->index->metric, batch->queries + i * dims, batch->index->dims,
-                   forms + i * dims);
+    const Size dims = batch->index->dims, code_dims = batch->meta.code_dims;
+    float* forms = alloc_array<float>(batch->count * code_dims);
+    for (uint32 i = 0; i < batch->count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        model_form(batch->index->index, batch->meta, batch->queries + i * dims,
+                   forms + i * code_dims);
+    }
     search_lists(batch->lists,
                  {forms, batch->count, batch->effort.probes, batch->effort.candidates},
                  {put_wish, batch});
@@ -378,6 +381,9 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count) {
             CHECK_FOR_INTERRUPTS();
             batch->counts[i] = run_knn_query(batch->query, queries + Size{i} * batch->index->dims,
                                              batch->rows + Size{i} * batch->k);
+            // A scan in rounds hands out rows in the order of each round.
+            KnnRow* rows = batch->rows + Size{i} * batch->k;
+            std::sort(rows, rows + batch->counts[i], nearer);
         }
     } else {
         batch->wish_room = 1024;

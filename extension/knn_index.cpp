@@ -151,14 +151,16 @@ KnnQuery* open_knn_query(const KnnIndex& index, uint32 k) {
     const Oid table = RelationGetRelid(index.heap);
     const char* vector = quote_identifier(get_attname(table, index.vector_attribute, false));
     const char* distance = psprintf("%s %s $1", vector, operator_text(index.index));
-    query->text = psprintf(
-        "SELECT %s, %s FROM ONLY %s WHERE %s IS NOT NULL ORDER BY %s LIMIT %u",
-        index.key_attribute ? quote_identifier(get_attname(table, index.key_attribute, false))
-                            : "ctid",
-        distance,
-        quote_qualified_identifier(get_namespace_name(RelationGetNamespace(index.heap)),
-                                   RelationGetRelationName(index.heap)),
-        vector, distance, k);
+    query->text =
+        psprintf("SELECT %s, %s FROM ONLY %s WHERE %s IS NOT NULL ORDER BY %s LIMIT %u",
+                 index.key_attribute
+                     ? psprintf("%s::pg_catalog.int8",
+                                quote_identifier(get_attname(table, index.key_attribute, false)))
+                     : "ctid",
+                 distance,
+                 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(index.heap)),
+                                            RelationGetRelationName(index.heap)),
+                 vector, distance, k);
     return query;
 }
 
@@ -179,7 +181,7 @@ uint32 run_knn_query(KnnQuery* query, const float* vector, KnnRow* rows) {
         if (!query->index->key_attribute)
             row.place = *reinterpret_cast<ItemPointer>(DatumGetPointer(key));
         else if (!row.key_is_null)
-            row.key = key_of(key, query->index->key_type);
+            row.key = DatumGetInt64(key);
         row.distance =
             DatumGetFloat8(SPI_getbinval(tuple, SPI_tuptable->tupdesc, 2, &distance_is_null));
         rows[i] = row;

@@ -140,7 +140,7 @@ void make_batch(ListSearch* search, const ListWants& wants) {
     if (batch && batch->shape.k >= wants.candidates && batch->shape.probes >= wants.probes) return;
     const Size query_bytes =
         cpu_query_bytes(shape_of(search->meta), wants.candidates, wants.probes) +
-        search->meta.dims * sizeof(float) + wants.candidates * sizeof(Neighbor) +
+        search->meta.code_dims * sizeof(float) + wants.candidates * sizeof(Neighbor) +
         wants.probes * sizeof(uint32);
     search->at_once = static_cast<uint32>(
         std::clamp<Size>(search->batch_memory / query_bytes, least_at_once, most_at_once));
@@ -157,7 +157,7 @@ void make_batch(ListSearch* search, const ListWants& wants) {
 const ListBatch* search_held(ListSearch* search, const ListWants& wants, uint32 first,
                              uint32 count) {
     ListBatch* batch = search->batch->object;
-    const Size dims = search->meta.dims;
+    const Size dims = search->meta.code_dims;
     memcpy(batch->queries, wants.forms + first * dims, count * dims * sizeof(float));
     for (uint32 i = 0; i < count; ++i) batch->wanted[i] = {wants.candidates, wants.probes};
     CHECK_FOR_INTERRUPTS();
@@ -191,7 +191,9 @@ void put_found(const CandidateSink& sink, uint32 query, const Neighbor* found, u
 }  // namespace
 
 ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads) {
-    const Size model = sizeof(float) * Size{meta.dims} * (Size{meta.lists} + codewords);
+    const Size rotation = has_rotation(meta) ? Size{meta.dims} * meta.code_dims : 0;
+    const Size model =
+        sizeof(float) * (Size{meta.code_dims} * (Size{meta.lists} + codewords) + rotation);
     // A second copy while the store takes it in.
     if (2 * model > memory / 4) return nullptr;
     const MemoryContext context =
@@ -219,6 +221,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     });
     pfree(const_cast<float*>(quantizer.centroids));
     pfree(const_cast<float*>(quantizer.codebook));
+    if (quantizer.rotation.matrix) pfree(const_cast<float*>(quantizer.rotation.matrix));
     MemoryContextSwitchTo(before);
     return search;
 }

@@ -25,7 +25,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
 bool holds_all_lists(const ListSearch* search);
 
 struct ListWants {
-    const float* forms;  // (count)(dims), in index form
+    const float* forms;  // (count)(code_dims), as the model sees them
     uint32 count;
     uint32 probes;
     uint32 candidates;  // at most max_list_k

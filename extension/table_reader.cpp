@@ -225,6 +225,17 @@ void end_scan(TableReader* reader) {
     reader->relation = nullptr;
 }
 
+// Between two passes, or two tables, others may have changed what was looked at when the reader was
+// opened, and what is between them may be anybody's code.
+void check_types(const TableReader* reader, Oid vector, Oid key) {
+    Oid base = InvalidOid;
+    if (is_vector_type(vector) &&
+        (!reader->key_name || (is_key_type(key, &base) && base == reader->key_type)))
+        return;
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                    errmsg("table \"%s\" was changed while it was read", reader->table_name)));
+}
+
 void begin_scan(TableReader* reader) {
     const MemoryContext before = MemoryContextSwitchTo(reader->context);
     const Oid member = reader->members[reader->member_next++];
@@ -232,6 +243,11 @@ void begin_scan(TableReader* reader) {
     // The columns of a child have the names of its parent's, not their numbers.
     reader->vector_attribute = find_column(member, reader->vector_name);
     if (reader->key_name) reader->key_attribute = find_column(member, reader->key_name);
+    const auto type_of = [relation](AttrNumber attribute) {
+        return TupleDescAttr(RelationGetDescr(relation), attribute - 1)->atttypid;
+    };
+    check_types(reader, type_of(reader->vector_attribute),
+                reader->key_name ? type_of(reader->key_attribute) : InvalidOid);
     reader->slot = table_slot_create(relation, nullptr);
     reader->toast = open_toast_reader(relation);
     // From the first block, not from where another scan is: the order of rows is promised.
@@ -305,6 +321,8 @@ void fetch_rows(TableReader* reader) {
                       true, 0, false);
     SPI_cursor_fetch(find_portal(reader), true, wanted);
     AtEOXact_GUC(true, level);
+    check_types(reader, SPI_gettypeid(SPI_tuptable->tupdesc, 1),
+                reader->key_name ? SPI_gettypeid(SPI_tuptable->tupdesc, 2) : InvalidOid);
 
     MemoryContextReset(reader->fetch_context);
     const MemoryContext before = MemoryContextSwitchTo(reader->fetch_context);

@@ -138,3 +138,24 @@ END
 $$;
 DROP TABLE heaps, rows, clusters, large, in_memory, equal, mixed, arrays;
 DROP FUNCTION kmeans_of_heaps, spread, nearest;
+
+\qecho a view that becomes another between two passes
+CREATE TABLE swap_rows AS SELECT vec(i, 200) AS v FROM generate_series(1, 3000) AS i;
+CREATE TABLE swapped (i int);
+CREATE FUNCTION swap_view_of(v vector) RETURNS vector LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM swapped) THEN
+        INSERT INTO swapped VALUES (1);
+        DROP VIEW swap_view;
+        CREATE VIEW swap_view AS SELECT 123456789::bigint AS v FROM generate_series(1, 3000);
+    END IF;
+    RETURN v;
+END
+$$;
+CREATE VIEW swap_view AS SELECT swap_view_of(v) AS v FROM swap_rows;
+SET maintenance_work_mem = '1MB';
+SELECT error_of($$SELECT count(*) FROM kmeans('swap_view', 'v', 10, 5)$$);
+RESET maintenance_work_mem;
+DROP VIEW swap_view;
+DROP FUNCTION swap_view_of;
+DROP TABLE swap_rows, swapped;
