@@ -310,7 +310,7 @@ BEGIN
     WHERE j.query_key <= 300 AND j.key IN
         (SELECT id FROM turned ORDER BY v <-> (SELECT v FROM turned WHERE id = j.query_key) LIMIT 5);
     DROP INDEX turned_v;
-    RETURN format('%s: %s themselves, neighbors as scans find them: %s', options, found >= 295,
+    RETURN format('%s: %s themselves, neighbors as scans find them: %s', options, found >= 270,
                   same >= 0.95 * 1500);
 END
 $$;
