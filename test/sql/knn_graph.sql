@@ -246,5 +246,17 @@ DROP OWNED BY graph_reader;
 DROP ROLE graph_reader;
 DROP TABLE s.graph;
 DROP SCHEMA s;
+
+\qecho graphs that were not made here; a name that is found elsewhere
+CREATE TABLE small AS SELECT i AS id, vec(i, 4) AS v FROM generate_series(1, 50) AS i;
+CREATE TABLE odd (src bigint, rank int, dst bigint, distance real);
+INSERT INTO odd VALUES (1, 2000000000, 2, 1), (77777, 1, 3, 1), (2, 1, 3, 1);
+SELECT error_of($$SELECT knn_graph_recall('odd', 'small', 'id', 'v')$$);
+UPDATE odd SET rank = 1 WHERE src = 1;
+SELECT knn_graph_recall('odd', 'small', 'id', 'v') BETWEEN 0 AND 0.1;
+CREATE TEMP TABLE named (i int);
+SELECT created, edges FROM knn_graph_create('named', 'small', 'id', 'v', 3);
+SELECT count(*) FROM knn_graph_test.named;
+SELECT count(*) FROM pg_temp.named;
 SET client_min_messages = warning;
 DROP SCHEMA knn_graph_test CASCADE;
