@@ -94,19 +94,20 @@ void check_quantizer(QuantizerKind kind, uint32 dims, const IndexOptions& option
                 (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                  errmsg("dims cannot be greater than the number of dimensions"),
                  errdetail("dims is %d, the column has %u dimensions.", options.dims, dims)));
-    check_lapack();
+    check_lapack(ERROR);
 }
 
 }  // namespace
 
-void check_lapack() {
+bool check_lapack(int report_level) {
     char reason[256] = "";
     lapack_is_there(reason, sizeof(reason));
     if (reason[0])
-        ereport(ERROR,
+        ereport(report_level,
                 (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("quantizer = 'opq' needs LAPACK"),
                  errdetail("%s.", reason),
                  errhint("Install liblapack.so.3, in Debian the package libopenblas0-serial.")));
+    return reason[0] == '\0';
 }
 
 uint64 new_build_id() {

@@ -41,8 +41,8 @@ void write_init_fork(Relation index, const MetaPage& meta);
 
 uint64 new_build_id();
 
-// An error where the system lacks what training of rotations needs.
-void check_lapack();
+// Whether the system has what training of rotations needs; reports at this level where it lacks it.
+bool check_lapack(int report_level);
 
 // What is known of an index before any row was seen.
 MetaPage new_meta(Relation index);

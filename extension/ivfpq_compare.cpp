@@ -74,6 +74,8 @@ Sample draw_sample(const char* query, uint32 wanted) {
     SPIPlanPtr plan = SPI_prepare(query, 0, nullptr);
     if (!plan) elog(ERROR, "could not prepare \"%s\"", query);
     Portal portal = SPI_cursor_open(nullptr, plan, nullptr, nullptr, true);
+    const MemoryContext row_context =
+        AllocSetContextCreate(caller, "ivfpq compare row", ALLOCSET_DEFAULT_SIZES);
     while (true) {
         SPI_cursor_fetch(portal, true, fetched_rows);
         const uint64 fetched = SPI_processed;
@@ -82,7 +84,11 @@ Sample draw_sample(const char* query, uint32 wanted) {
             bool null;
             const Datum value =
                 SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &null);
+            // Long vectors lie outside of their rows: what is fetched of them is ours to free.
+            MemoryContextReset(row_context);
+            const MemoryContext of_spi = MemoryContextSwitchTo(row_context);
             const Vector* vector = datum_get_vector(value);
+            MemoryContextSwitchTo(of_spi);
             const auto dims = static_cast<uint32>(vector->dims);
             if (!sample.rows) {
                 check_memory(wanted, dims);
@@ -104,6 +110,7 @@ Sample draw_sample(const char* query, uint32 wanted) {
     }
     SPI_cursor_close(portal);
     SPI_finish();
+    MemoryContextDelete(row_context);
     shuffle_sample(&sample, &random);
     return sample;
 }
@@ -173,7 +180,7 @@ PGWARP_FUNCTION(ivfpq_compare) {
                  errdetail("bytes is %d, the column has %u dimensions.", bytes, sample.dims)));
 
     const bool rotations = sample.dims <= static_cast<uint32>(max_rotated_dims);
-    if (rotations) check_lapack();
+    if (rotations) check_lapack(ERROR);
     const uint32 query_count = std::min(most_queries, sample.count / rows_a_query);
     const uint32 count = sample.count - query_count;
     const float* queries = sample.rows + Size{count} * sample.dims;

@@ -223,8 +223,10 @@ void train_in_place(Relation index) {
     const double rows = pending_rows(index, meta);
     // VACUUM has other work than this, and does it with or without a model.
     const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta, WARNING);
+    const bool can_train = !has_rotation(meta) || check_lapack(WARNING);
     Sample sample = {};
-    if (plan.sample_rows > 0) sample = sample_pending(heap, index, meta, plan.sample_rows);
+    if (plan.sample_rows > 0 && can_train)
+        sample = sample_pending(heap, index, meta, plan.sample_rows);
     // Entries of rows long dead are counted as pending, and are no rows to learn from.
     if (sample.count > 0 &&
         (sample.count == plan.sample_rows || sample.seen >= least_rows_to_train)) {
