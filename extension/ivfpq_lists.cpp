@@ -7,6 +7,7 @@
 // mode instead, which keeps VACUUM, and the growth of the list, out. Then it only visits: what the
 // visitor does between pages may take long, or run users' code, and waits until the place is free.
 
+#include "extension/ivfpq_buffers.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_page.h"
 

@@ -26,15 +26,6 @@ void forget_size();
 // Pins and locks (BUFFER_LOCK_SHARE or _EXCLUSIVE) a page that must be of this kind.
 Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock);
 
-// Whether a page is the last of this list and has so many entries, at some moment during the call.
-// Takes neither pin nor lock, which many sessions would take from each other; false also where it
-// cannot tell.
-bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 items);
-
-// Has memory bring a page that will be read soon, where this backend knows its buffer. No block: no
-// page.
-void expect_list_page(Relation index, BlockNumber block, const EntryLayout& layout);
-
 // The same as read_page() for a page that may have been recycled: false where it is no page of this
 // list any more, with nothing held.
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,

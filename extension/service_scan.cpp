@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/mirror.h"
+#include "extension/ivfpq_buffers.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_page.h"
 #include "extension/service_client.h"
