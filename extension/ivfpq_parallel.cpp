@@ -108,7 +108,7 @@ struct ModelParts {
     Size queries;
 
     static ModelParts of(const QuantizerShape& shape, uint32 rotated_from, uint32 query_count) {
-        return {Size{shape.lists} * shape.dims, Size{shape.dims} * codewords,
+        return {Size{shape.lists} * shape.dims, Size{shape.codebook_rows()} * codewords,
                 Size{rotated_from} * shape.dims,
                 Size{query_count} * (rotated_from ? rotated_from : shape.dims)};
     }

@@ -78,7 +78,10 @@ void lsq_decode(const LsqShape& shape, const float* words, const uint8_t* code, 
 
 // --- training: a start, then so many steps of: search codes, fit the words, relax them
 
-inline constexpr uint32_t lsq_iterations = 25;
+// Few rows are learnt soon, and fitting words takes as long for them as for many.
+inline uint32_t lsq_iterations(size_t rows) {
+    return rows >= 100 * size_t{codewords} ? 25 : 10;
+}
 inline constexpr uint32_t lsq_training_rounds = 8;  // of the search in each
 
 // The start: the codebooks of a product quantizer of rotated rows, turned back, and its codes.

@@ -43,7 +43,7 @@ Trained train(Executor& executor, const VectorSet& vectors, uint32_t books,
     codebook_of_words(sums, words.data(), codebook.data());
     const auto data = executor.take(residuals.data(), count, dims);
     // Fitting many words takes long, and encodes no faster.
-    const uint32_t steps = books > 8 ? 4 : lsq_iterations;
+    const uint32_t steps = books > 8 ? 4 : lsq_iterations(count);
     double error = 0;
     for (uint32_t step = 0; step < steps; ++step)
         error =

@@ -43,12 +43,13 @@ void lsq_train(Workers& workers, const LsqShape& shape, const float* rows, size_
     const std::vector<float> spread = spread_by_dimension(rows, count, shape.dims);
     LsqSearch search;
     search.rounds = lsq_training_rounds;
-    for (uint32_t i = 0; i < lsq_iterations; ++i) {
+    const uint32_t iterations = lsq_iterations(count);
+    for (uint32_t i = 0; i < iterations; ++i) {
         const double error = LsqEncoder(workers, shape, words)
                                  .encode(workers, search, rows, count, true, codes.data()) /
                              static_cast<double>(count);
         lsq_fit(workers, shape, rows, count, codes.data(), words);
-        lsq_relax(shape, spread.data(), error, i, lsq_iterations, seed, words);
+        lsq_relax(shape, spread.data(), error, i, iterations, seed, words);
     }
 }
 
