@@ -66,7 +66,7 @@ RESET ivfpq.probes;
 RESET ivfpq.candidates;
 SELECT relname, problem FROM pg_class AS c, ivfpq_check(c.oid, true) WHERE relname ~ '^t_';
 \qecho many queries at once look into the same codes
-SELECT count(*), bool_and(s.distance = (t.v <-> q.v)) AS exact
+SELECT count(*), bool_and(s.distance = (t.v <-> q.v)::real) AS exact
 FROM knn_search('t_lsq', ARRAY[correlated(-1, 12), correlated(-2, 12)], 5, 7) AS s
 JOIN t ON t.ctid = s.ctid
 JOIN (VALUES (1, correlated(-1, 12)), (2, correlated(-2, 12))) AS q(n, v) ON q.n = s.query;
