@@ -84,9 +84,7 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     const int workers = build_workers(heap, index);
     const Sample queries = set_queries_aside(sample);
     const double work = rows * plan.lists * meta.dims;
-    const bool plain = meta.quantizer == QuantizerKind::pq && meta.bits == 8;
-    const char* unfit = plain ? nullptr : "a device builds for quantizer pq with 8 bits only";
-    BuildExecutor executor = open_build_executor(unfit, work, 1 + workers);
+    BuildExecutor executor = open_build_executor(nullptr, work, 1 + workers);
     const Quantizer model = train_model(executor.executor, plan, sample, &meta);
     if (!executor.device) close_build_executor(&executor);
     pfree(sample->rows);

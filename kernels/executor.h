@@ -103,11 +103,6 @@ class Executor {
     virtual void exact_search(const ExactSearch& search) = 0;
 };
 
-// For executors that train codebooks of whole bytes only. (Encoding and searching need not know.)
-inline void require_eight_bits(const QuantizerShape& shape) {
-    if (shape.bits != 8)
-        throw std::runtime_error("this executor does not train sub-quantizers of four bits");
-}
 inline void Executor::principal_directions(Dataset&, uint32_t, float*) {
     throw std::runtime_error("this executor does not train rotations");
 }
