@@ -133,11 +133,14 @@ class Mirror {
     bool give_up_index();
     // Gives lists up until so many bytes are free; false where that cannot be.
     bool make_room(size_t bytes);
+    // A search found no room on the device: fewer lists, from now on.
+    void shrink_budget();
     // Whether it is worth somebody's while to bring a list that is not there.
     bool wants(Served& served, uint32_t list);
 
     Device& device_;
-    size_t budget_;
+    const size_t full_budget_;
+    size_t budget_;  // what is left of it while searches need the room
     size_t bytes_ = 0;
     uint64_t clock_ = 0;  // counts puts and batches
     int failures_in_a_row_ = 0;

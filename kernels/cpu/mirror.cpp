@@ -49,6 +49,10 @@ constexpr uint64_t patience = 200;
 // When all room is taken, a list comes in at another's cost. One in so many turns is enough to
 // follow what is used, and little enough not to spend the time on loading.
 constexpr uint64_t exchange_interval = 8;
+// Where a search finds no room, an eighth of the budget is taken from the lists, and comes back
+// over so many turns without failure: a search in so many, at most, tries in vain whether there is
+// more.
+constexpr size_t budget_turns = 4096;
 
 uint64_t name_of(uint32_t database, uint32_t index) {
     return uint64_t{database} << 32 | index;
@@ -68,7 +72,8 @@ size_t entry_bytes(const QuantizerShape& shape) {
 
 }  // namespace
 
-Mirror::Mirror(Device& device, size_t budget) : device_(device), budget_(budget) {}
+Mirror::Mirror(Device& device, size_t budget)
+    : device_(device), full_budget_(budget), budget_(budget) {}
 
 Mirror::~Mirror() {
     for (std::vector<Running>& turn : running_)
@@ -154,6 +159,12 @@ bool Mirror::make_room(size_t wanted) {
         resident.served->drop(resident.list);
     }
     return bytes_ + wanted <= budget_;
+}
+
+void Mirror::shrink_budget() {
+    // Of what there is, not of the budget: what lists take is an estimate.
+    budget_ = bytes_ - std::min(bytes_, full_budget_ / 8);
+    make_room(0);
 }
 
 bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
@@ -320,8 +331,7 @@ void Mirror::note_failure(Served& served, std::exception_ptr* failure) {
     try {
         throw;
     } catch (const OutOfDeviceMemory&) {
-        // Lists make room for the next ones.
-        make_room(budget_ / 8);
+        shrink_budget();
     } catch (const DeviceFailure& thrown) {
         const bool lost = thrown.lost || ++failures_in_a_row_ >= enough;
         if (lost || !*failure)
@@ -343,6 +353,8 @@ void Mirror::finish(int turn) {
             note_failure(*batch.served, &failure);
         }
     if (failure) std::rethrow_exception(failure);
+    if (!running.empty())
+        budget_ = std::min(full_budget_, budget_ + full_budget_ / (8 * budget_turns) + 1);
 }
 
 }  // namespace pgwarp

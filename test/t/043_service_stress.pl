@@ -15,7 +15,7 @@ cmp_ok(value($node, 'SELECT sum(reloads) FROM pg_stat_pgwarp'), '>', 0, 'lists c
 $node->stop;
 
 my $small = new_node('service_small', service => 1,
-	conf => "max_connections = 40\npgwarp.device_memory = 1MB");
+	conf => "max_connections = 40\npgwarp.device_memory = 3MB");
 value($small, 'CREATE TABLE w (id bigint, v vector(64))');
 value($small, 'INSERT INTO w SELECT i, vec(i, 64) FROM generate_series(1, 40000) AS i');
 value($small, 'CREATE INDEX w_v ON w USING ivfpq (v) WITH (lists = 200, m = 64)');
