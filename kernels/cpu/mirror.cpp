@@ -135,7 +135,7 @@ bool Mirror::give_up_index() {
     return true;
 }
 
-bool Mirror::make_room(size_t wanted) {
+bool Mirror::make_room(size_t wanted, const Served* kept) {
     if (wanted > budget_) return false;
     if (bytes_ + wanted <= budget_) return true;
     struct Resident {
@@ -145,7 +145,7 @@ bool Mirror::make_room(size_t wanted) {
     };
     std::vector<Resident> residents;
     for (const auto& [name, served] : served_)
-        for (uint32_t list = 0; list < served->shape.lists; ++list)
+        for (uint32_t list = 0; served.get() != kept && list < served->shape.lists; ++list)
             if ((*served->versions)[list].resident)
                 residents.push_back({served->lists[list].last_used, served.get(), list});
     std::sort(residents.begin(), residents.end(),
@@ -168,7 +168,7 @@ void Mirror::shrink_budget() {
 }
 
 bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
-                 std::span<const ListPage> pages) {
+                 std::span<const ListPage> pages, Victims victims) {
     Served* served = find(key);
     if (!served || list >= served->shape.lists) return true;
     size_t entries = 0;
@@ -183,7 +183,10 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     MirrorVersion& put = served->versions_to_change()[list];
     // What is wanted is an estimate: the device itself may have less than the budget says.
     for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
-        if (!make_room(std::min(room, budget_)) || wanted > budget_) return false;
+        if (!make_room(std::min(room, budget_),
+                       victims == Victims::other_indexes ? served : nullptr) ||
+            wanted > budget_)
+            return false;
         try {
             served->store->put(list, pages);
             break;

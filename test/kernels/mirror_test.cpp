@@ -224,6 +224,26 @@ TEST_F(MirrorTest, GivesUpWhatWasUsedLeast) {
     EXPECT_LE(mirror.bytes(), budget);
 }
 
+// An index that is loaded whole drives others out, but not itself.
+TEST_F(MirrorTest, KeepsAnIndexThatIsLoadedWhole) {
+    Mirror mirror(*device, 6 * 4 * entry_bytes);
+    mirror.add(key_a, model.quantizer());
+    mirror.add(key_b, model.quantizer());
+    const PageData page = make_page(random, 100, 4);
+    const ListPage pages[] = {page.page()};
+    for (uint32_t list = 0; list < 3; ++list)
+        ASSERT_TRUE(mirror.put(key_b, list, {1, list, 4, 0}, pages));
+    uint32_t taken = 0;
+    for (uint32_t list = 0; list < 8; ++list)
+        taken += mirror.put(key_a, list, {1, list, 4, 0}, pages, Mirror::Victims::other_indexes);
+    EXPECT_EQ(taken, 6u);
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 6u);
+    EXPECT_EQ(mirror.use(key_a)->evictions, 0u);
+    EXPECT_EQ(mirror.use(key_b)->resident_lists, 0u);
+    EXPECT_TRUE(mirror.put(key_a, 7, {1, 7, 4, 0}, pages));
+    EXPECT_GT(mirror.use(key_a)->evictions, 0u);
+}
+
 TEST_F(MirrorTest, HoldsWhatASearchUnderWaySees) {
     Mirror mirror(*device, size_t{1} << 30);
     mirror.add(key_a, model.quantizer());
