@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/executor.h"
+#include "kernels/cuda/graph_builder.h"
 #include "kernels/cuda/list_store.h"
 
 #include <cstdio>
@@ -31,6 +32,9 @@ class CudaDevice final : public Device {
     const char* name() const noexcept override { return context_.name.c_str(); }
     DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
     std::unique_ptr<Executor> make_executor() override { return gpu::make_executor(context_); }
+    std::unique_ptr<GraphBuilder> make_graph_builder() override {
+        return gpu::make_graph_builder(context_);
+    }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return gpu::make_list_store(context_, quantizer);
     }
