@@ -7,21 +7,27 @@
 #include "kernels/cuda/graph_builder.h"
 #include "kernels/cuda/list_store.h"
 
+#include <atomic>
 #include <cstdio>
 
 namespace pgwarp {
 
 namespace {
 
-// The end of what this process has on a device. Nothing can be done about an error.
+// The end of what this process has on a device, with the last of those that it has opened. Nothing
+// can be done about an error.
 class Leaving {
   public:
-    explicit Leaving(const DeviceOptions& options) : device_(options.leave ? options.device : -1) {}
+    explicit Leaving(const DeviceOptions& options) : device_(options.leave ? options.device : -1) {
+        ++open_;
+    }
     ~Leaving() {
-        if (device_ >= 0 && cudaSetDevice(device_) == cudaSuccess) cudaDeviceReset();
+        const bool last = --open_ == 0;
+        if (last && device_ >= 0 && cudaSetDevice(device_) == cudaSuccess) cudaDeviceReset();
     }
 
   private:
+    static inline std::atomic<int> open_ = 0;
     int device_;
 };
 
