@@ -105,5 +105,7 @@ void bench_training(const Context& context, const Settings& settings, const Limi
                     const VectorSet& vectors);
 void bench_lists(const Context& context, const Settings& settings, const Limits& limits,
                  const VectorSet& vectors);
+void bench_graphs(const Context& context, const VectorSet& vectors);
+void bench_large_graph(const Context& context);
 
 }  // namespace pgwarp::gpu

@@ -301,6 +301,7 @@ class ToldDevice final : public Device {
     const char* name() const noexcept override { return "told"; }
     DeviceMemoryUse memory() const noexcept override { return {}; }
     std::unique_ptr<Executor> make_executor() override { return nullptr; }
+    std::unique_ptr<GraphBuilder> make_graph_builder() override { return nullptr; }
     std::unique_ptr<ListStore> make_list_store(const Quantizer&) override {
         return std::make_unique<Store>(*this);
     }
