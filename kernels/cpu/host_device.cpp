@@ -52,6 +52,22 @@ class HostExecutor final : public Executor {
     double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
         return executor_->codebook_step(taken(rows), shape, codebook);
     }
+    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
+        executor_->principal_directions(taken(rows), to, matrix);
+    }
+    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
+        executor_->rotation_start(taken(rows), shape, matrix);
+    }
+    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        return executor_->rotation_step(taken(rows), shape, matrix, codebook);
+    }
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        executor_->rotate(rotation, rows, count, out);
+    }
+    double additive_step(Dataset& rows, const AdditiveStep& step) override {
+        return executor_->additive_step(taken(rows), step);
+    }
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
         executor_->encode(quantizer, encoding);
     }
@@ -266,6 +282,22 @@ class FailingExecutor final : public Executor {
     }
     double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
         return working().codebook_step(rows, shape, codebook);
+    }
+    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
+        working().principal_directions(rows, to, matrix);
+    }
+    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
+        working().rotation_start(rows, shape, matrix);
+    }
+    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        return working().rotation_step(rows, shape, matrix, codebook);
+    }
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        working().rotate(rotation, rows, count, out);
+    }
+    double additive_step(Dataset& rows, const AdditiveStep& step) override {
+        return working().additive_step(rows, step);
     }
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
         working().encode(quantizer, encoding);

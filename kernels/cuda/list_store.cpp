@@ -156,7 +156,7 @@ CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
       far_(context, uploads_, quantizer),
       model_(context, uploads_, far_.quantizer()),
       layout_(CodeLayout::of(quantizer.shape.m)),
-      codewords_(context.memory, size_t{quantizer.shape.dims} * codewords),
+      codewords_(context.memory, size_t{quantizer.shape.codebook_rows()} * codewords),
       centroids_(context, uploads_, model_.view().centroids, quantizer.shape.lists,
                  quantizer.shape.dims, Origin::zero),
       largest_word_(largest_word_of(quantizer)),
