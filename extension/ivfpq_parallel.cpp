@@ -209,17 +209,12 @@ struct Taking {
     EncodePass* pass;
 };
 
-void encode_block(Taking* taking, const RowBlock& block) {
-    encode_rows(taking->pass, block.rows, block.tids, *block.count);
-    give_back(taking->ring, block);
-}
-
 void take_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
               void* argument) {
     Taking* taking = static_cast<Taking*>(argument);
     RowBlock block;
     while (has_full_block(taking->ring) && take_full_block(taking->ring, &block))
-        encode_block(taking, block);
+        encode_block(taking->pass, taking->ring, block);
     encode_row(index, tid, values, nulls, alive, taking->pass);
 }
 
@@ -233,7 +228,8 @@ void take_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* sh
     WaitForParallelWorkersToAttach(context);
     RowBlock block;
     while (wait_for_full_block(ring, context->nworkers_launched, &block))
-        encode_block(&taking, block);
+        encode_block(pass, ring, block);
+    flush_encode(pass);
     // The workers have counted their rows.
     report_share(shared, heap_rows, rows_of(pass) - shared->rows, info);
 }
@@ -306,8 +302,8 @@ EncodeResult encode_alone(Relation heap, Relation index, IndexInfo* info, const 
     result.heap_rows =
         table_index_build_scan(heap, index, info, true, true, encode_row, pass, nullptr);
     flush_encode(pass);
-    perform_entry_sort(result.sort);
     result.neighbors = neighbors_of(pass);
+    perform_entry_sort(result.sort);
     result.participants = 1;
     result.rows = rows_of(pass);
     return result;
@@ -441,10 +437,12 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         result.sort = begin_entry_sort(shape.m, maintenance_work_mem / 4 * 3, nullptr);
         EncodePass* pass =
             begin_encode_on(device, ring_shape.block_rows, input, {sort_row, result.sort});
+        device->know_memory(ring, ring_bytes);
         take_blocks(heap, index, info, shared, context, ring, pass);
+        result.neighbors = neighbors_of(pass);
+        device->forget_memory(ring);
         info->ii_BrokenHotChain = shared->broken_hot_chain;
         perform_entry_sort(result.sort);
-        result.neighbors = neighbors_of(pass);
         result.participants = 1;
         result.heap_rows = shared->heap_rows;
         result.rows = shared->rows;
