@@ -59,6 +59,8 @@ class Device {
     virtual const char* name() const noexcept = 0;
     virtual DeviceMemoryUse memory() const noexcept = 0;
     virtual std::unique_ptr<Executor> make_executor() = 0;
+    // Gives back memory that nothing uses now.
+    virtual void trim() noexcept {}
     // Copies the model.
     virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) = 0;
 };

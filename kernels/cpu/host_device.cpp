@@ -289,6 +289,7 @@ class FailingDevice final : public Device {
         : device_(std::move(device)), fault_(fault), good_calls_(good_calls) {}
     const char* name() const noexcept override { return device_->name(); }
     DeviceMemoryUse memory() const noexcept override { return device_->memory(); }
+    void trim() noexcept override { device_->trim(); }
     std::unique_ptr<Executor> make_executor() override {
         if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
         return std::make_unique<FailingExecutor>(device_->make_executor(), fault_, good_calls_);

@@ -30,6 +30,7 @@ class CudaDevice final : public Device {
 
     const char* name() const noexcept override { return context_.name.c_str(); }
     DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
+    void trim() noexcept override { context_.memory.trim(); }
     std::unique_ptr<Executor> make_executor() override { return gpu::make_executor(context_); }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return gpu::make_list_store(context_, quantizer);
