@@ -21,8 +21,9 @@ bool reporting() {
 }
 
 constexpr BuildPhase phases[] = {
-    BuildPhase::sample, BuildPhase::train_lists, BuildPhase::train_codes, BuildPhase::encode,
-    BuildPhase::write,  BuildPhase::measure,     BuildPhase::log};
+    BuildPhase::sample,      BuildPhase::start,   BuildPhase::train_lists,
+    BuildPhase::train_codes, BuildPhase::encode,  BuildPhase::sort,
+    BuildPhase::write,       BuildPhase::measure, BuildPhase::log};
 
 const char* phase_name(BuildPhase phase) {
     switch (phase) {
@@ -40,6 +41,10 @@ const char* phase_name(BuildPhase phase) {
             return "measuring recall";
         case BuildPhase::log:
             return "logging pages";
+        case BuildPhase::start:
+            return "starting a device";
+        case BuildPhase::sort:
+            return "sorting entries";
     }
     return nullptr;
 }

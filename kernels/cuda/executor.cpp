@@ -8,6 +8,7 @@
 #include "kernels/cuda/encode.h"
 #include "kernels/cuda/exact_search.h"
 #include "kernels/cuda/lsq_encoder.h"
+#include "kernels/cuda/row_pass.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/sums.h"
 #include "kernels/draw_rows.h"
@@ -28,6 +29,9 @@ constexpr size_t most_tile_rows = 65536;
 class CudaExecutor final : public Executor {
   public:
     explicit CudaExecutor(const Context& context) : context_(context), blas_(stream_) {}
+    ~CudaExecutor() override {
+        for (void* memory : known_) cudaHostUnregister(memory);
+    }
 
     const char* name() const noexcept override { return context_.name.c_str(); }
 
@@ -69,6 +73,26 @@ class CudaExecutor final : public Executor {
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
 
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        return make_row_pass(context_, uploader_, input);
+    }
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+        context_.use();
+        return std::make_unique<DeviceRowsBuilder>(context_, uploader_, stream_, dims, most_rows);
+    }
+    // Pinned, so that the device copies from it by itself. Where that cannot be, rows are staged.
+    void know_memory(void* memory, size_t bytes) noexcept override {
+        if (cudaSetDevice(context_.device) == cudaSuccess &&
+            cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess)
+            known_.push_back(memory);
+        else
+            cudaGetLastError();
+    }
+    void forget_memory(void* memory) noexcept override {
+        if (std::erase(known_, memory) > 0 && cudaHostUnregister(memory) != cudaSuccess)
+            cudaGetLastError();
+    }
+
   private:
     Buffer<float> upload_floats(const float* from, size_t count) {
         Buffer<float> to(context_.memory, count);
@@ -94,6 +118,7 @@ class CudaExecutor final : public Executor {
     // Tables for an additive quantizer, kept while its codebook is the same.
     std::vector<float> additive_codebook_;
     std::unique_ptr<LsqEncoder> additive_;
+    std::vector<void*> known_;
 };
 
 // Sums by cluster, on the device, and the sizes and errors that come with them.
