@@ -78,6 +78,7 @@ in_session() {
         grep -E '^(Time|DEBUG|DETAIL|WARNING|[0-9])'
 }
 if wants join; then
+    if ! wants index; then build gpu; fi
     # Near rows of the table, but none of them.
     ask -c 'DROP TABLE IF EXISTS queries' -c "CREATE TABLE queries AS
         WITH noise AS MATERIALIZED (SELECT n, array_agg((random() * 16 - 8)::real)::vector AS v
