@@ -9,6 +9,7 @@
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_encode.h"
 #include "extension/ivfpq_lists.h"
+#include "extension/stopwatch.h"
 #include "extension/vector.h"
 
 extern "C" {
@@ -52,6 +53,11 @@ struct EncodePass {
     Owned<RowPass>* device;
     BlockUnderWay under_way[RowPass::most_under_way];  // the oldest first
     uint32 under_way_count;
+    // Of this process, in seconds:
+    uint32 blocks;
+    double starting;
+    double finishing;
+    double putting;
 };
 
 namespace {
@@ -107,9 +113,12 @@ void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32
 void finish_block(EncodePass* pass) {
     const BlockUnderWay done = pass->under_way[0];
     PassedBlock passed;
+    Stopwatch watch;
     guarded_interruptibly([&] { passed = pass->device->object->finish(); });
+    pass->finishing += watch.lap();
     put_rows(pass, done.tids, static_cast<uint32>(passed.count), passed.lists, passed.codes,
              passed.offsets);
+    pass->putting += watch.lap();
     if (done.ring) give_back(done.ring, done.block);
     for (uint32 i = 1; i < pass->under_way_count; ++i) pass->under_way[i - 1] = pass->under_way[i];
     --pass->under_way_count;
@@ -118,7 +127,10 @@ void finish_block(EncodePass* pass) {
 void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockUnderWay& block) {
     CHECK_FOR_INTERRUPTS();
     if (pass->under_way_count == RowPass::most_under_way) finish_block(pass);
+    Stopwatch watch;
     guarded_interruptibly([&] { pass->device->object->start(rows, block.tids, count); });
+    pass->starting += watch.lap();
+    ++pass->blocks;
     pass->under_way[pass->under_way_count++] = block;
 }
 
@@ -222,6 +234,13 @@ const Neighbor* neighbors_of(EncodePass* pass) {
             // Its device may end before the memory context.
             delete std::exchange(pass->device->object, nullptr);
         });
+    if (pass->blocks > 0)
+        ereport(DEBUG1,
+                (errmsg_internal(
+                    "%u blocks of at most %u rows: %.3f s to start them, %.3f s to wait "
+                    "for the device, %.3f s to take entries",
+                    pass->blocks, pass->batch, pass->starting, pass->finishing, pass->putting)));
+    pass->blocks = 0;
     return pass->neighbors;
 }
 

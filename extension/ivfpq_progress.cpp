@@ -2,11 +2,11 @@
 
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_progress.h"
+#include "extension/stopwatch.h"
 
 extern "C" {
 #include "lib/stringinfo.h"
 #include "pgstat.h"
-#include "portability/instr_time.h"
 #include "utils/backend_progress.h"
 #include "utils/backend_status.h"
 }
@@ -57,14 +57,8 @@ struct BuildTimes {
 };
 BuildTimes times;
 
-double now() {
-    instr_time time;
-    INSTR_TIME_SET_CURRENT(time);
-    return INSTR_TIME_GET_DOUBLE(time);
-}
-
 void end_phase() {
-    const double at = now();
+    const double at = seconds_now();
     if (times.phase >= 0) times.seconds[times.phase] += at - times.phase_begin;
     times.phase_begin = at;
 }
@@ -73,7 +67,7 @@ void end_phase() {
 
 void begin_build_times() {
     times = {};
-    times.begin = now();
+    times.begin = seconds_now();
     times.phase = -1;
 }
 

@@ -15,6 +15,7 @@
 #include "extension/build_executor.h"
 #include "extension/guard.h"
 #include "extension/parallel_reader.h"
+#include "extension/stopwatch.h"
 #include "extension/table_reader.h"
 #include "extension/vector.h"
 
@@ -154,17 +155,25 @@ bool cluster_on_device(Clustering* c) {
         AllocSetContextCreate(CurrentMemoryContext, "kmeans", ALLOCSET_SMALL_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
     bool done = false;
+    Stopwatch watch;
     DeviceWork* device =
         open_device_work(rows * c->dims * c->clusters * (c->iterations + 1), c->threads);
     if (device) {
         const DeviceRows on_device = {owned_by<DatasetBuilder>(context),
                                       owned_by<Dataset>(context)};
+        const double opening = watch.lap();
         const bool begun = run_on_device(device, [&](Executor& executor) {
             on_device.builder->object = executor.build_dataset(c->dims, SIZE_MAX).release();
         });
         if (begun && send_rows(c, device, on_device)) {
             check_rows(c);
+            const double reading = watch.lap();
             done = iterate_on_device(c, device, on_device);
+            ereport(DEBUG1,
+                    (errmsg_internal("kmeans of %llu vectors on %s: %.3f s to open it, %.3f s to "
+                                     "read the table, %.3f s to cluster",
+                                     static_cast<unsigned long long>(c->count),
+                                     device->executor->name(), opening, reading, watch.lap())));
         }
         guarded([&] {
             delete std::exchange(on_device.rows->object, nullptr);

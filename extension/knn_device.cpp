@@ -12,6 +12,7 @@
 #include "extension/knn_device.h"
 #include "extension/parallel_reader.h"
 #include "extension/settings.h"
+#include "extension/stopwatch.h"
 
 extern "C" {
 #include "optimizer/cost.h"
@@ -177,6 +178,7 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
         const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
                                      knn->index->metric == Metric::cosine,
                                      max_parallel_workers_per_gather, block_memory(knn)};
+        Stopwatch watch;
         Searching s = {};
         s.knn = knn;
         s.reader = open_parallel_reader(knn->table, wanted, knn->device->executor);
@@ -190,16 +192,21 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
             input.k = knn->k;
             knn->pass->object = executor.begin_pass(input).release();
         });
+        const double beginning = watch.lap();
         const ParallelCounts counts = send_table(&s);
+        const double reading = watch.lap();
         good = s.good && !counts.odd && run_on_device(knn->device, [&](Executor&) {
                    knn->pass->object->nearest(knn->nearest);
                });
         guarded([&] { delete std::exchange(knn->pass->object, nullptr); });
         good = good && found_all(knn, count, counts.rows);
-        ereport(DEBUG1,
-                (errmsg_internal("%u queries were compared with " INT64_FORMAT " rows on %s%s",
-                                 count, counts.rows, knn->device->executor->name(),
-                                 good ? "" : ", to no avail")));
+        ereport(
+            DEBUG1,
+            (errmsg_internal("%u queries were compared with " INT64_FORMAT " rows on %s%s", count,
+                             counts.rows, knn->device->executor->name(),
+                             good ? "" : ", to no avail"),
+             errdetail_internal("%.3f s to begin, %.3f s to read the table, %.3f s for the rest",
+                                beginning, reading, watch.lap())));
     }
     MemoryContextSwitchTo(before);
     return good;
