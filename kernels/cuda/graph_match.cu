@@ -179,11 +179,19 @@ struct DifferenceValues {
     }
 };
 
+__device__ __forceinline__ bool is_member(const ProposalView& p, uint32_t target, uint32_t other) {
+    const uint32_t* words = p.members + (size_t{target} << (p.member_bits - 5));
+#pragma unroll
+    for (uint32_t which = 0; which < member_hashes; ++which) {
+        const uint32_t bit = member_bit(target, other, which, p.member_bits);
+        if (!(__ldg(words + bit / 32) >> bit % 32 & 1)) return false;
+    }
+    return true;
+}
+
 __device__ __forceinline__ void propose(const ProposalView& p, uint32_t target, float distance,
                                         uint32_t other) {
-    const uint32_t bit = member_bit(target, other, p.member_bits);
-    const size_t words = size_t{1} << (p.member_bits - 5);
-    if (__ldg(p.members + target * words + bit / 32) >> bit % 32 & 1) return;
+    if (is_member(p, target, other)) return;
     const uint64_t key = make_key(distance, other | fresh_edge);
     unsigned long long* place =
         p.places + (size_t{target} << p.place_bits) + short_hash(other, p.salt, p.place_bits);

@@ -139,8 +139,12 @@ __global__ void __launch_bounds__(threads == 32 ? least_threads : threads)
     Group::sync();
     for (uint32_t i = thread; i < u.degree; i += threads) {
         if (ids[i] == no_row) continue;
-        const uint32_t bit = member_bit(static_cast<uint32_t>(row), ids[i], u.member_bits);
-        atomicOr(bits + bit / 32, 1u << bit % 32);
+#pragma unroll
+        for (uint32_t which = 0; which < member_hashes; ++which) {
+            const uint32_t bit =
+                member_bit(static_cast<uint32_t>(row), ids[i], which, u.member_bits);
+            atomicOr(bits + bit / 32, 1u << bit % 32);
+        }
     }
     Group::sync();
     for (uint32_t i = thread; i < words; i += threads) u.members[row * words + i] = bits[i];

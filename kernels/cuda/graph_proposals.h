@@ -14,16 +14,18 @@ namespace pgwarp::gpu {
 struct ProposalView {
     unsigned long long* places;  // (count)(2^place_bits) keys, no_key where there is none
     const float* bounds;         // (count): the distance of each list's last
-    // (count)(2^member_bits / 32): one bit for each edge of the list, by its hash. Who is in the
-    // list is not proposed again; of those who are not, some percent are taken for it.
+    // (count)(2^member_bits / 32): some bits for each edge of the list, by its hashes (a Bloom
+    // filter). Who is in the list is not proposed again, so that nearer ones do not keep others
+    // out of their places; of those who are not, one in some thousands is taken for it.
     const uint32_t* members;
     uint32_t place_bits;
     uint32_t member_bits;
     uint32_t salt;
 };
 
-PGWARP_BOTH uint32_t member_bit(uint32_t row, uint32_t other, uint32_t bits) {
-    return short_hash(other, row * 0x2c1b3c6du, bits);
+inline constexpr uint32_t member_hashes = 3;
+PGWARP_BOTH uint32_t member_bit(uint32_t row, uint32_t other, uint32_t which, uint32_t bits) {
+    return short_hash(other, row * 0x2c1b3c6du + which * 0x68e31da5u, bits);
 }
 
 class GraphLists {

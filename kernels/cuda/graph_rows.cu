@@ -37,6 +37,15 @@ __global__ void __launch_bounds__(threads) turn_edges(uint64_t* edges, size_t co
     }
 }
 
+__global__ void __launch_bounds__(threads) copy(const uint64_t* from, uint32_t from_degree,
+                                                size_t count, uint64_t* to, uint32_t to_degree) {
+    for (size_t i = size_t{blockIdx.x} * threads + threadIdx.x; i < count * to_degree;
+         i += size_t{gridDim.x} * threads) {
+        const size_t row = i / to_degree, place = i % to_degree;
+        to[i] = place < from_degree ? from[row * from_degree + place] : no_edge();
+    }
+}
+
 __global__ void __launch_bounds__(threads) fill(uint64_t* keys, size_t count, uint64_t key) {
     for (size_t i = size_t{blockIdx.x} * threads + threadIdx.x; i < count;
          i += size_t{gridDim.x} * threads)
@@ -84,6 +93,12 @@ void edges_to_keys(uint64_t* edges, size_t count, cudaStream_t stream) {
 
 void keys_to_edges(uint64_t* keys, size_t count, cudaStream_t stream) {
     launch("turn_edges", turn_edges, {blocks_for(count), threads, 0, stream}, keys, count, false);
+}
+
+void copy_lists(const uint64_t* from, uint32_t from_degree, size_t count, uint64_t* to,
+                uint32_t to_degree, cudaStream_t stream) {
+    launch("copy", copy, {blocks_for(count * to_degree), threads, 0, stream}, from, from_degree,
+           count, to, to_degree);
 }
 
 void fill_keys(uint64_t* keys, size_t count, uint64_t key, cudaStream_t stream) {
