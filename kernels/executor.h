@@ -22,6 +22,20 @@ class Dataset {
     virtual ~Dataset() = default;
 };
 
+class RowPass;
+struct RowPassInput;
+
+// Rows that come in parts, in any order, to become one Dataset.
+class DatasetBuilder {
+  public:
+    virtual ~DatasetBuilder() = default;
+    // When it returns, the rows have been read.
+    virtual void add(uint64_t position, const float* rows, size_t count) = 0;
+    virtual size_t count() const noexcept = 0;
+    // In the order of positions, each of which was given once. The builder is of no use afterwards.
+    virtual std::unique_ptr<Dataset> finish() = 0;
+};
+
 struct Neighbor {
     float distance;  // as the metric orders: squared L2, or the negative inner product
     uint64_t id;
@@ -101,8 +115,22 @@ class Executor {
     virtual void encode(const Quantizer& quantizer, const Encoding& encoding) = 0;
 
     virtual void exact_search(const ExactSearch& search) = 0;
+
+    // See row_pass.h. The executor outlives the pass.
+    virtual std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) = 0;
+
+    // A data set that is the executor's own; at most so many rows will come.
+    virtual std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows);
+
+    // Rows will be read from this memory, again and again, until it is forgotten: a device reaches
+    // memory faster that it knows. Neither throws.
+    virtual void know_memory(void*, size_t) noexcept {}
+    virtual void forget_memory(void*) noexcept {}
 };
 
+inline std::unique_ptr<DatasetBuilder> Executor::build_dataset(uint32_t, size_t) {
+    throw std::runtime_error("this executor has no data sets of its own");
+}
 inline void Executor::principal_directions(Dataset&, uint32_t, float*) {
     throw std::runtime_error("this executor does not train rotations");
 }

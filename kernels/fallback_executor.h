@@ -41,9 +41,16 @@ class FallbackExecutor final : public Executor {
     double additive_step(Dataset& residuals, const AdditiveStep& step) override;
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override;
+    void know_memory(void* memory, size_t bytes) noexcept override {
+        device_->know_memory(memory, bytes);
+    }
+    void forget_memory(void* memory) noexcept override { device_->forget_memory(memory); }
 
   private:
     class Rows;
+    class Pass;
+    void give_up(const char* failure);
     template <typename Work>
     auto run(Work&& work);
     template <typename Work>

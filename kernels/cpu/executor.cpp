@@ -6,6 +6,7 @@
 #include "kernels/additive.h"
 #include "kernels/kmeans.h"
 #include "kernels/rotation.h"
+#include "kernels/row_pass.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
@@ -192,6 +193,10 @@ class CpuExecutor final : public Executor {
                 search_tile(search, bounds, low_rows.data() + r, first, queries, r,
                             std::min(tile_rows, search.row_count - r), products[thread].data());
         });
+    }
+
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        return make_plain_pass(*this, *this, input);
     }
 
   private:

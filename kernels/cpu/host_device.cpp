@@ -1,5 +1,8 @@
 #include "kernels/host_device.h"
 
+#include "kernels/row_pass.h"
+
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -12,12 +15,46 @@ namespace {
 class HostRows final : public Dataset {
   public:
     HostRows(Executor& executor, const float* rows, size_t count, uint32_t dims)
-        : copy_(rows, rows + count * dims), taken_(executor.take(copy_.data(), count, dims)) {}
+        : HostRows(executor, std::vector<float>(rows, rows + count * dims), dims) {}
+    HostRows(Executor& executor, std::vector<float> rows, uint32_t dims)
+        : copy_(std::move(rows)), taken_(executor.take(copy_.data(), copy_.size() / dims, dims)) {}
     Dataset& taken() { return *taken_; }
 
   private:
     std::vector<float> copy_;
     std::unique_ptr<Dataset> taken_;
+};
+
+class HostRowsBuilder final : public DatasetBuilder {
+  public:
+    HostRowsBuilder(Executor& executor, uint32_t dims, size_t most_rows)
+        : executor_(executor), dims_(dims), most_rows_(most_rows) {}
+    void add(uint64_t position, const float* rows, size_t count) override {
+        if (count > most_rows_ - count_) throw std::length_error("more rows than were said");
+        parts_.push_back({position, std::vector<float>(rows, rows + count * dims_)});
+        count_ += count;
+    }
+    size_t count() const noexcept override { return count_; }
+    std::unique_ptr<Dataset> finish() override {
+        std::sort(parts_.begin(), parts_.end(),
+                  [](const Part& a, const Part& b) { return a.position < b.position; });
+        std::vector<float> rows;
+        rows.reserve(count_ * dims_);
+        for (const Part& part : parts_) rows.insert(rows.end(), part.rows.begin(), part.rows.end());
+        parts_.clear();
+        return std::make_unique<HostRows>(executor_, std::move(rows), dims_);
+    }
+
+  private:
+    struct Part {
+        uint64_t position;
+        std::vector<float> rows;
+    };
+    Executor& executor_;
+    uint32_t dims_;
+    size_t most_rows_;
+    size_t count_ = 0;
+    std::vector<Part> parts_;
 };
 
 class HostExecutor final : public Executor {
@@ -72,12 +109,73 @@ class HostExecutor final : public Executor {
     }
     // On a device it is done or not begun, and never between: it is not interrupted here.
     void exact_search(const ExactSearch& search) override { searcher_->exact_search(search); }
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        return make_plain_pass(*this, *this, input);
+    }
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+        return std::make_unique<HostRowsBuilder>(*executor_, dims, most_rows);
+    }
 
   private:
     static Dataset& taken(Dataset& rows) { return static_cast<HostRows&>(rows).taken(); }
 
     std::unique_ptr<Executor> executor_;
     std::unique_ptr<Executor> searcher_;
+};
+
+// Works on lists of its own, and hands them over when they are done.
+class HostGraphBuilder final : public GraphBuilder {
+  public:
+    HostGraphBuilder(int threads, size_t budget, const volatile std::sig_atomic_t* interrupt,
+                     const volatile std::sig_atomic_t* other_interrupt)
+        : builder_(make_cpu_graph_builder(threads, interrupt, other_interrupt)), budget_(budget) {}
+
+    const char* name() const noexcept override { return "host"; }
+    size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
+        return budget_ / (dims * sizeof(float) + options.degree * sizeof(Edge));
+    }
+    void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
+        on_copy(rows, degree, lists, [&](Edge* copy) {
+            builder_->exact(rows, degree, copy);
+            return DescentReport();
+        });
+    }
+    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
+        on_copy(rows, degree, lists, [&](Edge* copy) {
+            builder_->exact_merge(rows, first, degree, copy);
+            return DescentReport();
+        });
+    }
+    DescentReport descend(const GraphRows& rows, const DescentOptions& options,
+                          Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->descend(rows, options, copy); });
+    }
+    DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
+                        Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->merge(rows, first, options, copy); });
+    }
+    DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
+                         Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->append(rows, first, options, copy); });
+    }
+
+  private:
+    template <typename Work>
+    DescentReport on_copy(const GraphRows& rows, uint32_t degree, Edge* lists, Work&& work) {
+        const size_t bytes = rows.count * (rows.dims * sizeof(float) + degree * sizeof(Edge));
+        if (bytes > budget_) throw OutOfDeviceMemory(bytes, 0, budget_);
+        builder_->progress = progress;
+        std::vector<Edge> copy(lists, lists + rows.count * degree);
+        const DescentReport report = work(copy.data());
+        std::copy(copy.begin(), copy.end(), lists);
+        return report;
+    }
+
+    std::unique_ptr<GraphBuilder> builder_;
+    size_t budget_;
 };
 
 // Counts what its stores hold, so that a budget binds as on a device.
@@ -94,6 +192,9 @@ class HostDevice final : public Device {
     DeviceMemoryUse memory() const noexcept override { return {used_, used_, budget_}; }
     std::unique_ptr<Executor> make_executor() override {
         return std::make_unique<HostExecutor>(threads_, interrupt_, other_interrupt_);
+    }
+    std::unique_ptr<GraphBuilder> make_graph_builder() override {
+        return std::make_unique<HostGraphBuilder>(threads_, budget_, interrupt_, other_interrupt_);
     }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<Store>(*this, quantizer);
@@ -248,6 +349,13 @@ class FailingExecutor final : public Executor {
         const bool counts = calls_ > good_calls_;
         if (counts && static_cast<Fault>(*fault_) == Fault::late) fail(Fault::late);
     }
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        working();
+        return make_plain_pass(*this, *this, input);
+    }
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+        return working().build_dataset(dims, most_rows);
+    }
 
   private:
     Executor& working() {
@@ -265,15 +373,81 @@ class FailingExecutor final : public Executor {
     int calls_ = 0;
 };
 
+class FailingGraphBuilder final : public GraphBuilder {
+  public:
+    FailingGraphBuilder(std::unique_ptr<GraphBuilder> builder, const volatile int* fault,
+                        int good_calls)
+        : builder_(std::move(builder)), fault_(fault), good_calls_(good_calls) {}
+
+    const char* name() const noexcept override { return builder_->name(); }
+    size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
+        return builder_->most_rows(dims, options);
+    }
+    void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
+        run(rows, degree, lists, [&](Edge* to) {
+            builder_->exact(rows, degree, to);
+            return DescentReport();
+        });
+    }
+    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
+        run(rows, degree, lists, [&](Edge* to) {
+            builder_->exact_merge(rows, first, degree, to);
+            return DescentReport();
+        });
+    }
+    DescentReport descend(const GraphRows& rows, const DescentOptions& options,
+                          Edge* lists) override {
+        return run(rows, options.degree, lists,
+                   [&](Edge* to) { return builder_->descend(rows, options, to); });
+    }
+    DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
+                        Edge* lists) override {
+        return run(rows, options.degree, lists,
+                   [&](Edge* to) { return builder_->merge(rows, first, options, to); });
+    }
+    DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
+                         Edge* lists) override {
+        return run(rows, options.degree, lists,
+                   [&](Edge* to) { return builder_->append(rows, first, options, to); });
+    }
+
+  private:
+    template <typename Work>
+    DescentReport run(const GraphRows& rows, uint32_t degree, Edge* lists, Work&& work) {
+        builder_->progress = progress;
+        if (calls_++ < good_calls_) return work(lists);
+        const auto fault = static_cast<Fault>(*fault_);
+        if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+        if (fault == Fault::late) {
+            // All is done, and then lost.
+            std::vector<Edge> copy(lists, lists + rows.count * degree);
+            work(copy.data());
+        }
+        fail(fault);
+        return work(lists);
+    }
+
+    std::unique_ptr<GraphBuilder> builder_;
+    const volatile int* fault_;
+    int good_calls_;
+    int calls_ = 0;
+};
+
 class FailingDevice final : public Device {
   public:
     FailingDevice(std::unique_ptr<Device> device, const volatile int* fault, int good_calls)
         : device_(std::move(device)), fault_(fault), good_calls_(good_calls) {}
     const char* name() const noexcept override { return device_->name(); }
     DeviceMemoryUse memory() const noexcept override { return device_->memory(); }
+    void trim() noexcept override { device_->trim(); }
     std::unique_ptr<Executor> make_executor() override {
         if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
         return std::make_unique<FailingExecutor>(device_->make_executor(), fault_, good_calls_);
+    }
+    std::unique_ptr<GraphBuilder> make_graph_builder() override {
+        if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
+        return std::make_unique<FailingGraphBuilder>(device_->make_graph_builder(), fault_,
+                                                     good_calls_);
     }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<FailingStore>(device_->make_list_store(quantizer), fault_);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/exact_search.h"
 #include "kernels/cuda/nibbles.h"
 #include "kernels/cuda/rotation.h"
+#include "kernels/cuda/row_pass.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/sums.h"
 #include "kernels/draw_rows.h"
@@ -29,6 +30,9 @@ constexpr size_t most_tile_rows = 65536;
 class CudaExecutor final : public Executor {
   public:
     explicit CudaExecutor(const Context& context) : context_(context), blas_(stream_) {}
+    ~CudaExecutor() override {
+        for (void* memory : known_) cudaHostUnregister(memory);
+    }
 
     const char* name() const noexcept override { return context_.name.c_str(); }
 
@@ -96,6 +100,32 @@ class CudaExecutor final : public Executor {
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
 
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        // Rows that are turned, or whose codes take more than a look at the codebook, are encoded a
+        // block at a time.
+        const Quantizer* model = input.quantizer;
+        const bool plain = !model || (!model->rotation.matrix && model->shape.bits == 8 &&
+                                      !model->shape.additive());
+        return plain ? make_row_pass(context_, uploader_, input)
+                     : make_plain_pass(*this, *this, input);
+    }
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+        context_.use();
+        return std::make_unique<DeviceRowsBuilder>(context_, uploader_, stream_, dims, most_rows);
+    }
+    // Pinned, so that the device copies from it by itself. Where that cannot be, rows are staged.
+    void know_memory(void* memory, size_t bytes) noexcept override {
+        if (cudaSetDevice(context_.device) == cudaSuccess &&
+            cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess)
+            known_.push_back(memory);
+        else
+            cudaGetLastError();
+    }
+    void forget_memory(void* memory) noexcept override {
+        if (std::erase(known_, memory) > 0 && cudaHostUnregister(memory) != cudaSuccess)
+            cudaGetLastError();
+    }
+
   private:
     // To host memory, as they are now.
     std::vector<float> all_rows(const DeviceRows& rows) {
@@ -130,6 +160,7 @@ class CudaExecutor final : public Executor {
     Uploader uploader_;
     AdditiveCoder additive_{context_, uploader_, stream_, blas_};
     RotationTrainer rotations_{*this, context_, uploader_, stream_, blas_};
+    std::vector<void*> known_;
 };
 
 // Sums by cluster, on the device, and the sizes and errors that come with them.
