@@ -226,8 +226,10 @@ PGWARP_FUNCTION(ivfpq_compare) {
             const CodeTrial trial{kind, bits, static_cast<uint32>(bytes)};
             CodeQuality quality;
             CHECK_FOR_INTERRUPTS();
-            guarded_interruptibly(
-                [&] { quality = measure_codes(tools->object->workers, trial, data, 0); });
+            guarded_interruptibly([&] {
+                quality =
+                    measure_codes(tools->object->workers, *tools->object->executor, trial, data, 0);
+            });
             add_result(result, trial, quality);
         }
     guarded([&] {
