@@ -88,7 +88,7 @@ inline constexpr uint32_t lsq_training_rounds = 8;  // of the search in each
 void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
                uint64_t seed, float* words, uint8_t* codes);
 
-// Replaces the words by those that suit the codes best.
+// Replaces the words by those that suit the codes best. Where it throws, they are as they were.
 void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
              const uint8_t* codes, float* words);
 // The words of two codebooks can be moved against each other without a change, and a word that
@@ -98,10 +98,6 @@ inline double lsq_fit_weight(size_t rows) {
 }
 // Bytes it takes beside its arguments.
 size_t lsq_fit_bytes(const LsqShape& shape);
-
-// The same from the sums of the rows of each word, as `words`.
-void lsq_solve(const LsqShape& shape, const uint8_t* codes, size_t count, const double* sums,
-               float* words);
 
 // Moves the words by chance, so that training does not settle too soon: step i of n adds noise in
 // proportion to the rows' spread in each dimension and to what codes are off by, `error` being the
