@@ -45,7 +45,8 @@ struct LsqSearch {
 // Finds codes, for one set of codebooks.
 class LsqEncoder {
   public:
-    // Of its tables, which hold the products of all words with all others.
+    // Of its tables, which hold the products of all words with all others. Making them takes as
+    // much again.
     static size_t bytes(const LsqShape& shape) {
         return (size_t{shape.books} * shape.books * codewords * sizeof(uint16_t) +
                 shape.books * (size_t{shape.dims} + 1) * sizeof(float)) *
@@ -55,7 +56,8 @@ class LsqEncoder {
     LsqEncoder(Workers& workers, const LsqShape& shape, const float* words);
     ~LsqEncoder();
 
-    // Where `improve`, there are codes already. Returns the sum of the squared errors.
+    // Where `improve`, there are codes already. A row's code does not depend on the rows around,
+    // but for rounding where there are few. Returns the sum of the squared errors.
     double encode(Workers& workers, const LsqSearch& search, const float* rows, size_t count,
                   bool improve, uint8_t* codes) const;
     // The same without threads of its own.
