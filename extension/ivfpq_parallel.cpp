@@ -150,7 +150,7 @@ void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shar
     const double heap_rows =
         table_index_build_scan(heap, index, info, true, progress, encode_row, pass, scan);
     flush_encode(pass);
-    perform_entry_sort(sort);
+    perform_entry_sort(sort, shared->shape.lists, 1);
     memcpy(neighbors, neighbors_of(pass),
            Size{shared->query_count} * neighbors_kept * sizeof(Neighbor));
 
@@ -293,7 +293,7 @@ EncodeResult encode_alone(Relation heap, Relation index, IndexInfo* info, const 
     flush_encode(pass);
     result.neighbors = neighbors_of(pass);
     report_phase(BuildPhase::sort);
-    perform_entry_sort(result.sort);
+    perform_entry_sort(result.sort, input.model.shape.lists, 1);
     result.participants = 1;
     result.rows = rows_of(pass);
     return result;
@@ -420,6 +420,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     const int launched = context->nworkers_launched;
     EncodeResult result = {};
     result.parallel = static_cast<ParallelEncode*>(palloc(sizeof(ParallelEncode)));
+    result.threads = 1 + launched;
     *result.parallel = {
         context, snapshot, static_cast<WalUsage*>(chunks[5]), static_cast<BufferUsage*>(chunks[6]),
         shared,  curve};
@@ -433,7 +434,8 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         device->forget_memory(ring);
         info->ii_BrokenHotChain = shared->broken_hot_chain;
         report_phase(BuildPhase::sort);
-        perform_entry_sort(result.sort);
+        // The workers have nothing to do until the pages are written.
+        perform_entry_sort(result.sort, shape.lists, 1 + launched);
         result.participants = 1;
         result.heap_rows = shared->heap_rows;
         result.rows = shared->rows;
@@ -453,7 +455,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     coordinate->sharedsort = shared_sort;
     result.sort = begin_entry_sort(shape.m, maintenance_work_mem, coordinate);
     report_phase(BuildPhase::sort);
-    perform_entry_sort(result.sort);
+    perform_entry_sort(result.sort, shape.lists, 1);
     result.neighbors = neighbors;
     result.participants = static_cast<uint32>(launched + 1);
     result.heap_rows = shared->heap_rows;
