@@ -7,13 +7,19 @@
 // rows). Each may follow its own options; an option holds for the works after it. Recall is of
 // --checked rows, against exact search; a neighbor as near as the k-th true one counts. Seconds are
 // the clock's; those in brackets are processor time, steadier beside other work.
+//
+// --library build/kernels/pgwarp_cuda.so: on a device. (cuda_bench --only graphs needs no data
+// sets, and tells the phases apart.)
 
 #include "bench/clock.h"
 #include "bench/dataset.h"
+#include "kernels/device.h"
 #include "kernels/distance.h"
 #include "kernels/draw_rows.h"
 #include "kernels/executor.h"
 #include "kernels/knn_graph.h"
+
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +27,7 @@
 #include <cstring>
 #include <ctime>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -33,6 +40,7 @@ struct Setting {
     size_t rows = 0, checked = 1000, added = 0;
     uint32_t k = 10;
     int threads = 2;
+    std::string library;  // of a device; empty: the CPU
     uint32_t degree = 0, samples = 0, iterations = 0;
     int trees = -1;
     uint64_t seed = 1;
@@ -73,7 +81,7 @@ class GraphBench {
     void run(const std::string& work, const Setting& setting) {
         load(setting);
         const DescentOptions options = setting.options();
-        auto builder = make_cpu_graph_builder(setting.threads, nullptr);
+        const auto builder = make_builder(setting);
         const size_t added =
             setting.added ? setting.added : (work == "merge" ? rows_.count / 2 : rows_.count / 100);
         const size_t first = rows_.count - added;
@@ -128,6 +136,21 @@ class GraphBench {
     }
 
   private:
+    std::unique_ptr<GraphBuilder> make_builder(const Setting& setting) {
+        if (setting.library.empty()) return make_cpu_graph_builder(setting.threads, nullptr);
+        if (!device_) {
+            // Never closed: the device's objects have their code there.
+            void* library = dlopen(setting.library.c_str(), RTLD_NOW | RTLD_LOCAL);
+            void* open = library ? dlsym(library, open_device_symbol) : nullptr;
+            if (!open) throw std::runtime_error(dlerror());
+            char error[256] = "";
+            const DeviceOptions options;
+            device_.reset(reinterpret_cast<OpenDevice*>(open)(&options, error, sizeof(error)));
+            if (!device_) throw std::runtime_error(error);
+        }
+        return device_->make_graph_builder();
+    }
+
     void load(const Setting& setting) {
         if (loaded_ == setting.data + setting.metric) return;
         set_ = read_dataset({setting.data, setting.directory, setting.rows, 0});
@@ -173,6 +196,7 @@ class GraphBench {
         return static_cast<double>(hits) / static_cast<double>(checked_.size() * setting.k);
     }
 
+    std::unique_ptr<Device> device_;
     Dataset set_;
     std::string loaded_;
     GraphRows rows_{};
@@ -208,6 +232,8 @@ int main(int count, char** arguments) {
             setting.k = number();
         else if (word == "--threads")
             setting.threads = static_cast<int>(number());
+        else if (word == "--library")
+            setting.library = value;
         else if (word == "--degree")
             setting.degree = number();
         else if (word == "--samples")

@@ -19,13 +19,17 @@ int graph_threads() {
     return 1 + max_parallel_maintenance_workers;
 }
 
-void start_builder(GraphJob* job) {
-    job->builder = owned_by<GraphBuilder>(CurrentMemoryContext);
-    guarded([&] {
-        job->builder->object =
-            make_cpu_graph_builder(job->threads, &QueryCancelPending, &ProcDiePending).release();
-        job->builder->object->progress = graph_progress();
-    });
+void start_builder(GraphJob* job, Size count, uint32 dims, bool exact) {
+    // Pairs of a descent: those that a row's samples make, in a few iterations.
+    constexpr double descent_pairs = 1000;
+    const auto rows = static_cast<double>(count);
+    const double pairs = rows * (exact ? rows / 2 : std::min(rows / 2, descent_pairs));
+    job->maker = open_graph_maker(pairs * dims, job->threads);
+    guarded([&] { job->maker.builder->progress = graph_progress(); });
+}
+
+void end_builder(GraphJob* job) {
+    close_graph_maker(&job->maker);
 }
 
 Edge* alloc_lists(Size count, uint32 degree) {
@@ -93,9 +97,9 @@ void build_part(const Parts& parts, Size part) {
     const GraphRows rows{parts.rows, count, parts.set->dims, job.metric};
     run_graph_kernel([&] {
         if (parts.exact)
-            job.builder->object->exact(rows, parts.degree, parts.lists);
+            job.maker.builder->exact(rows, parts.degree, parts.lists);
         else
-            job.builder->object->descend(rows, job.options, parts.lists);
+            job.maker.builder->descend(rows, job.options, parts.lists);
     });
     write_lists(parts.own, parts.begin(part), count, parts.degree, parts.lists);
     for (Size row = 0; row < count; ++row)
@@ -144,9 +148,9 @@ void merge_parts(const Parts& parts, Size first, Size second) {
     const GraphRows rows{parts.rows, count, parts.set->dims, job.metric};
     run_graph_kernel([&] {
         if (parts.exact)
-            job.builder->object->exact_merge(rows, border, parts.degree, parts.lists);
+            job.maker.builder->exact_merge(rows, border, parts.degree, parts.lists);
         else
-            job.builder->object->merge(rows, border, job.options, parts.lists);
+            job.maker.builder->merge(rows, border, job.options, parts.lists);
     });
     keep_found(parts, first, second);
 }
@@ -166,13 +170,20 @@ void put_found(const Parts& parts, const EdgeSink& sink) {
     }
 }
 
+// Two parts of a size that a graph is worth making of, at least.
+Size rows_on_device(const GraphJob& job, uint32 dims) {
+    return std::max(job.maker.builder->most_rows(dims, job.options),
+                    2 * std::max<Size>(512, 4 * Size{job.options.degree}));
+}
+
 void build_by_parts(const GraphJob& job, const GraphSet& set, bool exact, const EdgeSink& sink) {
     Parts parts = {};
     parts.job = &job;
     parts.set = &set;
     parts.exact = exact;
     parts.degree = exact ? job.k : job.options.degree;
-    const Size room = rows_in_memory({job.options.degree, job.k, job.threads}, set.dims);
+    const Size room = std::min(rows_in_memory({job.options.degree, job.k, job.threads}, set.dims),
+                               rows_on_device(job, set.dims));
     parts.count = (set.count + room / 2 - 1) / (room / 2);
     for (Size part = 0; part < parts.count; ++part)
         parts.most_rows = std::max(parts.most_rows, parts.size(part));
@@ -205,7 +216,10 @@ void build_by_parts(const GraphJob& job, const GraphSet& set, bool exact, const 
 
 }  // namespace
 
-void build_graph(const GraphJob& job, const GraphSet& set, bool exact, const EdgeSink& sink) {
+void build_graph(const GraphJob& job, GraphSet* whole, bool exact, const EdgeSink& sink) {
+    if (!whole->file && whole->count > rows_on_device(job, std::max(whole->dims, 1u)))
+        spill_graph_set(whole);
+    const GraphSet& set = *whole;
     if (set.file) return build_by_parts(job, set, exact, sink);
     const uint32 degree = exact ? job.k : job.options.degree;
     Edge* lists = alloc_lists(set.count, degree);
@@ -213,9 +227,9 @@ void build_graph(const GraphJob& job, const GraphSet& set, bool exact, const Edg
     report_graph_parts(0, 1);
     run_graph_kernel([&] {
         if (exact)
-            job.builder->object->exact(rows, degree, lists);
+            job.maker.builder->exact(rows, degree, lists);
         else
-            job.builder->object->descend(rows, job.options, lists);
+            job.maker.builder->descend(rows, job.options, lists);
     });
     report_graph_parts(1, 1);
     put_lists(job, lists, set.count, degree, sink);

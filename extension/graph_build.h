@@ -3,6 +3,7 @@
 
 #include "kernels/knn_graph.h"
 #include "extension/compat.h"
+#include "extension/graph_device.h"
 #include "extension/graph_set.h"
 #include "extension/guard.h"
 
@@ -13,13 +14,15 @@ struct GraphJob {
     uint32 k;
     DescentOptions options;
     int threads;
-    Owned<GraphBuilder>* builder;  // from start_builder()
+    GraphMaker maker;  // from start_builder()
 };
 
 // As a build trains: the cores that maintenance may have.
 int graph_threads();
 
-void start_builder(GraphJob* job);
+// For a graph of so many rows. Ends with end_builder(), or with the current memory context.
+void start_builder(GraphJob* job, Size count, uint32 dims, bool exact);
+void end_builder(GraphJob* job);
 
 // Runs kernels that end with Interrupted; what they were to write is lost then, and so is the
 // query.
@@ -46,8 +49,9 @@ struct EdgeSink {
     void* state;
 };
 
-// The graph of a set that is in memory or in a file.
-void build_graph(const GraphJob& job, const GraphSet& set, bool exact, const EdgeSink& sink);
+// The graph of a set that is in memory or in a file. One that is in memory may go to a file, where
+// the builder has no room for all of it.
+void build_graph(const GraphJob& job, GraphSet* set, bool exact, const EdgeSink& sink);
 
 // Hands over lists of (count)(degree) whose first k places are wanted.
 void put_lists(const GraphJob& job, const Edge* lists, Size count, uint32 degree,

@@ -136,13 +136,14 @@ PGWARP_FUNCTION(pgwarp_knn_graph) {
         build_graph_by_index({columns, metric, job.k, result});
         AtEOXact_GUC(true, level);
     } else {
-        const GraphSet set = read_graph_set(
-            columns, metric, {job.options.degree, job.k, job.threads}, Beyond::spill);
+        GraphSet set = read_graph_set(columns, metric, {job.options.degree, job.k, job.threads},
+                                      Beyond::spill);
         report_left_out(set);
         const bool exact = choose_exact(method, set);
-        start_builder(&job);
+        start_builder(&job, set.count, set.dims, exact);
         EdgeRows rows{result, &set};
-        build_graph(job, set, exact, rows_sink(&rows));
+        build_graph(job, &set, exact, rows_sink(&rows));
+        end_builder(&job);
         if (set.file) BufFileClose(set.file);
     }
     end_graph_progress();

@@ -161,9 +161,10 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     Edge* lists = alloc_lists(set.count, degree);
     load_edges(edges[0], graphs[0], set, sorted, 0, border, degree, lists);
     load_edges(edges[1], graphs[1], set, sorted, border, set.count, degree, lists);
-    start_builder(&job);
+    start_builder(&job, set.count, set.dims, false);
     const GraphRows rows{set.rows, set.count, set.dims, metric};
-    run_graph_kernel([&] { job.builder->object->merge(rows, border, job.options, lists); });
+    run_graph_kernel([&] { job.maker.builder->merge(rows, border, job.options, lists); });
+    end_builder(&job);
     EdgeRows to{reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo), &set};
     put_lists(job, lists, set.count, degree, rows_sink(&to));
     end_graph_progress();
@@ -411,9 +412,10 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     const uint32 degree = job.options.degree;
     Edge* lists = alloc_lists(set.count, degree);
     load_edges(edges, graph, set, sorted, 0, set.count, degree, lists);
-    start_builder(&job);
+    start_builder(&job, set.count, set.dims, false);
     const GraphRows rows{set.rows, set.count, set.dims, metric};
-    run_graph_kernel([&] { job.builder->object->append(rows, border, job.options, lists); });
+    run_graph_kernel([&] { job.maker.builder->append(rows, border, job.options, lists); });
+    end_builder(&job);
 
     Changes changes = {};
     changes.graph = graph;

@@ -54,16 +54,22 @@ void make_room(Reading* reading, Size wanted) {
 
 // The rows that are in memory go to a file, and those that follow.
 void spill(Reading* reading) {
-    GraphSet* set = reading->set;
-    set->file = BufFileCreateTemp(false);
-    for (Size row = 0; row < set->count; row += block_rows)
-        compat_write_temporary(set->file, set->rows + row * set->dims,
-                               std::min(block_rows, set->count - row) * set->dims * sizeof(float));
-    pfree(set->rows);
-    set->rows = alloc_rows(block_rows, set->dims);
+    spill_graph_set(reading->set);
+    reading->set->rows = alloc_rows(block_rows, reading->set->dims);
 }
 
 }  // namespace
+
+void spill_graph_set(GraphSet* set) {
+    set->file = BufFileCreateTemp(false);
+    for (Size row = 0; row < set->count; row += block_rows) {
+        CHECK_FOR_INTERRUPTS();
+        compat_write_temporary(set->file, set->rows + row * set->dims,
+                               std::min(block_rows, set->count - row) * set->dims * sizeof(float));
+    }
+    pfree(set->rows);
+    set->rows = nullptr;
+}
 
 void check_unique_keys(const GraphSet& set, const TableColumns& columns) {
     int64* sorted = static_cast<int64*>(

@@ -45,6 +45,9 @@ void check_unique_keys(const GraphSet& set, const TableColumns& columns);
 // Reports what was left out, if something was.
 void report_left_out(const GraphSet& set);
 
+// Moves the rows from memory to a file.
+void spill_graph_set(GraphSet* set);
+
 // Rows first .. first + count of the file.
 void read_spilled(const GraphSet& set, Size first, Size count, float* rows);
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/executor.h"
+#include "kernels/knn_graph.h"
 #include "kernels/list_store.h"
 
 #include <memory>
@@ -59,6 +60,9 @@ class Device {
     virtual const char* name() const noexcept = 0;
     virtual DeviceMemoryUse memory() const noexcept = 0;
     virtual std::unique_ptr<Executor> make_executor() = 0;
+    // Where one of its builders throws DeviceFailure or OutOfDeviceMemory, the caller's lists are
+    // as they were.
+    virtual std::unique_ptr<GraphBuilder> make_graph_builder() = 0;
     // Gives back memory that nothing uses now.
     virtual void trim() noexcept {}
     // Copies the model.

@@ -54,6 +54,15 @@ struct ExactSearch {
     Neighbor* nearest;  // (query_count)(k), sorted; start with distance = infinity
 };
 
+struct AdditiveStep {
+    QuantizerShape shape;
+    uint32_t step;  // of `steps`, from 0 on
+    uint32_t steps;
+    uint64_t seed;
+    float* codebook;  // (m * dims)(256)
+    uint8_t* codes;   // (rows)(m): of the step before, or of the start
+};
+
 class Executor {
   public:
     virtual ~Executor() = default;
@@ -97,6 +106,11 @@ class Executor {
                                  float* codebook);
     virtual void rotate(const Rotation& rotation, const float* rows, size_t count, float* out);
 
+    // One step of training an additive quantizer over residuals, see lsq.h: codes are searched for,
+    // and the codebook fitted to them. Returns the mean squared error before the fit. Where it
+    // throws, the codebook is as it was. An executor that has none says so.
+    virtual double additive_step(Dataset& residuals, const AdditiveStep& step);
+
     // Rows that are turned already, where the quantizer has a rotation.
     virtual void encode(const Quantizer& quantizer, const Encoding& encoding) = 0;
 
@@ -130,6 +144,9 @@ inline void Executor::rotation_start(Dataset&, const QuantizerShape&, float*) {
 }
 inline double Executor::rotation_step(Dataset&, const QuantizerShape&, float*, float*) {
     throw std::runtime_error("this executor does not train rotations");
+}
+inline double Executor::additive_step(Dataset&, const AdditiveStep&) {
+    throw std::runtime_error("this executor does not train additive quantizers");
 }
 inline void Executor::rotate(const Rotation&, const float*, size_t, float*) {
     throw std::runtime_error("this executor does not rotate");

@@ -72,6 +72,12 @@ class GraphBuilder {
     // For messages: "cpu", or the device's name.
     virtual const char* name() const noexcept = 0;
 
+    // Rows that it has room for at a time, beside the caller's own memory. Sets of more are made
+    // part by part.
+    virtual size_t most_rows(uint32_t /*dims*/, const DescentOptions& /*options*/) const noexcept {
+        return most_graph_rows;
+    }
+
     // All pairs. `lists` is (count)(degree).
     virtual void exact(const GraphRows& rows, uint32_t degree, Edge* lists) = 0;
 

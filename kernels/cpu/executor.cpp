@@ -3,6 +3,7 @@
 #include "kernels/cpu/filter.h"
 #include "kernels/cpu/products.h"
 #include "kernels/distance.h"
+#include "kernels/additive.h"
 #include "kernels/kmeans.h"
 #include "kernels/rotation.h"
 #include "kernels/row_pass.h"
@@ -158,8 +159,16 @@ class CpuExecutor final : public Executor {
         pgwarp::rotate(workers_, rotation, rows, count, out);
     }
 
+    double additive_step(Dataset& data, const AdditiveStep& step) override {
+        const auto& rows = static_cast<BorrowedRows&>(data);
+        return lsq_step(workers_, step, rows.rows, rows.count);
+    }
+
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
-        pgwarp::encode(workers_, quantizer, encoding);
+        if (quantizer.shape.additive())
+            additive_.encode(workers_, quantizer, encoding);
+        else
+            pgwarp::encode(workers_, quantizer, encoding);
     }
 
     void exact_search(const ExactSearch& search) override {
@@ -192,6 +201,7 @@ class CpuExecutor final : public Executor {
 
   private:
     Workers workers_;
+    AdditiveEncoder additive_;
 };
 
 }  // namespace

@@ -230,6 +230,37 @@ double FallbackExecutor::codebook_step(Dataset& residuals, const QuantizerShape&
     });
 }
 
+void FallbackExecutor::principal_directions(Dataset& rows, uint32_t to, float* matrix) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.principal_directions(data, to, matrix);
+    });
+}
+
+void FallbackExecutor::rotation_start(Dataset& residuals, const QuantizerShape& shape,
+                                      float* matrix) {
+    run_on(residuals, [&](Executor& executor, Dataset& data) {
+        executor.rotation_start(data, shape, matrix);
+    });
+}
+
+double FallbackExecutor::rotation_step(Dataset& residuals, const QuantizerShape& shape,
+                                       float* matrix, float* codebook) {
+    return run_on(residuals, [&](Executor& executor, Dataset& data) {
+        return executor.rotation_step(data, shape, matrix, codebook);
+    });
+}
+
+void FallbackExecutor::rotate(const Rotation& rotation, const float* rows, size_t count,
+                              float* out) {
+    run([&](Executor& executor) { executor.rotate(rotation, rows, count, out); });
+}
+
+double FallbackExecutor::additive_step(Dataset& residuals, const AdditiveStep& step) {
+    return run_on(residuals, [&](Executor& executor, Dataset& data) {
+        return executor.additive_step(data, step);
+    });
+}
+
 void FallbackExecutor::encode(const Quantizer& quantizer, const Encoding& encoding) {
     run([&](Executor& executor) { executor.encode(quantizer, encoding); });
 }

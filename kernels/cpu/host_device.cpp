@@ -88,6 +88,22 @@ class HostExecutor final : public Executor {
     double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
         return executor_->codebook_step(taken(rows), shape, codebook);
     }
+    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
+        executor_->principal_directions(taken(rows), to, matrix);
+    }
+    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
+        executor_->rotation_start(taken(rows), shape, matrix);
+    }
+    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        return executor_->rotation_step(taken(rows), shape, matrix, codebook);
+    }
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        executor_->rotate(rotation, rows, count, out);
+    }
+    double additive_step(Dataset& rows, const AdditiveStep& step) override {
+        return executor_->additive_step(taken(rows), step);
+    }
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
         executor_->encode(quantizer, encoding);
     }
@@ -107,6 +123,61 @@ class HostExecutor final : public Executor {
     std::unique_ptr<Executor> searcher_;
 };
 
+// Works on lists of its own, and hands them over when they are done.
+class HostGraphBuilder final : public GraphBuilder {
+  public:
+    HostGraphBuilder(int threads, size_t budget, const volatile std::sig_atomic_t* interrupt,
+                     const volatile std::sig_atomic_t* other_interrupt)
+        : builder_(make_cpu_graph_builder(threads, interrupt, other_interrupt)), budget_(budget) {}
+
+    const char* name() const noexcept override { return "host"; }
+    size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
+        return budget_ / (dims * sizeof(float) + options.degree * sizeof(Edge));
+    }
+    void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
+        on_copy(rows, degree, lists, [&](Edge* copy) {
+            builder_->exact(rows, degree, copy);
+            return DescentReport();
+        });
+    }
+    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
+        on_copy(rows, degree, lists, [&](Edge* copy) {
+            builder_->exact_merge(rows, first, degree, copy);
+            return DescentReport();
+        });
+    }
+    DescentReport descend(const GraphRows& rows, const DescentOptions& options,
+                          Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->descend(rows, options, copy); });
+    }
+    DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
+                        Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->merge(rows, first, options, copy); });
+    }
+    DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
+                         Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->append(rows, first, options, copy); });
+    }
+
+  private:
+    template <typename Work>
+    DescentReport on_copy(const GraphRows& rows, uint32_t degree, Edge* lists, Work&& work) {
+        const size_t bytes = rows.count * (rows.dims * sizeof(float) + degree * sizeof(Edge));
+        if (bytes > budget_) throw OutOfDeviceMemory(bytes, 0, budget_);
+        builder_->progress = progress;
+        std::vector<Edge> copy(lists, lists + rows.count * degree);
+        const DescentReport report = work(copy.data());
+        std::copy(copy.begin(), copy.end(), lists);
+        return report;
+    }
+
+    std::unique_ptr<GraphBuilder> builder_;
+    size_t budget_;
+};
+
 // Counts what its stores hold, so that a budget binds as on a device.
 class HostDevice final : public Device {
   public:
@@ -121,6 +192,9 @@ class HostDevice final : public Device {
     DeviceMemoryUse memory() const noexcept override { return {used_, used_, budget_}; }
     std::unique_ptr<Executor> make_executor() override {
         return std::make_unique<HostExecutor>(threads_, interrupt_, other_interrupt_);
+    }
+    std::unique_ptr<GraphBuilder> make_graph_builder() override {
+        return std::make_unique<HostGraphBuilder>(threads_, budget_, interrupt_, other_interrupt_);
     }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<Store>(*this, quantizer);
@@ -251,6 +325,22 @@ class FailingExecutor final : public Executor {
     double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
         return working().codebook_step(rows, shape, codebook);
     }
+    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
+        working().principal_directions(rows, to, matrix);
+    }
+    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
+        working().rotation_start(rows, shape, matrix);
+    }
+    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        return working().rotation_step(rows, shape, matrix, codebook);
+    }
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        working().rotate(rotation, rows, count, out);
+    }
+    double additive_step(Dataset& rows, const AdditiveStep& step) override {
+        return working().additive_step(rows, step);
+    }
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
         working().encode(quantizer, encoding);
     }
@@ -283,6 +373,66 @@ class FailingExecutor final : public Executor {
     int calls_ = 0;
 };
 
+class FailingGraphBuilder final : public GraphBuilder {
+  public:
+    FailingGraphBuilder(std::unique_ptr<GraphBuilder> builder, const volatile int* fault,
+                        int good_calls)
+        : builder_(std::move(builder)), fault_(fault), good_calls_(good_calls) {}
+
+    const char* name() const noexcept override { return builder_->name(); }
+    size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
+        return builder_->most_rows(dims, options);
+    }
+    void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
+        run(rows, degree, lists, [&](Edge* to) {
+            builder_->exact(rows, degree, to);
+            return DescentReport();
+        });
+    }
+    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
+        run(rows, degree, lists, [&](Edge* to) {
+            builder_->exact_merge(rows, first, degree, to);
+            return DescentReport();
+        });
+    }
+    DescentReport descend(const GraphRows& rows, const DescentOptions& options,
+                          Edge* lists) override {
+        return run(rows, options.degree, lists,
+                   [&](Edge* to) { return builder_->descend(rows, options, to); });
+    }
+    DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
+                        Edge* lists) override {
+        return run(rows, options.degree, lists,
+                   [&](Edge* to) { return builder_->merge(rows, first, options, to); });
+    }
+    DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
+                         Edge* lists) override {
+        return run(rows, options.degree, lists,
+                   [&](Edge* to) { return builder_->append(rows, first, options, to); });
+    }
+
+  private:
+    template <typename Work>
+    DescentReport run(const GraphRows& rows, uint32_t degree, Edge* lists, Work&& work) {
+        builder_->progress = progress;
+        if (calls_++ < good_calls_) return work(lists);
+        const auto fault = static_cast<Fault>(*fault_);
+        if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+        if (fault == Fault::late) {
+            // All is done, and then lost.
+            std::vector<Edge> copy(lists, lists + rows.count * degree);
+            work(copy.data());
+        }
+        fail(fault);
+        return work(lists);
+    }
+
+    std::unique_ptr<GraphBuilder> builder_;
+    const volatile int* fault_;
+    int good_calls_;
+    int calls_ = 0;
+};
+
 class FailingDevice final : public Device {
   public:
     FailingDevice(std::unique_ptr<Device> device, const volatile int* fault, int good_calls)
@@ -293,6 +443,11 @@ class FailingDevice final : public Device {
     std::unique_ptr<Executor> make_executor() override {
         if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
         return std::make_unique<FailingExecutor>(device_->make_executor(), fault_, good_calls_);
+    }
+    std::unique_ptr<GraphBuilder> make_graph_builder() override {
+        if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
+        return std::make_unique<FailingGraphBuilder>(device_->make_graph_builder(), fault_,
+                                                     good_calls_);
     }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<FailingStore>(device_->make_list_store(quantizer), fault_);

@@ -4,23 +4,30 @@
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/executor.h"
+#include "kernels/cuda/graph_builder.h"
 #include "kernels/cuda/list_store.h"
 
+#include <atomic>
 #include <cstdio>
 
 namespace pgwarp {
 
 namespace {
 
-// The end of what this process has on a device. Nothing can be done about an error.
+// The end of what this process has on a device, with the last of those that it has opened. Nothing
+// can be done about an error.
 class Leaving {
   public:
-    explicit Leaving(const DeviceOptions& options) : device_(options.leave ? options.device : -1) {}
+    explicit Leaving(const DeviceOptions& options) : device_(options.leave ? options.device : -1) {
+        ++open_;
+    }
     ~Leaving() {
-        if (device_ >= 0 && cudaSetDevice(device_) == cudaSuccess) cudaDeviceReset();
+        const bool last = --open_ == 0;
+        if (last && device_ >= 0 && cudaSetDevice(device_) == cudaSuccess) cudaDeviceReset();
     }
 
   private:
+    static inline std::atomic<int> open_ = 0;
     int device_;
 };
 
@@ -32,6 +39,9 @@ class CudaDevice final : public Device {
     DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
     void trim() noexcept override { context_.memory.trim(); }
     std::unique_ptr<Executor> make_executor() override { return gpu::make_executor(context_); }
+    std::unique_ptr<GraphBuilder> make_graph_builder() override {
+        return gpu::make_graph_builder(context_);
+    }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return gpu::make_list_store(context_, quantizer);
     }

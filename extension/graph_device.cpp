@@ -1,0 +1,146 @@
+#include <csignal>
+#include <cstring>
+#include <memory>
+
+#include "kernels/fallback_graph_builder.h"
+#include "kernels/host_device.h"
+#include "extension/device_library.h"
+#include "extension/graph_device.h"
+#include "extension/guard.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+// Ends from the last to the first.
+struct GraphDevice {
+    std::unique_ptr<Device> device;
+    std::unique_ptr<GraphBuilder> builder;
+    FallbackGraphBuilder* fallback;  // the builder, where a device may fail
+};
+
+namespace {
+
+// Starting a device takes about as long as this much work does on a CPU.
+constexpr double least_work_for_a_device = 1e10;
+constexpr size_t host_memory = size_t{1} << 30;
+
+// What pgwarp.device_memory says, or else most of what is free: a graph works on all its rows at
+// once, and takes what they need.
+size_t memory_budget() {
+    return static_cast<size_t>(settings.device_memory) << 20;
+}
+
+// The device of pgwarp.devices, or null with the reason.
+Device* open_device(int threads, char* error, size_t error_size) {
+    const char* devices = settings.devices;
+    if (strcmp(devices, "none") == 0) {
+        strlcpy(error, "pgwarp.devices is none", error_size);
+        return nullptr;
+    }
+    if (strcmp(devices, "host") == 0)
+        return make_host_device(threads, memory_budget() ? memory_budget() : host_memory,
+                                &QueryCancelPending, &ProcDiePending)
+            .release();
+    int numbers[most_devices];
+    DeviceOptions options;
+    options.device = parse_devices(devices, numbers) > 0 ? numbers[0] : 0;
+    options.memory_budget = memory_budget();
+    options.interrupt = &QueryCancelPending;
+    options.other_interrupt = &ProcDiePending;
+    options.leave = true;
+    return open_cuda_device(options, error, error_size);
+}
+
+bool wants_device(double work) {
+    switch (static_cast<BuildExecutorChoice>(settings.build_executor)) {
+        case BuildExecutorChoice::cpu:
+            return false;
+        case BuildExecutorChoice::gpu:
+            return true;
+        case BuildExecutorChoice::automatic:
+            break;
+    }
+    // The host stands for a device in tests, which ask for it, or for its failures.
+    if (strcmp(settings.devices, "host") == 0)
+        return settings.fault != static_cast<int>(Fault::none);
+    return work >= least_work_for_a_device && strcmp(settings.devices, "none") != 0 &&
+           cuda_library_is_there();
+}
+
+void open_builder(GraphDevice* graph, int threads, char* error, size_t error_size) {
+    // Threads of the driver must not take this process's signals.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        graph->device.reset(open_device(threads, error, error_size));
+        if (graph->device) {
+            graph->device = make_failing_device(std::move(graph->device), &settings.fault,
+                                                settings.fault_after);
+            graph->builder = graph->device->make_graph_builder();
+        }
+    } catch (const std::exception& failure) {
+        strlcpy(error, failure.what(), error_size);
+    } catch (...) {
+        strlcpy(error, "unknown exception", error_size);
+    }
+    if (!graph->builder) graph->device.reset();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+GraphMaker open_graph_maker(double work, int threads) {
+    Owned<GraphDevice>* owned = owned_by<GraphDevice>(CurrentMemoryContext);
+    guarded([&] { owned->object = new GraphDevice{}; });
+    GraphDevice* graph = owned->object;
+    const auto make_cpu = [threads] {
+        return make_cpu_graph_builder(threads, &QueryCancelPending, &ProcDiePending);
+    };
+    const bool must = settings.build_executor == static_cast<int>(BuildExecutorChoice::gpu);
+    if (wants_device(work)) {
+        char error[256] = "";
+        open_builder(graph, threads, error, sizeof(error));
+        if (!graph->builder) {
+            if (must)
+                ereport(ERROR,
+                        (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                         errmsg("pgwarp.build_executor is gpu, but there is no device: %s", error),
+                         errhint("Set pgwarp.build_executor to auto or cpu.")));
+            ereport(DEBUG1, (errmsg_internal("graph on the CPU: %s", error)));
+        }
+    }
+    const bool device = graph->builder != nullptr;
+    guarded([&] {
+        if (!device) {
+            graph->builder = make_cpu();
+        } else if (!must) {
+            auto fallback =
+                std::make_unique<FallbackGraphBuilder>(std::move(graph->builder), make_cpu);
+            graph->fallback = fallback.get();
+            graph->builder = std::move(fallback);
+        }
+    });
+    ereport(DEBUG1, (errmsg_internal("graph on %s", graph->builder->name())));
+    return {graph->builder.get(), device, graph};
+}
+
+void close_graph_maker(GraphMaker* maker) {
+    GraphDevice* graph = maker->owned;
+    char failure[256] = "";
+    if (graph->fallback) strlcpy(failure, graph->fallback->failure().c_str(), sizeof(failure));
+    guarded([&] {
+        graph->fallback = nullptr;
+        graph->builder.reset();
+        graph->device.reset();
+    });
+    maker->builder = nullptr;
+    if (failure[0] != '\0')
+        ereport(WARNING, (errmsg("the device failed, and the CPU did the rest: %s", failure)));
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,173 @@
+#include "kernels/cuda/graph_builder.h"
+
+#include "kernels/cuda/graph_descent.h"
+#include "kernels/cuda/graph_exact.h"
+#include "kernels/cuda/graph_proposals.h"
+#include "kernels/cuda/stream.h"
+
+#include <algorithm>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+// Sets in which all pairs are compared at once faster than a descent begins.
+constexpr size_t least_descent_rows = 4096;
+
+class CudaGraphBuilder final : public GraphBuilder {
+  public:
+    explicit CudaGraphBuilder(const Context& context) : context_(context), blas_(stream_) {}
+
+    const char* name() const noexcept override { return context_.name.c_str(); }
+
+    size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override;
+
+    void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
+        compare_all(rows, degree, lists, false);
+    }
+    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
+        compare_across(rows, first, degree, lists);
+    }
+    DescentReport descend(const GraphRows& rows, const DescentOptions& options,
+                          Edge* lists) override {
+        if (is_small(rows, options)) return compare_all(rows, options.degree, lists, false);
+        return descend(rows, options, KnownPairs::nothing, 0, lists);
+    }
+    DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
+                        Edge* lists) override {
+        if (is_small(rows, options)) return compare_across(rows, first, options.degree, lists);
+        return descend(rows, options, KnownPairs::both_sets, first, lists);
+    }
+    DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
+                         Edge* lists) override {
+        if (is_small(rows, options)) return compare_all(rows, options.degree, lists, true);
+        return descend(rows, options, KnownPairs::first_set, first, lists);
+    }
+
+  private:
+    // Whoever has few rows for the places of a list gets them all.
+    static bool is_small(const GraphRows& rows, const DescentOptions& options) {
+        return rows.count <= std::max<size_t>(least_descent_rows, 4 * size_t{options.degree});
+    }
+    static void check_degree(uint32_t degree, uint32_t most) {
+        if (degree > most)
+            throw DeviceFailure(
+                "a device keeps at most " + std::to_string(most) + " neighbors of a row", false);
+    }
+    DescentReport compare_all(const GraphRows& rows, uint32_t degree, Edge* lists, bool were_read);
+    DescentReport compare_across(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists);
+    DescentReport descend(const GraphRows& rows, const DescentOptions& options, KnownPairs known,
+                          size_t border, Edge* lists);
+    void search(const GraphView& view, RowRange queries, RowRange others, uint32_t degree,
+                uint64_t* lists, bool merge, size_t done, size_t total);
+    void report_end(size_t total);
+    void download(uint64_t* keys, size_t count, Edge* lists, bool were_read);
+
+    const Context& context_;
+    Stream stream_;
+    Blas blas_;
+    Uploader uploader_;
+};
+
+size_t CudaGraphBuilder::most_rows(uint32_t dims, const DescentOptions& options) const noexcept {
+    const size_t lists = GraphLists::row_bytes(std::min(options.degree, max_graph_degree));
+    const size_t bytes = DeviceGraphRows::row_bytes(dims) + lists + descent_row_bytes(options);
+    // A part is for what the allocator cannot use, and for tiles of the exact graph.
+    return std::min(most_graph_rows, context_.memory.available() / 10 * 9 / bytes);
+}
+
+void CudaGraphBuilder::search(const GraphView& view, RowRange queries, RowRange others,
+                              uint32_t degree, uint64_t* lists, bool merge, size_t done,
+                              size_t total) {
+    const auto report = [&](uint64_t now) {
+        if (progress) progress(GraphPhase::exact, done + now, total);
+    };
+    exact_lists(context_, blas_, stream_, {view, queries, others, degree, lists, merge, report});
+}
+
+void CudaGraphBuilder::report_end(size_t total) {
+    if (progress) progress(GraphPhase::exact, total, total);
+}
+
+DescentReport CudaGraphBuilder::compare_all(const GraphRows& rows, uint32_t degree, Edge* lists,
+                                            bool were_read) {
+    DescentReport report;
+    if (rows.count == 0) return report;
+    check_degree(degree, max_exact_degree);
+    context_.use();
+    context_.check_interrupt();
+    const DeviceGraphRows device(context_, uploader_, stream_, rows);
+    Buffer<uint64_t> keys(context_.memory, rows.count * degree);
+    const FinishStream finish(stream_);
+    const RowRange all{0, static_cast<uint32_t>(rows.count)};
+    search(device.view(), all, all, degree, keys.data(), false, 0, rows.count);
+    report_end(rows.count);
+    download(keys.data(), rows.count * degree, lists, were_read);
+    report.compared = uint64_t{rows.count} * (rows.count - 1) / 2;
+    return report;
+}
+
+DescentReport CudaGraphBuilder::compare_across(const GraphRows& rows, size_t first, uint32_t degree,
+                                               Edge* lists) {
+    DescentReport report;
+    if (rows.count == 0) return report;
+    check_degree(degree, max_exact_degree);
+    context_.use();
+    context_.check_interrupt();
+    const DeviceGraphRows device(context_, uploader_, stream_, rows);
+    Buffer<uint64_t> keys(context_.memory, rows.count * degree);
+    const FinishStream finish(stream_);
+    uploader_.upload(keys.data(), reinterpret_cast<const uint64_t*>(lists), keys.size(), stream_);
+    edges_to_keys(keys.data(), keys.size(), stream_);
+    const RowRange before{0, static_cast<uint32_t>(first)};
+    const RowRange behind{static_cast<uint32_t>(first), static_cast<uint32_t>(rows.count)};
+    search(device.view(), before, behind, degree, keys.data(), true, 0, rows.count);
+    search(device.view(), behind, before, degree, keys.data(), true, first, rows.count);
+    report_end(rows.count);
+    download(keys.data(), keys.size(), lists, true);
+    report.compared = uint64_t{first} * (rows.count - first);
+    return report;
+}
+
+DescentReport CudaGraphBuilder::descend(const GraphRows& rows, const DescentOptions& options,
+                                        KnownPairs known, size_t border, Edge* lists) {
+    check_degree(options.degree, max_graph_degree);
+    context_.use();
+    context_.check_interrupt();
+    const DeviceGraphRows device(context_, uploader_, stream_, rows);
+    const bool reads = known != KnownPairs::nothing;
+    GraphLists device_lists(context_, uploader_, stream_, rows.count, options.degree,
+                            reads ? lists : nullptr);
+    const FinishStream finish(stream_);
+    const DescentReport report = gpu::descend(
+        context_, stream_,
+        {device.view(), options, known, static_cast<uint32_t>(border), device_lists, progress});
+    if (progress) progress(GraphPhase::distances, rows.count, rows.count);
+    download(device_lists.keys(), rows.count * options.degree, lists, reads);
+    return report;
+}
+
+// Where it throws what makes others begin again, the caller's lists are as they were.
+void CudaGraphBuilder::download(uint64_t* keys, size_t count, Edge* lists, bool were_read) {
+    keys_to_edges(keys, count, stream_);
+    stream_.synchronize();
+    context_.check_interrupt();
+    try {
+        copy_async(reinterpret_cast<uint64_t*>(lists), static_cast<const uint64_t*>(keys), count,
+                   stream_);
+        stream_.synchronize();
+    } catch (const DeviceFailure& failure) {
+        if (!were_read) throw;
+        throw std::runtime_error(std::string("a graph was lost on its way from the device: ") +
+                                 failure.what());
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<GraphBuilder> make_graph_builder(const Context& context) {
+    context.use();
+    return std::make_unique<CudaGraphBuilder>(context);
+}
+
+}  // namespace pgwarp::gpu

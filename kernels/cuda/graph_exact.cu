@@ -1,0 +1,254 @@
+#include "kernels/cuda/graph_exact.h"
+
+#include "kernels/cuda/block_sort.cuh"
+#include "kernels/cuda/graph_distance.cuh"
+#include "kernels/cuda/graph_filter.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/select.h"
+#include "kernels/cuda/sums.h"
+
+#include <algorithm>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+// A block of threads, or a warp of a block, for each query.
+template <int threads>
+constexpr unsigned team_rows = threads == 32 ? 4 : 1;
+
+template <int threads, int items>
+__global__ void __launch_bounds__(threads == 32 ? 128 : threads)
+    score_candidates(CandidateLists c) {
+    const uint32_t thread = threadIdx.x % threads, team = threadIdx.x / threads;
+    const uint32_t query = blockIdx.x * team_rows<threads> + team;
+    if (query >= c.queries) return;
+    const auto sync = [] {
+        if constexpr (threads == 32)
+            __syncwarp();
+        else
+            __syncthreads();
+    };
+    uint64_t* all = shared_memory<uint64_t>() + team * threads * items;
+    const uint32_t row = c.numbers ? c.numbers[query] : c.first + query;
+    uint64_t* list = c.lists + size_t{row} * c.degree;
+    for (uint32_t i = thread / 32; i < threads * items; i += threads / 32) {
+        uint64_t key = no_key;
+        if (i < c.candidates) {
+            key = c.keys[size_t{query} * c.candidates + i];
+            const uint32_t other = key_index(key);
+            if (key != no_key && other != row)
+                key = make_key(fminf(row_distance(c.view, row, other), 0x1.fffffep127f), other);
+            else
+                key = no_key;
+        } else if (c.merge && i - c.candidates < c.degree) {
+            key = list[i - c.candidates];
+            const uint32_t other = edge_row(key);
+            if (other >= c.others.begin && other < c.others.end) key = no_key;
+        }
+        if (lane_id() == 0) all[i] = key;
+    }
+    sync();
+    uint64_t item[items];
+#pragma unroll
+    for (int i = 0; i < items; ++i) item[i] = all[i * threads + thread];
+    sync();
+    block_sort<threads, items>(item, all);
+#pragma unroll
+    for (int i = 0; i < items; ++i) {
+        const uint32_t at = thread * items + i;
+        if (at < c.degree) list[at] = item[i] == no_key ? no_edge() : item[i];
+    }
+}
+
+template <int threads, int items>
+void launch_score(const CandidateLists& c, cudaStream_t stream) {
+    constexpr unsigned rows = team_rows<threads>;
+    launch("score_candidates", score_candidates<threads, items>,
+           {divide_up(c.queries, rows), threads == 32 ? 128 : threads,
+            rows * threads * items * sizeof(uint64_t), stream},
+           c);
+}
+
+struct Instance {
+    uint32_t keys;  // at most
+    void (*launch)(const CandidateLists&, cudaStream_t);
+};
+constexpr Instance instances[] = {
+    {32, launch_score<32, 1>},   {64, launch_score<32, 2>},    {128, launch_score<32, 4>},
+    {512, launch_score<128, 4>}, {2048, launch_score<256, 8>}, {8192, launch_score<512, 16>},
+};
+
+// Distances of L1, a tile of 64 by 64 a block.
+struct DifferenceTile {
+    const float* queries;  // (query_count)(stride)
+    uint32_t query_count;
+    const float* rows;  // (row_count)(stride)
+    uint32_t row_count;
+    uint32_t dims, stride;
+    float* out;  // (query_count)(out_stride)
+    size_t out_stride;
+};
+
+constexpr int side = 64;
+constexpr int step = 32;  // dimensions at a time
+
+__global__ void __launch_bounds__(256) absolute_differences(DifferenceTile t) {
+    __shared__ float a[side][step + 1], b[side][step + 1];
+    const uint32_t first_query = blockIdx.y * side, first_row = blockIdx.x * side;
+    const uint32_t i0 = threadIdx.x / 16, j0 = threadIdx.x % 16;
+    float sums[4][4] = {};
+    for (uint32_t first = 0; first < t.dims; first += step) {
+        __syncthreads();
+        for (uint32_t at = threadIdx.x; at < side * step; at += 256) {
+            const uint32_t r = at / step, d = first + at % step;
+            const auto value = [&](const float* from, uint32_t row, uint32_t count) {
+                return row < count && d < t.dims ? from[size_t{row} * t.stride + d] : 0.0f;
+            };
+            a[r][at % step] = value(t.queries, first_query + r, t.query_count);
+            b[r][at % step] = value(t.rows, first_row + r, t.row_count);
+        }
+        __syncthreads();
+#pragma unroll 8
+        for (int d = 0; d < step; ++d)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    sums[i][j] += fabsf(a[i0 + 16 * i][d] - b[j0 + 16 * j][d]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const uint32_t query = first_query + i0 + 16 * i, row = first_row + j0 + 16 * j;
+            if (query < t.query_count && row < t.row_count)
+                t.out[query * t.out_stride + row] = sums[i][j];
+        }
+}
+
+// One more than the degree for the row itself; the others because near ties of the products may
+// be in another order than those of the distances.
+uint32_t candidates_for(uint32_t degree) {
+    return std::min(max_running_k, degree + 1 + std::max(16u, degree / 8));
+}
+
+struct TileShape {
+    size_t queries, rows;
+
+    TileShape(const GraphView& view, uint32_t candidates, size_t query_count, size_t row_count,
+              size_t scratch) {
+        const size_t row_bytes = split_width(view.dims) * sizeof(__half) + sizeof(float);
+        const size_t query_bytes =
+            row_bytes + view.stride * sizeof(float) + candidates * sizeof(uint64_t);
+        rows = std::min<size_t>((row_count + 3) / 4 * 4, 65536);
+        while (true) {
+            const size_t fixed = rows * row_bytes + (1 << 16);
+            const size_t each = query_bytes + rows * sizeof(float);
+            queries = scratch > fixed ? std::min(query_count, (scratch - fixed) / each) : 0;
+            // Better narrower tiles than a handful of queries at a time.
+            if (queries >= std::min<size_t>(query_count, 1024) || rows <= 1024) break;
+            rows = rows / 8 * 4;
+        }
+        // One that is interrupted has not long to go.
+        queries = std::clamp<size_t>(queries, 1, 16384);
+    }
+};
+
+// Tiles of candidates, for queries that are consecutive rows or lie in `numbers`.
+void search_by_tiles(const Context& context, const Blas& blas, cudaStream_t stream,
+                     const ExactWork& work, const uint32_t* numbers, size_t query_count) {
+    const GraphView& view = work.view;
+    const uint32_t candidates = candidates_for(work.degree);
+    const TileShape shape(view, candidates, query_count, work.others.size(), context.scratch());
+    const bool products = view.metric != GraphMetric::l1;
+    DeviceMemory& memory = context.memory;
+    const uint32_t width = products ? split_width(view.dims) : 0;
+    Buffer<__half> query_halves(memory, shape.queries * width);
+    Buffer<__half> row_halves(memory, shape.rows * width);
+    Buffer<float> norms(memory, shape.rows);
+    Buffer<float> values(memory, shape.queries * shape.rows);
+    Buffer<uint64_t> keys(memory, shape.queries * candidates);
+    Buffer<float> gathered(memory, numbers ? shape.queries * view.stride : 0);
+    Buffer<uint32_t> scales(memory, 2);
+    Buffer<float> factors(memory, 2);
+    Buffer<float> origin(memory, view.centred() ? view.dims : 0);
+    const FinishStream finish(stream);
+    for (size_t first_query = 0; first_query < query_count; first_query += shape.queries) {
+        const auto queries =
+            static_cast<uint32_t>(std::min(shape.queries, query_count - first_query));
+        if (work.progress && !numbers) work.progress(first_query);
+        const uint32_t begin = work.queries.begin + static_cast<uint32_t>(first_query);
+        const float* vectors = view.row(begin);
+        if (numbers) {
+            gather_rows(view.rows, view.stride, numbers + first_query, queries, gathered.data(),
+                        stream);
+            vectors = gathered.data();
+        }
+        const FloatMatrix query_matrix{vectors, queries, view.dims, view.stride, origin.data()};
+        if (view.centred())
+            find_origin({vectors, queries, view.dims, view.stride}, origin.data(), stream);
+        if (products)
+            split_rows(query_matrix, Side::left, query_halves.data(), scales.data(), nullptr,
+                       stream);
+        fill_keys(keys.data(), size_t{queries} * candidates, no_key, stream);
+        for (size_t first = 0; first < work.others.size(); first += shape.rows) {
+            context.check_interrupt();
+            const size_t rows = std::min(shape.rows, work.others.size() - first);
+            const float* others = view.row(work.others.begin + static_cast<uint32_t>(first));
+            if (products) {
+                split_rows({others, rows, view.dims, view.stride, origin.data()}, Side::right,
+                           row_halves.data(), scales + 1, norms.data(), stream);
+                multiply(blas, stream, {query_halves.data(), scales.data(), queries},
+                         {row_halves.data(), scales + 1, rows}, view.dims,
+                         view.centred() ? -2.0f : -1.0f, values.data(), shape.rows, factors.data());
+            } else {
+                const dim3 blocks(static_cast<unsigned>(divide_up(rows, size_t{side})),
+                                  divide_up(queries, uint32_t{side}));
+                launch("absolute_differences", absolute_differences, {blocks, 256, 0, stream},
+                       DifferenceTile{vectors, queries, others, static_cast<uint32_t>(rows),
+                                      view.dims, view.stride, values.data(), shape.rows});
+            }
+            select_running(
+                {values.data(), shape.rows, queries, static_cast<uint32_t>(rows),
+                 view.centred() ? norms.data() : nullptr,
+                 work.others.begin + static_cast<uint32_t>(first), candidates, keys.data()},
+                stream);
+        }
+        finish_candidates(
+            {view, numbers ? numbers + first_query : nullptr, begin, queries, keys.data(),
+             candidates, work.degree, work.lists, work.merge, work.others},
+            stream);
+        check(cudaStreamSynchronize(stream), "exact_lists");
+    }
+}
+
+}  // namespace
+
+void finish_candidates(const CandidateLists& c, cudaStream_t stream) {
+    const uint32_t keys = c.candidates + (c.merge ? c.degree : 0);
+    for (const Instance& instance : instances) {
+        if (std::max(keys, c.degree) > instance.keys) continue;
+        instance.launch(c, stream);
+        return;
+    }
+    throw DeviceFailure("lists are too long for a device", false);
+}
+
+void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t stream,
+                    const ExactWork& work, const uint32_t* numbers, uint32_t count) {
+    if (count > 0) search_by_tiles(context, blas, stream, work, numbers, count);
+}
+
+void exact_lists(const Context& context, const Blas& blas, cudaStream_t stream,
+                 const ExactWork& work) {
+    if (work.queries.size() == 0) return;
+    if (filter_fits(context, work)) {
+        filter_lists(context, blas, stream, work);
+        return;
+    }
+    search_by_tiles(context, blas, stream, work, nullptr, work.queries.size());
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,111 @@
+// A graph builder on a device that fails: the CPU makes the same graph, from lists as they were.
+
+#include "kernels/fallback_graph_builder.h"
+#include "kernels/host_device.h"
+#include "kernels/workers.h"
+
+#include <gtest/gtest.h>
+#include "test/kernels/graph_check.h"
+#include "test/kernels/seed.h"
+
+namespace pgwarp {
+namespace {
+
+constexpr Fault faults[] = {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::late};
+
+class FallbackGraph : public testing::Test {
+  protected:
+    std::mt19937 random{test_seed()};
+    volatile int fault = static_cast<int>(Fault::none);
+
+    std::unique_ptr<FallbackGraphBuilder> make(int good_calls, size_t budget = size_t{1} << 30) {
+        device = make_failing_device(make_host_device(1, budget), &fault, good_calls);
+        return std::make_unique<FallbackGraphBuilder>(
+            device->make_graph_builder(), [] { return make_cpu_graph_builder(1, nullptr); });
+    }
+    std::unique_ptr<Device> device;
+};
+
+void expect_same(const std::vector<Edge>& a, const std::vector<Edge>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+        ASSERT_EQ(a[i].row, b[i].row) << i;
+        ASSERT_EQ(a[i].distance, b[i].distance) << i;
+    }
+}
+
+TEST_F(FallbackGraph, MakesTheSameGraphs) {
+    const Made made(surface_rows(random, 900, 12), 12, GraphMetric::l2);
+    const auto options = options_for(5, 3);
+    const uint32_t degree = options.degree;
+    const size_t first = 400;
+    const GraphRows &rows = made.rows, part{rows.rows, first, rows.dims, rows.metric};
+    const auto all = [&](GraphBuilder& builder) {
+        std::vector<std::vector<Edge>> graphs(5, made.nobody(degree));
+        builder.exact(rows, degree, graphs[0].data());
+        builder.exact(part, degree, graphs[1].data());
+        builder.exact_merge(rows, first, degree, graphs[1].data());
+        builder.descend(rows, options, graphs[2].data());
+        builder.descend(part, options, graphs[3].data());
+        graphs[4] = graphs[3];
+        builder.merge(rows, first, options, graphs[3].data());
+        builder.append(rows, first, options, graphs[4].data());
+        return graphs;
+    };
+    const auto truth = all(*make_cpu_graph_builder(1, nullptr));
+    for (Fault kind : faults)
+        for (int good_calls = 0; good_calls <= 7; ++good_calls) {
+            SCOPED_TRACE(testing::Message()
+                         << "fault " << static_cast<int>(kind) << " after " << good_calls);
+            fault = static_cast<int>(Fault::none);
+            auto builder = make(good_calls);
+            fault = static_cast<int>(kind);
+            EXPECT_STREQ(builder->name(), "host");
+            const auto made_graphs = all(*builder);
+            for (size_t i = 0; i < truth.size(); ++i) expect_same(made_graphs[i], truth[i]);
+            EXPECT_EQ(builder->failure().empty(), good_calls == 7);
+            EXPECT_STREQ(builder->name(), good_calls == 7 ? "host" : "cpu");
+        }
+}
+
+TEST_F(FallbackGraph, HasAsMuchRoomAsTheDevice) {
+    const auto options = options_for(5, 3);
+    auto builder = make(0, size_t{1} << 20);
+    const size_t most = builder->most_rows(12, options);
+    EXPECT_GT(most, 1000u);
+    EXPECT_LT(most, 10000u);
+    const Made made(surface_rows(random, most + 1, 12), 12, GraphMetric::l2);
+    auto lists = made.nobody(options.degree);
+    builder->descend({made.rows.rows, most, 12, GraphMetric::l2}, options, lists.data());
+    EXPECT_EQ(builder->failure(), "");
+    builder->descend(made.rows, options, lists.data());
+    EXPECT_NE(builder->failure(), "");
+    expect_sound(made, lists, options.degree, options.neighbors);
+    EXPECT_EQ(builder->most_rows(12, options), most_graph_rows) << "the CPU's";
+}
+
+TEST_F(FallbackGraph, ReportsAndEndsAsTold) {
+    const Made made(surface_rows(random, 3000, 12), 12, GraphMetric::l2);
+    const auto options = options_for(5, 3);
+    for (Fault kind : {Fault::none, Fault::failed}) {
+        auto builder = make(0);
+        fault = static_cast<int>(kind);
+        auto lists = made.nobody(options.degree);
+        int reports = 0;
+        builder->progress = [&](GraphPhase, uint64_t, uint64_t) { ++reports; };
+        builder->descend(made.rows, options, lists.data());
+        EXPECT_GT(reports, 0);
+    }
+    // An interrupt is no failure.
+    static volatile std::sig_atomic_t raised = 1;
+    auto device_told = make_host_device(1, size_t{1} << 30, &raised);
+    FallbackGraphBuilder builder(device_told->make_graph_builder(), [] {
+        ADD_FAILURE();
+        return make_cpu_graph_builder(1, nullptr);
+    });
+    auto lists = made.nobody(options.degree);
+    EXPECT_THROW(builder.descend(made.rows, options, lists.data()), Interrupted);
+}
+
+}  // namespace
+}  // namespace pgwarp

@@ -1,0 +1,156 @@
+// What the tests of k-NN graphs share: rows, the truth about them, and what must hold of any graph.
+#pragma once
+
+#include "kernels/knn_graph.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include "test/kernels/reference.h"
+
+namespace pgwarp {
+
+inline constexpr GraphMetric metrics[] = {GraphMetric::l2, GraphMetric::inner_product,
+                                          GraphMetric::cosine, GraphMetric::l1};
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
+
+struct Made {
+    std::vector<float> values;
+    GraphRows rows;
+
+    Made(std::vector<float> made, uint32_t dims, GraphMetric metric)
+        : values(std::move(made)), rows{values.data(), values.size() / dims, dims, metric} {
+        if (metric != GraphMetric::cosine) return;
+        for (size_t i = 0; i < rows.count; ++i) {
+            float* row = values.data() + i * dims;
+            const double norm = std::sqrt(reference_product(row, row, dims));
+            for (uint32_t d = 0; d < dims; ++d) row[d] = static_cast<float>(row[d] / norm);
+        }
+    }
+    Made(const Made&) = delete;
+
+    double distance(size_t a, size_t b) const {
+        const float *x = rows.row(a), *y = rows.row(b);
+        double sum = 0;
+        switch (rows.metric) {
+            case GraphMetric::l2:
+                return reference_squared_l2(x, y, rows.dims);
+            case GraphMetric::cosine:
+                return reference_squared_l2(x, y, rows.dims) / 2;
+            case GraphMetric::inner_product:
+                return -reference_product(x, y, rows.dims);
+            case GraphMetric::l1:
+                for (uint32_t d = 0; d < rows.dims; ++d) sum += std::fabs(double{x[d]} - y[d]);
+        }
+        return sum;
+    }
+    // What one in float32 may be off by.
+    double rounding(size_t a, size_t b) const {
+        double terms = std::fabs(distance(a, b));
+        if (rows.metric == GraphMetric::inner_product)
+            for (uint32_t d = 0; d < rows.dims; ++d)
+                terms += std::fabs(double{rows.row(a)[d]} * rows.row(b)[d]);
+        return terms * (4 + 4 * std::sqrt(static_cast<double>(rows.dims))) * 0x1p-24;
+    }
+    // The true neighbors of a row by (distance, row).
+    std::vector<std::pair<double, uint32_t>> sorted(size_t row) const {
+        std::vector<std::pair<double, uint32_t>> all;
+        for (uint32_t other = 0; other < rows.count; ++other)
+            if (other != row) all.emplace_back(distance(row, other), other);
+        std::sort(all.begin(), all.end());
+        return all;
+    }
+    std::vector<Edge> nobody(uint32_t degree) const {
+        return std::vector<Edge>(rows.count * degree, Edge{infinity, no_row});
+    }
+    std::vector<Edge> exact(uint32_t degree, int threads = 2) const {
+        auto lists = nobody(degree);
+        make_cpu_graph_builder(threads, nullptr)->exact(rows, degree, lists.data());
+        return lists;
+    }
+    std::vector<Edge> descended(const DescentOptions& options, int threads = 2) const {
+        auto lists = nobody(options.degree);
+        make_cpu_graph_builder(threads, nullptr)->descend(rows, options, lists.data());
+        return lists;
+    }
+};
+
+// What must hold of any graph: `sure` places have distances from the rows themselves, to the bit or
+// but for rounding.
+inline void expect_sound(const Made& made, const std::vector<Edge>& lists, uint32_t degree,
+                         uint32_t sure, bool to_the_bit = true) {
+    for (size_t row = 0; row < made.rows.count; ++row) {
+        const Edge* list = lists.data() + row * degree;
+        std::set<uint32_t> seen;
+        for (uint32_t i = 0; i < degree; ++i) {
+            if (list[i].row == no_row) {
+                EXPECT_EQ(list[i].distance, infinity);
+                continue;
+            }
+            ASSERT_LT(list[i].row, made.rows.count);
+            EXPECT_NE(list[i].row, row);
+            EXPECT_TRUE(seen.insert(list[i].row).second) << "twice: " << list[i].row;
+            const Edge& before = list[i > 0 ? i - 1 : 0];
+            ASSERT_NE(before.row, no_row);
+            if (i >= sure) continue;
+            EXPECT_LE(before.distance, list[i].distance);
+            const float distance = graph_distance(made.rows.metric, made.rows.row(row),
+                                                  made.rows.row(list[i].row), made.rows.dims);
+            // A device adds up in another order.
+            if (to_the_bit)
+                EXPECT_EQ(list[i].distance, distance);
+            else
+                EXPECT_NEAR(list[i].distance, distance, made.rounding(row, list[i].row));
+        }
+    }
+}
+
+// The share of the first k places that are as near as the k-th true neighbor, of some rows.
+inline double recall(const Made& made, const std::vector<Edge>& lists, uint32_t degree, uint32_t k,
+                     size_t checked = 200) {
+    size_t hits = 0, all = 0;
+    const size_t step = std::max<size_t>(1, made.rows.count / checked);
+    for (size_t row = 0; row < made.rows.count; row += step) {
+        const auto truth = made.sorted(row);
+        const size_t wanted = std::min<size_t>(k, truth.size());
+        for (size_t i = 0; i < wanted; ++i) {
+            const Edge& edge = lists[row * degree + i];
+            ++all;
+            if (edge.row == no_row) continue;
+            const auto [farthest, other] = truth[wanted - 1];
+            hits += made.distance(row, edge.row) <= farthest + made.rounding(row, other);
+        }
+    }
+    return all ? static_cast<double>(hits) / static_cast<double>(all) : 1;
+}
+
+// Rows on a curved surface of few dimensions in a space of many, as real data is.
+inline std::vector<float> surface_rows(std::mt19937& random, size_t count, uint32_t dims,
+                                       uint32_t inner = 8) {
+    const auto frame = normal_floats(random, size_t{inner} * dims);
+    const auto bend = normal_floats(random, size_t{inner} * dims);
+    const auto places = normal_floats(random, count * inner);
+    std::vector<float> rows(count * dims);
+    for (size_t i = 0; i < count; ++i)
+        for (uint32_t d = 0; d < dims; ++d) {
+            float straight = 0, bent = 0;
+            for (uint32_t j = 0; j < inner; ++j) {
+                straight += places[i * inner + j] * frame[j * dims + d];
+                bent += places[i * inner + j] * bend[j * dims + d];
+            }
+            rows[i * dims + d] = straight + std::sin(bent);
+        }
+    return rows;
+}
+
+inline DescentOptions options_for(uint32_t k, uint64_t seed) {
+    DescentOptions options = DescentOptions::for_neighbors(k);
+    options.seed = seed;
+    return options;
+}
+
+}  // namespace pgwarp
