@@ -29,6 +29,10 @@ struct Rescoring {
 
 constexpr IdKey no_neighbor{~0u, ~0u, ~0u};
 
+// Keys with such an index are of rows that have been scored and are gone: only their distances are
+// left, as bounds for rows that come. no_key is one of them.
+constexpr uint32_t first_stale = 0x80000000u;
+
 // A warp: the distance of one row, from the vectors.
 __device__ float exact_distance(const float* query, const float* row, uint32_t dims, bool l2) {
     float sum = 0;
@@ -93,8 +97,9 @@ __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
     __syncthreads();
     for (uint32_t i = threadIdx.x / 32; i < threads * items; i += threads / 32) {
         const uint64_t key = i < r.candidates ? r.keys[query * r.candidates + i] : no_key;
+        const bool is_row = key_index(key) < first_stale;
         IdKey scored = no_neighbor;
-        if (key != no_key) {
+        if (is_row) {
             const uint32_t row = key_index(key);
             const float distance =
                 exact_distance(vector, r.rows + size_t{row} * r.dims, r.dims, r.l2);
@@ -102,7 +107,7 @@ __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
         }
         if (lane_id() == 0) {
             found[i] = scored;
-            if (key != no_key) atomicAdd(&found_count, 1u);
+            if (is_row) atomicAdd(&found_count, 1u);
         }
     }
     __syncthreads();
@@ -150,6 +155,14 @@ __global__ void set_keys(uint64_t* keys, size_t count) {
     for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
          i += size_t{gridDim.x} * blockDim.x)
         keys[i] = no_key;
+}
+
+// Each in its place, so that keys stay distinct.
+__global__ void make_stale(uint64_t* keys, size_t count, uint32_t candidates) {
+    for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+         i += size_t{gridDim.x} * blockDim.x)
+        if (keys[i] != no_key)
+            keys[i] = (keys[i] & ~uint64_t{0xffffffffu}) | (first_stale + i % candidates);
 }
 
 __global__ void no_neighbors(Neighbor* nearest, size_t count) {
@@ -279,6 +292,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
                Side::left, query_halves_.data(), scales_.data(), nullptr, stream);
     // As if no row had been near: what a query ends with where there are fewer than k.
     launch("no_neighbors", no_neighbors, {1056, 256, 0, stream}, nearest_.data(), nearest_.size());
+    launch("set_keys", set_keys, {1056, 256, 0, stream}, keys_.data(), keys_.size());
 }
 
 void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count) {
@@ -286,7 +300,9 @@ void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count) {
     const uint32_t candidates = candidates_for(shape_.k);
     const bool l2 = shape_.metric != Metric::inner_product;
     const uint32_t width = split_width(shape_.dims);
-    launch("set_keys", set_keys, {1056, 256, 0, stream_}, keys_.data(), keys_.size());
+    if (merge_)
+        launch("make_stale", make_stale, {1056, 256, 0, stream_}, keys_.data(), keys_.size(),
+               candidates);
     for (size_t first = 0; first < count; first += tile_rows_) {
         const size_t here = std::min(tile_rows_, count - first);
         split_rows({rows + first * shape_.dims, here, shape_.dims, shape_.dims, origin_.data()},

@@ -46,7 +46,7 @@ class RunningSearch {
     RunningSearch(const Context& context, const Blas& blas, cudaStream_t stream,
                   const Shape& shape);
 
-    // Rows and ids, on the device, are read in the stream's order.
+    // Rows and ids, on the device, are read in the stream's order, and not needed afterwards.
     void add(const float* rows, const uint64_t* ids, size_t count);
 
     // (query_count)(k), sorted, on the device.
