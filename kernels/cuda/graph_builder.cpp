@@ -45,6 +45,12 @@ class CudaGraphBuilder final : public GraphBuilder {
     }
 
   private:
+    // Longer lists than the caller's, which cost a device little, find more.
+    static DescentOptions options_here(const DescentOptions& options) {
+        DescentOptions own = options;
+        own.degree = std::max(options.degree, std::min(options.neighbors + 38, 64u));
+        return own;
+    }
     // Whoever has few rows for the places of a list gets them all.
     static bool is_small(const GraphRows& rows, const DescentOptions& options) {
         return rows.count <= std::max<size_t>(least_descent_rows, 4 * size_t{options.degree});
@@ -70,7 +76,8 @@ class CudaGraphBuilder final : public GraphBuilder {
 };
 
 size_t CudaGraphBuilder::most_rows(uint32_t dims, const DescentOptions& options) const noexcept {
-    const size_t lists = GraphLists::row_bytes(std::min(options.degree, max_graph_degree));
+    const uint32_t degree = std::min(options_here(options).degree, max_graph_degree);
+    const size_t lists = GraphLists::row_bytes(degree);
     const size_t bytes = DeviceGraphRows::row_bytes(dims) + lists + descent_row_bytes(options);
     // A part is for what the allocator cannot use, and for tiles of the exact graph.
     return std::min(most_graph_rows, context_.memory.available() / 10 * 9 / bytes);
@@ -136,14 +143,15 @@ DescentReport CudaGraphBuilder::descend(const GraphRows& rows, const DescentOpti
     context_.check_interrupt();
     const DeviceGraphRows device(context_, uploader_, stream_, rows);
     const bool reads = known != KnownPairs::nothing;
-    GraphLists device_lists(context_, uploader_, stream_, rows.count, options.degree,
-                            reads ? lists : nullptr);
+    const DescentOptions own = options_here(options);
+    GraphLists device_lists(context_, uploader_, stream_, rows.count, own.degree,
+                            reads ? lists : nullptr, options.degree);
     const FinishStream finish(stream_);
     const DescentReport report = gpu::descend(
         context_, stream_,
-        {device.view(), options, known, static_cast<uint32_t>(border), device_lists, progress});
+        {device.view(), own, known, static_cast<uint32_t>(border), device_lists, progress});
     if (progress) progress(GraphPhase::distances, rows.count, rows.count);
-    download(device_lists.keys(), rows.count * options.degree, lists, reads);
+    download(device_lists.cut(options.degree, stream_), rows.count * options.degree, lists, reads);
     return report;
 }
 
