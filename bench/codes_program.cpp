@@ -2,8 +2,12 @@
 // kernels/compare_codes.h.
 //
 //     cmake --build build/kernels --target pgwarp_bench_codes
-//     pgwarp_bench_codes BASE QUERIES TRUTH BYTES TRAINING_ROWS [pq pq4 opq opq4]
+//     pgwarp_bench_codes BASE QUERIES TRUTH BYTES TRAINING_ROWS [pq pq4 opq opq4 lsq lsq+norm ...]
+//
+// lsq has as many codebooks as bytes, its norms beside; lsq+norm has one codebook less and the norm
+// as a byte. lsq32 and lsq32+norm: with 32 rounds of search for codes, not 16.
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -43,12 +47,17 @@ int main(int argc, char** argv) {
                 "R@10", "R@100");
     for (int i = 6; i < argc; ++i) {
         const std::string name = argv[i];
-        if (name != "pq" && name != "opq" && name != "pq4" && name != "opq4") {
+        CodeTrial trial{name.starts_with("opq") ? CodeKind::opq : CodeKind::pq,
+                        name.ends_with("4") ? 4u : 8u, bytes};
+        if (name.starts_with("lsq")) {
+            const bool norm = name.ends_with("+norm");
+            trial = {norm ? CodeKind::lsq_with_norm : CodeKind::lsq, 8, bytes};
+            if (std::isdigit(name[3]))
+                trial.rounds = static_cast<uint32_t>(std::stoul(name.substr(3)));
+        } else if (name != "pq" && name != "opq" && name != "pq4" && name != "opq4") {
             std::fprintf(stderr, "there is no quantizer %s\n", argv[i]);
             return 2;
         }
-        const CodeTrial trial{name.starts_with("opq") ? CodeKind::opq : CodeKind::pq,
-                              name.ends_with("4") ? 4u : 8u, bytes};
         const CodeQuality q = measure_codes(workers, trial, sample, 1);
         std::printf("%-8s %10.1f %12.0f %8.4f %8.4f %8.4f %8.4f\n", name.c_str(),
                     q.training_seconds, q.rows_per_second, q.error, q.recall[0], q.recall[1],

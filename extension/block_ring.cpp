@@ -1,16 +1,20 @@
+#include <sys/statvfs.h>
+#include <algorithm>
+
 #include "extension/block_ring.h"
 
 extern "C" {
 #include "pgstat.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
+#include "storage/dsm_impl.h"
 #include "storage/spin.h"
 }
 
 namespace pgwarp {
 
-// Behind it: the numbers of empty blocks, those of full ones, the blocks' counts, then their TIDs
-// and rows. Blocks are taken from the end: their order does not matter.
+// Behind it: the numbers of empty blocks, those of full ones, the blocks' counts, their positions,
+// then their TIDs and rows. Blocks are taken from the end: their order does not matter.
 struct BlockRing {
     uint32 blocks;
     uint32 block_rows;
@@ -36,11 +40,13 @@ uint32* full_numbers(BlockRing* ring) {
 
 RowBlock block_of(BlockRing* ring, uint32 number) {
     uint32* counts = full_numbers(ring) + ring->blocks;
-    char* tids = reinterpret_cast<char*>(empty_numbers(ring)) +
-                 MAXALIGN(3 * Size{ring->blocks} * sizeof(uint32));
+    char* positions = reinterpret_cast<char*>(empty_numbers(ring)) +
+                      MAXALIGN(3 * Size{ring->blocks} * sizeof(uint32));
+    char* tids = positions + Size{ring->blocks} * sizeof(uint64);
     const Size rows_before = Size{number} * ring->block_rows;
     char* rows = tids + Size{ring->blocks} * ring->block_rows * sizeof(uint64);
-    return {number, counts + number, reinterpret_cast<float*>(rows) + rows_before * ring->dims,
+    return {number, counts + number, reinterpret_cast<uint64*>(positions) + number,
+            reinterpret_cast<float*>(rows) + rows_before * ring->dims,
             reinterpret_cast<uint64*>(tids) + rows_before};
 }
 
@@ -48,7 +54,31 @@ RowBlock block_of(BlockRing* ring, uint32 number) {
 
 Size block_ring_bytes(uint32 blocks, uint32 block_rows, uint32 dims) {
     return MAXALIGN(sizeof(BlockRing)) + MAXALIGN(3 * Size{blocks} * sizeof(uint32)) +
+           Size{blocks} * sizeof(uint64) +
            Size{blocks} * block_rows * (sizeof(uint64) + dims * sizeof(float));
+}
+
+namespace {
+
+// What one segment of dynamic shared memory may take. Containers have little of it as a rule, 64
+// MB, and who takes more than there is gets an error.
+Size shared_memory_room() {
+    constexpr Size least = Size{16} << 20;
+    constexpr Size most = Size{64} << 20;
+    struct statvfs room;
+    if (dynamic_shared_memory_type != DSM_IMPL_POSIX) return most;
+    if (statvfs("/dev/shm", &room) != 0) return least;
+    return std::clamp<Size>(Size{room.f_bavail} * room.f_frsize / 4, least, most);
+}
+
+}  // namespace
+
+RingShape ring_shape(int workers, uint32 dims, Size memory) {
+    constexpr Size most_rows = 65536;
+    const uint32 blocks = 2 * static_cast<uint32>(workers) + 2;
+    const Size bytes = Min(memory, shared_memory_room());
+    const Size rows = bytes / blocks / (dims * sizeof(float) + sizeof(uint64));
+    return {blocks, static_cast<uint32>(Max(Min(rows, most_rows), Size{64}))};
 }
 
 BlockRing* init_block_ring(void* memory, uint32 blocks, uint32 block_rows, uint32 dims) {

@@ -9,13 +9,20 @@ namespace pgwarp {
 struct RowBlock {
     uint32 number;
     uint32* count;
-    float* rows;   // (block_rows)(dims)
-    uint64* tids;  // (block_rows)
+    uint64* position;  // what the rows' order is known by, where it matters
+    float* rows;       // (block_rows)(dims)
+    uint64* tids;      // (block_rows)
 };
 
 struct BlockRing;
 
 Size block_ring_bytes(uint32 blocks, uint32 block_rows, uint32 dims);
+// Blocks for so many workers, in a part of this memory that the server may have as well.
+struct RingShape {
+    uint32 blocks;
+    uint32 block_rows;
+};
+RingShape ring_shape(int workers, uint32 dims, Size memory);
 // Begins with all blocks empty.
 BlockRing* init_block_ring(void* memory, uint32 blocks, uint32 block_rows, uint32 dims);
 uint32 block_rows_of(const BlockRing* ring);

@@ -1,6 +1,8 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <thread>
+#include <utility>
 
 #include "kernels/fallback_executor.h"
 #include "kernels/host_device.h"
@@ -19,16 +21,25 @@ namespace pgwarp {
 struct BuildDevice {
     std::unique_ptr<Device> device;
     std::unique_ptr<Executor> executor;
-    FallbackExecutor* fallback;  // the executor, where a device may fail
+    FallbackExecutor* fallback = nullptr;  // the executor, where a device may fail
+    bool lasting = false;                  // a device that may be kept
+    int threads = 1;
+    std::thread opening;
+    char error[256] = "";
+
+    ~BuildDevice() { wait(); }
+    void wait() {
+        if (opening.joinable()) opening.join();
+    }
 };
 
 namespace {
 
 // Starting a device takes about as long as this much work does on a CPU.
 constexpr double least_work_for_a_device = 1e10;
-// Of a device's memory: the model, a sample and a few blocks of rows need no more, and searches
-// have the rest.
-constexpr size_t most_device_memory = size_t{4} << 30;
+// Of a device's memory, of which builds take little, and clusterings as much as their rows have;
+// searches have the rest.
+constexpr size_t most_device_memory = size_t{16} << 30;
 constexpr size_t host_memory = size_t{1} << 30;
 
 // The device of pgwarp.devices, or null with the reason.
@@ -70,78 +81,183 @@ bool wants_device(double work) {
            cuda_library_is_there();
 }
 
+// What an earlier call of this session has left. Never destroyed: at the end of a process the
+// driver may be gone before us.
+Device* kept_device = nullptr;
+
+// In a thread of its own: calls nothing of PostgreSQL that allocates or reports.
+void open_in_thread(BuildDevice* build) {
+    try {
+        build->device.reset(open_device(build->threads, build->error, sizeof(build->error)));
+        if (!build->device) return;
+        build->device =
+            make_failing_device(std::move(build->device), &settings.fault, settings.fault_after);
+        build->executor = build->device->make_executor();
+    } catch (const std::exception& failure) {
+        strlcpy(build->error, failure.what(), sizeof(build->error));
+    } catch (...) {
+        strlcpy(build->error, "unknown exception", sizeof(build->error));
+    }
+}
+
+void start_opening(BuildDevice* build) {
+    if (kept_device) {
+        build->device.reset(std::exchange(kept_device, nullptr));
+        try {
+            build->executor = build->device->make_executor();
+            return;
+        } catch (...) {
+            build->device.reset();
+        }
+    }
+    // Threads of the driver must not take this process's signals, nor must this one.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        build->opening = std::thread(open_in_thread, build);
+    } catch (...) {
+        open_in_thread(build);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+bool must_be_a_device() {
+    return settings.build_executor == static_cast<int>(BuildExecutorChoice::gpu);
+}
+
+void refuse(const char* why) {
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                    errmsg("pgwarp.build_executor is gpu, but there is no device: %s", why),
+                    errhint("Set pgwarp.build_executor to auto or cpu.")));
+}
+
+BuildDevice* begin_opening(double work, int threads) {
+    Owned<BuildDevice>* owned = owned_by<BuildDevice>(CurrentMemoryContext);
+    guarded([&] {
+        owned->object = new BuildDevice{};
+        owned->object->threads = threads;
+        if (wants_device(work)) {
+            owned->object->lasting = true;
+            start_opening(owned->object);
+        }
+    });
+    return owned->object;
+}
+
+// The device has been opened, or is not to be.
+bool has_opened(BuildDevice* build) {
+    build->wait();
+    if (build->executor) return true;
+    if (!build->lasting) return false;
+    build->lasting = false;
+    build->device.reset();
+    if (must_be_a_device()) refuse(build->error);
+    ereport(DEBUG1, (errmsg_internal("build on the CPU: %s", build->error)));
+    return false;
+}
+
+// Its executor ends; the device may stay.
+void let_go(BuildDevice* build, bool sound) {
+    guarded([&] {
+        build->wait();
+        build->fallback = nullptr;
+        build->executor.reset();
+        if (build->device && sound && settings.keep_device && !kept_device && build->lasting) {
+            build->device->trim();
+            kept_device = build->device.release();
+        }
+        build->device.reset();
+    });
+}
+
 }  // namespace
 
-BuildExecutor open_build_executor(const char* unfit, double work, int threads) {
-    Owned<BuildDevice>* owned = owned_by<BuildDevice>(CurrentMemoryContext);
-    const auto make_cpu = [threads] {
-        return make_cpu_executor(threads, &QueryCancelPending, &ProcDiePending);
-    };
-    char error[256] = "";
-    if (unfit && settings.build_executor == static_cast<int>(BuildExecutorChoice::gpu))
+BuildExecutor begin_build_executor(const char* unfit, double work, int threads) {
+    if (unfit && must_be_a_device())
         ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                         errmsg("pgwarp.build_executor is gpu, but %s", unfit),
                         errhint("Set pgwarp.build_executor to auto or cpu.")));
-    if (!unfit && wants_device(work)) {
+    return {nullptr, false, unfit ? nullptr : begin_opening(work, threads), threads};
+}
+
+void finish_build_executor(BuildExecutor* executor) {
+    const int threads = executor->threads;
+    const auto make_cpu = [threads] {
+        return make_cpu_executor(threads, &QueryCancelPending, &ProcDiePending);
+    };
+    BuildDevice* build = executor->owned;
+    executor->device = build && has_opened(build);
+    if (!build) {
+        Owned<BuildDevice>* owned = owned_by<BuildDevice>(CurrentMemoryContext);
         guarded([&] { owned->object = new BuildDevice{}; });
-        // Threads of the driver must not take this process's signals.
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        BuildDevice* build = owned->object;
-        try {
-            build->device.reset(open_device(threads, error, sizeof(error)));
-            if (build->device) {
-                build->device = make_failing_device(std::move(build->device), &settings.fault,
-                                                    settings.fault_after);
-                build->executor = build->device->make_executor();
-            }
-        } catch (const std::exception& failure) {
-            strlcpy(error, failure.what(), sizeof(error));
-        } catch (...) {
-            strlcpy(error, "unknown exception", sizeof(error));
-        }
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        const bool must = settings.build_executor == static_cast<int>(BuildExecutorChoice::gpu);
-        if (!build->executor) {
-            build->device.reset();
-            if (must)
-                ereport(ERROR,
-                        (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                         errmsg("pgwarp.build_executor is gpu, but there is no device: %s", error),
-                         errhint("Set pgwarp.build_executor to auto or cpu.")));
-            ereport(DEBUG1, (errmsg_internal("build on the CPU: %s", error)));
-        } else {
-            guarded([&] {
-                if (must) return;
-                auto fallback = std::make_unique<FallbackExecutor>(
-                    std::move(build->executor), make_cpu,
-                    [threads] { return make_cpu_executor(threads, nullptr); });
-                build->fallback = fallback.get();
-                build->executor = std::move(fallback);
-            });
-            return {build->executor.get(), true, build};
-        }
+        build = executor->owned = owned->object;
     }
     guarded([&] {
-        if (!owned->object) owned->object = new BuildDevice{};
-        owned->object->executor = make_cpu();
+        if (!executor->device) {
+            build->executor = make_cpu();
+        } else if (!must_be_a_device()) {
+            auto fallback = std::make_unique<FallbackExecutor>(
+                std::move(build->executor), make_cpu,
+                [threads] { return make_cpu_executor(threads, nullptr); });
+            build->fallback = fallback.get();
+            build->executor = std::move(fallback);
+        }
     });
-    return {owned->object->executor.get(), false, owned->object};
+    executor->executor = build->executor.get();
+}
+
+BuildExecutor open_build_executor(const char* unfit, double work, int threads) {
+    BuildExecutor executor = begin_build_executor(unfit, work, threads);
+    finish_build_executor(&executor);
+    return executor;
 }
 
 void close_build_executor(BuildExecutor* executor) {
     BuildDevice* build = executor->owned;
     char failure[256] = "";
     if (build->fallback) strlcpy(failure, build->fallback->failure().c_str(), sizeof(failure));
-    guarded([&] {
-        build->fallback = nullptr;
-        build->executor.reset();
-        build->device.reset();
-    });
+    let_go(build, failure[0] == '\0');
     executor->executor = nullptr;
     if (failure[0] != '\0')
         ereport(WARNING, (errmsg("the device failed, and the CPU did the rest: %s", failure)));
+}
+
+// --- work that has its own way without a device
+
+DeviceWork* open_device_work(double work, int threads) {
+    BuildDevice* build = begin_opening(work, threads);
+    if (!has_opened(build)) return nullptr;
+    DeviceWork* device = static_cast<DeviceWork*>(palloc0(sizeof(DeviceWork)));
+    device->build = {build->executor.get(), true, build, threads};
+    device->executor = build->executor.get();
+    return device;
+}
+
+bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& executor), void* state) {
+    if (device->failed) return false;
+    guarded_interruptibly([&] {
+        try {
+            work(state, *device->executor);
+        } catch (const DeviceFailure& failure) {
+            device->failed = true;
+            strlcpy(device->failure, failure.what(), sizeof(device->failure));
+        } catch (const OutOfDeviceMemory& failure) {
+            device->failed = true;
+            strlcpy(device->failure, failure.what(), sizeof(device->failure));
+        }
+    });
+    return !device->failed;
+}
+
+void close_device_work(DeviceWork* device) {
+    let_go(device->build.owned, !device->failed);
+    device->executor = nullptr;
+    if (!device->failed) return;
+    if (must_be_a_device())
+        ereport(ERROR, (errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION), errmsg("%s", device->failure),
+                        errhint("Set pgwarp.build_executor to auto or cpu.")));
+    ereport(WARNING, (errmsg("the device failed, and the CPU did the rest: %s", device->failure)));
 }
 
 }  // namespace pgwarp

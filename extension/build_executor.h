@@ -2,6 +2,8 @@
 // it opens for the time.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/executor.h"
 #include "extension/compat.h"
 
@@ -13,13 +15,43 @@ struct BuildExecutor {
     // takes part in the build has an executor of its own.
     bool device;
     struct BuildDevice* owned;
+    int threads;
 };
 
 // By pgwarp.build_executor. `unfit`, where not null, says why no device can do it. `work` is about
 // how many multiplications it takes: little work does not wait for a device. `threads` is for the
 // CPU. What it opens ends with the current memory context, or with close_build_executor().
 BuildExecutor open_build_executor(const char* unfit, double work, int threads);
-// Warns where a device failed on the way.
+// The same in two steps: a device starts, which takes a while, while the caller does other things.
+BuildExecutor begin_build_executor(const char* unfit, double work, int threads);
+void finish_build_executor(BuildExecutor* executor);
+// Warns where a device failed on the way. One that did not is kept for the session's next call
+// where pgwarp.keep_device says so.
 void close_build_executor(BuildExecutor* executor);
+
+// A device for work that has a way of its own where there is none, or where it fails: null then,
+// but for an error where pgwarp.build_executor is gpu. Closed as above.
+struct DeviceWork {
+    Executor* executor;
+    BuildExecutor build;
+    bool failed;
+    char failure[256];
+};
+DeviceWork* open_device_work(double work, int threads);
+// Runs this on it, interruptibly. False: the device has failed, or has no room. Objects of its
+// executor end before close_device_work(), which then warns.
+bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& executor), void* state);
+void close_device_work(DeviceWork* device);
+
+// For lambdas that capture by reference.
+template <typename Function>
+bool run_on_device(DeviceWork* device, Function&& function) {
+    return run_on_device(
+        device,
+        [](void* state, Executor& executor) {
+            (*static_cast<std::remove_reference_t<Function>*>(state))(executor);
+        },
+        &function);
+}
 
 }  // namespace pgwarp

@@ -79,14 +79,21 @@ void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const
     bulk_meta(writer, meta);
 }
 
-IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, MetaPage meta,
-                               double rows, const TrainingPlan& plan, Sample* sample) {
-    const int workers = build_workers(heap, index);
-    const Sample queries = set_queries_aside(sample);
+// A device starts while the table is sampled.
+BuildExecutor begin_executor(const MetaPage& meta, double rows, const TrainingPlan& plan,
+                             int workers) {
     const double work = rows * plan.lists * meta.dims;
     const bool plain = meta.quantizer == QuantizerKind::pq && meta.bits == 8;
     const char* unfit = plain ? nullptr : "a device builds for quantizer pq with 8 bits only";
-    BuildExecutor executor = open_build_executor(unfit, work, 1 + workers);
+    return begin_build_executor(unfit, work, 1 + workers);
+}
+
+IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, MetaPage meta,
+                               const TrainingPlan& plan, Sample* sample, BuildExecutor executor,
+                               int workers) {
+    const Sample queries = set_queries_aside(sample);
+    report_phase(BuildPhase::start);
+    finish_build_executor(&executor);
     const Quantizer model = train_model(executor.executor, plan, sample, &meta);
     if (!executor.device) close_build_executor(&executor);
     pfree(sample->rows);
@@ -130,6 +137,10 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta, ERROR);
     IndexBuildResult result;
     Sample sample = {};
+    const int workers = build_workers(heap, index);
+    BuildExecutor executor = {};
+    const bool may_train = rows >= least_rows_to_train;
+    if (may_train) executor = begin_executor(meta, rows, plan, workers);
     if (rows > 0)
         sample = sample_table(heap, index, info, meta.metric, meta.dims, rows,
                               Max(plan.sample_rows, 1u), meta.seed);
@@ -139,7 +150,9 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     if (!enough)
         result = build_untrained(heap, index, info, meta);
     else
-        result = build_trained(heap, index, info, meta, rows, plan, &sample);
+        result = build_trained(heap, index, info, meta, plan, &sample,
+                               may_train ? executor : begin_executor(meta, rows, plan, workers),
+                               workers);
 
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);

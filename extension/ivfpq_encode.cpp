@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "kernels/rotation.h"
+#include "kernels/row_pass.h"
 #include "extension/guard.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_encode.h"
 #include "extension/ivfpq_lists.h"
+#include "extension/stopwatch.h"
 #include "extension/vector.h"
 
 extern "C" {
@@ -15,6 +18,17 @@ extern "C" {
 }
 
 namespace pgwarp {
+
+namespace {
+
+// A block that the device works on.
+struct BlockUnderWay {
+    const uint64* tids;
+    BlockRing* ring;  // null: the pass's own rows
+    RowBlock block;
+};
+
+}  // namespace
 
 struct EncodePass {
     EncodeInput input;
@@ -34,6 +48,16 @@ struct EncodePass {
 
     Neighbor* neighbors;  // (query_count)(neighbors_kept)
     double total;
+
+    // On a device:
+    Owned<RowPass>* device;
+    BlockUnderWay under_way[RowPass::most_under_way];  // the oldest first
+    uint32 under_way_count;
+    // Of this process, in seconds:
+    uint32 blocks;
+    double starting;
+    double finishing;
+    double putting;
 };
 
 namespace {
@@ -51,10 +75,20 @@ uint32 batch_rows(uint32 dims) {
 
 }  // namespace
 
+namespace {
+
+void put_rows(EncodePass* pass, const uint64* tids, uint32 count, const uint32* lists,
+              const uint8* codes, const float* offsets) {
+    const uint32 m = pass->input.model.shape.m;
+    for (uint32 i = 0; i < count; ++i)
+        pass->sink.put(pass->sink.state, {lists[i], tids[i], offsets[i], codes + Size{i} * m});
+    pass->total += count;
+}
+
+// Rows in index form, no more than a batch of them, on the CPU.
 void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32 count) {
     if (count == 0) return;
     const EncodeInput& input = pass->input;
-    const uint32 m = input.model.shape.m;
     const Rotation& rotation = input.model.rotation;
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] {
@@ -72,16 +106,68 @@ void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32
                                           input.model.table_dims(), input.model.shape.metric,
                                           neighbors_kept, pass->neighbors});
     });
-    for (uint32 i = 0; i < count; ++i)
-        pass->sink.put(pass->sink.state,
-                       {pass->lists[i], tids[i], pass->offsets[i], pass->codes + Size{i} * m});
-    pass->total += count;
+    put_rows(pass, tids, count, pass->lists, pass->codes, pass->offsets);
+}
+
+// The oldest block of a device.
+void finish_block(EncodePass* pass) {
+    const BlockUnderWay done = pass->under_way[0];
+    PassedBlock passed;
+    Stopwatch watch;
+    guarded_interruptibly([&] { passed = pass->device->object->finish(); });
+    pass->finishing += watch.lap();
+    put_rows(pass, done.tids, static_cast<uint32>(passed.count), passed.lists, passed.codes,
+             passed.offsets);
+    pass->putting += watch.lap();
+    if (done.ring) give_back(done.ring, done.block);
+    for (uint32 i = 1; i < pass->under_way_count; ++i) pass->under_way[i - 1] = pass->under_way[i];
+    --pass->under_way_count;
+}
+
+void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockUnderWay& block) {
+    CHECK_FOR_INTERRUPTS();
+    if (pass->under_way_count == RowPass::most_under_way) finish_block(pass);
+    Stopwatch watch;
+    guarded_interruptibly([&] { pass->device->object->start(rows, block.tids, count); });
+    pass->starting += watch.lap();
+    ++pass->blocks;
+    pass->under_way[pass->under_way_count++] = block;
+}
+
+}  // namespace
+
+void encode_block(EncodePass* pass, BlockRing* ring, const RowBlock& block) {
+    start_block(pass, block.rows, *block.count, {block.tids, ring, block});
 }
 
 void flush_encode(EncodePass* pass) {
-    encode_rows(pass, pass->rows, pass->tids, pass->count);
+    if (!pass->device) {
+        encode_rows(pass, pass->rows, pass->tids, pass->count);
+    } else {
+        if (pass->count > 0) start_block(pass, pass->rows, pass->count, {pass->tids, nullptr, {}});
+        while (pass->under_way_count > 0) finish_block(pass);
+    }
     pass->count = 0;
 }
+
+namespace {
+
+EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& sink) {
+    EncodePass* pass = static_cast<EncodePass*>(palloc0(sizeof(EncodePass)));
+    pass->input = input;
+    pass->sink = sink;
+    pass->row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
+    pass->batch = batch;
+    pass->rows = alloc_array<float>(Size{pass->batch} * input.model.table_dims());
+    pass->tids = alloc_array<uint64>(pass->batch);
+    pass->neighbors = alloc_array<Neighbor>(Size{input.query_count} * neighbors_kept + 1);
+    for (Size i = 0; i < Size{input.query_count} * neighbors_kept; ++i)
+        pass->neighbors[i] = {std::numeric_limits<float>::infinity(), 0};
+    return pass;
+}
+
+}  // namespace
 
 EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
     // One thread: the participants of a build are processes. With many lists a batch takes seconds,
@@ -93,33 +179,33 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
         executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
         searcher->object = make_cpu_executor(1, nullptr).release();
     });
-    EncodePass* pass =
-        begin_encode_on(executor->object, batch_rows(input.model.table_dims()), input, sink);
+    const QuantizerShape& shape = input.model.shape;
+    EncodePass* pass = begin_pass(batch_rows(input.model.table_dims()), input, sink);
+    pass->executor = executor->object;
     pass->searcher = searcher->object;
+    if (input.model.rotation.matrix)
+        pass->turned = alloc_array<float>(Size{pass->batch} * shape.dims);
+    pass->lists = alloc_array<uint32>(pass->batch);
+    pass->codes = alloc_array<uint8>(Size{pass->batch} * shape.m);
+    pass->offsets = alloc_array<float>(pass->batch);
     return pass;
 }
 
 EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
                             const RowSink& sink) {
-    const QuantizerShape& shape = input.model.shape;
-    EncodePass* pass = static_cast<EncodePass*>(palloc0(sizeof(EncodePass)));
-    pass->input = input;
-    pass->sink = sink;
-    pass->executor = pass->searcher = device;
-    pass->row_context =
-        AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
-    const uint32 dims = input.model.table_dims();
-    pass->batch = batch;
-    pass->rows = alloc_array<float>(Size{pass->batch} * dims);
-    if (input.model.rotation.matrix)
-        pass->turned = alloc_array<float>(Size{pass->batch} * shape.dims);
-    pass->tids = alloc_array<uint64>(pass->batch);
-    pass->lists = alloc_array<uint32>(pass->batch);
-    pass->codes = alloc_array<uint8>(Size{pass->batch} * shape.m);
-    pass->offsets = alloc_array<float>(pass->batch);
-    pass->neighbors = alloc_array<Neighbor>(Size{input.query_count} * neighbors_kept + 1);
-    for (Size i = 0; i < Size{input.query_count} * neighbors_kept; ++i)
-        pass->neighbors[i] = {std::numeric_limits<float>::infinity(), 0};
+    EncodePass* pass = begin_pass(batch, input, sink);
+    pass->device = owned_by<RowPass>(CurrentMemoryContext);
+    guarded_interruptibly([&] {
+        RowPassInput wanted;
+        wanted.quantizer = &pass->input.model;
+        wanted.dims = input.model.shape.dims;
+        wanted.metric = input.model.shape.metric;
+        wanted.block_rows = batch;
+        wanted.queries = input.queries;
+        wanted.query_count = input.query_count;
+        wanted.k = neighbors_kept;
+        pass->device->object = device->begin_pass(wanted).release();
+    });
     return pass;
 }
 
@@ -141,7 +227,20 @@ void encode_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, voi
     encode_one_row(pass, tid_number(*tid), vector);
 }
 
-const Neighbor* neighbors_of(const EncodePass* pass) {
+const Neighbor* neighbors_of(EncodePass* pass) {
+    if (pass->device && pass->device->object)
+        guarded([&] {
+            if (pass->input.query_count > 0) pass->device->object->nearest(pass->neighbors);
+            // Its device may end before the memory context.
+            delete std::exchange(pass->device->object, nullptr);
+        });
+    if (pass->blocks > 0)
+        ereport(DEBUG1,
+                (errmsg_internal(
+                    "%u blocks of at most %u rows: %.3f s to start them, %.3f s to wait "
+                    "for the device, %.3f s to take entries",
+                    pass->blocks, pass->batch, pass->starting, pass->finishing, pass->putting)));
+    pass->blocks = 0;
     return pass->neighbors;
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/executor.h"
 #include "kernels/quantizer.h"
+#include "extension/block_ring.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_format.h"
 
@@ -39,7 +40,7 @@ struct RowSink {
 
 struct EncodePass;
 EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink);
-// The same on a device, so many rows at a time.
+// The same on a device, so many rows at a time. The model has no rotation.
 EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
                             const RowSink& sink);
 // An IndexBuildCallback; its argument is the EncodePass.
@@ -47,11 +48,12 @@ void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, boo
                 void* pass);
 // One row by itself, its vector as it is in the table.
 void encode_one_row(EncodePass* pass, uint64 tid, const struct Vector* vector);
-// Rows in index form, no more than a batch of them.
-void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32 count);
-// Encodes what is left. neighbors_of() then holds (query_count)(neighbors_kept).
+// On a device: a block of rows in index form, which goes back to its ring when they are encoded.
+void encode_block(EncodePass* pass, BlockRing* ring, const RowBlock& block);
+// Encodes what is left.
 void flush_encode(EncodePass* pass);
-const Neighbor* neighbors_of(const EncodePass* pass);
+// Once all rows were encoded: (query_count)(neighbors_kept).
+const Neighbor* neighbors_of(EncodePass* pass);
 double rows_of(const EncodePass* pass);
 
 // Merges the neighbors of all participants, (participants)(query_count)(neighbors_kept), drops each

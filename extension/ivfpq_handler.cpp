@@ -1,6 +1,7 @@
 // The access method's handler: what ivfpq can do, and who does it.
 
 #include <cmath>
+#include <cstring>
 
 #include "kernels/distance.h"
 #include "extension/ivfpq.h"
@@ -45,8 +46,11 @@ int dims_of(Relation index) {
 }
 
 void index_form(Metric metric, const float* from, uint32 dims, float* to) {
-    double norm = 1;
-    if (metric == Metric::cosine) norm = std::sqrt(squared_norm(from, dims));
+    if (metric != Metric::cosine) {
+        memcpy(to, from, dims * sizeof(float));
+        return;
+    }
+    const double norm = std::sqrt(squared_norm(from, dims));
     for (uint32 i = 0; i < dims; ++i) to[i] = norm > 0 ? static_cast<float>(from[i] / norm) : 0;
 }
 

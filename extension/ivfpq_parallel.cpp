@@ -14,6 +14,7 @@
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_parallel.h"
+#include "extension/ivfpq_progress.h"
 #include "extension/vector.h"
 
 extern "C" {
@@ -209,17 +210,12 @@ struct Taking {
     EncodePass* pass;
 };
 
-void encode_block(Taking* taking, const RowBlock& block) {
-    encode_rows(taking->pass, block.rows, block.tids, *block.count);
-    give_back(taking->ring, block);
-}
-
 void take_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
               void* argument) {
     Taking* taking = static_cast<Taking*>(argument);
     RowBlock block;
     while (has_full_block(taking->ring) && take_full_block(taking->ring, &block))
-        encode_block(taking, block);
+        encode_block(taking->pass, taking->ring, block);
     encode_row(index, tid, values, nulls, alive, taking->pass);
 }
 
@@ -233,26 +229,15 @@ void take_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* sh
     WaitForParallelWorkersToAttach(context);
     RowBlock block;
     while (wait_for_full_block(ring, context->nworkers_launched, &block))
-        encode_block(&taking, block);
+        encode_block(pass, ring, block);
+    flush_encode(pass);
     // The workers have counted their rows.
     report_share(shared, heap_rows, rows_of(pass) - shared->rows, info);
 }
 
-// Blocks for so many workers, within a quarter of maintenance_work_mem.
-struct RingShape {
-    uint32 blocks;
-    uint32 block_rows;
-
-    static RingShape of(int workers, uint32 dims) {
-        // Containers have little shared memory as a rule, 64 MB.
-        constexpr Size most_bytes = Size{32} << 20;
-        constexpr Size most_rows = 65536;
-        const uint32 blocks = 2 * static_cast<uint32>(workers) + 2;
-        const Size bytes = Min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, most_bytes);
-        const Size rows = bytes / blocks / (dims * sizeof(float) + sizeof(uint64));
-        return {blocks, static_cast<uint32>(Max(Min(rows, most_rows), Size{64}))};
-    }
-};
+RingShape ring_for(int workers, uint32 dims) {
+    return ring_shape(workers, dims, static_cast<Size>(maintenance_work_mem) * 1024 / 4);
+}
 
 // --- the curve
 
@@ -300,14 +285,15 @@ EncodeResult encode_alone(Relation heap, Relation index, IndexInfo* info, const 
     result.sort = begin_entry_sort(input.model.shape.m, maintenance_work_mem / 4 * 3, nullptr);
     const RowSink sink{sort_row, result.sort};
     EncodePass* pass =
-        device ? begin_encode_on(device, RingShape::of(0, input.model.shape.dims).block_rows, input,
-                                 sink)
-               : begin_encode(input, sink);
+        device
+            ? begin_encode_on(device, ring_for(0, input.model.shape.dims).block_rows, input, sink)
+            : begin_encode(input, sink);
     result.heap_rows =
         table_index_build_scan(heap, index, info, true, true, encode_row, pass, nullptr);
     flush_encode(pass);
-    perform_entry_sort(result.sort);
     result.neighbors = neighbors_of(pass);
+    report_phase(BuildPhase::sort);
+    perform_entry_sort(result.sort);
     result.participants = 1;
     result.rows = rows_of(pass);
     return result;
@@ -362,7 +348,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     const Size neighbor_bytes =
         Size{input.query_count} * neighbors_kept * participants * sizeof(Neighbor);
     const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
-    const RingShape ring_shape = RingShape::of(workers, shape.dims);
+    const RingShape ring_shape = ring_for(workers, shape.dims);
     const Size ring_bytes =
         device ? block_ring_bytes(ring_shape.blocks, ring_shape.block_rows, shape.dims) : 0;
     const Size sizes[] = {shared_bytes,
@@ -441,10 +427,13 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         result.sort = begin_entry_sort(shape.m, maintenance_work_mem / 4 * 3, nullptr);
         EncodePass* pass =
             begin_encode_on(device, ring_shape.block_rows, input, {sort_row, result.sort});
+        device->know_memory(ring, ring_bytes);
         take_blocks(heap, index, info, shared, context, ring, pass);
-        info->ii_BrokenHotChain = shared->broken_hot_chain;
-        perform_entry_sort(result.sort);
         result.neighbors = neighbors_of(pass);
+        device->forget_memory(ring);
+        info->ii_BrokenHotChain = shared->broken_hot_chain;
+        report_phase(BuildPhase::sort);
+        perform_entry_sort(result.sort);
         result.participants = 1;
         result.heap_rows = shared->heap_rows;
         result.rows = shared->rows;
@@ -463,6 +452,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     coordinate->nParticipants = launched + 1;
     coordinate->sharedsort = shared_sort;
     result.sort = begin_entry_sort(shape.m, maintenance_work_mem, coordinate);
+    report_phase(BuildPhase::sort);
     perform_entry_sort(result.sort);
     result.neighbors = neighbors;
     result.participants = static_cast<uint32>(launched + 1);

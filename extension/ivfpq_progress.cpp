@@ -2,11 +2,11 @@
 
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_progress.h"
+#include "extension/stopwatch.h"
 
 extern "C" {
 #include "lib/stringinfo.h"
 #include "pgstat.h"
-#include "portability/instr_time.h"
 #include "utils/backend_progress.h"
 #include "utils/backend_status.h"
 }
@@ -21,8 +21,9 @@ bool reporting() {
 }
 
 constexpr BuildPhase phases[] = {
-    BuildPhase::sample, BuildPhase::train_lists, BuildPhase::train_codes, BuildPhase::encode,
-    BuildPhase::write,  BuildPhase::measure,     BuildPhase::log};
+    BuildPhase::sample,      BuildPhase::start,   BuildPhase::train_lists,
+    BuildPhase::train_codes, BuildPhase::encode,  BuildPhase::sort,
+    BuildPhase::write,       BuildPhase::measure, BuildPhase::log};
 
 const char* phase_name(BuildPhase phase) {
     switch (phase) {
@@ -40,6 +41,10 @@ const char* phase_name(BuildPhase phase) {
             return "measuring recall";
         case BuildPhase::log:
             return "logging pages";
+        case BuildPhase::start:
+            return "starting a device";
+        case BuildPhase::sort:
+            return "sorting entries";
     }
     return nullptr;
 }
@@ -52,14 +57,8 @@ struct BuildTimes {
 };
 BuildTimes times;
 
-double now() {
-    instr_time time;
-    INSTR_TIME_SET_CURRENT(time);
-    return INSTR_TIME_GET_DOUBLE(time);
-}
-
 void end_phase() {
-    const double at = now();
+    const double at = seconds_now();
     if (times.phase >= 0) times.seconds[times.phase] += at - times.phase_begin;
     times.phase_begin = at;
 }
@@ -68,7 +67,7 @@ void end_phase() {
 
 void begin_build_times() {
     times = {};
-    times.begin = now();
+    times.begin = seconds_now();
     times.phase = -1;
 }
 

@@ -19,6 +19,8 @@ enum class BuildPhase : int64 {
     write = 6,
     measure = 7,
     log = 8,
+    start = 9,  // the rest of what a device takes to start, after the sample
+    sort = 10,
 };
 
 // Begins a phase with all counts at zero.

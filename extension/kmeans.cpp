@@ -1,8 +1,9 @@
 // kmeans: clusters the vectors of a table.
 //
-// What fits into maintenance_work_mem is read once and clustered there. A larger table is read
-// again for every iteration, a block at a time and on the CPU, with the same start and the same
-// arithmetic but for rounding: what is clustered is always the whole table.
+// A device takes the rows as workers read them, and this process keeps none. On the CPU, what fits
+// into maintenance_work_mem is read once and clustered there, and a larger table is read again for
+// every iteration, a block at a time, with the same start and the same arithmetic but for rounding:
+// what is clustered is always the whole table.
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +14,8 @@
 #include "kernels/kmeans.h"
 #include "extension/build_executor.h"
 #include "extension/guard.h"
+#include "extension/parallel_reader.h"
+#include "extension/stopwatch.h"
 #include "extension/table_reader.h"
 #include "extension/vector.h"
 
@@ -39,6 +42,8 @@ struct Clustering {
     uint64 count;  // of the table
     float* centroids;
     int64* sizes;
+    int64 nulls;
+    bool device_failed;
 };
 
 float* alloc_floats(Size count) {
@@ -85,12 +90,102 @@ void check_rows(const Clustering* c) {
     if (c->count == 0)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("there are no vectors to cluster"),
-                        counts_of(c->reader).nulls > 0 ? errdetail("All of them are null.") : 0));
+                        c->nulls > 0 ? errdetail("All of them are null.") : 0));
     if (c->count < c->clusters)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("k cannot be greater than the number of vectors"),
                         errdetail("k is %u, the table has %llu vectors.", c->clusters,
                                   static_cast<unsigned long long>(c->count))));
+}
+
+// --- on a device
+
+// Both end before the device.
+struct DeviceRows {
+    Owned<DatasetBuilder>* builder;
+    Owned<Dataset>* rows;
+};
+
+// Reads the table. False: the device cannot go on.
+bool send_rows(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
+    // A block is in memory that is shared, or in this process's: little beside what the device has.
+    const ParallelRead wanted = {RowIds::none, false, max_parallel_maintenance_workers,
+                                 static_cast<Size>(maintenance_work_mem) * 1024 / 4};
+    ParallelReader* reader = open_parallel_reader(c->reader, wanted, device->executor);
+    bool good = true;
+    RowBlock block;
+    while (next_block(reader, &block)) {
+        CHECK_FOR_INTERRUPTS();
+        good = good && run_on_device(device, [&](Executor&) {
+                   rows.builder->object->add(*block.position, block.rows, *block.count);
+               });
+        give_back(reader, block);
+    }
+    const ParallelCounts counts = close_parallel_reader(reader);
+    c->count = static_cast<uint64>(counts.rows);
+    c->nulls = counts.nulls;
+    return good;
+}
+
+bool iterate_on_device(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
+    bool good = run_on_device(
+        device, [&](Executor&) { rows.rows->object = rows.builder->object->finish().release(); });
+    good = good && run_on_device(device, [&](Executor& executor) {
+               executor.kmeans_start(*rows.rows->object, c->clusters, c->seed, c->centroids);
+           });
+    for (int i = 0; i < c->iterations && good; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        good = run_on_device(device, [&](Executor& executor) {
+            executor.kmeans_step(*rows.rows->object, c->clusters, c->centroids);
+        });
+    }
+    return good && run_on_device(device, [&](Executor& executor) {
+               std::vector<uint32_t> nearest(c->count);
+               executor.assign(*rows.rows->object, c->clusters, c->centroids, nearest.data());
+               std::fill(c->sizes, c->sizes + c->clusters, 0);
+               for (const uint32_t cluster : nearest) ++c->sizes[cluster];
+           });
+}
+
+// False: there is no device for it, or it did not get far.
+bool cluster_on_device(Clustering* c) {
+    const double rows = estimated_rows(c->reader);
+    if (rows <= 0) return false;
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "kmeans", ALLOCSET_SMALL_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    bool done = false;
+    Stopwatch watch;
+    DeviceWork* device =
+        open_device_work(rows * c->dims * c->clusters * (c->iterations + 1), c->threads);
+    if (device) {
+        const DeviceRows on_device = {owned_by<DatasetBuilder>(context),
+                                      owned_by<Dataset>(context)};
+        const double opening = watch.lap();
+        const bool begun = run_on_device(device, [&](Executor& executor) {
+            on_device.builder->object = executor.build_dataset(c->dims, SIZE_MAX).release();
+        });
+        if (begun && send_rows(c, device, on_device)) {
+            check_rows(c);
+            const double reading = watch.lap();
+            done = iterate_on_device(c, device, on_device);
+            ereport(DEBUG1,
+                    (errmsg_internal("kmeans of %llu vectors on %s: %.3f s to open it, %.3f s to "
+                                     "read the table, %.3f s to cluster",
+                                     static_cast<unsigned long long>(c->count),
+                                     device->executor->name(), opening, reading, watch.lap())));
+        }
+        guarded([&] {
+            delete std::exchange(on_device.rows->object, nullptr);
+            delete std::exchange(on_device.builder->object, nullptr);
+        });
+        c->device_failed = device->failed;
+        close_device_work(device);
+    }
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+    rewind_table_reader(c->reader);
+    return done;
 }
 
 // --- in memory
@@ -100,7 +195,8 @@ void cluster_in_memory(Clustering* c) {
         AllocSetContextCreate(CurrentMemoryContext, "kmeans", ALLOCSET_SMALL_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
     const double work = static_cast<double>(c->count) * c->dims * c->clusters * (c->iterations + 1);
-    BuildExecutor executor = open_build_executor(nullptr, work, c->threads);
+    BuildExecutor executor =
+        open_build_executor(c->device_failed ? "the device has failed" : nullptr, work, c->threads);
     // Ends before the executor it was made by.
     Owned<Dataset>* rows = owned_by<Dataset>(context);
     guarded_interruptibly([&] {
@@ -228,17 +324,21 @@ PGWARP_FUNCTION(pgwarp_kmeans) {
     c.seed = static_cast<uint64>(static_cast<int64>(PG_GETARG_INT32(4)));
     // As a build trains: the cores that maintenance may have.
     c.threads = 1 + max_parallel_maintenance_workers;
+    c.nulls = counts_of(c.reader).nulls;
     if (c.dims == 0) check_rows(&c);
     c.room = rows_in_memory(c.dims, c.clusters);
-    const bool in_memory = read_table(&c);
-    check_rows(&c);
     c.centroids = alloc_floats(Size{c.clusters} * c.dims);
     c.sizes = static_cast<int64*>(MemoryContextAllocExtended(
         CurrentMemoryContext, c.clusters * sizeof(int64), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
-    if (in_memory)
-        cluster_in_memory(&c);
-    else
-        cluster_by_blocks(&c);
+    if (!cluster_on_device(&c)) {
+        const bool in_memory = read_table(&c);
+        c.nulls = counts_of(c.reader).nulls;
+        check_rows(&c);
+        if (in_memory)
+            cluster_in_memory(&c);
+        else
+            cluster_by_blocks(&c);
+    }
     close_table_reader(c.reader);
     put_clusters(c, reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo));
     return static_cast<Datum>(0);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "extension/knn_batch.h"
+#include "extension/knn_device.h"
 #include "extension/settings.h"
 #include "extension/table_reader.h"
 #include "extension/vector.h"
@@ -55,10 +56,58 @@ void end_probes(int level) {
     AtEOXact_GUC(true, level);
 }
 
-float* alloc_vectors(const KnnBatch* batch, const KnnIndex& index, Size count) {
+// Searches some queries after others, on a device where that is worth it, else in the lists.
+struct Search {
+    const KnnIndex* index;
+    uint32 k;
+    KnnBatch* batch;    // opened when it is needed
+    KnnDevice* device;  // or null
+    Size room;          // queries that the caller may have in memory
+    KnnRow* rows;       // (k)
+};
+
+// `queries`: about how many there will be.
+Search open_search(const KnnIndex& index, uint32 k, double queries) {
+    Search search = {};
+    search.index = &index;
+    search.k = k;
+    search.device = open_knn_device(index, k, queries);
+    if (!search.device) search.batch = open_knn_batch(index, k);
+    search.room = search.device ? most_queries(search.device) : most_queries(search.batch);
+    if (search.device) search.rows = static_cast<KnnRow*>(palloc(k * sizeof(KnnRow)));
+    return search;
+}
+
+void close_search(Search* search) {
+    if (search->batch) close_knn_batch(search->batch);
+    if (search->device) close_knn_device(search->device);
+}
+
+// Searches for (count)(dims) queries and calls put(query, rows) for each.
+template <typename Put>
+void search_all(Search* search, const float* vectors, Size count, Put&& put) {
+    if (search->device && search_on_device(search->device, vectors, static_cast<uint32>(count))) {
+        for (Size i = 0; i < count; ++i) {
+            const uint32 found = rows_of(search->device, static_cast<uint32>(i), search->rows);
+            put(i, KnnRows{search->rows, found});
+        }
+        return;
+    }
+    if (!search->batch) search->batch = open_knn_batch(*search->index, search->k);
+    for (Size first = 0; first < count;) {
+        const Size here = std::min<Size>(count - first, most_queries(search->batch));
+        search_batch(search->batch, vectors + first * search->index->dims,
+                     static_cast<uint32>(here));
+        for (Size i = 0; i < here; ++i)
+            put(first + i, rows_of(search->batch, static_cast<uint32>(i)));
+        first += here;
+    }
+}
+
+float* alloc_vectors(const Search& search, Size count) {
     return static_cast<float*>(MemoryContextAllocHuge(
         CurrentMemoryContext,
-        Max(std::min<Size>(count, most_queries(batch)), Size{1}) * index.dims * sizeof(float)));
+        Max(std::min(count, search.room), Size{1}) * search.index->dims * sizeof(float)));
 }
 
 }  // namespace
@@ -101,28 +150,26 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
         check_elements(vector);
     }
 
-    KnnBatch* batch = open_knn_batch(index, k);
-    float* vectors = alloc_vectors(batch, index, static_cast<Size>(count));
-    for (int first = 0; first < count;) {
-        const int here = std::min(count - first, static_cast<int>(most_queries(batch)));
-        for (int i = 0; i < here; ++i)
-            memcpy(vectors + static_cast<Size>(i) * index.dims,
-                   datum_get_vector(queries[first + i])->x, index.dims * sizeof(float));
-        search_batch(batch, vectors, static_cast<uint32>(here));
-        for (int i = 0; i < here; ++i) {
-            const KnnRows found = rows_of(batch, static_cast<uint32>(i));
+    Search search = open_search(index, k, count);
+    float* vectors = alloc_vectors(search, static_cast<Size>(count));
+    for (Size first = 0; first < static_cast<Size>(count);) {
+        const Size here = std::min(static_cast<Size>(count) - first, search.room);
+        for (Size i = 0; i < here; ++i)
+            memcpy(vectors + i * index.dims, datum_get_vector(queries[first + i])->x,
+                   index.dims * sizeof(float));
+        search_all(&search, vectors, here, [&](Size query, const KnnRows& found) {
             for (uint32 r = 0; r < found.count; ++r) {
                 ItemPointerData place = found.rows[r].place;
-                Datum values[] = {Int32GetDatum(first + i + 1),
+                Datum values[] = {Int32GetDatum(static_cast<int32>(first + query) + 1),
                                   Int32GetDatum(static_cast<int32>(r) + 1), PointerGetDatum(&place),
                                   Float4GetDatum(static_cast<float4>(found.rows[r].distance))};
                 bool no_nulls[4] = {};
                 tuplestore_putvalues(result->setResult, result->setDesc, values, no_nulls);
             }
-        }
+        });
         first += here;
     }
-    close_knn_batch(batch);
+    close_search(&search);
     close_knn_index(index);
     end_probes(level);
     return static_cast<Datum>(0);
@@ -147,28 +194,26 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
                  errdetail("The queries have %u dimensions, the index has %u.", dims_of(reader),
                            index.dims)));
 
-    KnnBatch* batch = open_knn_batch(index, k);
-    const Size room = most_queries(batch);
-    float* vectors = alloc_vectors(batch, index, room);
-    int64* keys =
-        static_cast<int64*>(MemoryContextAllocHuge(CurrentMemoryContext, room * sizeof(int64)));
+    Search search = open_search(index, k, estimated_rows(reader));
+    float* vectors = alloc_vectors(search, search.room);
+    int64* keys = static_cast<int64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, search.room * sizeof(int64)));
     while (dims_of(reader) != 0) {
-        const Size count = read_block(reader, {vectors, keys, room});
+        const Size count = read_block(reader, {vectors, keys, search.room});
         if (count == 0) break;
-        search_batch(batch, vectors, static_cast<uint32>(count));
-        for (Size i = 0; i < count; ++i) {
-            const KnnRows found = rows_of(batch, static_cast<uint32>(i));
+        search_all(&search, vectors, count, [&](Size query, const KnnRows& found) {
             for (uint32 r = 0; r < found.count; ++r) {
-                Datum values[] = {Int64GetDatum(keys[i]), Int32GetDatum(static_cast<int32>(r) + 1),
+                Datum values[] = {Int64GetDatum(keys[query]),
+                                  Int32GetDatum(static_cast<int32>(r) + 1),
                                   Int64GetDatum(found.rows[r].key),
                                   Float4GetDatum(static_cast<float4>(found.rows[r].distance))};
                 bool nulls[] = {false, false, found.rows[r].key_is_null, false};
                 tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
             }
-        }
+        });
     }
     close_table_reader(reader);
-    close_knn_batch(batch);
+    close_search(&search);
     close_knn_index(index);
     end_probes(level);
     return static_cast<Datum>(0);

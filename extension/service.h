@@ -65,7 +65,8 @@ inline bool change_state(SearchSlot* slot, SlotState from, SlotState to) {
 }
 
 enum class LoadState : uint32 { free, filling, ready };
-enum class LoadKind : uint32 { model, lists, forget };
+// whole_index: lists too, but for them no list of the same index gives way.
+enum class LoadKind : uint32 { model, lists, whole_index, forget };
 
 struct LoadBuffer {
     static constexpr uint32 room = 1024 * 1024;
@@ -86,7 +87,7 @@ struct ModelPart {
     // (floats) float follow
 };
 
-// In a buffer of kind lists: a list, or a part of one, then its pages.
+// In a buffer of lists: a list, or a part of one, then its pages.
 struct ListPart {
     uint32 list;
     uint32 m;

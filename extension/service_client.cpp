@@ -146,6 +146,7 @@ void post_buffer() {
 struct ListSender {
     MirrorKey key;
     EntryLayout layout;
+    LoadKind kind;
     bool wait;
     LoadBuffer* buffer;  // being filled; null: none yet
     ListPart* part;      // the last in it
@@ -154,7 +155,7 @@ struct ListSender {
 bool ensure_room(ListSender* sender, Size bytes) {
     if (sender->buffer && sender->buffer->bytes + bytes <= LoadBuffer::room) return true;
     if (sender->buffer) post_buffer();
-    sender->buffer = take_buffer(LoadKind::lists, sender->key, sender->wait);
+    sender->buffer = take_buffer(sender->kind, sender->key, sender->wait);
     return sender->buffer != nullptr;
 }
 
@@ -319,8 +320,9 @@ bool send_model(Relation index, const MetaPage& meta, bool wait) {
 }
 
 uint32 send_lists(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
-                  bool wait) {
-    ListSender sender{mirror_key(index, meta), EntryLayout::of(meta.m), wait, nullptr, nullptr};
+                  bool wait, LoadKind kind) {
+    ListSender sender{
+        mirror_key(index, meta), EntryLayout::of(meta.m), kind, wait, nullptr, nullptr};
     volatile uint32 sent = 0;
     PG_TRY();
     {

@@ -31,10 +31,10 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
 void release_slot(SearchSlot* slot);
 
 // Hands the model, or lists, over to the worker. Without `wait` only as far as there are free
-// buffers. Returns how many lists went.
+// buffers. Returns how many lists went. `kind`: lists or whole_index.
 bool send_model(Relation index, const MetaPage& meta, bool wait);
 uint32 send_lists(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
-                  bool wait);
+                  bool wait, LoadKind kind = LoadKind::lists);
 // Waits until the worker has taken in what this backend sent.
 void wait_for_loads();
 

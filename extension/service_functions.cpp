@@ -73,16 +73,16 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
                 (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                  errmsg("cannot load a temporary index: it is in the memory of its session")));
     int64 resident = 0;
-    const IndexStatistics* statistics =
+    IndexStatistics* statistics =
         meta.lists > 0 ? statistics_of(MyDatabaseId, RelationGetRelid(open.index)) : nullptr;
     if (meta.lists > 0 && send_model(open.index, meta, true)) {
         uint32* lists = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
         for (uint32 i = 0; i < meta.lists; ++i) lists[i] = i;
-        send_lists(open.index, meta, lists, meta.lists, true);
+        send_lists(open.index, meta, lists, meta.lists, true, LoadKind::whole_index);
         wait_for_loads();
         if (statistics)
-            resident = static_cast<int64>(pg_atomic_read_u64(
-                const_cast<pg_atomic_uint64*>(&statistics->counters[counter_resident_lists])));
+            resident = static_cast<int64>(
+                pg_atomic_read_u64(&statistics->counters[counter_resident_lists]));
     }
     close_index(open);
     PG_RETURN_INT64(resident);

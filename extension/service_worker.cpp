@@ -341,6 +341,9 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
         worker->assemblies.erase(buffer->owner);
         return;
     }
+    const Mirror::Victims victims = buffer->kind == LoadKind::whole_index
+                                        ? Mirror::Victims::other_indexes
+                                        : Mirror::Victims::any;
     for (uint32 at = 0; at < buffer->bytes;) {
         ListPart part;
         memcpy(&part, buffer->data + at, sizeof(part));
@@ -350,7 +353,7 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
         worker->pages.clear();
         if (part.first_page == 0 && part.last) {
             list_pages(data, part.pages, part.m, &worker->pages);
-            place->mirror->put(buffer->key, part.list, part.version, worker->pages);
+            place->mirror->put(buffer->key, part.list, part.version, worker->pages, victims);
             continue;
         }
         Assembly& assembly = worker->assemblies[buffer->owner];
@@ -371,7 +374,7 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
             assembly.pages.data(),
             static_cast<uint32>(assembly.pages.size() / loaded_page_bytes(EntryLayout::of(part.m))),
             part.m, &worker->pages);
-        place->mirror->put(buffer->key, part.list, part.version, worker->pages);
+        place->mirror->put(buffer->key, part.list, part.version, worker->pages, victims);
         worker->assemblies.erase(buffer->owner);
     }
 }
@@ -388,6 +391,7 @@ bool take_load(Worker* worker) {
                 take_model(worker, buffer);
                 break;
             case LoadKind::lists:
+            case LoadKind::whole_index:
                 take_lists(worker, buffer);
                 break;
             case LoadKind::forget:

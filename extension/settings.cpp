@@ -24,6 +24,7 @@ Settings settings = {
     .executor = static_cast<int>(ExecutorChoice::automatic),
     .service_timeout = 2000,
     .build_executor = static_cast<int>(BuildExecutorChoice::automatic),
+    .keep_device = false,
     .devices = nullptr,
     .device_memory = 0,
     .max_batch = 1024,
@@ -101,6 +102,11 @@ void define_service_settings() {
         "is none; auto: on a device where there is one and the table is large enough.",
         &settings.build_executor, settings.build_executor, build_executor_options, PGC_USERSET, 0,
         nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable(
+        "pgwarp.keep_device", "Keeps a device open in the session after builds and clusterings.",
+        "The next one of the session starts sooner. What it costs is the device's memory for one "
+        "more process, some hundred megabytes.",
+        &settings.keep_device, false, PGC_USERSET, 0, nullptr, nullptr, nullptr);
     DefineCustomStringVariable(
         "pgwarp.devices", "Sets the devices that keep and search lists of indexes.",
         "auto: all GPUs there are; none: no service; host: the CPU in a device's place; or numbers "

@@ -21,6 +21,7 @@ struct Settings {
     int executor;         // ExecutorChoice
     int service_timeout;  // milliseconds
     int build_executor;   // BuildExecutorChoice
+    bool keep_device;
 
     // Of the server:
     char* devices;

@@ -16,6 +16,7 @@ extern "C" {
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "storage/predicate.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -70,6 +71,12 @@ struct TableReader {
     ToastReader* toast;
     AttrNumber vector_attribute;
     AttrNumber key_attribute;
+    bool only;
+    bool null_keys;
+
+    // Some blocks of one table, in a process that helps another.
+    bool shared;
+    Oid range_table;  // of `relation`
 
     // By a query.
     bool by_query;
@@ -196,7 +203,8 @@ void check_accessible(Relation relation) {
 
 // Notes the tables whose rows belong to this one. False where one of them wants a query.
 bool find_members(TableReader* reader) {
-    List* relations = find_all_inheritors(reader->table, AccessShareLock, nullptr);
+    List* relations = reader->only ? list_make1_oid(reader->table)
+                                   : find_all_inheritors(reader->table, AccessShareLock, nullptr);
     reader->members = static_cast<Oid*>(palloc(sizeof(Oid) * list_length(relations)));
     bool scannable = true;
     ListCell* cell;
@@ -236,10 +244,9 @@ void check_types(const TableReader* reader, Oid vector, Oid key) {
                     errmsg("table \"%s\" was changed while it was read", reader->table_name)));
 }
 
-void begin_scan(TableReader* reader) {
-    const MemoryContext before = MemoryContextSwitchTo(reader->context);
-    const Oid member = reader->members[reader->member_next++];
-    Relation relation = table_open(member, NoLock);
+// Opens a table for scans of it, whose scan is yet to begin.
+void open_member(TableReader* reader, Oid member) {
+    Relation relation = table_open(member, reader->shared ? AccessShareLock : NoLock);
     // The columns of a child have the names of its parent's, not their numbers.
     reader->vector_attribute = find_column(member, reader->vector_name);
     if (reader->key_name) reader->key_attribute = find_column(member, reader->key_name);
@@ -250,21 +257,33 @@ void begin_scan(TableReader* reader) {
                 reader->key_name ? type_of(reader->key_attribute) : InvalidOid);
     reader->slot = table_slot_create(relation, nullptr);
     reader->toast = open_toast_reader(relation);
-    // From the first block, not from where another scan is: the order of rows is promised.
-    reader->scan = table_beginscan_strat(relation, reader->snapshot, 0, nullptr, true, false);
     reader->relation = relation;
+}
+
+void begin_scan(TableReader* reader) {
+    const MemoryContext before = MemoryContextSwitchTo(reader->context);
+    open_member(reader, reader->members[reader->member_next++]);
+    // From the first block, not from where another scan is: the order of rows is promised.
+    reader->scan =
+        table_beginscan_strat(reader->relation, reader->snapshot, 0, nullptr, true, false);
     MemoryContextSwitchTo(before);
 }
 
-bool next_scanned(TableReader* reader, Row* row) {
+bool next_slot(TableReader* reader) {
+    if (reader->shared)
+        return table_scan_getnextslot_tidrange(reader->scan, ForwardScanDirection, reader->slot);
     while (true) {
         if (!reader->relation) {
             if (reader->member_next == reader->member_count) return false;
             begin_scan(reader);
         }
-        if (table_scan_getnextslot(reader->scan, ForwardScanDirection, reader->slot)) break;
+        if (table_scan_getnextslot(reader->scan, ForwardScanDirection, reader->slot)) return true;
         end_scan(reader);
     }
+}
+
+bool next_scanned(TableReader* reader, Row* row) {
+    if (!next_slot(reader)) return false;
     row->vector = slot_getattr(reader->slot, reader->vector_attribute, &row->vector_is_null);
     if (reader->key_name)
         row->key = slot_getattr(reader->slot, reader->key_attribute, &row->key_is_null);
@@ -361,7 +380,7 @@ bool next_row(TableReader* reader, Row* row) {
             ++reader->counts.nulls;
             continue;
         }
-        if (row->key_is_null)
+        if (row->key_is_null && !reader->null_keys)
             ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
                             errmsg("column \"%s\" of table \"%s\" has a null key", reader->key_name,
                                    reader->table_name)));
@@ -395,6 +414,13 @@ Elements elements_of(TableReader* reader, Datum value) {
 
 void check_row_dims(const TableReader* reader, uint32 dims) {
     if (dims == reader->dims) return;
+    // Who reads a part of the table cannot count its rows.
+    if (reader->shared)
+        ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
+                        errmsg("different vector dimensions %u and %u", reader->dims, dims),
+                        errdetail("A row of table \"%s\" has %u dimensions in column \"%s\", "
+                                  "others have %u.",
+                                  reader->table_name, dims, reader->vector_name, reader->dims)));
     ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
                     errmsg("different vector dimensions %u and %u", reader->dims, dims),
                     errdetail("Row %lld of table \"%s\" has %u dimensions in column \"%s\", those "
@@ -425,6 +451,8 @@ TableReader* open_table_reader(const TableColumns& columns) {
     reader->table = columns.table;
     reader->vector_name = pstrdup(columns.vector);
     if (columns.key) reader->key_name = pstrdup(columns.key);
+    reader->only = columns.only;
+    reader->null_keys = columns.null_keys;
     check_columns(reader);
 
     // With the lock nothing changes any more; before, it may have.
@@ -473,11 +501,107 @@ Size read_block(TableReader* reader, const VectorBlock& block) {
         const Elements elements = elements_of(reader, row.vector);
         check_row_dims(reader, elements.dims);
         memcpy(block.vectors + count * reader->dims, elements.data, row_bytes);
-        if (block.keys) block.keys[count] = key_of(row.key, reader->key_type);
+        if (block.keys) {
+            block.keys[count] = row.key_is_null ? 0 : key_of(row.key, reader->key_type);
+            if (block.key_is_null) block.key_is_null[count] = row.key_is_null;
+        }
+        if (block.places) {
+            const ItemPointerData& tid = reader->slot->tts_tid;
+            block.places[count] = static_cast<uint64>(ItemPointerGetBlockNumberNoCheck(&tid))
+                                      << 16 |
+                                  ItemPointerGetOffsetNumberNoCheck(&tid);
+        }
         ++reader->counts.rows;
         ++count;
     }
     return count;
+}
+
+// --- for several processes
+
+Snapshot snapshot_of(const TableReader* reader) {
+    return reader->snapshot;
+}
+
+double estimated_rows(const TableReader* reader) {
+    if (reader->by_query) return 0;
+    double rows = 0;
+    for (int i = 0; i < reader->member_count; ++i) {
+        Relation relation = table_open(reader->members[i], NoLock);
+        BlockNumber pages;
+        double tuples;
+        double visible;
+        table_relation_estimate_size(relation, nullptr, &pages, &tuples, &visible);
+        rows += tuples;
+        table_close(relation, NoLock);
+    }
+    return rows;
+}
+
+int members_of(const TableReader* reader, TableMember** members) {
+    if (reader->by_query || reader->dims == 0) return 0;
+    *members = static_cast<TableMember*>(palloc(reader->member_count * sizeof(TableMember)));
+    bool scannable = true;
+    for (int i = 0; i < reader->member_count; ++i) {
+        Relation relation = table_open(reader->members[i], NoLock);
+        // The buffers of temporary tables are their session's own.
+        scannable &= !RelationUsesLocalBuffers(relation) &&
+                     relation->rd_tableam->scan_set_tidrange != nullptr;
+        (*members)[i] = {reader->members[i], RelationGetNumberOfBlocks(relation)};
+        // Scans of parts take no predicate locks by themselves.
+        PredicateLockRelation(relation, reader->snapshot);
+        table_close(relation, NoLock);
+    }
+    return scannable ? reader->member_count : 0;
+}
+
+SharedTable share_table(const TableReader* reader) {
+    SharedTable table = {};
+    namestrcpy(&table.vector, reader->vector_name);
+    if (reader->key_name) namestrcpy(&table.key, reader->key_name);
+    table.has_key = reader->key_name != nullptr;
+    table.null_keys = reader->null_keys;
+    table.table = reader->table;
+    table.key_type = reader->key_type;
+    table.dims = reader->dims;
+    return table;
+}
+
+TableReader* open_shared_reader(const SharedTable& table, Snapshot snapshot) {
+    TableReader* reader = static_cast<TableReader*>(palloc0(sizeof(TableReader)));
+    reader->context =
+        AllocSetContextCreate(CurrentMemoryContext, "table reader", ALLOCSET_SMALL_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(reader->context);
+    reader->shared = true;
+    reader->table = table.table;
+    reader->table_name = get_rel_name(table.table);
+    reader->vector_name = pstrdup(NameStr(table.vector));
+    if (table.has_key) reader->key_name = pstrdup(NameStr(table.key));
+    reader->null_keys = table.null_keys;
+    reader->key_type = table.key_type;
+    reader->dims = table.dims;
+    reader->snapshot = RegisterSnapshot(snapshot);
+    reader->row_context =
+        AllocSetContextCreate(reader->context, "table reader row", ALLOCSET_DEFAULT_SIZES);
+    MemoryContextSwitchTo(before);
+    return reader;
+}
+
+void read_blocks(TableReader* reader, Oid member, BlockNumber first, BlockNumber end) {
+    const MemoryContext before = MemoryContextSwitchTo(reader->context);
+    ItemPointerData from;
+    ItemPointerData to;
+    ItemPointerSet(&from, first, FirstOffsetNumber);
+    ItemPointerSet(&to, end - 1, MaxOffsetNumber);
+    if (reader->relation && reader->range_table != member) end_scan(reader);
+    if (!reader->relation) {
+        open_member(reader, member);
+        reader->range_table = member;
+        reader->scan = table_beginscan_tidrange(reader->relation, reader->snapshot, &from, &to);
+    } else {
+        table_rescan_tidrange(reader->scan, &from, &to);
+    }
+    MemoryContextSwitchTo(before);
 }
 
 void rewind_table_reader(TableReader* reader) {

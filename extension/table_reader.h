@@ -26,6 +26,9 @@ struct TableColumns {
     Oid table;
     const char* vector;
     const char* key;  // null: none
+    // The table by itself, without its children; and a key may be null, and is then told as one.
+    bool only = false;
+    bool null_keys = false;
 };
 TableReader* open_table_reader(const TableColumns& columns);
 
@@ -36,9 +39,11 @@ uint32 dims_of(const TableReader* reader);
 // whose vector is null is left out, and counted. Reports an error where a vector has other
 // dimensions, or where a key is null.
 struct VectorBlock {
-    float* vectors;  // (room)(dims)
-    int64* keys;     // (room), or null
-    Size room;       // at least 1
+    float* vectors;               // (room)(dims)
+    int64* keys;                  // (room), or null
+    Size room;                    // at least 1
+    uint64* places = nullptr;     // (room), or null: TIDs; of tables that are scanned only
+    bool* key_is_null = nullptr;  // (room), where keys may be null
 };
 Size read_block(TableReader* reader, const VectorBlock& block);
 
@@ -52,6 +57,36 @@ TableCounts counts_of(const TableReader* reader);
 // Starts again from the first row.
 void rewind_table_reader(TableReader* reader);
 void close_table_reader(TableReader* reader);
+
+// --- for several processes: see parallel_reader.h
+
+// About how many rows; 0 where it is not known.
+double estimated_rows(const TableReader* reader);
+
+// What another process needs to read parts of the same table, flat. The snapshot is handed over
+// apart.
+struct TableMember {
+    Oid table;
+    BlockNumber blocks;
+};
+struct SharedTable {
+    NameData vector;
+    NameData key;
+    bool has_key;
+    bool null_keys;
+    Oid table;
+    Oid key_type;
+    uint32 dims;
+};
+Snapshot snapshot_of(const TableReader* reader);
+// The tables whose rows belong to it, and their blocks at this time. 0: others cannot read them.
+int members_of(const TableReader* reader, TableMember** members);
+SharedTable share_table(const TableReader* reader);
+
+// A reader in another process, which looks after rights and locks no more; reads the blocks of
+// read_blocks() only.
+TableReader* open_shared_reader(const SharedTable& table, Snapshot snapshot);
+void read_blocks(TableReader* reader, Oid member, BlockNumber first, BlockNumber end);
 
 // Whether this is our vector type, or a domain over it.
 bool is_vector_type(Oid type);

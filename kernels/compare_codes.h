@@ -8,12 +8,18 @@
 
 namespace pgwarp {
 
-enum class CodeKind { pq, opq };
+enum class CodeKind {
+    pq,
+    opq,
+    lsq,           // as many codebooks as bytes; a code's norm lies beside it, as in an index
+    lsq_with_norm  // one codebook less, and a byte for the norm
+};
 
 struct CodeTrial {
     CodeKind kind;
-    uint32_t bits;   // of a sub-quantizer
-    uint32_t bytes;  // of a code
+    uint32_t bits;         // of a sub-quantizer
+    uint32_t bytes;        // of a code; with its norm at least two
+    uint32_t rounds = 16;  // of the search for codes, with lsq
 };
 
 // Borrowed. Vectors as the metric has them: normalised for cosine.

@@ -63,6 +63,8 @@ class Device {
     // Where one of its builders throws DeviceFailure or OutOfDeviceMemory, the caller's lists are
     // as they were.
     virtual std::unique_ptr<GraphBuilder> make_graph_builder() = 0;
+    // Gives back memory that nothing uses now.
+    virtual void trim() noexcept {}
     // Copies the model.
     virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) = 0;
 };

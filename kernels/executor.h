@@ -22,6 +22,20 @@ class Dataset {
     virtual ~Dataset() = default;
 };
 
+class RowPass;
+struct RowPassInput;
+
+// Rows that come in parts, in any order, to become one Dataset.
+class DatasetBuilder {
+  public:
+    virtual ~DatasetBuilder() = default;
+    // When it returns, the rows have been read.
+    virtual void add(uint64_t position, const float* rows, size_t count) = 0;
+    virtual size_t count() const noexcept = 0;
+    // In the order of positions, each of which was given once. The builder is of no use afterwards.
+    virtual std::unique_ptr<Dataset> finish() = 0;
+};
+
 struct Neighbor {
     float distance;  // as the metric orders: squared L2, or the negative inner product
     uint64_t id;
@@ -38,6 +52,15 @@ struct ExactSearch {
     Metric metric;      // cosine: both sides normalised by the caller
     uint32_t k;         // at least 1
     Neighbor* nearest;  // (query_count)(k), sorted; start with distance = infinity
+};
+
+struct AdditiveStep {
+    QuantizerShape shape;
+    uint32_t step;  // of `steps`, from 0 on
+    uint32_t steps;
+    uint64_t seed;
+    float* codebook;  // (m * dims)(256)
+    uint8_t* codes;   // (rows)(m): of the step before, or of the start
 };
 
 class Executor {
@@ -83,16 +106,35 @@ class Executor {
                                  float* codebook);
     virtual void rotate(const Rotation& rotation, const float* rows, size_t count, float* out);
 
+    // One step of training an additive quantizer over residuals, see lsq.h: codes are searched for,
+    // and the codebook fitted to them. Returns the mean squared error before the fit. Where it
+    // throws, the codebook is as it was. An executor that has none says so.
+    virtual double additive_step(Dataset& residuals, const AdditiveStep& step);
+
     // Rows that are turned already, where the quantizer has a rotation.
     virtual void encode(const Quantizer& quantizer, const Encoding& encoding) = 0;
 
     virtual void exact_search(const ExactSearch& search) = 0;
+
+    // See row_pass.h. The executor outlives the pass.
+    virtual std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) = 0;
+
+    // A data set that is the executor's own; at most so many rows will come.
+    virtual std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows);
+
+    // Rows will be read from this memory, again and again, until it is forgotten: a device reaches
+    // memory faster that it knows. Neither throws.
+    virtual void know_memory(void*, size_t) noexcept {}
+    virtual void forget_memory(void*) noexcept {}
 };
 
 // For executors that train codebooks of whole bytes only. (Encoding and searching need not know.)
 inline void require_eight_bits(const QuantizerShape& shape) {
     if (shape.bits != 8)
         throw std::runtime_error("this executor does not train sub-quantizers of four bits");
+}
+inline std::unique_ptr<DatasetBuilder> Executor::build_dataset(uint32_t, size_t) {
+    throw std::runtime_error("this executor has no data sets of its own");
 }
 inline void Executor::principal_directions(Dataset&, uint32_t, float*) {
     throw std::runtime_error("this executor does not train rotations");
@@ -102,6 +144,9 @@ inline void Executor::rotation_start(Dataset&, const QuantizerShape&, float*) {
 }
 inline double Executor::rotation_step(Dataset&, const QuantizerShape&, float*, float*) {
     throw std::runtime_error("this executor does not train rotations");
+}
+inline double Executor::additive_step(Dataset&, const AdditiveStep&) {
+    throw std::runtime_error("this executor does not train additive quantizers");
 }
 inline void Executor::rotate(const Rotation&, const float*, size_t, float*) {
     throw std::runtime_error("this executor does not rotate");

@@ -33,11 +33,24 @@ class FallbackExecutor final : public Executor {
     void codebook_start(Dataset& residuals, const QuantizerShape& shape, uint64_t seed,
                         float* codebook) override;
     double codebook_step(Dataset& residuals, const QuantizerShape& shape, float* codebook) override;
+    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override;
+    void rotation_start(Dataset& residuals, const QuantizerShape& shape, float* matrix) override;
+    double rotation_step(Dataset& residuals, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override;
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override;
+    double additive_step(Dataset& residuals, const AdditiveStep& step) override;
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override;
+    void know_memory(void* memory, size_t bytes) noexcept override {
+        device_->know_memory(memory, bytes);
+    }
+    void forget_memory(void* memory) noexcept override { device_->forget_memory(memory); }
 
   private:
     class Rows;
+    class Pass;
+    void give_up(const char* failure);
     template <typename Work>
     auto run(Work&& work);
     template <typename Work>

@@ -94,10 +94,13 @@ class Mirror {
     // Forgets an index, or all indexes of a database (index 0).
     void forget(uint32_t database, uint32_t index);
 
+    // Which lists may be given up for one that comes.
+    enum class Victims { any, other_indexes };
+
     // Replaces a list's contents. Lists of indexes it does not know, or knows in another life, are
     // passed over. False where there was no room even after giving up all others.
     bool put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
-             std::span<const ListPage> pages);
+             std::span<const ListPage> pages, Victims victims = Victims::any);
 
     // Starts all of them, in batches by index; finish() waits for those of the turn. They see the
     // lists as they are at start(), whatever is put or forgotten meanwhile. Their memory stays
@@ -131,13 +134,16 @@ class Mirror {
     void note_failure(Served& served, std::exception_ptr* failure);
     // Forgets the index that was not searched for the longest time; false: there is none.
     bool give_up_index();
-    // Gives lists up until so many bytes are free; false where that cannot be.
-    bool make_room(size_t bytes);
+    // Gives lists up until so many bytes are free, but none of `kept`; false where that cannot be.
+    bool make_room(size_t bytes, const Served* kept = nullptr);
+    // A search found no room on the device: fewer lists, from now on.
+    void shrink_budget();
     // Whether it is worth somebody's while to bring a list that is not there.
     bool wants(Served& served, uint32_t list);
 
     Device& device_;
-    size_t budget_;
+    const size_t full_budget_;
+    size_t budget_;  // what is left of it while searches need the room
     size_t bytes_ = 0;
     uint64_t clock_ = 0;  // counts puts and batches
     int failures_in_a_row_ = 0;

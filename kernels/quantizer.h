@@ -13,6 +13,10 @@
 // codewords, too: all pairs. The codebook has them all, so that whoever knows bytes needs not know
 // of halves; who does can be faster (nibble_scan.h).
 //
+// The codewords of an additive quantizer (LSQ, see lsq.h) have all dimensions, and a residual is
+// the sum of one of each of m codebooks. The formulas above hold as they are, with q for q_j; what
+// differs is how the table is made, and how codes are found.
+//
 // All of this may happen in a rotated space (OPQ): distances and products do not change when
 // vectors, queries and centroids are turned by one matrix, but the error of the codes does.
 #pragma once
@@ -30,13 +34,20 @@ struct QuantizerShape {
     uint32_t lists;
     uint32_t m;  // bytes of a code
     Metric metric;
-    uint32_t bits = 8;  // of a sub-quantizer: 8, or 4, and then there are two in a byte
+    uint32_t bits = 8;           // of a sub-quantizer: 8, or 4, and then there are two in a byte
+    uint32_t search_rounds = 0;  // of the search for codes; 0: nothing to search for, codes are
+                                 // those of a product quantizer
+    bool additive() const { return search_rounds > 0; }
 
-    // Byte j covers the dimensions [piece_begin(j), piece_begin(j + 1)): pieces differ by
-    // one dimension at most where m does not divide dims.
+    // Rows of the codebook. Byte j has the rows [piece_begin(j), piece_begin(j + 1)): a row for
+    // each dimension it covers. Pieces of a product quantizer differ by one dimension at most where
+    // m does not divide dims.
+    uint32_t codebook_rows() const { return additive() ? m * dims : dims; }
     uint32_t piece_begin(uint32_t j) const {
-        return static_cast<uint32_t>(static_cast<uint64_t>(j) * dims / m);
+        return static_cast<uint32_t>(static_cast<uint64_t>(j) * codebook_rows() / m);
     }
+    // The dimension that a row is of.
+    uint32_t dim_of_row(uint32_t row) const { return additive() ? row % dims : row; }
 
     // The same for the sub-quantizers of a code of four bits. A byte's low half comes first; its
     // two halves cover what the byte does.
@@ -57,7 +68,7 @@ struct Rotation {
 struct Quantizer {
     QuantizerShape shape;
     const float* centroids;  // (lists)(dims)
-    const float* codebook;   // (dims)(256): row d is dimension d of the codewords of its piece
+    const float* codebook;   // (codebook_rows)(256): a row is one dimension of a byte's codewords
     Rotation rotation = {};  // for whoever has vectors of the table: everything here is turned
 
     // Of the vectors of the table.

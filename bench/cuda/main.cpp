@@ -2,10 +2,10 @@
 // limit that was measured in the same run. The bars are what the kernels are held to on an H200.
 //
 //   cuda_bench [--base FILE.bvecs --queries FILE.bvecs] [--only
-//   limits,select,exact,train,lists,graphs]
+//   limits,select,exact,train,lists,graphs,lsq,large]
 //              [--rows N] [--batch N] [--profile]
 //
-// The section "large", a k-NN graph of 10 million rows, is run only where it is named.
+// Left out unless named: lsq, which takes a minute, and large, a k-NN graph of 10 million rows.
 
 #include "bench/cuda/bench.h"
 
@@ -73,13 +73,15 @@ int run(int count, char** words) {
     std::printf("| --- | --- | --- | --- | --- |\n");
     const Limits limits = measure_limits(context, settings);
     if (wanted(settings, "select")) bench_select(context, settings, limits);
+    const bool lsq = !settings.only.empty() && wanted(settings, "lsq");
     if (!settings.only.empty() && wanted(settings, "large")) bench_large_graph(context);
     if (wanted(settings, "exact") || wanted(settings, "train") || wanted(settings, "lists") ||
-        wanted(settings, "graphs")) {
+        wanted(settings, "graphs") || lsq) {
         const VectorSet vectors = load_vectors(context, settings);
         std::printf("| data: %s |||||\n", vectors.description.c_str());
         if (wanted(settings, "exact")) bench_exact(context, settings, limits, vectors);
         if (wanted(settings, "train")) bench_training(context, settings, limits, vectors);
+        if (lsq) bench_lsq(context, settings, vectors);
         if (wanted(settings, "lists")) bench_lists(context, settings, limits, vectors);
         if (wanted(settings, "graphs")) bench_graphs(context, vectors);
     }

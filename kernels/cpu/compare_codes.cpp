@@ -3,11 +3,13 @@
 #include "kernels/candidates.h"
 #include "kernels/distance.h"
 #include "kernels/list_scan.h"
+#include "kernels/lsq.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -55,7 +57,9 @@ struct Coded {
     double error;  // mean squared
 };
 
-// Makes tables of queries that are not turned yet.
+// Makes the table of a query, as it is, (m)(256).
+using TableMaker = std::function<void(const float* query, float* table)>;
+
 struct ProductSearcher {
     QuantizerShape shape;
     std::vector<float> centroid, codebook, matrix;
@@ -69,8 +73,8 @@ struct ProductSearcher {
     }
 };
 
-ProductSearcher code_products(Workers& workers, const CodeTrial& trial, const CodeSample& s,
-                              uint64_t seed, Coded* coded) {
+TableMaker code_products(Workers& workers, const CodeTrial& trial, const CodeSample& s,
+                         uint64_t seed, Coded* coded) {
     ProductSearcher searcher;
     Stopwatch training;
     const std::vector<float> mean = mean_of(s.training, s.training_count, s.dims);
@@ -124,7 +128,57 @@ ProductSearcher code_products(Workers& workers, const CodeTrial& trial, const Co
                 coded->error += off * off;
             }
     coded->error /= static_cast<double>(s.count);
-    return searcher;
+    return [searcher](const float* query, float* table) { searcher.table(query, table); };
+}
+
+TableMaker code_sums(Workers& workers, const CodeTrial& trial, const CodeSample& s, uint64_t seed,
+                     Coded* coded) {
+    const bool norm_byte = trial.kind == CodeKind::lsq_with_norm;
+    const LsqShape shape{s.dims, trial.bytes - norm_byte};
+    Stopwatch training;
+    const std::vector<float> mean = mean_of(s.training, s.training_count, s.dims);
+    std::vector<float> words(shape.words() * s.dims);
+    lsq_train(workers, shape, without(mean, s.training, s.training_count).data(), s.training_count,
+              seed, words.data());
+    coded->training_seconds = training.seconds();
+
+    Stopwatch encoding;
+    const std::vector<float> residuals = without(mean, s.rows, s.count);
+    std::vector<uint8_t> codes(s.count * shape.books);
+    LsqSearch search;
+    search.rounds = trial.rounds;
+    coded->error = LsqEncoder(workers, shape, words.data())
+                       .encode(workers, search, residuals.data(), s.count, false, codes.data()) /
+                   static_cast<double>(s.count);
+    std::vector<float> norms(s.count), decoded(s.dims), levels(codewords);
+    for (size_t i = 0; i < s.count; ++i) {
+        lsq_decode(shape, words.data(), codes.data() + i * shape.books, decoded.data());
+        norms[i] = static_cast<float>(squared_norm(decoded.data(), s.dims));
+    }
+    if (norm_byte) {
+        fit_levels(norms, levels.data());
+        coded->codes.resize(s.count * trial.bytes);
+        for (size_t i = 0; i < s.count; ++i) {
+            std::copy_n(codes.data() + i * shape.books, shape.books,
+                        coded->codes.data() + i * trial.bytes);
+            coded->codes[i * trial.bytes + shape.books] = nearest_level(levels.data(), norms[i]);
+        }
+        std::fill(norms.begin(), norms.end(), 0.0f);
+    } else {
+        coded->codes = std::move(codes);
+    }
+    coded->m = trial.bytes;
+    coded->offsets = std::move(norms);
+    coded->encoding_seconds = encoding.seconds();
+
+    // The query around the mean, as the rows are.
+    return [=, dims = s.dims](const float* query, float* table) {
+        std::vector<float> around(query, query + dims);
+        for (uint32_t d = 0; d < dims; ++d) around[d] -= mean[d];
+        dot_products(around.data(), {words.data(), dims, shape.words()}, dims, table);
+        for (size_t w = 0; w < shape.words(); ++w) table[w] *= table_factor(Metric::l2);
+        if (norm_byte) std::copy(levels.begin(), levels.end(), table + shape.words());
+    };
 }
 
 // (count)(m) as blocks of columns, so that a block's distances stay in the cache.
@@ -139,13 +193,13 @@ std::vector<uint8_t> in_columns(const std::vector<uint8_t>& codes, size_t count,
     return columns;
 }
 
-void search_all(Workers& workers, const CodeSample& s, const ProductSearcher& searcher,
+void search_all(Workers& workers, const CodeSample& s, const TableMaker& make_table,
                 const Coded& coded, double* recall) {
     const std::vector<uint8_t> columns = in_columns(coded.codes, s.count, coded.m);
     std::vector<uint32_t> place(s.query_count);
     workers.run(s.query_count, [&](size_t q, int) {
         std::vector<float> table(size_t{coded.m} * codewords), distances(scanned_rows + 8);
-        searcher.table(s.queries + q * s.dims, table.data());
+        make_table(s.queries + q * s.dims, table.data());
         std::vector<Candidate> room(CandidateSelection::room_for(kept));
         CandidateSelection selection(room.data(), kept, no_floor);
         for (size_t first = 0; first < s.count; first += scanned_rows) {
@@ -183,13 +237,15 @@ double spread_of(const CodeSample& s) {
 CodeQuality measure_codes(Workers& workers, const CodeTrial& trial, const CodeSample& sample,
                           uint64_t seed) {
     Coded coded;
-    const ProductSearcher searcher = code_products(workers, trial, sample, seed, &coded);
+    const bool sums = trial.kind == CodeKind::lsq || trial.kind == CodeKind::lsq_with_norm;
+    const TableMaker make_table =
+        (sums ? code_sums : code_products)(workers, trial, sample, seed, &coded);
     CodeQuality quality{};
     quality.training_seconds = coded.training_seconds;
     quality.rows_per_second = static_cast<double>(sample.count) / coded.encoding_seconds;
     const double spread = spread_of(sample);
     quality.error = spread > 0 ? coded.error / spread : 0;
-    search_all(workers, sample, searcher, coded, quality.recall);
+    search_all(workers, sample, make_table, coded, quality.recall);
     return quality;
 }
 

@@ -3,8 +3,10 @@
 #include "kernels/cpu/filter.h"
 #include "kernels/cpu/products.h"
 #include "kernels/distance.h"
+#include "kernels/additive.h"
 #include "kernels/kmeans.h"
 #include "kernels/rotation.h"
+#include "kernels/row_pass.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
@@ -157,8 +159,16 @@ class CpuExecutor final : public Executor {
         pgwarp::rotate(workers_, rotation, rows, count, out);
     }
 
+    double additive_step(Dataset& data, const AdditiveStep& step) override {
+        const auto& rows = static_cast<BorrowedRows&>(data);
+        return lsq_step(workers_, step, rows.rows, rows.count);
+    }
+
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
-        pgwarp::encode(workers_, quantizer, encoding);
+        if (quantizer.shape.additive())
+            additive_.encode(workers_, quantizer, encoding);
+        else
+            pgwarp::encode(workers_, quantizer, encoding);
     }
 
     void exact_search(const ExactSearch& search) override {
@@ -185,8 +195,13 @@ class CpuExecutor final : public Executor {
         });
     }
 
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        return make_plain_pass(*this, *this, input);
+    }
+
   private:
     Workers workers_;
+    AdditiveEncoder additive_;
 };
 
 }  // namespace

@@ -1,6 +1,10 @@
 #include "kernels/fallback_executor.h"
 
+#include "kernels/row_pass.h"
+
 #include <algorithm>
+#include <deque>
+#include <limits>
 #include <vector>
 
 namespace pgwarp {
@@ -51,20 +55,128 @@ auto FallbackExecutor::run(Work&& work) {
         try {
             return work(*device_);
         } catch (const DeviceFailure& failure) {
-            failure_ = failure.what();
+            give_up(failure.what());
         } catch (const OutOfDeviceMemory& failure) {
-            failure_ = failure.what();
+            give_up(failure.what());
         }
-        searcher_ = make_searcher_();
-        cpu_ = make_cpu_();
     }
     return work(*cpu_);
+}
+
+void FallbackExecutor::give_up(const char* failure) {
+    failure_ = failure;
+    searcher_ = make_searcher_();
+    cpu_ = make_cpu_();
 }
 
 template <typename Work>
 auto FallbackExecutor::run_on(Dataset& rows, Work&& work) {
     return run(
         [&](Executor& executor) { return work(executor, static_cast<Rows&>(rows).on(executor)); });
+}
+
+// Notes what is found with every block, as the device forgets it when it fails, and keeps the
+// blocks under way, which are then done again.
+class FallbackExecutor::Pass final : public RowPass {
+  public:
+    Pass(FallbackExecutor& owner, const RowPassInput& input)
+        : owner_(owner),
+          input_(input),
+          nearest_(input.query_count * input.k, {std::numeric_limits<float>::infinity(), 0}) {
+        input_.tell_nearest = true;
+        if (input.quantizer) {
+            const QuantizerShape& shape = input.quantizer->shape;
+            centroids_.assign(input.quantizer->centroids,
+                              input.quantizer->centroids + size_t{shape.lists} * shape.dims);
+            codebook_.assign(input.quantizer->codebook,
+                             input.quantizer->codebook + size_t{shape.dims} * codewords);
+            quantizer_ = {shape, centroids_.data(), codebook_.data()};
+            input_.quantizer = &quantizer_;
+        }
+        on_device([&] { pass_ = owner_.device_->begin_pass(input_); });
+    }
+
+    void start(const float* rows, const uint64_t* ids, size_t count) override {
+        if (blocks_.size() == most_under_way) throw std::logic_error("too many blocks under way");
+        on_device([&] { pass_->start(rows, ids, count); });
+        blocks_.push_back({rows, ids, count});
+    }
+
+    PassedBlock finish() override {
+        if (blocks_.empty()) throw std::logic_error("no block is under way");
+        PassedBlock passed;
+        if (!on_device([&] {
+                passed = pass_->finish();
+                if (passed.nearest) std::copy_n(passed.nearest, nearest_.size(), nearest_.begin());
+            }))
+            passed = finish_on_cpu(blocks_.front());
+        blocks_.pop_front();
+        passed.nearest = nearest_.data();
+        return passed;
+    }
+
+    void nearest(Neighbor* out) override { std::copy(nearest_.begin(), nearest_.end(), out); }
+
+  private:
+    struct Block {
+        const float* rows;
+        const uint64_t* ids;
+        size_t count;
+    };
+
+    // False where the device does nothing any more.
+    template <typename Work>
+    bool on_device(Work&& work) {
+        if (owner_.cpu_) {
+            pass_.reset();
+            return false;
+        }
+        try {
+            work();
+            return true;
+        } catch (const DeviceFailure& failure) {
+            owner_.give_up(failure.what());
+        } catch (const OutOfDeviceMemory& failure) {
+            owner_.give_up(failure.what());
+        }
+        pass_.reset();
+        return false;
+    }
+
+    PassedBlock finish_on_cpu(const Block& block) {
+        PassedBlock passed;
+        passed.count = block.count;
+        if (input_.quantizer) {
+            lists_.resize(input_.block_rows);
+            codes_.resize(input_.block_rows * quantizer_.shape.m);
+            offsets_.resize(input_.block_rows);
+            owner_.cpu_->encode(quantizer_, {block.rows, block.count, lists_.data(), codes_.data(),
+                                             offsets_.data()});
+            passed.lists = lists_.data();
+            passed.codes = codes_.data();
+            passed.offsets = offsets_.data();
+        }
+        if (input_.query_count > 0)
+            owner_.searcher_->exact_search({input_.queries, input_.query_count, block.rows,
+                                            block.count, block.ids, input_.dims, input_.metric,
+                                            input_.k, nearest_.data()});
+        return passed;
+    }
+
+    FallbackExecutor& owner_;
+    RowPassInput input_;
+    std::vector<float> centroids_, codebook_;
+    Quantizer quantizer_{};
+    std::unique_ptr<RowPass> pass_;  // the device's, while it works
+    std::deque<Block> blocks_;
+    std::vector<Neighbor> nearest_;
+    std::vector<uint32_t> lists_;
+    std::vector<uint8_t> codes_;
+    std::vector<float> offsets_;
+};
+
+std::unique_ptr<RowPass> FallbackExecutor::begin_pass(const RowPassInput& input) {
+    return std::make_unique<Pass>(*this, input);
 }
 
 const char* FallbackExecutor::name() const noexcept {
@@ -115,6 +227,37 @@ double FallbackExecutor::codebook_step(Dataset& residuals, const QuantizerShape&
                                        float* codebook) {
     return run_on(residuals, [&](Executor& executor, Dataset& data) {
         return executor.codebook_step(data, shape, codebook);
+    });
+}
+
+void FallbackExecutor::principal_directions(Dataset& rows, uint32_t to, float* matrix) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.principal_directions(data, to, matrix);
+    });
+}
+
+void FallbackExecutor::rotation_start(Dataset& residuals, const QuantizerShape& shape,
+                                      float* matrix) {
+    run_on(residuals, [&](Executor& executor, Dataset& data) {
+        executor.rotation_start(data, shape, matrix);
+    });
+}
+
+double FallbackExecutor::rotation_step(Dataset& residuals, const QuantizerShape& shape,
+                                       float* matrix, float* codebook) {
+    return run_on(residuals, [&](Executor& executor, Dataset& data) {
+        return executor.rotation_step(data, shape, matrix, codebook);
+    });
+}
+
+void FallbackExecutor::rotate(const Rotation& rotation, const float* rows, size_t count,
+                              float* out) {
+    run([&](Executor& executor) { executor.rotate(rotation, rows, count, out); });
+}
+
+double FallbackExecutor::additive_step(Dataset& residuals, const AdditiveStep& step) {
+    return run_on(residuals, [&](Executor& executor, Dataset& data) {
+        return executor.additive_step(data, step);
     });
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/host_device.h"
 
+#include "kernels/row_pass.h"
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -13,12 +15,46 @@ namespace {
 class HostRows final : public Dataset {
   public:
     HostRows(Executor& executor, const float* rows, size_t count, uint32_t dims)
-        : copy_(rows, rows + count * dims), taken_(executor.take(copy_.data(), count, dims)) {}
+        : HostRows(executor, std::vector<float>(rows, rows + count * dims), dims) {}
+    HostRows(Executor& executor, std::vector<float> rows, uint32_t dims)
+        : copy_(std::move(rows)), taken_(executor.take(copy_.data(), copy_.size() / dims, dims)) {}
     Dataset& taken() { return *taken_; }
 
   private:
     std::vector<float> copy_;
     std::unique_ptr<Dataset> taken_;
+};
+
+class HostRowsBuilder final : public DatasetBuilder {
+  public:
+    HostRowsBuilder(Executor& executor, uint32_t dims, size_t most_rows)
+        : executor_(executor), dims_(dims), most_rows_(most_rows) {}
+    void add(uint64_t position, const float* rows, size_t count) override {
+        if (count > most_rows_ - count_) throw std::length_error("more rows than were said");
+        parts_.push_back({position, std::vector<float>(rows, rows + count * dims_)});
+        count_ += count;
+    }
+    size_t count() const noexcept override { return count_; }
+    std::unique_ptr<Dataset> finish() override {
+        std::sort(parts_.begin(), parts_.end(),
+                  [](const Part& a, const Part& b) { return a.position < b.position; });
+        std::vector<float> rows;
+        rows.reserve(count_ * dims_);
+        for (const Part& part : parts_) rows.insert(rows.end(), part.rows.begin(), part.rows.end());
+        parts_.clear();
+        return std::make_unique<HostRows>(executor_, std::move(rows), dims_);
+    }
+
+  private:
+    struct Part {
+        uint64_t position;
+        std::vector<float> rows;
+    };
+    Executor& executor_;
+    uint32_t dims_;
+    size_t most_rows_;
+    size_t count_ = 0;
+    std::vector<Part> parts_;
 };
 
 class HostExecutor final : public Executor {
@@ -52,11 +88,33 @@ class HostExecutor final : public Executor {
     double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
         return executor_->codebook_step(taken(rows), shape, codebook);
     }
+    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
+        executor_->principal_directions(taken(rows), to, matrix);
+    }
+    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
+        executor_->rotation_start(taken(rows), shape, matrix);
+    }
+    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        return executor_->rotation_step(taken(rows), shape, matrix, codebook);
+    }
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        executor_->rotate(rotation, rows, count, out);
+    }
+    double additive_step(Dataset& rows, const AdditiveStep& step) override {
+        return executor_->additive_step(taken(rows), step);
+    }
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
         executor_->encode(quantizer, encoding);
     }
     // On a device it is done or not begun, and never between: it is not interrupted here.
     void exact_search(const ExactSearch& search) override { searcher_->exact_search(search); }
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        return make_plain_pass(*this, *this, input);
+    }
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+        return std::make_unique<HostRowsBuilder>(*executor_, dims, most_rows);
+    }
 
   private:
     static Dataset& taken(Dataset& rows) { return static_cast<HostRows&>(rows).taken(); }
@@ -267,6 +325,22 @@ class FailingExecutor final : public Executor {
     double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
         return working().codebook_step(rows, shape, codebook);
     }
+    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
+        working().principal_directions(rows, to, matrix);
+    }
+    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
+        working().rotation_start(rows, shape, matrix);
+    }
+    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        return working().rotation_step(rows, shape, matrix, codebook);
+    }
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        working().rotate(rotation, rows, count, out);
+    }
+    double additive_step(Dataset& rows, const AdditiveStep& step) override {
+        return working().additive_step(rows, step);
+    }
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
         working().encode(quantizer, encoding);
     }
@@ -274,6 +348,13 @@ class FailingExecutor final : public Executor {
         working().exact_search(search);
         const bool counts = calls_ > good_calls_;
         if (counts && static_cast<Fault>(*fault_) == Fault::late) fail(Fault::late);
+    }
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        working();
+        return make_plain_pass(*this, *this, input);
+    }
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+        return working().build_dataset(dims, most_rows);
     }
 
   private:
@@ -358,6 +439,7 @@ class FailingDevice final : public Device {
         : device_(std::move(device)), fault_(fault), good_calls_(good_calls) {}
     const char* name() const noexcept override { return device_->name(); }
     DeviceMemoryUse memory() const noexcept override { return device_->memory(); }
+    void trim() noexcept override { device_->trim(); }
     std::unique_ptr<Executor> make_executor() override {
         if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
         return std::make_unique<FailingExecutor>(device_->make_executor(), fault_, good_calls_);

@@ -26,9 +26,14 @@ using Eigenvectors = void(const char* job, const char* triangle, const int* size
                           int* int_work, const int* int_work_size, int* info, size_t job_length,
                           size_t triangle_length);
 
+using SolvePositive = void(const char* triangle, const int* size, const int* count, double* matrix,
+                           const int* stride, double* b, const int* b_stride, int* info,
+                           size_t triangle_length);
+
 struct Lapack {
     SingularValues* singular_values;
     Eigenvectors* eigenvectors;
+    SolvePositive* solve_positive;
 };
 
 template <typename Function>
@@ -47,7 +52,8 @@ Lapack open_lapack() {
     const std::string reason = library ? "" : dlerror();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!library) throw std::runtime_error("could not load LAPACK: " + reason);
-    return {symbol<SingularValues>(library, "sgesdd_"), symbol<Eigenvectors>(library, "ssyevd_")};
+    return {symbol<SingularValues>(library, "sgesdd_"), symbol<Eigenvectors>(library, "ssyevd_"),
+            symbol<SolvePositive>(library, "dposv_")};
 }
 
 // Stays open: what it allocated belongs to the process.
@@ -138,6 +144,15 @@ void eigenvectors(float* matrix, uint32_t size, float* values) {
     lapack().eigenvectors("V", "U", &n, matrix, &n, values, work.data(), &work_size,
                           int_work.data(), &int_work_size, &info, 1, 1);
     check(info, "eigenvalue decomposition");
+}
+
+void solve_positive(double* matrix, uint32_t size, double* b, uint32_t count) {
+    const int n = checked_size(size), columns = checked_size(count);
+    const std::lock_guard lock(one_call);
+    int info = 0;
+    // Our lower triangle is the upper one of a matrix stored by columns.
+    lapack().solve_positive("U", &n, &columns, matrix, &n, b, &n, &info, 1);
+    if (info != 0) throw std::runtime_error("the equations of a codebook have no solution");
 }
 
 }  // namespace pgwarp

@@ -15,4 +15,8 @@ void nearest_orthonormal(float* matrix, uint32_t rows, uint32_t columns, float* 
 // Replaces a symmetric matrix (size)(size) by its eigenvectors, one a row, smallest value first.
 void eigenvectors(float* matrix, uint32_t size, float* values);
 
+// Solves matrix x = b for a symmetric positive definite matrix (size)(size), of which the lower
+// triangle is read, and many b, (count)(size): each is replaced by its x. The matrix is used up.
+void solve_positive(double* matrix, uint32_t size, double* b, uint32_t count);
+
 }  // namespace pgwarp

@@ -66,7 +66,8 @@ class HostListStore final : public ListStore {
           interrupts_{interrupt, other_interrupt},
           shape_(quantizer.shape),
           centroids_(quantizer.centroids, quantizer.centroids + size_t{shape_.lists} * shape_.dims),
-          codebook_(quantizer.codebook, quantizer.codebook + size_t{shape_.dims} * codewords),
+          codebook_(quantizer.codebook,
+                    quantizer.codebook + size_t{shape_.codebook_rows()} * codewords),
           lists_(shape_.lists) {}
 
     void put(uint32_t list, std::span<const ListPage> pages) override;

@@ -49,6 +49,10 @@ constexpr uint64_t patience = 200;
 // When all room is taken, a list comes in at another's cost. One in so many turns is enough to
 // follow what is used, and little enough not to spend the time on loading.
 constexpr uint64_t exchange_interval = 8;
+// Where a search finds no room, an eighth of the budget is taken from the lists, and comes back
+// over so many turns without failure: a search in so many, at most, tries in vain whether there is
+// more.
+constexpr size_t budget_turns = 4096;
 
 uint64_t name_of(uint32_t database, uint32_t index) {
     return uint64_t{database} << 32 | index;
@@ -68,7 +72,8 @@ size_t entry_bytes(const QuantizerShape& shape) {
 
 }  // namespace
 
-Mirror::Mirror(Device& device, size_t budget) : device_(device), budget_(budget) {}
+Mirror::Mirror(Device& device, size_t budget)
+    : device_(device), full_budget_(budget), budget_(budget) {}
 
 Mirror::~Mirror() {
     for (std::vector<Running>& turn : running_)
@@ -130,7 +135,7 @@ bool Mirror::give_up_index() {
     return true;
 }
 
-bool Mirror::make_room(size_t wanted) {
+bool Mirror::make_room(size_t wanted, const Served* kept) {
     if (wanted > budget_) return false;
     if (bytes_ + wanted <= budget_) return true;
     struct Resident {
@@ -140,7 +145,7 @@ bool Mirror::make_room(size_t wanted) {
     };
     std::vector<Resident> residents;
     for (const auto& [name, served] : served_)
-        for (uint32_t list = 0; list < served->shape.lists; ++list)
+        for (uint32_t list = 0; served.get() != kept && list < served->shape.lists; ++list)
             if ((*served->versions)[list].resident)
                 residents.push_back({served->lists[list].last_used, served.get(), list});
     std::sort(residents.begin(), residents.end(),
@@ -156,8 +161,14 @@ bool Mirror::make_room(size_t wanted) {
     return bytes_ + wanted <= budget_;
 }
 
+void Mirror::shrink_budget() {
+    // Of what there is, not of the budget: what lists take is an estimate.
+    budget_ = bytes_ - std::min(bytes_, full_budget_ / 8);
+    make_room(0);
+}
+
 bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
-                 std::span<const ListPage> pages) {
+                 std::span<const ListPage> pages, Victims victims) {
     Served* served = find(key);
     if (!served || list >= served->shape.lists) return true;
     size_t entries = 0;
@@ -172,7 +183,10 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     MirrorVersion& put = served->versions_to_change()[list];
     // What is wanted is an estimate: the device itself may have less than the budget says.
     for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
-        if (!make_room(std::min(room, budget_)) || wanted > budget_) return false;
+        if (!make_room(std::min(room, budget_),
+                       victims == Victims::other_indexes ? served : nullptr) ||
+            wanted > budget_)
+            return false;
         try {
             served->store->put(list, pages);
             break;
@@ -320,8 +334,7 @@ void Mirror::note_failure(Served& served, std::exception_ptr* failure) {
     try {
         throw;
     } catch (const OutOfDeviceMemory&) {
-        // Lists make room for the next ones.
-        make_room(budget_ / 8);
+        shrink_budget();
     } catch (const DeviceFailure& thrown) {
         const bool lost = thrown.lost || ++failures_in_a_row_ >= enough;
         if (lost || !*failure)
@@ -343,6 +356,8 @@ void Mirror::finish(int turn) {
             note_failure(*batch.served, &failure);
         }
     if (failure) std::rethrow_exception(failure);
+    if (!running.empty())
+        budget_ = std::min(full_budget_, budget_ + full_budget_ / (8 * budget_turns) + 1);
 }
 
 }  // namespace pgwarp

@@ -10,6 +10,7 @@ namespace pgwarp::gpu {
 namespace {
 
 constexpr size_t most_scan_rows = 65536;
+constexpr size_t chunk_bytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -26,11 +27,30 @@ DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t 
         }
     }
     if (resident()) uploader.upload(resident_.data(), rows, count * dims, stream);
+    find_largest(stream);
+}
+
+DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream,
+                       Buffer<float> rows, size_t count, uint32_t dims)
+    : context_(context),
+      uploader_(uploader),
+      rows_(nullptr),
+      count_(count),
+      dims_(dims),
+      resident_(std::move(rows)) {
+    find_largest(stream);
+}
+
+void DeviceRows::find_largest(cudaStream_t stream) {
+    if (resident()) {
+        largest_ = largest_magnitude(context_, resident_.data(), count_ * dims_, stream);
+        return;
+    }
     const size_t scan_rows =
-        std::clamp<size_t>(context.scratch() / 4 / (dims * sizeof(float)), 1, most_scan_rows);
+        std::clamp<size_t>(context_.scratch() / 4 / (dims_ * sizeof(float)), 1, most_scan_rows);
     visit(scan_rows, stream, [&](const float* chunk, size_t, size_t chunk_count) {
         largest_ =
-            std::max(largest_, largest_magnitude(context, chunk, chunk_count * dims, stream));
+            std::max(largest_, largest_magnitude(context_, chunk, chunk_count * dims_, stream));
     });
 }
 
@@ -104,6 +124,50 @@ std::vector<float> DeviceRows::gather(const std::vector<uint32_t>& indices,
                 nearest_.empty() ? x : x - centroids_[size_t{nearest_[indices[i]]} * dims_ + d];
         }
     return rows;
+}
+
+DeviceRowsBuilder::DeviceRowsBuilder(const Context& context, Uploader& uploader, Stream& stream,
+                                     uint32_t dims, size_t most_rows)
+    : context_(context),
+      uploader_(uploader),
+      stream_(stream),
+      dims_(dims),
+      most_rows_(most_rows),
+      chunk_rows_(std::max<size_t>(chunk_bytes / (dims * sizeof(float)), 1)) {}
+
+void DeviceRowsBuilder::add(uint64_t position, const float* rows, size_t count) {
+    context_.use();
+    context_.check_interrupt();
+    if (count == 0) return;
+    if (count > most_rows_ - count_) throw std::length_error("more rows than were said");
+    if (chunks_.empty() || last_chunk_rows_ + count > chunks_.back().size() / dims_) {
+        chunks_.emplace_back(context_.memory, std::max(chunk_rows_, count) * dims_);
+        last_chunk_rows_ = 0;
+    }
+    float* to = chunks_.back() + last_chunk_rows_ * dims_;
+    parts_.push_back({position, to, count});
+    last_chunk_rows_ += count;
+    count_ += count;
+    uploader_.upload(to, rows, count * dims_, stream_);
+    // Memory that the device reaches by itself is read only now.
+    stream_.synchronize();
+}
+
+std::unique_ptr<Dataset> DeviceRowsBuilder::finish() {
+    context_.use();
+    std::sort(parts_.begin(), parts_.end(),
+              [](const Part& a, const Part& b) { return a.position < b.position; });
+    Buffer<float> rows(context_.memory, count_ * dims_);
+    size_t first = 0;
+    for (const Part& part : parts_) {
+        copy_async(rows + first * dims_, part.rows, part.count * dims_, stream_);
+        first += part.count;
+    }
+    stream_.synchronize();
+    parts_.clear();
+    chunks_.clear();
+    return std::make_unique<DeviceRows>(context_, uploader_, stream_, std::move(rows), count_,
+                                        dims_);
 }
 
 }  // namespace pgwarp::gpu

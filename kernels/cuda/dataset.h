@@ -15,6 +15,9 @@ class DeviceRows final : public Dataset {
   public:
     DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream, const float* rows,
                size_t count, uint32_t dims);
+    // Rows that are on the device already.
+    DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream, Buffer<float> rows,
+               size_t count, uint32_t dims);
 
     size_t count() const { return count_; }
     uint32_t dims() const { return dims_; }
@@ -35,6 +38,8 @@ class DeviceRows final : public Dataset {
     std::vector<float> gather(const std::vector<uint32_t>& indices, cudaStream_t stream) const;
 
   private:
+    void find_largest(cudaStream_t stream);
+
     const Context& context_;
     Uploader& uploader_;
     const float* rows_;
@@ -46,6 +51,34 @@ class DeviceRows final : public Dataset {
     std::vector<uint32_t> nearest_;
     std::vector<float> centroids_;
     Buffer<float> device_centroids_;
+};
+
+// Rows go to the device as they come, and to their places there in the end, which takes twice their
+// memory for a moment.
+class DeviceRowsBuilder final : public DatasetBuilder {
+  public:
+    DeviceRowsBuilder(const Context& context, Uploader& uploader, Stream& stream, uint32_t dims,
+                      size_t most_rows);
+    ~DeviceRowsBuilder() override { cudaStreamSynchronize(stream_); }
+    void add(uint64_t position, const float* rows, size_t count) override;
+    size_t count() const noexcept override { return count_; }
+    std::unique_ptr<Dataset> finish() override;
+
+  private:
+    struct Part {
+        uint64_t position;
+        const float* rows;
+        size_t count;
+    };
+    const Context& context_;
+    Uploader& uploader_;
+    Stream& stream_;
+    uint32_t dims_;
+    size_t most_rows_;
+    size_t count_ = 0;
+    std::vector<Buffer<float>> chunks_;
+    size_t chunk_rows_, last_chunk_rows_ = 0;  // of each; in the last
+    std::vector<Part> parts_;
 };
 
 }  // namespace pgwarp::gpu

@@ -7,6 +7,8 @@
 #include "kernels/cuda/select.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 namespace pgwarp::gpu {
 
@@ -135,10 +137,25 @@ void launch_rescore(const Rescoring& rescoring, size_t queries, cudaStream_t str
            {static_cast<unsigned>(queries), threads, keys * sizeof(IdKey), stream}, rescoring);
 }
 
+void rescore_all(const Rescoring& rescoring, size_t queries, cudaStream_t stream) {
+    auto* launch_it = &launch_rescore<512, 8>;
+    if (rescoring.candidates <= 128)
+        launch_it = &launch_rescore<128, 1>;
+    else if (rescoring.candidates <= 1024)
+        launch_it = &launch_rescore<256, 4>;
+    launch_it(rescoring, queries, stream);
+}
+
 __global__ void set_keys(uint64_t* keys, size_t count) {
     for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
          i += size_t{gridDim.x} * blockDim.x)
         keys[i] = no_key;
+}
+
+__global__ void no_neighbors(Neighbor* nearest, size_t count) {
+    for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+         i += size_t{gridDim.x} * blockDim.x)
+        put_neighbor(nearest + i, {ordered_bits(bits_float(infinity_bits)), ~0u, ~0u});
 }
 
 // The products are off by some 2^-21 |q||x|, so that the order of near ties may differ from that
@@ -210,16 +227,89 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
                             static_cast<uint32_t>(first), candidates, keys.data()},
                            stream);
         }
-        auto* rescore_all = &launch_rescore<512, 8>;
-        if (candidates <= 128)
-            rescore_all = &launch_rescore<128, 1>;
-        else if (candidates <= 1024)
-            rescore_all = &launch_rescore<256, 4>;
         rescore_all({vectors, s.rows, s.ids, s.dims, l2, s.k, candidates, keys.data(),
                      s.nearest + first_query * s.k, s.merge},
                     queries, stream);
     }
     check(cudaStreamSynchronize(stream), "exact_search");
+}
+
+// All queries are split once, by one scale and from one origin, and so is each tile of rows; the
+// products of a tile of queries and one of rows are what is made and selected from in turn.
+RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStream_t stream,
+                             const Shape& shape)
+    : blas_(blas), stream_(stream), shape_(shape) {
+    if (shape.k == 0 || shape.k > max_exact_k)
+        throw std::runtime_error("exact search on a device finds at most " +
+                                 std::to_string(max_exact_k) + " neighbours");
+    const bool l2 = shape.metric != Metric::inner_product;
+    const uint32_t candidates = candidates_for(shape.k);
+    const uint32_t width = split_width(shape.dims);
+    DeviceMemory& memory = context.memory;
+    nearest_ = Buffer<Neighbor>(memory, shape.query_count * shape.k);
+    query_halves_ = Buffer<__half>(memory, shape.query_count * width);
+    keys_ = Buffer<uint64_t>(memory, shape.query_count * candidates);
+
+    tile_rows_ = std::min((shape.most_rows + 3) / 4 * 4, exact_tile_rows);
+    // More products at a time gain nothing, and others want memory too.
+    constexpr size_t most_tile_bytes = size_t{512} << 20;
+    const size_t room = std::min(context.scratch() / 2, most_tile_bytes);
+    const size_t row_bytes = width * sizeof(__half) + sizeof(float);
+    while (true) {
+        const size_t fixed = tile_rows_ * row_bytes;
+        tile_queries_ = room > fixed ? std::min(shape.query_count,
+                                                (room - fixed) / (tile_rows_ * sizeof(float)))
+                                     : 0;
+        if (tile_queries_ >= std::min<size_t>(shape.query_count, 1024) || tile_rows_ <= 1024) break;
+        tile_rows_ = tile_rows_ / 8 * 4;
+    }
+    tile_queries_ = std::max<size_t>(tile_queries_, 1);
+    tile_queries_ = std::min(tile_queries_, (size_t{1} << 31) / tile_rows_);
+    row_halves_ = Buffer<__half>(memory, tile_rows_ * width);
+    norms_ = Buffer<float>(memory, tile_rows_);
+    products_ = Buffer<float>(memory, tile_queries_ * tile_rows_);
+    scales_ = Buffer<uint32_t>(memory, 2);
+    factors_ = Buffer<float>(memory, 2);
+    origin_ = Buffer<float>(memory, l2 ? shape.dims : 0);
+
+    if (l2)
+        find_origin({shape.queries, shape.query_count, shape.dims, shape.dims}, origin_.data(),
+                    stream);
+    split_rows({shape.queries, shape.query_count, shape.dims, shape.dims, origin_.data()},
+               Side::left, query_halves_.data(), scales_.data(), nullptr, stream);
+    // As if no row had been near: what a query ends with where there are fewer than k.
+    launch("no_neighbors", no_neighbors, {1056, 256, 0, stream}, nearest_.data(), nearest_.size());
+}
+
+void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count) {
+    if (count == 0) return;
+    const uint32_t candidates = candidates_for(shape_.k);
+    const bool l2 = shape_.metric != Metric::inner_product;
+    const uint32_t width = split_width(shape_.dims);
+    launch("set_keys", set_keys, {1056, 256, 0, stream_}, keys_.data(), keys_.size());
+    for (size_t first = 0; first < count; first += tile_rows_) {
+        const size_t here = std::min(tile_rows_, count - first);
+        split_rows({rows + first * shape_.dims, here, shape_.dims, shape_.dims, origin_.data()},
+                   Side::right, row_halves_.data(), scales_ + 1, norms_.data(), stream_);
+        for (size_t query = 0; query < shape_.query_count; query += tile_queries_) {
+            const size_t queries = std::min(tile_queries_, shape_.query_count - query);
+            multiply(blas_, stream_, {query_halves_ + query * width, scales_.data(), queries},
+                     {row_halves_.data(), scales_ + 1, here}, shape_.dims, l2 ? -2.0f : -1.0f,
+                     products_.data(), tile_rows_, factors_.data());
+            select_running({products_.data(), tile_rows_, static_cast<uint32_t>(queries),
+                            static_cast<uint32_t>(here), l2 ? norms_.data() : nullptr,
+                            static_cast<uint32_t>(first), candidates, keys_ + query * candidates},
+                           stream_);
+        }
+    }
+    // A grid has fewer blocks than there may be queries.
+    constexpr size_t most_blocks = size_t{1} << 30;
+    for (size_t query = 0; query < shape_.query_count; query += most_blocks)
+        rescore_all(
+            {shape_.queries + query * shape_.dims, rows, ids, shape_.dims, l2, shape_.k, candidates,
+             keys_ + query * candidates, nearest_.data() + query * shape_.k, merge_},
+            std::min(most_blocks, shape_.query_count - query), stream_);
+    merge_ = true;
 }
 
 }  // namespace pgwarp::gpu

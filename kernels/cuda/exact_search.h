@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/executor.h"
 
@@ -30,6 +31,41 @@ struct DeviceExactSearch {
 };
 void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
                   const DeviceExactSearch& search);
+
+// The same queries for rows that come and go: made ready once, nothing is waited for.
+class RunningSearch {
+  public:
+    struct Shape {
+        const float* queries;  // (query_count)(dims), on the device, while the search lives
+        size_t query_count;
+        uint32_t dims;
+        Metric metric;
+        uint32_t k;        // 1 .. max_exact_k
+        size_t most_rows;  // of an add()
+    };
+    RunningSearch(const Context& context, const Blas& blas, cudaStream_t stream,
+                  const Shape& shape);
+
+    // Rows and ids, on the device, are read in the stream's order.
+    void add(const float* rows, const uint64_t* ids, size_t count);
+
+    // (query_count)(k), sorted, on the device.
+    const Neighbor* nearest() const { return nearest_.data(); }
+
+  private:
+    const Blas& blas_;
+    cudaStream_t stream_;
+    Shape shape_;
+    size_t tile_queries_, tile_rows_;
+    Buffer<float> origin_;
+    Buffer<__half> query_halves_, row_halves_;
+    Buffer<float> norms_, products_;
+    Buffer<uint64_t> keys_;
+    Buffer<uint32_t> scales_;
+    Buffer<float> factors_;
+    Buffer<Neighbor> nearest_;
+    bool merge_ = false;
+};
 
 // Rows whose products make one tile.
 inline constexpr size_t exact_tile_rows = 65536;

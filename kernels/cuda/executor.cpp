@@ -1,11 +1,14 @@
 #include "kernels/cuda/executor.h"
 
+#include "kernels/additive.h"
 #include "kernels/cpu/groups.h"
 #include "kernels/cuda/assign.h"
 #include "kernels/cuda/dataset.h"
 #include "kernels/cuda/draw_pieces.h"
 #include "kernels/cuda/encode.h"
 #include "kernels/cuda/exact_search.h"
+#include "kernels/cuda/lsq_encoder.h"
+#include "kernels/cuda/row_pass.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/sums.h"
 #include "kernels/draw_rows.h"
@@ -26,6 +29,9 @@ constexpr size_t most_tile_rows = 65536;
 class CudaExecutor final : public Executor {
   public:
     explicit CudaExecutor(const Context& context) : context_(context), blas_(stream_) {}
+    ~CudaExecutor() override {
+        for (void* memory : known_) cudaHostUnregister(memory);
+    }
 
     const char* name() const noexcept override { return context_.name.c_str(); }
 
@@ -63,8 +69,29 @@ class CudaExecutor final : public Executor {
     }
 
     double codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) override;
+    double additive_step(Dataset& data, const AdditiveStep& step) override;
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
+
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        return make_row_pass(context_, uploader_, input);
+    }
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+        context_.use();
+        return std::make_unique<DeviceRowsBuilder>(context_, uploader_, stream_, dims, most_rows);
+    }
+    // Pinned, so that the device copies from it by itself. Where that cannot be, rows are staged.
+    void know_memory(void* memory, size_t bytes) noexcept override {
+        if (cudaSetDevice(context_.device) == cudaSuccess &&
+            cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess)
+            known_.push_back(memory);
+        else
+            cudaGetLastError();
+    }
+    void forget_memory(void* memory) noexcept override {
+        if (std::erase(known_, memory) > 0 && cudaHostUnregister(memory) != cudaSuccess)
+            cudaGetLastError();
+    }
 
   private:
     Buffer<float> upload_floats(const float* from, size_t count) {
@@ -74,6 +101,7 @@ class CudaExecutor final : public Executor {
     }
     void find_all_nearest(const DeviceRows& rows, uint32_t clusters, const Buffer<float>& means,
                           Buffer<uint32_t>& nearest);
+    void encode_sums(const Quantizer& quantizer, const Encoding& encoding);
     void fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
                              uint32_t clusters, float* centroids);
     void reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
@@ -87,6 +115,10 @@ class CudaExecutor final : public Executor {
     Stream stream_;
     Blas blas_;
     Uploader uploader_;
+    // Tables for an additive quantizer, kept while its codebook is the same.
+    std::vector<float> additive_codebook_;
+    std::unique_ptr<LsqEncoder> additive_;
+    std::vector<void*> known_;
 };
 
 // Sums by cluster, on the device, and the sizes and errors that come with them.
@@ -288,9 +320,106 @@ void CudaExecutor::reuse_codewords(const DeviceRows& rows, const Model& model, E
     }
 }
 
+double CudaExecutor::additive_step(Dataset& data, const AdditiveStep& step) {
+    context_.use();
+    const auto& rows = static_cast<DeviceRows&>(data);
+    const LsqShape shape = lsq_shape(step.shape);
+    std::vector<float> words(shape.words() * shape.dims);
+    words_of_codebook(shape, step.codebook, words.data());
+    const double factor = fixed_point_factor(rows.largest(), rows.count());
+    LsqSearch search;
+    search.rounds = lsq_training_rounds;
+
+    LsqEncoder encoder(context_, stream_, blas_, shape, words.data());
+    const size_t chunk_rows = encoder.chunk_rows();
+    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.books);
+    Buffer<float> errors(context_.memory, rows.count());
+    Buffer<unsigned long long> sums(context_.memory, words.size());
+    std::vector<uint8_t> found(rows.count() * shape.books);
+    std::vector<float> host_errors(rows.count());
+    std::vector<unsigned long long> host_sums(sums.size());
+    const FinishStream finish(stream_);
+    clear_async(sums.data(), sums.size(), stream_);
+    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
+        uint8_t* before = step.codes + first * shape.books;
+        uploader_.upload(codes.data(), static_cast<const uint8_t*>(before), count * shape.books,
+                         stream_);
+        encoder.encode(search, chunk, count, true, codes.data(), errors + first);
+        add_words({chunk, codes.data(), count, shape.dims, shape.books, factor, sums.data()},
+                  stream_);
+        copy_async(found.data() + first * shape.books, codes.data(), count * shape.books, stream_);
+    });
+    copy_async(host_errors.data(), errors.data(), host_errors.size(), stream_);
+    copy_async(host_sums.data(), sums.data(), host_sums.size(), stream_);
+    stream_.synchronize();
+
+    std::vector<double> word_sums(host_sums.size());
+    for (size_t i = 0; i < word_sums.size(); ++i)
+        word_sums[i] = static_cast<double>(static_cast<long long>(host_sums[i])) / factor;
+    context_.check_interrupt();
+    lsq_solve(shape, found.data(), rows.count(), word_sums.data(), words.data());
+    std::vector<uint32_t> some(std::min(rows.count(), spread_rows));
+    std::iota(some.begin(), some.end(), 0u);
+    const std::vector<float> gathered = rows.gather(some, stream_);
+    const double error = std::accumulate(host_errors.begin(), host_errors.end(), 0.0) /
+                         static_cast<double>(rows.count());
+    lsq_relax(shape, spread_by_dimension(gathered.data(), some.size(), shape.dims).data(), error,
+              step.step, step.steps, step.seed, words.data());
+    codebook_of_words(shape, words.data(), step.codebook);
+    std::copy(found.begin(), found.end(), step.codes);
+    return error;
+}
+
+void CudaExecutor::encode_sums(const Quantizer& quantizer, const Encoding& e) {
+    const QuantizerShape& model = quantizer.shape;
+    const LsqShape shape = lsq_shape(model);
+    const size_t floats = size_t{model.codebook_rows()} * codewords;
+    if (!additive_ || additive_codebook_.size() != floats ||
+        !std::equal(additive_codebook_.begin(), additive_codebook_.end(), quantizer.codebook)) {
+        additive_.reset();
+        std::vector<float> words(floats);
+        words_of_codebook(shape, quantizer.codebook, words.data());
+        auto made = std::make_unique<LsqEncoder>(context_, stream_, blas_, shape, words.data());
+        additive_codebook_.assign(quantizer.codebook, quantizer.codebook + floats);
+        additive_ = std::move(made);
+    }
+    const size_t chunk_rows =
+        std::min({e.count, tile_rows(model.lists, model.dims), additive_->chunk_rows()});
+    const Buffer<float> centroids =
+        upload_floats(quantizer.centroids, size_t{model.lists} * model.dims);
+    const CentroidMatrix matrix(context_, stream_, centroids.data(), model.lists, model.dims,
+                                Origin::centroids);
+    LsqSearch search;
+    search.rounds = model.search_rounds;
+    ProductTile tile;
+    Buffer<uint32_t> lists(context_.memory, chunk_rows);
+    Buffer<uint8_t> codes(context_.memory, chunk_rows * model.m);
+    Buffer<float> offsets(context_.memory, chunk_rows);
+    ChunkedRows chunks(context_.memory, uploader_, e.rows, e.count, model.dims, chunk_rows);
+    const FinishStream finish(stream_);
+    for (size_t i = 0; i < chunks.chunks(); ++i) {
+        context_.check_interrupt();
+        const size_t first = chunks.first(i), count = chunks.rows(i);
+        float* rows = chunks.get(i, stream_);
+        matrix.multiply(blas_, stream_, {rows, count, model.dims, model.dims}, tile);
+        find_nearest(matrix, tile, count, lists.data(), stream_);
+        subtract_nearest(rows, count, model.dims, centroids.data(), lists.data(), stream_);
+        additive_->encode(search, rows, count, false, codes.data(), nullptr);
+        sum_offsets({shape, model.metric, additive_->words(), centroids.data(), lists.data(),
+                     codes.data(), count, offsets.data()},
+                    stream_);
+        chunks.release(i, stream_);
+        copy_async(e.lists + first, lists.data(), count, stream_);
+        copy_async(e.codes + first * model.m, codes.data(), count * model.m, stream_);
+        copy_async(e.offsets + first, offsets.data(), count, stream_);
+    }
+    stream_.synchronize();
+}
+
 void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
     context_.use();
     if (e.count == 0) return;
+    if (quantizer.shape.additive()) return encode_sums(quantizer, e);
     const QuantizerShape& shape = quantizer.shape;
     const size_t chunk_rows = tile_rows(shape.lists, shape.dims);
     const Model model(context_, stream_, quantizer);

@@ -66,7 +66,8 @@ FarLists::FarLists(const Context& context, cudaStream_t stream, const Quantizer&
         for (uint32_t c = 0; c < codewords; ++c) {
             double sum = 0;
             for (uint32_t d = shape.piece_begin(j); d < shape.piece_begin(j + 1); ++d)
-                sum += 2.0 * origin[d] * quantizer.codebook[size_t{d} * codewords + c];
+                sum += 2.0 * origin[shape.dim_of_row(d)] *
+                       quantizer.codebook[size_t{d} * codewords + c];
             products[size_t{j} * codewords + c] = static_cast<float>(sum);
         }
     origin_ = Buffer<float>(context.memory, origin.size());

@@ -33,6 +33,24 @@ __device__ Place place_of(const StoreView& store, uint32_t entry) {
     return {low, entry - __ldg(&store.lists[low].first)};
 }
 
+// Dimension d of what an entry's code stands for.
+__device__ float decoded(const StoreView& store, const uint8_t* tile, uint32_t entry, uint32_t d) {
+    const DeviceModel& model = store.model;
+    if (model.shape.search_rounds > 0) {
+        float sum = 0;
+        for (uint32_t j = 0; j < model.shape.m; ++j) {
+            const uint32_t word = j * codewords + tile[store.layout.place(entry, j)];
+            sum += __ldg(store.codewords + size_t{word} * model.shape.dims + d);
+        }
+        return sum;
+    }
+    const uint32_t piece = __ldg(model.piece_of + d);
+    const uint32_t begin = __ldg(model.piece_begins + piece);
+    const uint32_t dims = __ldg(model.piece_begins + piece + 1) - begin;
+    const uint32_t code = tile[store.layout.place(entry, piece)];
+    return __ldg(store.codewords + size_t{begin} * codewords + code * dims + (d - begin));
+}
+
 // A warp: the distance as quantizer.h defines it, in float32, from the codewords.
 __device__ float score(const StoreView& store, const float* vector, const Place& place) {
     const DeviceModel& model = store.model;
@@ -43,12 +61,7 @@ __device__ float score(const StoreView& store, const float* vector, const Place&
     const bool l2 = model.shape.metric != Metric::inner_product;
     float sum = 0;
     for (uint32_t d = lane_id(); d < model.shape.dims; d += 32) {
-        const uint32_t piece = __ldg(model.piece_of + d);
-        const uint32_t begin = __ldg(model.piece_begins + piece);
-        const uint32_t dims = __ldg(model.piece_begins + piece + 1) - begin;
-        const uint32_t code = tile[store.layout.place(place.position % tile_entries, piece)];
-        const float w =
-            __ldg(store.codewords + size_t{begin} * codewords + code * dims + (d - begin));
+        const float w = decoded(store, tile, place.position % tile_entries, d);
         const float q = __ldg(vector + d), c = __ldg(centroid + d);
         sum = l2 ? fmaf(q - c, q - c, fmaf(-2 * q, w, sum)) : fmaf(-q, c + w, sum);
     }

@@ -112,6 +112,7 @@ class CudaListStore final : public ListStore {
     void replace(uint32_t list, bool held, uint32_t count, Buffer<char> memory);
     void free_retired() noexcept;
     void refresh_directory(Stream& stream);
+    SearchPlan plan_with(const SearchShape& shape, size_t room) const;
 
     const Context& context_;
     Stream uploads_;
@@ -155,7 +156,7 @@ CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
       far_(context, uploads_, quantizer),
       model_(context, uploads_, far_.quantizer()),
       layout_(CodeLayout::of(quantizer.shape.m)),
-      codewords_(context.memory, size_t{quantizer.shape.dims} * codewords),
+      codewords_(context.memory, size_t{quantizer.shape.codebook_rows()} * codewords),
       centroids_(context, uploads_, model_.view().centroids, quantizer.shape.lists,
                  quantizer.shape.dims, Origin::zero),
       largest_word_(largest_word_of(quantizer)),
@@ -306,6 +307,19 @@ std::unique_ptr<ListBatch> CudaListStore::make_batch(const ListBatchShape& shape
     return batch;
 }
 
+// Where lists have taken the room that one query needs, they are to give way; it is another thing
+// where the scratch budget itself is too small.
+SearchPlan CudaListStore::plan_with(const SearchShape& shape, size_t room) const {
+    const size_t scratch = std::min(context_.scratch_budget, room);
+    try {
+        return plan_search(shape, {context_.processors, scratch});
+    } catch (const std::length_error&) {
+        if (room >= context_.scratch_budget) throw;
+        const DeviceMemoryUse use = context_.memory.use();
+        throw OutOfDeviceMemory(context_.scratch_budget, use.used, use.budget);
+    }
+}
+
 void CudaListStore::start(ListBatch& base, size_t queries) {
     context_.use();
     auto& batch = static_cast<CudaListBatch&>(base);
@@ -332,8 +346,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     shape.longest_list = directory_->longest_list;
     shape.entries = directory_->entries;
     const size_t room = context_.memory.available() + batch.space.scratch.size();
-    const SearchPlan plan =
-        plan_search(shape, {context_.processors, std::min(context_.scratch_budget, room)});
+    const SearchPlan plan = plan_with(shape, room);
 
     stream.wait(uploaded_);
     stream.wait(directory_->uploaded);

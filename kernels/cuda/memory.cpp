@@ -118,6 +118,11 @@ void DeviceMemory::release_empty_segments() noexcept {
     }
 }
 
+void DeviceMemory::trim() noexcept {
+    const std::lock_guard lock(mutex_);
+    release_empty_segments();
+}
+
 DeviceMemoryUse DeviceMemory::use() const noexcept {
     const std::lock_guard lock(mutex_);
     return {used_, reserved_, budget_};

@@ -29,6 +29,9 @@ class DeviceMemory {
     void* allocate(size_t bytes);
     void free(void* block) noexcept;
 
+    // Gives segments that stand empty back to the device.
+    void trim() noexcept;
+
     DeviceMemoryUse use() const noexcept;
     size_t available() const noexcept;
 

@@ -32,17 +32,17 @@ __global__ void transpose(DeviceModel model, float* transposed) {
 }  // namespace
 
 void transpose_codebook(const DeviceModel& model, float* transposed, cudaStream_t stream) {
-    launch("transpose_codebook", transpose, {model.shape.dims, codewords, 0, stream}, model,
-           transposed);
+    launch("transpose_codebook", transpose, {model.shape.codebook_rows(), codewords, 0, stream},
+           model, transposed);
 }
 
 Model::Model(const Context& context, cudaStream_t stream, const Quantizer& quantizer)
-    : codebook_(context.memory, size_t{quantizer.shape.dims} * codewords),
+    : codebook_(context.memory, size_t{quantizer.shape.codebook_rows()} * codewords),
       half_norms_(context.memory, size_t{quantizer.shape.m} * codewords),
       piece_begins_(context.memory, quantizer.shape.m + 1),
-      piece_of_(context.memory, quantizer.shape.dims) {
+      piece_of_(context.memory, quantizer.shape.codebook_rows()) {
     const QuantizerShape& shape = quantizer.shape;
-    std::vector<uint32_t> begins(shape.m + 1), pieces(shape.dims);
+    std::vector<uint32_t> begins(shape.m + 1), pieces(shape.codebook_rows());
     for (uint32_t j = 0; j <= shape.m; ++j) begins[j] = shape.piece_begin(j);
     for (uint32_t j = 0; j < shape.m; ++j) {
         longest_piece_ = std::max(longest_piece_, begins[j + 1] - begins[j]);

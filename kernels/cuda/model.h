@@ -10,10 +10,10 @@ namespace pgwarp::gpu {
 struct DeviceModel {
     QuantizerShape shape;
     const float* centroids;        // (lists)(dims); null while a codebook is being trained
-    const float* codebook;         // (dims)(256)
+    const float* codebook;         // (codebook_rows)(256)
     const float* half_norms;       // (m)(256): |codeword|^2 / 2
     const uint32_t* piece_begins;  // (m + 1)
-    const uint32_t* piece_of;      // (dims): the piece a dimension belongs to
+    const uint32_t* piece_of;      // (codebook_rows): the piece a row belongs to
 };
 
 // The codebook codeword by codeword: piece by piece, (256)(piece dims).

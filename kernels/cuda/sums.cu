@@ -72,6 +72,19 @@ __global__ void __launch_bounds__(threads) add_codes_kernel(DeviceModel model, C
     add_block_error(error, s.errors);
 }
 
+__global__ void __launch_bounds__(threads) add_words_kernel(WordSums s) {
+    const size_t warps = size_t{gridDim.x} * threads / 32;
+    for (size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32; row < s.count;
+         row += warps)
+        for (uint32_t d = lane_id(); d < s.dims; d += 32) {
+            const unsigned long long x = fixed_point(s.residuals[row * s.dims + d], s.factor);
+            for (uint32_t k = 0; k < s.books; ++k) {
+                const uint32_t word = k * codewords + s.codes[row * s.books + k];
+                atomicAdd(&s.sums[size_t{word} * s.dims + d], x);
+            }
+        }
+}
+
 __device__ float mean(unsigned long long sum, uint32_t count, double factor, float before) {
     if (count == 0) return before;
     return static_cast<float>(static_cast<double>(static_cast<long long>(sum)) / factor / count);
@@ -140,6 +153,10 @@ void add_rows(const RowSums& sums, cudaStream_t stream) {
 
 void add_codes(const DeviceModel& model, const CodeSums& sums, cudaStream_t stream) {
     launch("add_codes", add_codes_kernel, {error_blocks, threads, 0, stream}, model, sums);
+}
+
+void add_words(const WordSums& sums, cudaStream_t stream) {
+    launch("add_words", add_words_kernel, {error_blocks, threads, 0, stream}, sums);
 }
 
 void row_means(const unsigned long long* sums, const uint32_t* counts, uint32_t clusters,

@@ -46,6 +46,19 @@ struct CodeSums {
 };
 void add_codes(const DeviceModel& model, const CodeSums& sums, cudaStream_t stream);
 
+// The same for residuals and the codes of an additive quantizer, whose words have all dimensions:
+// sums (books)(256)(dims).
+struct WordSums {
+    const float* residuals;  // (count)(dims)
+    const uint8_t* codes;    // (count)(books)
+    size_t count;
+    uint32_t dims;
+    uint32_t books;
+    double factor;
+    unsigned long long* sums;
+};
+void add_words(const WordSums& sums, cudaStream_t stream);
+
 // means[c * dims + d] from sums and counts; what has no members stays as it was.
 void row_means(const unsigned long long* sums, const uint32_t* counts, uint32_t clusters,
                uint32_t dims, double factor, float* means, cudaStream_t stream);

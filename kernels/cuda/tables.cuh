@@ -29,13 +29,16 @@ __device__ __forceinline__ void table_entries(const StoreView& store, const floa
     for (int column = 0; column < 2; ++column) {
         float sum[count][4] = {};
         if (piece + column < model.shape.m) {
+            const uint32_t begin = __ldg(model.piece_begins + piece + column);
             const uint32_t end = __ldg(model.piece_begins + piece + column + 1);
-            for (uint32_t d = __ldg(model.piece_begins + piece + column); d < end; ++d) {
-                const float4 w = __ldg(
-                    reinterpret_cast<const float4*>(model.codebook + size_t{d} * codewords + code));
+            // Codewords of all dimensions begin with the first.
+            const uint32_t before = model.shape.search_rounds > 0 ? begin : 0;
+            for (uint32_t row = begin; row < end; ++row) {
+                const float4 w = __ldg(reinterpret_cast<const float4*>(
+                    model.codebook + size_t{row} * codewords + code));
 #pragma unroll
                 for (int q = 0; q < count; ++q) {
-                    const float x = __ldg(vectors + q * model.shape.dims + d);
+                    const float x = __ldg(vectors + q * model.shape.dims + (row - before));
                     sum[q][0] = fmaf(x, w.x, sum[q][0]);
                     sum[q][1] = fmaf(x, w.y, sum[q][1]);
                     sum[q][2] = fmaf(x, w.z, sum[q][2]);

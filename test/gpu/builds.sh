@@ -1,9 +1,16 @@
 # How long builds, joins and clusterings take on the GPU, beside the CPU and pgvector: a script for
 # the step `queries` of run. DATA has NAME_base.bvecs, which grows to ROWS rows (1000000), and is
-# taken ten times, cut to 96 dimensions and moved a little, for the large table (LARGE=0: not).
+# taken ten times, cut to 96 dimensions and moved a little, for the large table.
+#   PARTS="index join kmeans peer large"   what to measure; `peer` is pgvector, where it was packed
+#   QUERIES_JOINED=100000                  queries of the join
 # shellcheck shell=bash
 set -euo pipefail
 rows=${ROWS:-1000000}
+joined=${QUERIES_JOINED:-100000}
+parts=" ${PARTS:-index join kmeans peer large} "
+wants() {
+    [[ $parts == *" $1 "* ]]
+}
 cd "$CLUSTER"
 base=$(compgen -G "$DATA/*base.bvecs" | head -n 1)
 "$BENCH"_data grow "${base%_base.bvecs}" "$rows" "$RESULTS/grown" >/dev/null
@@ -49,26 +56,75 @@ ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' \
     -c 'ALTER TABLE items SET LOGGED' -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' \
     -c 'CHECKPOINT' >/dev/null
 
+
 build() {
     ask -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c 'DROP INDEX IF EXISTS items_v' \
         -c 'SET client_min_messages = debug1' -c "SET pgwarp.build_executor = '$1'" \
-        -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -A1 'rows in'
+        -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 'rows in|blocks of' | grep -v '^--'
     ask -At -c "SELECT 'recall@10: ' || ivfpq_recall('items_v', 1000, 10)"
 }
 scan="SET max_parallel_workers_per_gather = 15; SELECT sum(vector_norm(v)) FROM items"
-echo "== CREATE INDEX, $rows x 128"
-for executor in cpu gpu gpu; do build $executor; done
-echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
+if wants index; then
+    echo "== CREATE INDEX, $rows x 128"
+    for executor in cpu gpu gpu; do build $executor; done
+    echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
+fi
 
-if psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'" | grep -q 1 && [[ ${PEER:-1} == 1 ]]; then
+# One session, so that the second call finds the device open; times, and what they went into.
+in_session() {
+    ask -At -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c "SET work_mem = '256MB'" \
+        -c 'SET max_parallel_maintenance_workers = 15' -c 'SET max_parallel_workers_per_gather = 15' \
+        -c 'SET client_min_messages = debug1' -c 'SET pgwarp.keep_device = on' -c '\timing on' "$@" |
+        grep -E '^(Time|DEBUG|DETAIL|WARNING|[0-9])'
+}
+if wants join; then
+    if ! wants index; then build gpu; fi
+    # Near rows of the table, but none of them.
+    ask -c 'DROP TABLE IF EXISTS queries' -c "CREATE TABLE queries AS
+        WITH noise AS MATERIALIZED (SELECT n, array_agg((random() * 16 - 8)::real)::vector AS v
+            FROM generate_series(0, 999) AS n, generate_series(1, 128 + 0 * n) AS d GROUP BY n)
+        SELECT id, (items.v + noise.v)::vector(128) AS v FROM items JOIN noise ON n = id % 1000
+        WHERE id % ($rows / $joined) = 0" -c 'VACUUM ANALYZE queries' >/dev/null
+    join="SELECT count(*), sum(key) FROM knn_join('queries', 'id', 'v', 'items_v', 'id', 10)"
+    echo "== knn_join, $joined queries, k = 10, on the GPU, in one session"
+    in_session -c "SET pgwarp.build_executor = 'gpu'" -c "$join" -c "$join" -c "$join"
+    echo "the same with a device of its own: $(timed 1 -c "SET maintenance_work_mem = '2GB'" -c "SET work_mem = '256MB'" \
+        -c 'SET max_parallel_workers_per_gather = 15' -c "$join") ms"
+    # 64 queries: the share of rows that are no farther than the tenth by a scan of the table
+    ask -At -c 'SET max_parallel_workers_per_gather = 15' -c "SET maintenance_work_mem = '2GB'" \
+        -c "SET pgwarp.build_executor = 'gpu'" -c 'SET enable_indexscan = off' -c "
+        SELECT 'recall@10: ' || avg((j.distance <= e.far * 1.000001)::int)
+        FROM (SELECT * FROM queries ORDER BY id LIMIT 64) AS q
+            CROSS JOIN LATERAL (SELECT max(d) AS far FROM (SELECT items.v <-> q.v AS d FROM items
+                ORDER BY items.v <-> q.v LIMIT 10) AS n) AS e
+            JOIN knn_join('queries', 'id', 'v', 'items_v', 'id', 10) AS j ON j.query_key = q.id"
+    echo "by the CPU: $(timed 1 -c "SET pgwarp.build_executor = 'cpu'" -c "SET maintenance_work_mem = '2GB'" \
+        -c 'SET max_parallel_workers_per_gather = 15' -c "SELECT count(*) FROM knn_join('queries', 'id', 'v', 'items_v', 'id', 10)") ms"
+fi
+if wants kmeans; then
+    echo "== kmeans, 1024 clusters, 20 iterations, in one session (the kernel alone: cuda_bench --only train)"
+    clusters="SELECT count(*) FROM kmeans('items', 'v', 1024, 20)"
+    in_session -c "$clusters" -c "$clusters" -c "$clusters"
+fi
+
+if wants peer && psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'" | grep -q 1; then
     createdb peer
     psql -Xq peer -c 'CREATE EXTENSION vector' -c 'CREATE TABLE items (id int, v vector(128))' \
         -c "\\copy items FROM '$RESULTS/rows.tsv'" -c 'ALTER TABLE items SET (parallel_workers = 15)' -c 'VACUUM ANALYZE items'
     echo "pgvector hnsw: $(PGDATABASE=peer timed 1 -c "SET maintenance_work_mem = '8GB'" \
         -c 'CREATE INDEX ON items USING hnsw (v vector_l2_ops)') ms"
+    if wants join; then
+        ask -c "\\copy (SELECT * FROM queries ORDER BY id LIMIT 500) TO '$RESULTS/queries.tsv'"
+        psql -Xq peer -c 'CREATE TABLE queries (id int, v vector(128))' -c "\\copy queries FROM '$RESULTS/queries.tsv'" -c 'ANALYZE queries'
+        for effort in 40 100; do
+            echo "pgvector LATERAL, 500 queries (not $joined), ef_search $effort: $(PGDATABASE=peer timed 2 \
+                -c "SET hnsw.ef_search = $effort" -c 'SELECT count(r.id) FROM queries AS q,
+                LATERAL (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 10) AS r') ms"
+        done
+    fi
 fi
 
-if [[ ${LARGE:-1} != 0 ]]; then
+if wants large; then
     echo "== CREATE INDEX, 10 x $rows x 96"
     ask -c 'CREATE TABLE wide AS SELECT n * 10000000 + id AS id,
                 (subvector(v, 1, 96) + (SELECT array_agg((n * d * 7919 % 17)::real)::vector

@@ -7,6 +7,8 @@ clients=${CLIENTS:-1,2,4,8,16,32,64,128}
 common=(--data glove --data-dir "$DATA" --queries 2000 --clients "$clients" --seconds "${SECONDS_EACH:-2}"
     --repeat "${REPEAT:-3}" --keep)
 index='CREATE INDEX ON items USING ivfpq (v {ops})'
+# Codes twice as long: the device has room and look-ups to spare, and sessions have fewer rows to rank.
+long_codes="CREATE INDEX ON items USING ivfpq (v {ops}) WITH (m = ${LONG_CODES:-50})"
 cd "$CLUSTER"
 
 configure() {
@@ -17,6 +19,11 @@ configure() {
 echo '== the GPU, and the CPU path'
 "$BENCH" "${common[@]}" --json "$RESULTS/gpu.json" --system pgwarp --index "$index" \
     --set ivfpq.executor=cpu --set ivfpq.executor=service
+
+echo '== the GPU, with codes twice as long'
+"$BENCH" "${common[@]}" --json "$RESULTS/long.json" --system 'long codes' --extension pgwarp \
+    --index "$long_codes" --set ivfpq.executor=service
+dropdb bench_long_codes
 
 echo '== 64 clients while rows are inserted'
 psql -XAtq bench_pgwarp <<'SQL'
@@ -41,6 +48,8 @@ DELETE FROM items WHERE id >= 1000000;
 VACUUM items;
 CREATE FUNCTION answer(query vector, executor text) RETURNS int[] LANGUAGE plpgsql AS $$
 BEGIN
+    -- Each would choose its own otherwise.
+    PERFORM set_config('ivfpq.probes', '40', true), set_config('ivfpq.candidates', '100', true);
     PERFORM set_config('ivfpq.executor', executor, true);
     RETURN (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY v <-> query LIMIT 10) AS s);
 END $$;
@@ -68,7 +77,7 @@ if psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'" | g
         --set "hnsw.ef_search=${PEER_EF:-550}"
 fi
 files=()
-for file in gpu host peer; do
+for file in gpu long host peer; do
     if [[ -e $RESULTS/$file.json ]]; then files+=(--from-json "$RESULTS/$file.json"); fi
 done
 "$BENCH" "${files[@]}" --svg-clients "$RESULTS/clients.svg"

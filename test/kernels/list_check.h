@@ -24,13 +24,15 @@ struct ListCase {
     uint32_t k = 10;
     uint32_t probes = 5;
     bool duplicates = false;  // few different entries: ties everywhere
+    bool additive = false;    // codewords of all dimensions
     float shift = 0;          // added to all coordinates: far from zero
 
     friend std::ostream& operator<<(std::ostream& out, const ListCase& c) {
         return out << c.dims << " dims, m " << c.m << ", " << c.lists << " lists, " << c.entries
                    << " entries, metric " << static_cast<int>(c.metric) << ", " << c.queries
                    << " queries, k " << c.k << ", probes " << c.probes
-                   << (c.duplicates ? ", duplicates" : "") << ", shift " << c.shift;
+                   << (c.duplicates ? ", duplicates" : "") << (c.additive ? ", additive" : "")
+                   << ", shift " << c.shift;
     }
 };
 
@@ -76,14 +78,16 @@ class ListWorld {
     ListWorld(const ListCase& c, unsigned seed) : case_(c), random_(seed) {
         std::normal_distribution<float> normal;
         shape_ = {c.dims, c.lists, c.m, c.metric};
-        piece_of_.resize(c.dims);
+        if (c.additive) shape_.search_rounds = 16;
+        piece_of_.resize(shape_.codebook_rows());
         for (uint32_t j = 0; j < c.m; ++j)
             std::fill(piece_of_.begin() + shape_.piece_begin(j),
                       piece_of_.begin() + shape_.piece_begin(j + 1), j);
         centroids_.resize(size_t{c.lists} * c.dims);
-        codebook_.resize(size_t{c.dims} * codewords);
+        codebook_.resize(size_t{shape_.codebook_rows()} * codewords);
         for (float& x : centroids_) x = normal(random_) + c.shift;
-        for (float& x : codebook_) x = 0.3f * normal(random_);
+        const float size = c.additive ? 0.3f / std::sqrt(static_cast<float>(c.m)) : 0.3f;
+        for (float& x : codebook_) x = size * normal(random_);
         // Lengths of all kinds: a third of the lists empty, one with a share of its own.
         std::vector<uint32_t> lengths(c.lists);
         uint32_t left = c.entries;
@@ -190,7 +194,12 @@ class ListWorld {
 
   private:
     double word(uint32_t dimension, const uint8_t* code) const {
-        return codebook_[size_t{dimension} * codewords + code[piece_of_[dimension]]];
+        if (!case_.additive)
+            return codebook_[size_t{dimension} * codewords + code[piece_of_[dimension]]];
+        double sum = 0;
+        for (uint32_t j = 0; j < case_.m; ++j)
+            sum += codebook_[(size_t{j} * case_.dims + dimension) * codewords + code[j]];
+        return sum;
     }
     float offset_of(uint32_t list, const uint8_t* code) const {
         if (case_.metric == Metric::inner_product) return 0;
@@ -221,7 +230,7 @@ class ListWorld {
     ListCase case_;
     std::mt19937 random_;
     QuantizerShape shape_;
-    std::vector<uint32_t> piece_of_;  // (dims)
+    std::vector<uint32_t> piece_of_;  // (codebook_rows)
     std::vector<float> centroids_, codebook_, queries_;
     std::vector<TestList> lists_;
     uint64_t next_id_ = 0x123456;
@@ -250,6 +259,10 @@ inline std::vector<ListCase> list_cases() {
     add([](ListCase& c) { c.entries = 5, c.probes = 20; });
     add([](ListCase& c) { c.duplicates = true, c.m = 2, c.probes = 20, c.k = 100; });
     add([](ListCase& c) { c.shift = 30; });
+    for (uint32_t m : {1u, 8u, 16u, 17u}) add([&](ListCase& c) { c.m = m, c.additive = true; });
+    add([](ListCase& c) { c.additive = true, c.metric = Metric::inner_product; });
+    add([](ListCase& c) { c.additive = true, c.dims = 5, c.m = 7, c.probes = 20, c.k = 100; });
+    add([](ListCase& c) { c.additive = true, c.shift = 30; });
     add([](ListCase& c) { c.lists = 700, c.entries = 20000, c.probes = 300; });
     return cases;
 }

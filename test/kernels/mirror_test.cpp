@@ -224,6 +224,26 @@ TEST_F(MirrorTest, GivesUpWhatWasUsedLeast) {
     EXPECT_LE(mirror.bytes(), budget);
 }
 
+// An index that is loaded whole drives others out, but not itself.
+TEST_F(MirrorTest, KeepsAnIndexThatIsLoadedWhole) {
+    Mirror mirror(*device, 6 * 4 * entry_bytes);
+    mirror.add(key_a, model.quantizer());
+    mirror.add(key_b, model.quantizer());
+    const PageData page = make_page(random, 100, 4);
+    const ListPage pages[] = {page.page()};
+    for (uint32_t list = 0; list < 3; ++list)
+        ASSERT_TRUE(mirror.put(key_b, list, {1, list, 4, 0}, pages));
+    uint32_t taken = 0;
+    for (uint32_t list = 0; list < 8; ++list)
+        taken += mirror.put(key_a, list, {1, list, 4, 0}, pages, Mirror::Victims::other_indexes);
+    EXPECT_EQ(taken, 6u);
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 6u);
+    EXPECT_EQ(mirror.use(key_a)->evictions, 0u);
+    EXPECT_EQ(mirror.use(key_b)->resident_lists, 0u);
+    EXPECT_TRUE(mirror.put(key_a, 7, {1, 7, 4, 0}, pages));
+    EXPECT_GT(mirror.use(key_a)->evictions, 0u);
+}
+
 TEST_F(MirrorTest, HoldsWhatASearchUnderWaySees) {
     Mirror mirror(*device, size_t{1} << 30);
     mirror.add(key_a, model.quantizer());
@@ -275,6 +295,8 @@ class ToldDevice final : public Device {
     std::vector<uint32_t> probed;
     uint32_t found = 0;
     int room = 1000;  // for so many stores
+    // Searches find no room beside more lists than these.
+    size_t searchable_lists = 1000;
 
     const char* name() const noexcept override { return "told"; }
     DeviceMemoryUse memory() const noexcept override { return {}; }
@@ -296,8 +318,8 @@ class ToldDevice final : public Device {
             --device.room;
         }
         ~Store() override { ++device.room; }
-        void put(uint32_t, std::span<const ListPage>) override {}
-        void drop(uint32_t) override {}
+        void put(uint32_t list, std::span<const ListPage>) override { held.insert(list); }
+        void drop(uint32_t list) override { held.erase(list); }
         bool holds(uint32_t) const noexcept override { return true; }
         size_t bytes() const noexcept override { return 0; }
         std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override {
@@ -311,6 +333,7 @@ class ToldDevice final : public Device {
             return batch;
         }
         void start(ListBatch& batch, size_t) override {
+            if (held.size() > device.searchable_lists) throw OutOfDeviceMemory(1, 1, 1);
             batch.found = static_cast<Batch&>(batch).answer.data();
             batch.found_counts = &device.found;
             batch.probed = device.probed.data();
@@ -318,6 +341,7 @@ class ToldDevice final : public Device {
         bool done(ListBatch&) override { return true; }
         void wait(ListBatch&) override {}
         ToldDevice& device;
+        std::set<uint32_t> held;
     };
 };
 
@@ -366,6 +390,41 @@ TEST_F(MirrorTest, GivesUpIndexesForOthers) {
     told.room = 0;
     EXPECT_THROW(mirror.add(key(6), model.quantizer()), OutOfDeviceMemory);
     EXPECT_EQ(known(), std::set<uint32_t>{});
+}
+
+// What lists take is an estimate. Where they left too little for searches, they give way, and do
+// not come back at once.
+TEST_F(MirrorTest, ListsGiveWayToSearches) {
+    ToldDevice told;
+    told.probed = {3};
+    told.searchable_lists = 5;
+    Mirror mirror(told, 8 * 4 * entry_bytes);
+    mirror.add(key_a, model.quantizer());
+    const PageData page = make_page(random, 100, 4);
+    const ListPage pages[] = {page.page()};
+    const auto put_all = [&] {
+        for (uint32_t list = 0; list < 8; ++list) mirror.put(key_a, list, {1, list, 4, 0}, pages);
+    };
+    const auto failures_of = [&](int searches) {
+        int failures = 0;
+        for (int i = 0; i < searches; ++i) {
+            Asked asked(key_a, near(model, 3), 5, 1);
+            run(mirror, {&asked});
+            failures += asked.search.outcome == Outcome::failed;
+        }
+        return failures;
+    };
+    put_all();
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 8u);
+    EXPECT_LE(failures_of(10), 3);
+    EXPECT_LE(mirror.use(key_a)->resident_lists, 5u);
+    put_all();
+    EXPECT_EQ(failures_of(10), 0) << "what was given up has come back at once";
+    // In the end there may be more room again.
+    told.searchable_lists = 8;
+    EXPECT_EQ(failures_of(20000), 0);
+    put_all();
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 8u);
 }
 
 TEST_F(MirrorTest, MarksWhatFails) {

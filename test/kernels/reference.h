@@ -67,19 +67,19 @@ inline std::ostream& operator<<(std::ostream& out, const QuantizerShape& shape) 
     return out << shape.dims << " dims, " << shape.m << " pieces, " << shape.lists << " lists";
 }
 
-// The codeword `code` of sub-quantizer j at dimension d.
-inline float codeword_at(const Quantizer& quantizer, uint32_t d, uint8_t code) {
-    return quantizer.codebook[size_t{d} * codewords + code];
+// The element of codeword `code` in a row of the codebook.
+inline float codeword_at(const Quantizer& quantizer, uint32_t row, uint8_t code) {
+    return quantizer.codebook[size_t{row} * codewords + code];
 }
 
 // (dims): centroid plus decoded residual.
 inline std::vector<float> decoded(const Quantizer& quantizer, uint32_t list, const uint8_t* code) {
     const QuantizerShape& shape = quantizer.shape;
-    std::vector<float> vector(shape.dims);
+    const float* centroid = quantizer.centroids + size_t{list} * shape.dims;
+    std::vector<float> vector(centroid, centroid + shape.dims);
     for (uint32_t j = 0; j < shape.m; ++j)
-        for (uint32_t d = shape.piece_begin(j); d < shape.piece_begin(j + 1); ++d)
-            vector[d] = quantizer.centroids[size_t{list} * shape.dims + d] +
-                        codeword_at(quantizer, d, code[j]);
+        for (uint32_t row = shape.piece_begin(j); row < shape.piece_begin(j + 1); ++row)
+            vector[shape.dim_of_row(row)] += codeword_at(quantizer, row, code[j]);
     return vector;
 }
 
@@ -92,7 +92,7 @@ struct RandomModel {
     RandomModel(std::mt19937& random, QuantizerShape of)
         : shape(of),
           centroids(normal_floats(random, size_t{of.lists} * of.dims)),
-          codebook(normal_floats(random, size_t{of.dims} * codewords, 0.3f)) {}
+          codebook(normal_floats(random, size_t{of.codebook_rows()} * codewords, 0.3f)) {}
     Quantizer quantizer() const { return {shape, centroids.data(), codebook.data()}; }
 };
 

@@ -44,13 +44,13 @@ for my $row (@seen)
 }
 note("phases: @phases");
 # Some are over before anybody looks, as a rule.
-my @all = map { "building index: $_" } 'sampling rows', 'training lists', 'training codes',
-  'encoding rows', 'writing lists', 'measuring recall', 'logging pages';
+my @all = map { "building index: $_" } 'sampling rows', 'starting a device', 'training lists', 'training codes',
+  'encoding rows', 'sorting entries', 'writing lists', 'measuring recall', 'logging pages';
 my %seen = map { $_ => 1 } @phases;
 my @named = grep { $_ !~ /initializing/ } @phases;
 is_deeply(\@named, [ grep { $seen{$_} } @all ], 'phases come in their order, each once')
   or diag("seen: @phases");
-is(scalar(grep { !$seen{$_} } grep { $_ !~ /sampling|writing|logging/ } @all), 0,
+is(scalar(grep { !$seen{$_} } grep { $_ !~ /sampling|starting|sorting|writing|logging/ } @all), 0,
 	'the long ones are seen') or diag("seen: @phases");
 is($backwards, undef, 'no count goes back within a phase');
 is($beyond, undef, 'no count passes its total');

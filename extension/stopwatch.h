@@ -1,0 +1,33 @@
+// How long parts of a piece of work took, for messages at DEBUG1.
+#pragma once
+
+#include "extension/compat.h"
+
+extern "C" {
+#include "portability/instr_time.h"
+}
+
+namespace pgwarp {
+
+inline double seconds_now() {
+    instr_time time;
+    INSTR_TIME_SET_CURRENT(time);
+    return INSTR_TIME_GET_DOUBLE(time);
+}
+
+class Stopwatch {
+  public:
+    Stopwatch() : last_(seconds_now()) {}
+    // Since the last lap, or the beginning.
+    double lap() {
+        const double now = seconds_now();
+        const double seconds = now - last_;
+        last_ = now;
+        return seconds;
+    }
+
+  private:
+    double last_;
+};
+
+}  // namespace pgwarp

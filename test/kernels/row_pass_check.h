@@ -1,0 +1,180 @@
+// A pass over rows that come in blocks, against encoding and searching all of them at once on the
+// CPU. Numbers are small and whole, so that every sum is exact and nothing depends on how it is
+// cut.
+#pragma once
+
+#include "kernels/row_pass.h"
+
+#include <algorithm>
+#include <limits>
+#include <ostream>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pgwarp {
+
+struct PassCase {
+    uint32_t dims = 40;
+    uint32_t lists = 30;  // 0: nothing is encoded
+    uint32_t m = 10;
+    size_t rows = 5000;
+    size_t queries = 20;  // 0: nothing is searched for
+    uint32_t k = 10;
+    size_t block_rows = 700;
+    Metric metric = Metric::l2;
+    bool tell_nearest = false;
+
+    friend std::ostream& operator<<(std::ostream& out, const PassCase& c) {
+        return out << c.rows << " x " << c.dims << " in blocks of " << c.block_rows << ", "
+                   << c.lists << " lists, m " << c.m << ", " << c.queries << " queries, k " << c.k
+                   << ", metric " << static_cast<int>(c.metric) << ", tell " << c.tell_nearest;
+    }
+};
+
+struct PassData {
+    std::vector<float> rows, queries, centroids, codebook;
+    std::vector<uint64_t> ids;
+
+    PassData(const PassCase& c, std::mt19937& random)
+        : rows(c.rows * c.dims),
+          queries(c.queries * c.dims),
+          centroids(c.lists * c.dims),
+          codebook(c.lists ? size_t{c.dims} * codewords : 0),
+          ids(c.rows) {
+        std::uniform_int_distribution<int> whole(-30, 30);
+        for (auto* numbers : {&rows, &queries, &centroids, &codebook})
+            for (float& x : *numbers) x = static_cast<float>(whole(random));
+        for (size_t i = 0; i < ids.size(); ++i)
+            ids[i] = (uint64_t{i} * 7919 % c.rows) << 24 | (i & 255) | 1;
+    }
+    Quantizer quantizer(const PassCase& c) const {
+        return {{c.dims, c.lists, c.m, c.metric}, centroids.data(), codebook.data()};
+    }
+};
+
+struct PassResults {
+    std::vector<uint32_t> lists;
+    std::vector<uint8_t> codes;
+    std::vector<float> offsets;
+    std::vector<Neighbor> nearest, told;
+};
+
+inline PassResults run_pass(Executor& executor, const PassCase& c, const PassData& data) {
+    const Quantizer quantizer = data.quantizer(c);
+    RowPassInput input;
+    if (c.lists > 0) input.quantizer = &quantizer;
+    input.dims = c.dims;
+    input.metric = c.metric;
+    input.block_rows = c.block_rows;
+    input.queries = data.queries.data();
+    input.query_count = c.queries;
+    input.k = c.k;
+    input.tell_nearest = c.tell_nearest;
+    const auto pass = executor.begin_pass(input);
+    PassResults results;
+    const auto finish = [&] {
+        const PassedBlock block = pass->finish();
+        if (c.lists > 0) {
+            results.lists.insert(results.lists.end(), block.lists, block.lists + block.count);
+            results.codes.insert(results.codes.end(), block.codes, block.codes + block.count * c.m);
+            results.offsets.insert(results.offsets.end(), block.offsets,
+                                   block.offsets + block.count);
+        }
+        if (c.tell_nearest && c.queries > 0)
+            results.told.assign(block.nearest, block.nearest + c.queries * c.k);
+    };
+    size_t under_way = 0, number = 0;
+    for (size_t first = 0; first < c.rows; ++number) {
+        // Full blocks, shorter ones, and empty ones.
+        const size_t count = std::min(c.rows - first, number % 5 == 3   ? size_t{0}
+                                                      : number % 3 == 1 ? c.block_rows / 3 + 1
+                                                                        : c.block_rows);
+        if (under_way == RowPass::most_under_way) finish(), --under_way;
+        pass->start(data.rows.data() + first * c.dims, data.ids.data() + first, count);
+        ++under_way;
+        first += count;
+    }
+    for (; under_way > 0; --under_way) finish();
+    results.nearest.resize(c.queries * c.k);
+    pass->nearest(results.nearest.data());
+    return results;
+}
+
+inline PassResults expected_pass(const PassCase& c, const PassData& data) {
+    const auto cpu = make_cpu_executor(2, nullptr);
+    PassResults results;
+    if (c.lists > 0) {
+        results.lists.resize(c.rows);
+        results.codes.resize(c.rows * c.m);
+        results.offsets.resize(c.rows);
+        if (c.rows > 0)
+            cpu->encode(data.quantizer(c), {data.rows.data(), c.rows, results.lists.data(),
+                                            results.codes.data(), results.offsets.data()});
+    }
+    results.nearest.resize(c.queries * c.k, {std::numeric_limits<float>::infinity(), 0});
+    if (c.queries > 0 && c.rows > 0)
+        cpu->exact_search({data.queries.data(), c.queries, data.rows.data(), c.rows,
+                           data.ids.data(), c.dims, c.metric, c.k, results.nearest.data()});
+    return results;
+}
+
+inline void expect_same_neighbors(const PassCase& c, const std::vector<Neighbor>& found,
+                                  const std::vector<Neighbor>& expected) {
+    ASSERT_EQ(found.size(), expected.size()) << c;
+    for (size_t i = 0; i < found.size(); ++i) {
+        ASSERT_EQ(found[i].distance, expected[i].distance) << c << ", place " << i;
+        if (found[i].distance < std::numeric_limits<float>::infinity()) {
+            ASSERT_EQ(found[i].id, expected[i].id) << c << ", place " << i;
+        }
+    }
+}
+
+// A device measures rows from amidst the centroids, so that two that are as near as each other may
+// change places; everything else is the same.
+inline void expect_same_pass(const PassCase& c, const PassData& data, const PassResults& found,
+                             const PassResults& expected) {
+    ASSERT_EQ(found.lists.size(), expected.lists.size()) << c;
+    size_t other = 0;
+    for (size_t r = 0; r < found.lists.size(); ++r) {
+        if (found.lists[r] != expected.lists[r]) {
+            double distance[2] = {};
+            for (uint32_t d = 0; d < c.dims; ++d) {
+                const double x = data.rows[r * c.dims + d];
+                const double a = x - data.centroids[size_t{found.lists[r]} * c.dims + d];
+                const double b = x - data.centroids[size_t{expected.lists[r]} * c.dims + d];
+                distance[0] += a * a;
+                distance[1] += b * b;
+            }
+            ASSERT_EQ(distance[0], distance[1]) << c << ", row " << r;
+            ++other;
+            continue;
+        }
+        for (uint32_t j = 0; j < c.m; ++j)
+            ASSERT_EQ(found.codes[r * c.m + j], expected.codes[r * c.m + j])
+                << c << ", row " << r << ", byte " << j;
+        ASSERT_EQ(found.offsets[r], expected.offsets[r]) << c << ", row " << r;
+    }
+    EXPECT_LE(other, found.lists.size() / 100) << c;
+    expect_same_neighbors(c, found.nearest, expected.nearest);
+    if (c.tell_nearest && c.rows > 0) expect_same_neighbors(c, found.told, expected.nearest);
+}
+
+inline std::vector<PassCase> pass_cases() {
+    std::vector<PassCase> cases(9);
+    cases[1].tell_nearest = true;
+    cases[2].queries = 0;
+    cases[3].lists = 0;
+    cases[4] = {
+        .dims = 7, .lists = 1, .m = 7, .rows = 1001, .queries = 1, .k = 1, .block_rows = 64};
+    cases[5].metric = Metric::inner_product;
+    cases[5].tell_nearest = true;
+    cases[6].k = 101;
+    cases[6].rows = 90;  // fewer than k
+    cases[7].rows = 0;
+    cases[8] = {.lists = 0, .rows = 3000, .queries = 2500, .k = 12, .block_rows = 450};
+    return cases;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,118 @@
+// Passes over rows on the CPU, on the host in a device's place, and with the CPU behind a device
+// that fails at any moment.
+
+#include "kernels/row_pass.h"
+
+#include "kernels/fallback_executor.h"
+#include "kernels/host_device.h"
+#include "test/kernels/row_pass_check.h"
+#include "test/kernels/seed.h"
+
+namespace pgwarp {
+namespace {
+
+std::unique_ptr<Executor> cpu() {
+    return make_cpu_executor(1, nullptr);
+}
+
+TEST(RowPass, IsTheWholeAtOnce) {
+    std::mt19937 random(test_seed());
+    const auto device = make_host_device(2, size_t{1} << 30);
+    for (const PassCase& c : pass_cases()) {
+        const PassData data(c, random);
+        const PassResults expected = expected_pass(c, data);
+        expect_same_pass(c, data, run_pass(*cpu(), c, data), expected);
+        expect_same_pass(c, data, run_pass(*device->make_executor(), c, data), expected);
+    }
+}
+
+TEST(RowPass, GoesOnWhereTheDeviceFailed) {
+    std::mt19937 random(test_seed());
+    PassCase c;
+    c.rows = 900;
+    c.block_rows = 200;
+    const PassData data(c, random);
+    const PassResults expected = expected_pass(c, data);
+    for (const Fault kind : {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::late})
+        for (int good = 0; good < 20; ++good) {
+            SCOPED_TRACE(good);
+            volatile int fault = static_cast<int>(Fault::none);
+            const auto device =
+                make_failing_device(make_host_device(1, size_t{1} << 30), &fault, good);
+            FallbackExecutor executor(device->make_executor(), cpu, cpu);
+            fault = static_cast<int>(kind);
+            expect_same_pass(c, data, run_pass(executor, c, data), expected);
+            // Late failures are those of searches, every other call.
+            if (good < 8 || good > 15) {
+                EXPECT_EQ(executor.failure().empty(), good > 15);
+            }
+        }
+}
+
+TEST(RowPass, GoesOnAfterAnInterrupt) {
+    std::mt19937 random(test_seed());
+    PassCase c;
+    c.rows = 400;
+    c.block_rows = 400;
+    const PassData data(c, random);
+    const PassResults expected = expected_pass(c, data);
+    volatile std::sig_atomic_t interrupt = 0;
+    const auto executor = make_cpu_executor(1, &interrupt);
+    const Quantizer quantizer = data.quantizer(c);
+    RowPassInput input;
+    input.quantizer = &quantizer;
+    input.dims = c.dims;
+    input.block_rows = c.block_rows;
+    input.queries = data.queries.data();
+    input.query_count = c.queries;
+    input.k = c.k;
+    const auto pass = executor->begin_pass(input);
+    pass->start(data.rows.data(), data.ids.data(), c.rows);
+    interrupt = 1;
+    EXPECT_THROW(pass->finish(), Interrupted);
+    interrupt = 0;
+    const PassedBlock block = pass->finish();
+    EXPECT_TRUE(std::equal(block.lists, block.lists + block.count, expected.lists.begin()));
+    std::vector<Neighbor> nearest(c.queries * c.k);
+    pass->nearest(nearest.data());
+    expect_same_neighbors(c, nearest, expected.nearest);
+}
+
+TEST(RowPass, RefusesWhatItHasNoRoomFor) {
+    RowPassInput input;
+    input.dims = 4;
+    input.block_rows = 10;
+    const auto executor = cpu();
+    const auto pass = executor->begin_pass(input);
+    const std::vector<float> rows(44);
+    const std::vector<uint64_t> ids(11);
+    EXPECT_THROW(pass->finish(), std::logic_error);
+    EXPECT_THROW(pass->start(rows.data(), ids.data(), 11), std::invalid_argument);
+    pass->start(rows.data(), ids.data(), 10);
+    pass->start(rows.data(), ids.data(), 1);
+    EXPECT_THROW(pass->start(rows.data(), ids.data(), 1), std::logic_error);
+    EXPECT_EQ(pass->finish().count, 10u);
+    EXPECT_EQ(pass->finish().count, 1u);
+}
+
+TEST(DatasetBuilder, PutsPartsInOrder) {
+    std::mt19937 random(test_seed());
+    const uint32_t dims = 3;
+    std::vector<float> rows(300 * dims);
+    for (float& x : rows) x = static_cast<float>(random() % 1000);
+    const auto device = make_host_device(1, size_t{1} << 30);
+    const auto executor = device->make_executor();
+    const auto builder = executor->build_dataset(dims, 300);
+    for (const size_t part : {2, 0, 5, 1, 4, 3})
+        builder->add(part * 10, rows.data() + part * 50 * dims, 50);
+    EXPECT_EQ(builder->count(), 300u);
+    EXPECT_THROW(builder->add(99, rows.data(), 1), std::length_error);
+    const auto built = builder->finish(), taken = executor->take(rows.data(), 300, dims);
+    std::vector<float> a(20 * dims), b(20 * dims);
+    executor->kmeans_start(*built, 20, 7, a.data());
+    executor->kmeans_start(*taken, 20, 7, b.data());
+    EXPECT_EQ(a, b);
+}
+
+}  // namespace
+}  // namespace pgwarp
