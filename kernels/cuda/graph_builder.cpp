@@ -20,6 +20,13 @@ class CudaGraphBuilder final : public GraphBuilder {
 
     const char* name() const noexcept override { return context_.name.c_str(); }
 
+    // More trees and samples than the CPU's: they take little here, and find more.
+    DescentOptions default_options(uint32_t k) const noexcept override {
+        DescentOptions options = DescentOptions::for_neighbors(k);
+        options.samples = 24;
+        options.trees = 8;
+        return options;
+    }
     size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override;
 
     void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
@@ -48,7 +55,8 @@ class CudaGraphBuilder final : public GraphBuilder {
     // Longer lists than the caller's, which cost a device little, find more.
     static DescentOptions options_here(const DescentOptions& options) {
         DescentOptions own = options;
-        own.degree = std::max(options.degree, std::min(options.neighbors + 38, 64u));
+        own.degree = std::max({options.degree, std::min(options.neighbors + 38, 64u),
+                               std::min(2 * options.samples, 64u)});
         return own;
     }
     // Whoever has few rows for the places of a list gets them all.

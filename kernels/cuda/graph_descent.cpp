@@ -43,8 +43,10 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
         return static_cast<uint32_t>(hash64(options.seed * 0x9e3779b97f4a7c15ULL + number));
     };
 
-    // Two at least: rows of one leaf know each other already.
-    const uint32_t starts = std::max(options.trees, 2u);
+    // Two at least: rows of one leaf know each other already. A merge has to find half of the
+    // edges only.
+    const uint32_t starts =
+        std::max(work.known == KnownPairs::both_sets ? options.trees / 2 : options.trees, 2u);
     for (uint32_t tree = 0; tree < starts; ++tree) {
         context.check_interrupt();
         if (work.progress) work.progress(GraphPhase::start, tree, starts);
