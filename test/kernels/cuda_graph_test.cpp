@@ -131,6 +131,35 @@ TEST_F(CudaGraph, ExactOfManyNeighbors) {
     }
 }
 
+// So many that a short descent comes first, for its limits.
+TEST_F(CudaGraph, ExactOfManyRows) {
+    if (small_tests()) GTEST_SKIP() << "takes long";
+    OnDevice device(options());
+    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::inner_product, GraphMetric::cosine})
+        for (bool clumps : {false, true}) {
+            const uint32_t dims = 20, degree = 10;
+            const size_t count = 110000;
+            const Made made(clumps ? clustered_rows(random, count, dims, 300)
+                                   : pgwarp::normal_floats(random, count * dims),
+                            dims, metric);
+            SCOPED_TRACE(testing::Message() << "metric " << static_cast<int>(metric) << clumps);
+            const auto lists = exact(device, made, degree);
+            expect_exact(made, lists, degree);
+            // The two halves, merged, are the same.
+            auto parts = made.nobody(degree);
+            const size_t first = count / 2;
+            const GraphRows& rows = made.rows;
+            device->exact({rows.rows, first, dims, metric}, degree, parts.data());
+            device->exact({rows.row(first), count - first, dims, metric}, degree,
+                          parts.data() + first * degree);
+            for (size_t i = first * degree; i < parts.size(); ++i)
+                parts[i].row += static_cast<uint32_t>(first);
+            device->exact_merge(rows, first, degree, parts.data());
+            for (size_t i = 0; i < lists.size(); ++i)
+                ASSERT_EQ(parts[i].distance, lists[i].distance) << i;
+        }
+}
+
 // The filter's values are of no use there: all lists are searched again.
 TEST_F(CudaGraph, ExactHoldsFarFromTheOrigin) {
     OnDevice device(options());
