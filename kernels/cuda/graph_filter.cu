@@ -20,6 +20,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int block_queries = 128;
 constexpr int tile_rows = 64;
+constexpr int stages = 3;  // tiles in shared memory
 constexpr int kept = 32;
 constexpr int queue = 16;
 constexpr uint32_t most_dims = 128;
@@ -96,8 +97,8 @@ template <int steps>
 struct FilterShared {
     // 16 bytes more than a row takes: eight rows then lie on all banks.
     static constexpr int pitch = steps * 16 + 8;
-    alignas(16) __half rows[2][tile_rows][pitch];
-    float terms[2][tile_rows];
+    alignas(16) __half rows[stages][tile_rows][pitch];
+    float terms[stages][tile_rows];
     uint64_t nearest[block_queries][kept];
     uint64_t queues[block_queries][queue];
     uint32_t waiting[block_queries];
@@ -168,19 +169,21 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
                                                                      k * 16 + t * 2 + v / 2 * 8));
             }
 
+    const uint32_t tiles = (f.end_row - f.first_row + tile_rows - 1) / tile_rows;
+    // Nothing comes for tiles behind the last, but they count.
     const auto fetch = [&](uint32_t tile) {
-        const uint32_t first = f.first_row + tile * tile_rows;
+        const uint32_t first = f.first_row + tile * tile_rows, stage = tile % stages;
         constexpr int chunks = width / 8;
-        for (int i = threadIdx.x; i < tile_rows * chunks; i += threads)
+        for (int i = threadIdx.x; i < tile_rows * chunks && tile < tiles; i += threads)
             __pipeline_memcpy_async(
-                &s.rows[tile % 2][i / chunks][i % chunks * 8],
+                &s.rows[stage][i / chunks][i % chunks * 8],
                 f.halves + (size_t{first} + i / chunks) * width + i % chunks * 8, 16);
         __pipeline_commit();
-        if (threadIdx.x < tile_rows) {
+        if (threadIdx.x < tile_rows && tile < tiles) {
             const uint32_t row = first + threadIdx.x;
-            s.terms[tile % 2][threadIdx.x] = row >= f.end_row ? infinity
-                                             : f.add_norms    ? __ldg(f.norms + row)
-                                                              : 0.0f;
+            s.terms[stage][threadIdx.x] = row >= f.end_row ? infinity
+                                          : f.add_norms    ? __ldg(f.norms + row)
+                                                           : 0.0f;
         }
     };
 
@@ -200,7 +203,8 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
                     const int bit = (i * 4 + j) * 4 + v;
                     const int query = query_part + i * 16 + g + v / 2 * 8;
                     const int column = row_part + j * 8 + t * 2 + v % 2;
-                    const float value = fmaf(f.factor, sums[i][j][v], s.terms[tile % 2][column]);
+                    const float value =
+                        fmaf(f.factor, sums[i][j][v], s.terms[tile % stages][column]);
                     if (!(which >> bit & 1) || !(value < bounds[i][v / 2])) continue;
                     const uint32_t row = f.first_row + tile * tile_rows + column;
                     if (row == first_query + query) continue;
@@ -230,24 +234,23 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
         } while (__syncthreads_or(pending != 0));
     };
 
-    const uint32_t tiles = (f.end_row - f.first_row + tile_rows - 1) / tile_rows;
-    fetch(0);
+    for (uint32_t tile = 0; tile < stages - 1; ++tile) fetch(tile);
     __syncthreads();
     load_bounds();
     for (uint32_t tile = 0; tile < tiles; ++tile) {
-        __pipeline_wait_prior(0);
+        __pipeline_wait_prior(stages - 2);
         // Behind this barrier the tile is there, and nobody needs the one before any more; but for
         // what is pending of it.
         if (__syncthreads_or(crowded)) settle(tile - 1, queue / 2);
-        if (tile + 1 < tiles) fetch(tile + 1);
+        fetch(tile + stages - 1);
 #pragma unroll
         for (int i = 0; i < 2; ++i)
 #pragma unroll
             for (int j = 0; j < 4; ++j)
 #pragma unroll
                 for (int v = 0; v < 4; ++v) sums[i][j][v] = 0;
-        const __half* rows =
-            s.rows[tile % 2][row_part + lane_id() / 16 * 8 + lane_id() % 8] + lane_id() / 8 % 2 * 8;
+        const __half* rows = s.rows[tile % stages][row_part + lane_id() / 16 * 8 + lane_id() % 8] +
+                             lane_id() / 8 % 2 * 8;
 #pragma unroll
         for (int k = 0; k < steps; ++k) {
             uint32_t b[2][4];
@@ -263,7 +266,7 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const float2 term =
-                *reinterpret_cast<const float2*>(&s.terms[tile % 2][row_part + j * 8 + t * 2]);
+                *reinterpret_cast<const float2*>(&s.terms[tile % stages][row_part + j * 8 + t * 2]);
 #pragma unroll
             for (int i = 0; i < 2; ++i)
 #pragma unroll
