@@ -535,7 +535,18 @@ TEST_F(CudaGraph, EveryKernelOnce) {
         }
     for (uint32_t dims : {30u, 60u, 90u, 120u}) {
         const Made made(pgwarp::normal_floats(random, 2100 * dims), dims, GraphMetric::l2);
-        expect_exact(made, exact(device, made, 4), 4);
+        auto lists = exact(device, made, 4);
+        expect_exact(made, lists, 4);
+        // Nobody is new.
+        device->exact_merge(made.rows, 2100, 4, lists.data());
+        expect_exact(made, lists, 4);
+        // Everybody is: the second set has all but one row.
+        auto others = made.nobody(4);
+        device->exact({made.rows.row(1), 2099, dims, GraphMetric::l2}, 4, others.data() + 4);
+        for (Edge& edge : others)
+            if (edge.row != no_row) ++edge.row;
+        device->exact_merge(made.rows, 1, 4, others.data());
+        expect_exact(made, others, 4);
     }
     for (uint32_t degree : {40u, 300u}) {
         const Made made(pgwarp::normal_floats(random, 700 * 5), 5, GraphMetric::l1);
