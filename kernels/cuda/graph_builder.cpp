@@ -55,11 +55,16 @@ class CudaGraphBuilder final : public GraphBuilder {
     }
 
   private:
-    // Longer lists than the caller's, which cost a device little, find more.
-    static DescentOptions options_here(const DescentOptions& options) {
+    // Longer lists than the caller's, which cost a device little, find more. A merge, which has
+    // half of the edges to find, takes half of the trees and two thirds of the samples.
+    static DescentOptions options_here(const DescentOptions& options, KnownPairs known) {
         DescentOptions own = options;
         own.degree = std::max({options.degree, std::min(options.neighbors + 38, 64u),
                                std::min(2 * options.samples, 64u)});
+        if (known == KnownPairs::both_sets) {
+            own.trees = (options.trees + 1) / 2;
+            own.samples = (2 * options.samples + 2) / 3;
+        }
         return own;
     }
     // Whoever has few rows for the places of a list gets them all.
@@ -89,7 +94,8 @@ class CudaGraphBuilder final : public GraphBuilder {
 };
 
 size_t CudaGraphBuilder::most_rows(uint32_t dims, const DescentOptions& options) const noexcept {
-    const uint32_t degree = std::min(options_here(options).degree, max_graph_degree);
+    const uint32_t degree =
+        std::min(options_here(options, KnownPairs::nothing).degree, max_graph_degree);
     const size_t lists = GraphLists::row_bytes(degree);
     const size_t bytes = DeviceGraphRows::row_bytes(dims) + lists + descent_row_bytes(options);
     // A part is for what the allocator cannot use, and for tiles of the exact graph.
@@ -188,7 +194,7 @@ DescentReport CudaGraphBuilder::descend(const GraphRows& rows, const DescentOpti
     context_.check_interrupt();
     const DeviceGraphRows device(context_, uploader_, stream_, rows);
     const bool reads = known != KnownPairs::nothing;
-    const DescentOptions own = options_here(options);
+    const DescentOptions own = options_here(options, known);
     GraphLists device_lists(context_, uploader_, stream_, rows.count, own.degree,
                             reads ? lists : nullptr, options.degree);
     const FinishStream finish(stream_);

@@ -87,16 +87,20 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Dimensions [first, first + piece) of `count` rows from `begin` on, zeros for what is not there.
+// Dimensions [first, first + piece) of up to `most` rows from `begin` on. Places behind the last
+// row may hold anything: no product of others is changed by theirs.
 template <bool products>
 __device__ void load_piece(const Matching& m, const Numbers& numbers, const float* centre,
-                           uint32_t begin, int count, uint32_t first, const Tile& tile) {
+                           uint32_t begin, uint32_t most, uint32_t first, const Tile& tile) {
     const uint32_t d = first + threadIdx.x % load_threads * 4;
     float4 c = {0, 0, 0, 0};
     if (centre && d < m.view.stride) c = __ldg(reinterpret_cast<const float4*>(centre + d));
+    // All lanes of a warp go the same number of rounds.
+    const uint32_t count = min(most, numbers.all - begin);
 #pragma unroll 4
-    for (int r = threadIdx.x / load_threads; r < count; r += threads / load_threads) {
-        const bool there = begin + r < numbers.all;
+    for (uint32_t base = 0; base < count; base += threads / load_threads) {
+        const uint32_t r = base + threadIdx.x / load_threads;
+        const bool there = r < count;
         const uint32_t number = there ? numbers.rows[begin + r] : 0;
         float4 x = {0, 0, 0, 0};
         if (there && d < m.view.stride) {
@@ -267,7 +271,9 @@ __device__ void match(const Matching& m, const Numbers& numbers, const float* ce
                 load_piece<products>(m, numbers, centre, b0, tile_columns, first, columns);
                 if (!same) load_piece<products>(m, numbers, centre, a0, tile_rows, first, rows);
                 __syncthreads();
-                values.add(rows, columns);
+                // A warp whose columns are none has nothing to multiply.
+                if (!products || b0 + threadIdx.x / 32 * 16 < numbers.all)
+                    values.add(rows, columns);
             }
             if (threadIdx.x == 0) shared.found_count = 0;
             __syncthreads();
