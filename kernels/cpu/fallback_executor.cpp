@@ -107,7 +107,9 @@ class FallbackExecutor::Pass final : public RowPass {
             }))
             passed = finish_on_cpu(blocks_.front());
         blocks_.pop_front();
+        ++finished_;
         passed.nearest = nearest_.data();
+        passed.searched_blocks = std::max(searched_, finished_);
         return passed;
     }
 
@@ -153,7 +155,8 @@ class FallbackExecutor::Pass final : public RowPass {
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
         }
-        if (input_.query_count > 0)
+        // The device may have searched it before it failed.
+        if (input_.query_count > 0 && finished_ >= searched_)
             owner_.searcher_->exact_search({input_.queries, input_.query_count, block.rows,
                                             block.count, block.ids, input_.dims, input_.metric,
                                             input_.k, nearest_.data()});
@@ -166,7 +169,8 @@ class FallbackExecutor::Pass final : public RowPass {
     std::vector<float> turned_;
     std::unique_ptr<RowPass> pass_;  // the device's, while it works
     std::deque<Block> blocks_;
-    std::vector<Neighbor> nearest_;
+    std::vector<Neighbor> nearest_;  // of the first `searched_` blocks, and of those since
+    size_t searched_ = 0, finished_ = 0;
     std::vector<uint32_t> lists_;
     std::vector<uint8_t> codes_;
     std::vector<float> offsets_;

@@ -209,7 +209,7 @@ inline void expect_same_pass(const PassCase& c, const PassData& data, const Pass
 }
 
 inline std::vector<PassCase> pass_cases() {
-    std::vector<PassCase> cases(13);
+    std::vector<PassCase> cases(15);
     cases[1].tell_nearest = true;
     cases[2].queries = 0;
     cases[3].lists = 0;
@@ -221,13 +221,16 @@ inline std::vector<PassCase> pass_cases() {
     cases[6].rows = 90;  // fewer than k
     cases[7].rows = 0;
     cases[8] = {.lists = 0, .rows = 3000, .queries = 2500, .k = 12, .block_rows = 450};
-    cases[9].bits = 4;
-    cases[10].kept = 9;
-    cases[10].m = 4;
-    cases[11] = {.dims = 12, .lists = 5, .m = 3, .rows = 900, .rounds = 2};
-    cases[12].kept = 40;
-    cases[12].bits = 4;
-    cases[12].tell_nearest = true;
+    // More rows than a device works on at once.
+    cases[9] = {.lists = 5, .rows = 60000, .queries = 9, .block_rows = 3000, .tell_nearest = true};
+    cases[10] = {.lists = 5, .rows = 60000, .queries = 9, .block_rows = 26000};
+    cases[11].bits = 4;
+    cases[12].kept = 9;
+    cases[12].m = 4;
+    cases[13] = {.dims = 12, .lists = 5, .m = 3, .rows = 900, .rounds = 2};
+    cases[14].kept = 40;
+    cases[14].bits = 4;
+    cases[14].tell_nearest = true;
     return cases;
 }
 
