@@ -200,6 +200,7 @@ DescentReport CudaGraphBuilder::compare_added(const GraphRows& rows, size_t firs
     check_degree(degree, max_exact_degree);
     context_.use();
     context_.check_interrupt();
+    if (first == rows.count) return {};
     const DeviceGraphRows device(context_, uploader_, stream_, rows);
     Buffer<uint64_t> keys(context_.memory, rows.count * degree);
     const FinishStream finish(stream_);
