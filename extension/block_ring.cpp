@@ -73,9 +73,9 @@ Size shared_memory_room() {
 
 }  // namespace
 
-RingShape ring_shape(int workers, uint32 dims, Size memory) {
+RingShape ring_shape(int workers, uint32 held, uint32 dims, Size memory) {
     constexpr Size most_rows = 65536;
-    const uint32 blocks = 2 * static_cast<uint32>(workers) + 2;
+    const uint32 blocks = 2 * static_cast<uint32>(workers) + 2 + held;
     const Size bytes = Min(memory, shared_memory_room());
     const Size rows = bytes / blocks / (dims * sizeof(float) + sizeof(uint64));
     return {blocks, static_cast<uint32>(Max(Min(rows, most_rows), Size{64}))};

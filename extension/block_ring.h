@@ -17,12 +17,13 @@ struct RowBlock {
 struct BlockRing;
 
 Size block_ring_bytes(uint32 blocks, uint32 block_rows, uint32 dims);
-// Blocks for so many workers, in a part of this memory that the server may have as well.
+// Blocks for so many workers, and for the other side to hold some while it takes more, within this
+// memory and what the server has of it.
 struct RingShape {
     uint32 blocks;
     uint32 block_rows;
 };
-RingShape ring_shape(int workers, uint32 dims, Size memory);
+RingShape ring_shape(int workers, uint32 held, uint32 dims, Size memory);
 // Begins with all blocks empty.
 BlockRing* init_block_ring(void* memory, uint32 blocks, uint32 block_rows, uint32 dims);
 uint32 block_rows_of(const BlockRing* ring);

@@ -13,6 +13,7 @@
 
 extern "C" {
 #include "miscadmin.h"
+#include "storage/ipc.h"
 }
 
 namespace pgwarp {
@@ -85,6 +86,29 @@ bool wants_device(double work) {
 // driver may be gone before us.
 Device* kept_device = nullptr;
 
+// A device takes a tenth of a second to end: a thread sees to that while the session goes on.
+std::thread closing;
+
+void wait_for_closing() {
+    if (closing.joinable()) closing.join();
+}
+
+// Threads of the driver must not take this process's signals, nor must ours.
+template <typename Function>
+bool start_thread(std::thread* thread, Function&& function) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = true;
+    try {
+        *thread = std::thread(std::forward<Function>(function));
+    } catch (...) {
+        started = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+}
+
 // In a thread of its own: calls nothing of PostgreSQL that allocates or reports.
 void open_in_thread(BuildDevice* build) {
     try {
@@ -110,16 +134,8 @@ void start_opening(BuildDevice* build) {
             build->device.reset();
         }
     }
-    // Threads of the driver must not take this process's signals, nor must this one.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        build->opening = std::thread(open_in_thread, build);
-    } catch (...) {
-        open_in_thread(build);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    wait_for_closing();
+    if (!start_thread(&build->opening, [build] { open_in_thread(build); })) open_in_thread(build);
 }
 
 bool must_be_a_device() {
@@ -157,6 +173,16 @@ bool has_opened(BuildDevice* build) {
     return false;
 }
 
+void end_device(std::unique_ptr<Device> device) {
+    static bool registered = false;
+    // A process must not end while its thread talks to the driver.
+    if (!registered) on_proc_exit([](int, Datum) { wait_for_closing(); }, Datum{0});
+    registered = true;
+    wait_for_closing();
+    Device* ending = device.release();
+    if (!start_thread(&closing, [ending] { delete ending; })) delete ending;
+}
+
 // Its executor ends; the device may stay.
 void let_go(BuildDevice* build, bool sound) {
     guarded([&] {
@@ -167,7 +193,7 @@ void let_go(BuildDevice* build, bool sound) {
             build->device->trim();
             kept_device = build->device.release();
         }
-        build->device.reset();
+        if (build->device) end_device(std::move(build->device));
     });
 }
 

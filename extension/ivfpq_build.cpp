@@ -4,6 +4,7 @@
 
 #include "kernels/executor.h"
 #include "extension/guard.h"
+#include "extension/bulk_lists.h"
 #include "extension/build_executor.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_bulk.h"
@@ -59,6 +60,14 @@ IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
 void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     report_phase(BuildPhase::write);
     report_progress(PROGRESS_CREATEIDX_TUPLES_TOTAL, static_cast<int64>(encoded.rows));
+    if (list_starts(encoded.sort)) {
+        bulk_sorted_lists(writer, encoded.sort, Max(encoded.threads, 1), [](int64 rows) {
+            report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, rows);
+        });
+        report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, static_cast<int64>(encoded.rows));
+        end_bulk_lists(writer);
+        return;
+    }
     EncodedRow row;
     int64 written = 0;
     while (next_sorted_row(encoded.sort, &row)) {

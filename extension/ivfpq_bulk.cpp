@@ -172,6 +172,10 @@ void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
     ++writer->rows;
 }
 
+void bulk_page(BulkWriter* writer, BlockNumber block, Page image) {
+    write_next_page(writer, block, image);
+}
+
 void end_bulk_lists(BulkWriter* writer) {
     finish_list(writer);
     const MetaPage& meta = writer->meta;

@@ -30,6 +30,9 @@ BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* mo
 // Entries come list by list. In an untrained index all go to the pending list.
 void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry);
 
+// A whole page of a list, the next of the index: see bulk_lists.h.
+void bulk_page(BulkWriter* writer, BlockNumber block, Page image);
+
 // Ends the last list and writes the directory: from here on the index can be read. bulk_meta
 // changes the metapage again, bulk_log puts the whole index into WAL.
 void end_bulk_lists(BulkWriter* writer);

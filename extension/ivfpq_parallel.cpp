@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kernels/executor.h"
+#include "kernels/row_pass.h"
 #include "extension/block_ring.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_lists.h"
@@ -23,6 +24,7 @@ extern "C" {
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/index.h"
+#include "commands/progress.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "optimizer/optimizer.h"
@@ -150,7 +152,7 @@ void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shar
     const double heap_rows =
         table_index_build_scan(heap, index, info, true, progress, encode_row, pass, scan);
     flush_encode(pass);
-    perform_entry_sort(sort);
+    perform_entry_sort(sort, shared->shape.lists, 1);
     memcpy(neighbors, neighbors_of(pass),
            Size{shared->query_count} * neighbors_kept * sizeof(Neighbor));
 
@@ -222,21 +224,28 @@ void take_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool 
 void take_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* shared,
                  ParallelContext* context, BlockRing* ring, EncodePass* pass) {
     Taking taking{ring, pass};
-    TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
-    const double heap_rows =
-        table_index_build_scan(heap, index, info, true, true, take_row, &taking, scan);
-    flush_encode(pass);
+    double heap_rows = 0;
+    // Where many read, this process has enough to do.
+    constexpr int many_workers = 4;
+    if (context->nworkers_launched < many_workers) {
+        TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
+        heap_rows = table_index_build_scan(heap, index, info, true, true, take_row, &taking, scan);
+        flush_encode(pass);
+    }
     WaitForParallelWorkersToAttach(context);
     RowBlock block;
-    while (wait_for_full_block(ring, context->nworkers_launched, &block))
+    while (wait_for_full_block(ring, context->nworkers_launched, &block)) {
         encode_block(pass, ring, block);
+        report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, static_cast<int64>(rows_of(pass)));
+    }
     flush_encode(pass);
     // The workers have counted their rows.
     report_share(shared, heap_rows, rows_of(pass) - shared->rows, info);
 }
 
 RingShape ring_for(int workers, uint32 dims) {
-    return ring_shape(workers, dims, static_cast<Size>(maintenance_work_mem) * 1024 / 4);
+    return ring_shape(workers, RowPass::most_under_way, dims,
+                      static_cast<Size>(maintenance_work_mem) * 1024 / 4);
 }
 
 // --- the curve
@@ -293,7 +302,7 @@ EncodeResult encode_alone(Relation heap, Relation index, IndexInfo* info, const 
     flush_encode(pass);
     result.neighbors = neighbors_of(pass);
     report_phase(BuildPhase::sort);
-    perform_entry_sort(result.sort);
+    perform_entry_sort(result.sort, input.model.shape.lists, 1);
     result.participants = 1;
     result.rows = rows_of(pass);
     return result;
@@ -420,6 +429,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     const int launched = context->nworkers_launched;
     EncodeResult result = {};
     result.parallel = static_cast<ParallelEncode*>(palloc(sizeof(ParallelEncode)));
+    result.threads = 1 + launched;
     *result.parallel = {
         context, snapshot, static_cast<WalUsage*>(chunks[5]), static_cast<BufferUsage*>(chunks[6]),
         shared,  curve};
@@ -433,7 +443,8 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         device->forget_memory(ring);
         info->ii_BrokenHotChain = shared->broken_hot_chain;
         report_phase(BuildPhase::sort);
-        perform_entry_sort(result.sort);
+        // The workers have nothing to do until the pages are written.
+        perform_entry_sort(result.sort, shape.lists, 1 + launched);
         result.participants = 1;
         result.heap_rows = shared->heap_rows;
         result.rows = shared->rows;
@@ -453,7 +464,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     coordinate->sharedsort = shared_sort;
     result.sort = begin_entry_sort(shape.m, maintenance_work_mem, coordinate);
     report_phase(BuildPhase::sort);
-    perform_entry_sort(result.sort);
+    perform_entry_sort(result.sort, shape.lists, 1);
     result.neighbors = neighbors;
     result.participants = static_cast<uint32>(launched + 1);
     result.heap_rows = shared->heap_rows;

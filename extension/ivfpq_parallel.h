@@ -15,6 +15,7 @@ struct EncodeResult {
     uint32 participants;
     double heap_rows;
     double rows;
+    int threads;                      // for this process, until the curve is measured; 0: as 1
     struct ParallelEncode* parallel;  // null: no worker took part
 };
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "kernels/sort_keys.h"
+#include "extension/guard.h"
 #include "extension/ivfpq_sort.h"
 
 extern "C" {
@@ -14,7 +15,7 @@ extern "C" {
 
 namespace pgwarp {
 
-// Rows that one process sorts stay in memory as long as they fit, and are sorted by digits there.
+// Rows that one process sorts stay in memory as long as they fit, and are sorted by threads there.
 // Else they go through a tuplesort, which spills and has its runs merged across processes: a tuple
 // is a key of list and TID, then offset and code.
 struct EntrySort {
@@ -26,9 +27,8 @@ struct EntrySort {
     char** chunks;  // of chunk_rows keys, then as many offsets with their codes
     Size room;      // rows
     Size count;
-    uint64 last_tid;
-    bool tids_ascend;
     KeyedRow* order;  // once sorted
+    uint64* starts;   // (lists + 1)
     Size next;
 
     Tuplesortstate* sort;
@@ -59,7 +59,7 @@ char* payload_of(const EntrySort* sort, Size row) {
 
 void begin_in_memory(EntrySort* sort) {
     // A quarter stays free: should the rows not fit, chunks and tuplesort are there together for a
-    // while. Sorting takes two arrays beside the rows.
+    // while. Sorting takes an array beside the rows, and counts for each thread.
     const Size bytes = static_cast<Size>(sort->memory) * 1024 / 4 * 3;
     const Size row_bytes = sizeof(uint64) + payload_bytes(sort) + 2 * sizeof(KeyedRow);
     sort->room = bytes / row_bytes / chunk_rows * chunk_rows;
@@ -68,7 +68,6 @@ void begin_in_memory(EntrySort* sort) {
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq entries", ALLOCSET_DEFAULT_SIZES);
     sort->chunks = static_cast<char**>(
         MemoryContextAlloc(sort->context, sort->room / chunk_rows * sizeof(char*)));
-    sort->tids_ascend = true;
 }
 
 void begin_tuplesort(EntrySort* sort, SortCoordinate coordinate) {
@@ -123,25 +122,21 @@ void put_in_memory(EntrySort* sort, uint64 key, const EncodedRow& row) {
     char* payload = payload_of(sort, at);
     memcpy(payload, &row.offset, sizeof(float));
     memcpy(payload + sizeof(float), row.code, sort->m);
-    sort->tids_ascend &= row.tid >= sort->last_tid;
-    sort->last_tid = row.tid;
     ++sort->count;
 }
 
-void sort_in_memory(EntrySort* sort) {
-    const auto alloc_rows = [sort] {
-        return static_cast<KeyedRow*>(
-            MemoryContextAllocHuge(sort->context, Max(sort->count, Size{1}) * sizeof(KeyedRow)));
-    };
-    KeyedRow* rows = alloc_rows();
-    KeyedRow* other = alloc_rows();
-    for (Size i = 0; i < sort->count; ++i) rows[i] = {*key_of(sort, i), i};
-    for (int shift = sort->tids_ascend ? tid_bits : 0; shift < 64; shift += sort_digit_bits) {
-        CHECK_FOR_INTERRUPTS();
-        if (sort_by_digit(rows, sort->count, shift, other)) std::swap(rows, other);
-    }
-    pfree(other);
-    sort->order = rows;
+void sort_in_memory(EntrySort* sort, uint32 lists, int threads) {
+    sort->order = static_cast<KeyedRow*>(
+        MemoryContextAllocHuge(sort->context, Max(sort->count, Size{1}) * sizeof(KeyedRow)));
+    sort->starts = static_cast<uint64*>(
+        MemoryContextAllocHuge(sort->context, (Size{lists} + 1) * sizeof(uint64)));
+    guarded_interruptibly([&] {
+        Workers workers(threads, &QueryCancelPending, &ProcDiePending);
+        // A chunk begins with its keys.
+        sort_by_group(workers,
+                      {reinterpret_cast<uint64* const*>(sort->chunks), chunk_rows, sort->count},
+                      tid_bits, lists, sort->order, sort->starts);
+    });
 }
 
 }  // namespace
@@ -169,31 +164,41 @@ void sort_row(void* state, const EncodedRow& row) {
     put_tuple(sort, key);
 }
 
-void perform_entry_sort(EntrySort* sort) {
+void perform_entry_sort(EntrySort* sort, uint32 lists, int threads) {
     if (sort->chunks)
-        sort_in_memory(sort);
+        sort_in_memory(sort, lists, threads);
     else
         tuplesort_performsort(sort->sort);
 }
 
+const uint64* list_starts(const EntrySort* sort) {
+    return sort->chunks ? sort->starts : nullptr;
+}
+
+EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
+    // Rows of one list lie all over memory.
+    constexpr uint64 ahead = 16;
+    if (at + ahead < sort->count) __builtin_prefetch(payload_of(sort, sort->order[at + ahead].row));
+    const uint64 key = sort->order[at].key;
+    const char* data = payload_of(sort, sort->order[at].row);
+    EncodedRow row;
+    row.list = static_cast<uint32>(key >> tid_bits);
+    row.tid = key & tid_mask;
+    memcpy(&row.offset, data, sizeof(float));
+    row.code = reinterpret_cast<const uint8*>(data + sizeof(float));
+    return row;
+}
+
 bool next_sorted_row(EntrySort* sort, EncodedRow* row) {
-    uint64 key;
-    const char* data;
     if (sort->chunks) {
-        // Rows of one list lie all over memory.
-        constexpr Size ahead = 16;
         if (sort->next == sort->count) return false;
-        if (sort->next + ahead < sort->count)
-            __builtin_prefetch(payload_of(sort, sort->order[sort->next + ahead].row));
-        key = sort->order[sort->next].key;
-        data = payload_of(sort, sort->order[sort->next].row);
-        ++sort->next;
-    } else {
-        if (!tuplesort_gettupleslot(sort->sort, true, false, sort->out, nullptr)) return false;
-        slot_getallattrs(sort->out);
-        key = static_cast<uint64>(DatumGetInt64(sort->out->tts_values[0]));
-        data = VARDATA_ANY(DatumGetPointer(sort->out->tts_values[1]));
+        *row = sorted_row(sort, sort->next++);
+        return true;
     }
+    if (!tuplesort_gettupleslot(sort->sort, true, false, sort->out, nullptr)) return false;
+    slot_getallattrs(sort->out);
+    const uint64 key = static_cast<uint64>(DatumGetInt64(sort->out->tts_values[0]));
+    const char* data = VARDATA_ANY(DatumGetPointer(sort->out->tts_values[1]));
     row->list = static_cast<uint32>(key >> tid_bits);
     row->tid = key & tid_mask;
     memcpy(&row->offset, data, sizeof(float));

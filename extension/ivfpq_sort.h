@@ -14,9 +14,15 @@ struct EntrySort;
 EntrySort* begin_entry_sort(uint32 m, int memory, SortCoordinate coordinate);
 // A RowSink's function; its state is the EntrySort.
 void sort_row(void* sort, const EncodedRow& row);
-void perform_entry_sort(EntrySort* sort);
+// With so many threads, where one process has all rows.
+void perform_entry_sort(EntrySort* sort, uint32 lists, int threads);
 // The next row, its code valid until the next call.
 bool next_sorted_row(EntrySort* sort, EncodedRow* row);
+
+// Where all rows are in memory: where each list's begin, (lists + 1), else null; and any of them,
+// which threads may ask for.
+const uint64* list_starts(const EntrySort* sort);
+EncodedRow sorted_row(const EntrySort* sort, uint64 at);
 void end_entry_sort(EntrySort* sort);
 
 }  // namespace pgwarp

@@ -5,6 +5,7 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/executor.h"
+#include "extension/block_sample.h"
 #include "extension/guard.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_curve.h"
@@ -275,13 +276,14 @@ double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed)
     const auto count_row = [](Relation, ItemPointer, Datum*, bool* nulls, bool, void* count) {
         if (!nulls[0]) ++*static_cast<uint64*>(count);
     };
+    BlockSampler* sampler = open_block_sampler(heap, index, info);
     for (BlockNumber block = 0; block < blocks && wanted > 0; ++block) {
         if (random.below(blocks - block) >= wanted) continue;
         --wanted;
         CHECK_FOR_INTERRUPTS();
-        table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
-                                     1, count_row, &rows, nullptr);
+        sample_blocks(sampler, block, 1, count_row, &rows);
     }
+    close_block_sampler(sampler);
     return looked > 0 ? static_cast<double>(rows) * blocks / looked : 0;
 }
 
@@ -303,20 +305,19 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     const double of_block = std::min(table_rows / blocks, most_of_block);
     auto wanted = static_cast<BlockNumber>(
         std::min<double>(blocks, std::max(rows / std::max(of_block, 1e-9), least_blocks)));
-    for (BlockNumber block = 0; block < blocks; ++block) {
-        BlockNumber run = blocks;
-        if (wanted < blocks) {
-            if (random.below(blocks - block) >= wanted) continue;
-            --wanted;
-            run = 1;
-        }
-        CHECK_FOR_INTERRUPTS();
-        // A concurrent build sees the rows of a snapshot.
-        table_index_build_range_scan(heap, index, info, false, !info->ii_Concurrent, false, block,
-                                     run, sample_row, &state, nullptr);
-        report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
-        if (run > 1) break;
+    BlockSampler* sampler = open_block_sampler(heap, index, info);
+    if (wanted >= blocks) {
+        sample_blocks(sampler, 0, blocks, sample_row, &state);
+        report_progress(PROGRESS_SCAN_BLOCKS_DONE, blocks);
+        wanted = 0;
     }
+    for (BlockNumber block = 0; block < blocks && wanted > 0; ++block) {
+        if (random.below(blocks - block) >= wanted) continue;
+        --wanted;
+        sample_blocks(sampler, block, 1, sample_row, &state);
+        report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
+    }
+    close_block_sampler(sampler);
     MemoryContextDelete(state.row_context);
     shuffle_sample(&sample, &random);
     return sample;

@@ -106,21 +106,32 @@ struct DeviceRows {
     Owned<Dataset>* rows;
 };
 
+// To share memory takes time, and a device takes rows as fast as they come.
+constexpr Size most_ring_bytes = Size{24} << 20;
+
 // Reads the table. False: the device cannot go on.
 bool send_rows(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
     // A block is in memory that is shared, or in this process's: little beside what the device has.
-    const ParallelRead wanted = {RowIds::none, false, max_parallel_maintenance_workers,
-                                 static_cast<Size>(maintenance_work_mem) * 1024 / 4};
+    const ParallelRead wanted = {
+        RowIds::none, false, max_parallel_maintenance_workers,
+        std::min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, most_ring_bytes), 2};
     ParallelReader* reader = open_parallel_reader(c->reader, wanted, device->executor);
     bool good = true;
+    // A block has been read when the next was added.
     RowBlock block;
+    RowBlock last = {};
     while (next_block(reader, &block)) {
         CHECK_FOR_INTERRUPTS();
         good = good && run_on_device(device, [&](Executor&) {
                    rows.builder->object->add(*block.position, block.rows, *block.count);
                });
-        give_back(reader, block);
+        if (last.count) give_back(reader, last);
+        last = block;
     }
+    good = good && run_on_device(device, [&](Executor&) {
+               rows.rows->object = rows.builder->object->finish().release();
+           });
+    if (last.count) give_back(reader, last);
     const ParallelCounts counts = close_parallel_reader(reader);
     c->count = static_cast<uint64>(counts.rows);
     c->nulls = counts.nulls;
@@ -128,11 +139,9 @@ bool send_rows(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
 }
 
 bool iterate_on_device(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
-    bool good = run_on_device(
-        device, [&](Executor&) { rows.rows->object = rows.builder->object->finish().release(); });
-    good = good && run_on_device(device, [&](Executor& executor) {
-               executor.kmeans_start(*rows.rows->object, c->clusters, c->seed, c->centroids);
-           });
+    bool good = run_on_device(device, [&](Executor& executor) {
+        executor.kmeans_start(*rows.rows->object, c->clusters, c->seed, c->centroids);
+    });
     for (int i = 0; i < c->iterations && good; ++i) {
         CHECK_FOR_INTERRUPTS();
         good = run_on_device(device, [&](Executor& executor) {

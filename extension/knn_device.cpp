@@ -30,6 +30,7 @@ struct KnnDevice {
     Size memory;
     uint32 room;
     TableReader* table;
+    double expected_rows;
     DeviceWork* device;
     Owned<RowPass>* pass;
 
@@ -75,8 +76,8 @@ void finish_oldest(Searching* s) {
 // Every row goes to the device. Returns what was read of the table.
 ParallelCounts send_table(Searching* s) {
     RowBlock block;
-    // A process that reads for itself has two blocks: one to read into, one to work on.
-    const uint32 most = RowPass::most_under_way - 1;
+    // One more is taken before the oldest is given back.
+    const uint32 most = most_taken_blocks(s->reader) - 1;
     while (next_block(s->reader, &block)) {
         CHECK_FOR_INTERRUPTS();
         if (s->good)
@@ -139,7 +140,7 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     columns.only = true;
     columns.null_keys = true;
     knn->table = open_table_reader(columns);
-    const double rows = estimated_rows(knn->table);
+    const double rows = knn->expected_rows = estimated_rows(knn->table);
     constexpr double enough = 1e30;
     if (rows > 0)
         knn->device = open_device_work(is_worth_it(index, rows, queries) ? enough : 0,
@@ -177,7 +178,8 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     if (good) {
         const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
                                      knn->index->metric == Metric::cosine,
-                                     max_parallel_workers_per_gather, block_memory(knn)};
+                                     max_parallel_workers_per_gather, block_memory(knn),
+                                     RowPass::most_under_way};
         Stopwatch watch;
         Searching s = {};
         s.knn = knn;
@@ -187,6 +189,7 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
             input.dims = dims;
             input.metric = knn->index->metric;
             input.block_rows = most_block_rows(s.reader);
+            input.expected_rows = static_cast<size_t>(knn->expected_rows);
             input.queries = forms;
             input.query_count = count;
             input.k = knn->k;

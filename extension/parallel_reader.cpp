@@ -148,6 +148,8 @@ struct ParallelReader {
     TableReader* table;
     Executor* device;
     RingShape shape;
+    uint32 held;
+    bool attached;  // all workers that will come have come
 
     // With workers:
     ParallelContext* context;  // null: this process reads
@@ -252,7 +254,6 @@ bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted,
         return false;
     }
     if (reader->device) reader->device->know_memory(chunks[2], sizes[2]);
-    WaitForParallelWorkersToAttach(context);
     return true;
 }
 
@@ -267,7 +268,8 @@ ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wan
     TableMember* members = nullptr;
     const int member_count = members_of(table, &members);
     const int workers = workers_for(table, members, member_count, wanted.workers);
-    reader->shape = ring_shape(workers, dims_of(table), wanted.memory);
+    reader->held = Max(wanted.held, 1u);
+    reader->shape = ring_shape(workers, reader->held, dims_of(table), wanted.memory);
     if (workers == 0 || !begin_with_workers(reader, wanted, members, member_count, workers))
         begin_alone(reader, wanted);
     return reader;
@@ -277,7 +279,16 @@ uint32 most_block_rows(const ParallelReader* reader) {
     return reader->shape.block_rows;
 }
 
+uint32 most_taken_blocks(const ParallelReader* reader) {
+    return reader->context ? reader->held : Min(reader->held, 2u);
+}
+
 bool next_block(ParallelReader* reader, RowBlock* block) {
+    // Workers start while the caller gets ready; one that never does must not be waited for.
+    if (reader->context && !reader->attached) {
+        WaitForParallelWorkersToAttach(reader->context);
+        reader->attached = true;
+    }
     if (reader->context)
         return wait_for_full_block(reader->ring, reader->context->nworkers_launched, block);
     if (reader->finished) return false;

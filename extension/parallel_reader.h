@@ -28,6 +28,7 @@ struct ParallelRead {
     bool normalise;
     int workers;  // at most
     Size memory;  // of the ring
+    uint32 held;  // blocks that are taken before the first is given back
 };
 
 struct ParallelReader;
@@ -36,6 +37,8 @@ struct ParallelReader;
 ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wanted,
                                      Executor* device);
 uint32 most_block_rows(const ParallelReader* reader);
+// Blocks that may be taken before one is given back: as many as were wanted, or fewer.
+uint32 most_taken_blocks(const ParallelReader* reader);
 
 // The next block, in any order, to be given back; false: there is none any more. Its position tells
 // the order of the rows: that of the table.

@@ -29,7 +29,7 @@ struct RowPassInput;
 class DatasetBuilder {
   public:
     virtual ~DatasetBuilder() = default;
-    // When it returns, the rows have been read.
+    // The rows stay untouched until the next add(), or finish(), has returned.
     virtual void add(uint64_t position, const float* rows, size_t count) = 0;
     virtual size_t count() const noexcept = 0;
     // In the order of positions, each of which was given once. The builder is of no use afterwards.

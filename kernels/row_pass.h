@@ -15,28 +15,31 @@ struct RowPassInput {
     uint32_t dims = 0;
     Metric metric = Metric::l2;  // cosine: rows and queries are normalised by the caller
     size_t block_rows = 0;       // at most, of one block
+    size_t expected_rows = 0;    // of all blocks, about; 0: nobody knows
 
     const float* queries = nullptr;  // (query_count)(dims), untouched while the pass lives
     size_t query_count = 0;          // 0: nothing is searched for
     uint32_t k = 0;
-    // finish() tells the nearest so far, for whoever may have to go on without this pass. Else they
-    // are looked for in as many rows at a time as is good.
+    // finish() tells the nearest so far, for whoever may have to go on without this pass.
     bool tell_nearest = false;
 };
 
 // Valid until the next call.
 struct PassedBlock {
     size_t count = 0;
-    const uint32_t* lists = nullptr;    // (count)
-    const uint8_t* codes = nullptr;     // (count)(m)
-    const float* offsets = nullptr;     // (count)
-    const Neighbor* nearest = nullptr;  // (query_count)(k), with tell_nearest
+    const uint32_t* lists = nullptr;  // (count)
+    const uint8_t* codes = nullptr;   // (count)(m)
+    const float* offsets = nullptr;   // (count)
+    // With tell_nearest: (query_count)(k), of the first so many blocks of the pass, this one among
+    // them. Blocks are worked on by the batch: some that are still to be told of may be, too.
+    const Neighbor* nearest = nullptr;
+    size_t searched_blocks = 0;
 };
 
 class RowPass {
   public:
-    // Blocks between start() and finish().
-    static constexpr size_t most_under_way = 2;
+    // Blocks between start() and finish(). A device is busy with tens of thousands of rows at once.
+    static constexpr size_t most_under_way = 16;
 
     virtual ~RowPass() = default;
 

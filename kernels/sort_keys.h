@@ -1,7 +1,8 @@
-// Sorting by a 64-bit key, one digit at a time, so that the caller can look around between two.
+// Sorting rows by group and number: keys whose upper bits are a group, of which there are not many.
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/workers.h"
 
 #include <cstddef>
 
@@ -12,11 +13,17 @@ struct KeyedRow {
     uint64_t row;
 };
 
-inline constexpr int sort_digit_bits = 11;
+// Keys in chunks of the same length, but for the last.
+struct ChunkedKeys {
+    const uint64_t* const* chunks;
+    size_t chunk_rows;
+    size_t count;
+};
 
-// Puts `rows` in the order of the digit that begins at bit `shift`, into `sorted`, which is as
-// long; rows with the same digit keep their order. False: all have the same digit, and nothing was
-// done.
-bool sort_by_digit(const KeyedRow* rows, size_t count, int shift, KeyedRow* sorted) noexcept;
+// Puts the rows in the order of their keys; no two of them are the same. `starts`, (groups + 1):
+// where each group's rows begin. Rows are dealt out to their groups first, and these then sorted
+// one by one, each in a cache. Where it throws, it can be called again.
+void sort_by_group(Workers& workers, const ChunkedKeys& keys, int group_shift, uint32_t groups,
+                   KeyedRow* sorted, uint64_t* starts);
 
 }  // namespace pgwarp

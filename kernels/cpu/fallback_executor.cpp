@@ -89,7 +89,7 @@ class FallbackExecutor::Pass final : public RowPass {
             centroids_.assign(input.quantizer->centroids,
                               input.quantizer->centroids + size_t{shape.lists} * shape.dims);
             codebook_.assign(input.quantizer->codebook,
-                             input.quantizer->codebook + size_t{shape.dims} * codewords);
+                             input.quantizer->codebook + size_t{shape.codebook_rows()} * codewords);
             quantizer_ = {shape, centroids_.data(), codebook_.data()};
             input_.quantizer = &quantizer_;
         }
@@ -111,7 +111,9 @@ class FallbackExecutor::Pass final : public RowPass {
             }))
             passed = finish_on_cpu(blocks_.front());
         blocks_.pop_front();
+        ++finished_;
         passed.nearest = nearest_.data();
+        passed.searched_blocks = std::max(searched_, finished_);
         return passed;
     }
 
@@ -156,7 +158,8 @@ class FallbackExecutor::Pass final : public RowPass {
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
         }
-        if (input_.query_count > 0)
+        // The device may have searched it before it failed.
+        if (input_.query_count > 0 && finished_ >= searched_)
             owner_.searcher_->exact_search({input_.queries, input_.query_count, block.rows,
                                             block.count, block.ids, input_.dims, input_.metric,
                                             input_.k, nearest_.data()});
@@ -169,7 +172,8 @@ class FallbackExecutor::Pass final : public RowPass {
     Quantizer quantizer_{};
     std::unique_ptr<RowPass> pass_;  // the device's, while it works
     std::deque<Block> blocks_;
-    std::vector<Neighbor> nearest_;
+    std::vector<Neighbor> nearest_;  // of the first `searched_` blocks, and of those since
+    size_t searched_ = 0, finished_ = 0;
     std::vector<uint32_t> lists_;
     std::vector<uint8_t> codes_;
     std::vector<float> offsets_;

@@ -296,10 +296,74 @@ class FailingStore final : public ListStore {
     const volatile int* fault_;
 };
 
+// Calls of an executor and of its passes, of which the first so many go well.
+class Failures {
+  public:
+    Failures(const volatile int* fault, int good_calls) : fault_(fault), good_calls_(good_calls) {}
+    void before_call() {
+        if (calls_++ < good_calls_) return;
+        const auto fault = static_cast<Fault>(*fault_);
+        if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+        if (fault != Fault::late) fail(fault);
+    }
+    void after_call() const {
+        if (calls_ > good_calls_ && static_cast<Fault>(*fault_) == Fault::late) fail(Fault::late);
+    }
+
+  private:
+    const volatile int* fault_;
+    int good_calls_;
+    int calls_ = 0;
+};
+
+class FailingPass final : public RowPass {
+  public:
+    FailingPass(std::unique_ptr<RowPass> pass, std::shared_ptr<Failures> failures)
+        : pass_(std::move(pass)), failures_(std::move(failures)) {}
+    void start(const float* rows, const uint64_t* ids, size_t count) override {
+        failures_->before_call();
+        pass_->start(rows, ids, count);
+    }
+    PassedBlock finish() override {
+        failures_->before_call();
+        const PassedBlock passed = pass_->finish();
+        failures_->after_call();
+        return passed;
+    }
+    void nearest(Neighbor* out) override {
+        failures_->before_call();
+        pass_->nearest(out);
+    }
+
+  private:
+    std::unique_ptr<RowPass> pass_;
+    std::shared_ptr<Failures> failures_;
+};
+
+class FailingBuilder final : public DatasetBuilder {
+  public:
+    FailingBuilder(std::unique_ptr<DatasetBuilder> builder, std::shared_ptr<Failures> failures)
+        : builder_(std::move(builder)), failures_(std::move(failures)) {}
+    void add(uint64_t position, const float* rows, size_t count) override {
+        failures_->before_call();
+        builder_->add(position, rows, count);
+    }
+    size_t count() const noexcept override { return builder_->count(); }
+    std::unique_ptr<Dataset> finish() override {
+        failures_->before_call();
+        return builder_->finish();
+    }
+
+  private:
+    std::unique_ptr<DatasetBuilder> builder_;
+    std::shared_ptr<Failures> failures_;
+};
+
 class FailingExecutor final : public Executor {
   public:
     FailingExecutor(std::unique_ptr<Executor> executor, const volatile int* fault, int good_calls)
-        : executor_(std::move(executor)), fault_(fault), good_calls_(good_calls) {}
+        : executor_(std::move(executor)),
+          failures_(std::make_shared<Failures>(fault, good_calls)) {}
 
     const char* name() const noexcept override { return executor_->name(); }
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
@@ -346,31 +410,28 @@ class FailingExecutor final : public Executor {
     }
     void exact_search(const ExactSearch& search) override {
         working().exact_search(search);
-        const bool counts = calls_ > good_calls_;
-        if (counts && static_cast<Fault>(*fault_) == Fault::late) fail(Fault::late);
+        failures_->after_call();
     }
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
-        working();
-        return make_plain_pass(*this, *this, input);
+        return std::make_unique<FailingPass>(working().begin_pass(input), failures_);
     }
     std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
-        return working().build_dataset(dims, most_rows);
+        return std::make_unique<FailingBuilder>(working().build_dataset(dims, most_rows),
+                                                failures_);
     }
+    void know_memory(void* memory, size_t bytes) noexcept override {
+        executor_->know_memory(memory, bytes);
+    }
+    void forget_memory(void* memory) noexcept override { executor_->forget_memory(memory); }
 
   private:
     Executor& working() {
-        if (calls_++ >= good_calls_) {
-            const auto fault = static_cast<Fault>(*fault_);
-            if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
-            if (fault != Fault::late) fail(fault);
-        }
+        failures_->before_call();
         return *executor_;
     }
 
     std::unique_ptr<Executor> executor_;
-    const volatile int* fault_;
-    int good_calls_;
-    int calls_ = 0;
+    std::shared_ptr<Failures> failures_;
 };
 
 class FailingGraphBuilder final : public GraphBuilder {

@@ -19,7 +19,7 @@ class PlainPass final : public RowPass {
             centroids_.assign(input.quantizer->centroids,
                               input.quantizer->centroids + size_t{shape.lists} * shape.dims);
             codebook_.assign(input.quantizer->codebook,
-                             input.quantizer->codebook + size_t{shape.dims} * codewords);
+                             input.quantizer->codebook + size_t{shape.codebook_rows()} * codewords);
             quantizer_ = Quantizer{shape, centroids_.data(), codebook_.data()};
             lists_.resize(input.block_rows);
             codes_.resize(input.block_rows * shape.m);
@@ -48,7 +48,9 @@ class PlainPass final : public RowPass {
             passed.offsets = offsets_.data();
         }
         if (input_.query_count > 0 && block.count > 0) search(block);
+        ++finished_;
         if (input_.tell_nearest) passed.nearest = nearest_.data();
+        passed.searched_blocks = finished_;
         blocks_.pop_front();
         return passed;
     }
@@ -80,6 +82,7 @@ class PlainPass final : public RowPass {
     std::vector<float> centroids_, codebook_;
     std::optional<Quantizer> quantizer_;
     std::deque<Block> blocks_;
+    size_t finished_ = 0;
     std::vector<uint32_t> lists_;
     std::vector<uint8_t> codes_;
     std::vector<float> offsets_;

@@ -1,21 +1,57 @@
 #include "kernels/sort_keys.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 namespace pgwarp {
 
-bool sort_by_digit(const KeyedRow* rows, size_t count, int shift, KeyedRow* sorted) noexcept {
-    constexpr size_t digits = size_t{1} << sort_digit_bits;
-    const auto digit = [shift](const KeyedRow& row) { return row.key >> shift & (digits - 1); };
-    size_t places[digits] = {};
-    for (size_t i = 0; i < count; ++i) ++places[digit(rows[i])];
-    if (count == 0 || places[digit(rows[0])] == count) return false;
-    size_t place = 0;
-    for (size_t& begin : places) {
-        const size_t here = begin;
-        begin = place;
-        place += here;
+namespace {
+
+// Some more than there are threads, so that none waits long for the last.
+constexpr size_t most_parts = 64;
+
+}  // namespace
+
+void sort_by_group(Workers& workers, const ChunkedKeys& keys, int group_shift, uint32_t groups,
+                   KeyedRow* sorted, uint64_t* starts) {
+    const size_t chunks = (keys.count + keys.chunk_rows - 1) / keys.chunk_rows;
+    const size_t parts = std::min(most_parts, chunks);
+    const auto visit = [&](size_t part, auto&& work) {
+        for (size_t chunk = chunks * part / parts; chunk < chunks * (part + 1) / parts; ++chunk) {
+            const size_t first = chunk * keys.chunk_rows;
+            const size_t count = std::min(keys.chunk_rows, keys.count - first);
+            for (size_t i = 0; i < count; ++i) work(keys.chunks[chunk][i], first + i);
+        }
+    };
+    // (parts)(groups): how many a part has of a group, then where they go.
+    std::vector<uint64_t> places(parts * groups);
+    workers.run(parts, [&](size_t part, int) {
+        uint64_t* mine = places.data() + part * groups;
+        visit(part, [&](uint64_t key, size_t) { ++mine[key >> group_shift]; });
+    });
+    uint64_t place = 0;
+    for (uint32_t group = 0; group < groups; ++group) {
+        starts[group] = place;
+        for (size_t part = 0; part < parts; ++part) {
+            uint64_t& here = places[part * groups + group];
+            place += std::exchange(here, place);
+        }
     }
-    for (size_t i = 0; i < count; ++i) sorted[places[digit(rows[i])]++] = rows[i];
-    return true;
+    starts[groups] = place;
+    workers.run(parts, [&](size_t part, int) {
+        uint64_t* mine = places.data() + part * groups;
+        visit(part, [&](uint64_t key, size_t row) {
+            sorted[mine[key >> group_shift]++] = {key, row};
+        });
+    });
+    constexpr uint32_t task_groups = 32;
+    workers.run((groups + task_groups - 1) / task_groups, [&](size_t task, int) {
+        const auto first = static_cast<uint32_t>(task) * task_groups;
+        for (uint32_t group = first; group < std::min(groups, first + task_groups); ++group)
+            std::sort(sorted + starts[group], sorted + starts[group + 1],
+                      [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; });
+    });
 }
 
 }  // namespace pgwarp

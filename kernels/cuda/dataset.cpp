@@ -149,8 +149,9 @@ void DeviceRowsBuilder::add(uint64_t position, const float* rows, size_t count) 
     last_chunk_rows_ += count;
     count_ += count;
     uploader_.upload(to, rows, count * dims_, stream_);
-    // Memory that the device reaches by itself is read only now.
-    stream_.synchronize();
+    // What came before has been read now; this is being read.
+    copied_.synchronize();
+    copied_.record(stream_);
 }
 
 std::unique_ptr<Dataset> DeviceRowsBuilder::finish() {

@@ -79,6 +79,7 @@ class DeviceRowsBuilder final : public DatasetBuilder {
     std::vector<Buffer<float>> chunks_;
     size_t chunk_rows_, last_chunk_rows_ = 0;  // of each; in the last
     std::vector<Part> parts_;
+    Event copied_;  // the last part
 };
 
 }  // namespace pgwarp::gpu

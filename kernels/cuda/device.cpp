@@ -7,27 +7,33 @@
 #include "kernels/cuda/graph_builder.h"
 #include "kernels/cuda/list_store.h"
 
-#include <atomic>
 #include <cstdio>
+#include <mutex>
 
 namespace pgwarp {
 
 namespace {
 
-// The end of what this process has on a device, with the last of those that it has opened. Nothing
-// can be done about an error.
+// The end of what this process has on a device, with the last of those that it has opened, and not
+// while another is being opened: one may end in a thread of its own. Nothing can be done about an
+// error.
 class Leaving {
   public:
     explicit Leaving(const DeviceOptions& options) : device_(options.leave ? options.device : -1) {
+        const std::lock_guard lock(mutex_);
         ++open_;
     }
     ~Leaving() {
+        const std::lock_guard lock(mutex_);
         const bool last = --open_ == 0;
         if (last && device_ >= 0 && cudaSetDevice(device_) == cudaSuccess) cudaDeviceReset();
     }
+    Leaving(const Leaving&) = delete;
+    Leaving& operator=(const Leaving&) = delete;
 
   private:
-    static inline std::atomic<int> open_ = 0;
+    static inline std::mutex mutex_;
+    static inline int open_ = 0;
     int device_;
 };
 

@@ -162,7 +162,7 @@ inline void expect_same_pass(const PassCase& c, const PassData& data, const Pass
 }
 
 inline std::vector<PassCase> pass_cases() {
-    std::vector<PassCase> cases(9);
+    std::vector<PassCase> cases(11);
     cases[1].tell_nearest = true;
     cases[2].queries = 0;
     cases[3].lists = 0;
@@ -174,6 +174,9 @@ inline std::vector<PassCase> pass_cases() {
     cases[6].rows = 90;  // fewer than k
     cases[7].rows = 0;
     cases[8] = {.lists = 0, .rows = 3000, .queries = 2500, .k = 12, .block_rows = 450};
+    // More rows than a device works on at once.
+    cases[9] = {.lists = 5, .rows = 60000, .queries = 9, .block_rows = 3000, .tell_nearest = true};
+    cases[10] = {.lists = 5, .rows = 60000, .queries = 9, .block_rows = 26000};
     return cases;
 }
 

@@ -3,48 +3,82 @@
 #include "test/kernels/seed.h"
 
 #include <algorithm>
+#include <csignal>
 #include <gtest/gtest.h>
+#include <set>
 #include <vector>
 
 namespace pgwarp {
 
 namespace {
 
-std::vector<KeyedRow> sorted(std::vector<KeyedRow> rows) {
-    std::vector<KeyedRow> other(rows.size());
-    for (int shift = 0; shift < 64; shift += sort_digit_bits)
-        if (sort_by_digit(rows.data(), rows.size(), shift, other.data())) rows.swap(other);
-    return rows;
-}
+constexpr int shift = 48;
 
-void expect_stable(const std::vector<KeyedRow>& rows) {
-    std::vector<KeyedRow> expected = rows;
-    std::stable_sort(expected.begin(), expected.end(),
-                     [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; });
-    const std::vector<KeyedRow> result = sorted(rows);
-    for (size_t i = 0; i < rows.size(); ++i) {
-        ASSERT_EQ(result[i].key, expected[i].key) << i;
-        ASSERT_EQ(result[i].row, expected[i].row) << i;
+struct Keys {
+    std::vector<std::vector<uint64_t>> chunks;
+    std::vector<const uint64_t*> pointers;
+    size_t count = 0;
+    size_t chunk_rows;
+
+    // Each key once; groups of all sizes, some of them empty.
+    Keys(size_t wanted, uint32_t groups, size_t rows, Random* random) : chunk_rows(rows) {
+        std::set<uint64_t> seen;
+        while (count < wanted) {
+            const uint64_t group = random->below(random->below(groups) + 1);
+            const uint64_t key = group << shift | random->next() >> (64 - shift);
+            if (!seen.insert(key).second) continue;
+            if (count++ % rows == 0) chunks.emplace_back();
+            chunks.back().push_back(key);
+        }
+        for (const auto& chunk : chunks) pointers.push_back(chunk.data());
+    }
+    uint64_t at(size_t row) const { return chunks[row / chunk_rows][row % chunk_rows]; }
+    ChunkedKeys view() const { return {pointers.data(), chunk_rows, count}; }
+};
+
+TEST(SortKeys, SortsByGroupAndNumber) {
+    Random random(test_seed());
+    for (const int threads : {1, 4}) {
+        Workers workers(threads);
+        for (const size_t count : {0, 1, 2, 99, 100, 101, 20000})
+            for (const uint32_t groups : {1u, 3u, 33u, 5000u}) {
+                SCOPED_TRACE(testing::Message() << count << " rows, " << groups << " groups");
+                const Keys keys(count, groups, 100, &random);
+                std::vector<KeyedRow> sorted(count);
+                std::vector<uint64_t> starts(groups + 1, 77);
+                sort_by_group(workers, keys.view(), shift, groups, sorted.data(), starts.data());
+                ASSERT_EQ(starts[0], 0u);
+                ASSERT_EQ(starts[groups], count);
+                std::vector<bool> seen(count);
+                for (size_t i = 0; i < count; ++i) {
+                    ASSERT_LT(sorted[i].row, count);
+                    ASSERT_FALSE(seen[sorted[i].row]);
+                    seen[sorted[i].row] = true;
+                    ASSERT_EQ(sorted[i].key, keys.at(sorted[i].row));
+                    if (i > 0) {
+                        ASSERT_LT(sorted[i - 1].key, sorted[i].key);
+                    }
+                    const uint64_t group = sorted[i].key >> shift;
+                    ASSERT_LE(starts[group], i);
+                    ASSERT_GT(starts[group + 1], i);
+                }
+            }
     }
 }
 
-TEST(SortKeys, IsAStableSort) {
+TEST(SortKeys, CanBeDoneAgainAfterAnInterrupt) {
     Random random(test_seed());
-    for (const size_t count : {0, 1, 2, 3, 1000, 20000})
-        for (const int bits : {1, 5, 11, 12, 33, 63, 64}) {
-            std::vector<KeyedRow> rows(count);
-            for (size_t i = 0; i < count; ++i) rows[i] = {random.next() >> (64 - bits), i};
-            expect_stable(rows);
-        }
-}
-
-TEST(SortKeys, LeavesEqualDigitsAlone) {
-    const std::vector<KeyedRow> rows{{5, 0}, {5, 1}, {5 + (1 << sort_digit_bits), 2}};
-    std::vector<KeyedRow> other(rows.size(), KeyedRow{7, 7});
-    EXPECT_FALSE(sort_by_digit(rows.data(), rows.size(), 0, other.data()));
-    EXPECT_EQ(other[0].key, 7u);
-    EXPECT_TRUE(sort_by_digit(rows.data(), rows.size(), sort_digit_bits, other.data()));
-    EXPECT_EQ(other[2].row, 2u);
+    const Keys keys(5000, 40, 64, &random);
+    std::vector<KeyedRow> sorted(5000);
+    std::vector<uint64_t> starts(41);
+    volatile std::sig_atomic_t interrupt = 1;
+    Workers workers(2, &interrupt);
+    EXPECT_THROW(sort_by_group(workers, keys.view(), shift, 40, sorted.data(), starts.data()),
+                 Interrupted);
+    interrupt = 0;
+    sort_by_group(workers, keys.view(), shift, 40, sorted.data(), starts.data());
+    EXPECT_TRUE(std::is_sorted(sorted.begin(), sorted.end(),
+                               [](const auto& a, const auto& b) { return a.key < b.key; }));
 }
 
 }  // namespace

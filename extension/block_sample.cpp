@@ -1,0 +1,120 @@
+#include "extension/block_sample.h"
+
+extern "C" {
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_am.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/procarray.h"
+}
+
+namespace pgwarp {
+
+struct BlockSampler {
+    Relation heap;
+    Relation index;
+    IndexInfo* info;
+    bool by_page;
+    AttrNumber attribute;
+    TransactionId oldest;
+    BufferAccessStrategy strategy;
+};
+
+BlockSampler* open_block_sampler(Relation heap, Relation index, IndexInfo* info) {
+    BlockSampler* sampler = static_cast<BlockSampler*>(palloc0(sizeof(BlockSampler)));
+    sampler->heap = heap;
+    sampler->index = index;
+    sampler->info = info;
+    sampler->attribute = info->ii_IndexAttrNumbers[0];
+    sampler->by_page = heap->rd_rel->relam == HEAP_TABLE_AM_OID && sampler->attribute > 0 &&
+                       info->ii_Predicate == NIL;
+    if (!sampler->by_page) return sampler;
+    sampler->oldest = GetOldestNonRemovableTransactionId(heap);
+    // As scans do: a large table must not push everything else out.
+    if (RelationGetNumberOfBlocks(heap) > static_cast<BlockNumber>(NBuffers) / 4)
+        sampler->strategy = GetAccessStrategy(BAS_BULKREAD);
+    return sampler;
+}
+
+namespace {
+
+bool is_wanted(HeapTuple tuple, TransactionId oldest, Buffer buffer) {
+    switch (HeapTupleSatisfiesVacuum(tuple, oldest, buffer)) {
+        case HEAPTUPLE_LIVE:
+            return true;
+        case HEAPTUPLE_INSERT_IN_PROGRESS:
+            return TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+        case HEAPTUPLE_DELETE_IN_PROGRESS:
+            return !TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(tuple->t_data));
+        default:
+            return false;
+    }
+}
+
+void sample_page(BlockSampler* sampler, BlockNumber block, IndexBuildCallback callback,
+                 void* state) {
+    HeapTupleData tuples[MaxHeapTuplesPerPage];
+    OffsetNumber roots[MaxHeapTuplesPerPage];
+    int count = 0;
+    const Buffer buffer =
+        ReadBufferExtended(sampler->heap, MAIN_FORKNUM, block, RBM_NORMAL, sampler->strategy);
+    LockBuffer(buffer, BUFFER_LOCK_SHARE);
+    const Page page = BufferGetPage(buffer);
+    bool chains = false;
+    for (OffsetNumber i = FirstOffsetNumber; i <= PageGetMaxOffsetNumber(page); ++i) {
+        const ItemId item = PageGetItemId(page, i);
+        if (!ItemIdIsNormal(item)) continue;
+        HeapTuple tuple = &tuples[count];
+        tuple->t_data = reinterpret_cast<HeapTupleHeader>(PageGetItem(page, item));
+        tuple->t_len = ItemIdGetLength(item);
+        tuple->t_tableOid = RelationGetRelid(sampler->heap);
+        ItemPointerSet(&tuple->t_self, block, i);
+        if (!is_wanted(tuple, sampler->oldest, buffer)) continue;
+        chains |= HeapTupleIsHeapOnly(tuple);
+        ++count;
+    }
+    // An index knows a chain of versions by its root.
+    if (chains) heap_get_root_tuples(page, roots);
+    LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+    // The pin keeps rows where they are.
+    for (int i = 0; i < count; ++i) {
+        HeapTuple tuple = &tuples[i];
+        ItemPointerData tid = tuple->t_self;
+        if (HeapTupleIsHeapOnly(tuple)) {
+            const OffsetNumber root = roots[ItemPointerGetOffsetNumber(&tid) - 1];
+            if (!OffsetNumberIsValid(root)) continue;
+            ItemPointerSetOffsetNumber(&tid, root);
+        }
+        bool is_null;
+        Datum value =
+            heap_getattr(tuple, sampler->attribute, RelationGetDescr(sampler->heap), &is_null);
+        callback(sampler->index, &tid, &value, &is_null, true, state);
+    }
+    ReleaseBuffer(buffer);
+}
+
+}  // namespace
+
+void sample_blocks(BlockSampler* sampler, BlockNumber first, BlockNumber count,
+                   IndexBuildCallback callback, void* state) {
+    if (!sampler->by_page) {
+        // A concurrent build sees the rows of a snapshot.
+        table_index_build_range_scan(sampler->heap, sampler->index, sampler->info, false,
+                                     !sampler->info->ii_Concurrent, false, first, count, callback,
+                                     state, nullptr);
+        return;
+    }
+    for (BlockNumber block = first; block < first + count; ++block) {
+        CHECK_FOR_INTERRUPTS();
+        sample_page(sampler, block, callback, state);
+    }
+}
+
+void close_block_sampler(BlockSampler* sampler) {
+    if (sampler->strategy) FreeAccessStrategy(sampler->strategy);
+    pfree(sampler);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,24 @@
+// Rows of single blocks of a table, for samples.
+#pragma once
+
+#include "extension/compat.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "nodes/execnodes.h"
+#include "utils/rel.h"
+}
+
+namespace pgwarp {
+
+// A scan of one block costs more to begin and to end than the rows on it do. Where the index is on
+// a column of a heap, this looks at the page itself instead; else it scans.
+struct BlockSampler;
+BlockSampler* open_block_sampler(Relation heap, Relation index, IndexInfo* info);
+// Calls back for the rows of some blocks that a build would index: those that are live, and what
+// this transaction has made of them.
+void sample_blocks(BlockSampler* sampler, BlockNumber first, BlockNumber count,
+                   IndexBuildCallback callback, void* state);
+void close_block_sampler(BlockSampler* sampler);
+
+}  // namespace pgwarp
