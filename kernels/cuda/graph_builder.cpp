@@ -67,6 +67,7 @@ class CudaGraphBuilder final : public GraphBuilder {
             own.trees = (options.trees + 1) / 2;
             own.samples = (2 * options.samples + 2) / 3;
         }
+        own.samples = std::max(own.samples, 1u);
         return own;
     }
     // Whoever has few rows for the places of a list gets them all.
