@@ -124,7 +124,7 @@ fi
 
 if wants large; then
     echo "== CREATE INDEX, 10 x $rows x 96"
-    ask -c 'CREATE TABLE wide (id int, v vector(96)) WITH (parallel_workers = 15)'
+    ask -c 'DROP TABLE IF EXISTS wide' -c 'CREATE TABLE wide (id int, v vector(96)) WITH (parallel_workers = 15)'
     pids=()
     for n in 0 1 2 3 4 5 6 7 8 9; do
         moved=$(for ((d = 1; d <= 96; ++d)); do echo $((n * d * 7919 % 17)); done | paste -sd,)
