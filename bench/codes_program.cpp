@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
                             queries.rows,
                             nearest.data()};
     Workers workers(1);
+    const auto executor = make_cpu_executor(1, nullptr);
     std::printf("%zu x %zu, %zu queries, %u bytes, trained with %zu rows, one thread\n", base.rows,
                 base.dims, queries.rows, bytes, training);
     std::printf("%-8s %10s %12s %8s %8s %8s %8s\n", "", "training s", "rows/s", "error", "R@1",
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
             std::fprintf(stderr, "there is no quantizer %s\n", argv[i]);
             return 2;
         }
-        const CodeQuality q = measure_codes(workers, trial, sample, 1);
+        const CodeQuality q = measure_codes(workers, *executor, trial, sample, 1);
         std::printf("%-8s %10.1f %12.0f %8.4f %8.4f %8.4f %8.4f\n", name.c_str(),
                     q.training_seconds, q.rows_per_second, q.error, q.recall[0], q.recall[1],
                     q.recall[2]);

@@ -26,6 +26,12 @@ void start_builder(GraphJob* job, Size count, uint32 dims, bool exact) {
     const double pairs = rows * (exact ? rows / 2 : std::min(rows / 2, descent_pairs));
     job->maker = open_graph_maker(pairs * dims, job->threads);
     guarded([&] { job->maker.builder->progress = graph_progress(); });
+    // What nobody has asked for is as is good for who does it; but for the degree, which the memory
+    // of this process was reckoned with.
+    const DescentOptions good = job->maker.builder->default_options(job->k);
+    if (!job->own_samples) job->options.samples = good.samples;
+    if (!job->own_iterations) job->options.iterations = good.iterations;
+    job->options.trees = good.trees;
 }
 
 void end_builder(GraphJob* job) {

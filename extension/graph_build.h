@@ -13,6 +13,7 @@ struct GraphJob {
     GraphMetric metric;
     uint32 k;
     DescentOptions options;
+    bool own_samples, own_iterations;  // the user's
     int threads;
     GraphMaker maker;  // from start_builder()
 };

@@ -55,6 +55,8 @@ GraphJob make_graph_job(FunctionCallInfo fcinfo, GraphMetric metric, int32 k,
     job.options.samples = knob(fcinfo, knobs.samples, "samples", 256, job.options.samples);
     // More samples want lists to draw them from.
     job.options.degree = std::max(job.options.degree, 2 * job.options.samples);
+    job.own_samples = !PG_ARGISNULL(knobs.samples);
+    job.own_iterations = !PG_ARGISNULL(knobs.iterations);
     job.options.iterations =
         knob(fcinfo, knobs.iterations, "iterations", 1000, job.options.iterations);
     job.options.seed = static_cast<uint64>(static_cast<int64>(PG_GETARG_INT32(knobs.seed)));

@@ -23,10 +23,13 @@ struct IndexOptions {
     int bits;
     int quantizer;  // QuantizerKind
     int dims;       // of codes
+    int rounds;     // of the search for additive codes
 };
 void init_options();
 bytea* ivfpq_options(Datum reloptions, bool validate);
 IndexOptions options_of(Relation index);
+// As in WITH.
+const char* quantizer_name(QuantizerKind kind);
 
 // --- ivfpq_handler.cpp
 

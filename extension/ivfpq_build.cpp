@@ -107,9 +107,7 @@ void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const
 BuildExecutor begin_executor(const MetaPage& meta, double rows, const TrainingPlan& plan,
                              int workers) {
     const double work = rows * plan.lists * meta.dims;
-    const bool plain = meta.quantizer == QuantizerKind::pq && meta.bits == 8;
-    const char* unfit = plain ? nullptr : "a device builds for quantizer pq with 8 bits only";
-    return begin_build_executor(unfit, work, 1 + workers);
+    return begin_build_executor(nullptr, work, 1 + workers);
 }
 
 IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, MetaPage meta,

@@ -9,8 +9,10 @@
 
 #include "kernels/compare_codes.h"
 #include "kernels/executor.h"
+#include "kernels/lsq.h"
 #include "kernels/random.h"
 #include "extension/guard.h"
+#include "extension/ivfpq.h"
 #include "extension/ivfpq_bulk.h"
 #include "extension/ivfpq_format.h"
 #include "extension/ivfpq_functions.h"
@@ -63,6 +65,20 @@ void check_memory(uint32 rows, uint32 dims) {
                         errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
                                bytes / (1024 * 1024) + 1, maintenance_work_mem / 1024),
                         errhint("Ask for a smaller sample, or raise maintenance_work_mem.")));
+}
+
+// Whether lsq can be among what is compared; it takes more memory than the others.
+bool can_compare_sums(uint32 bytes, const Sample& sample) {
+    if (bytes > static_cast<uint32>(max_lsq_m)) return false;
+    const LsqShape shape{sample.dims, bytes};
+    const Size needed = 5 * sizeof(float) * Size{sample.count} * sample.dims +
+                        4 * sizeof(float) * shape.words() * shape.dims +
+                        std::max(LsqEncoder::bytes(shape), lsq_fit_bytes(shape));
+    if (needed / 1024 <= static_cast<Size>(maintenance_work_mem)) return true;
+    ereport(NOTICE, (errmsg("quantizer lsq is left out: memory required is %zu MB, "
+                            "maintenance_work_mem is %d MB",
+                            needed / (1024 * 1024) + 1, maintenance_work_mem / 1024)));
+    return false;
 }
 
 // Every row of the column has the same chance. The sample is in the caller's memory context.
@@ -137,7 +153,10 @@ uint32* find_nearest(Executor* executor, const float* queries, uint32 query_coun
 void add_result(ReturnSetInfo* result, const CodeTrial& trial, const CodeQuality& quality) {
     Datum values[8];
     bool nulls[8] = {};
-    values[0] = CStringGetTextDatum(trial.kind == CodeKind::opq ? "opq" : "pq");
+    const QuantizerKind kind = trial.kind == CodeKind::pq    ? QuantizerKind::pq
+                               : trial.kind == CodeKind::opq ? QuantizerKind::opq
+                                                             : QuantizerKind::lsq;
+    values[0] = CStringGetTextDatum(quantizer_name(kind));
     values[1] = Int32GetDatum(static_cast<int32>(trial.bits));
     values[2] = Float8GetDatum(quality.training_seconds);
     values[3] = Float8GetDatum(quality.rows_per_second);
@@ -180,7 +199,7 @@ PGWARP_FUNCTION(ivfpq_compare) {
                  errdetail("bytes is %d, the column has %u dimensions.", bytes, sample.dims)));
 
     const bool rotations = sample.dims <= static_cast<uint32>(max_rotated_dims);
-    if (rotations) check_lapack(ERROR);
+    if (rotations) check_lapack(quantizer_name(QuantizerKind::opq), ERROR);
     const uint32 query_count = std::min(most_queries, sample.count / rows_a_query);
     const uint32 count = sample.count - query_count;
     const float* queries = sample.rows + Size{count} * sample.dims;
@@ -198,15 +217,19 @@ PGWARP_FUNCTION(ivfpq_compare) {
                                          sample.rows, count, sample.dims);
     const CodeSample data{sample.dims, Metric::l2, sample.rows, count,  sample.rows,
                           count,       queries,    query_count, nearest};
-    for (const CodeKind kind : {CodeKind::pq, CodeKind::opq})
+    const bool sums = rotations && can_compare_sums(static_cast<uint32>(bytes), sample);
+    for (const CodeKind kind : {CodeKind::pq, CodeKind::opq, CodeKind::lsq})
         for (const uint32 bits : {8u, 4u}) {
             if (kind == CodeKind::opq && !rotations) continue;
+            if (kind == CodeKind::lsq && (!sums || bits == 4)) continue;
             if (bits == 4 && static_cast<uint32>(bytes) > sample.dims / 2) continue;
             const CodeTrial trial{kind, bits, static_cast<uint32>(bytes)};
             CodeQuality quality;
             CHECK_FOR_INTERRUPTS();
-            guarded_interruptibly(
-                [&] { quality = measure_codes(tools->object->workers, trial, data, 0); });
+            guarded_interruptibly([&] {
+                quality =
+                    measure_codes(tools->object->workers, *tools->object->executor, trial, data, 0);
+            });
             add_result(result, trial, quality);
         }
     guarded([&] {

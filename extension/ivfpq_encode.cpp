@@ -198,7 +198,7 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
     guarded_interruptibly([&] {
         RowPassInput wanted;
         wanted.quantizer = &pass->input.model;
-        wanted.dims = input.model.shape.dims;
+        wanted.dims = input.model.table_dims();
         wanted.metric = input.model.shape.metric;
         wanted.block_rows = batch;
         wanted.queries = input.queries;

@@ -23,9 +23,9 @@ extern "C" {
 namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
-// 2: rotations, codes of four bits. Version 1, which has none, is read as well: what it lacks is
-// zero on its pages.
-inline constexpr uint32 format_version = 2;
+// 2: rotations, codes of four bits. 3: additive codes. Older versions, which have none of these,
+// are read as well: what they lack is zero on their pages.
+inline constexpr uint32 format_version = 3;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
@@ -46,7 +46,13 @@ enum class PageKind : uint16 {
 enum class QuantizerKind : uint8 {
     pq = 0,
     opq = 1,  // of vectors turned by a matrix
+    lsq = 2,  // sums of words of full length, see kernels/lsq.h
 };
+// Products of all words with each other are tables of m^2 times 128 kB, and searching takes as long
+// as that: codes are meant to be short.
+inline constexpr int max_lsq_m = 16;
+inline constexpr int default_search_rounds = 16;
+inline constexpr int max_search_rounds = 1024;
 // A decomposition of a matrix of so many rows takes seconds, and nothing interrupts it.
 inline constexpr int max_rotated_dims = 2000;
 
@@ -132,13 +138,16 @@ struct MetaPage {
     // From version 2 on:
     uint32 code_dims;  // of the space that centroids and codes are in
     BlockNumber rotation;
+    // From version 3 on:
+    uint32 search_rounds;  // for additive codes; others: 0
 };
 static_assert(sizeof(MetaPage) <= page_room);
 
 // Centroids: rows of `code_dims` elements, whole rows on a page; a row longer than a page is cut
 // into segments, one a page. The codebook: rows of as many elements as a sub-quantizer has
-// codewords, one a dimension. The rotation, if any: `code_dims` rows of `dims` elements. Elements
-// are bfloat16, or float where sixteen bits would not do (MetaPage::wide).
+// codewords, one a dimension; of additive codes, one a dimension for each byte. The rotation, if
+// any: `code_dims` rows of `dims` elements. Elements are bfloat16, or float where sixteen bits
+// would not do (MetaPage::wide).
 struct RowLayout {
     uint32 segments;          // pages a row, where a row is longer than a page
     uint32 segment_elements;  // elements of a row on one page (the last segment may have fewer)
@@ -160,11 +169,18 @@ inline BlockNumber centroid_pages(const MetaPage& meta) {
 inline uint32 codewords_of(const MetaPage& meta) {
     return 1u << meta.bits;
 }
+inline uint32 codebook_rows(const MetaPage& meta) {
+    return meta.quantizer == QuantizerKind::lsq ? meta.m * meta.code_dims : meta.code_dims;
+}
 inline BlockNumber codebook_pages(const MetaPage& meta) {
-    return RowLayout::of(codewords_of(meta), meta.wide).pages(meta.code_dims);
+    return RowLayout::of(codewords_of(meta), meta.wide).pages(codebook_rows(meta));
 }
 inline bool has_rotation(const MetaPage& meta) {
     return meta.quantizer == QuantizerKind::opq;
+}
+// Training of these takes LAPACK.
+inline bool needs_lapack(const MetaPage& meta) {
+    return meta.quantizer != QuantizerKind::pq;
 }
 inline BlockNumber rotation_pages(const MetaPage& meta) {
     return has_rotation(meta) ? RowLayout::of(meta.dims, meta.wide).pages(meta.code_dims) : 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "extension/ivfpq.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_functions.h"
 #include "extension/ivfpq_page.h"
@@ -28,16 +29,6 @@ const char* metric_name(Metric metric) {
             return "inner_product";
         case Metric::cosine:
             return "cosine";
-    }
-    return "unknown";
-}
-
-const char* quantizer_name(QuantizerKind kind) {
-    switch (kind) {
-        case QuantizerKind::pq:
-            return "pq";
-        case QuantizerKind::opq:
-            return "opq";
     }
     return "unknown";
 }

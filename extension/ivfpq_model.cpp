@@ -14,6 +14,7 @@
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"
 #include "extension/ivfpq.h"
+#include "extension/ivfpq_additive.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
 
@@ -65,10 +66,10 @@ void visit_centroids(Relation index, const MetaPage& meta, Visit visit) {
 template <typename Visit>
 void visit_codebook(Relation index, const MetaPage& meta, Visit visit) {
     if (meta.wide)
-        visit_pages<float>(index, meta.codebook, PageKind::codebook, meta.code_dims,
+        visit_pages<float>(index, meta.codebook, PageKind::codebook, codebook_rows(meta),
                            codewords_of(meta), visit);
     else
-        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, meta.code_dims,
+        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, codebook_rows(meta),
                               codewords_of(meta), visit);
 }
 
@@ -103,7 +104,7 @@ void read_centroid_of(Relation index, const MetaPage& meta, uint32 list, float* 
     }
 }
 
-// As they lie on the pages, (code_dims)(codewords of a sub-quantizer).
+// As they lie on the pages, (codebook_rows)(codewords of a sub-quantizer).
 void read_codewords(Relation index, const MetaPage& meta, float* words) {
     visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
         copy_floats(page.data, static_cast<Size>(page.count) * page.length,
@@ -191,7 +192,8 @@ void read_table(Relation index, const MetaPage& meta, const float* query, float*
     uint32 part = 0;
     visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
         float factors[page_room / sizeof(bfloat16) / nibble_words];
-        for (uint32 i = 0; i < page.count; ++i) factors[i] = factor * query[page.first + i];
+        for (uint32 i = 0; i < page.count; ++i)
+            factors[i] = factor * query[shape.dim_of_row(page.first + i)];
         for (uint32 i = 0; i < page.count;) {
             while (page.first + i >= shape.part_begin(part + 1)) ++part;
             const uint32 end = Min(page.count, shape.part_begin(part + 1) - page.first);
@@ -221,6 +223,14 @@ EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* f
     float* centroid = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
     read_centroid(index, meta, list, centroid);
     const QuantizerShape shape = shape_of(meta);
+    if (shape.additive()) {
+        float* residual = static_cast<float*>(palloc(shape.dims * sizeof(float)));
+        for (uint32 d = 0; d < shape.dims; ++d) residual[d] = form[d] - centroid[d];
+        const float offset = encode_additive(index, meta, residual, centroid, code);
+        pfree(residual);
+        pfree(centroid);
+        return {list, offset};
+    }
     if (meta.bits == 4) {
         float* words = static_cast<float*>(palloc(Size{shape.dims} * nibble_words * sizeof(float)));
         read_codewords(index, meta, words);
@@ -249,25 +259,30 @@ EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* f
     return {list, meta.metric == Metric::inner_product ? 0 : offset + dropped};
 }
 
+void read_codebook(Relation index, const MetaPage& meta, float* codebook) {
+    if (meta.bits != 4) {
+        read_codewords(index, meta, codebook);
+        return;
+    }
+    float* words = static_cast<float*>(
+        palloc(static_cast<Size>(meta.code_dims) * nibble_words * sizeof(float)));
+    read_codewords(index, meta, words);
+    pair_nibble_words(shape_of(meta), words, codebook);
+    pfree(words);
+}
+
 Quantizer read_model(Relation index, const MetaPage& meta) {
     const auto alloc = [](Size floats) {
         return static_cast<float*>(
             MemoryContextAllocHuge(CurrentMemoryContext, floats * sizeof(float)));
     };
     float* centroids = alloc(static_cast<Size>(meta.lists) * meta.code_dims);
-    float* codebook = alloc(static_cast<Size>(meta.code_dims) * codewords);
+    float* codebook = alloc(static_cast<Size>(codebook_rows(meta)) * codewords);
     visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
         copy_floats(page.data, static_cast<Size>(page.count) * page.length,
                     centroids + static_cast<Size>(page.first) * meta.code_dims + page.begin);
     });
-    if (meta.bits == 4) {
-        float* words = alloc(static_cast<Size>(meta.code_dims) * nibble_words);
-        read_codewords(index, meta, words);
-        pair_nibble_words(shape_of(meta), words, codebook);
-        pfree(words);
-    } else {
-        read_codewords(index, meta, codebook);
-    }
+    read_codebook(index, meta, codebook);
     Quantizer model{shape_of(meta), centroids, codebook};
     if (has_rotation(meta)) {
         float* matrix = alloc(static_cast<Size>(meta.code_dims) * meta.dims);
@@ -299,7 +314,7 @@ void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, vo
                    sink, state);
         pfree(words);
     } else {
-        write_rows(meta, meta.codebook, PageKind::codebook, model.codebook, meta.code_dims,
+        write_rows(meta, meta.codebook, PageKind::codebook, model.codebook, codebook_rows(meta),
                    codewords, sink, state);
     }
     if (has_rotation(meta))

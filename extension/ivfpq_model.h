@@ -7,7 +7,7 @@
 namespace pgwarp {
 
 inline QuantizerShape shape_of(const MetaPage& meta) {
-    return {meta.code_dims, meta.lists, meta.m, meta.metric, meta.bits};
+    return {meta.code_dims, meta.lists, meta.m, meta.metric, meta.bits, meta.search_rounds};
 }
 
 // A vector of the table as the model sees it: in index form, and turned where the index has a
@@ -31,6 +31,9 @@ struct EncodedVector {
 };
 EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* form, float dropped,
                             uint8* code);
+
+// The codebook as the kernels have it, (codebook_rows)(256).
+void read_codebook(Relation index, const MetaPage& meta, float* codebook);
 
 // The whole model, copied into the current memory context.
 Quantizer read_model(Relation index, const MetaPage& meta);

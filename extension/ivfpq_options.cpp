@@ -15,6 +15,7 @@ relopt_kind options_kind;
 relopt_enum_elt_def quantizer_names[] = {
     {"pq", static_cast<int>(QuantizerKind::pq)},
     {"opq", static_cast<int>(QuantizerKind::opq)},
+    {"lsq", static_cast<int>(QuantizerKind::lsq)},
     {nullptr, 0},
 };
 
@@ -29,11 +30,14 @@ void init_options() {
     add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer, 4 or 8; 0 chooses", 0, 0, 8,
                       AccessExclusiveLock);
     add_enum_reloption(options_kind, "quantizer", "How codes are made", quantizer_names,
-                       static_cast<int>(QuantizerKind::pq), "Valid values are \"pq\" and \"opq\".",
-                       AccessExclusiveLock);
+                       static_cast<int>(QuantizerKind::pq),
+                       "Valid values are \"pq\", \"opq\" and \"lsq\".", AccessExclusiveLock);
     add_int_reloption(options_kind, "dims",
                       "Dimensions that a rotation leaves; 0: as many as the vectors have", 0, 0,
                       max_rotated_dims, AccessExclusiveLock);
+    add_int_reloption(options_kind, "rounds",
+                      "Rounds of the search for a code with quantizer = 'lsq'; 0 chooses", 0, 0,
+                      max_search_rounds, AccessExclusiveLock);
 }
 
 bytea* ivfpq_options(Datum reloptions, bool validate) {
@@ -50,6 +54,7 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
         option("bits", offsetof(IndexOptions, bits)),
         option("quantizer", offsetof(IndexOptions, quantizer), RELOPT_TYPE_ENUM),
         option("dims", offsetof(IndexOptions, dims)),
+        option("rounds", offsetof(IndexOptions, rounds)),
     };
     return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
                                                 sizeof(IndexOptions), table, lengthof(table)));
@@ -57,7 +62,13 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
 
 IndexOptions options_of(Relation index) {
     if (index->rd_options) return *reinterpret_cast<IndexOptions*>(index->rd_options);
-    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0};
+    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0};
+}
+
+const char* quantizer_name(QuantizerKind kind) {
+    for (const relopt_enum_elt_def& name : quantizer_names)
+        if (name.string_val && name.symbol_val == static_cast<int>(kind)) return name.string_val;
+    return "unknown";
 }
 
 }  // namespace pgwarp

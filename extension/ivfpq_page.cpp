@@ -59,7 +59,7 @@ void check_block(Relation index, BlockNumber block) {
 bool model_is_sound(const MetaPage& meta) {
     if (meta.lists == 0) return true;
     if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.code_dims * meta.bits / 8 ||
-        meta.m > max_m)
+        meta.m > max_m || (meta.quantizer == QuantizerKind::lsq && meta.m > max_lsq_m))
         return false;
     if (meta.codebook != meta.centroids + centroid_pages(meta) ||
         meta.rotation != meta.codebook + codebook_pages(meta) ||
@@ -71,16 +71,23 @@ bool model_is_sound(const MetaPage& meta) {
     return true;
 }
 
-bool meta_is_sound(const MetaPage& meta) {
-    return meta.dims > 0 && meta.dims <= max_dims && meta.metric <= Metric::cosine &&
-           (meta.bits == 4 || meta.bits == 8) && meta.quantizer <= QuantizerKind::opq &&
-           meta.wide <= 1 && meta.code_dims > 0 && meta.code_dims <= meta.dims &&
-           (has_rotation(meta) || meta.code_dims == meta.dims) && meta.asked_lists <= max_lists &&
-           meta.asked_m <= max_m && model_is_sound(meta);
+// Rounds say whether codes are additive, to all who know no more than the model's shape.
+bool search_is_sound(const MetaPage& meta) {
+    if (meta.quantizer != QuantizerKind::lsq) return meta.search_rounds == 0;
+    return meta.search_rounds > 0 && meta.search_rounds <= max_search_rounds && meta.bits == 8;
 }
 
-// What an index of version 1 does not say.
+bool meta_is_sound(const MetaPage& meta) {
+    return meta.dims > 0 && meta.dims <= max_dims && meta.metric <= Metric::cosine &&
+           (meta.bits == 4 || meta.bits == 8) && meta.quantizer <= QuantizerKind::lsq &&
+           search_is_sound(meta) && meta.wide <= 1 && meta.code_dims > 0 &&
+           meta.code_dims <= meta.dims && (has_rotation(meta) || meta.code_dims == meta.dims) &&
+           meta.asked_lists <= max_lists && meta.asked_m <= max_m && model_is_sound(meta);
+}
+
+// What an index of an older version does not say.
 void complete_meta(MetaPage* meta) {
+    if (meta->version < 3) meta->search_rounds = 0;
     if (meta->version > 1) return;
     meta->quantizer = QuantizerKind::pq;
     meta->code_dims = meta->dims;

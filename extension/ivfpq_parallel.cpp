@@ -111,7 +111,7 @@ struct ModelParts {
     Size queries;
 
     static ModelParts of(const QuantizerShape& shape, uint32 rotated_from, uint32 query_count) {
-        return {Size{shape.lists} * shape.dims, Size{shape.dims} * codewords,
+        return {Size{shape.lists} * shape.dims, Size{shape.codebook_rows()} * codewords,
                 Size{rotated_from} * shape.dims,
                 Size{query_count} * (rotated_from ? rotated_from : shape.dims)};
     }
@@ -195,7 +195,7 @@ void fill_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* sh
     Filling filling = {};
     filling.ring = ring;
     filling.metric = shared->shape.metric;
-    filling.dims = shared->shape.dims;
+    filling.dims = shared->rotated_from > 0 ? shared->rotated_from : shared->shape.dims;
     filling.row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
     TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
@@ -295,7 +295,7 @@ EncodeResult encode_alone(Relation heap, Relation index, IndexInfo* info, const 
     const RowSink sink{sort_row, result.sort};
     EncodePass* pass =
         device
-            ? begin_encode_on(device, ring_for(0, input.model.shape.dims).block_rows, input, sink)
+            ? begin_encode_on(device, ring_for(0, input.model.table_dims()).block_rows, input, sink)
             : begin_encode(input, sink);
     result.heap_rows =
         table_index_build_scan(heap, index, info, true, true, encode_row, pass, nullptr);
@@ -357,9 +357,10 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     const Size neighbor_bytes =
         Size{input.query_count} * neighbors_kept * participants * sizeof(Neighbor);
     const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
-    const RingShape ring_shape = ring_for(workers, shape.dims);
+    const uint32 row_dims = input.model.table_dims();
+    const RingShape ring_shape = ring_for(workers, row_dims);
     const Size ring_bytes =
-        device ? block_ring_bytes(ring_shape.blocks, ring_shape.block_rows, shape.dims) : 0;
+        device ? block_ring_bytes(ring_shape.blocks, ring_shape.block_rows, row_dims) : 0;
     const Size sizes[] = {shared_bytes,
                           sort_bytes,
                           model_bytes,
@@ -418,7 +419,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     Neighbor* neighbors = static_cast<Neighbor*>(chunks[3]);
     if (text_bytes > 0) memcpy(chunks[4], debug_query_string, text_bytes);
     BlockRing* ring =
-        device ? init_block_ring(chunks[7], ring_shape.blocks, ring_shape.block_rows, shape.dims)
+        device ? init_block_ring(chunks[7], ring_shape.blocks, ring_shape.block_rows, row_dims)
                : nullptr;
     SharedCurve* curve = static_cast<SharedCurve*>(chunks[8]);
     memset(curve, 0, sizeof(SharedCurve));

@@ -223,7 +223,8 @@ void train_in_place(Relation index) {
     const double rows = pending_rows(index, meta);
     // VACUUM has other work than this, and does it with or without a model.
     const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta, WARNING);
-    const bool can_train = !has_rotation(meta) || check_lapack(WARNING);
+    const bool can_train =
+        !needs_lapack(meta) || check_lapack(quantizer_name(meta.quantizer), WARNING);
     Sample sample = {};
     if (plan.sample_rows > 0 && can_train)
         sample = sample_pending(heap, index, meta, plan.sample_rows);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/additive.h"
 #include "kernels/bfloat16.h"
 #include "kernels/executor.h"
 #include "extension/block_sample.h"
@@ -35,6 +36,8 @@ constexpr uint32 codebook_rows = 10240;     // forty a codeword
 constexpr int rotation_iterations = 16;
 constexpr uint32 rotation_rows = 2 * codebook_rows;
 constexpr uint32 dims_of_many_rows = 256;
+// Words of full length have the most to learn.
+constexpr uint32 additive_rows = 100000;
 constexpr uint32 chunk_of_rows = 1024;
 
 uint32 choose_lists(double rows, uint32 dims) {
@@ -45,7 +48,9 @@ uint32 choose_lists(double rows, uint32 dims) {
         std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
 }
 
-uint32 choose_m(uint32 dims, uint32 bits) {
+uint32 choose_m(uint32 dims, uint32 bits, QuantizerKind quantizer) {
+    // Codes that take long to find are short ones.
+    if (quantizer == QuantizerKind::lsq) return std::min<uint32>(dims, 8);
     // Scanned so much faster, a byte more costs less than a row ranked in vain; but what is scanned
     // has to come from memory.
     if (bits == 4) return std::clamp<uint32>(dims <= 512 ? dims / 2 : dims / 6, 1, max_m);
@@ -60,21 +65,34 @@ Size model_bytes(uint32 lists, uint32 dims) {
 }
 
 uint32 residual_rows(const MetaPage& meta) {
+    if (meta.quantizer == QuantizerKind::lsq) return additive_rows;
     return has_rotation(meta) && meta.code_dims <= dims_of_many_rows ? rotation_rows
                                                                      : codebook_rows;
 }
 
-// Bytes beside the model and the sample: a rotation's matrices and LAPACK's (its working memory for
+// A rotation's matrices and LAPACK's (its working memory for
 // singular values is about four of them, and sums are kept in float64), and the turned rows.
-Size rotation_bytes(const MetaPage& meta) {
-    if (!has_rotation(meta)) return 0;
-    return sizeof(float) * (12 * Size{meta.dims} * meta.dims +
-                            2 * Size{residual_rows(meta)} * meta.code_dims + 8192 * meta.dims);
+Size rotation_bytes(const MetaPage& meta, Size rows) {
+    return sizeof(float) *
+           (12 * Size{meta.dims} * meta.dims + 2 * rows * meta.code_dims + 8192 * meta.dims);
 }
 
-// A sampled row: its floats, its TID, and what an iteration notes of it.
+// Bytes beside the model and the sample.
+Size quantizer_bytes(const MetaPage& meta, uint32 m) {
+    if (has_rotation(meta)) return rotation_bytes(meta, residual_rows(meta));
+    if (meta.quantizer != QuantizerKind::lsq) return 0;
+    // It starts from a rotation, of some of the rows. Then there are the codebook, the words it is
+    // made of and their sums, and either tables for the search or equations for the words.
+    const LsqShape shape{meta.code_dims, m};
+    return std::max(rotation_bytes(meta, rotation_rows),
+                    4 * sizeof(float) * shape.words() * shape.dims +
+                        std::max(LsqEncoder::bytes(shape), lsq_fit_bytes(shape)));
+}
+
+// A sampled row: its floats, its TID, and what an iteration notes of it, a short code or two at
+// most.
 Size sample_row_bytes(uint32 dims) {
-    return dims * sizeof(float) + sizeof(uint64) + 16;
+    return dims * sizeof(float) + sizeof(uint64) + 32;
 }
 
 struct SampleState {
@@ -217,9 +235,9 @@ TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& 
                  errmsg("m cannot be greater than half the number of dimensions with bits = 4"),
                  errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
     TrainingPlan plan;
-    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims, meta.bits);
+    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims, meta.bits, meta.quantizer);
     plan.lists = asked_lists ? asked_lists : choose_lists(rows, meta.code_dims);
-    const Size more_bytes = rotation_bytes(meta);
+    const Size more_bytes = quantizer_bytes(meta, plan.m);
 
     const MemoryBound bound = training_memory();
     const Size memory = static_cast<Size>(bound.kilobytes) * 1024;
@@ -433,15 +451,129 @@ float* train_rotation(Executor* executor, const QuantizerShape& shape, Dataset* 
     return matrix;
 }
 
+// Residuals of the first rows of the sample, in their place.
+void subtract_lists(Executor* executor, float* rows, uint32 count, uint32 dims, uint32 lists,
+                    const float* centroids, MemoryContext context) {
+    uint32* nearest = static_cast<uint32*>(palloc(Size{count} * sizeof(uint32)));
+    Owned<Dataset>* data = owned_by<Dataset>(context);
+    guarded_interruptibly([&] {
+        delete std::exchange(data->object, nullptr);
+        data->object = executor->take(rows, count, dims).release();
+        executor->assign(*data->object, lists, centroids, nearest);
+    });
+    guarded([&] { delete std::exchange(data->object, nullptr); });
+    subtract_centroids(rows, count, dims, centroids, nearest);
+    pfree(nearest);
+}
+
+// Codes of residuals, by a model without lists. What else an entry has is not wanted.
+void encode_residuals(Executor* executor, QuantizerShape shape, const float* codebook,
+                      const float* residuals, uint32 count, uint8* codes) {
+    shape.lists = 1;
+    const float* origin = static_cast<float*>(palloc0(shape.dims * sizeof(float)));
+    uint32* lists = static_cast<uint32*>(palloc(chunk_of_rows * sizeof(uint32)));
+    float* offsets = alloc_floats(chunk_of_rows);
+    for (uint32 first = 0; first < count; first += chunk_of_rows) {
+        CHECK_FOR_INTERRUPTS();
+        const uint32 here = std::min(chunk_of_rows, count - first);
+        guarded_interruptibly([&] {
+            executor->encode({shape, origin, codebook},
+                             {residuals + Size{first} * shape.dims, here, lists,
+                              codes + Size{first} * shape.m, offsets});
+        });
+    }
+    pfree(const_cast<float*>(origin));
+    pfree(lists);
+    pfree(offsets);
+}
+
+// The start: the codebook of a rotated product quantizer, turned back, and its codes.
+void start_additive(Executor* executor, const QuantizerShape& shape, float* residuals, uint32 count,
+                    uint64 seed, MemoryContext context, float* codebook, uint8* codes) {
+    const uint32 dims = shape.dims;
+    const QuantizerShape product{dims, 1, shape.m, shape.metric};
+    const uint32 some = std::min(count, rotation_rows);
+    float* matrix = alloc_floats(Size{dims} * dims);
+    float* pieces = alloc_floats(Size{dims} * codewords);
+    Owned<Dataset>* data = owned_by<Dataset>(context);
+    guarded_interruptibly([&] {
+        delete std::exchange(data->object, nullptr);
+        data->object = executor->take(residuals, some, dims).release();
+        executor->rotation_start(*data->object, product, matrix);
+    });
+    float* turned = alloc_floats(Size{some} * dims);
+    memcpy(turned, residuals, Size{some} * dims * sizeof(float));
+    turn_rows(executor, matrix, dims, turned, some);
+    Owned<Dataset>* turned_data = owned_by<Dataset>(context);
+    guarded([&] {
+        turned_data->object = executor->take(turned, some, dims).release();
+        executor->codebook_start(*turned_data->object, product, seed, pieces);
+        delete std::exchange(turned_data->object, nullptr);
+    });
+    pfree(turned);
+    iterate(BuildPhase::train_codes, rotation_iterations, some,
+            [&] { return executor->rotation_step(*data->object, product, matrix, pieces); });
+    guarded([&] { delete std::exchange(data->object, nullptr); });
+
+    turned = alloc_floats(Size{chunk_of_rows} * dims);
+    for (uint32 first = 0; first < count; first += chunk_of_rows) {
+        const uint32 here = std::min(chunk_of_rows, count - first);
+        memcpy(turned, residuals + Size{first} * dims, Size{here} * dims * sizeof(float));
+        turn_rows(executor, matrix, dims, turned, here);
+        encode_residuals(executor, product, pieces, turned, here, codes + Size{first} * shape.m);
+    }
+    additive_start(shape, matrix, pieces, codebook);
+    pfree(turned);
+    pfree(matrix);
+    pfree(pieces);
+}
+
+// Returns the mean squared error of codes as rows will get them.
+double train_additive(Executor* executor, const QuantizerShape& shape, float* residuals,
+                      uint32 count, uint64 seed, bool wide, MemoryContext context,
+                      float* codebook) {
+    uint8* codes =
+        static_cast<uint8*>(MemoryContextAllocHuge(CurrentMemoryContext, Size{count} * shape.m));
+    start_additive(executor, shape, residuals, count, seed, context, codebook, codes);
+    Owned<Dataset>* data = owned_by<Dataset>(context);
+    guarded([&] { data->object = executor->take(residuals, count, shape.dims).release(); });
+    const uint32 steps = lsq_iterations(count);
+    uint32 step = 0;
+    iterate(BuildPhase::train_codes, static_cast<int>(steps), count, [&] {
+        const double error =
+            executor->additive_step(*data->object, {shape, step, steps, seed, codebook, codes});
+        ++step;
+        return error;
+    });
+    guarded([&] { delete std::exchange(data->object, nullptr); });
+    const Size floats = Size{shape.codebook_rows()} * codewords;
+    if (!wide) round_to_bfloat16(codebook, floats);
+
+    const uint32 some = std::min(count, codebook_rows);
+    encode_residuals(executor, shape, codebook, residuals, some, codes);
+    double error = 0;
+    for (uint32 i = 0; i < some; ++i)
+        for (uint32 d = 0; d < shape.dims; ++d) {
+            double off = residuals[Size{i} * shape.dims + d];
+            for (uint32 j = 0; j < shape.m; ++j)
+                off -=
+                    codebook[(Size{j} * shape.dims + d) * codewords + codes[Size{i} * shape.m + j]];
+            error += off * off;
+        }
+    pfree(codes);
+    return error / some;
+}
+
 }  // namespace
 
 Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample,
                       MetaPage* meta) {
     const uint32 dims = meta->code_dims;
-    const QuantizerShape shape{dims, plan.lists, plan.m, meta->metric, meta->bits};
+    const QuantizerShape shape{dims,         plan.lists, plan.m,
+                               meta->metric, meta->bits, meta->search_rounds};
     const double variance = variance_of(*sample);
     float* centroids = alloc_floats(Size{plan.lists} * dims);
-    float* codebook = alloc_floats(Size{dims} * codewords);
+    float* codebook = alloc_floats(Size{shape.codebook_rows()} * codewords);
     const uint64 seed = static_cast<uint64>(meta->seed);
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq training", ALLOCSET_SMALL_SIZES);
@@ -467,15 +599,33 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
                  !fits_in_bfloat16(executor, rows->object, plan.lists, dims, spread, centroids);
 
     const uint32 residual_count = std::min(sample->count, residual_rows(*meta));
+    meta->lists = plan.lists;
+    meta->m = plan.m;
+    meta->training_rows = sample->count;
+    const auto relative = [&](double error) {
+        return static_cast<float>(variance > 0 ? (error + dropped) / variance : 0);
+    };
+    if (shape.additive()) {
+        guarded([&] { delete std::exchange(rows->object, nullptr); });
+        subtract_lists(executor, sample->rows, residual_count, dims, plan.lists, centroids,
+                       context);
+        const double error = train_additive(executor, shape, sample->rows, residual_count, seed,
+                                            meta->wide, context, codebook);
+        MemoryContextDelete(context);
+        meta->quantization_error = relative(error);
+        return {shape, centroids, codebook};
+    }
+
     Owned<Dataset>* residuals = owned_by<Dataset>(context);
-    guarded_interruptibly([&] {
-        delete std::exchange(residuals->object, nullptr);
-        residuals->object = executor->take(sample->rows, residual_count, dims).release();
-    });
-    guarded_interruptibly(
-        [&] { executor->make_residuals(*residuals->object, plan.lists, centroids); });
     Rotation rotation;
     if (has_rotation(*meta)) {
+        // Rows are turned here, so their residuals are wanted here as well.
+        guarded([&] { delete std::exchange(rows->object, nullptr); });
+        subtract_lists(executor, sample->rows, residual_count, dims, plan.lists, centroids,
+                       context);
+        guarded([&] {
+            residuals->object = executor->take(sample->rows, residual_count, dims).release();
+        });
         float* matrix = train_rotation(executor, shape, residuals->object, sample->rows,
                                        residual_count, seed, meta->wide, centroids, codebook);
         if (reduction) matrix = combine(matrix, reduction, dims, meta->dims);
@@ -487,6 +637,12 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
             residuals->object = executor->take(sample->rows, residual_count, dims).release();
         });
     } else {
+        guarded_interruptibly([&] {
+            delete std::exchange(residuals->object, nullptr);
+            residuals->object = executor->take(sample->rows, residual_count, dims).release();
+        });
+        guarded_interruptibly(
+            [&] { executor->make_residuals(*residuals->object, plan.lists, centroids); });
         guarded_interruptibly(
             [&] { executor->codebook_start(*residuals->object, shape, seed, codebook); });
     }
@@ -496,10 +652,7 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     MemoryContextDelete(context);
     if (!meta->wide) round_to_bfloat16(codebook, Size{dims} * codewords);
 
-    meta->lists = plan.lists;
-    meta->m = plan.m;
-    meta->training_rows = sample->count;
-    meta->quantization_error = static_cast<float>(variance > 0 ? (error + dropped) / variance : 0);
+    meta->quantization_error = relative(error);
     return {shape, centroids, codebook, rotation};
 }
 

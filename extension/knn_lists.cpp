@@ -192,8 +192,8 @@ void put_found(const CandidateSink& sink, uint32 query, const Neighbor* found, u
 
 ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads) {
     const Size rotation = has_rotation(meta) ? Size{meta.dims} * meta.code_dims : 0;
-    const Size model =
-        sizeof(float) * (Size{meta.code_dims} * (Size{meta.lists} + codewords) + rotation);
+    const Size model = sizeof(float) * (Size{meta.code_dims} * meta.lists +
+                                        Size{codebook_rows(meta)} * codewords + rotation);
     // A second copy while the store takes it in.
     if (2 * model > memory / 4) return nullptr;
     const MemoryContext context =

@@ -299,7 +299,7 @@ bool send_model(Relation index, const MetaPage& meta, bool wait) {
     const Quantizer model = read_model(index, meta);
     const QuantizerShape shape = shape_of(meta);
     const Size centroid_floats = Size{shape.lists} * shape.dims;
-    const Size all = centroid_floats + Size{shape.dims} * codewords;
+    const Size all = centroid_floats + Size{shape.codebook_rows()} * codewords;
     constexpr Size floats_a_part = (LoadBuffer::room - sizeof(ModelPart)) / sizeof(float);
     for (Size first = 0; first < all; first += floats_a_part) {
         LoadBuffer* buffer = take_buffer(LoadKind::model, key, wait);

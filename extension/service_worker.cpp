@@ -300,7 +300,7 @@ void take_model(Worker* worker, const LoadBuffer* buffer) {
     Assembly& assembly = worker->assemblies[buffer->owner];
     const QuantizerShape& shape = part.shape;
     const size_t centroid_floats = size_t{shape.lists} * shape.dims;
-    const size_t all = centroid_floats + size_t{shape.dims} * codewords;
+    const size_t all = centroid_floats + size_t{shape.codebook_rows()} * codewords;
     if (part.first_float == 0) {
         assembly = {};
         assembly.key = buffer->key;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/executor.h"
 #include "kernels/workers.h"
 
 namespace pgwarp {
@@ -42,7 +43,8 @@ struct CodeQuality {
     double recall[3];        // at 1, 10, 100
 };
 
-CodeQuality measure_codes(Workers& workers, const CodeTrial& trial, const CodeSample& sample,
-                          uint64_t seed);
+// Additive codes are trained and searched for by the executor; all else is done by the workers.
+CodeQuality measure_codes(Workers& workers, Executor& executor, const CodeTrial& trial,
+                          const CodeSample& sample, uint64_t seed);
 
 }  // namespace pgwarp

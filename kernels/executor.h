@@ -128,11 +128,6 @@ class Executor {
     virtual void forget_memory(void*) noexcept {}
 };
 
-// For executors that train codebooks of whole bytes only. (Encoding and searching need not know.)
-inline void require_eight_bits(const QuantizerShape& shape) {
-    if (shape.bits != 8)
-        throw std::runtime_error("this executor does not train sub-quantizers of four bits");
-}
 inline std::unique_ptr<DatasetBuilder> Executor::build_dataset(uint32_t, size_t) {
     throw std::runtime_error("this executor has no data sets of its own");
 }

@@ -21,6 +21,9 @@ class FallbackGraphBuilder final : public GraphBuilder {
     const std::string& failure() const noexcept { return failure_; }
 
     const char* name() const noexcept override { return now().name(); }
+    DescentOptions default_options(uint32_t k) const noexcept override {
+        return now().default_options(k);
+    }
     size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
         return now().most_rows(dims, options);
     }

@@ -7,6 +7,7 @@
 
 #include "kernels/common.h"
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <memory>
@@ -51,8 +52,16 @@ struct DescentOptions {
     uint32_t trees = 0;       // that it starts from, 1 counts as 2; 0: groups made by chance
     uint64_t seed = 0;
 
-    // Good ones for the k nearest of so many rows.
-    static DescentOptions for_neighbors(uint32_t k);
+    // Good ones for the k nearest, on the CPU.
+    static DescentOptions for_neighbors(uint32_t k) noexcept {
+        DescentOptions options;
+        options.neighbors = k;
+        options.degree = std::max(k + k / 2, k + 18);
+        options.samples = 14;
+        options.iterations = 12;
+        options.trees = 4;
+        return options;
+    }
 };
 
 struct DescentReport {
@@ -71,6 +80,11 @@ class GraphBuilder {
 
     // For messages: "cpu", or the device's name.
     virtual const char* name() const noexcept = 0;
+
+    // Good ones for the k nearest, where nobody asks for others.
+    virtual DescentOptions default_options(uint32_t k) const noexcept {
+        return DescentOptions::for_neighbors(k);
+    }
 
     // Rows that it has room for at a time, beside the caller's own memory. Sets of more are made
     // part by part.

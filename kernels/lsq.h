@@ -78,7 +78,10 @@ void lsq_decode(const LsqShape& shape, const float* words, const uint8_t* code, 
 
 // --- training: a start, then so many steps of: search codes, fit the words, relax them
 
-inline constexpr uint32_t lsq_iterations = 25;
+// Few rows are learnt soon, and fitting words takes as long for them as for many.
+inline uint32_t lsq_iterations(size_t rows) {
+    return rows >= 100 * size_t{codewords} ? 25 : 10;
+}
 inline constexpr uint32_t lsq_training_rounds = 8;  // of the search in each
 
 // The start: the codebooks of a product quantizer of rotated rows, turned back, and its codes.
@@ -88,6 +91,11 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
 // Replaces the words by those that suit the codes best.
 void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
              const uint8_t* codes, float* words);
+// The words of two codebooks can be moved against each other without a change, and a word that
+// nobody uses is free: a little weight on staying small makes the solution one.
+inline double lsq_fit_weight(size_t rows) {
+    return 1e-4 * static_cast<double>(rows) / codewords + 1e-6;
+}
 // Bytes it takes beside its arguments.
 size_t lsq_fit_bytes(const LsqShape& shape);
 
@@ -104,10 +112,6 @@ void lsq_relax(const LsqShape& shape, const float* spread, double error, uint32_
 // Standard deviations, from some of the rows.
 inline constexpr size_t spread_rows = 4096;
 std::vector<float> spread_by_dimension(const float* rows, size_t count, uint32_t dims);
-
-// All of it.
-void lsq_train(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
-               uint64_t seed, float* words);
 
 // --- norms, where they are a byte of the code
 

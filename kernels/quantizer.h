@@ -49,11 +49,11 @@ struct QuantizerShape {
     // The dimension that a row is of.
     uint32_t dim_of_row(uint32_t row) const { return additive() ? row % dims : row; }
 
-    // The same for the sub-quantizers of a code of four bits. A byte's low half comes first; its
-    // two halves cover what the byte does.
+    // The same for sub-quantizers, of which a code of four bits has two a byte. A byte's low half
+    // comes first; its two halves cover what the byte does.
     uint32_t parts() const { return m * (8 / bits); }
     uint32_t part_begin(uint32_t p) const {
-        return static_cast<uint32_t>(static_cast<uint64_t>(p) * dims / parts());
+        return static_cast<uint32_t>(static_cast<uint64_t>(p) * codebook_rows() / parts());
     }
 };
 

@@ -12,7 +12,7 @@ namespace pgwarp {
 
 struct RowPassInput {
     const Quantizer* quantizer = nullptr;  // read by begin_pass() only; null: nothing is encoded
-    uint32_t dims = 0;
+    uint32_t dims = 0;                     // of the table's rows, which the model may turn
     Metric metric = Metric::l2;  // cosine: rows and queries are normalised by the caller
     size_t block_rows = 0;       // at most, of one block
     size_t expected_rows = 0;    // of all blocks, about; 0: nobody knows

@@ -1,11 +1,15 @@
 // Local search quantization: rows encoded a second, 16 rounds, on the device and from the host,
-// beside the CPU's encoder on one core.
+// beside the CPU's encoder on one core. With few rows (--rows 250000), what its codes are worth.
 
 #include "bench/cuda/bench.h"
 #include "kernels/additive.h"
+#include "kernels/compare_codes.h"
 #include "kernels/cuda/executor.h"
 #include "kernels/cuda/lsq_encoder.h"
 #include "kernels/rotation.h"
+
+#include <limits>
+#include <numeric>
 
 namespace pgwarp::gpu {
 
@@ -43,7 +47,7 @@ Trained train(Executor& executor, const VectorSet& vectors, uint32_t books,
     codebook_of_words(sums, words.data(), codebook.data());
     const auto data = executor.take(residuals.data(), count, dims);
     // Fitting many words takes long, and encodes no faster.
-    const uint32_t steps = books > 8 ? 4 : lsq_iterations;
+    const uint32_t steps = books > 8 ? 4 : lsq_iterations(count);
     double error = 0;
     for (uint32_t step = 0; step < steps; ++step)
         error =
@@ -56,12 +60,44 @@ Trained train(Executor& executor, const VectorSet& vectors, uint32_t books,
     return {sums, std::move(words)};
 }
 
+// How often the nearest row is among the first 1, 10 and 100 by the codes alone.
+void bench_quality(Executor& executor, const VectorSet& vectors) {
+    const size_t rows = vectors.base_count(), queries = vectors.real_queries;
+    std::vector<uint64_t> ids(rows);
+    std::iota(ids.begin(), ids.end(), uint64_t{0});
+    std::vector<Neighbor> truth(queries, {std::numeric_limits<float>::infinity(), 0});
+    executor.exact_search({vectors.queries.data(), queries, vectors.base.data(), rows, ids.data(),
+                           vectors.dims, Metric::l2, 1, truth.data()});
+    std::vector<uint32_t> nearest;
+    for (const Neighbor& neighbor : truth) nearest.push_back(static_cast<uint32_t>(neighbor.id));
+    const CodeSample sample{
+        vectors.dims,        Metric::l2, vectors.base.data(),    std::min(training_rows, rows),
+        vectors.base.data(), rows,       vectors.queries.data(), queries,
+        nearest.data()};
+    Workers workers(16);
+    for (const uint32_t bytes : {8u, 16u})
+        for (const CodeKind kind : {CodeKind::lsq, CodeKind::lsq_with_norm})
+            for (const uint32_t rounds : {16u, 32u}) {
+                const CodeQuality q =
+                    measure_codes(workers, executor, {kind, 8, bytes, rounds}, sample, 1);
+                char recall[64];
+                std::snprintf(recall, sizeof recall, "R %.4f %.4f %.4f", q.recall[0], q.recall[1],
+                              q.recall[2]);
+                report("LSQ-" + std::to_string(rounds) + ", " + std::to_string(bytes) + " bytes" +
+                           (kind == CodeKind::lsq ? ", norms beside: training" : ": training"),
+                       q.training_seconds, recall, format("error %.4f", q.error),
+                       format("%.0f rows/s", q.rows_per_second));
+            }
+}
+
 }  // namespace
 
 void bench_lsq(const Context& context, const Settings& settings, const VectorSet& vectors) {
     const auto executor = make_executor(context);
     const uint32_t dims = vectors.dims;
     const size_t rows = vectors.base_count();
+    // Recall is for rows as they are: asked for no more than there are.
+    if (rows <= 300000) return bench_quality(*executor, vectors);
     std::vector<double> sums(dims);
     for (size_t i = 0; i < vectors.base.size(); ++i) sums[i % dims] += vectors.base[i];
     std::vector<float> residuals = vectors.base;

@@ -1,9 +1,9 @@
 #include "kernels/compare_codes.h"
 
+#include "kernels/additive.h"
 #include "kernels/candidates.h"
 #include "kernels/distance.h"
 #include "kernels/list_scan.h"
-#include "kernels/lsq.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"
 
@@ -131,53 +131,69 @@ TableMaker code_products(Workers& workers, const CodeTrial& trial, const CodeSam
     return [searcher](const float* query, float* table) { searcher.table(query, table); };
 }
 
-TableMaker code_sums(Workers& workers, const CodeTrial& trial, const CodeSample& s, uint64_t seed,
-                     Coded* coded) {
+// From a rotated product quantizer of some of the residuals.
+void train_sums(Workers& workers, Executor& executor, const QuantizerShape& shape,
+                std::vector<float>& residuals, uint64_t seed, float* codebook) {
+    const size_t count = residuals.size() / shape.dims;
+    const LsqShape sums = lsq_shape(shape);
+    std::vector<float> words(sums.words() * shape.dims);
+    std::vector<uint8_t> codes(count * shape.m);
+    lsq_start(workers, sums, residuals.data(), count, seed, words.data(), codes.data());
+    codebook_of_words(sums, words.data(), codebook);
+    const auto data = executor.take(residuals.data(), count, shape.dims);
+    const uint32_t steps = lsq_iterations(count);
+    for (uint32_t step = 0; step < steps; ++step)
+        executor.additive_step(*data, {shape, step, steps, seed, codebook, codes.data()});
+}
+
+TableMaker code_sums(Workers& workers, Executor& executor, const CodeTrial& trial,
+                     const CodeSample& s, uint64_t seed, Coded* coded) {
     const bool norm_byte = trial.kind == CodeKind::lsq_with_norm;
-    const LsqShape shape{s.dims, trial.bytes - norm_byte};
+    QuantizerShape shape{s.dims, 1, trial.bytes - norm_byte, s.metric};
+    shape.search_rounds = trial.rounds;
     Stopwatch training;
     const std::vector<float> mean = mean_of(s.training, s.training_count, s.dims);
-    std::vector<float> words(shape.words() * s.dims);
-    lsq_train(workers, shape, without(mean, s.training, s.training_count).data(), s.training_count,
-              seed, words.data());
+    std::vector<float> residuals = without(mean, s.training, s.training_count);
+    std::vector<float> codebook(size_t{shape.codebook_rows()} * codewords);
+    train_sums(workers, executor, shape, residuals, seed, codebook.data());
     coded->training_seconds = training.seconds();
 
     Stopwatch encoding;
-    const std::vector<float> residuals = without(mean, s.rows, s.count);
-    std::vector<uint8_t> codes(s.count * shape.books);
-    LsqSearch search;
-    search.rounds = trial.rounds;
-    coded->error = LsqEncoder(workers, shape, words.data())
-                       .encode(workers, search, residuals.data(), s.count, false, codes.data()) /
-                   static_cast<double>(s.count);
-    std::vector<float> norms(s.count), decoded(s.dims), levels(codewords);
+    // Around the mean, so that offsets are norms.
+    const std::vector<float> origin(s.dims);
+    residuals = without(mean, s.rows, s.count);
+    std::vector<uint32_t> lists(s.count);
+    std::vector<uint8_t> codes(s.count * shape.m);
+    std::vector<float> norms(s.count), levels(codewords);
+    executor.encode({shape, origin.data(), codebook.data()},
+                    {residuals.data(), s.count, lists.data(), codes.data(), norms.data()});
+    coded->encoding_seconds = encoding.seconds();
+    std::vector<float> words(codebook.size()), decoded(s.dims);
+    words_of_codebook(lsq_shape(shape), codebook.data(), words.data());
+    coded->error = 0;
     for (size_t i = 0; i < s.count; ++i) {
-        lsq_decode(shape, words.data(), codes.data() + i * shape.books, decoded.data());
-        norms[i] = static_cast<float>(squared_norm(decoded.data(), s.dims));
+        lsq_decode(lsq_shape(shape), words.data(), codes.data() + i * shape.m, decoded.data());
+        coded->error += squared_l2_distance(residuals.data() + i * s.dims, decoded.data(), s.dims);
     }
+    coded->error /= static_cast<double>(s.count);
+    coded->m = trial.bytes;
     if (norm_byte) {
         fit_levels(norms, levels.data());
         coded->codes.resize(s.count * trial.bytes);
         for (size_t i = 0; i < s.count; ++i) {
-            std::copy_n(codes.data() + i * shape.books, shape.books,
-                        coded->codes.data() + i * trial.bytes);
-            coded->codes[i * trial.bytes + shape.books] = nearest_level(levels.data(), norms[i]);
+            std::copy_n(codes.data() + i * shape.m, shape.m, coded->codes.data() + i * trial.bytes);
+            coded->codes[i * trial.bytes + shape.m] = nearest_level(levels.data(), norms[i]);
         }
         std::fill(norms.begin(), norms.end(), 0.0f);
     } else {
         coded->codes = std::move(codes);
     }
-    coded->m = trial.bytes;
     coded->offsets = std::move(norms);
-    coded->encoding_seconds = encoding.seconds();
-
-    // The query around the mean, as the rows are.
-    return [=, dims = s.dims](const float* query, float* table) {
-        std::vector<float> around(query, query + dims);
-        for (uint32_t d = 0; d < dims; ++d) around[d] -= mean[d];
-        dot_products(around.data(), {words.data(), dims, shape.words()}, dims, table);
-        for (size_t w = 0; w < shape.words(); ++w) table[w] *= table_factor(Metric::l2);
-        if (norm_byte) std::copy(levels.begin(), levels.end(), table + shape.words());
+    return [=](const float* query, float* table) {
+        std::vector<float> around(query, query + shape.dims);
+        for (uint32_t d = 0; d < shape.dims; ++d) around[d] -= mean[d];
+        build_table({shape, origin.data(), codebook.data()}, around.data(), table);
+        if (norm_byte) std::copy(levels.begin(), levels.end(), table + size_t{shape.m} * codewords);
     };
 }
 
@@ -234,12 +250,12 @@ double spread_of(const CodeSample& s) {
 
 }  // namespace
 
-CodeQuality measure_codes(Workers& workers, const CodeTrial& trial, const CodeSample& sample,
-                          uint64_t seed) {
+CodeQuality measure_codes(Workers& workers, Executor& executor, const CodeTrial& trial,
+                          const CodeSample& sample, uint64_t seed) {
     Coded coded;
     const bool sums = trial.kind == CodeKind::lsq || trial.kind == CodeKind::lsq_with_norm;
-    const TableMaker make_table =
-        (sums ? code_sums : code_products)(workers, trial, sample, seed, &coded);
+    const TableMaker make_table = sums ? code_sums(workers, executor, trial, sample, seed, &coded)
+                                       : code_products(workers, trial, sample, seed, &coded);
     CodeQuality quality{};
     quality.training_seconds = coded.training_seconds;
     quality.rows_per_second = static_cast<double>(sample.count) / coded.encoding_seconds;

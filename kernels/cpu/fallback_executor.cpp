@@ -1,6 +1,7 @@
 #include "kernels/fallback_executor.h"
 
 #include "kernels/row_pass.h"
+#include "kernels/table_rows.h"
 
 #include <algorithm>
 #include <deque>
@@ -85,13 +86,8 @@ class FallbackExecutor::Pass final : public RowPass {
           nearest_(input.query_count * input.k, {std::numeric_limits<float>::infinity(), 0}) {
         input_.tell_nearest = true;
         if (input.quantizer) {
-            const QuantizerShape& shape = input.quantizer->shape;
-            centroids_.assign(input.quantizer->centroids,
-                              input.quantizer->centroids + size_t{shape.lists} * shape.dims);
-            codebook_.assign(input.quantizer->codebook,
-                             input.quantizer->codebook + size_t{shape.codebook_rows()} * codewords);
-            quantizer_ = {shape, centroids_.data(), codebook_.data()};
-            input_.quantizer = &quantizer_;
+            quantizer_ = QuantizerCopy(*input.quantizer);
+            input_.quantizer = &quantizer_.get();
         }
         on_device([&] { pass_ = owner_.device_->begin_pass(input_); });
     }
@@ -150,10 +146,11 @@ class FallbackExecutor::Pass final : public RowPass {
         passed.count = block.count;
         if (input_.quantizer) {
             lists_.resize(input_.block_rows);
-            codes_.resize(input_.block_rows * quantizer_.shape.m);
+            codes_.resize(input_.block_rows * quantizer_.get().shape.m);
             offsets_.resize(input_.block_rows);
-            owner_.cpu_->encode(quantizer_, {block.rows, block.count, lists_.data(), codes_.data(),
-                                             offsets_.data()});
+            encode_table_rows(
+                *owner_.cpu_, quantizer_.get(),
+                {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()}, turned_);
             passed.lists = lists_.data();
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
@@ -168,8 +165,8 @@ class FallbackExecutor::Pass final : public RowPass {
 
     FallbackExecutor& owner_;
     RowPassInput input_;
-    std::vector<float> centroids_, codebook_;
-    Quantizer quantizer_{};
+    QuantizerCopy quantizer_;
+    std::vector<float> turned_;
     std::unique_ptr<RowPass> pass_;  // the device's, while it works
     std::deque<Block> blocks_;
     std::vector<Neighbor> nearest_;  // of the first `searched_` blocks, and of those since

@@ -63,16 +63,6 @@ void add_edges(Edge* list, uint32_t degree, const Edge* others, uint32_t count) 
         insert_edge(list, degree, others[i]);
 }
 
-DescentOptions DescentOptions::for_neighbors(uint32_t k) {
-    DescentOptions options;
-    options.neighbors = k;
-    options.degree = std::max(k + k / 2, k + 18);
-    options.samples = 14;
-    options.iterations = 12;
-    options.trees = 4;
-    return options;
-}
-
 size_t descent_memory(size_t count, uint32_t dims, const DescentOptions& options, int threads) {
     return GraphDescent::memory(count, dims, options, threads);
 }

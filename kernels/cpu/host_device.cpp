@@ -441,6 +441,9 @@ class FailingGraphBuilder final : public GraphBuilder {
         : builder_(std::move(builder)), fault_(fault), good_calls_(good_calls) {}
 
     const char* name() const noexcept override { return builder_->name(); }
+    DescentOptions default_options(uint32_t k) const noexcept override {
+        return builder_->default_options(k);
+    }
     size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
         return builder_->most_rows(dims, options);
     }

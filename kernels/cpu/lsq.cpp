@@ -55,16 +55,16 @@ struct LsqEncoder::Batch {
     std::vector<float> best_error;
     std::vector<uint32_t> unchanged;  // (rows): codes looked at since the last that changed
 
-    explicit Batch(const LsqShape& shape)
-        : products(batch_rows * shape.words()),
+    Batch(const LsqShape& shape, size_t rows)
+        : products(rows * shape.words()),
           unary(products.size()),
-          scratch(products_scratch(batch_rows)),
+          scratch(products_scratch(rows)),
           decoded(shape.dims),
-          current(batch_rows * shape.books),
+          current(rows * shape.books),
           terms(shape.books),
-          chance(batch_rows, LsqChance(0)),
-          best_error(batch_rows),
-          unchanged(batch_rows) {}
+          chance(rows, LsqChance(0)),
+          best_error(rows),
+          unchanged(rows) {}
 };
 
 LsqEncoder::LsqEncoder(Workers& workers, const LsqShape& shape, const float* words)
@@ -211,7 +211,7 @@ double LsqEncoder::encode(Workers& workers, const LsqSearch& search, const float
     std::vector<double> errors(tasks);
     workers.run(tasks, [&](size_t task, int thread) {
         auto& batch = batches[static_cast<size_t>(thread)];
-        if (!batch) batch = std::make_unique<Batch>(shape);
+        if (!batch) batch = std::make_unique<Batch>(shape, std::min(batch_rows, count));
         const size_t first = task * batch_rows;
         errors[task] =
             search_batch(search, rows + first * shape.dims, std::min(batch_rows, count - first),
@@ -223,7 +223,7 @@ double LsqEncoder::encode(Workers& workers, const LsqSearch& search, const float
 double LsqEncoder::encode(const LsqSearch& search, const float* rows, size_t count, bool improve,
                           uint8_t* codes) const {
     const LsqShape& shape = tables_->shape;
-    Batch batch(shape);
+    Batch batch(shape, std::min(batch_rows, count));
     double error = 0;
     for (size_t first = 0; first < count; first += batch_rows)
         error +=

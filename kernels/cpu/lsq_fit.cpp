@@ -42,9 +42,7 @@ void lsq_solve(const LsqShape& shape, const uint8_t* codes, size_t count, const 
             for (uint32_t l = 0; l <= k; ++l)
                 gram[(size_t{k} * codewords + code[k]) * n + size_t{l} * codewords + code[l]] += 1;
     }
-    // The words of two codebooks can be moved against each other without a change, and a word that
-    // nobody uses is free: a little weight on staying small makes the solution one.
-    const double weight = 1e-4 * static_cast<double>(count) / codewords + 1e-6;
+    const double weight = lsq_fit_weight(count);
     for (size_t w = 0; w < n; ++w) gram[w * n + w] += weight;
     // By columns for LAPACK: (n) for each dimension.
     std::vector<double> solved(n * shape.dims);

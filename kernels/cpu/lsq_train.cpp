@@ -9,6 +9,7 @@ namespace pgwarp {
 namespace {
 
 constexpr int start_iterations = 16;
+constexpr size_t start_rows = 20480;
 
 }  // namespace
 
@@ -18,13 +19,16 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
     const QuantizerShape product{dims, 1, shape.books, Metric::l2};
     std::vector<float> matrix(size_t{dims} * dims), turned(count * dims);
     std::vector<float> codebook(size_t{dims} * codewords);
-    rotation_start(workers, product, rows, count, dims, matrix.data());
-    rotate(workers, {dims, dims, matrix.data()}, rows, count, turned.data());
-    codebook_start(product, turned.data(), count, seed, codebook.data());
+    // A rotation is learnt from some of the rows.
+    const size_t some = std::min(count, start_rows);
+    rotation_start(workers, product, rows, some, dims, matrix.data());
+    rotate(workers, {dims, dims, matrix.data()}, rows, some, turned.data());
+    codebook_start(product, turned.data(), some, seed, codebook.data());
     for (int i = 0; i < start_iterations; ++i)
-        rotation_step(workers, product, rows, count, dims, matrix.data(), codebook.data());
+        rotation_step(workers, product, rows, some, dims, matrix.data(), codebook.data());
     rotate(workers, {dims, dims, matrix.data()}, rows, count, turned.data());
-    codebook_step(workers, product, turned.data(), count, codebook.data(), codes);
+    std::vector<float> moved = codebook;
+    codebook_step(workers, product, turned.data(), count, moved.data(), codes);
     std::fill_n(words, shape.words() * dims, 0.0f);
     for (uint32_t k = 0; k < shape.books; ++k)
         for (uint32_t p = product.piece_begin(k); p < product.piece_begin(k + 1); ++p)
@@ -34,22 +38,6 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
                 float* word = words + (size_t{k} * codewords + c) * dims;
                 for (uint32_t d = 0; d < dims; ++d) word[d] += part * direction[d];
             }
-}
-
-void lsq_train(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
-               uint64_t seed, float* words) {
-    std::vector<uint8_t> codes(count * shape.books);
-    lsq_start(workers, shape, rows, count, seed, words, codes.data());
-    const std::vector<float> spread = spread_by_dimension(rows, count, shape.dims);
-    LsqSearch search;
-    search.rounds = lsq_training_rounds;
-    for (uint32_t i = 0; i < lsq_iterations; ++i) {
-        const double error = LsqEncoder(workers, shape, words)
-                                 .encode(workers, search, rows, count, true, codes.data()) /
-                             static_cast<double>(count);
-        lsq_fit(workers, shape, rows, count, codes.data(), words);
-        lsq_relax(shape, spread.data(), error, i, lsq_iterations, seed, words);
-    }
 }
 
 void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t count,

@@ -49,9 +49,8 @@ constexpr uint64_t patience = 200;
 // When all room is taken, a list comes in at another's cost. One in so many turns is enough to
 // follow what is used, and little enough not to spend the time on loading.
 constexpr uint64_t exchange_interval = 8;
-// Where a search finds no room, an eighth of the budget is taken from the lists, and comes back
-// over so many turns without failure: a search in so many, at most, tries in vain whether there is
-// more.
+// Where a search finds no room, an eighth of the lists go. What they may take comes back over turns
+// without failure, an eighth of the budget in so many: few searches try in vain for more.
 constexpr size_t budget_turns = 4096;
 
 uint64_t name_of(uint32_t database, uint32_t index) {
@@ -162,8 +161,10 @@ bool Mirror::make_room(size_t wanted, const Served* kept) {
 }
 
 void Mirror::shrink_budget() {
-    // Of what there is, not of the budget: what lists take is an estimate.
-    budget_ = bytes_ - std::min(bytes_, full_budget_ / 8);
+    // Of what there is, not of the budget: what lists take is an estimate, and others may have
+    // taken the room, for a while.
+    if (bytes_ == 0) return;
+    budget_ = bytes_ - bytes_ / 8;
     make_room(0);
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/lapack.h"
 #include "kernels/cpu/products.h"
+#include "kernels/cpu/rotation_spread.h"
 #include "kernels/distance.h"
 #include "kernels/product_quantizer.h"
 
@@ -19,8 +20,6 @@ namespace {
 constexpr size_t tile_rows = 64;
 constexpr size_t chunk_rows = 1024;
 constexpr size_t centred_rows = 8192;
-constexpr size_t trial_rows = 8192;
-constexpr int trial_steps = 4;
 
 size_t tiles_of(size_t count, size_t tile) {
     return (count + tile - 1) / tile;
@@ -113,32 +112,6 @@ void principal_directions(Workers& workers, const float* rows, size_t count, uin
 
 namespace {
 
-// Principal directions, each, the strongest first, given to the sub-quantizer with room whose
-// product of variances is the smallest so far.
-void spread_directions(Workers& workers, const QuantizerShape& shape, const float* residuals,
-                       size_t count, uint32_t from, float* matrix) {
-    std::vector<float> directions(size_t{from} * from), values(from);
-    sum_of_outer_products(workers, residuals, from, residuals, from, count, directions.data());
-    eigenvectors(directions.data(), from, values.data());
-    const uint32_t parts = shape.parts();
-    std::vector<double> log_product(parts);
-    std::vector<uint32_t> taken(parts);
-    const double least = std::max(double{values[from - 1]}, 1e-30) * 1e-12;
-    for (uint32_t rank = 0; rank < shape.dims; ++rank) {
-        const uint32_t direction = from - 1 - rank;
-        uint32_t best = parts;
-        for (uint32_t p = 0; p < parts; ++p)
-            if (taken[p] < shape.part_begin(p + 1) - shape.part_begin(p) &&
-                (best == parts || log_product[p] < log_product[best]))
-                best = p;
-        std::copy_n(directions.data() + size_t{direction} * from, from,
-                    matrix + size_t{shape.part_begin(best) + taken[best]} * from);
-        ++taken[best];
-        // Relative to the weakest that counts: no term is below zero.
-        log_product[best] += std::log(std::max(double{values[direction]}, least) / least);
-    }
-}
-
 // The error of a product quantizer after a few steps, under a rotation.
 double error_after_steps(Workers& workers, const QuantizerShape& shape, const float* residuals,
                          size_t count, uint32_t from, const float* matrix) {
@@ -146,7 +119,7 @@ double error_after_steps(Workers& workers, const QuantizerShape& shape, const fl
     rotate(workers, {from, shape.dims, matrix}, residuals, count, turned.data());
     codebook_start(shape, turned.data(), count, 0, codebook.data());
     double error = 0;
-    for (int i = 0; i < trial_steps; ++i)
+    for (int i = 0; i < rotation_trial_steps; ++i)
         error = codebook_step(workers, shape, turned.data(), count, codebook.data());
     return error;
 }
@@ -155,11 +128,14 @@ double error_after_steps(Workers& workers, const QuantizerShape& shape, const fl
 
 void rotation_start(Workers& workers, const QuantizerShape& shape, const float* residuals,
                     size_t count, uint32_t from, float* matrix) {
-    spread_directions(workers, shape, residuals, count, from, matrix);
+    std::vector<float> directions(size_t{from} * from), values(from);
+    sum_of_outer_products(workers, residuals, from, residuals, from, count, directions.data());
+    eigenvectors(directions.data(), from, values.data());
+    spread_directions(shape, from, directions.data(), values.data(), matrix);
     if (shape.dims < from) return;
     std::vector<float> identity(size_t{from} * from);
     for (uint32_t d = 0; d < from; ++d) identity[size_t{d} * from + d] = 1;
-    const size_t tried = std::min(count, trial_rows);
+    const size_t tried = std::min(count, rotation_trial_rows);
     if (error_after_steps(workers, shape, residuals, tried, from, identity.data()) <
         error_after_steps(workers, shape, residuals, tried, from, matrix))
         std::copy(identity.begin(), identity.end(), matrix);

@@ -1,5 +1,7 @@
 #include "kernels/row_pass.h"
 
+#include "kernels/table_rows.h"
+
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -16,11 +18,7 @@ class PlainPass final : public RowPass {
         : executor_(executor), searcher_(searcher), input_(input) {
         if (input.quantizer) {
             const QuantizerShape& shape = input.quantizer->shape;
-            centroids_.assign(input.quantizer->centroids,
-                              input.quantizer->centroids + size_t{shape.lists} * shape.dims);
-            codebook_.assign(input.quantizer->codebook,
-                             input.quantizer->codebook + size_t{shape.codebook_rows()} * codewords);
-            quantizer_ = Quantizer{shape, centroids_.data(), codebook_.data()};
+            quantizer_.emplace(*input.quantizer);
             lists_.resize(input.block_rows);
             codes_.resize(input.block_rows * shape.m);
             offsets_.resize(input.block_rows);
@@ -41,8 +39,10 @@ class PlainPass final : public RowPass {
         passed.count = block.count;
         if (quantizer_) {
             if (block.count > 0)
-                executor_.encode(*quantizer_, {block.rows, block.count, lists_.data(),
-                                               codes_.data(), offsets_.data()});
+                encode_table_rows(
+                    executor_, quantizer_->get(),
+                    {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()},
+                    turned_);
             passed.lists = lists_.data();
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
@@ -79,8 +79,8 @@ class PlainPass final : public RowPass {
     Executor& executor_;
     Executor& searcher_;
     RowPassInput input_;
-    std::vector<float> centroids_, codebook_;
-    std::optional<Quantizer> quantizer_;
+    std::optional<QuantizerCopy> quantizer_;
+    std::vector<float> turned_;
     std::deque<Block> blocks_;
     size_t finished_ = 0;
     std::vector<uint32_t> lists_;

@@ -14,6 +14,19 @@ namespace pgwarp::gpu {
 
 namespace {
 
+// Candidates are the nearest by products, which are a little off. Rows that are none cannot be
+// nearer than the last that is, less the error: where that leaves no doubt, the nearest are among
+// them.
+struct Doubt {
+    uint32_t* queries = nullptr;  // numbers of those with a doubt are added here; null: none is had
+    uint32_t* count;
+    uint32_t first;          // the number of the first query
+    const float* origin;     // (dims), or null
+    const uint32_t* scales;  // largest numbers, as bits: of the queries, of each tile of rows
+    uint32_t tiles;
+    uint32_t rows;  // in all
+};
+
 struct Rescoring {
     const float* queries;
     const float* rows;
@@ -25,6 +38,8 @@ struct Rescoring {
     const uint64_t* keys;  // (query)(candidates)
     Neighbor* nearest;     // (query)(k)
     bool merge;
+    const uint32_t* numbers = nullptr;  // of the queries, where not all of them are wanted
+    Doubt doubt = {};
 };
 
 constexpr IdKey no_neighbor{~0u, ~0u, ~0u};
@@ -86,17 +101,55 @@ __device__ void merge_sorted(const IdKey* found, uint32_t found_count, const Nei
     }
 }
 
+// A warp: whether no row can be nearer than `kth` but the candidates, of which the last, by the
+// products, is at `last`. A difference in the 15th bit of a distance is none.
+__device__ bool leaves_no_doubt(const Rescoring& r, const float* query, float last, float kth) {
+    uint32_t largest_row = 0;
+    for (uint32_t i = lane_id(); i < r.doubt.tiles; i += 32)
+        largest_row = max(largest_row, r.doubt.scales[1 + i]);
+    largest_row = __reduce_max_sync(whole_warp, largest_row);
+    float norm = 0;
+    for (uint32_t d = lane_id(); d < r.dims; d += 32) {
+        const float x = query[d] - (r.doubt.origin ? r.doubt.origin[d] : 0.0f);
+        norm = fmaf(x, x, norm);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        norm += __shfl_xor_sync(whole_warp, norm, distance);
+    const float largest_left = bits_float(r.doubt.scales[0]);
+    const float largest_right = bits_float(largest_row);
+    const float length = sqrtf(norm);
+    if (!r.l2) {
+        const float longest = sqrtf(static_cast<float>(r.dims)) * largest_right;
+        const float error = product_error(length, longest, largest_left, largest_right, r.dims);
+        return last - kth >= error || error <= 0x1p-15f * fabsf(kth);
+    }
+    if (kth <= 0) return true;
+    // A row that is nearer is no longer than this. The norms are off as the products are.
+    const float reach = length + sqrtf(kth);
+    const float error =
+        product_error(length + reach, length + reach, largest_left, largest_right, r.dims);
+    return last + norm - kth >= error || error <= 0x1p-15f * kth;
+}
+
 // A block a query: candidates re-scored, sorted, and merged with what was found before.
 template <int threads, int items>
 __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
     IdKey* found = shared_memory<IdKey>();  // (threads * items), then (k) for merging
-    __shared__ uint32_t found_count;
-    const size_t query = blockIdx.x;
+    __shared__ uint32_t found_count, last;
+    __shared__ float kth;
+    __shared__ bool doubted;
+    const size_t place = blockIdx.x;
+    const size_t query = r.numbers ? r.numbers[place] : place;
     const float* vector = r.queries + query * r.dims;
-    if (threadIdx.x == 0) found_count = 0;
+    if (threadIdx.x == 0) {
+        found_count = last = 0;
+        kth = bits_float(infinity_bits);
+        doubted = false;
+    }
     __syncthreads();
     for (uint32_t i = threadIdx.x / 32; i < threads * items; i += threads / 32) {
-        const uint64_t key = i < r.candidates ? r.keys[query * r.candidates + i] : no_key;
+        const uint64_t key = i < r.candidates ? r.keys[place * r.candidates + i] : no_key;
         const bool is_row = key_index(key) < first_stale;
         IdKey scored = no_neighbor;
         if (is_row) {
@@ -107,7 +160,10 @@ __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
         }
         if (lane_id() == 0) {
             found[i] = scored;
-            if (is_row) atomicAdd(&found_count, 1u);
+            if (is_row) {
+                atomicAdd(&found_count, 1u);
+                atomicMax(&last, static_cast<uint32_t>(key >> 32));
+            }
         }
     }
     __syncthreads();
@@ -119,6 +175,26 @@ __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
     __syncthreads();
     Neighbor* out = r.nearest + query * r.k;
     const uint32_t count = min(found_count, r.k);
+    if (r.doubt.queries && found_count < r.doubt.rows) {
+#pragma unroll
+        for (int i = 0; i < items; ++i)
+            if (threadIdx.x * items + i == r.k - 1 && r.k <= found_count)
+                kth = ordered_value(item[i].distance);
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            const float before = r.merge ? out[r.k - 1].distance : kth;
+            // Fewer candidates than there is room for: some products were no numbers.
+            const bool sure = found_count == r.candidates &&
+                              leaves_no_doubt(r, vector, ordered_value(last), fminf(kth, before));
+            if (threadIdx.x == 0 && !sure) {
+                r.doubt.queries[atomicAdd(r.doubt.count, 1u)] =
+                    r.doubt.first + static_cast<uint32_t>(query);
+                doubted = true;
+            }
+        }
+        __syncthreads();
+        if (doubted) return;  // and all is as it was
+    }
     if (!r.merge) {
 #pragma unroll
         for (int i = 0; i < items; ++i) {
@@ -171,8 +247,53 @@ __global__ void no_neighbors(Neighbor* nearest, size_t count) {
         put_neighbor(nearest + i, {ordered_bits(bits_float(infinity_bits)), ~0u, ~0u});
 }
 
-// The products are off by some 2^-21 |q||x|, so that the order of near ties may differ from that
-// of the re-scored distances: the candidates are some more than wanted.
+// A block: the distances of some queries and some rows, by the vectors' differences.
+constexpr uint32_t square = 64;
+constexpr uint32_t depth = 16;
+__global__ void __launch_bounds__(256)
+    plain_distances(const float* queries, const uint32_t* numbers, uint32_t query_count,
+                    const float* rows, uint32_t row_count, uint32_t dims, bool l2, float* values,
+                    size_t stride) {
+    __shared__ float left[depth][square + 1], right[depth][square + 1];
+    const uint32_t first_query = blockIdx.y * square, first_row = blockIdx.x * square;
+    const uint32_t mine_left = threadIdx.x / 16, mine_right = threadIdx.x % 16;
+    float sums[4][4] = {};
+    for (uint32_t begin = 0; begin < dims; begin += depth) {
+        for (uint32_t i = threadIdx.x; i < square * depth; i += 256) {
+            const uint32_t which = i / depth, d = i % depth;
+            const bool inside = begin + d < dims;
+            const uint32_t query = first_query + which, row = first_row + which;
+            left[d][which] = inside && query < query_count
+                                 ? queries[size_t{numbers[query]} * dims + begin + d]
+                                 : 0.0f;
+            right[d][which] =
+                inside && row < row_count ? rows[size_t{row} * dims + begin + d] : 0.0f;
+        }
+        __syncthreads();
+#pragma unroll
+        for (uint32_t d = 0; d < depth; ++d)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; ++i)
+#pragma unroll
+                for (uint32_t j = 0; j < 4; ++j) {
+                    const float q = left[d][mine_left + 16 * i], x = right[d][mine_right + 16 * j];
+                    const float off = q - x;
+                    sums[i][j] = l2 ? fmaf(off, off, sums[i][j]) : fmaf(-q, x, sums[i][j]);
+                }
+        __syncthreads();
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i)
+#pragma unroll
+        for (uint32_t j = 0; j < 4; ++j) {
+            const uint32_t query = first_query + mine_left + 16 * i;
+            const uint32_t row = first_row + mine_right + 16 * j;
+            if (query < query_count && row < row_count) values[query * stride + row] = sums[i][j];
+        }
+}
+
+// The products are off, so that the order of near ties may differ from that of the re-scored
+// distances: the candidates are some more than wanted.
 uint32_t candidates_for(uint32_t k) {
     return std::min(max_running_k, k + std::max(16u, k / 8));
 }
@@ -185,7 +306,7 @@ struct Tiles {
         const size_t query_bytes = row_bytes + candidates_for(s.k) * sizeof(uint64_t);
         rows = std::min((s.row_count + 3) / 4 * 4, exact_tile_rows);
         while (true) {
-            const size_t fixed = rows * row_bytes + (1 << 16);
+            const size_t fixed = rows * row_bytes + s.query_count * sizeof(uint32_t) + (1 << 16);
             const size_t each = query_bytes + rows * sizeof(float);
             queries = scratch > fixed ? std::min(s.query_count, (scratch - fixed) / each) : 0;
             // Better narrower tiles than a handful of queries at a time.
@@ -198,6 +319,44 @@ struct Tiles {
     }
 };
 
+// The memory of a search.
+struct SearchSpace {
+    Buffer<__half> query_halves, row_halves;
+    Buffer<float> norms, products;
+    Buffer<uint64_t> keys;
+    Buffer<uint32_t> scales, doubtful;
+    Buffer<float> factors, origin;
+};
+
+// Queries by their numbers, from the vectors' differences: what products leave in doubt. Neighbors
+// that are far nearer to each other than to most of the rows, or numbers of all sizes, do that.
+void search_plainly(const Context& context, cudaStream_t stream, const DeviceExactSearch& s,
+                    const Tiles& tiles, const SearchSpace& space, const uint32_t* numbers,
+                    size_t count) {
+    const uint32_t candidates = candidates_for(s.k);
+    const bool l2 = s.metric != Metric::inner_product;
+    for (size_t begin = 0; begin < count; begin += tiles.queries) {
+        const auto queries = static_cast<uint32_t>(std::min(tiles.queries, count - begin));
+        launch("set_keys", set_keys, {1056, 256, 0, stream}, space.keys.data(),
+               queries * size_t{candidates});
+        for (size_t first = 0; first < s.row_count; first += tiles.rows) {
+            context.check_interrupt();
+            const auto rows = static_cast<uint32_t>(std::min(tiles.rows, s.row_count - first));
+            launch("plain_distances", plain_distances,
+                   {dim3(divide_up(rows, square), divide_up(queries, square)), 256, 0, stream},
+                   s.queries, numbers + begin, queries, s.rows + first * s.dims, rows, s.dims, l2,
+                   space.products.data(), tiles.rows);
+            select_running({space.products.data(), tiles.rows, queries, rows, nullptr,
+                            static_cast<uint32_t>(first), candidates, space.keys.data()},
+                           stream);
+        }
+        rescore_all({s.queries, s.rows, s.ids, s.dims, l2, s.k, candidates, space.keys.data(),
+                     s.nearest, s.merge, numbers + begin},
+                    queries, stream);
+    }
+    check(cudaStreamSynchronize(stream), "search_plainly");
+}
+
 }  // namespace
 
 void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
@@ -208,16 +367,21 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
     const Tiles tiles(s, context.scratch());
     DeviceMemory& memory = context.memory;
     const uint32_t width = split_width(s.dims);
-    Buffer<__half> query_halves(memory, tiles.queries * width);
-    Buffer<__half> row_halves(memory, tiles.rows * width);
-    Buffer<float> norms(memory, tiles.rows);
-    Buffer<float> products(memory, tiles.queries * tiles.rows);
-    Buffer<uint64_t> keys(memory, tiles.queries * candidates);
-    Buffer<uint32_t> scales(memory, 2);
-    Buffer<float> factors(memory, 2);
+    const size_t row_tiles = divide_up(s.row_count, std::max<size_t>(tiles.rows, 1));
     // Distances are taken from amidst the queries, so that they are right far from zero too.
-    Buffer<float> origin(memory, l2 ? s.dims : 0);
+    SearchSpace space{{memory, tiles.queries * width},
+                      {memory, tiles.rows * width},
+                      {memory, tiles.rows},
+                      {memory, tiles.queries * tiles.rows},
+                      {memory, tiles.queries * candidates},
+                      {memory, 1 + row_tiles},
+                      {memory, 1 + s.query_count},
+                      {memory, 2},
+                      {memory, l2 ? s.dims : 0}};
+    auto& [query_halves, row_halves, norms, products, keys, scales, doubtful, factors, origin] =
+        space;
     const FinishStream finish(stream);
+    clear_async(doubtful.data(), 1, stream);
 
     for (size_t first_query = 0; first_query < s.query_count; first_query += tiles.queries) {
         const size_t queries = std::min(tiles.queries, s.query_count - first_query);
@@ -230,21 +394,29 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
             context.check_interrupt();
             const size_t rows = std::min(tiles.rows, s.row_count - first);
             if (s.ready) s.ready(first + rows);
+            uint32_t* scale = scales + 1 + first / tiles.rows;
             split_rows({s.rows + first * s.dims, rows, s.dims, s.dims, origin.data()}, Side::right,
-                       row_halves.data(), scales + 1, norms.data(), stream);
+                       row_halves.data(), scale, norms.data(), stream);
             multiply(blas, stream, {query_halves.data(), scales.data(), queries},
-                     {row_halves.data(), scales + 1, rows}, s.dims, l2 ? -2.0f : -1.0f,
-                     products.data(), tiles.rows, factors.data());
+                     {row_halves.data(), scale, rows}, s.dims, l2 ? -2.0f : -1.0f, products.data(),
+                     tiles.rows, factors.data());
             select_running({products.data(), tiles.rows, static_cast<uint32_t>(queries),
                             static_cast<uint32_t>(rows), l2 ? norms.data() : nullptr,
                             static_cast<uint32_t>(first), candidates, keys.data()},
                            stream);
         }
         rescore_all({vectors, s.rows, s.ids, s.dims, l2, s.k, candidates, keys.data(),
-                     s.nearest + first_query * s.k, s.merge},
+                     s.nearest + first_query * s.k, s.merge, nullptr,
+                     Doubt{doubtful + 1, doubtful.data(), static_cast<uint32_t>(first_query),
+                           origin.data(), scales.data(), static_cast<uint32_t>(row_tiles),
+                           static_cast<uint32_t>(s.row_count)}},
                     queries, stream);
     }
+    uint32_t doubts = 0;
+    check(cudaMemcpyAsync(&doubts, doubtful.data(), sizeof(doubts), cudaMemcpyDeviceToHost, stream),
+          "cudaMemcpyAsync");
     check(cudaStreamSynchronize(stream), "exact_search");
+    if (doubts > 0) search_plainly(context, stream, s, tiles, space, doubtful + 1, doubts);
 }
 
 // All queries are split once, by one scale and from one origin, and so is each tile of rows; the

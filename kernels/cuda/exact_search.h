@@ -1,6 +1,7 @@
 // Exact search on the device: tiles of inner products (products.h), the norms added and the
 // nearest selected in one pass over each tile, and some more candidates than wanted re-scored in
-// float32 from the vectors themselves.
+// float32 from the vectors themselves. Where it cannot be shown that the nearest are among these, a
+// query is searched for once more, without products.
 #pragma once
 
 #include "kernels/cuda/context.h"
@@ -32,7 +33,9 @@ struct DeviceExactSearch {
 void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
                   const DeviceExactSearch& search);
 
-// The same queries for rows that come and go: made ready once, nothing is waited for.
+// The same queries for rows that come and go: made ready once, nothing is waited for. Nor is
+// anything searched for twice: of neighbors that are far nearer to each other than to most rows
+// some may be missed, so this is for measuring recall, and not for answers.
 class RunningSearch {
   public:
     struct Shape {

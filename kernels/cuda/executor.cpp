@@ -1,13 +1,14 @@
 #include "kernels/cuda/executor.h"
 
-#include "kernels/additive.h"
 #include "kernels/cpu/groups.h"
+#include "kernels/cuda/additive.h"
 #include "kernels/cuda/assign.h"
 #include "kernels/cuda/dataset.h"
 #include "kernels/cuda/draw_pieces.h"
 #include "kernels/cuda/encode.h"
 #include "kernels/cuda/exact_search.h"
-#include "kernels/cuda/lsq_encoder.h"
+#include "kernels/cuda/nibbles.h"
+#include "kernels/cuda/rotation.h"
 #include "kernels/cuda/row_pass.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/sums.h"
@@ -58,23 +59,55 @@ class CudaExecutor final : public Executor {
 
     void codebook_start(Dataset& data, const QuantizerShape& shape, uint64_t seed,
                         float* codebook) override {
-        require_eight_bits(shape);
         context_.use();
         const auto& rows = static_cast<DeviceRows&>(data);
-        const std::vector<uint32_t> drawn = draw_rows(rows.count(), codewords, seed);
+        const uint32_t words = shape.bits == 4 ? nibble_words : codewords;
+        const std::vector<uint32_t> drawn = draw_rows(rows.count(), words, seed);
         const std::vector<float> gathered = rows.gather(drawn, stream_);
+        std::vector<float> started(size_t{shape.dims} * words);
         for (uint32_t d = 0; d < shape.dims; ++d)
-            for (uint32_t c = 0; c < codewords; ++c)
-                codebook[size_t{d} * codewords + c] = gathered[c % drawn.size() * shape.dims + d];
+            for (uint32_t c = 0; c < words; ++c)
+                started[size_t{d} * words + c] = gathered[c % drawn.size() * shape.dims + d];
+        if (shape.bits == 4)
+            pair_nibble_words(shape, started.data(), codebook);
+        else
+            std::copy(started.begin(), started.end(), codebook);
     }
 
     double codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) override;
-    double additive_step(Dataset& data, const AdditiveStep& step) override;
+    double additive_step(Dataset& data, const AdditiveStep& step) override {
+        context_.use();
+        return additive_.step(static_cast<DeviceRows&>(data), step);
+    }
+
+    void principal_directions(Dataset& data, uint32_t to, float* matrix) override {
+        const auto& rows = static_cast<DeviceRows&>(data);
+        rotations_.principal_directions(all_rows(rows), rows.dims(), to, matrix);
+    }
+    void rotation_start(Dataset& data, const QuantizerShape& shape, float* matrix) override {
+        const auto& rows = static_cast<DeviceRows&>(data);
+        rotations_.rotation_start(shape, all_rows(rows), rows.dims(), matrix);
+    }
+    double rotation_step(Dataset& data, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        const auto& rows = static_cast<DeviceRows&>(data);
+        return rotations_.rotation_step(shape, all_rows(rows), rows.dims(), matrix, codebook);
+    }
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        rotations_.rotate(rotation, rows, count, out);
+    }
+
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
 
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
-        return make_row_pass(context_, uploader_, input);
+        // Rows that are turned, or whose codes take more than a look at the codebook, are encoded a
+        // block at a time.
+        const Quantizer* model = input.quantizer;
+        const bool plain = !model || (!model->rotation.matrix && model->shape.bits == 8 &&
+                                      !model->shape.additive());
+        return plain ? make_row_pass(context_, uploader_, input)
+                     : make_plain_pass(*this, *this, input);
     }
     std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
         context_.use();
@@ -94,6 +127,17 @@ class CudaExecutor final : public Executor {
     }
 
   private:
+    // To host memory, as they are now.
+    std::vector<float> all_rows(const DeviceRows& rows) {
+        context_.use();
+        std::vector<uint32_t> all(rows.count());
+        std::iota(all.begin(), all.end(), 0u);
+        return rows.gather(all, stream_);
+    }
+    // A step of all sub-quantizers; `words`: how many of their words count, the others are copies.
+    double move_codebook(const DeviceRows& rows, const QuantizerShape& shape, uint32_t words,
+                         float* codebook);
+    void encode_halves(const Quantizer& quantizer, const Encoding& encoding);
     Buffer<float> upload_floats(const float* from, size_t count) {
         Buffer<float> to(context_.memory, count);
         uploader_.upload(to.data(), from, count, stream_);
@@ -101,7 +145,6 @@ class CudaExecutor final : public Executor {
     }
     void find_all_nearest(const DeviceRows& rows, uint32_t clusters, const Buffer<float>& means,
                           Buffer<uint32_t>& nearest);
-    void encode_sums(const Quantizer& quantizer, const Encoding& encoding);
     void fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
                              uint32_t clusters, float* centroids);
     void reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
@@ -115,9 +158,8 @@ class CudaExecutor final : public Executor {
     Stream stream_;
     Blas blas_;
     Uploader uploader_;
-    // Tables for an additive quantizer, kept while its codebook is the same.
-    std::vector<float> additive_codebook_;
-    std::unique_ptr<LsqEncoder> additive_;
+    AdditiveCoder additive_{context_, uploader_, stream_, blas_};
+    RotationTrainer rotations_{*this, context_, uploader_, stream_, blas_};
     std::vector<void*> known_;
 };
 
@@ -240,9 +282,32 @@ void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float*
 }
 
 double CudaExecutor::codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) {
-    require_eight_bits(shape);
     context_.use();
     const auto& rows = static_cast<DeviceRows&>(data);
+    if (shape.bits == 8) return move_codebook(rows, shape, codewords, codebook);
+    std::vector<float> repeated = repeated_nibble_words(shape, codebook);
+    const double error = move_codebook(rows, halves_of(shape), nibble_words, repeated.data());
+    pair_repeated_words(shape, repeated.data(), codebook);
+    return error;
+}
+
+void CudaExecutor::encode_halves(const Quantizer& quantizer, const Encoding& e) {
+    const QuantizerShape shape = halves_of(quantizer.shape);
+    const std::vector<float> repeated = repeated_nibble_words(quantizer.shape, quantizer.codebook);
+    // In parts: codes of halves take twice the memory.
+    const size_t part = std::min(e.count, most_tile_rows);
+    std::vector<uint8_t> halves(part * shape.m);
+    for (size_t first = 0; first < e.count; first += part) {
+        const size_t here = std::min(part, e.count - first);
+        encode(
+            {shape, quantizer.centroids, repeated.data()},
+            {e.rows + first * shape.dims, here, e.lists + first, halves.data(), e.offsets + first});
+        join_halves(halves.data(), here * quantizer.shape.m, e.codes + first * quantizer.shape.m);
+    }
+}
+
+double CudaExecutor::move_codebook(const DeviceRows& rows, const QuantizerShape& shape,
+                                   uint32_t words, float* codebook) {
     const size_t chunk_rows = tile_rows(codewords, shape.dims);
     const size_t floats = size_t{shape.dims} * codewords;
     const double factor = fixed_point_factor(rows.largest(), rows.count());
@@ -259,6 +324,7 @@ double CudaExecutor::codebook_step(Dataset& data, const QuantizerShape& shape, f
         encoding.count = count;
         encoding.codes = codes.data();
         encoder.encode(encoding);
+        if (words < codewords) keep_low_bits(codes.data(), count * shape.m, stream_);
         add_codes(model.view(),
                   {chunk, codes.data(), count, factor, sums.sums.data(), sums.counts.data(),
                    sums.errors.data()},
@@ -267,7 +333,9 @@ double CudaExecutor::codebook_step(Dataset& data, const QuantizerShape& shape, f
     code_means(model.view(), sums.sums.data(), sums.counts.data(), factor, means.data(), stream_);
     std::vector<float> moved(floats);
     copy_async(moved.data(), means.data(), floats, stream_);
-    const std::vector<size_t> used = sums.sizes(stream_);
+    std::vector<size_t> used = sums.sizes(stream_);
+    for (size_t w = 0; w < used.size(); ++w)
+        if (w % codewords >= words) used[w] = 1;
     const double error = sums.error(stream_);
     reuse_codewords(rows, model, encoder, used, error, moved.data());
     std::memcpy(codebook, moved.data(), floats * sizeof(float));
@@ -320,106 +388,11 @@ void CudaExecutor::reuse_codewords(const DeviceRows& rows, const Model& model, E
     }
 }
 
-double CudaExecutor::additive_step(Dataset& data, const AdditiveStep& step) {
-    context_.use();
-    const auto& rows = static_cast<DeviceRows&>(data);
-    const LsqShape shape = lsq_shape(step.shape);
-    std::vector<float> words(shape.words() * shape.dims);
-    words_of_codebook(shape, step.codebook, words.data());
-    const double factor = fixed_point_factor(rows.largest(), rows.count());
-    LsqSearch search;
-    search.rounds = lsq_training_rounds;
-
-    LsqEncoder encoder(context_, stream_, blas_, shape, words.data());
-    const size_t chunk_rows = encoder.chunk_rows();
-    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.books);
-    Buffer<float> errors(context_.memory, rows.count());
-    Buffer<unsigned long long> sums(context_.memory, words.size());
-    std::vector<uint8_t> found(rows.count() * shape.books);
-    std::vector<float> host_errors(rows.count());
-    std::vector<unsigned long long> host_sums(sums.size());
-    const FinishStream finish(stream_);
-    clear_async(sums.data(), sums.size(), stream_);
-    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
-        uint8_t* before = step.codes + first * shape.books;
-        uploader_.upload(codes.data(), static_cast<const uint8_t*>(before), count * shape.books,
-                         stream_);
-        encoder.encode(search, chunk, count, true, codes.data(), errors + first);
-        add_words({chunk, codes.data(), count, shape.dims, shape.books, factor, sums.data()},
-                  stream_);
-        copy_async(found.data() + first * shape.books, codes.data(), count * shape.books, stream_);
-    });
-    copy_async(host_errors.data(), errors.data(), host_errors.size(), stream_);
-    copy_async(host_sums.data(), sums.data(), host_sums.size(), stream_);
-    stream_.synchronize();
-
-    std::vector<double> word_sums(host_sums.size());
-    for (size_t i = 0; i < word_sums.size(); ++i)
-        word_sums[i] = static_cast<double>(static_cast<long long>(host_sums[i])) / factor;
-    context_.check_interrupt();
-    lsq_solve(shape, found.data(), rows.count(), word_sums.data(), words.data());
-    std::vector<uint32_t> some(std::min(rows.count(), spread_rows));
-    std::iota(some.begin(), some.end(), 0u);
-    const std::vector<float> gathered = rows.gather(some, stream_);
-    const double error = std::accumulate(host_errors.begin(), host_errors.end(), 0.0) /
-                         static_cast<double>(rows.count());
-    lsq_relax(shape, spread_by_dimension(gathered.data(), some.size(), shape.dims).data(), error,
-              step.step, step.steps, step.seed, words.data());
-    codebook_of_words(shape, words.data(), step.codebook);
-    std::copy(found.begin(), found.end(), step.codes);
-    return error;
-}
-
-void CudaExecutor::encode_sums(const Quantizer& quantizer, const Encoding& e) {
-    const QuantizerShape& model = quantizer.shape;
-    const LsqShape shape = lsq_shape(model);
-    const size_t floats = size_t{model.codebook_rows()} * codewords;
-    if (!additive_ || additive_codebook_.size() != floats ||
-        !std::equal(additive_codebook_.begin(), additive_codebook_.end(), quantizer.codebook)) {
-        additive_.reset();
-        std::vector<float> words(floats);
-        words_of_codebook(shape, quantizer.codebook, words.data());
-        auto made = std::make_unique<LsqEncoder>(context_, stream_, blas_, shape, words.data());
-        additive_codebook_.assign(quantizer.codebook, quantizer.codebook + floats);
-        additive_ = std::move(made);
-    }
-    const size_t chunk_rows =
-        std::min({e.count, tile_rows(model.lists, model.dims), additive_->chunk_rows()});
-    const Buffer<float> centroids =
-        upload_floats(quantizer.centroids, size_t{model.lists} * model.dims);
-    const CentroidMatrix matrix(context_, stream_, centroids.data(), model.lists, model.dims,
-                                Origin::centroids);
-    LsqSearch search;
-    search.rounds = model.search_rounds;
-    ProductTile tile;
-    Buffer<uint32_t> lists(context_.memory, chunk_rows);
-    Buffer<uint8_t> codes(context_.memory, chunk_rows * model.m);
-    Buffer<float> offsets(context_.memory, chunk_rows);
-    ChunkedRows chunks(context_.memory, uploader_, e.rows, e.count, model.dims, chunk_rows);
-    const FinishStream finish(stream_);
-    for (size_t i = 0; i < chunks.chunks(); ++i) {
-        context_.check_interrupt();
-        const size_t first = chunks.first(i), count = chunks.rows(i);
-        float* rows = chunks.get(i, stream_);
-        matrix.multiply(blas_, stream_, {rows, count, model.dims, model.dims}, tile);
-        find_nearest(matrix, tile, count, lists.data(), stream_);
-        subtract_nearest(rows, count, model.dims, centroids.data(), lists.data(), stream_);
-        additive_->encode(search, rows, count, false, codes.data(), nullptr);
-        sum_offsets({shape, model.metric, additive_->words(), centroids.data(), lists.data(),
-                     codes.data(), count, offsets.data()},
-                    stream_);
-        chunks.release(i, stream_);
-        copy_async(e.lists + first, lists.data(), count, stream_);
-        copy_async(e.codes + first * model.m, codes.data(), count * model.m, stream_);
-        copy_async(e.offsets + first, offsets.data(), count, stream_);
-    }
-    stream_.synchronize();
-}
-
 void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
     context_.use();
     if (e.count == 0) return;
-    if (quantizer.shape.additive()) return encode_sums(quantizer, e);
+    if (quantizer.shape.additive()) return additive_.encode(quantizer, e);
+    if (quantizer.shape.bits == 4) return encode_halves(quantizer, e);
     const QuantizerShape& shape = quantizer.shape;
     const size_t chunk_rows = tile_rows(shape.lists, shape.dims);
     const Model model(context_, stream_, quantizer);

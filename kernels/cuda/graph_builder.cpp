@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/graph_descent.h"
 #include "kernels/cuda/graph_exact.h"
+#include "kernels/cuda/graph_filter.h"
 #include "kernels/cuda/graph_proposals.h"
 #include "kernels/cuda/stream.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 // Sets in which all pairs are compared at once faster than a descent begins.
 constexpr size_t least_descent_rows = 4096;
+// Sets of which all pairs take longer than limits that save comparisons.
+constexpr size_t least_limited_rows = 100000;
 
 class CudaGraphBuilder final : public GraphBuilder {
   public:
@@ -20,6 +23,13 @@ class CudaGraphBuilder final : public GraphBuilder {
 
     const char* name() const noexcept override { return context_.name.c_str(); }
 
+    // More trees and samples than the CPU's: they take little here, and find more.
+    DescentOptions default_options(uint32_t k) const noexcept override {
+        DescentOptions options = DescentOptions::for_neighbors(k);
+        options.samples = 24;
+        options.trees = 8;
+        return options;
+    }
     size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override;
 
     void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
@@ -45,6 +55,18 @@ class CudaGraphBuilder final : public GraphBuilder {
     }
 
   private:
+    // Longer lists than the caller's, which cost a device little, find more. A merge, which has
+    // half of the edges to find, takes half of the trees and two thirds of the samples.
+    static DescentOptions options_here(const DescentOptions& options, KnownPairs known) {
+        DescentOptions own = options;
+        own.degree = std::max({options.degree, std::min(options.neighbors + 38, 64u),
+                               std::min(2 * options.samples, 64u)});
+        if (known == KnownPairs::both_sets) {
+            own.trees = (options.trees + 1) / 2;
+            own.samples = (2 * options.samples + 2) / 3;
+        }
+        return own;
+    }
     // Whoever has few rows for the places of a list gets them all.
     static bool is_small(const GraphRows& rows, const DescentOptions& options) {
         return rows.count <= std::max<size_t>(least_descent_rows, 4 * size_t{options.degree});
@@ -58,8 +80,10 @@ class CudaGraphBuilder final : public GraphBuilder {
     DescentReport compare_across(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists);
     DescentReport descend(const GraphRows& rows, const DescentOptions& options, KnownPairs known,
                           size_t border, Edge* lists);
-    void search(const GraphView& view, RowRange queries, RowRange others, uint32_t degree,
-                uint64_t* lists, bool merge, size_t done, size_t total);
+    Buffer<float> find_limits(const GraphView& view, uint32_t degree);
+    // Of exact_lists(), with progress: so many of all rows were done before.
+    void search(ExactWork work, size_t done, size_t total);
+    void report_begin(size_t total);
     void report_end(size_t total);
     void download(uint64_t* keys, size_t count, Edge* lists, bool were_read);
 
@@ -70,19 +94,42 @@ class CudaGraphBuilder final : public GraphBuilder {
 };
 
 size_t CudaGraphBuilder::most_rows(uint32_t dims, const DescentOptions& options) const noexcept {
-    const size_t lists = GraphLists::row_bytes(std::min(options.degree, max_graph_degree));
+    const uint32_t degree =
+        std::min(options_here(options, KnownPairs::nothing).degree, max_graph_degree);
+    const size_t lists = GraphLists::row_bytes(degree);
     const size_t bytes = DeviceGraphRows::row_bytes(dims) + lists + descent_row_bytes(options);
     // A part is for what the allocator cannot use, and for tiles of the exact graph.
     return std::min(most_graph_rows, context_.memory.available() / 10 * 9 / bytes);
 }
 
-void CudaGraphBuilder::search(const GraphView& view, RowRange queries, RowRange others,
-                              uint32_t degree, uint64_t* lists, bool merge, size_t done,
-                              size_t total) {
-    const auto report = [&](uint64_t now) {
-        if (progress) progress(GraphPhase::exact, done + now, total);
+void CudaGraphBuilder::search(ExactWork work, size_t done, size_t total) {
+    work.progress = [&](uint64_t now) {
+        if (progress && done + now > 0) progress(GraphPhase::exact, done + now, total);
     };
-    exact_lists(context_, blas_, stream_, {view, queries, others, degree, lists, merge, report});
+    exact_lists(context_, blas_, stream_, work);
+}
+
+// What a short descent finds is no farther than anything worth looking at. Empty where it would
+// take longer than it saves, or there is no room for it.
+Buffer<float> CudaGraphBuilder::find_limits(const GraphView& view, uint32_t degree) {
+    DescentOptions options = DescentOptions::for_neighbors(degree);
+    options.degree = std::max(options.degree, 2 * degree);
+    options.samples = 16;
+    options.iterations = 1;
+    options.seed = 1;
+    const size_t bytes = GraphLists::row_bytes(options.degree) + descent_row_bytes(options);
+    if (view.count < least_limited_rows || bytes * view.count > context_.memory.available() / 2)
+        return {};
+    Buffer<float> limits(context_.memory, view.count);
+    GraphLists lists(context_, uploader_, stream_, view.count, options.degree, nullptr, 0);
+    const FinishStream finish(stream_);
+    gpu::descend(context_, stream_, {view, options, KnownPairs::nothing, 0, lists, {}});
+    place_distances(lists.keys(), options.degree, degree - 1, view.count, limits.data(), stream_);
+    return limits;
+}
+
+void CudaGraphBuilder::report_begin(size_t total) {
+    if (progress) progress(GraphPhase::exact, 0, total);
 }
 
 void CudaGraphBuilder::report_end(size_t total) {
@@ -100,7 +147,12 @@ DescentReport CudaGraphBuilder::compare_all(const GraphRows& rows, uint32_t degr
     Buffer<uint64_t> keys(context_.memory, rows.count * degree);
     const FinishStream finish(stream_);
     const RowRange all{0, static_cast<uint32_t>(rows.count)};
-    search(device.view(), all, all, degree, keys.data(), false, 0, rows.count);
+    ExactWork work{device.view(), all, all, degree, keys.data(), false, nullptr, {}};
+    report_begin(rows.count);
+    const Buffer<float> limits =
+        filter_fits(context_, work) ? find_limits(device.view(), degree) : Buffer<float>();
+    work.limits = limits.data();
+    search(work, 0, rows.count);
     report_end(rows.count);
     download(keys.data(), rows.count * degree, lists, were_read);
     report.compared = uint64_t{rows.count} * (rows.count - 1) / 2;
@@ -121,8 +173,14 @@ DescentReport CudaGraphBuilder::compare_across(const GraphRows& rows, size_t fir
     edges_to_keys(keys.data(), keys.size(), stream_);
     const RowRange before{0, static_cast<uint32_t>(first)};
     const RowRange behind{static_cast<uint32_t>(first), static_cast<uint32_t>(rows.count)};
-    search(device.view(), before, behind, degree, keys.data(), true, 0, rows.count);
-    search(device.view(), behind, before, degree, keys.data(), true, first, rows.count);
+    report_begin(rows.count);
+    // Infinite where a list has places left.
+    Buffer<float> limits(context_.memory, rows.count);
+    place_distances(keys.data(), degree, degree - 1, rows.count, limits.data(), stream_);
+    search({device.view(), before, behind, degree, keys.data(), true, limits.data(), {}}, 0,
+           rows.count);
+    search({device.view(), behind, before, degree, keys.data(), true, limits.data(), {}}, first,
+           rows.count);
     report_end(rows.count);
     download(keys.data(), keys.size(), lists, true);
     report.compared = uint64_t{first} * (rows.count - first);
@@ -136,14 +194,15 @@ DescentReport CudaGraphBuilder::descend(const GraphRows& rows, const DescentOpti
     context_.check_interrupt();
     const DeviceGraphRows device(context_, uploader_, stream_, rows);
     const bool reads = known != KnownPairs::nothing;
-    GraphLists device_lists(context_, uploader_, stream_, rows.count, options.degree,
-                            reads ? lists : nullptr);
+    const DescentOptions own = options_here(options, known);
+    GraphLists device_lists(context_, uploader_, stream_, rows.count, own.degree,
+                            reads ? lists : nullptr, options.degree);
     const FinishStream finish(stream_);
     const DescentReport report = gpu::descend(
         context_, stream_,
-        {device.view(), options, known, static_cast<uint32_t>(border), device_lists, progress});
+        {device.view(), own, known, static_cast<uint32_t>(border), device_lists, progress});
     if (progress) progress(GraphPhase::distances, rows.count, rows.count);
-    download(device_lists.keys(), rows.count * options.degree, lists, reads);
+    download(device_lists.cut(options.degree, stream_), rows.count * options.degree, lists, reads);
     return report;
 }
 

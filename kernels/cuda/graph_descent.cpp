@@ -10,8 +10,10 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// It ends when fewer than this share of all edges was replaced in an iteration.
+// It ends when fewer than this share of all edges was replaced in an iteration. Of a merge about
+// half of the edges were there before.
 constexpr double least_updates = 0.001;
+constexpr double least_merge_updates = 0.002;
 // Rows or leaves that one launch may have: whoever interrupts waits for no more.
 constexpr uint32_t launch_rows = 1u << 21;
 
@@ -45,6 +47,7 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
 
     // Two at least: rows of one leaf know each other already.
     const uint32_t starts = std::max(options.trees, 2u);
+    const double least = work.known == KnownPairs::both_sets ? least_merge_updates : least_updates;
     for (uint32_t tree = 0; tree < starts; ++tree) {
         context.check_interrupt();
         if (work.progress) work.progress(GraphPhase::start, tree, starts);
@@ -75,7 +78,7 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
         }
         const uint64_t updates = work.lists.merge_proposals(stream);
         const double edges = static_cast<double>(view.count) * options.degree;
-        if (static_cast<double>(updates) < least_updates * edges) break;
+        if (static_cast<double>(updates) < least * edges) break;
     }
     if (work.progress) work.progress(GraphPhase::distances, 0, view.count);
     work.lists.finish(view, stream);

@@ -24,6 +24,9 @@ struct ExactWork {
     uint32_t degree;   // up to max_exact_degree
     uint64_t* lists;   // (view.count)(degree)
     bool merge;        // lists hold other edges to merge with; else they are overwritten
+    // (view.count), or null: so many neighbors as a list has places are known to be no farther than
+    // this, so that nobody else who is farther is wanted.
+    const float* limits;
     // So many of the queries are done; before each piece of work.
     std::function<void(uint64_t done)> progress;
 };

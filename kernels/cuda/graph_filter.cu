@@ -20,6 +20,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int block_queries = 128;
 constexpr int tile_rows = 64;
+constexpr int stages = 3;  // tiles in shared memory
 constexpr int kept = 32;
 constexpr int queue = 16;
 constexpr uint32_t most_dims = 128;
@@ -88,19 +89,20 @@ struct Filter {
     bool add_norms;  // of the row, to a value
     uint32_t first_query, end_query;
     uint32_t first_row, end_row;
-    uint64_t* keys;  // (end_query - first_query)(kept)
+    const float* first_bounds;  // (end_query - first_query): larger values are not wanted
+    uint64_t* keys;             // (end_query - first_query)(kept)
 };
 
 template <int steps>
 struct FilterShared {
     // 16 bytes more than a row takes: eight rows then lie on all banks.
     static constexpr int pitch = steps * 16 + 8;
-    alignas(16) __half rows[2][tile_rows][pitch];
-    float terms[2][tile_rows];
+    alignas(16) __half rows[stages][tile_rows][pitch];
+    float terms[stages][tile_rows];
     uint64_t nearest[block_queries][kept];
     uint64_t queues[block_queries][queue];
     uint32_t waiting[block_queries];
-    float bounds[block_queries];
+    float bounds[block_queries];  // only ever lowered
 };
 
 __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
@@ -129,9 +131,8 @@ __device__ void merge_queue(Shared& s, uint32_t query) {
     array.compare_reversed(0, 1);
     array.merge_register(0);
     s.nearest[query][lane_id()] = array.key[0];
-    if (lane_id() == 31)
-        s.bounds[query] =
-            array.key[0] == no_key ? bits_float(infinity_bits) : key_value(array.key[0]);
+    if (lane_id() == 31 && array.key[0] != no_key)
+        s.bounds[query] = fminf(s.bounds[query], key_value(array.key[0]));
     __syncwarp();
     if (lane_id() == 0) s.waiting[query] = 0;
 }
@@ -150,7 +151,9 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
     if (threadIdx.x < block_queries) {
         s.waiting[threadIdx.x] = 0;
         // Queries that are none want nobody.
-        s.bounds[threadIdx.x] = first_query + threadIdx.x < f.end_query ? infinity : -infinity;
+        const uint32_t query = first_query + threadIdx.x;
+        s.bounds[threadIdx.x] =
+            query < f.end_query ? f.first_bounds[query - f.first_query] : -infinity;
     }
 
     // Both 16 queries of this warp, all dimensions, as the instruction wants them.
@@ -166,19 +169,21 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
                                                                      k * 16 + t * 2 + v / 2 * 8));
             }
 
+    const uint32_t tiles = (f.end_row - f.first_row + tile_rows - 1) / tile_rows;
+    // Nothing comes for tiles behind the last, but they count.
     const auto fetch = [&](uint32_t tile) {
-        const uint32_t first = f.first_row + tile * tile_rows;
+        const uint32_t first = f.first_row + tile * tile_rows, stage = tile % stages;
         constexpr int chunks = width / 8;
-        for (int i = threadIdx.x; i < tile_rows * chunks; i += threads)
+        for (int i = threadIdx.x; i < tile_rows * chunks && tile < tiles; i += threads)
             __pipeline_memcpy_async(
-                &s.rows[tile % 2][i / chunks][i % chunks * 8],
+                &s.rows[stage][i / chunks][i % chunks * 8],
                 f.halves + (size_t{first} + i / chunks) * width + i % chunks * 8, 16);
         __pipeline_commit();
-        if (threadIdx.x < tile_rows) {
+        if (threadIdx.x < tile_rows && tile < tiles) {
             const uint32_t row = first + threadIdx.x;
-            s.terms[tile % 2][threadIdx.x] = row >= f.end_row ? infinity
-                                             : f.add_norms    ? __ldg(f.norms + row)
-                                                              : 0.0f;
+            s.terms[stage][threadIdx.x] = row >= f.end_row ? infinity
+                                          : f.add_norms    ? __ldg(f.norms + row)
+                                                           : 0.0f;
         }
     };
 
@@ -198,7 +203,8 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
                     const int bit = (i * 4 + j) * 4 + v;
                     const int query = query_part + i * 16 + g + v / 2 * 8;
                     const int column = row_part + j * 8 + t * 2 + v % 2;
-                    const float value = fmaf(f.factor, sums[i][j][v], s.terms[tile % 2][column]);
+                    const float value =
+                        fmaf(f.factor, sums[i][j][v], s.terms[tile % stages][column]);
                     if (!(which >> bit & 1) || !(value < bounds[i][v / 2])) continue;
                     const uint32_t row = f.first_row + tile * tile_rows + column;
                     if (row == first_query + query) continue;
@@ -228,24 +234,23 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
         } while (__syncthreads_or(pending != 0));
     };
 
-    const uint32_t tiles = (f.end_row - f.first_row + tile_rows - 1) / tile_rows;
-    fetch(0);
+    for (uint32_t tile = 0; tile < stages - 1; ++tile) fetch(tile);
     __syncthreads();
     load_bounds();
     for (uint32_t tile = 0; tile < tiles; ++tile) {
-        __pipeline_wait_prior(0);
+        __pipeline_wait_prior(stages - 2);
         // Behind this barrier the tile is there, and nobody needs the one before any more; but for
         // what is pending of it.
         if (__syncthreads_or(crowded)) settle(tile - 1, queue / 2);
-        if (tile + 1 < tiles) fetch(tile + 1);
+        fetch(tile + stages - 1);
 #pragma unroll
         for (int i = 0; i < 2; ++i)
 #pragma unroll
             for (int j = 0; j < 4; ++j)
 #pragma unroll
                 for (int v = 0; v < 4; ++v) sums[i][j][v] = 0;
-        const __half* rows =
-            s.rows[tile % 2][row_part + lane_id() / 16 * 8 + lane_id() % 8] + lane_id() / 8 % 2 * 8;
+        const __half* rows = s.rows[tile % stages][row_part + lane_id() / 16 * 8 + lane_id() % 8] +
+                             lane_id() / 8 % 2 * 8;
 #pragma unroll
         for (int k = 0; k < steps; ++k) {
             uint32_t b[2][4];
@@ -261,7 +266,7 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const float2 term =
-                *reinterpret_cast<const float2*>(&s.terms[tile % 2][row_part + j * 8 + t * 2]);
+                *reinterpret_cast<const float2*>(&s.terms[tile % stages][row_part + j * 8 + t * 2]);
 #pragma unroll
             for (int i = 0; i < 2; ++i)
 #pragma unroll
@@ -285,14 +290,51 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
             f.keys[size_t{first_query - f.first_query} * kept + i] = s.nearest[0][i];
 }
 
-// Which lists may lack somebody.
-struct Certainty {
+// What is known of rows and of how far their halves are off.
+struct Scales {
     GraphView view;
     const float* norms;
     const uint32_t* largest;
     const uint32_t* longest;
+
+    // The most that the value of somebody at this distance can be, for `times` as much as it may be
+    // off.
+    //
+    // Rows of halves are off by 2^-11 of their lengths (and by what is too small for a half), and
+    // so are distances between them. Who is at this distance has no longer a row than this one's
+    // length and the distance; the rest is for sums in float32. Products are off by 2^-10 of both
+    // lengths.
+    __device__ float value_at(uint32_t row, float distance, float times) const {
+        const float scale = scale_for(*largest), norm = sqrtf(norms[row]);
+        if (view.centred()) {
+            const float squared = view.metric == GraphMetric::cosine ? 2 * distance : distance;
+            const float there = sqrtf(squared) * scale, length = norm + there;
+            const float off = times * (0x1.1p-11f * (norm + length) + 1e-4f);
+            return (there + off) * (there + off) - norms[row] + times * 0x1p-16f * length * length;
+        }
+        const float most = sqrtf(__uint_as_float(*longest));
+        const float off = times * (0x1.1p-10f * norm * most + 1e-4f * (norm + most));
+        return distance * scale * scale + off;
+    }
+};
+
+__global__ void __launch_bounds__(threads)
+    find_first_bounds(Scales s, const float* limits, uint32_t first, uint32_t count,
+                      float* bounds) {
+    const uint32_t query = blockIdx.x * threads + threadIdx.x;
+    if (query >= count) return;
+    const float infinity = bits_float(infinity_bits);
+    const float limit = limits ? limits[first + query] : infinity;
+    // Far enough beyond the limit that a list that ends there can be proven complete.
+    bounds[query] = limit < infinity ? s.value_at(first + query, limit, 2.5f) : infinity;
+}
+
+// Which lists may lack somebody.
+struct Certainty {
+    Scales scales;
     uint32_t first_query, queries;
-    const uint64_t* keys;  // (queries)(kept), sorted
+    const uint64_t* keys;       // (queries)(kept), sorted
+    const float* first_bounds;  // (queries)
     const uint64_t* lists;
     uint32_t degree;
     uint32_t* doubtful;  // rows
@@ -303,29 +345,15 @@ __global__ void __launch_bounds__(threads) find_doubtful(Certainty c) {
     const uint32_t query = blockIdx.x * threads + threadIdx.x;
     if (query >= c.queries) return;
     const uint32_t row = c.first_query + query;
+    // Who is no candidate has no smaller value than this.
     const uint64_t farthest = c.keys[size_t{query} * kept + kept - 1];
-    if (farthest == no_key) return;  // all are candidates
+    float least = c.first_bounds[query];
+    if (farthest != no_key) least = fminf(least, key_value(farthest));
+    if (least == bits_float(infinity_bits)) return;  // all are candidates
     const uint64_t last = c.lists[size_t{row} * c.degree + c.degree - 1];
-    bool sure = false;
-    if (edge_row(last) != no_row) {
-        const float scale = scale_for(*c.largest), distance = key_value(last);
-        const float norm = sqrtf(c.norms[row]);
-        if (c.view.centred()) {
-            // Rows of halves are off by 2^-11 of their lengths (and by what is too small for a
-            // half), and so are distances between them. Who is nearer than the last has no longer
-            // a row than this one's length and that distance; the rest is for sums in float32.
-            const float squared = c.view.metric == GraphMetric::cosine ? 2 * distance : distance;
-            const float wanted = sqrtf(squared) * scale;
-            const float longest = norm + wanted;
-            const float off = 0x1.1p-11f * (norm + longest) + 1e-4f;
-            const float value = c.norms[row] + key_value(farthest) - 0x1p-16f * longest * longest;
-            sure = value > 0 && sqrtf(value) - off > wanted;
-        } else {
-            const float longest = sqrtf(__uint_as_float(*c.longest));
-            const float off = 0x1.1p-10f * norm * longest + 1e-4f * (norm + longest);
-            sure = key_value(farthest) - off > distance * scale * scale;
-        }
-    }
+    // Somebody who is as near as the last has a smaller one, and so would be a candidate.
+    const bool sure =
+        edge_row(last) != no_row && c.scales.value_at(row, key_value(last), 1.0f) < least;
     if (!sure) c.doubtful[atomicAdd(c.count, 1u)] = row;
 }
 
@@ -336,7 +364,7 @@ uint32_t steps_for(uint32_t dims) {
 size_t filter_bytes(const GraphView& view, size_t chunk) {
     const size_t row_bytes = steps_for(view.dims) * 16 * sizeof(__half) + sizeof(float);
     return (size_t{view.count} + block_queries) * row_bytes + view.count * sizeof(uint32_t) +
-           chunk * kept * sizeof(uint64_t) + (1 << 16);
+           chunk * (kept * sizeof(uint64_t) + sizeof(float)) + (1 << 16);
 }
 
 size_t chunk_queries(const Context& context) {
@@ -372,6 +400,7 @@ void filter_lists(const Context& context, const Blas& blas, cudaStream_t stream,
     Buffer<uint32_t> numbers(memory, 3);  // largest, longest, how many are doubtful
     Buffer<uint32_t> doubtful(memory, work.queries.size());
     Buffer<uint64_t> keys(memory, chunk * kept);
+    Buffer<float> first_bounds(memory, chunk);
     const FinishStream finish(stream);
     clear_async(numbers.data(), 3, stream);
     if (view.centred())
@@ -382,24 +411,28 @@ void filter_lists(const Context& context, const Blas& blas, cudaStream_t stream,
     launch("make_halves", make_halves,
            {static_cast<unsigned>(divide_up(rows * 32, size_t{threads})), threads, 0, stream},
            half_rows);
+    const Scales scales{view, norms.data(), numbers.data(), numbers + 1};
     for (size_t first = 0; first < work.queries.size(); first += chunk) {
         context.check_interrupt();
         if (work.progress) work.progress(first);
         const auto queries = static_cast<uint32_t>(std::min(chunk, work.queries.size() - first));
         const uint32_t begin = work.queries.begin + static_cast<uint32_t>(first);
+        const unsigned query_blocks = divide_up(queries, uint32_t{threads});
+        launch("find_first_bounds", find_first_bounds, {query_blocks, threads, 0, stream}, scales,
+               work.limits, begin, queries, first_bounds.data());
         const Filter filter{halves.data(),     norms.data(),    view.centred() ? -2.0f : -1.0f,
                             view.centred(),    begin,           begin + queries,
-                            work.others.begin, work.others.end, keys.data()};
+                            work.others.begin, work.others.end, first_bounds.data(),
+                            keys.data()};
         constexpr void (*by_steps[])(const Filter&, cudaStream_t) = {
             launch_filter<2>, launch_filter<4>, launch_filter<6>, launch_filter<8>};
         by_steps[steps_for(view.dims) / 2 - 1](filter, stream);
         finish_candidates({view, nullptr, begin, queries, keys.data(), kept, work.degree,
                            work.lists, work.merge, work.others},
                           stream);
-        launch("find_doubtful", find_doubtful,
-               {divide_up(queries, uint32_t{threads}), threads, 0, stream},
-               Certainty{view, norms.data(), numbers.data(), numbers + 1, begin, queries,
-                         keys.data(), work.lists, work.degree, doubtful.data(), numbers + 2});
+        launch("find_doubtful", find_doubtful, {query_blocks, threads, 0, stream},
+               Certainty{scales, begin, queries, keys.data(), first_bounds.data(), work.lists,
+                         work.degree, doubtful.data(), numbers + 2});
         check(cudaStreamSynchronize(stream), "filter_lists");
     }
     uint32_t count = 0;
@@ -408,6 +441,7 @@ void filter_lists(const Context& context, const Blas& blas, cudaStream_t stream,
     halves.reset();
     norms.reset();
     keys.reset();
+    first_bounds.reset();
     exact_lists_of(context, blas, stream, work, doubtful.data(), count);
 }
 

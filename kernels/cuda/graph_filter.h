@@ -4,7 +4,8 @@
 // A value is off by at most 2^-10 of the norms. So the nearest by their values, some more than are
 // wanted, get their distances from the rows; and where the k-th of these is nearer than the last
 // candidate by more than values can be off, nobody was missed. Rows of which this cannot be said
-// are searched again by exact_lists_of().
+// are searched again by exact_lists_of(). With limits, which cheaper methods find, few values pass
+// from the first row on.
 #pragma once
 
 #include "kernels/cuda/graph_exact.h"

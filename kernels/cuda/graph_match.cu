@@ -48,7 +48,30 @@ struct TileShared {
     TileStorage<tile_columns> columns;
     TileStorage<tile_rows> rows;  // unused where both begin at the same row
     uint32_t counts[warps];
+    uint32_t found_count;
 };
+
+// Pairs that are near enough for one of the two, by their numbers in the tile. They wait in the
+// place of rows and columns, whose products are done: looking at lists takes long, and all threads
+// look at the same time then. There is room for all pairs both ways.
+struct Found {
+    float* distances;
+    uint16_t* pairs;
+
+    static constexpr uint32_t column_bits = 6, turned = 1 << 11;
+    __device__ explicit Found(TileShared& shared)
+        : distances(&shared.columns.data[0][0]),
+          pairs(reinterpret_cast<uint16_t*>(&shared.rows.data[0][0])) {}
+    __device__ __forceinline__ void put(uint32_t at, float distance, uint32_t pair) const {
+        distances[at] = distance;
+        pairs[at] = static_cast<uint16_t>(pair);
+    }
+};
+constexpr uint32_t most_found = 2 * tile_rows * tile_columns;
+static_assert(most_found * sizeof(float) <= sizeof(TileStorage<tile_columns>::data));
+static_assert(most_found * sizeof(uint16_t) <= sizeof(TileStorage<tile_rows>::data));
+static_assert(tile_columns == 1 << Found::column_bits &&
+              tile_rows << Found::column_bits == Found::turned);
 
 __device__ __forceinline__ float round_to_tf32(float x) {
     uint32_t bits;
@@ -64,16 +87,20 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Dimensions [first, first + piece) of `count` rows from `begin` on, zeros for what is not there.
+// Dimensions [first, first + piece) of up to `most` rows from `begin` on. Places behind the last
+// row may hold anything: no product of others is changed by theirs.
 template <bool products>
 __device__ void load_piece(const Matching& m, const Numbers& numbers, const float* centre,
-                           uint32_t begin, int count, uint32_t first, const Tile& tile) {
+                           uint32_t begin, uint32_t most, uint32_t first, const Tile& tile) {
     const uint32_t d = first + threadIdx.x % load_threads * 4;
     float4 c = {0, 0, 0, 0};
     if (centre && d < m.view.stride) c = __ldg(reinterpret_cast<const float4*>(centre + d));
+    // All lanes of a warp go the same number of rounds.
+    const uint32_t count = min(most, numbers.all - begin);
 #pragma unroll 4
-    for (int r = threadIdx.x / load_threads; r < count; r += threads / load_threads) {
-        const bool there = begin + r < numbers.all;
+    for (uint32_t base = 0; base < count; base += threads / load_threads) {
+        const uint32_t r = base + threadIdx.x / load_threads;
+        const bool there = r < count;
         const uint32_t number = there ? numbers.rows[begin + r] : 0;
         float4 x = {0, 0, 0, 0};
         if (there && d < m.view.stride) {
@@ -134,7 +161,7 @@ struct ProductValues {
         }
     }
     template <class Use>
-    __device__ __forceinline__ void visit(Use use) const {
+    __device__ __forceinline__ void visit(Use use) {
         const int g = lane_id() / 4, t = lane_id() % 4, warp = threadIdx.x / 32;
 #pragma unroll
         for (int i = 0; i < 2; ++i)
@@ -142,7 +169,8 @@ struct ProductValues {
             for (int j = 0; j < 2; ++j)
 #pragma unroll
                 for (int v = 0; v < 4; ++v)
-                    use(i * 16 + g + v / 2 * 8, warp * 16 + j * 8 + t * 2 + v % 2, sums[i][j][v]);
+                    use((i * 2 + j) * 4 + v, i * 16 + g + v / 2 * 8,
+                        warp * 16 + j * 8 + t * 2 + v % 2, sums[i][j][v]);
     }
 };
 
@@ -170,12 +198,12 @@ struct DifferenceValues {
         }
     }
     template <class Use>
-    __device__ __forceinline__ void visit(Use use) const {
+    __device__ __forceinline__ void visit(Use use) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
 #pragma unroll
             for (int j = 0; j < 4; ++j)
-                use(threadIdx.x / 16 * 4 + i, threadIdx.x % 16 + 16 * j, sums[i][j]);
+                use(i * 4 + j, threadIdx.x / 16 * 4 + i, threadIdx.x % 16 + 16 * j, sums[i][j]);
     }
 };
 
@@ -213,6 +241,19 @@ __device__ __forceinline__ float distance_of(GraphMetric metric, float value, fl
     return value;
 }
 
+// A warp: places for `mine` of each lane, behind those that others have. The lane's first.
+__device__ __forceinline__ uint32_t reserve(uint32_t& count, uint32_t mine) {
+    uint32_t through = mine;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const uint32_t before = __shfl_up_sync(whole_warp, through, distance);
+        if (lane_id() >= distance) through += before;
+    }
+    uint32_t first = 0;
+    if (lane_id() == 31) first = atomicAdd(&count, through);
+    return __shfl_sync(whole_warp, first, 31) + through - mine;
+}
+
 // All threads of the block, after a barrier behind the numbers.
 template <class Values>
 __device__ void match(const Matching& m, const Numbers& numbers, const float* centre,
@@ -230,21 +271,43 @@ __device__ void match(const Matching& m, const Numbers& numbers, const float* ce
                 load_piece<products>(m, numbers, centre, b0, tile_columns, first, columns);
                 if (!same) load_piece<products>(m, numbers, centre, a0, tile_rows, first, rows);
                 __syncthreads();
-                values.add(rows, columns);
+                // A warp whose columns are none has nothing to multiply.
+                if (!products || b0 + threadIdx.x / 32 * 16 < numbers.all)
+                    values.add(rows, columns);
             }
-            values.visit([&](int row, int column, float value) {
+            if (threadIdx.x == 0) shared.found_count = 0;
+            __syncthreads();
+            // Two bits for each value: near enough for its row, for its column.
+            uint32_t near = 0;
+            values.visit([&](int which, int row, int column, float& value) {
                 const uint32_t i = a0 + row, j = b0 + column;
                 if (i >= numbers.fresh || j >= numbers.all || j <= i) return;
-                const uint32_t a = numbers.rows[i], b = numbers.rows[j];
-                const bool a_first = a < m.border, b_first = b < m.border;
-                if (m.known == KnownPairs::both_sets && a_first == b_first) return;
-                if (m.known == KnownPairs::first_set && a_first && b_first) return;
+                if (m.known != KnownPairs::nothing) {
+                    const bool a_first = numbers.rows[i] < m.border;
+                    const bool b_first = numbers.rows[j] < m.border;
+                    if (m.known == KnownPairs::both_sets ? a_first == b_first : a_first && b_first)
+                        return;
+                }
                 ++compared;
-                const float distance =
-                    distance_of(m.view.metric, value, rows.terms[row] + columns.terms[column]);
-                if (distance < rows.bounds[row]) propose(m.proposals, a, distance, b);
-                if (distance < columns.bounds[column]) propose(m.proposals, b, distance, a);
+                value = distance_of(m.view.metric, value, rows.terms[row] + columns.terms[column]);
+                near |= (value < rows.bounds[row] ? 1u : 0u) << 2 * which;
+                near |= (value < columns.bounds[column] ? 2u : 0u) << 2 * which;
             });
+            const Found found(shared);
+            uint32_t at = reserve(shared.found_count, __popc(near));
+            values.visit([&](int which, int row, int column, float& value) {
+                const uint32_t pair = row << Found::column_bits | column;
+                if (near >> 2 * which & 1) found.put(at++, value, pair);
+                if (near >> 2 * which & 2) found.put(at++, value, pair | Found::turned);
+            });
+            __syncthreads();
+            for (uint32_t at = threadIdx.x; at < shared.found_count; at += threads) {
+                const uint32_t pair = found.pairs[at];
+                const uint32_t a = numbers.rows[a0 + (pair >> Found::column_bits) % tile_rows];
+                const uint32_t b = numbers.rows[b0 + pair % tile_columns];
+                const bool turned = pair & Found::turned;
+                propose(m.proposals, turned ? b : a, found.distances[at], turned ? a : b);
+            }
         }
     compared = __reduce_add_sync(whole_warp, compared);
     if (lane_id() == 0 && compared > 0) atomicAdd(m.compared, compared);
@@ -258,7 +321,7 @@ struct LeafWork {
 };
 
 template <class Values>
-__global__ void __launch_bounds__(threads) match_leaf(LeafWork w) {
+__global__ void __launch_bounds__(threads, 8) match_leaf(LeafWork w) {
     auto& shared = *shared_memory<TileShared>();
     const GraphView& view = w.matching.view;
     const uint32_t leaf = w.first + blockIdx.x;
@@ -308,7 +371,7 @@ size_t sample_numbers(const SampleView& samples) {
 }
 
 template <class Values>
-__global__ void __launch_bounds__(threads) match_sample(SampleWork w) {
+__global__ void __launch_bounds__(threads, 8) match_sample(SampleWork w) {
     auto& shared = *shared_memory<TileShared>();
     const GraphView& view = w.matching.view;
     const SampleView& s = w.samples;

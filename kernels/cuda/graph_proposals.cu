@@ -224,7 +224,7 @@ static_assert(max_graph_degree + 512 <= 2048);
 }  // namespace
 
 GraphLists::GraphLists(const Context& context, Uploader& uploader, cudaStream_t stream,
-                       size_t count, uint32_t degree, const Edge* edges)
+                       size_t count, uint32_t degree, const Edge* edges, uint32_t edges_degree)
     : count_(count),
       degree_(degree),
       keys_(context.memory, count * degree),
@@ -233,9 +233,16 @@ GraphLists::GraphLists(const Context& context, Uploader& uploader, cudaStream_t 
       members_(context.memory, count << (member_bits_of(degree) - 5)),
       changes_(context.memory, 1) {
     if (edges) {
-        uploader.upload(keys_.data(), reinterpret_cast<const uint64_t*>(edges), count * degree,
+        // In the place of proposals, which there are none of yet.
+        const size_t room = places_.size();
+        Buffer<uint64_t> more(context.memory,
+                              count * edges_degree > room ? count * edges_degree : 0);
+        uint64_t* given = more.size() ? more.data() : reinterpret_cast<uint64_t*>(places_.data());
+        const FinishStream finish(stream);
+        uploader.upload(given, reinterpret_cast<const uint64_t*>(edges), count * edges_degree,
                         stream);
-        edges_to_keys(keys_.data(), count * degree, stream);
+        edges_to_keys(given, count * edges_degree, stream);
+        copy_lists(given, edges_degree, count, keys_.data(), degree, stream);
     } else {
         fill_keys(keys_.data(), count * degree, no_edge(), stream);
     }
@@ -275,6 +282,13 @@ uint64_t GraphLists::merge_proposals(cudaStream_t stream) {
     copy_async(&changes, static_cast<const unsigned long long*>(changes_.data()), 1, stream);
     check(cudaStreamSynchronize(stream), "merge_proposals");
     return changes;
+}
+
+uint64_t* GraphLists::cut(uint32_t degree, cudaStream_t stream) {
+    if (degree == degree_) return keys_.data();
+    auto* room = reinterpret_cast<uint64_t*>(places_.data());
+    copy_lists(keys_.data(), degree_, count_, room, degree, stream);
+    return room;
 }
 
 void GraphLists::finish(const GraphView& view, cudaStream_t stream) {

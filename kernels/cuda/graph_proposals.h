@@ -30,9 +30,10 @@ PGWARP_BOTH uint32_t member_bit(uint32_t row, uint32_t other, uint32_t which, ui
 
 class GraphLists {
   public:
-    // Places for lists, all of them empty where `edges` is null, else those of the caller's.
+    // Places for lists, all of them empty where `edges` is null, else the caller's,
+    // (count)(edges_degree).
     GraphLists(const Context& context, Uploader& uploader, cudaStream_t stream, size_t count,
-               uint32_t degree, const Edge* edges);
+               uint32_t degree, const Edge* edges, uint32_t edges_degree);
 
     static size_t row_bytes(uint32_t degree);
 
@@ -44,6 +45,9 @@ class GraphLists {
 
     // All distances from the rows, lists in their order, and no edge fresh.
     void finish(const GraphView& view, cudaStream_t stream);
+
+    // The lists with fewer places, up to those for proposals, which are gone then.
+    uint64_t* cut(uint32_t degree, cudaStream_t stream);
 
   private:
     void update(bool only_look, cudaStream_t stream);

@@ -46,6 +46,14 @@ __global__ void __launch_bounds__(threads) copy(const uint64_t* from, uint32_t f
     }
 }
 
+__global__ void __launch_bounds__(threads)
+    take_distances(const uint64_t* lists, uint32_t degree, uint32_t place, size_t count,
+                   float* distances) {
+    for (size_t i = size_t{blockIdx.x} * threads + threadIdx.x; i < count;
+         i += size_t{gridDim.x} * threads)
+        distances[i] = key_value(lists[i * degree + place]);
+}
+
 __global__ void __launch_bounds__(threads) fill(uint64_t* keys, size_t count, uint64_t key) {
     for (size_t i = size_t{blockIdx.x} * threads + threadIdx.x; i < count;
          i += size_t{gridDim.x} * threads)
@@ -99,6 +107,12 @@ void copy_lists(const uint64_t* from, uint32_t from_degree, size_t count, uint64
                 uint32_t to_degree, cudaStream_t stream) {
     launch("copy", copy, {blocks_for(count * to_degree), threads, 0, stream}, from, from_degree,
            count, to, to_degree);
+}
+
+void place_distances(const uint64_t* lists, uint32_t degree, uint32_t place, size_t count,
+                     float* distances, cudaStream_t stream) {
+    launch("take_distances", take_distances, {blocks_for(count), threads, 0, stream}, lists, degree,
+           place, count, distances);
 }
 
 void fill_keys(uint64_t* keys, size_t count, uint64_t key, cudaStream_t stream) {

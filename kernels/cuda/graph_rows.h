@@ -56,6 +56,9 @@ void keys_to_edges(uint64_t* keys, size_t count, cudaStream_t stream);
 // Lists of another degree: what has no place is left out, places that are left are empty.
 void copy_lists(const uint64_t* from, uint32_t from_degree, size_t count, uint64_t* to,
                 uint32_t to_degree, cudaStream_t stream);
+// (count): the distances in one place of all lists.
+void place_distances(const uint64_t* lists, uint32_t degree, uint32_t place, size_t count,
+                     float* distances, cudaStream_t stream);
 void fill_keys(uint64_t* keys, size_t count, uint64_t key, cudaStream_t stream);
 
 }  // namespace pgwarp::gpu

