@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "extension/block_sample.h"
 
 extern "C" {
@@ -53,24 +55,29 @@ bool is_wanted(HeapTuple tuple, TransactionId oldest, Buffer buffer) {
     }
 }
 
-void sample_page(BlockSampler* sampler, BlockNumber block, IndexBuildCallback callback,
-                 void* state) {
+// `random` is null where all rows are wanted.
+void sample_page(BlockSampler* sampler, BlockNumber block, int most, Random* random,
+                 IndexBuildCallback callback, void* state) {
     HeapTupleData tuples[MaxHeapTuplesPerPage];
     OffsetNumber roots[MaxHeapTuplesPerPage];
+    OffsetNumber offsets[MaxHeapTuplesPerPage];
+    int there = 0;
     int count = 0;
     const Buffer buffer =
         ReadBufferExtended(sampler->heap, MAIN_FORKNUM, block, RBM_NORMAL, sampler->strategy);
     LockBuffer(buffer, BUFFER_LOCK_SHARE);
     const Page page = BufferGetPage(buffer);
     bool chains = false;
-    for (OffsetNumber i = FirstOffsetNumber; i <= PageGetMaxOffsetNumber(page); ++i) {
-        const ItemId item = PageGetItemId(page, i);
-        if (!ItemIdIsNormal(item)) continue;
+    for (OffsetNumber i = FirstOffsetNumber; i <= PageGetMaxOffsetNumber(page); ++i)
+        if (ItemIdIsNormal(PageGetItemId(page, i))) offsets[there++] = i;
+    for (int i = 0; i < there && count < most; ++i) {
+        if (random) std::swap(offsets[i], offsets[i + static_cast<int>(random->below(there - i))]);
+        const ItemId item = PageGetItemId(page, offsets[i]);
         HeapTuple tuple = &tuples[count];
         tuple->t_data = reinterpret_cast<HeapTupleHeader>(PageGetItem(page, item));
         tuple->t_len = ItemIdGetLength(item);
         tuple->t_tableOid = RelationGetRelid(sampler->heap);
-        ItemPointerSet(&tuple->t_self, block, i);
+        ItemPointerSet(&tuple->t_self, block, offsets[i]);
         if (!is_wanted(tuple, sampler->oldest, buffer)) continue;
         chains |= HeapTupleIsHeapOnly(tuple);
         ++count;
@@ -108,8 +115,17 @@ void sample_blocks(BlockSampler* sampler, BlockNumber first, BlockNumber count,
     }
     for (BlockNumber block = first; block < first + count; ++block) {
         CHECK_FOR_INTERRUPTS();
-        sample_page(sampler, block, callback, state);
+        sample_page(sampler, block, MaxHeapTuplesPerPage, nullptr, callback, state);
     }
+}
+
+void sample_some_rows(BlockSampler* sampler, BlockNumber block, int most, Random* random,
+                      IndexBuildCallback callback, void* state) {
+    CHECK_FOR_INTERRUPTS();
+    if (sampler->by_page)
+        sample_page(sampler, block, most, random, callback, state);
+    else
+        sample_blocks(sampler, block, 1, callback, state);
 }
 
 void close_block_sampler(BlockSampler* sampler) {

@@ -1,6 +1,7 @@
 // Rows of single blocks of a table, for samples.
 #pragma once
 
+#include "kernels/random.h"
 #include "extension/compat.h"
 
 extern "C" {
@@ -19,6 +20,10 @@ BlockSampler* open_block_sampler(Relation heap, Relation index, IndexInfo* info)
 // this transaction has made of them.
 void sample_blocks(BlockSampler* sampler, BlockNumber first, BlockNumber count,
                    IndexBuildCallback callback, void* state);
+// The same for one block, and for at most so many of its rows, drawn by chance, where that is less
+// work.
+void sample_some_rows(BlockSampler* sampler, BlockNumber block, int most, Random* random,
+                      IndexBuildCallback callback, void* state);
 void close_block_sampler(BlockSampler* sampler);
 
 }  // namespace pgwarp

@@ -81,10 +81,25 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
 void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const Sample& queries,
              const EncodeResult& encoded) {
     report_phase(BuildPhase::measure);
-    const CurveQuery* curve_queries =
+    CurveQuery* curve_queries =
         make_curve_queries(input, queries.tids, encoded.neighbors, encoded.participants);
+    if (list_starts(encoded.sort)) {
+        const uint32 count = Min(queries.count, curve_trial_queries);
+        uint32* lists =
+            static_cast<uint32*>(palloc(Size{count} * curve_neighbors * sizeof(uint32)));
+        uint64* tids = static_cast<uint64*>(palloc(Size{count} * curve_neighbors * sizeof(uint64)));
+        for (uint32 i = 0; i < count; ++i) {
+            std::copy_n(curve_queries[i].neighbors, curve_neighbors, tids + i * curve_neighbors);
+            curve_queries[i].lists = lists + i * curve_neighbors;
+        }
+        find_lists(encoded.sort, tids, count * curve_neighbors, lists);
+        pfree(tids);
+    }
     MetaPage meta = writer->meta;
-    meta.curve = measure_together(encoded, index, meta, curve_queries, queries.count);
+    // The metapage gets the curve, and is logged last.
+    const Meanwhile log_body{[](void* state) { bulk_log_body(static_cast<BulkWriter*>(state)); },
+                             writer};
+    meta.curve = measure_together(encoded, index, meta, curve_queries, queries.count, log_body);
     bulk_meta(writer, meta);
 }
 

@@ -209,10 +209,19 @@ void bulk_meta(BulkWriter* writer, const MetaPage& meta) {
     UnlockReleaseBuffer(buffer);
 }
 
+void bulk_log_body(BulkWriter* writer) {
+    if (RelationNeedsWAL(writer->index))
+        log_newpage_range(writer->index, MAIN_FORKNUM, meta_block + 1,
+                          RelationGetNumberOfBlocks(writer->index), true);
+    writer->body_is_logged = true;
+}
+
 void bulk_log(BulkWriter* writer) {
     if (RelationNeedsWAL(writer->index))
-        log_newpage_range(writer->index, MAIN_FORKNUM, 0, RelationGetNumberOfBlocks(writer->index),
-                          true);
+        log_newpage_range(
+            writer->index, MAIN_FORKNUM, meta_block,
+            writer->body_is_logged ? meta_block + 1 : RelationGetNumberOfBlocks(writer->index),
+            true);
 }
 
 void write_init_fork(Relation index, const MetaPage& meta) {

@@ -19,6 +19,7 @@ struct BulkWriter {
     ListPlace place;    // of it
     ListPlace* places;  // (lists)
     double rows;
+    bool body_is_logged;
     // The last page of the list under way, which will be block `end`. It is no buffer yet: between
     // two entries runs the code of users' expressions, which must not find a page locked.
     PGAlignedBlock page;
@@ -34,9 +35,11 @@ void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry);
 void bulk_page(BulkWriter* writer, BlockNumber block, Page image);
 
 // Ends the last list and writes the directory: from here on the index can be read. bulk_meta
-// changes the metapage again, bulk_log puts the whole index into WAL.
+// changes the metapage again, bulk_log puts the whole index into WAL, or what is left of it:
+// bulk_log_body did so with all but the metapage, which may still change.
 void end_bulk_lists(BulkWriter* writer);
 void bulk_meta(BulkWriter* writer, const MetaPage& meta);
+void bulk_log_body(BulkWriter* writer);
 void bulk_log(BulkWriter* writer);
 
 // The metapage of an index that has no rows, as the init fork of an unlogged one.

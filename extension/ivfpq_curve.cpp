@@ -137,6 +137,13 @@ uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuer
     const RankedLists ranked = rank_lists(index, meta, query.vector);
     Neighbors neighbors;
     init_neighbors(query.neighbors, &neighbors);
+    if (query.lists) {
+        uint32* rank_of = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
+        for (uint32 rank = 0; rank < meta.lists; ++rank) rank_of[ranked.order[rank]] = rank;
+        for (uint32 i = 0; i < neighbors.count; ++i)
+            list_ranks[i] = query.lists[i] < meta.lists ? rank_of[query.lists[i]] : PG_UINT32_MAX;
+        return neighbors.count;
+    }
     CurveWalk walk{nullptr, 0, 0, query.self, &neighbors, nullptr, 0, 0};
     const ListVisitor visitor{visit_page, &walk};
     for (; walk.list_rank < meta.lists && neighbors.seen < neighbors.count; ++walk.list_rank)
@@ -199,7 +206,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const RecallCurve& c
 // where nearly all neighbors are found, and the grid ends one step behind that.
 void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
                     MemoryContext context, RecallCurve* curve) {
-    constexpr uint32 trial_queries = 32;
+    constexpr uint32 trial_queries = curve_trial_queries;
     constexpr double nearly_all = 0.998;
     uint32* ranks = static_cast<uint32*>(palloc(trial_queries * curve_neighbors * sizeof(uint32)));
     uint32 ranked = 0;

@@ -38,7 +38,12 @@ struct CurveQuery {
     uint64 self;              // the row's own TID: it is nobody's neighbor here
     const float* vector;      // in index form
     const uint64* neighbors;  // (curve_neighbors)
+    // Their lists, (curve_neighbors), where somebody knows them; else they are looked for.
+    const uint32* lists = nullptr;
 };
+
+// Queries that tell how far to measure; of the others nobody asks where their neighbors are.
+inline constexpr uint32 curve_trial_queries = 32;
 
 // Measures the curve of a trained index: in one go, or in steps of which the second can be divided
 // among processes. What they count is whole numbers, so their sum does not depend on the division.

@@ -486,7 +486,7 @@ void let_workers_go_on(ParallelEncode* parallel) {
 }  // namespace
 
 RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
-                             const CurveQuery* queries, uint32 count) {
+                             const CurveQuery* queries, uint32 count, const Meanwhile& meanwhile) {
     if (!result.parallel || count == 0) return measure_curve(index, meta, queries, count);
     SharedCurve* shared = result.parallel->curve;
     shared->meta = meta;
@@ -500,6 +500,7 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
                meta.code_dims * sizeof(float));
     }
     let_workers_go_on(result.parallel);
+    if (result.parallel->context->nworkers_launched > 0) meanwhile.work(meanwhile.state);
     tally_share(index, shared);
     WaitForParallelWorkersToFinish(result.parallel->context);
     RecallCurve curve = shared->curve;

@@ -23,9 +23,14 @@ struct EncodeResult {
 // encodes, and the helpers read the table for it.
 EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
                           int workers, Executor* device);
-// measure_curve(), by all who took part in the pass.
+// measure_curve(), by all who took part in the pass. Where there are others, this process does
+// something else first, while they begin.
+struct Meanwhile {
+    void (*work)(void* state);
+    void* state;
+};
 RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
-                             const CurveQuery* queries, uint32 count);
+                             const CurveQuery* queries, uint32 count, const Meanwhile& meanwhile);
 // Ends the sort, and the helpers' shared memory with it.
 void end_encode_table(EncodeResult* result);
 

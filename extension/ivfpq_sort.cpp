@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -187,6 +188,32 @@ EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
     memcpy(&row.offset, data, sizeof(float));
     row.code = reinterpret_cast<const uint8*>(data + sizeof(float));
     return row;
+}
+
+void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, uint32* lists) {
+    // A filter in the first cache tells of nearly every row that it is none of them.
+    constexpr int filter_bits = 18;
+    const auto hash = [](uint64 tid) { return tid * 0x9E3779B97F4A7C15 >> (64 - filter_bits); };
+    uint64* filter = static_cast<uint64*>(palloc0((Size{1} << filter_bits) / 8));
+    KeyedRow* wanted = static_cast<KeyedRow*>(palloc(Max(Size{count}, Size{1}) * sizeof(KeyedRow)));
+    for (uint32 i = 0; i < count; ++i) {
+        lists[i] = PG_UINT32_MAX;
+        wanted[i] = {tids[i], i};
+        filter[hash(tids[i]) / 64] |= uint64{1} << hash(tids[i]) % 64;
+    }
+    const auto before = [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; };
+    std::sort(wanted, wanted + count, before);
+    for (Size at = 0; at < sort->count; ++at) {
+        const uint64 tid = sort->order[at].key & tid_mask;
+        if (!(filter[hash(tid) / 64] >> hash(tid) % 64 & 1)) continue;
+        // A row may be the neighbor of several.
+        for (const KeyedRow* found =
+                 std::lower_bound(wanted, wanted + count, KeyedRow{tid, 0}, before);
+             found != wanted + count && found->key == tid; ++found)
+            lists[found->row] = static_cast<uint32>(sort->order[at].key >> tid_bits);
+    }
+    pfree(wanted);
+    pfree(filter);
 }
 
 bool next_sorted_row(EntrySort* sort, EncodedRow* row) {

@@ -23,6 +23,8 @@ bool next_sorted_row(EntrySort* sort, EncodedRow* row);
 // which threads may ask for.
 const uint64* list_starts(const EntrySort* sort);
 EncodedRow sorted_row(const EntrySort* sort, uint64 at);
+// The lists of some TIDs, which need not be there; `lists` has PG_UINT32_MAX for those.
+void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, uint32* lists);
 void end_entry_sort(EntrySort* sort);
 
 }  // namespace pgwarp

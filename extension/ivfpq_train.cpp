@@ -86,7 +86,7 @@ Size quantizer_bytes(const MetaPage& meta, uint32 m) {
     const LsqShape shape{meta.code_dims, m};
     return std::max(rotation_bytes(meta, rotation_rows),
                     4 * sizeof(float) * shape.words() * shape.dims +
-                        std::max(LsqEncoder::bytes(shape), lsq_fit_bytes(shape)));
+                        std::max(2 * LsqEncoder::bytes(shape), lsq_fit_bytes(shape)));
 }
 
 // A sampled row: its floats, its TID, and what an iteration notes of it, a short code or two at
@@ -209,8 +209,8 @@ uint32 draw_slot(Sample* sample, Random* random) {
     return static_cast<uint32>(std::min<uint64>(random->below(sample->seen), sample->room));
 }
 
-void shuffle_sample(Sample* sample, Random* random) {
-    for (uint32 i = 0; i + 1 < sample->count; ++i)
+void shuffle_sample(Sample* sample, Random* random, uint32 rows) {
+    for (uint32 i = 0; i + 1 < std::min(sample->count, rows); ++i)
         swap_rows(sample, i, i + static_cast<uint32>(random->below(sample->count - i)));
 }
 
@@ -332,12 +332,16 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     for (BlockNumber block = 0; block < blocks && wanted > 0; ++block) {
         if (random.below(blocks - block) >= wanted) continue;
         --wanted;
-        sample_blocks(sampler, block, 1, sample_row, &state);
+        // Some more than it takes: blocks may have few.
+        sample_some_rows(sampler, block, 3 * static_cast<int>(most_of_block) / 2, &random,
+                         sample_row, &state);
         report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
     }
     close_block_sampler(sampler);
     MemoryContextDelete(state.row_context);
-    shuffle_sample(&sample, &random);
+    // What is taken for one purpose or another comes from the beginning.
+    constexpr uint32 enough = 65536;
+    shuffle_sample(&sample, &random, enough);
     return sample;
 }
 

@@ -32,8 +32,9 @@ Sample new_sample(uint32 dims, uint32 room);
 // Algorithm R, which gives every row the same chance to be in the sample at the end: the slot of
 // the row seen next, or `room` where it is not taken.
 uint32 draw_slot(Sample* sample, Random* random);
-// Slots remember when their rows came; training wants its subsets random.
-void shuffle_sample(Sample* sample, Random* random);
+// Slots remember when their rows came; training wants its subsets random. Of more rows than these
+// the first so many are random, and the rest is left over.
+void shuffle_sample(Sample* sample, Random* random, uint32 rows = PG_UINT32_MAX);
 
 // What training will do, within maintenance_work_mem. Reports the memory needed where that does not
 // do, before any work: as an error, or as a warning where the caller can go on without training

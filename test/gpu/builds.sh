@@ -1,13 +1,14 @@
 # How long builds, joins and clusterings take on the GPU, beside the CPU and pgvector: a script for
 # the step `queries` of run. DATA has NAME_base.bvecs, which grows to ROWS rows (1000000), and is
 # taken ten times, cut to 96 dimensions and moved a little, for the large table.
-#   PARTS="index join kmeans graph peer large"   what to measure; `peer` is pgvector, where it was packed
-#   QUERIES_JOINED=100000                  queries of the join
+#   PARTS="cpu index join kmeans graph large peer"   what to measure; `cpu` is builds and joins on the
+#                                                    CPU, `peer` is pgvector, where it was packed
+#   QUERIES_JOINED=100000                            queries of the join
 # shellcheck shell=bash
 set -euo pipefail
 rows=${ROWS:-1000000}
 joined=${QUERIES_JOINED:-100000}
-parts=" ${PARTS:-index join kmeans graph peer large} "
+parts=" ${PARTS:-cpu index join kmeans graph large peer} "
 wants() {
     [[ $parts == *" $1 "* ]]
 }
@@ -42,31 +43,45 @@ with_memory() {
     echo "largest process: $((most / 1024)) MB of its own"
 }
 
-python3 - "$RESULTS/grown_base.bvecs" <<'PYTHON' >"$RESULTS/rows.tsv"
-import sys
-with open(sys.argv[1], 'rb') as file:
-    for i in range(10 ** 9):
-        row = file.read(132)
-        if len(row) < 132: break
-        print(i, '[' + ','.join(map(str, row[4:])) + ']', sep='\t')
+# Everything is loaded by several at a time.
+loaders=8
+python3 - "$RESULTS/grown_base.bvecs" "$RESULTS/rows" $loaders <<'PYTHON'
+import multiprocessing, os, sys
+base, out, parts = sys.argv[1], sys.argv[2], int(sys.argv[3])
+rows = os.path.getsize(base) // 132
+def write(part):
+    with open(base, 'rb') as file, open(f'{out}.{part}', 'w') as to:
+        first, end = rows * part // parts, rows * (part + 1) // parts
+        file.seek(first * 132)
+        for i in range(first, end):
+            to.write('%d\t[%s]\n' % (i, ','.join(map(str, file.read(132)[4:]))))
+with multiprocessing.Pool(parts) as pool:
+    pool.map(write, range(parts))
 PYTHON
+load() {
+    local part pids=()
+    for ((part = 0; part < loaders; ++part)); do
+        psql -Xq -v ON_ERROR_STOP=1 -c "\\copy items FROM '$RESULTS/rows.$part'" &
+        pids+=($!)
+    done
+    wait "${pids[@]}"
+}
 ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' \
-    -c 'CREATE UNLOGGED TABLE items (id int, v vector(128))' \
-    -c "\\copy items FROM '$RESULTS/rows.tsv'" -c 'ALTER TABLE items SET (parallel_workers = 15)' \
-    -c 'ALTER TABLE items SET LOGGED' -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' \
-    -c 'CHECKPOINT' >/dev/null
-
+    -c 'CREATE TABLE items (id int, v vector(128)) WITH (parallel_workers = 15)' >/dev/null
+load
+ask -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' -c 'CHECKPOINT' >/dev/null
 
 build() {
     ask -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c 'DROP INDEX IF EXISTS items_v' \
         -c 'SET client_min_messages = debug1' -c "SET pgwarp.build_executor = '$1'" \
         -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 'rows in|blocks of' | grep -v '^--'
-    ask -At -c "SELECT 'recall@10: ' || ivfpq_recall('items_v', 1000, 10)"
+    ask -At -c "SELECT 'recall@10: ' || ivfpq_recall('items_v', ${2:-1000}, 10)"
 }
 scan="SET max_parallel_workers_per_gather = 15; SELECT sum(vector_norm(v)) FROM items"
 if wants index; then
     echo "== CREATE INDEX, $rows x 128"
-    for executor in cpu gpu gpu; do build $executor; done
+    if wants cpu; then build cpu; fi
+    for executor in gpu gpu; do build $executor; done
     echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
 fi
 
@@ -98,8 +113,8 @@ if wants join; then
             CROSS JOIN LATERAL (SELECT max(d) AS far FROM (SELECT items.v <-> q.v AS d FROM items
                 ORDER BY items.v <-> q.v LIMIT 10) AS n) AS e
             JOIN knn_join('queries', 'id', 'v', 'items_v', 'id', 10) AS j ON j.query_key = q.id"
-    echo "by the CPU: $(timed 1 -c "SET pgwarp.build_executor = 'cpu'" -c "SET maintenance_work_mem = '2GB'" \
-        -c 'SET max_parallel_workers_per_gather = 15' -c "SELECT count(*) FROM knn_join('queries', 'id', 'v', 'items_v', 'id', 10)") ms"
+    if wants cpu; then echo "by the CPU: $(timed 1 -c "SET pgwarp.build_executor = 'cpu'" -c "SET maintenance_work_mem = '2GB'" \
+        -c 'SET max_parallel_workers_per_gather = 15' -c "SELECT count(*) FROM knn_join('queries', 'id', 'v', 'items_v', 'id', 10)") ms"; fi
 fi
 if wants kmeans; then
     echo "== kmeans, 1024 clusters, 20 iterations, in one session (the kernel alone: cuda_bench --only train)"
@@ -128,10 +143,28 @@ if wants graph; then
     ask -c 'DROP TABLE made_up, graph' >/dev/null
 fi
 
+if wants large; then
+    echo "== CREATE INDEX, 10 x $rows x 96"
+    ask -c 'DROP TABLE IF EXISTS wide' -c 'CREATE TABLE wide (id int, v vector(96)) WITH (parallel_workers = 15)'
+    pids=()
+    for n in 0 1 2 3 4 5 6 7 8 9; do
+        moved=$(for ((d = 1; d <= 96; ++d)); do echo $((n * d * 7919 % 17)); done | paste -sd,)
+        psql -Xq -v ON_ERROR_STOP=1 -c "INSERT INTO wide SELECT $n * 10000000 + id,
+            (subvector(v, 1, 96) + '[$moved]'::vector)::vector(96) FROM items" &
+        pids+=($!)
+    done
+    wait "${pids[@]}"
+    ask -c 'DROP TABLE items' -c 'ALTER TABLE wide RENAME TO items' -c 'VACUUM ANALYZE items' -c 'CHECKPOINT' >/dev/null
+    echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
+    with_memory build gpu 100
+    build gpu 100
+fi
+
 if wants peer && psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'" | grep -q 1; then
     createdb peer
-    psql -Xq peer -c 'CREATE EXTENSION vector' -c 'CREATE TABLE items (id int, v vector(128))' \
-        -c "\\copy items FROM '$RESULTS/rows.tsv'" -c 'ALTER TABLE items SET (parallel_workers = 15)' -c 'VACUUM ANALYZE items'
+    psql -Xq peer -c 'CREATE EXTENSION vector' -c 'CREATE TABLE items (id int, v vector(128)) WITH (parallel_workers = 15)'
+    PGDATABASE=peer load
+    psql -Xq peer -c 'VACUUM ANALYZE items' -c 'CHECKPOINT'
     echo "pgvector hnsw: $(PGDATABASE=peer timed 1 -c "SET maintenance_work_mem = '8GB'" \
         -c 'CREATE INDEX ON items USING hnsw (v vector_l2_ops)') ms"
     if wants join; then
@@ -145,15 +178,3 @@ if wants peer && psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name =
     fi
 fi
 
-if wants large; then
-    echo "== CREATE INDEX, 10 x $rows x 96"
-    ask -c 'CREATE TABLE wide AS SELECT n * 10000000 + id AS id,
-                (subvector(v, 1, 96) + (SELECT array_agg((n * d * 7919 % 17)::real)::vector
-                                        FROM generate_series(1, 96) AS d))::vector(96) AS v
-            FROM generate_series(0, 9) AS n, items' \
-        -c 'DROP TABLE items' -c 'ALTER TABLE wide RENAME TO items' \
-        -c 'ALTER TABLE items SET (parallel_workers = 15)' -c 'VACUUM ANALYZE items' >/dev/null
-    echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
-    with_memory build gpu
-    build gpu
-fi

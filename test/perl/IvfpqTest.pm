@@ -16,7 +16,7 @@ use Time::HiRes qw(time usleep);
 }
 
 our @EXPORT = qw(new_node seed_of value session start finish error_of crash kill_backend wait_until
-  make_table vacuum_all compares indexes_are_sound elapsed);
+  make_table same_clusters vacuum_all compares indexes_are_sound elapsed);
 
 # A running server with the extension and test/include/ivfpq.sql in database postgres.
 #   conf       lines for postgresql.conf
@@ -136,6 +136,25 @@ sub make_table
 	my $kind = $options{kind} // '';
 	value($node, "CREATE $kind TABLE $table (id bigint, v vector($dims))");
 	value($node, "INSERT INTO $table SELECT i, vec(i, $dims) FROM generate_series(1, $rows) AS i");
+	return;
+}
+
+# Two tables of clusters of t.v: of the host the same, of a device, whose sums have other last digits,
+# as good ones.
+sub same_clusters
+{
+	my ($node, $table, $ours, $theirs, $host) = @_;
+	if ($host)
+	{
+		is(value($node, "SELECT count(*) FROM $ours AS c JOIN $theirs AS g USING (cluster)
+			WHERE abs(c.size - g.size) > 30 OR c.centroid <-> g.centroid > 0.1"), 0, 'the same clusters');
+		return;
+	}
+	my ($our_error, $their_error) = map
+	{
+		value($node, "SELECT avg((SELECT min(v <-> centroid) FROM $_)) FROM $table WHERE v IS NOT NULL AND id % 20 = 3")
+	} $ours, $theirs;
+	cmp_ok(abs($our_error - $their_error), '<', 0.01 * $our_error, 'clusters that are as good');
 	return;
 }
 
