@@ -276,6 +276,14 @@ bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& execu
     return !device->failed;
 }
 
+Size device_memory_of(const DeviceWork* device) {
+    return device->build.owned->device->memory().budget;
+}
+
+bool must_use_device() {
+    return must_be_a_device();
+}
+
 void close_device_work(DeviceWork* device) {
     let_go(device->build.owned, !device->failed);
     device->executor = nullptr;
