@@ -119,8 +119,8 @@ GraphMaker open_graph_maker(double work, int threads) {
         if (!device) {
             graph->builder = make_cpu();
         } else if (!must) {
-            auto fallback =
-                std::make_unique<FallbackGraphBuilder>(std::move(graph->builder), make_cpu);
+            auto fallback = std::make_unique<FallbackGraphBuilder>(
+                std::move(graph->builder), make_cpu, [graph] { graph->device.reset(); });
             graph->fallback = fallback.get();
             graph->builder = std::move(fallback);
         }

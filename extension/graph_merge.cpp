@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/distance.h"
 #include "extension/graph_functions.h"
 #include "extension/graph_metric.h"
 #include "extension/graph_progress.h"
@@ -259,8 +260,20 @@ Size list_length_of(const Changes& changes, uint32 row) {
     return there;
 }
 
-// Whether the edges of a row, by rank, are those of its list. Among equal distances any order is as
-// good as another.
+// How far two distances of the same rows may be apart: sums of so many terms come in another order
+// on another machine, or on a device.
+float rounding_of(const GraphSet& set, uint32 row, const Edge& edge) {
+    const float part = static_cast<float>(8 + set.dims) * 0x1p-23f;
+    if (set.metric != GraphMetric::inner_product)
+        return part * std::fabs(shown_distance(set.metric, edge.distance));
+    const float* a = set.rows + Size{row} * set.dims;
+    const float* b = set.rows + Size{edge.row} * set.dims;
+    return static_cast<float>(part *
+                              std::sqrt(squared_norm(a, set.dims) * squared_norm(b, set.dims)));
+}
+
+// Whether the edges of a row, by rank, are those of its list. Among distances that are equal, but
+// for rounding, any order is as good as another.
 bool same_list(const Changes& changes, const TableEdges& edges, const Size* order, Size count,
                uint32 row) {
     const Edge* list = changes.lists + Size{row} * changes.degree;
@@ -270,14 +283,18 @@ bool same_list(const Changes& changes, const TableEdges& edges, const Size* orde
     };
     for (Size i = 0; i < count; ++i) {
         const Size at = order[i];
-        if (edges.rank[at] != static_cast<int32>(i) + 1 || edges.distance[at] != shown(i))
+        const float rounding = rounding_of(*changes.set, row, list[i]);
+        const auto is_equal = [&](float distance) {
+            return std::fabs(distance - shown(i)) <= rounding;
+        };
+        if (edges.rank[at] != static_cast<int32>(i) + 1 || !is_equal(edges.distance[at]))
             return false;
         Size equal = i;
-        while (equal > 0 && shown(equal - 1) == shown(i)) --equal;
-        while (equal < count && shown(equal) == shown(i) &&
+        while (equal > 0 && is_equal(shown(equal - 1))) --equal;
+        while (equal < count && is_equal(shown(equal)) &&
                changes.set->keys[list[equal].row] != edges.dst[at])
             ++equal;
-        if (equal == count || shown(equal) != shown(i)) return false;
+        if (equal == count || !is_equal(shown(equal))) return false;
     }
     return true;
 }

@@ -73,7 +73,7 @@ bool can_compare_sums(uint32 bytes, const Sample& sample) {
     const LsqShape shape{sample.dims, bytes};
     const Size needed = 5 * sizeof(float) * Size{sample.count} * sample.dims +
                         4 * sizeof(float) * shape.words() * shape.dims +
-                        std::max(LsqEncoder::bytes(shape), lsq_fit_bytes(shape));
+                        std::max(2 * LsqEncoder::bytes(shape), lsq_fit_bytes(shape));
     if (needed / 1024 <= static_cast<Size>(maintenance_work_mem)) return true;
     ereport(NOTICE, (errmsg("quantizer lsq is left out: memory required is %zu MB, "
                             "maintenance_work_mem is %d MB",

@@ -86,7 +86,7 @@ Size quantizer_bytes(const MetaPage& meta, uint32 m) {
     const LsqShape shape{meta.code_dims, m};
     return std::max(rotation_bytes(meta, rotation_rows),
                     4 * sizeof(float) * shape.words() * shape.dims +
-                        std::max(LsqEncoder::bytes(shape), lsq_fit_bytes(shape)));
+                        std::max(2 * LsqEncoder::bytes(shape), lsq_fit_bytes(shape)));
 }
 
 // A sampled row: its floats, its TID, and what an iteration notes of it, a short code or two at

@@ -11,11 +11,13 @@
 namespace pgwarp {
 
 // Works on `device` until that fails or has no room; then does the call again, and all later ones,
-// on what `make_cpu` makes. A failure is nothing to throw any more, and can be asked for.
+// on what `make_cpu` makes. A failure is nothing to throw any more, and can be asked for. The
+// device's builder ends then, and `leave` may let go of more.
 class FallbackGraphBuilder final : public GraphBuilder {
   public:
     using MakeBuilder = std::function<std::unique_ptr<GraphBuilder>()>;
-    FallbackGraphBuilder(std::unique_ptr<GraphBuilder> device, MakeBuilder make_cpu);
+    FallbackGraphBuilder(std::unique_ptr<GraphBuilder> device, MakeBuilder make_cpu,
+                         std::function<void()> leave = {});
 
     // Empty: the device still works.
     const std::string& failure() const noexcept { return failure_; }
@@ -43,6 +45,7 @@ class FallbackGraphBuilder final : public GraphBuilder {
 
     std::unique_ptr<GraphBuilder> device_;
     MakeBuilder make_cpu_;
+    std::function<void()> leave_;
     std::unique_ptr<GraphBuilder> cpu_;  // once the device has failed
     std::string failure_;
 };

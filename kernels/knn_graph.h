@@ -42,8 +42,9 @@ static_assert(sizeof(Edge) == 8);
 inline constexpr uint32_t no_row = 0x7fffffff;
 
 // Lists are (count)(degree): of each row its neighbors by (distance, row), never itself, none
-// twice. Distances are those of graph_distance(), of the two rows alone; in the places of a
-// descent's list behind the neighbors that are wanted they may be off by rounding.
+// twice. Distances are those of graph_distance(), of the two rows alone, on a device up to
+// rounding; in the places of a descent's list behind the neighbors that are wanted they may be off
+// by rounding on the CPU, too.
 struct DescentOptions {
     uint32_t neighbors = 0;  // that are wanted in the end: k
     uint32_t degree = 0;     // places of a list, more than those

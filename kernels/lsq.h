@@ -45,7 +45,8 @@ struct LsqSearch {
 // Finds codes, for one set of codebooks.
 class LsqEncoder {
   public:
-    // Of its tables, which hold the products of all words with all others.
+    // Of its tables, which hold the products of all words with all others. Making them takes as
+    // much again.
     static size_t bytes(const LsqShape& shape) {
         return (size_t{shape.books} * shape.books * codewords * sizeof(uint16_t) +
                 shape.books * (size_t{shape.dims} + 1) * sizeof(float)) *
@@ -55,7 +56,8 @@ class LsqEncoder {
     LsqEncoder(Workers& workers, const LsqShape& shape, const float* words);
     ~LsqEncoder();
 
-    // Where `improve`, there are codes already. Returns the sum of the squared errors.
+    // Where `improve`, there are codes already. A row's code does not depend on the rows around,
+    // but for rounding where there are few. Returns the sum of the squared errors.
     double encode(Workers& workers, const LsqSearch& search, const float* rows, size_t count,
                   bool improve, uint8_t* codes) const;
     // The same without threads of its own.
@@ -88,7 +90,7 @@ inline constexpr uint32_t lsq_training_rounds = 8;  // of the search in each
 void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
                uint64_t seed, float* words, uint8_t* codes);
 
-// Replaces the words by those that suit the codes best.
+// Replaces the words by those that suit the codes best. Where it throws, they are as they were.
 void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
              const uint8_t* codes, float* words);
 // The words of two codebooks can be moved against each other without a change, and a word that
@@ -98,10 +100,6 @@ inline double lsq_fit_weight(size_t rows) {
 }
 // Bytes it takes beside its arguments.
 size_t lsq_fit_bytes(const LsqShape& shape);
-
-// The same from the sums of the rows of each word, as `words`.
-void lsq_solve(const LsqShape& shape, const uint8_t* codes, size_t count, const double* sums,
-               float* words);
 
 // Moves the words by chance, so that training does not settle too soon: step i of n adds noise in
 // proportion to the rows' spread in each dimension and to what codes are off by, `error` being the

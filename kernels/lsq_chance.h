@@ -1,5 +1,5 @@
 // Chance in the search for codes, the same on the CPU and on devices: it follows from the row, so
-// that a row has the same code wherever and beside whatever it is encoded.
+// that a row has the same code, but for rounding, wherever it is encoded.
 #pragma once
 
 #include "kernels/common.h"

@@ -10,6 +10,7 @@
 #include "kernels/common.h"
 #include "kernels/cuda/host_device.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -33,7 +34,7 @@ struct LsqScale {
         constexpr double room = 32000;  // of 65536 / 2; each of many terms is rounded up by a half
         // One codebook: u alone decides, and the least of it is 0 by any step.
         if (!(widest > 0)) return {1e30f, room};
-        return {static_cast<float>(room / widest), static_cast<float>(room)};
+        return {static_cast<float>(std::min(room / widest, 1e30)), static_cast<float>(room)};
     }
     // Also where the difference is not a number.
     PGWARP_BOTH static uint16_t steps(float above_least, float inverse, float most) {

@@ -166,6 +166,21 @@ void bench_merge(GraphBuilder& builder, const GraphRows& rows, const Truth& trut
           truth.recall(lists, options.degree));
 }
 
+void bench_append(GraphBuilder& builder, const GraphRows& rows, const Truth& truth,
+                  const Variant& variant, size_t added) {
+    const DescentOptions options = options_of(variant);
+    std::vector<Edge> lists(rows.count * options.degree,
+                            {std::numeric_limits<float>::infinity(), no_row});
+    const size_t first = rows.count - added;
+    builder.descend({rows.rows, first, rows.dims, rows.metric}, options, lists.data());
+    Watch watch(builder);
+    const DescentReport report = builder.append(rows, first, options, lists.data());
+    const Phases phases = watch.end();
+    const std::string work = "append of " + std::to_string(added);
+    print(name_of(work.c_str(), variant).c_str(), phases, report,
+          truth.recall(lists, options.degree));
+}
+
 // Where the time of a descent goes: every step by itself, the device waited for behind each.
 void bench_steps(const Context& context, const GraphRows& rows, const Variant& variant) {
     const DescentOptions options = options_of(variant);
@@ -268,6 +283,7 @@ void bench_graphs(const Context& context, const VectorSet& vectors) {
     for (const Variant& variant : variants) bench_descent(*builder, rows, truth, variant);
     for (const Variant& variant : {variants[1], Variant{28, 24, 4, 12}, Variant{28, 24, 8, 4}})
         bench_merge(*builder, rows, truth, variant);
+    for (size_t added : {10000u, 100000u}) bench_append(*builder, rows, truth, variants[1], added);
     bench_steps(context, rows, {48, 24, 3, 6});
 }
 

@@ -75,19 +75,21 @@ void bench_quality(Executor& executor, const VectorSet& vectors) {
         vectors.base.data(), rows,       vectors.queries.data(), queries,
         nearest.data()};
     Workers workers(16);
-    for (const uint32_t bytes : {8u, 16u})
-        for (const CodeKind kind : {CodeKind::lsq, CodeKind::lsq_with_norm})
-            for (const uint32_t rounds : {16u, 32u}) {
-                const CodeQuality q =
-                    measure_codes(workers, executor, {kind, 8, bytes, rounds}, sample, 1);
-                char recall[64];
-                std::snprintf(recall, sizeof recall, "R %.4f %.4f %.4f", q.recall[0], q.recall[1],
-                              q.recall[2]);
-                report("LSQ-" + std::to_string(rounds) + ", " + std::to_string(bytes) + " bytes" +
-                           (kind == CodeKind::lsq ? ", norms beside: training" : ": training"),
-                       q.training_seconds, recall, format("error %.4f", q.error),
-                       format("%.0f rows/s", q.rows_per_second));
-            }
+    const CodeTrial trials[] = {{CodeKind::lsq, 8, 8},
+                                {CodeKind::lsq_with_norm, 8, 8},
+                                {CodeKind::lsq_with_norm, 8, 8, 64},
+                                {CodeKind::lsq, 8, 16},
+                                {CodeKind::lsq_with_norm, 8, 16}};
+    for (const CodeTrial& trial : trials) {
+        const CodeQuality q = measure_codes(workers, executor, trial, sample, 1);
+        char recall[64];
+        std::snprintf(recall, sizeof recall, "R %.4f %.4f %.4f", q.recall[0], q.recall[1],
+                      q.recall[2]);
+        report("LSQ-" + std::to_string(trial.rounds) + ", " + std::to_string(trial.bytes) +
+                   " bytes" + (trial.kind == CodeKind::lsq ? ", norms beside" : "") + ": training",
+               q.training_seconds, recall, format("error %.4f", q.error),
+               format("%.0f rows/s", q.rows_per_second));
+    }
 }
 
 }  // namespace

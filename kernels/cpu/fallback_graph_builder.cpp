@@ -3,8 +3,8 @@
 namespace pgwarp {
 
 FallbackGraphBuilder::FallbackGraphBuilder(std::unique_ptr<GraphBuilder> device,
-                                           MakeBuilder make_cpu)
-    : device_(std::move(device)), make_cpu_(std::move(make_cpu)) {}
+                                           MakeBuilder make_cpu, std::function<void()> leave)
+    : device_(std::move(device)), make_cpu_(std::move(make_cpu)), leave_(std::move(leave)) {}
 
 // work(builder), again on the CPU where the device cannot do it.
 template <typename Work>
@@ -19,6 +19,9 @@ auto FallbackGraphBuilder::run(Work&& work) {
             failure_ = failure.what();
         }
         cpu_ = make_cpu_();
+        // What it holds is of use to others while the CPU works.
+        device_.reset();
+        if (leave_) leave_();
     }
     cpu_->progress = progress;
     return work(*cpu_);

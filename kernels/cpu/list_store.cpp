@@ -4,6 +4,7 @@
 #include "kernels/cpu/group_scan.h"
 #include "kernels/distance.h"
 #include "kernels/list_scan.h"
+#include "kernels/nibble_scan.h"
 #include "kernels/workers.h"
 
 #include <algorithm>
@@ -19,6 +20,9 @@
 namespace pgwarp {
 
 namespace {
+
+// Entries of a list that are scanned before bounds are looked at again. A multiple of eight.
+constexpr uint32_t part_entries = 1024;
 
 // One list, in columns as on its pages, all of them in one block.
 struct HostList {
@@ -68,7 +72,11 @@ class HostListStore final : public ListStore {
           centroids_(quantizer.centroids, quantizer.centroids + size_t{shape_.lists} * shape_.dims),
           codebook_(quantizer.codebook,
                     quantizer.codebook + size_t{shape_.codebook_rows()} * codewords),
-          lists_(shape_.lists) {}
+          lists_(shape_.lists) {
+        if (shape_.bits != 4) return;
+        nibble_words_.resize(size_t{shape_.dims} * nibble_words);
+        nibble_words_of(shape_, codebook_.data(), nibble_words_.data());
+    }
 
     void put(uint32_t list, std::span<const ListPage> pages) override;
     void drop(uint32_t list) override {
@@ -95,11 +103,18 @@ class HostListStore final : public ListStore {
     // What one thread needs for one query.
     struct Room {
         std::vector<float> terms, table, distances;
+        std::vector<float> half_table;   // with four bits
+        std::vector<uint8_t> low_table;  // likewise
+        std::vector<NibbleHit> hits;
         std::vector<uint32_t> order;
         std::vector<Candidate> candidates;
     };
     uint32_t rank_lists(HostBatch& batch, size_t query, Room& room) const;
     void search_one(HostBatch& batch, size_t query, Room& room) const;
+    void scan_bytes(const float* vector, const ListQuery& wanted, Room& room,
+                    CandidateSelection& selection) const;
+    void scan_halves(const float* vector, const ListQuery& wanted, Room& room,
+                     CandidateSelection& selection) const;
 
     // A list that a query looks into, and its part of the distance.
     struct Visit {
@@ -142,6 +157,7 @@ class HostListStore final : public ListStore {
     const volatile std::sig_atomic_t* interrupts_[2];
     QuantizerShape shape_;
     std::vector<float> centroids_, codebook_;
+    std::vector<float> nibble_words_;  // (dims)(16), with four bits
     std::vector<HostList> lists_;
     size_t bytes_ = 0;
 };
@@ -152,7 +168,7 @@ void HostListStore::put(uint32_t number, std::span<const ListPage> pages) {
     list.held = true;
     for (const ListPage& page : pages) list.count += page.count;
     list.stride = (list.count + 7) / 8 * 8;
-    list.codes.resize(size_t{shape_.m} * list.stride + 8);
+    list.codes.resize(size_t{shape_.m} * list.stride + 16);
     list.rows.resize(size_t{shape_.m} * list.count);
     list.offsets.resize(list.count);
     list.ids.resize(list.count);
@@ -204,14 +220,12 @@ uint32_t HostListStore::rank_lists(HostBatch& batch, size_t query, Room& room) c
     return probes;
 }
 
-void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const {
-    const uint32_t probes = rank_lists(batch, query, room);
-    const float* vector = batch.queries + query * shape_.dims;
-    const ListQuery& wanted = batch.wanted[query];
+// Both take the lists from the room, ranked.
+void HostListStore::scan_bytes(const float* vector, const ListQuery& wanted, Room& room,
+                               CandidateSelection& selection) const {
     room.table.resize(size_t{shape_.m} * codewords);
     build_table({shape_, centroids_.data(), codebook_.data()}, vector, room.table.data());
-    room.candidates.resize(CandidateSelection::room_for(wanted.k));
-    CandidateSelection selection(room.candidates.data(), wanted.k, no_floor);
+    const uint32_t probes = std::min(wanted.probes, shape_.lists);
     for (uint32_t i = 0; i < probes; ++i) {
         const HostList& list = lists_[room.order[i]];
         room.distances.resize(list.stride);
@@ -222,6 +236,62 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
             if (!(room.distances[l] > selection.bound()))
                 selection.offer(room.distances[l], list.ids[l]);
     }
+}
+
+// Entries that can be within the bound are found by bytes in registers, and get the distance that
+// they would have among many queries.
+void HostListStore::scan_halves(const float* vector, const ListQuery& wanted, Room& room,
+                                CandidateSelection& selection) const {
+    const uint32_t parts = shape_.parts();
+    std::vector<float> factors(shape_.dims);
+    for (uint32_t d = 0; d < shape_.dims; ++d) factors[d] = table_factor(shape_.metric) * vector[d];
+    room.half_table.assign(size_t{parts} * nibble_words, 0.0f);
+    for (uint32_t p = 0; p < parts; ++p) {
+        const uint32_t begin = shape_.part_begin(p);
+        add_nibble_rows(factors.data() + begin, nibble_words_.data() + size_t{begin} * nibble_words,
+                        shape_.part_begin(p + 1) - begin,
+                        room.half_table.data() + size_t{p} * nibble_words);
+    }
+    room.low_table.resize(room.half_table.size());
+    const NibbleTable halves =
+        make_nibble_table(room.half_table.data(), shape_.m, room.low_table.data());
+    room.table.resize(size_t{shape_.m} * codewords);
+    build_table({shape_, centroids_.data(), codebook_.data()}, vector, room.table.data());
+    room.hits.resize(part_entries);
+    const uint32_t probes = std::min(wanted.probes, shape_.lists);
+    for (uint32_t i = 0; i < probes; ++i) {
+        const HostList& list = lists_[room.order[i]];
+        const float term = room.terms[room.order[i]];
+        // In parts: the bound that the first ones leave spares most of the others.
+        for (uint32_t first = 0; first < list.count; first += part_entries) {
+            const CodeColumns columns{list.codes.data() + first, list.stride,
+                                      std::min(part_entries, list.count - first),
+                                      list.offsets.data() + first};
+            // The same sums in another order are off by less than this.
+            const double bound = selection.bound() + 0x1p-18 * double{halves.magnitude};
+            const uint32_t found = scan_nibbles(halves, columns, term, bound, room.hits.data());
+            for (uint32_t h = 0; h < found; ++h) {
+                const uint32_t entry = first + room.hits[h].entry;
+                const uint8_t* code = list.rows.data() + size_t{entry} * shape_.m;
+                float distance = term + list.offsets[entry];
+                for (uint32_t j = 0; j < shape_.m; ++j)
+                    distance += room.table[size_t{j} * codewords + code[j]];
+                if (!(distance > selection.bound())) selection.offer(distance, list.ids[entry]);
+            }
+        }
+    }
+}
+
+void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const {
+    rank_lists(batch, query, room);
+    const float* vector = batch.queries + query * shape_.dims;
+    const ListQuery& wanted = batch.wanted[query];
+    room.candidates.resize(CandidateSelection::room_for(wanted.k));
+    CandidateSelection selection(room.candidates.data(), wanted.k, no_floor);
+    if (shape_.bits == 4)
+        scan_halves(vector, wanted, room, selection);
+    else
+        scan_bytes(vector, wanted, room, selection);
     const size_t count = selection.finish().count;
     Neighbor* found = batch.found_room.data() + query * batch.found_stride;
     for (size_t i = 0; i < count; ++i)
@@ -240,9 +310,6 @@ uint32_t candidates_for(uint32_t wanted) {
 // there should be some for each.
 constexpr size_t most_together = 1024;
 constexpr size_t least_together = 384;  // rather than to keep all threads busy
-
-// Entries of a list that are scanned before bounds are looked at again. A multiple of eight.
-constexpr uint32_t part_entries = 1024;
 
 // The answers do not depend on who shares with whom, so the number of threads may.
 size_t HostListStore::together_tasks(size_t queries) const {

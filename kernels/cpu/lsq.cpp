@@ -17,6 +17,8 @@ namespace {
 
 // Rows searched together, one codebook after the other: the tables of one stay near.
 constexpr size_t batch_rows = 32;
+// Fewer do not repay what a matrix product does with the words first.
+constexpr size_t least_product_rows = 4;
 
 uint64_t row_seed(const float* row, uint32_t dims) {
     uint64_t seed = 0;
@@ -77,36 +79,35 @@ LsqEncoder::LsqEncoder(Workers& workers, const LsqShape& shape, const float* wor
     for (size_t w = 0; w < shape.words(); ++w)
         t.norms[w] = static_cast<float>(squared_norm(words + w * shape.dims, shape.dims));
     t.pairs.resize(size_t{books} * books * codewords * codewords);
-    // Products are made twice: the step depends on all of them, and they are not kept.
     constexpr size_t table = size_t{codewords} * codewords;
-    auto scratch = workers.scratch(table + products_scratch(codewords));
-    std::vector<float> lows(size_t{books} * books), highs(lows.size());
-    const auto multiply = [&](size_t k, size_t l, float* out) {
-        inner_products({words + l * codewords * shape.dims, codewords,
-                        words + k * codewords * shape.dims, codewords, shape.dims, 2, out},
-                       out + table);
+    std::vector<float> products(size_t{books} * (books - 1) / 2 * table);
+    const auto products_of = [&](size_t k, size_t l) {
+        return products.data() + (k * (k - 1) / 2 + l) * table;
     };
+    auto scratch = workers.scratch(products_scratch(codewords));
+    std::vector<float> lows(size_t{books} * books), highs(lows.size());
     workers.run(lows.size(), [&](size_t pair, int thread) {
         const size_t k = pair / books, l = pair % books;
         if (k <= l) return;
-        float* products = scratch[thread].data();
-        multiply(k, l, products);
-        const auto [low, high] = std::minmax_element(products, products + table);
+        float* out = products_of(k, l);
+        inner_products({words + l * codewords * shape.dims, codewords,
+                        words + k * codewords * shape.dims, codewords, shape.dims, 2, out},
+                       scratch[thread].data());
+        const auto [low, high] = std::minmax_element(out, out + table);
         lows[pair] = lows[l * books + k] = *low;
         highs[pair] = highs[l * books + k] = *high;
     });
     t.scale = LsqScale::of(books, lows.data(), highs.data());
-    workers.run(lows.size(), [&](size_t pair, int thread) {
+    workers.run(lows.size(), [&](size_t pair, int) {
         const size_t k = pair / books, l = pair % books;
         if (k <= l) return;
-        float* products = scratch[thread].data();
-        multiply(k, l, products);
+        const float* from = products_of(k, l);
         uint16_t* of_k = t.pairs.data() + pair * table;
         uint16_t* of_l = t.pairs.data() + (l * books + k) * table;
         for (size_t i = 0; i < table; ++i)
-            of_k[i] = LsqScale::steps(products[i] - lows[pair], t.scale.inverse, t.scale.most);
-        for (size_t b = 0; b < codewords; ++b)
-            for (size_t c = 0; c < codewords; ++c)
+            of_k[i] = LsqScale::steps(from[i] - lows[pair], t.scale.inverse, t.scale.most);
+        for (size_t c = 0; c < codewords; ++c)
+            for (size_t b = 0; b < codewords; ++b)
                 of_l[c * codewords + b] = of_k[b * codewords + c];
     });
 }
@@ -126,8 +127,16 @@ double LsqEncoder::search_batch(const LsqSearch& search, const float* rows, size
     const Tables& t = *tables_;
     const uint32_t books = t.shape.books, dims = t.shape.dims;
     const size_t words = t.shape.words();
-    inner_products({rows, count, t.words.data(), words, dims, -2, batch.products.data()},
-                   batch.scratch.data());
+    if (count < least_product_rows) {
+        for (size_t i = 0; i < count; ++i) {
+            float* products = batch.products.data() + i * words;
+            dot_products(rows + i * dims, {t.words.data(), dims, words}, dims, products);
+            for (size_t w = 0; w < words; ++w) products[w] *= -2;
+        }
+    } else {
+        inner_products({rows, count, t.words.data(), words, dims, -2, batch.products.data()},
+                       batch.scratch.data());
+    }
     for (size_t part = 0; part < count * books; ++part) {
         float* values = batch.products.data() + part * codewords;
         const float* norms = t.norms.data() + part % books * codewords;

@@ -1,6 +1,5 @@
 // What training does beside the search, the same for every executor.
 
-#include "kernels/cpu/lapack.h"
 #include "kernels/lsq.h"
 #include "kernels/random.h"
 
@@ -28,30 +27,6 @@ void codebook_of_words(const LsqShape& shape, const float* words, float* codeboo
 
 size_t lsq_fit_bytes(const LsqShape& shape) {
     return shape.words() * (shape.words() + 2 * size_t{shape.dims}) * sizeof(double);
-}
-
-void lsq_solve(const LsqShape& shape, const uint8_t* codes, size_t count, const double* sums,
-               float* words) {
-    const size_t n = shape.words();
-    // Of the codes' indicators B: B^T B, which counts how often two words go together, and B^T X.
-    // The lower triangle is enough.
-    std::vector<double> gram(n * n);
-    for (size_t i = 0; i < count; ++i) {
-        const uint8_t* code = codes + i * shape.books;
-        for (uint32_t k = 0; k < shape.books; ++k)
-            for (uint32_t l = 0; l <= k; ++l)
-                gram[(size_t{k} * codewords + code[k]) * n + size_t{l} * codewords + code[l]] += 1;
-    }
-    const double weight = lsq_fit_weight(count);
-    for (size_t w = 0; w < n; ++w) gram[w * n + w] += weight;
-    // By columns for LAPACK: (n) for each dimension.
-    std::vector<double> solved(n * shape.dims);
-    for (size_t w = 0; w < n; ++w)
-        for (uint32_t d = 0; d < shape.dims; ++d) solved[d * n + w] = sums[w * shape.dims + d];
-    solve_positive(gram.data(), static_cast<uint32_t>(n), solved.data(), shape.dims);
-    for (size_t w = 0; w < n; ++w)
-        for (uint32_t d = 0; d < shape.dims; ++d)
-            words[w * shape.dims + d] = static_cast<float>(solved[d * n + w]);
 }
 
 std::vector<float> spread_by_dimension(const float* rows, size_t count, uint32_t dims) {

@@ -1,3 +1,4 @@
+#include "kernels/cpu/lapack.h"
 #include "kernels/lsq.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"
@@ -40,17 +41,33 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
             }
 }
 
+// Of the codes' indicators B: B^T B, which counts how often two words go together, and B^T X. Of
+// the first, the lower triangle is enough.
 void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
              const uint8_t* codes, float* words) {
-    std::vector<double> sums(shape.words() * shape.dims);
+    const size_t n = shape.words(), dims = shape.dims;
+    std::vector<double> gram(n * n), sums(n * dims);
     workers.run(shape.books, [&](size_t k, int) {
         for (size_t i = 0; i < count; ++i) {
-            const size_t w = k * codewords + codes[i * shape.books + k];
-            double* sum = sums.data() + w * shape.dims;
-            for (uint32_t d = 0; d < shape.dims; ++d) sum[d] += rows[i * shape.dims + d];
+            const uint8_t* code = codes + i * shape.books;
+            const size_t w = k * codewords + code[k];
+            for (size_t l = 0; l <= k; ++l) gram[w * n + l * codewords + code[l]] += 1;
+            for (size_t d = 0; d < dims; ++d) sums[w * dims + d] += rows[i * dims + d];
         }
     });
-    lsq_solve(shape, codes, count, sums.data(), words);
+    const double weight = lsq_fit_weight(count);
+    for (size_t w = 0; w < n; ++w) gram[w * n + w] += weight;
+    // By columns for LAPACK: (n) for each dimension.
+    std::vector<double> solved(n * dims);
+    for (size_t w = 0; w < n; ++w)
+        for (size_t d = 0; d < dims; ++d) solved[d * n + w] = sums[w * dims + d];
+    // A task, so that an interrupt is noticed before what cannot be.
+    workers.run(1, [&](size_t, int) {
+        solve_positive(gram.data(), static_cast<uint32_t>(n), solved.data(), shape.dims);
+    });
+    for (size_t w = 0; w < n; ++w)
+        for (size_t d = 0; d < dims; ++d)
+            words[w * dims + d] = static_cast<float>(solved[d * n + w]);
 }
 
 }  // namespace pgwarp

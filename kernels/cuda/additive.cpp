@@ -62,7 +62,8 @@ void AdditiveCoder::encode(const Quantizer& quantizer, const Encoding& e) {
     const QuantizerShape& model = quantizer.shape;
     const LsqShape shape = lsq_shape(model);
     const size_t floats = size_t{model.codebook_rows()} * codewords;
-    if (!encoder_ || codebook_.size() != floats ||
+    if (!encoder_ || encoder_->shape().dims != shape.dims ||
+        encoder_->shape().books != shape.books ||
         !std::equal(codebook_.begin(), codebook_.end(), quantizer.codebook)) {
         encoder_.reset();
         std::vector<float> words(floats);

@@ -51,6 +51,8 @@ class CudaGraphBuilder final : public GraphBuilder {
     DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                          Edge* lists) override {
         if (is_small(rows, options)) return compare_all(rows, options.degree, lists, true);
+        if (are_few(rows.count - first, rows.count))
+            return compare_added(rows, first, options.degree, lists);
         return descend(rows, options, KnownPairs::first_set, first, lists);
     }
 
@@ -65,11 +67,17 @@ class CudaGraphBuilder final : public GraphBuilder {
             own.trees = (options.trees + 1) / 2;
             own.samples = (2 * options.samples + 2) / 3;
         }
+        own.samples = std::max(own.samples, 1u);
         return own;
     }
     // Whoever has few rows for the places of a list gets them all.
     static bool is_small(const GraphRows& rows, const DescentOptions& options) {
         return rows.count <= std::max<size_t>(least_descent_rows, 4 * size_t{options.degree});
+    }
+    // Rows that are compared with all others faster than a descent would find their neighbors.
+    static bool are_few(size_t added, size_t count) {
+        return added <= count / 50 &&
+               static_cast<double>(added) * static_cast<double>(count) < 2e10;
     }
     static void check_degree(uint32_t degree, uint32_t most) {
         if (degree > most)
@@ -78,6 +86,7 @@ class CudaGraphBuilder final : public GraphBuilder {
     }
     DescentReport compare_all(const GraphRows& rows, uint32_t degree, Edge* lists, bool were_read);
     DescentReport compare_across(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists);
+    DescentReport compare_added(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists);
     DescentReport descend(const GraphRows& rows, const DescentOptions& options, KnownPairs known,
                           size_t border, Edge* lists);
     Buffer<float> find_limits(const GraphView& view, uint32_t degree);
@@ -184,6 +193,33 @@ DescentReport CudaGraphBuilder::compare_across(const GraphRows& rows, size_t fir
     report_end(rows.count);
     download(keys.data(), keys.size(), lists, true);
     report.compared = uint64_t{first} * (rows.count - first);
+    return report;
+}
+
+DescentReport CudaGraphBuilder::compare_added(const GraphRows& rows, size_t first, uint32_t degree,
+                                              Edge* lists) {
+    check_degree(degree, max_exact_degree);
+    context_.use();
+    context_.check_interrupt();
+    if (first == rows.count) return {};
+    const DeviceGraphRows device(context_, uploader_, stream_, rows);
+    Buffer<uint64_t> keys(context_.memory, rows.count * degree);
+    const FinishStream finish(stream_);
+    uploader_.upload(keys.data(), reinterpret_cast<const uint64_t*>(lists), keys.size(), stream_);
+    edges_to_keys(keys.data(), keys.size(), stream_);
+    const auto count = static_cast<uint32_t>(rows.count), border = static_cast<uint32_t>(first);
+    report_begin(rows.count);
+    Buffer<float> limits(context_.memory, rows.count);
+    place_distances(keys.data(), degree, degree - 1, rows.count, limits.data(), stream_);
+    search(
+        {device.view(), {0, border}, {border, count}, degree, keys.data(), true, limits.data(), {}},
+        0, rows.count);
+    search({device.view(), {border, count}, {0, count}, degree, keys.data(), false, nullptr, {}},
+           first, rows.count);
+    report_end(rows.count);
+    download(keys.data(), keys.size(), lists, true);
+    DescentReport report;
+    report.compared = uint64_t{rows.count - first} * rows.count;
     return report;
 }
 

@@ -14,8 +14,13 @@ namespace {
 // half of the edges were there before.
 constexpr double least_updates = 0.001;
 constexpr double least_merge_updates = 0.002;
-// Rows or leaves that one launch may have: whoever interrupts waits for no more.
-constexpr uint32_t launch_rows = 1u << 21;
+// Rows that one launch may have, of samples and dimensions as they usually are: whoever interrupts
+// waits for no more.
+constexpr double usual_rows = 1 << 21;
+uint32_t launch_rows(const DescentOptions& options, uint32_t dims) {
+    const double work = static_cast<double>(options.samples) * options.samples * dims;
+    return static_cast<uint32_t>(std::clamp(usual_rows * 14 * 14 * 128 / work, 1024.0, usual_rows));
+}
 
 size_t leaf_rows(const DescentOptions& options) {
     return std::max<size_t>(128, 2 * size_t{options.degree});
@@ -38,6 +43,7 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
     const FinishStream finish(stream);
     clear_async(compared.data(), 1, stream);
     uint32_t round = 0;
+    const uint32_t most_rows = launch_rows(options, view.dims);
     const auto matching = [&](uint32_t salt) {
         return Matching{view, work.lists.view(salt), work.known, work.border, compared.data()};
     };
@@ -54,11 +60,12 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
         const uint32_t salt = salt_of(round++);
         trees.grow(hash64(options.seed ^ hash64(tree + 1)), options.trees > 0, stream);
         const Matching match = matching(salt);
-        const uint32_t most = std::max(1u, launch_rows / trees.largest_leaf());
+        const uint32_t most = std::max(1u, most_rows / trees.largest_leaf());
         for (uint32_t first = 0; first < trees.leaves(); first += most) {
             context.check_interrupt();
             match_leaves(match, trees.order(), trees.levels(), first,
                          std::min(most, trees.leaves() - first), stream);
+            check(cudaStreamSynchronize(stream), "match_leaves");
         }
         work.lists.merge_proposals(stream);
     }
@@ -67,13 +74,13 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
         const uint32_t salt = salt_of(round++);
         samples.draw(work.lists.keys(), options.degree, salt, stream);
         const Matching match = matching(salt);
-        for (uint32_t first = 0; first < view.count; first += launch_rows) {
+        for (uint32_t first = 0; first < view.count; first += most_rows) {
             context.check_interrupt();
             if (work.progress)
                 work.progress(GraphPhase::descent, iteration * uint64_t{view.count} + first,
                               options.iterations * uint64_t{view.count});
             match_samples(match, samples.view(), trees.order(), first,
-                          std::min(launch_rows, view.count - first), stream);
+                          std::min(most_rows, view.count - first), stream);
             check(cudaStreamSynchronize(stream), "match_samples");
         }
         const uint64_t updates = work.lists.merge_proposals(stream);

@@ -1,7 +1,8 @@
 // The exact graph on the device: the nearest of all rows of a range, for the rows of another.
 //
 // Candidates, some more than wanted, come from tiles of products that are good to 2^-21 of the
-// norms (products.h); their distances then from the rows themselves. Where rows are short and
+// norms (products.h); their distances then from the rows themselves. Where that does not prove that
+// nobody was missed, a row is searched for once more, without products. Where rows are short and
 // neighbors few, graph_filter.h finds the candidates faster.
 #pragma once
 
@@ -53,7 +54,8 @@ struct CandidateLists {
 };
 void finish_candidates(const CandidateLists& candidates, cudaStream_t stream);
 
-// Finds the lists of some rows, by their numbers on the device.
+// Finds the lists of some rows, by their numbers on the device, or of all queries where these are
+// null.
 void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t stream,
                     const ExactWork& work, const uint32_t* numbers, uint32_t count);
 

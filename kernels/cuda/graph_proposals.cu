@@ -16,7 +16,7 @@ uint32_t place_bits_of(uint32_t degree) {
     return static_cast<uint32_t>(std::countr_zero(std::clamp(std::bit_ceil(degree), 64u, 512u)));
 }
 uint32_t member_bits_of(uint32_t degree) {
-    return static_cast<uint32_t>(std::countr_zero(std::bit_ceil(32 * degree)));
+    return static_cast<uint32_t>(std::countr_zero(std::bit_ceil(32 * std::max(degree, 2u))));
 }
 
 struct ListUpdate {
@@ -232,13 +232,14 @@ GraphLists::GraphLists(const Context& context, Uploader& uploader, cudaStream_t 
       bounds_(context.memory, count),
       members_(context.memory, count << (member_bits_of(degree) - 5)),
       changes_(context.memory, 1) {
+    const FinishStream finish(stream);  // where it throws
     if (edges) {
         // In the place of proposals, which there are none of yet.
         const size_t room = places_.size();
         Buffer<uint64_t> more(context.memory,
                               count * edges_degree > room ? count * edges_degree : 0);
         uint64_t* given = more.size() ? more.data() : reinterpret_cast<uint64_t*>(places_.data());
-        const FinishStream finish(stream);
+        const FinishStream finish_given(stream);
         uploader.upload(given, reinterpret_cast<const uint64_t*>(edges), count * edges_degree,
                         stream);
         edges_to_keys(given, count * edges_degree, stream);

@@ -71,6 +71,7 @@ DeviceGraphRows::DeviceGraphRows(const Context& context, Uploader& uploader, cud
     const auto stride = static_cast<uint32_t>(row_bytes(rows.dims) / sizeof(float));
     rows_ = Buffer<float>(context.memory, rows.count * stride);
     view_ = {rows_.data(), static_cast<uint32_t>(rows.count), rows.dims, stride, rows.metric};
+    const FinishStream finish(stream);  // where it throws
     const size_t chunk_rows = std::max<size_t>(chunk_bytes / row_bytes(rows.dims), 1);
     if (stride == rows.dims) {
         for (size_t first = 0; first < rows.count; first += chunk_rows) {
@@ -80,7 +81,7 @@ DeviceGraphRows::DeviceGraphRows(const Context& context, Uploader& uploader, cud
         }
     } else {
         ChunkedRows chunks(context.memory, uploader, rows.rows, rows.count, rows.dims, chunk_rows);
-        const FinishStream finish(stream);
+        const FinishStream finish_chunks(stream);
         for (size_t i = 0; i < chunks.chunks(); ++i) {
             context.check_interrupt();
             const float* from = chunks.get(i, stream);
@@ -91,7 +92,7 @@ DeviceGraphRows::DeviceGraphRows(const Context& context, Uploader& uploader, cud
     }
     const float largest = largest_magnitude(context, rows_.data(), rows.count * stride, stream);
     // Four times the largest squared distance.
-    if (largest > 0 && !(largest * largest * static_cast<float>(rows.dims) < 0x1p123f))
+    if (!(largest * largest * static_cast<float>(rows.dims) < 0x1p123f))
         throw DeviceFailure("vectors are too long for a device", false);
 }
 

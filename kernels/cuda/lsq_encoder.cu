@@ -12,6 +12,7 @@
 #include "kernels/lsq_chance.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 namespace pgwarp::gpu {
@@ -306,6 +307,9 @@ LsqEncoder::LsqEncoder(const Context& context, cudaStream_t stream, const Blas& 
       matrix_(context, stream, words_.data(), static_cast<uint32_t>(shape.words()), shape.dims,
               Origin::zero),
       pairs_(context.memory, size_t{shape.books} * shape.books * codewords * codewords) {
+    // A lane has one code.
+    if (shape.books > 32)
+        throw std::invalid_argument("a device searches codes of at most 32 codebooks");
     make_pairs();
 }
 

@@ -11,7 +11,7 @@ namespace pgwarp::gpu {
 // Searches with one set of codebooks. Work is given to one stream.
 class LsqEncoder {
   public:
-    // `words`, (books)(256)(dims), are in host memory. Waits for the stream.
+    // `words`, (books)(256)(dims), are in host memory; 32 books at most. Waits for the stream.
     LsqEncoder(const Context& context, cudaStream_t stream, const Blas& blas, const LsqShape& shape,
                const float* words);
 
@@ -22,6 +22,7 @@ class LsqEncoder {
     void encode(const LsqSearch& search, const float* rows, size_t count, bool improve,
                 uint8_t* codes, float* errors);
 
+    const LsqShape& shape() const { return shape_; }
     const float* words() const { return words_.data(); }  // on the device
 
   private:

@@ -177,6 +177,37 @@ TEST_F(CudaGraph, ExactHoldsFarFromTheOrigin) {
         }
 }
 
+// Neighbors that are far nearer to each other than to the rest: products cannot tell them apart.
+TEST_F(CudaGraph, ExactOfTightClumps) {
+    OnDevice device(options());
+    struct Shape {
+        uint32_t dims;
+        size_t clumps, rows;  // rows of a clump
+        float apart, spread;
+    };
+    for (const Shape& shape : {Shape{16, 8, 600, 1000, 0.05f}, Shape{2, 5, 1000, 1e6f, 300},
+                               Shape{64, 20, 200, 1, 2e-5f}, Shape{1, 1, 5000, 1, 1}})
+        for (GraphMetric metric : {GraphMetric::l2, GraphMetric::cosine})
+            for (uint32_t degree : {10u, 30u}) {
+                if (small_tests() && degree > 10) continue;
+                // On a line all directions are the same.
+                if (metric == GraphMetric::cosine && shape.dims == 1) continue;
+                const size_t count = shape.clumps * shape.rows;
+                const auto centres =
+                    pgwarp::normal_floats(random, shape.clumps * shape.dims, shape.apart);
+                auto values = pgwarp::normal_floats(random, count * shape.dims, shape.spread);
+                for (size_t i = 0; i < values.size(); ++i)
+                    values[i] +=
+                        centres[i / shape.dims % shape.clumps * shape.dims + i % shape.dims];
+                const Made made(values, shape.dims, metric);
+                SCOPED_TRACE(testing::Message() << shape.dims << " dims, degree " << degree
+                                                << ", metric " << static_cast<int>(metric));
+                const auto lists = exact(device, made, degree);
+                expect_sound(made, lists, degree, degree, false);
+                EXPECT_EQ(recall(made, lists, degree, degree, 60), 1);
+            }
+}
+
 TEST_F(CudaGraph, ExactPartsMakeTheWhole) {
     OnDevice device(options());
     for (GraphMetric metric : metrics)

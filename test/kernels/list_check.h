@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/list_store.h"
+#include "kernels/nibbles.h"
 #include "kernels/list_scan.h"
 
 #include <algorithm>
@@ -25,14 +26,15 @@ struct ListCase {
     uint32_t probes = 5;
     bool duplicates = false;  // few different entries: ties everywhere
     bool additive = false;    // codewords of all dimensions
-    float shift = 0;          // added to all coordinates: far from zero
+    uint32_t bits = 8;
+    float shift = 0;  // added to all coordinates: far from zero
 
     friend std::ostream& operator<<(std::ostream& out, const ListCase& c) {
         return out << c.dims << " dims, m " << c.m << ", " << c.lists << " lists, " << c.entries
                    << " entries, metric " << static_cast<int>(c.metric) << ", " << c.queries
                    << " queries, k " << c.k << ", probes " << c.probes
                    << (c.duplicates ? ", duplicates" : "") << (c.additive ? ", additive" : "")
-                   << ", shift " << c.shift;
+                   << ", bits " << c.bits << ", shift " << c.shift;
     }
 };
 
@@ -77,7 +79,7 @@ class ListWorld {
   public:
     ListWorld(const ListCase& c, unsigned seed) : case_(c), random_(seed) {
         std::normal_distribution<float> normal;
-        shape_ = {c.dims, c.lists, c.m, c.metric};
+        shape_ = {c.dims, c.lists, c.m, c.metric, c.bits};
         if (c.additive) shape_.search_rounds = 16;
         piece_of_.resize(shape_.codebook_rows());
         for (uint32_t j = 0; j < c.m; ++j)
@@ -88,6 +90,11 @@ class ListWorld {
         for (float& x : centroids_) x = normal(random_) + c.shift;
         const float size = c.additive ? 0.3f / std::sqrt(static_cast<float>(c.m)) : 0.3f;
         for (float& x : codebook_) x = size * normal(random_);
+        if (c.bits == 4) {
+            std::vector<float> words(size_t{c.dims} * nibble_words);
+            for (float& x : words) x = size * normal(random_);
+            pair_nibble_words(shape_, words.data(), codebook_.data());
+        }
         // Lengths of all kinds: a third of the lists empty, one with a share of its own.
         std::vector<uint32_t> lengths(c.lists);
         uint32_t left = c.entries;
@@ -260,6 +267,11 @@ inline std::vector<ListCase> list_cases() {
     add([](ListCase& c) { c.duplicates = true, c.m = 2, c.probes = 20, c.k = 100; });
     add([](ListCase& c) { c.shift = 30; });
     for (uint32_t m : {1u, 8u, 16u, 17u}) add([&](ListCase& c) { c.m = m, c.additive = true; });
+    for (uint32_t m : {1u, 7u, 16u}) add([&](ListCase& c) { c.m = m, c.bits = 4; });
+    add([](ListCase& c) { c.bits = 4, c.lists = 2, c.probes = 2, c.k = 100; });
+    add([](ListCase& c) { c.bits = 4, c.metric = Metric::inner_product; });
+    add([](ListCase& c) { c.bits = 4, c.shift = 30; });
+    add([](ListCase& c) { c.bits = 4, c.duplicates = true, c.m = 2, c.probes = 20, c.k = 100; });
     add([](ListCase& c) { c.additive = true, c.metric = Metric::inner_product; });
     add([](ListCase& c) { c.additive = true, c.dims = 5, c.m = 7, c.probes = 20, c.k = 100; });
     add([](ListCase& c) { c.additive = true, c.shift = 30; });

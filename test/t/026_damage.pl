@@ -20,7 +20,7 @@ my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], l
 	asked_lists => [ 68, 'V' ], asked_m => [ 72, 'V' ], pending_head => [ 104, 'V' ],
 	pending_tail => [ 108, 'V' ], pending_pages => [ 116, 'V' ], free_head => [ 120, 'V' ],
 	free_pages => [ 124, 'V' ], probe_steps => [ 132, 'V' ], probes => [ 136, 'V' ],
-	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ]);
+	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ], search_rounds => [ 1424, 'V' ]);
 my %place = (head => 0, tail => 4, generation => 8, pages => 12);
 my $dims = 16;
 my $m = 16;
@@ -70,6 +70,10 @@ my @damages = (
 	[ 'an index of version 1', 'right', sub {
 		put_meta($_[0], version => 1); put_meta($_[0], code_dims => 0);
 		put_meta($_[0], rotation => 0) }, 'no check' ],
+	[ 'an index of version 2', 'right', sub { put_meta($_[0], version => 2) } ],
+	[ 'search rounds', 'error', sub { put_meta($_[0], search_rounds => 16) } ],
+	[ 'additive codes', 'error', sub {
+		put_meta($_[0], quantizer => 2); put_meta($_[0], search_rounds => 16) } ],
 	[ 'code dims', 'error', sub { put_meta($_[0], code_dims => 15) } ],
 	[ 'rotation elsewhere', 'error', sub { put_meta($_[0], rotation => $none) } ],
 	[ 'no dims', 'error', sub { put_meta($_[0], dims => 0) } ],
