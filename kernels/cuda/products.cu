@@ -78,6 +78,19 @@ __global__ void __launch_bounds__(threads)
     if (lane_id() == 0) norms[row] = norm;
 }
 
+// A block a row of the left.
+__global__ void __launch_bounds__(threads)
+    plain_products(const __half* left, const __half* right, size_t right_count, uint32_t width,
+                   const float* factor, float* products, size_t stride) {
+    const __half* mine = left + size_t{blockIdx.x} * width;
+    for (size_t row = threadIdx.x; row < right_count; row += threads) {
+        float sum = 0;
+        for (uint32_t d = 0; d < width; ++d)
+            sum = fmaf(__half2float(mine[d]), __half2float(right[row * width + d]), sum);
+        products[blockIdx.x * stride + row] = *factor * sum;
+    }
+}
+
 __global__ void set_factors(float factor, const uint32_t* left, const uint32_t* right,
                             float* scalars) {
     scalars[0] = factor / scale_for(*left) / scale_for(*right);
@@ -107,6 +120,12 @@ void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
     if (left.count == 0 || right.count == 0) return;
     launch("set_factors", set_factors, {1, 1, 0, stream}, factor, left.scale, right.scale, scratch);
     if (clear_products_first) clear_async(products, left.count * stride, stream);
+    if (multiply_ourselves) {
+        launch("plain_products", plain_products,
+               {static_cast<unsigned>(left.count), threads, 0, stream}, left.halves, right.halves,
+               right.count, split_width(dims), scratch, products, stride);
+        return;
+    }
     // Row-major (left)(right) is column-major (right)(left): the right matrix goes first.
     const auto width = static_cast<int>(split_width(dims));
     check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_DEVICE), "cublasSetPointerMode");

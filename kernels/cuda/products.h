@@ -59,6 +59,8 @@ PGWARP_BOTH float product_error(float left, float right, float largest_left, flo
 // For a tool that looks for reads of memory that nobody has written, and does not see what cuBLAS
 // writes: products are cleared before.
 inline bool clear_products_first = false;
+// For one that breaks down in cuBLAS: a kernel of our own, which takes its time.
+inline bool multiply_ourselves = false;
 
 // products[i * stride + j] = factor * <left i, right j>. `scratch`: two floats on the device.
 void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,

@@ -27,6 +27,7 @@ class CudaTest : public testing::Test {
             GTEST_SKIP() << "no device";
         }
         clear_products_first = small_tests();
+        multiply_ourselves = std::getenv("PGWARP_TEST_OWN_PRODUCTS") != nullptr;
     }
 
     static DeviceOptions options(size_t memory = size_t{4} << 30, size_t scratch = 0) {
