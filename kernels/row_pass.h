@@ -13,9 +13,9 @@ namespace pgwarp {
 struct RowPassInput {
     const Quantizer* quantizer = nullptr;  // read by begin_pass() only; null: nothing is encoded
     uint32_t dims = 0;                     // of the table's rows, which the model may turn
-    Metric metric = Metric::l2;  // cosine: rows and queries are normalised by the caller
-    size_t block_rows = 0;       // at most, of one block
-    size_t expected_rows = 0;    // of all blocks, about; 0: nobody knows
+    Metric metric = Metric::l2;            // cosine: rows and queries are normalised by the caller
+    size_t block_rows = 0;                 // at most, of one block
+    size_t expected_rows = 0;              // of all blocks, about; 0: nobody knows
 
     const float* queries = nullptr;  // (query_count)(dims), untouched while the pass lives
     size_t query_count = 0;          // 0: nothing is searched for

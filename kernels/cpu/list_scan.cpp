@@ -140,7 +140,8 @@ void build_table(const Quantizer& quantizer, const float* query, float* table) {
     for (uint32_t d = 0; d < shape.dims; ++d) factors[d] = table_factor(shape.metric) * query[d];
     for (uint32_t j = 0; j < shape.m; ++j) {
         const uint32_t begin = shape.piece_begin(j);
-        add_codebook_rows(factors.data() + shape.dim_of_row(begin), quantizer.codebook + size_t{begin} * codewords,
+        add_codebook_rows(factors.data() + shape.dim_of_row(begin),
+                          quantizer.codebook + size_t{begin} * codewords,
                           shape.piece_begin(j + 1) - begin, table + size_t{j} * codewords);
     }
 }
