@@ -534,7 +534,18 @@ double train_additive(Executor* executor, const QuantizerShape& shape, float* re
                       float* codebook) {
     uint8* codes =
         static_cast<uint8*>(MemoryContextAllocHuge(CurrentMemoryContext, Size{count} * shape.m));
-    start_additive(executor, shape, residuals, count, seed, context, codebook, codes);
+    // A rotation, which the start takes, is trained by the CPU.
+    Executor* starter = executor;
+    if (strcmp(executor->name(), "cpu") != 0) {
+        Owned<Executor>* cpu = owned_by<Executor>(context);
+        const int threads = 1 + max_parallel_maintenance_workers;
+        guarded([&] {
+            cpu->object =
+                make_cpu_executor(threads, &QueryCancelPending, &ProcDiePending).release();
+        });
+        starter = cpu->object;
+    }
+    start_additive(starter, shape, residuals, count, seed, context, codebook, codes);
     Owned<Dataset>* data = owned_by<Dataset>(context);
     guarded([&] { data->object = executor->take(residuals, count, shape.dims).release(); });
     const uint32 steps = lsq_iterations(count);

@@ -1,4 +1,5 @@
-// Additive codes of an index (kernels/additive.h) with a device.
+// Additive codes of an index (kernels/additive.h) with a device: the search and the sums are the
+// device's; equations are solved by LAPACK on the host.
 #pragma once
 
 #include "kernels/cuda/dataset.h"

@@ -136,4 +136,15 @@ void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
           "cublasGemmEx");
 }
 
+void multiply(const Blas& blas, const FloatProduct& p) {
+    // The other product leaves the handle expecting its factors on the device.
+    check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_HOST), "cublasSetPointerMode");
+    const float one = 1, zero = 0;
+    check(cublasSgemm(blas, p.a_operation, p.b_operation, static_cast<int>(p.rows),
+                      static_cast<int>(p.columns), static_cast<int>(p.inner), &one, p.a,
+                      static_cast<int>(p.a_stride), p.b, static_cast<int>(p.b_stride), &zero, p.c,
+                      static_cast<int>(p.c_stride)),
+          "cublasSgemm");
+}
+
 }  // namespace pgwarp::gpu

@@ -67,4 +67,20 @@ void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
               const SplitMatrix& right, uint32_t dims, float factor, float* products, size_t stride,
               float* scratch);
 
+// A plain product of float32 matrices by columns, c = op(a) op(b): (rows)(columns), over `inner`.
+struct FloatProduct {
+    cublasOperation_t a_operation;
+    cublasOperation_t b_operation;
+    size_t rows;
+    size_t columns;
+    size_t inner;
+    const float* a;
+    size_t a_stride;
+    const float* b;
+    size_t b_stride;
+    float* c;
+    size_t c_stride;
+};
+void multiply(const Blas& blas, const FloatProduct& product);
+
 }  // namespace pgwarp::gpu

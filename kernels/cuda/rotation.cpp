@@ -33,19 +33,14 @@ void RotationTrainer::rotate(const Rotation& rotation, const float* rows, size_t
     Buffer<float> to(context_.memory, chunk_rows * rotation.to);
     const FinishStream finish(stream_);
     uploader_.upload(matrix.data(), rotation.matrix, matrix.size(), stream_);
-    const float one = 1, zero = 0;
     for (size_t first = 0; first < count; first += chunk_rows) {
         context_.check_interrupt();
         const size_t here = std::min(chunk_rows, count - first);
         uploader_.upload(from.data(), rows + first * rotation.from, here * rotation.from, stream_);
         if (clear_products_first) clear_async(to.data(), to.size(), stream_);
         // By columns, as cuBLAS sees it: (to)(rows) = matrix^T (from)(to) times (from)(rows).
-        check(cublasSgemm(blas_, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(rotation.to),
-                          static_cast<int>(here), static_cast<int>(rotation.from), &one,
-                          matrix.data(), static_cast<int>(rotation.from), from.data(),
-                          static_cast<int>(rotation.from), &zero, to.data(),
-                          static_cast<int>(rotation.to)),
-              "cublasSgemm");
+        multiply(blas_, {CUBLAS_OP_T, CUBLAS_OP_N, rotation.to, here, rotation.from, matrix.data(),
+                         rotation.from, from.data(), rotation.from, to.data(), rotation.to});
         copy_async(out + first * rotation.to, to.data(), here * rotation.to, stream_);
     }
     check(cudaStreamSynchronize(stream_), "rotate");
@@ -61,18 +56,14 @@ void RotationTrainer::outer_products(const float* a, uint32_t a_dims, const floa
     std::vector<float> part(product.size());
     std::vector<double> sums(product.size());
     const FinishStream finish(stream_);
-    const float one = 1, zero = 0;
     for (size_t first = 0; first < count; first += rows) {
         context_.check_interrupt();
         const size_t here = std::min(rows, count - first);
         uploader_.upload(left.data(), a + first * a_dims, here * a_dims, stream_);
         uploader_.upload(right.data(), b + first * b_dims, here * b_dims, stream_);
         if (clear_products_first) clear_async(product.data(), product.size(), stream_);
-        check(cublasSgemm(blas_, CUBLAS_OP_N, CUBLAS_OP_T, static_cast<int>(b_dims),
-                          static_cast<int>(a_dims), static_cast<int>(here), &one, right.data(),
-                          static_cast<int>(b_dims), left.data(), static_cast<int>(a_dims), &zero,
-                          product.data(), static_cast<int>(b_dims)),
-              "cublasSgemm");
+        multiply(blas_, {CUBLAS_OP_N, CUBLAS_OP_T, b_dims, a_dims, here, right.data(), b_dims,
+                         left.data(), a_dims, product.data(), b_dims});
         copy_async(part.data(), product.data(), part.size(), stream_);
         check(cudaStreamSynchronize(stream_), "outer_products");
         for (size_t i = 0; i < part.size(); ++i) sums[i] += part[i];

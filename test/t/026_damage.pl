@@ -70,7 +70,7 @@ my @damages = (
 	[ 'an index of version 1', 'right', sub {
 		put_meta($_[0], version => 1); put_meta($_[0], code_dims => 0);
 		put_meta($_[0], rotation => 0) }, 'no check' ],
-	[ 'an index of version 2', 'right', sub { put_meta($_[0], version => 2) } ],
+	[ 'an index of version 2', 'right', sub { put_meta($_[0], version => 2) }, 'no check' ],
 	[ 'search rounds', 'error', sub { put_meta($_[0], search_rounds => 16) } ],
 	[ 'additive codes', 'error', sub {
 		put_meta($_[0], quantizer => 2); put_meta($_[0], search_rounds => 16) } ],
