@@ -63,22 +63,34 @@ namespace {
 // What one segment of dynamic shared memory may take. Containers have little of it as a rule, 64
 // MB, and who takes more than there is gets an error.
 Size shared_memory_room() {
-    constexpr Size least = Size{16} << 20;
     constexpr Size most = Size{64} << 20;
     struct statvfs room;
     if (dynamic_shared_memory_type != DSM_IMPL_POSIX) return most;
-    if (statvfs("/dev/shm", &room) != 0) return least;
-    return std::clamp<Size>(Size{room.f_bavail} * room.f_frsize / 4, least, most);
+    if (statvfs("/dev/shm", &room) != 0) return most / 4;
+    return Min(Size{room.f_bavail} * room.f_frsize / 4, most);
 }
 
+constexpr Size least_rows = 64;
+
 }  // namespace
+
+int workers_in_shared_memory(int workers, uint32 held, uint32 dims, Size memory) {
+    // A part of what is there is taken, so that twice that is no error yet.
+    const Size room = 2 * shared_memory_room();
+    while (workers > 0) {
+        const RingShape shape = ring_shape(workers, held, dims, memory);
+        if (block_ring_bytes(shape.blocks, shape.block_rows, dims) <= room) break;
+        workers /= 2;
+    }
+    return workers;
+}
 
 RingShape ring_shape(int workers, uint32 held, uint32 dims, Size memory) {
     constexpr Size most_rows = 65536;
     const uint32 blocks = 2 * static_cast<uint32>(workers) + 2 + held;
     const Size bytes = Min(memory, shared_memory_room());
     const Size rows = bytes / blocks / (dims * sizeof(float) + sizeof(uint64));
-    return {blocks, static_cast<uint32>(Max(Min(rows, most_rows), Size{64}))};
+    return {blocks, static_cast<uint32>(Max(Min(rows, most_rows), least_rows))};
 }
 
 BlockRing* init_block_ring(void* memory, uint32 blocks, uint32 block_rows, uint32 dims) {

@@ -24,6 +24,9 @@ struct RingShape {
     uint32 block_rows;
 };
 RingShape ring_shape(int workers, uint32 held, uint32 dims, Size memory);
+// How many workers there is shared memory for, blocks of the least size at hand for each: fewer
+// where rows are long and a container is small.
+int workers_in_shared_memory(int workers, uint32 held, uint32 dims, Size memory);
 // Begins with all blocks empty.
 BlockRing* init_block_ring(void* memory, uint32 blocks, uint32 block_rows, uint32 dims);
 uint32 block_rows_of(const BlockRing* ring);

@@ -173,11 +173,14 @@ bool has_opened(BuildDevice* build) {
     return false;
 }
 
-void end_device(std::unique_ptr<Device> device) {
+// A process must not end while its thread talks to the driver.
+void wait_at_exit() {
     static bool registered = false;
-    // A process must not end while its thread talks to the driver.
     if (!registered) on_proc_exit([](int, Datum) { wait_for_closing(); }, Datum{0});
     registered = true;
+}
+
+void end_device(std::unique_ptr<Device> device) {
     wait_for_closing();
     Device* ending = device.release();
     if (!start_thread(&closing, [ending] { delete ending; })) delete ending;
@@ -185,6 +188,7 @@ void end_device(std::unique_ptr<Device> device) {
 
 // Its executor ends; the device may stay.
 void let_go(BuildDevice* build, bool sound) {
+    wait_at_exit();
     guarded([&] {
         build->wait();
         build->fallback = nullptr;
@@ -274,6 +278,14 @@ bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& execu
         }
     });
     return !device->failed;
+}
+
+Size device_memory_of(const DeviceWork* device) {
+    return device->build.owned->device->memory().budget;
+}
+
+bool must_use_device() {
+    return must_be_a_device();
 }
 
 void close_device_work(DeviceWork* device) {

@@ -42,6 +42,10 @@ DeviceWork* open_device_work(double work, int threads);
 // executor end before close_device_work(), which then warns.
 bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& executor), void* state);
 void close_device_work(DeviceWork* device);
+// What its objects may take of it together.
+Size device_memory_of(const DeviceWork* device);
+// Whether pgwarp.build_executor is gpu: there is no other way then, and closing reports the error.
+bool must_use_device();
 
 // For lambdas that capture by reference.
 template <typename Function>

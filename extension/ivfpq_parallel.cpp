@@ -340,6 +340,9 @@ int build_workers(Relation heap, Relation index) {
 
 EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
                           int workers, Executor* device) {
+    if (device)
+        workers = workers_in_shared_memory(workers, RowPass::most_under_way, input.model.shape.dims,
+                                           static_cast<Size>(maintenance_work_mem) * 1024 / 4);
     if (workers == 0) return encode_alone(heap, index, info, input, device);
 
     EnterParallelMode();

@@ -167,6 +167,8 @@ bool cluster_on_device(Clustering* c) {
     Stopwatch watch;
     DeviceWork* device =
         open_device_work(rows * c->dims * c->clusters * (c->iterations + 1), c->threads);
+    // One that did not open, or was not worth it, is not tried again.
+    c->device_failed = !device;
     if (device) {
         const DeviceRows on_device = {owned_by<DatasetBuilder>(context),
                                       owned_by<Dataset>(context)};

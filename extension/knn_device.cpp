@@ -34,6 +34,7 @@ struct KnnDevice {
     DeviceWork* device;
     Owned<RowPass>* pass;
 
+    bool useless;       // the device has failed, or the table has rows that it cannot order
     Neighbor* nearest;  // (count)(k), of the last search
 };
 
@@ -73,26 +74,29 @@ void finish_oldest(Searching* s) {
     --s->count;
 }
 
-// Every row goes to the device. Returns what was read of the table.
-ParallelCounts send_table(Searching* s) {
+// Every row goes to the device. False: it cannot go on, and the rest of the table was not read.
+bool send_table(Searching* s, ParallelCounts* counts) {
     RowBlock block;
     // One more is taken before the oldest is given back.
     const uint32 most = most_taken_blocks(s->reader) - 1;
-    while (next_block(s->reader, &block)) {
+    while (s->good && next_block(s->reader, &block)) {
         CHECK_FOR_INTERRUPTS();
-        if (s->good)
-            s->good = run_on_device(s->knn->device, [&](Executor&) {
-                s->knn->pass->object->start(block.rows, block.tids, *block.count);
-            });
-        if (!s->good && s->count == 0) {
-            give_back(s->reader, block);
-            continue;
-        }
+        s->good = run_on_device(s->knn->device, [&](Executor&) {
+            s->knn->pass->object->start(block.rows, block.tids, *block.count);
+        });
+        if (!s->good) break;
         s->under_way[s->count++] = block;
-        while (s->count > (s->good ? most : 0)) finish_oldest(s);
+        while (s->good && s->count > most) finish_oldest(s);
     }
-    while (s->count > 0) finish_oldest(s);
-    return close_parallel_reader(s->reader);
+    while (s->good && s->count > 0) finish_oldest(s);
+    if (!s->good) {
+        // The device may still read from the ring.
+        guarded([&] { delete std::exchange(s->knn->pass->object, nullptr); });
+        abandon_parallel_reader(s->reader);
+        return false;
+    }
+    *counts = close_parallel_reader(s->reader);
+    return true;
 }
 
 // As the device sees them. False: one has no direction.
@@ -108,12 +112,15 @@ bool make_forms(const KnnDevice* knn, const float* queries, uint32 count, float*
     return true;
 }
 
-// Distances beyond all numbers are not told apart on a device.
+// Distances beyond all numbers, on either side, are not told apart on a device.
 bool found_all(const KnnDevice* knn, uint32 count, int64 rows) {
     const uint32 expected = static_cast<uint32>(std::min<int64>(knn->k, rows));
     if (expected == 0) return true;
-    for (uint32 i = 0; i < count; ++i)
-        if (!std::isfinite(knn->nearest[Size{i} * knn->k + expected - 1].distance)) return false;
+    for (uint32 i = 0; i < count; ++i) {
+        const Neighbor* nearest = knn->nearest + Size{i} * knn->k;
+        if (!std::isfinite(nearest[0].distance) || !std::isfinite(nearest[expected - 1].distance))
+            return false;
+    }
     return true;
 }
 
@@ -167,6 +174,7 @@ uint32 most_queries(const KnnDevice* device) {
 
 bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     MemoryContextReset(knn->search_context);
+    if (knn->useless) return false;
     const MemoryContext before = MemoryContextSwitchTo(knn->search_context);
     const uint32 dims = knn->index->dims;
     const auto alloc = [](Size bytes) {
@@ -196,12 +204,14 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
             knn->pass->object = executor.begin_pass(input).release();
         });
         const double beginning = watch.lap();
-        const ParallelCounts counts = send_table(&s);
+        ParallelCounts counts = {};
+        good = send_table(&s, &counts);
         const double reading = watch.lap();
-        good = s.good && !counts.odd && run_on_device(knn->device, [&](Executor&) {
+        good = good && !counts.odd && run_on_device(knn->device, [&](Executor&) {
                    knn->pass->object->nearest(knn->nearest);
                });
         guarded([&] { delete std::exchange(knn->pass->object, nullptr); });
+        knn->useless = counts.odd || knn->device->failed;
         good = good && found_all(knn, count, counts.rows);
         ereport(
             DEBUG1,
@@ -212,6 +222,9 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
                                 beginning, reading, watch.lap())));
     }
     MemoryContextSwitchTo(before);
+    // The lists are searched in memory of their own.
+    if (!good) MemoryContextReset(knn->search_context);
+    if (knn->device->failed && must_use_device()) close_device_work(knn->device);
     return good;
 }
 

@@ -51,7 +51,6 @@ struct SharedRead {
     slock_t mutex;
     // Under `mutex`, added by each worker at its end:
     ParallelCounts counts;
-    bool saw_null_key;
     bool saw_largest_key;
 
     Member* members() { return reinterpret_cast<Member*>(this + 1); }
@@ -69,7 +68,6 @@ struct Filling {
     int64* keys;        // (block_rows), where ids are keys
     bool* key_is_null;  // (block_rows)
     bool odd;
-    bool saw_null_key;
     bool saw_largest_key;
 };
 
@@ -88,8 +86,7 @@ Filling new_filling(TableReader* table, RowIds ids, bool normalise, uint32 block
 void make_ids(Filling* filling, Size count, uint64* ids) {
     for (Size i = 0; i < count; ++i) {
         ids[i] = filling->key_is_null[i] ? null_key_id : key_id(filling->keys[i]);
-        if (ids[i] != null_key_id) continue;
-        (filling->key_is_null[i] ? filling->saw_null_key : filling->saw_largest_key) = true;
+        filling->saw_largest_key |= ids[i] == null_key_id && !filling->key_is_null[i];
     }
 }
 
@@ -267,7 +264,9 @@ ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wan
     rewind_table_reader(table);
     TableMember* members = nullptr;
     const int member_count = members_of(table, &members);
-    const int workers = workers_for(table, members, member_count, wanted.workers);
+    int workers = workers_for(table, members, member_count, wanted.workers);
+    workers = Min(workers, workers_in_shared_memory(workers, Max(wanted.held, 1u), dims_of(table),
+                                                    wanted.memory));
     reader->held = Max(wanted.held, 1u);
     reader->shape = ring_shape(workers, reader->held, dims_of(table), wanted.memory);
     if (workers == 0 || !begin_with_workers(reader, wanted, members, member_count, workers))
@@ -310,13 +309,21 @@ void give_back(ParallelReader* reader, const RowBlock& block) {
         reader->own_taken[block.number] = false;
 }
 
+void abandon_parallel_reader(ParallelReader* reader) {
+    if (!reader->context) return;
+    if (reader->device) reader->device->forget_memory(reader->ring);
+    // Workers that are at it are told to end, and waited for.
+    DestroyParallelContext(reader->context);
+    ExitParallelMode();
+    reader->context = nullptr;
+}
+
 ParallelCounts close_parallel_reader(ParallelReader* reader) {
     ParallelCounts counts;
     if (!reader->context) {
         const TableCounts read = counts_of(reader->table);
         const Filling& filling = reader->filling;
-        counts = {read.rows, read.nulls,
-                  filling.odd || (filling.saw_null_key && filling.saw_largest_key)};
+        counts = {read.rows, read.nulls, filling.odd || filling.saw_largest_key};
         return counts;
     }
     ParallelContext* context = reader->context;
@@ -324,7 +331,7 @@ ParallelCounts close_parallel_reader(ParallelReader* reader) {
     for (int i = 0; i < context->nworkers_launched; ++i)
         InstrAccumParallelQuery(&reader->usage[i], &reader->wal_usage[i]);
     counts = reader->shared->counts;
-    counts.odd |= reader->shared->saw_null_key && reader->shared->saw_largest_key;
+    counts.odd |= reader->shared->saw_largest_key;
     if (reader->device) reader->device->forget_memory(reader->ring);
     DestroyParallelContext(context);
     ExitParallelMode();
@@ -376,7 +383,6 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
     shared->counts.rows += counts.rows;
     shared->counts.nulls += counts.nulls;
     shared->counts.odd |= filling.odd;
-    shared->saw_null_key |= filling.saw_null_key;
     shared->saw_largest_key |= filling.saw_largest_key;
     SpinLockRelease(&shared->mutex);
     leave_block_ring(ring);

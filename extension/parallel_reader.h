@@ -49,11 +49,13 @@ void give_back(ParallelReader* reader, const RowBlock& block);
 struct ParallelCounts {
     int64 rows;
     int64 nulls;
-    bool odd;  // something that a device cannot order: see normalise, or two keys with one id
+    bool odd;  // something that a device cannot order: see normalise, or the largest key
 };
 ParallelCounts close_parallel_reader(ParallelReader* reader);
+// The same where nobody wants the rest.
+void abandon_parallel_reader(ParallelReader* reader);
 
-// Keys as ids, in their order. Null is the last, and shares its id with the largest key.
+// Keys as ids, in their order. Null is the last, and has the id of the largest key, which is odd.
 inline uint64 key_id(int64 key) {
     return static_cast<uint64>(key) ^ (uint64{1} << 63);
 }

@@ -598,6 +598,9 @@ void read_blocks(TableReader* reader, Oid member, BlockNumber first, BlockNumber
         open_member(reader, member);
         reader->range_table = member;
         reader->scan = table_beginscan_tidrange(reader->relation, reader->snapshot, &from, &to);
+        // A large table must not push all else out of the buffers, as for any scan.
+        reader->scan->rs_flags |= SO_ALLOW_STRAT;
+        table_rescan_tidrange(reader->scan, &from, &to);
     } else {
         table_rescan_tidrange(reader->scan, &from, &to);
     }

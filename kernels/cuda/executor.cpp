@@ -44,7 +44,8 @@ class CudaExecutor final : public Executor {
     void kmeans_start(Dataset& data, uint32_t clusters, uint64_t seed, float* centroids) override {
         context_.use();
         const auto& rows = static_cast<DeviceRows&>(data);
-        const std::vector<uint32_t> drawn = draw_rows(rows.count(), clusters, seed);
+        const std::vector<uint64_t> few = draw_few_rows(rows.count(), clusters, seed);
+        const std::vector<uint32_t> drawn(few.begin(), few.end());
         const std::vector<float> gathered = rows.gather(drawn, stream_);
         for (uint32_t c = 0; c < clusters; ++c)
             std::memcpy(centroids + size_t{c} * rows.dims(),

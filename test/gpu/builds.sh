@@ -157,7 +157,7 @@ if wants large; then
     ask -c 'DROP TABLE items' -c 'ALTER TABLE wide RENAME TO items' -c 'VACUUM ANALYZE items' -c 'CHECKPOINT' >/dev/null
     echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
     with_memory build gpu 100
-    build gpu 100
+    build gpu 1000
 fi
 
 if wants peer && psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'" | grep -q 1; then

@@ -161,7 +161,21 @@ value($node, 'DELETE FROM t WHERE id = 88888');
 value($node, "INSERT INTO q VALUES (301, array_fill(3e30, ARRAY[24])::vector)");
 is(value($node, "$four; SELECT count(*), count(*) FILTER (WHERE distance = 'infinity') FROM knn_join('q', 'id', 'v', 't_l2', 'id', 10)"),
 	'3010|10', 'distances beyond all numbers');
+# The other way: nearer than all numbers.
+value($node, "INSERT INTO t (id, v) VALUES (99999, array_fill(3e30, ARRAY[24])::vector)");
+is(value($node, "$four; SELECT count(*), count(*) FILTER (WHERE distance = '-infinity') FROM knn_join('q', 'id', 'v', 't_ip', 'id', 10)"),
+	'3010|1', 'products beyond all numbers');
+value($node, 'DELETE FROM t WHERE id = 99999');
 value($node, 'DELETE FROM q WHERE id = 301');
+# The largest key is one, and no null.
+value($node, 'INSERT INTO t (id, v) SELECT 9223372036854775807, v FROM q WHERE id = 7');
+for my $workers (0, 4)
+{
+	is(value($node, "$on; SET max_parallel_workers_per_gather = $workers;
+		SELECT key FROM knn_join('q', 'id', 'v', 't_l2', 'id', 1) WHERE query_key = 7"), '9223372036854775807',
+		"the largest key, $workers workers");
+}
+value($node, 'DELETE FROM t WHERE id = 9223372036854775807');
 
 # A device that fails.
 if ($host)
