@@ -31,6 +31,11 @@ Device* open_cuda_device(const DeviceOptions& options, char* error, size_t error
         strlcpy(error, "pgwarp was built without CUDA", error_size);
         return nullptr;
     }
+    // The library brings others of some hundred megabytes: not where they are of no use.
+    if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
+        strlcpy(error, "there is no driver for CUDA devices (libcuda.so.1)", error_size);
+        return nullptr;
+    }
     Path path;
     library_path(path);
     // Never closed: the device's objects have their code there.
