@@ -51,8 +51,8 @@ SELECT * FROM result;
 SQL
 my ($wrong, $by_service) = split /\|/, $partly;
 is($wrong, 0, 'answers are put together from the service and from pages');
-# One in a while finds no room beside the lists on a device, which then give way.
-cmp_ok($by_service, '>=', 45, 'nearly all of them');
+# On a device one in a while finds no room beside the lists, which then give way.
+cmp_ok($by_service, '>=', ($ENV{PGWARP_TEST_DEVICES} // 'host') eq 'host' ? 50 : 45, 'all of them');
 cmp_ok(value($small, 'SELECT evictions FROM pg_stat_pgwarp'), '>', 0, 'lists gave way to others');
 indexes_are_sound($small);
 $small->stop;
