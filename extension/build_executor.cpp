@@ -66,22 +66,6 @@ Device* open_device(int threads, char* error, size_t error_size) {
     return open_cuda_device(options, error, error_size);
 }
 
-bool wants_device(double work) {
-    switch (static_cast<BuildExecutorChoice>(settings.build_executor)) {
-        case BuildExecutorChoice::cpu:
-            return false;
-        case BuildExecutorChoice::gpu:
-            return true;
-        case BuildExecutorChoice::automatic:
-            break;
-    }
-    // The host stands for a device in tests, which ask for it, or for its failures.
-    if (strcmp(settings.devices, "host") == 0)
-        return settings.fault != static_cast<int>(Fault::none);
-    return work >= least_work_for_a_device && strcmp(settings.devices, "none") != 0 &&
-           cuda_library_is_there();
-}
-
 // What an earlier call of this session has left. Never destroyed: at the end of a process the
 // driver may be gone before us.
 Device* kept_device = nullptr;
@@ -202,6 +186,22 @@ void let_go(BuildDevice* build, bool sound) {
 }
 
 }  // namespace
+
+bool wants_device(double work) {
+    switch (static_cast<BuildExecutorChoice>(settings.build_executor)) {
+        case BuildExecutorChoice::cpu:
+            return false;
+        case BuildExecutorChoice::gpu:
+            return true;
+        case BuildExecutorChoice::automatic:
+            break;
+    }
+    // The host stands for a device in tests, which ask for it, or for its failures.
+    if (strcmp(settings.devices, "host") == 0)
+        return settings.fault != static_cast<int>(Fault::none);
+    return work >= least_work_for_a_device && strcmp(settings.devices, "none") != 0 &&
+           cuda_library_is_there();
+}
 
 BuildExecutor begin_build_executor(const char* unfit, double work, int threads) {
     if (unfit && must_be_a_device())

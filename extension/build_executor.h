@@ -18,6 +18,10 @@ struct BuildExecutor {
     int threads;
 };
 
+// By pgwarp.build_executor: whether so much work, in multiplications, is for a device, if there is
+// one.
+bool wants_device(double work);
+
 // By pgwarp.build_executor. `unfit`, where not null, says why no device can do it. `work` is about
 // how many multiplications it takes: little work does not wait for a device. `threads` is for the
 // CPU. What it opens ends with the current memory context, or with close_build_executor().

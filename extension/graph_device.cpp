@@ -4,6 +4,7 @@
 
 #include "kernels/fallback_graph_builder.h"
 #include "kernels/host_device.h"
+#include "extension/build_executor.h"
 #include "extension/device_library.h"
 #include "extension/graph_device.h"
 #include "extension/guard.h"
@@ -24,8 +25,6 @@ struct GraphDevice {
 
 namespace {
 
-// Starting a device takes about as long as this much work does on a CPU.
-constexpr double least_work_for_a_device = 1e10;
 constexpr size_t host_memory = size_t{1} << 30;
 
 // What pgwarp.device_memory says, or else most of what is free: a graph works on all its rows at
@@ -53,22 +52,6 @@ Device* open_device(int threads, char* error, size_t error_size) {
     options.other_interrupt = &ProcDiePending;
     options.leave = true;
     return open_cuda_device(options, error, error_size);
-}
-
-bool wants_device(double work) {
-    switch (static_cast<BuildExecutorChoice>(settings.build_executor)) {
-        case BuildExecutorChoice::cpu:
-            return false;
-        case BuildExecutorChoice::gpu:
-            return true;
-        case BuildExecutorChoice::automatic:
-            break;
-    }
-    // The host stands for a device in tests, which ask for it, or for its failures.
-    if (strcmp(settings.devices, "host") == 0)
-        return settings.fault != static_cast<int>(Fault::none);
-    return work >= least_work_for_a_device && strcmp(settings.devices, "none") != 0 &&
-           cuda_library_is_there();
 }
 
 void open_builder(GraphDevice* graph, int threads, char* error, size_t error_size) {
