@@ -1,7 +1,6 @@
 // CREATE INDEX: sample, train, encode, write, measure.
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/executor.h"
 #include "extension/guard.h"
@@ -16,7 +15,6 @@
 #include "extension/ivfpq_parallel.h"
 #include "extension/ivfpq_progress.h"
 #include "extension/ivfpq_train.h"
-#include "extension/settings.h"
 #include "extension/vector.h"
 
 extern "C" {
@@ -109,12 +107,7 @@ void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const
 BuildExecutor begin_executor(const MetaPage& meta, double rows, const TrainingPlan& plan,
                              int workers) {
     const double work = rows * plan.lists * meta.dims;
-    // What has been seen to be right on GPUs. The host, which stands for one in tests, has all.
-    const bool seen = (meta.quantizer == QuantizerKind::pq && meta.bits == 8) ||
-                      meta.quantizer == QuantizerKind::lsq || strcmp(settings.devices, "host") == 0;
-    const char* unfit =
-        seen ? nullptr : "a device builds for quantizer pq with 8 bits and for lsq only";
-    return begin_build_executor(unfit, work, 1 + workers);
+    return begin_build_executor(nullptr, work, 1 + workers);
 }
 
 IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, MetaPage meta,

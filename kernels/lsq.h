@@ -98,11 +98,6 @@ void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t 
 inline double lsq_fit_weight(size_t rows) {
     return 1e-4 * static_cast<double>(rows) / codewords + 1e-6;
 }
-// The last part of it, for whoever has the sums already: `together`, (words)(words), counts how
-// often two words go together, below the diagonal and on it, and is used up; `sums` are those of
-// the rows of each word, as `words`.
-void lsq_solve(const LsqShape& shape, size_t rows, double* together, const double* sums,
-               float* words);
 // Bytes it takes beside its arguments.
 size_t lsq_fit_bytes(const LsqShape& shape);
 

@@ -1,6 +1,5 @@
 // What training does beside the search, the same for every executor.
 
-#include "kernels/cpu/lapack.h"
 #include "kernels/lsq.h"
 #include "kernels/random.h"
 
@@ -28,21 +27,6 @@ void codebook_of_words(const LsqShape& shape, const float* words, float* codeboo
 
 size_t lsq_fit_bytes(const LsqShape& shape) {
     return shape.words() * (shape.words() + 2 * size_t{shape.dims}) * sizeof(double);
-}
-
-void lsq_solve(const LsqShape& shape, size_t rows, double* together, const double* sums,
-               float* words) {
-    const size_t n = shape.words(), dims = shape.dims;
-    const double weight = lsq_fit_weight(rows);
-    for (size_t w = 0; w < n; ++w) together[w * n + w] += weight;
-    // By columns for LAPACK: (n) for each dimension.
-    std::vector<double> solved(n * dims);
-    for (size_t w = 0; w < n; ++w)
-        for (size_t d = 0; d < dims; ++d) solved[d * n + w] = sums[w * dims + d];
-    solve_positive(together, static_cast<uint32_t>(n), solved.data(), shape.dims);
-    for (size_t w = 0; w < n; ++w)
-        for (size_t d = 0; d < dims; ++d)
-            words[w * dims + d] = static_cast<float>(solved[d * n + w]);
 }
 
 std::vector<float> spread_by_dimension(const float* rows, size_t count, uint32_t dims) {

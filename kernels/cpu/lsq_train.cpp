@@ -1,3 +1,4 @@
+#include "kernels/cpu/lapack.h"
 #include "kernels/lsq.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"
@@ -40,22 +41,33 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
             }
 }
 
-// Of the codes' indicators B: B^T B, which counts how often two words go together, and B^T X.
+// Of the codes' indicators B: B^T B, which counts how often two words go together, and B^T X. Of
+// the first, the lower triangle is enough.
 void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
              const uint8_t* codes, float* words) {
     const size_t n = shape.words(), dims = shape.dims;
-    std::vector<double> together(n * n), sums(n * dims);
+    std::vector<double> gram(n * n), sums(n * dims);
     workers.run(shape.books, [&](size_t k, int) {
         for (size_t i = 0; i < count; ++i) {
             const uint8_t* code = codes + i * shape.books;
             const size_t w = k * codewords + code[k];
-            for (size_t l = 0; l <= k; ++l) together[w * n + l * codewords + code[l]] += 1;
+            for (size_t l = 0; l <= k; ++l) gram[w * n + l * codewords + code[l]] += 1;
             for (size_t d = 0; d < dims; ++d) sums[w * dims + d] += rows[i * dims + d];
         }
     });
+    const double weight = lsq_fit_weight(count);
+    for (size_t w = 0; w < n; ++w) gram[w * n + w] += weight;
+    // By columns for LAPACK: (n) for each dimension.
+    std::vector<double> solved(n * dims);
+    for (size_t w = 0; w < n; ++w)
+        for (size_t d = 0; d < dims; ++d) solved[d * n + w] = sums[w * dims + d];
     // A task, so that an interrupt is noticed before what cannot be.
-    workers.run(1,
-                [&](size_t, int) { lsq_solve(shape, count, together.data(), sums.data(), words); });
+    workers.run(1, [&](size_t, int) {
+        solve_positive(gram.data(), static_cast<uint32_t>(n), solved.data(), shape.dims);
+    });
+    for (size_t w = 0; w < n; ++w)
+        for (size_t d = 0; d < dims; ++d)
+            words[w * dims + d] = static_cast<float>(solved[d * n + w]);
 }
 
 }  // namespace pgwarp

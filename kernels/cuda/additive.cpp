@@ -2,6 +2,7 @@
 
 #include "kernels/additive.h"
 #include "kernels/cuda/sums.h"
+#include "kernels/cuda/word_fit.h"
 
 #include <algorithm>
 #include <numeric>
@@ -21,11 +22,14 @@ double AdditiveCoder::step(const DeviceRows& rows, const AdditiveStep& step) {
     Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.books);
     Buffer<float> errors(context_.memory, rows.count());
     Buffer<unsigned long long> sums(context_.memory, words.size());
+    Buffer<uint32_t> together(context_.memory, shape.words() * shape.words());
+    Buffer<float> fitted(context_.memory, words.size());
     std::vector<uint8_t> found(rows.count() * shape.books);
     std::vector<float> host_errors(rows.count());
-    std::vector<unsigned long long> host_sums(sums.size());
     const FinishStream finish(stream_);
     clear_async(sums.data(), sums.size(), stream_);
+    clear_async(together.data(), together.size(), stream_);
+    copy_async(fitted.data(), encoder.words(), fitted.size(), stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
         uint8_t* before = step.codes + first * shape.books;
         uploader_.upload(codes.data(), static_cast<const uint8_t*>(before), count * shape.books,
@@ -33,25 +37,15 @@ double AdditiveCoder::step(const DeviceRows& rows, const AdditiveStep& step) {
         encoder.encode(search, chunk, count, true, codes.data(), errors + first);
         add_words({chunk, codes.data(), count, shape.dims, shape.books, factor, sums.data()},
                   stream_);
+        count_together(shape, codes.data(), count, together.data(), stream_);
         copy_async(found.data() + first * shape.books, codes.data(), count * shape.books, stream_);
     });
     copy_async(host_errors.data(), errors.data(), host_errors.size(), stream_);
-    copy_async(host_sums.data(), sums.data(), host_sums.size(), stream_);
+    fit_words(context_, stream_, blas_,
+              {shape, rows.count(), together.data(), sums.data(), factor, fitted.data()});
+    copy_async(words.data(), fitted.data(), words.size(), stream_);
     check(cudaStreamSynchronize(stream_), "additive codes");
 
-    const size_t all_words = shape.words();
-    std::vector<double> together(all_words * all_words), word_sums(host_sums.size());
-    for (size_t i = 0; i < word_sums.size(); ++i)
-        word_sums[i] = static_cast<double>(static_cast<long long>(host_sums[i])) / factor;
-    for (size_t i = 0; i < rows.count(); ++i) {
-        const uint8_t* code = found.data() + i * shape.books;
-        for (uint32_t k = 0; k < shape.books; ++k)
-            for (uint32_t l = 0; l <= k; ++l)
-                together[(size_t{k} * codewords + code[k]) * all_words + size_t{l} * codewords +
-                         code[l]] += 1;
-    }
-    context_.check_interrupt();
-    lsq_solve(shape, rows.count(), together.data(), word_sums.data(), words.data());
     std::vector<uint32_t> some(std::min(rows.count(), spread_rows));
     std::iota(some.begin(), some.end(), 0u);
     const std::vector<float> gathered = rows.gather(some, stream_);

@@ -1,5 +1,4 @@
-// Additive codes of an index (kernels/additive.h) with a device: the search and the sums are the
-// device's; equations are solved by LAPACK on the host.
+// Additive codes of an index (kernels/additive.h) with a device.
 #pragma once
 
 #include "kernels/cuda/dataset.h"

@@ -91,6 +91,22 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
+// A block a column.
+__global__ void __launch_bounds__(threads) plain_product(FloatProduct p) {
+    const size_t column = blockIdx.x;
+    for (size_t row = threadIdx.x; row < p.rows; row += threads) {
+        float sum = 0;
+        for (size_t i = 0; i < p.inner; ++i) {
+            const float a = p.a_operation == CUBLAS_OP_N ? p.a[i * p.a_stride + row]
+                                                         : p.a[row * p.a_stride + i];
+            const float b = p.b_operation == CUBLAS_OP_N ? p.b[column * p.b_stride + i]
+                                                         : p.b[i * p.b_stride + column];
+            sum = fmaf(a, b, sum);
+        }
+        p.c[column * p.rows + row] = sum;
+    }
+}
+
 __global__ void set_factors(float factor, const uint32_t* left, const uint32_t* right,
                             float* scalars) {
     scalars[0] = factor / scale_for(*left) / scale_for(*right);
@@ -136,14 +152,20 @@ void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
           "cublasGemmEx");
 }
 
-void multiply(const Blas& blas, const FloatProduct& p) {
+void multiply(const Blas& blas, cudaStream_t stream, const FloatProduct& p) {
+    if (clear_products_first) clear_async(p.c, p.columns * p.rows, stream);
+    if (multiply_ourselves) {
+        launch("plain_product", plain_product,
+               {static_cast<unsigned>(p.columns), threads, 0, stream}, p);
+        return;
+    }
     // The other product leaves the handle expecting its factors on the device.
     check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_HOST), "cublasSetPointerMode");
     const float one = 1, zero = 0;
     check(cublasSgemm(blas, p.a_operation, p.b_operation, static_cast<int>(p.rows),
                       static_cast<int>(p.columns), static_cast<int>(p.inner), &one, p.a,
                       static_cast<int>(p.a_stride), p.b, static_cast<int>(p.b_stride), &zero, p.c,
-                      static_cast<int>(p.c_stride)),
+                      static_cast<int>(p.rows)),
           "cublasSgemm");
 }
 

@@ -79,8 +79,7 @@ struct FloatProduct {
     const float* b;
     size_t b_stride;
     float* c;
-    size_t c_stride;
 };
-void multiply(const Blas& blas, const FloatProduct& product);
+void multiply(const Blas& blas, cudaStream_t stream, const FloatProduct& product);
 
 }  // namespace pgwarp::gpu

@@ -37,10 +37,10 @@ void RotationTrainer::rotate(const Rotation& rotation, const float* rows, size_t
         context_.check_interrupt();
         const size_t here = std::min(chunk_rows, count - first);
         uploader_.upload(from.data(), rows + first * rotation.from, here * rotation.from, stream_);
-        if (clear_products_first) clear_async(to.data(), to.size(), stream_);
         // By columns, as cuBLAS sees it: (to)(rows) = matrix^T (from)(to) times (from)(rows).
-        multiply(blas_, {CUBLAS_OP_T, CUBLAS_OP_N, rotation.to, here, rotation.from, matrix.data(),
-                         rotation.from, from.data(), rotation.from, to.data(), rotation.to});
+        multiply(blas_, stream_,
+                 {CUBLAS_OP_T, CUBLAS_OP_N, rotation.to, here, rotation.from, matrix.data(),
+                  rotation.from, from.data(), rotation.from, to.data()});
         copy_async(out + first * rotation.to, to.data(), here * rotation.to, stream_);
     }
     check(cudaStreamSynchronize(stream_), "rotate");
@@ -61,9 +61,9 @@ void RotationTrainer::outer_products(const float* a, uint32_t a_dims, const floa
         const size_t here = std::min(rows, count - first);
         uploader_.upload(left.data(), a + first * a_dims, here * a_dims, stream_);
         uploader_.upload(right.data(), b + first * b_dims, here * b_dims, stream_);
-        if (clear_products_first) clear_async(product.data(), product.size(), stream_);
-        multiply(blas_, {CUBLAS_OP_N, CUBLAS_OP_T, b_dims, a_dims, here, right.data(), b_dims,
-                         left.data(), a_dims, product.data(), b_dims});
+        multiply(blas_, stream_,
+                 {CUBLAS_OP_N, CUBLAS_OP_T, b_dims, a_dims, here, right.data(), b_dims, left.data(),
+                  a_dims, product.data()});
         copy_async(part.data(), product.data(), part.size(), stream_);
         check(cudaStreamSynchronize(stream_), "outer_products");
         for (size_t i = 0; i < part.size(); ++i) sums[i] += part[i];

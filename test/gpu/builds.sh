@@ -1,14 +1,16 @@
 # How long builds, joins and clusterings take on the GPU, beside the CPU and pgvector: a script for
 # the step `queries` of run. DATA has NAME_base.bvecs, which grows to ROWS rows (1000000), and is
 # taken ten times, cut to 96 dimensions and moved a little, for the large table.
-#   PARTS="cpu index join kmeans graph large peer"   what to measure; `cpu` is builds and joins on the
-#                                                    CPU, `peer` is pgvector, where it was packed
-#   QUERIES_JOINED=100000                            queries of the join
+#   PARTS="cpu index quantizers join kmeans graph large prewarm peer"
+#                           what to measure; `cpu` is builds and joins on the CPU, `prewarm` is of an
+#                           index of 4 GB over the large table, for which SHARED_BUFFERS=12GB of run
+#                           are needed, `peer` is pgvector, where it was packed
+#   QUERIES_JOINED=100000   queries of the join
 # shellcheck shell=bash
 set -euo pipefail
 rows=${ROWS:-1000000}
 joined=${QUERIES_JOINED:-100000}
-parts=" ${PARTS:-cpu index join kmeans graph large peer} "
+parts=" ${PARTS:-cpu index quantizers join kmeans graph large peer} "
 wants() {
     [[ $parts == *" $1 "* ]]
 }
@@ -85,6 +87,20 @@ if wants index; then
     echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
 fi
 
+if wants quantizers; then
+    for options in 'quantizer = pq, m = 8' 'quantizer = opq, m = 8' 'quantizer = lsq, m = 8' 'bits = 4' 'quantizer = opq, bits = 4'; do
+        echo "== CREATE INDEX ... WITH ($options), on the GPU"
+        ask -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c 'SET client_min_messages = debug1' \
+            -c "SET pgwarp.build_executor = 'gpu'" -c "CREATE INDEX items_q ON items USING ivfpq (v) WITH ($options)" |
+            grep -E -A1 'rows in' || true
+        # The ten best by their codes alone, and with rows ranked.
+        ask -At -c "SELECT 'error: ' || quantization_error FROM ivfpq_info('items_q')" \
+            -c 'SET ivfpq.candidates = 10' -c 'SET ivfpq.probes = 40' \
+            -c "SELECT 'recall@10 by codes: ' || ivfpq_recall('items_q', 1000, 10)" -c 'RESET ivfpq.candidates' -c 'RESET ivfpq.probes' \
+            -c "SELECT 'recall@10: ' || ivfpq_recall('items_q', 1000, 10)" -c 'DROP INDEX items_q'
+    done
+fi
+
 # One session, so that the second call finds the device open; times, and what they went into.
 in_session() {
     ask -At -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c "SET work_mem = '256MB'" \
@@ -158,6 +174,22 @@ if wants large; then
     echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
     with_memory build gpu 100
     build gpu 1000
+fi
+
+if wants prewarm; then
+    # Rows four times as long as the table's, and a byte for each of their dimensions.
+    ask -c 'DROP INDEX IF EXISTS items_v' -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c 'SET client_min_messages = debug1' \
+        -c "SET pgwarp.build_executor = 'gpu'" \
+        -c 'CREATE INDEX items_long ON items USING ivfpq (((v || v || v || v)::vector(384))) WITH (m = 384)' |
+        grep -E -A1 'rows in' || true
+    for round in 1 2 3; do
+        echo "== prewarm of $(psql -XAtc "SELECT pg_size_pretty(pg_relation_size('items_long'))")"
+        # What the device holds of it goes with the worker, not what shared buffers hold.
+        ask -At -c 'CREATE EXTENSION IF NOT EXISTS pg_prewarm' -c "SELECT pg_prewarm('items_long') || ' pages in shared buffers'"
+        ask -At -c "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type ~ 'pgwarp'" -c 'SELECT pg_sleep(3)' >/dev/null
+        ask -At -c '\timing on' -c "SELECT pgwarp_prewarm('items_long') || ' lists'" -c '\timing off' -c 'SELECT * FROM pgwarp_devices()'
+    done
+    ask -c 'DROP INDEX items_long'
 fi
 
 if wants peer && psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'" | grep -q 1; then

@@ -4,6 +4,8 @@
 #include "kernels/additive.h"
 #include "kernels/cuda/executor.h"
 #include "kernels/cuda/lsq_encoder.h"
+#include "kernels/cuda/sums.h"
+#include "kernels/cuda/word_fit.h"
 #include "kernels/executor.h"
 
 #include <cmath>
@@ -167,6 +169,56 @@ TEST_F(CudaLsqTest, EveryKernelOnce) {
         }
         EXPECT_GE(static_cast<double>(same), 0.8 * static_cast<double>(count));
         EXPECT_EQ(encoded(*device).codes, a.codes);
+    }
+}
+
+// Conjugate gradients against LAPACK: as good a fit, from far away.
+TEST_F(CudaLsqTest, FitsWordsAsLapackDoes) {
+    const Context context(options());
+    std::mt19937 random(test_seed());
+    for (const auto& [dims, books] : {std::pair{40u, 3u}, {7u, 8u}, {1u, 1u}}) {
+        const LsqShape shape{dims, books};
+        const size_t count = small_tests() ? 800 : 20000;
+        const std::vector<float> rows = normal_floats(random, count * dims);
+        std::vector<uint8_t> codes(count * books);
+        // Some words are used seldom, and some never.
+        for (uint8_t& code : codes) code = static_cast<uint8_t>(random() % (1 + random() % 250));
+        const std::vector<float> start = random_words(random, shape);
+        std::vector<float> by_lapack = start;
+        Workers workers(2);
+        lsq_fit(workers, shape, rows.data(), count, codes.data(), by_lapack.data());
+
+        Stream stream;
+        const Blas blas(stream);
+        const Buffer<float> device_rows = upload(context, rows);
+        const Buffer<uint8_t> device_codes = upload(context, codes);
+        Buffer<float> words = upload(context, start);
+        Buffer<unsigned long long> sums(context.memory, words.size());
+        Buffer<uint32_t> together(context.memory, shape.words() * shape.words());
+        clear_async(sums.data(), sums.size(), stream);
+        clear_async(together.data(), together.size(), stream);
+        const double factor = fixed_point_factor(10, count);
+        add_words(
+            {device_rows.data(), device_codes.data(), count, dims, books, factor, sums.data()},
+            stream);
+        count_together(shape, device_codes.data(), count, together.data(), stream);
+        fit_words(context, stream, blas,
+                  {shape, count, together.data(), sums.data(), factor, words.data()});
+        const auto error_of = [&](const std::vector<float>& fitted) {
+            std::vector<float> decoded(dims);
+            double sum = 0;
+            for (size_t i = 0; i < count; ++i) {
+                lsq_decode(shape, fitted.data(), codes.data() + i * books, decoded.data());
+                for (uint32_t d = 0; d < dims; ++d) {
+                    const double off = double{rows[i * dims + d]} - decoded[d];
+                    sum += off * off;
+                }
+            }
+            return sum;
+        };
+        const double wanted = error_of(by_lapack);
+        EXPECT_LT(error_of(download(words)), wanted * 1.01 + 1e-3) << dims << " x " << books;
+        EXPECT_GT(error_of(start), wanted);
     }
 }
 

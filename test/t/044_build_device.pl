@@ -79,14 +79,6 @@ for my $quantizer ('quantizer = opq', 'bits = 4', 'quantizer = opq, dims = 7, bi
 	'quantizer = lsq, m = 2, rounds = 4')
 {
 	my $index = "USING ivfpq (v) WITH (lists = 9, $quantizer)";
-	if (!$host && $quantizer !~ /lsq/)
-	{
-		like(error_of($node, "SET pgwarp.build_executor = 'gpu'; CREATE INDEX q_gpu ON q $index"),
-			qr/a device builds for quantizer pq with 8 bits and for lsq only/, "$quantizer: not on a GPU");
-		like(messages("CREATE INDEX q_gpu ON q $index"), qr/rows in [\d.]+ s on cpu/, 'with auto it is the CPU');
-		value($node, 'DROP INDEX q_gpu');
-		next;
-	}
 	value($node, "SET pgwarp.build_executor = 'cpu'; CREATE INDEX q_cpu ON q $index");
 	for my $workers (0, 2)
 	{
