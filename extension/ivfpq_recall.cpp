@@ -35,9 +35,13 @@ namespace pgwarp {
 
 namespace {
 
-constexpr Size block_bytes = size_t{4} << 20;
 // On a device k-selection ends there.
-constexpr uint32 device_most_k = 1024;
+constexpr uint32 device_most_k = 2048;
+
+// Of one of two blocks of rows.
+Size block_bytes() {
+    return std::min(size_t{4} << 20, static_cast<Size>(maintenance_work_mem) * 1024 / 4);
+}
 
 // One pass over the rows a snapshot sees, calling back as an index build does.
 void scan_rows(const OpenIndex& open, Snapshot snapshot, IndexBuildCallback callback, void* state) {
@@ -110,7 +114,9 @@ void compare_block(Truth* truth) {
 // As far from everything as can be, or farther: no neighbor of anything.
 bool has_distances(Metric metric, const Vector* vector) {
     if (metric != Metric::cosine) return true;
-    const double norm = squared_norm(vector->x, static_cast<size_t>(vector->dims));
+    // As exact_distance() would have it.
+    const float norm =
+        cosine_parts(vector->x, vector->x, static_cast<size_t>(vector->dims)).squared_norm_a;
     return norm > 0 && std::isfinite(norm);
 }
 
@@ -140,7 +146,7 @@ Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries
     truth.row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq truth", ALLOCSET_DEFAULT_SIZES);
     const Size row_bytes = truth.dims * sizeof(float);
-    truth.room = static_cast<uint32>(std::clamp<Size>(block_bytes / row_bytes, 16, 65536));
+    truth.room = static_cast<uint32>(std::clamp<Size>(block_bytes() / row_bytes, 16, 65536));
     const auto alloc = [](Size bytes) {
         return MemoryContextAllocHuge(CurrentMemoryContext, bytes);
     };
@@ -155,7 +161,7 @@ Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries
 
     const double rows = static_cast<double>(queries.seen);
     BuildExecutor executor = open_build_executor(
-        k > device_most_k ? "a device finds at most 1024 neighbors" : nullptr,
+        k > device_most_k ? "a device finds at most 2047 neighbors" : nullptr,
         rows * queries.count * truth.dims, 1 + max_parallel_maintenance_workers);
     truth.pass = owned_by<RowPass>(CurrentMemoryContext);
     guarded_interruptibly([&] {
@@ -186,7 +192,7 @@ double farthest_of(RowReader* reader, Metric metric, const Vector* query, uint64
     double farthest = -infinity;
     uint32 count = 0;
     for (uint32 i = 0; i <= k && count < k; ++i) {
-        if (!std::isfinite(nearest[i].distance)) break;
+        if (!(nearest[i].distance < infinity)) break;
         if (nearest[i].id == self) continue;
         const Vector* row = read_row(reader, number_tid(nearest[i].id));
         if (!row) continue;
@@ -237,10 +243,10 @@ PGWARP_FUNCTION(ivfpq_recall) {
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("k must be between 1 and 10000")));
     const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
-    // Each query twice, and what it finds.
-    const Size bytes = 2 * block_bytes + static_cast<Size>(samples) *
-                                             (2 * read_meta(open.index).dims * sizeof(float) +
-                                              (k + 1) * sizeof(Neighbor));
+    // Each query twice, and what it finds, which the pass notes twice again.
+    const Size bytes = 2 * block_bytes() + static_cast<Size>(samples) *
+                                               (2 * read_meta(open.index).dims * sizeof(float) +
+                                                3 * (k + 1) * sizeof(Neighbor));
     if (bytes > static_cast<Size>(maintenance_work_mem) * 1024)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                         errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
