@@ -65,6 +65,7 @@ void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
         const EncodedRow entry = sorted_row(plan.sort, row + slot);
         put_entry(page, plan.layout, slot, {number_tid(entry.tid), entry.offset, entry.code});
     }
+    PageSetChecksumInplace(page, block);
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
                        void (*done)(int64 rows)) {
     const Plan plan = make_plan(writer, sort);
     const BlockNumber end = plan.firsts[plan.lists];
-    char* pages = static_cast<char*>(palloc(batch_pages * BLCKSZ));
+    char* pages = alloc_pages(batch_pages);
     Owned<Workers>* workers = owned_by<Workers>(CurrentMemoryContext);
     guarded([&] { workers->object = new Workers(threads, &QueryCancelPending, &ProcDiePending); });
     for (BlockNumber first = writer->end; first < end; first += batch_pages) {
@@ -90,8 +91,7 @@ void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
                 }
             });
         });
-        for (BlockNumber i = 0; i < count; ++i)
-            bulk_page(writer, first + i, pages + Size{i} * BLCKSZ);
+        bulk_pages(writer, first, pages, count);
         done(static_cast<int64>(plan.starts[list_of(plan, first + count - 1)]));
     }
     for (uint32 list = 0; list < plan.lists; ++list) {
@@ -104,7 +104,6 @@ void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
         delete workers->object;
         workers->object = nullptr;
     });
-    pfree(pages);
     pfree(plan.firsts);
 }
 

@@ -76,7 +76,7 @@ ask -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' -c 'CHE
 build() {
     ask -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c 'DROP INDEX IF EXISTS items_v' \
         -c 'SET client_min_messages = debug1' -c "SET pgwarp.build_executor = '$1'" \
-        -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 'rows in|blocks of' | grep -v '^--'
+        -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 'rows in|blocks of|begin the curve' | grep -v '^--'
     ask -At -c "SELECT 'recall@10: ' || ivfpq_recall('items_v', ${2:-1000}, 10)"
 }
 scan="SET max_parallel_workers_per_gather = 15; SELECT sum(vector_norm(v)) FROM items"
