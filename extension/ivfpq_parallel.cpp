@@ -89,7 +89,7 @@ struct SharedBuild {
 // TIDs of the queries, those of their neighbors, and the queries.
 struct SharedCurve {
     MetaPage meta;
-    RecallCurve curve;
+    CurveGrid grid;
     uint32 count;  // 0: there is nothing to measure
     slock_t mutex;
     CurveTally tally;  // under `mutex`
@@ -307,10 +307,10 @@ void do_tasks(Relation index, SharedBuild* shared, SharedCurve* curve, bool page
             continue;
         }
         const Size query = task.query;
-        tally_query(index, curve->meta, curve->curve,
+        tally_query(index, curve->meta, curve->grid,
                     {curve->query_tids()[query], curve->vectors() + query * curve->meta.code_dims,
                      curve->neighbors() + query * curve_neighbors},
-                    &tally);
+                    task.query, &tally);
     }
     SpinLockAcquire(&curve->mutex);
     add_tally(tally, &curve->tally);
@@ -563,7 +563,7 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
     SharedCurve* curve = result.parallel->curve;
     Stopwatch watch;
     curve->meta = meta;
-    if (count > 0) curve->curve = begin_curve(index, meta, queries, count);
+    curve->grid = begin_curve(index, meta, queries, count);
     curve->count = count;
     for (uint32 i = 0; i < count; ++i) {
         curve->query_tids()[i] = queries[i].self;
@@ -581,9 +581,7 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
                                      "to wait for %d workers",
                                      beginning, working, watch.lap(),
                                      result.parallel->context->nworkers_launched)));
-    RecallCurve measured = curve->curve;
-    if (count > 0) end_curve(curve->tally, count, &measured);
-    return measured;
+    return end_curve(curve->grid, curve->tally, count);
 }
 
 void end_encode_table(EncodeResult* result) {
