@@ -231,6 +231,10 @@ const uint64* list_starts(const EntrySort* sort) {
     return sort->chunks ? sort->starts : nullptr;
 }
 
+MemoryContext entries_context(const EntrySort* sort) {
+    return sort->context;
+}
+
 EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
     // Rows of one list lie all over memory.
     constexpr uint64 ahead = 16;

@@ -23,6 +23,9 @@ bool next_sorted_row(EntrySort* sort, EncodedRow* row);
 // which threads may ask for.
 const uint64* list_starts(const EntrySort* sort);
 EncodedRow sorted_row(const EntrySort* sort, uint64 at);
+// The memory that such rows are in. What reads them in threads belongs to a child of it, which ends
+// before it.
+MemoryContext entries_context(const EntrySort* sort);
 // The lists of some TIDs, which need not be there; `lists` has PG_UINT32_MAX for those.
 void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int threads,
                 uint32* lists);
