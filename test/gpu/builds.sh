@@ -6,10 +6,12 @@
 #                           index of 4 GB over the large table, for which SHARED_BUFFERS=12GB of run
 #                           are needed, `peer` is pgvector, where it was packed
 #   QUERIES_JOINED=100000   queries of the join
+#   RECALL_ROWS=1000        rows that an index is asked for to tell its recall; 0: none are
 # shellcheck shell=bash
 set -euo pipefail
 rows=${ROWS:-1000000}
 joined=${QUERIES_JOINED:-100000}
+asked=${RECALL_ROWS:-1000}
 parts=" ${PARTS:-cpu index quantizers join kmeans graph large peer} "
 wants() {
     [[ $parts == *" $1 "* ]]
@@ -103,8 +105,8 @@ recall_of_many() {
 scan="SET max_parallel_workers_per_gather = 15; SELECT sum(vector_norm(v)) FROM items"
 if wants index; then
     echo "== CREATE INDEX, $rows x 128"
-    if wants cpu; then build cpu; fi
-    for executor in gpu gpu; do build $executor; done
+    if wants cpu; then build cpu "$asked"; fi
+    for executor in gpu gpu; do build $executor "$asked"; done
     echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
 fi
 
