@@ -77,6 +77,7 @@ struct SharedBuild {
     // Pages of lists, which are for whoever takes them to be logged:
     BlockNumber next_page;
     BlockNumber pages_end;  // those that are written
+    int logging;            // participants that log some
     bool all_are_written;
     // And queries of the curve:
     bool curve_is_there;  // nothing of SharedCurve is read before
@@ -263,6 +264,9 @@ RingShape ring_for(int workers, uint32 dims) {
 
 // Pages that are logged by one participant at a time: some records of 32.
 constexpr BlockNumber range_pages = 128;
+// WAL is written by one at a time, a page whenever its buffers are full: a few who fill them keep
+// that one busy, and more would stand in each other's way.
+constexpr int most_logging = 4;
 
 enum class TaskKind { wait, log, measure, end };
 struct Task {
@@ -276,14 +280,17 @@ Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) 
     Task task = {TaskKind::wait, 0, 0, 0};
     SpinLockAcquire(&shared->mutex);
     const BlockNumber written = shared->pages_end - shared->next_page;
-    const bool pages = written >= range_pages || (shared->all_are_written && written > 0);
+    const bool pages = shared->logging < most_logging &&
+                       (written >= range_pages || (shared->all_are_written && written > 0));
     const bool queries = shared->curve_is_there && shared->next_query < curve->count;
     if (pages && (pages_first || !queries)) {
         task = {TaskKind::log, shared->next_page, shared->next_page + Min(written, range_pages), 0};
         shared->next_page = task.end;
+        ++shared->logging;
     } else if (queries) {
         task = {TaskKind::measure, 0, 0, shared->next_query++};
     } else if (shared->all_are_written && shared->curve_is_there) {
+        // What pages there are is left to those who log.
         task.kind = TaskKind::end;
     }
     SpinLockRelease(&shared->mutex);
@@ -304,6 +311,9 @@ void do_tasks(Relation index, SharedBuild* shared, SharedCurve* curve, bool page
         if (task.kind == TaskKind::end) break;
         if (task.kind == TaskKind::log) {
             log_pages(index, task.first, task.end);
+            SpinLockAcquire(&shared->mutex);
+            --shared->logging;
+            SpinLockRelease(&shared->mutex);
             continue;
         }
         const Size query = task.query;

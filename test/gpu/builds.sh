@@ -77,8 +77,8 @@ ask -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' -c 'CHE
 
 build() {
     ask -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c 'DROP INDEX IF EXISTS items_v' \
-        -c 'SET client_min_messages = debug1' -c "SET pgwarp.build_executor = '$1'" \
-        -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 'rows in|blocks of|begin the curve' | grep -v '^--'
+        -c 'SET client_min_messages = debug1' -c "SET pgwarp.build_executor = '$1'" -c '\timing on' \
+        -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 '^Time|rows in|blocks of|begin the curve' | grep -v '^--'
     if ((${2:-1000} > 0)); then ask -At -c "SELECT 'recall@10: ' || ivfpq_recall('items_v', ${2:-1000}, 10)"; fi
 }
 # What ivfpq_recall() would say of about 1000 rows, in less time: the device compares them with all.
@@ -197,6 +197,12 @@ if wants large; then
     echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
     with_memory build gpu 0
     for round in 1 2 3; do build gpu 0; done
+    # How long the one that writes WAL has it, beside everybody else.
+    ask -At -c 'ALTER SYSTEM SET track_wal_io_timing = on' -c 'SELECT pg_reload_conf()' -c 'SELECT pg_sleep(1)' \
+        -c "SELECT pg_stat_reset_shared('wal')" >/dev/null
+    build gpu 0
+    ask -At -c 'SELECT pg_sleep(1)' -c "SELECT 'WAL: ' || w FROM pg_stat_wal AS w" \
+        -c 'ALTER SYSTEM RESET track_wal_io_timing' -c 'SELECT pg_reload_conf()' | grep WAL
     recall_of_many $((10 * rows))
 fi
 
