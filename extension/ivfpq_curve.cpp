@@ -70,21 +70,24 @@ void init_neighbors(const uint64* nearest_first, Neighbors* n) {
     }
 }
 
-// The lists of an index, nearest to a query first.
+// The lists of an index, so many of them nearest to a query first.
 struct RankedLists {
     float* terms;
     uint32* order;
 };
 
-RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query) {
+RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query, uint32 wanted) {
     RankedLists ranked;
     ranked.terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
     ranked.order = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
     read_list_terms(index, meta, query, ranked.terms);
     for (uint32 i = 0; i < meta.lists; ++i) ranked.order[i] = i;
-    std::sort(ranked.order, ranked.order + meta.lists, [&](uint32 a, uint32 b) {
+    const auto nearer = [&](uint32 a, uint32 b) {
         return ranked.terms[a] < ranked.terms[b] || (ranked.terms[a] == ranked.terms[b] && a < b);
-    });
+    };
+    uint32* end = ranked.order + meta.lists;
+    if (wanted < meta.lists) std::nth_element(ranked.order, ranked.order + wanted, end, nearer);
+    std::sort(ranked.order, ranked.order + std::min(wanted, meta.lists), nearer);
     return ranked;
 }
 
@@ -134,7 +137,7 @@ void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
 // Writes for each neighbor the rank of its list; returns how many neighbors there are.
 uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuery& query,
                            uint32* list_ranks) {
-    const RankedLists ranked = rank_lists(index, meta, query.vector);
+    const RankedLists ranked = rank_lists(index, meta, query.vector, meta.lists);
     Neighbors neighbors;
     init_neighbors(query.neighbors, &neighbors);
     if (query.lists) {
@@ -185,7 +188,9 @@ void count_steps(const CurveGrid& grid, uint32 steps, const CurveWalk& walk, con
 
 void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& grid,
                       const CurveQuery& query, bool far, CurveTally* tally) {
-    const RankedLists ranked = rank_lists(index, meta, query.vector);
+    const uint32 steps = far ? grid.steps : grid.near_steps;
+    const uint32 probes = grid.probes[steps - 1];
+    const RankedLists ranked = rank_lists(index, meta, query.vector, probes);
     float* table =
         static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
     if (meta.bits == 4) {
@@ -202,8 +207,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
     Size* ends = static_cast<Size*>(palloc(meta.lists * sizeof(Size)));
     const ListVisitor visitor{visit_page, &walk};
-    const uint32 steps = far ? grid.steps : grid.near_steps;
-    for (; walk.list_rank < grid.probes[steps - 1]; ++walk.list_rank) {
+    for (; walk.list_rank < probes; ++walk.list_rank) {
         walk.list_term = ranked.terms[ranked.order[walk.list_rank]];
         walk_lists(index, meta, ranked.order + walk.list_rank, 1, visitor);
         ends[walk.list_rank] = walk.count;
