@@ -7,7 +7,7 @@ use Test::More;
 use IvfpqTest;
 
 my $node = new_node('build_files', service => 1, initdb => ['--data-checksums'],
-	conf => "maintenance_work_mem = 256MB\nmin_parallel_table_scan_size = 64kB\nmax_worker_processes = 20");
+	conf => "wal_level = replica\nmaintenance_work_mem = 512MB\nmin_parallel_table_scan_size = 64kB\nmax_worker_processes = 20");
 my $rows = 30000;
 make_table($node, 't', 24, $rows);
 value($node, 'CREATE EXTENSION pageinspect');
@@ -43,10 +43,11 @@ sub survives
 	return is(value($node, "SELECT digest('$index')"), $before, $name);
 }
 
-my $options = 'USING ivfpq (v) WITH (lists = 60, m = 6)';
+# Many short lists: a page each, and enough of them for everybody.
+my $options = 'USING ivfpq (v) WITH (lists = 1200, m = 6)';
 for my $executor ('cpu', 'gpu')
 {
-	for my $workers (0, 1, 4)
+	for my $workers (0, 1, 8)
 	{
 		value($node, 'CHECKPOINT');
 		my $words = build($executor, $workers, "CREATE INDEX t_v ON t $options");
@@ -66,7 +67,7 @@ for my $executor ('cpu', 'gpu')
 
 # More entries than memory has room for are sorted in files.
 value($node, 'CHECKPOINT');
-build('gpu', 0, "SET maintenance_work_mem = '2MB'; CREATE INDEX t_v ON t $options");
+build('gpu', 0, "SET maintenance_work_mem = '2MB'; CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 60, m = 6)");
 survives('t_v', 'with little memory');
 indexes_are_sound($node);
 # An index that is not trained.
