@@ -43,27 +43,10 @@ constexpr double least_work_for_a_device = 1e10;
 constexpr size_t most_device_memory = size_t{16} << 30;
 constexpr size_t host_memory = size_t{1} << 30;
 
-// The device of pgwarp.devices, or null with the reason.
-Device* open_device(int threads, char* error, size_t error_size) {
-    const char* devices = settings.devices;
-    if (strcmp(devices, "none") == 0) {
-        strlcpy(error, "pgwarp.devices is none", error_size);
-        return nullptr;
-    }
-    if (strcmp(devices, "host") == 0)
-        return make_host_device(threads, host_memory, &QueryCancelPending, &ProcDiePending)
-            .release();
-    int numbers[most_devices];
-    DeviceOptions options;
-    options.device = parse_devices(devices, numbers) > 0 ? numbers[0] : 0;
-    options.memory_budget = most_device_memory;
-    if (settings.device_memory > 0)
-        options.memory_budget =
-            Min(options.memory_budget, static_cast<size_t>(settings.device_memory) << 20);
-    options.interrupt = &QueryCancelPending;
-    options.other_interrupt = &ProcDiePending;
-    options.leave = true;
-    return open_cuda_device(options, error, error_size);
+// What builds may take: their most, or less where pgwarp.device_memory says so.
+DeviceBudget build_budget() {
+    const size_t said = static_cast<size_t>(settings.device_memory) << 20;
+    return {said > 0 ? Min(most_device_memory, said) : most_device_memory, host_memory};
 }
 
 // What an earlier call of this session has left. Never destroyed: at the end of a process the
@@ -96,11 +79,9 @@ bool start_thread(std::thread* thread, Function&& function) {
 // In a thread of its own: calls nothing of PostgreSQL that allocates or reports.
 void open_in_thread(BuildDevice* build) {
     try {
-        build->device.reset(open_device(build->threads, build->error, sizeof(build->error)));
-        if (!build->device) return;
         build->device =
-            make_failing_device(std::move(build->device), &settings.fault, settings.fault_after);
-        build->executor = build->device->make_executor();
+            open_device(build_budget(), build->threads, build->error, sizeof(build->error));
+        if (build->device) build->executor = build->device->make_executor();
     } catch (const std::exception& failure) {
         strlcpy(build->error, failure.what(), sizeof(build->error));
     } catch (...) {
@@ -186,6 +167,28 @@ void let_go(BuildDevice* build, bool sound) {
 }
 
 }  // namespace
+
+std::unique_ptr<Device> open_device(const DeviceBudget& budget, int threads, char* error,
+                                    size_t error_size) {
+    std::unique_ptr<Device> device;
+    const char* devices = settings.devices;
+    if (strcmp(devices, "none") == 0) {
+        strlcpy(error, "pgwarp.devices is none", error_size);
+    } else if (strcmp(devices, "host") == 0) {
+        device = make_host_device(threads, budget.host, &QueryCancelPending, &ProcDiePending);
+    } else {
+        int numbers[most_devices];
+        DeviceOptions options;
+        options.device = parse_devices(devices, numbers) > 0 ? numbers[0] : 0;
+        options.memory_budget = budget.device;
+        options.interrupt = &QueryCancelPending;
+        options.other_interrupt = &ProcDiePending;
+        options.leave = true;
+        device.reset(open_cuda_device(options, error, error_size));
+    }
+    if (!device) return nullptr;
+    return make_failing_device(std::move(device), &settings.fault, settings.fault_after);
+}
 
 bool wants_device(double work) {
     switch (static_cast<BuildExecutorChoice>(settings.build_executor)) {

@@ -2,8 +2,10 @@
 // it opens for the time.
 #pragma once
 
+#include <memory>
 #include <type_traits>
 
+#include "kernels/device.h"
 #include "kernels/executor.h"
 #include "extension/compat.h"
 
@@ -17,6 +19,15 @@ struct BuildExecutor {
     struct BuildDevice* owned;
     int threads;
 };
+
+// The device of pgwarp.devices, or null with the reason. Throws, and reports nothing; signals are
+// blocked meanwhile, for the driver's threads must not take this process's.
+struct DeviceBudget {
+    size_t device;  // bytes of a device's memory; 0: most of what is free
+    size_t host;    // of the host's, where that stands for a device
+};
+std::unique_ptr<Device> open_device(const DeviceBudget& budget, int threads, char* error,
+                                    size_t error_size);
 
 // By pgwarp.build_executor: whether so much work, in multiplications, is for a device, if there is
 // one.

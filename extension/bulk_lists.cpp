@@ -14,7 +14,7 @@ namespace pgwarp {
 
 namespace {
 
-// Pages that are filled before they are written: little enough for a cache.
+// Pages that are filled together: little enough for a cache.
 constexpr BlockNumber batch_pages = 256;
 constexpr BlockNumber task_pages = 8;
 
@@ -65,34 +65,81 @@ void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
         const EncodedRow entry = sorted_row(plan.sort, row + slot);
         put_entry(page, plan.layout, slot, {number_tid(entry.tid), entry.offset, entry.code});
     }
+    PageSetChecksumInplace(page, block);
+}
+
+// Pages that threads fill. Not on the stack, which an error may leave while they work.
+struct Batch {
+    Plan plan;
+    BlockNumber first;
+    BlockNumber count;
+    char* pages;
+};
+
+void fill_pages(const Batch& batch, BlockNumber begin, BlockNumber end) {
+    const Plan& plan = batch.plan;
+    uint32 list = list_of(plan, batch.first + begin);
+    for (BlockNumber i = begin; i < end; ++i) {
+        while (batch.first + i >= plan.firsts[list + 1]) ++list;
+        fill_page(plan, list, batch.first + i, batch.pages + Size{i} * BLCKSZ);
+    }
+}
+
+// The next pages, from `first` on.
+void begin_batch(Workers* workers, Batch* batch, BlockNumber first) {
+    batch->first = first;
+    batch->count = std::min(batch_pages, batch->plan.firsts[batch->plan.lists] - first);
+    guarded([&] {
+        workers->begin((batch->count + task_pages - 1) / task_pages, [batch](size_t task, int) {
+            const auto begin = static_cast<BlockNumber>(task) * task_pages;
+            fill_pages(*batch, begin, std::min(batch->count, begin + task_pages));
+        });
+    });
+}
+
+void end_batch(Workers* workers, Batch* batch) {
+    bool interrupted;
+    do {
+        interrupted = false;
+        guarded([&] {
+            try {
+                workers->end();
+            } catch (const Interrupted&) {
+                interrupted = true;
+            }
+        });
+        if (!interrupted) return;
+        CHECK_FOR_INTERRUPTS();
+        begin_batch(workers, batch, batch->first);
+    } while (true);
 }
 
 }  // namespace
 
 void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
                        void (*done)(int64 rows)) {
+    // An error may come while threads work: they end with this context, before what they read does.
+    const MemoryContext context =
+        AllocSetContextCreate(entries_context(sort), "ivfpq pages", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
     const Plan plan = make_plan(writer, sort);
     const BlockNumber end = plan.firsts[plan.lists];
-    char* pages = static_cast<char*>(palloc(batch_pages * BLCKSZ));
-    Owned<Workers>* workers = owned_by<Workers>(CurrentMemoryContext);
+    // One is filled while the other is written.
+    Batch* batches = static_cast<Batch*>(palloc(2 * sizeof(Batch)));
+    for (int i = 0; i < 2; ++i) batches[i] = {plan, 0, 0, alloc_pages(batch_pages)};
+    Owned<Workers>* workers = owned_by<Workers>(context);
     guarded([&] { workers->object = new Workers(threads, &QueryCancelPending, &ProcDiePending); });
-    for (BlockNumber first = writer->end; first < end; first += batch_pages) {
+    int filling = 0;
+    if (writer->end < end) begin_batch(workers->object, &batches[filling], writer->end);
+    while (writer->end < end) {
         CHECK_FOR_INTERRUPTS();
-        const BlockNumber count = std::min(batch_pages, end - first);
-        guarded_interruptibly([&] {
-            workers->object->run((count + task_pages - 1) / task_pages, [&](size_t task, int) {
-                const auto begin = static_cast<BlockNumber>(task) * task_pages;
-                const BlockNumber stop = std::min(count, begin + task_pages);
-                uint32 list = list_of(plan, first + begin);
-                for (BlockNumber i = begin; i < stop; ++i) {
-                    while (first + i >= plan.firsts[list + 1]) ++list;
-                    fill_page(plan, list, first + i, pages + Size{i} * BLCKSZ);
-                }
-            });
-        });
-        for (BlockNumber i = 0; i < count; ++i)
-            bulk_page(writer, first + i, pages + Size{i} * BLCKSZ);
-        done(static_cast<int64>(plan.starts[list_of(plan, first + count - 1)]));
+        const Batch& batch = batches[filling];
+        end_batch(workers->object, &batches[filling]);
+        filling = 1 - filling;
+        const BlockNumber next = batch.first + batch.count;
+        if (next < end) begin_batch(workers->object, &batches[filling], next);
+        bulk_pages(writer, batch.first, batch.pages, batch.count);
+        done(static_cast<int64>(plan.starts[list_of(plan, next - 1)]));
     }
     for (uint32 list = 0; list < plan.lists; ++list) {
         const BlockNumber pages_of_list = plan.firsts[list + 1] - plan.firsts[list];
@@ -100,12 +147,8 @@ void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
             writer->places[list] = {plan.firsts[list], plan.firsts[list + 1] - 1, 0, pages_of_list};
     }
     writer->rows = static_cast<double>(plan.starts[plan.lists]);
-    guarded([&] {
-        delete workers->object;
-        workers->object = nullptr;
-    });
-    pfree(pages);
-    pfree(plan.firsts);
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
 }
 
 }  // namespace pgwarp

@@ -3,9 +3,7 @@
 #include <memory>
 
 #include "kernels/fallback_graph_builder.h"
-#include "kernels/host_device.h"
 #include "extension/build_executor.h"
-#include "extension/device_library.h"
 #include "extension/graph_device.h"
 #include "extension/guard.h"
 #include "extension/settings.h"
@@ -29,29 +27,9 @@ constexpr size_t host_memory = size_t{1} << 30;
 
 // What pgwarp.device_memory says, or else most of what is free: a graph works on all its rows at
 // once, and takes what they need.
-size_t memory_budget() {
-    return static_cast<size_t>(settings.device_memory) << 20;
-}
-
-// The device of pgwarp.devices, or null with the reason.
-Device* open_device(int threads, char* error, size_t error_size) {
-    const char* devices = settings.devices;
-    if (strcmp(devices, "none") == 0) {
-        strlcpy(error, "pgwarp.devices is none", error_size);
-        return nullptr;
-    }
-    if (strcmp(devices, "host") == 0)
-        return make_host_device(threads, memory_budget() ? memory_budget() : host_memory,
-                                &QueryCancelPending, &ProcDiePending)
-            .release();
-    int numbers[most_devices];
-    DeviceOptions options;
-    options.device = parse_devices(devices, numbers) > 0 ? numbers[0] : 0;
-    options.memory_budget = memory_budget();
-    options.interrupt = &QueryCancelPending;
-    options.other_interrupt = &ProcDiePending;
-    options.leave = true;
-    return open_cuda_device(options, error, error_size);
+DeviceBudget graph_budget() {
+    const size_t said = static_cast<size_t>(settings.device_memory) << 20;
+    return {said, said > 0 ? said : host_memory};
 }
 
 void open_builder(GraphDevice* graph, int threads, char* error, size_t error_size) {
@@ -60,12 +38,8 @@ void open_builder(GraphDevice* graph, int threads, char* error, size_t error_siz
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-        graph->device.reset(open_device(threads, error, error_size));
-        if (graph->device) {
-            graph->device = make_failing_device(std::move(graph->device), &settings.fault,
-                                                settings.fault_after);
-            graph->builder = graph->device->make_graph_builder();
-        }
+        graph->device = open_device(graph_budget(), threads, error, error_size);
+        if (graph->device) graph->builder = graph->device->make_graph_builder();
     } catch (const std::exception& failure) {
         strlcpy(error, failure.what(), error_size);
     } catch (...) {

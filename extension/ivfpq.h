@@ -59,7 +59,8 @@ void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int key_count, ScanKey order
 bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction);
 void ivfpq_end_scan(IndexScanDesc scan);
 
-// For a scan that no executor node drives: how many rows will be fetched.
-void want_rows(IndexScanDesc scan, uint32 rows);
+// For a scan that no executor node drives: how many rows will be fetched, beside some that the
+// caller passes over, for which there are as many candidates more.
+void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over = 0);
 
 }  // namespace pgwarp

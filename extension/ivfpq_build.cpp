@@ -60,12 +60,17 @@ IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
 void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     report_phase(BuildPhase::write);
     report_progress(PROGRESS_CREATEIDX_TUPLES_TOTAL, static_cast<int64>(encoded.rows));
+    log_together(encoded, writer);
     if (list_starts(encoded.sort)) {
-        bulk_sorted_lists(writer, encoded.sort, Max(encoded.threads, 1), [](int64 rows) {
+        // Where others log meanwhile, they have half of the processors.
+        const int threads =
+            Max(writer->lists_are_logged ? (1 + encoded.threads) / 2 : encoded.threads, 1);
+        bulk_sorted_lists(writer, encoded.sort, threads, [](int64 rows) {
             report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, rows);
         });
         report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, static_cast<int64>(encoded.rows));
         end_bulk_lists(writer);
+        end_of_pages(encoded);
         return;
     }
     EncodedRow row;
@@ -76,6 +81,7 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     }
     report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
     end_bulk_lists(writer);
+    end_of_pages(encoded);
 }
 
 void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const Sample& queries,
@@ -92,14 +98,12 @@ void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const
             std::copy_n(curve_queries[i].neighbors, curve_neighbors, tids + i * curve_neighbors);
             curve_queries[i].lists = lists + i * curve_neighbors;
         }
-        find_lists(encoded.sort, tids, count * curve_neighbors, lists);
+        find_lists(encoded.sort, tids, count * curve_neighbors, Max(encoded.threads, 1), lists);
         pfree(tids);
     }
     MetaPage meta = writer->meta;
     // The metapage gets the curve, and is logged last.
-    const Meanwhile log_body{[](void* state) { bulk_log_body(static_cast<BulkWriter*>(state)); },
-                             writer};
-    meta.curve = measure_together(encoded, index, meta, curve_queries, queries.count, log_body);
+    meta.curve = measure_together(encoded, index, meta, curve_queries, queries.count);
     bulk_meta(writer, meta);
 }
 

@@ -1,3 +1,9 @@
+// Model and directory are written through buffers: the directory changes once all lists are there.
+// Pages of lists are written to the file at once, as they are, where a buffer would first have the
+// file extended by zeros. Whoever logs a page reads it into a buffer, gives it its LSN and leaves
+// it dirty, so that checkpoints know of it: what became of the first write does not matter any
+// more.
+
 #include <cstring>
 #include <exception>
 
@@ -10,6 +16,7 @@
 extern "C" {
 #include "access/xloginsert.h"
 #include "miscadmin.h"
+#include "storage/smgr.h"
 }
 
 namespace pgwarp {
@@ -39,8 +46,9 @@ bool page_under_way(const BulkWriter* writer) {
 }
 
 void finish_page(BulkWriter* writer, BlockNumber next) {
-    page_tail(writer->page.data)->next = next;
-    write_next_page(writer, writer->place.tail, writer->page.data);
+    page_tail(writer->page)->next = next;
+    PageSetChecksumInplace(writer->page, writer->place.tail);
+    bulk_pages(writer, writer->place.tail, static_cast<char*>(writer->page), 1);
 }
 
 void finish_list(BulkWriter* writer) {
@@ -58,8 +66,8 @@ void add_page(BulkWriter* writer) {
         finish_page(writer, writer->end + 1);
     else
         writer->place.head = writer->end;
-    page_init(writer->page.data, PageKind::list, writer->list);
-    page_tail(writer->page.data)->prev = writer->place.tail;
+    page_init(writer->page, PageKind::list, writer->list);
+    page_tail(writer->page)->prev = writer->place.tail;
     writer->place.tail = writer->end;
     ++writer->place.pages;
 }
@@ -156,6 +164,7 @@ BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* mo
     writer->meta = meta;
     writer->list = pending_list;
     writer->place = meta.pending;
+    writer->page = alloc_pages(1);
     PGAlignedBlock image;
     if (model) place_model(&writer->meta, meta_block + 1);
     meta_image(image.data, writer->meta);
@@ -166,6 +175,7 @@ BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* mo
         for (uint32 i = 0; i < meta.lists; ++i)
             writer->places[i] = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
     }
+    writer->lists_begin = writer->end;
     return writer;
 }
 
@@ -176,14 +186,27 @@ void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
         writer->place = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
     }
     const EntryLayout layout = layout_of(writer->meta, list);
-    Page page = writer->page.data;
+    Page page = writer->page;
     if (!page_under_way(writer) || page_tail(page)->count >= layout.capacity) add_page(writer);
     put_entry(page, layout, page_tail(page)->count++, entry);
     ++writer->rows;
 }
 
-void bulk_page(BulkWriter* writer, BlockNumber block, Page image) {
-    write_next_page(writer, block, image);
+char* alloc_pages(Size count) {
+    // Files may be written past the kernel's cache, by whole pages of memory.
+    constexpr Size alignment = 4096;
+    return reinterpret_cast<char*>(TYPEALIGN(alignment, palloc(count * BLCKSZ + alignment)));
+}
+
+void bulk_pages(BulkWriter* writer, BlockNumber first, char* pages, BlockNumber count) {
+    const BlockNumber end = RelationGetNumberOfBlocks(writer->index);
+    if (first != writer->end || end != first)
+        elog(ERROR, "page %u of a new index would be extended as %u", first, end);
+    for (BlockNumber i = 0; i < count; ++i)
+        smgrextend(RelationGetSmgr(writer->index), MAIN_FORKNUM, first + i,
+                   pages + Size{i} * BLCKSZ, false);
+    writer->end += count;
+    if (writer->listener.tell) writer->listener.tell(writer->listener.state, writer->end);
 }
 
 void end_bulk_lists(BulkWriter* writer) {
@@ -209,19 +232,14 @@ void bulk_meta(BulkWriter* writer, const MetaPage& meta) {
     UnlockReleaseBuffer(buffer);
 }
 
-void bulk_log_body(BulkWriter* writer) {
-    if (RelationNeedsWAL(writer->index))
-        log_newpage_range(writer->index, MAIN_FORKNUM, meta_block + 1,
-                          RelationGetNumberOfBlocks(writer->index), true);
-    writer->body_is_logged = true;
+void log_pages(Relation index, BlockNumber first, BlockNumber end) {
+    log_newpage_range(index, MAIN_FORKNUM, first, end, true);
 }
 
 void bulk_log(BulkWriter* writer) {
     if (RelationNeedsWAL(writer->index))
-        log_newpage_range(
-            writer->index, MAIN_FORKNUM, meta_block,
-            writer->body_is_logged ? meta_block + 1 : RelationGetNumberOfBlocks(writer->index),
-            true);
+        log_pages(writer->index, meta_block,
+                  writer->lists_are_logged ? writer->lists_begin : writer->end);
 }
 
 void write_init_fork(Relation index, const MetaPage& meta) {

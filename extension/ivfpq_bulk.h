@@ -11,19 +11,30 @@ extern "C" {
 
 namespace pgwarp {
 
+// Is told of pages of lists as they are written.
+struct PageListener {
+    void (*tell)(void* state, BlockNumber end);
+    void* state;
+};
+
 struct BulkWriter {
     Relation index;
     MetaPage meta;
-    BlockNumber end;    // pages written
-    uint32 list;        // under way
-    ListPlace place;    // of it
-    ListPlace* places;  // (lists)
+    BlockNumber end;          // pages written
+    BlockNumber lists_begin;  // pages before those of lists
+    uint32 list;              // under way
+    ListPlace place;          // of it
+    ListPlace* places;        // (lists)
     double rows;
-    bool body_is_logged;
+    PageListener listener;  // `tell` may be null
+    bool lists_are_logged;  // by somebody else
     // The last page of the list under way, which will be block `end`. It is no buffer yet: between
     // two entries runs the code of users' expressions, which must not find a page locked.
-    PGAlignedBlock page;
+    Page page;
 };
+
+// Pages that can be written, and read, past all buffers.
+char* alloc_pages(Size count);
 
 // Starts with the metapage and, in a trained index, the model; the pages follow each other.
 BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* model);
@@ -31,16 +42,17 @@ BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* mo
 // Entries come list by list. In an untrained index all go to the pending list.
 void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry);
 
-// A whole page of a list, the next of the index: see bulk_lists.h.
-void bulk_page(BulkWriter* writer, BlockNumber block, Page image);
+// Whole pages of lists, the next of the index, in the order of their blocks; each has its checksum.
+// See bulk_lists.h.
+void bulk_pages(BulkWriter* writer, BlockNumber first, char* pages, BlockNumber count);
 
 // Ends the last list and writes the directory: from here on the index can be read. bulk_meta
-// changes the metapage again, bulk_log puts the whole index into WAL, or what is left of it:
-// bulk_log_body did so with all but the metapage, which may still change.
+// changes the metapage again, bulk_log puts the whole index into WAL, but for the pages of lists
+// where lists_are_logged says so. log_pages() is what does so with some of those.
 void end_bulk_lists(BulkWriter* writer);
 void bulk_meta(BulkWriter* writer, const MetaPage& meta);
-void bulk_log_body(BulkWriter* writer);
 void bulk_log(BulkWriter* writer);
+void log_pages(Relation index, BlockNumber first, BlockNumber end);
 
 // The metapage of an index that has no rows, as the init fork of an unlogged one.
 void write_init_fork(Relation index, const MetaPage& meta);

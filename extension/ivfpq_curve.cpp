@@ -70,21 +70,24 @@ void init_neighbors(const uint64* nearest_first, Neighbors* n) {
     }
 }
 
-// The lists of an index, nearest to a query first.
+// The lists of an index, so many of them nearest to a query first.
 struct RankedLists {
     float* terms;
     uint32* order;
 };
 
-RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query) {
+RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query, uint32 wanted) {
     RankedLists ranked;
     ranked.terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
     ranked.order = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
     read_list_terms(index, meta, query, ranked.terms);
     for (uint32 i = 0; i < meta.lists; ++i) ranked.order[i] = i;
-    std::sort(ranked.order, ranked.order + meta.lists, [&](uint32 a, uint32 b) {
+    const auto nearer = [&](uint32 a, uint32 b) {
         return ranked.terms[a] < ranked.terms[b] || (ranked.terms[a] == ranked.terms[b] && a < b);
-    });
+    };
+    uint32* end = ranked.order + meta.lists;
+    if (wanted < meta.lists) std::nth_element(ranked.order, ranked.order + wanted, end, nearer);
+    std::sort(ranked.order, ranked.order + std::min(wanted, meta.lists), nearer);
     return ranked;
 }
 
@@ -134,7 +137,7 @@ void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
 // Writes for each neighbor the rank of its list; returns how many neighbors there are.
 uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuery& query,
                            uint32* list_ranks) {
-    const RankedLists ranked = rank_lists(index, meta, query.vector);
+    const RankedLists ranked = rank_lists(index, meta, query.vector, meta.lists);
     Neighbors neighbors;
     init_neighbors(query.neighbors, &neighbors);
     if (query.lists) {
@@ -152,9 +155,42 @@ uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuer
     return neighbors.count;
 }
 
-void tally_in_context(Relation index, const MetaPage& meta, const RecallCurve& curve,
-                      const CurveQuery& query, CurveTally* tally) {
-    const RankedLists ranked = rank_lists(index, meta, query.vector);
+// What the walk over a query's lists tells of the first so many steps.
+void count_steps(const CurveGrid& grid, uint32 steps, const CurveWalk& walk, const Size* ends,
+                 Neighbors* n, CurveCounts* counts) {
+    // Most entries are farther than every neighbor.
+    float farthest = -std::numeric_limits<float>::infinity();
+    for (uint32 i = 0; i < n->count; ++i) {
+        n->nearer[i] = 0;
+        if (n->list_rank[i] != PG_UINT32_MAX) farthest = std::max(farthest, n->distance[i]);
+    }
+    Size at = 0;
+    for (uint32 step = 0; step < steps; ++step) {
+        const uint32 probes = grid.probes[step];
+        for (; at < ends[probes - 1]; ++at)
+            if (walk.distances[at] < farthest)
+                for (uint32 i = 0; i < n->count; ++i)
+                    n->nearer[i] += walk.distances[at] < n->distance[i];
+        counts->scanned[step] += static_cast<double>(ends[probes - 1]);
+        for (uint32 i = 0; i < n->count; ++i) {
+            if (n->list_rank[i] >= probes) continue;
+            for (int k = 0; k < RecallCurve::ks; ++k)
+                for (int f = 0; f < RecallCurve::factors; ++f)
+                    counts->hits[k][step][f] +=
+                        n->place[i] < RecallCurve::k_values[k] &&
+                        n->nearer[i] < RecallCurve::factor_values[f] * RecallCurve::k_values[k];
+        }
+    }
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        counts->wanted[k] += std::min(n->count, RecallCurve::k_values[k]);
+    ++counts->queries;
+}
+
+void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& grid,
+                      const CurveQuery& query, bool far, CurveTally* tally) {
+    const uint32 steps = far ? grid.steps : grid.near_steps;
+    const uint32 probes = grid.probes[steps - 1];
+    const RankedLists ranked = rank_lists(index, meta, query.vector, probes);
     float* table =
         static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
     if (meta.bits == 4) {
@@ -171,43 +207,25 @@ void tally_in_context(Relation index, const MetaPage& meta, const RecallCurve& c
     walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
     Size* ends = static_cast<Size*>(palloc(meta.lists * sizeof(Size)));
     const ListVisitor visitor{visit_page, &walk};
-    for (; walk.list_rank < curve.probes[curve.probe_steps - 1]; ++walk.list_rank) {
+    for (; walk.list_rank < probes; ++walk.list_rank) {
         walk.list_term = ranked.terms[ranked.order[walk.list_rank]];
         walk_lists(index, meta, ranked.order + walk.list_rank, 1, visitor);
         ends[walk.list_rank] = walk.count;
     }
-
-    // Most entries are farther than every neighbor.
-    float farthest = -std::numeric_limits<float>::infinity();
-    for (uint32 i = 0; i < n.count; ++i)
-        if (n.list_rank[i] != PG_UINT32_MAX) farthest = std::max(farthest, n.distance[i]);
-    Size at = 0;
-    for (uint32 step = 0; step < curve.probe_steps; ++step) {
-        const uint32 probes = curve.probes[step];
-        for (; at < ends[probes - 1]; ++at)
-            if (walk.distances[at] < farthest)
-                for (uint32 i = 0; i < n.count; ++i)
-                    n.nearer[i] += walk.distances[at] < n.distance[i];
-        tally->scanned[step] += static_cast<double>(ends[probes - 1]);
-        for (uint32 i = 0; i < n.count; ++i) {
-            if (n.list_rank[i] >= probes) continue;
-            for (int k = 0; k < RecallCurve::ks; ++k)
-                for (int f = 0; f < RecallCurve::factors; ++f)
-                    tally->hits[k][step][f] +=
-                        n.place[i] < RecallCurve::k_values[k] &&
-                        n.nearer[i] < RecallCurve::factor_values[f] * RecallCurve::k_values[k];
-        }
-    }
-    for (int k = 0; k < RecallCurve::ks; ++k)
-        tally->wanted[k] += std::min(n.count, RecallCurve::k_values[k]);
+    count_steps(grid, grid.near_steps, walk, ends, &n, &tally->all);
+    if (far && grid.near_steps < grid.steps)
+        count_steps(grid, grid.steps, walk, ends, &n, &tally->far);
 }
 
 // Measuring far beyond the probes anybody needs would take most of the time: a few queries tell
-// where nearly all neighbors are found, and the grid ends one step behind that.
+// where nearly all neighbors are found, and the grid ends one step behind that. Where even that is
+// much, it tells where most of them are found: one step behind that, a part of the queries will do.
 void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
-                    MemoryContext context, RecallCurve* curve) {
+                    MemoryContext context, CurveGrid* grid) {
     constexpr uint32 trial_queries = curve_trial_queries;
     constexpr double nearly_all = 0.998;
+    constexpr double most = 0.97;
+    constexpr double many_entries = 1 << 24;
     uint32* ranks = static_cast<uint32*>(palloc(trial_queries * curve_neighbors * sizeof(uint32)));
     uint32 ranked = 0;
     for (uint32 i = 0; i < std::min(count, trial_queries); ++i) {
@@ -217,12 +235,17 @@ void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* quer
         MemoryContextReset(context);
     }
     std::sort(ranks, ranks + ranked);
-    if (ranked > 0) {
-        const uint32 last = ranks[static_cast<uint32>(nearly_all * (ranked - 1))];
+    const auto steps_for = [&](double share) {
+        const uint32 last = ranks[static_cast<uint32>(share * (ranked - 1))];
         uint32 steps = 0;
-        while (steps < curve->probe_steps && curve->probes[steps] <= last) ++steps;
-        curve->probe_steps = std::min(curve->probe_steps, steps + 2);
-    }
+        while (steps < grid->steps && grid->probes[steps] <= last) ++steps;
+        return std::min(grid->steps, steps + 2);
+    };
+    if (ranked > 0) grid->steps = steps_for(nearly_all);
+    grid->near_steps = grid->steps;
+    const double entries = static_cast<double>(meta.rows_at_build) / meta.lists *
+                           grid->probes[grid->steps - 1] * count;
+    if (ranked > 0 && entries > many_entries) grid->near_steps = steps_for(most);
     pfree(ranks);
 }
 
@@ -306,59 +329,84 @@ Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
     return effort;
 }
 
-void tally_query(Relation index, const MetaPage& meta, const RecallCurve& curve,
-                 const CurveQuery& query, CurveTally* tally) {
+void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
+                 const CurveQuery& query, uint32 number, CurveTally* tally) {
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
-    tally_in_context(index, meta, curve, query, tally);
+    tally_in_context(index, meta, grid, query, number % far_queries_of == 0, tally);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
 }
 
-void add_tally(const CurveTally& tally, CurveTally* sum) {
+namespace {
+
+void add_counts(const CurveCounts& counts, CurveCounts* sum) {
     for (int k = 0; k < RecallCurve::ks; ++k) {
-        sum->wanted[k] += tally.wanted[k];
+        sum->wanted[k] += counts.wanted[k];
         for (int step = 0; step < RecallCurve::max_probes; ++step)
             for (int f = 0; f < RecallCurve::factors; ++f)
-                sum->hits[k][step][f] += tally.hits[k][step][f];
+                sum->hits[k][step][f] += counts.hits[k][step][f];
     }
     for (int step = 0; step < RecallCurve::max_probes; ++step)
-        sum->scanned[step] += tally.scanned[step];
+        sum->scanned[step] += counts.scanned[step];
+    sum->queries += counts.queries;
 }
 
-RecallCurve begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
-                        uint32 count) {
-    RecallCurve curve = {};
+}  // namespace
+
+void add_tally(const CurveTally& tally, CurveTally* sum) {
+    add_counts(tally.all, &sum->all);
+    add_counts(tally.far, &sum->far);
+}
+
+CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                      uint32 count) {
+    CurveGrid grid = {};
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
-    curve.probe_steps = fill_probe_grid(meta.lists, curve.probes);
-    cut_probe_grid(index, meta, queries, count, context, &curve);
+    grid.steps = fill_probe_grid(meta.lists, grid.probes);
+    cut_probe_grid(index, meta, queries, count, context, &grid);
     MemoryContextDelete(context);
-    return curve;
+    return grid;
 }
 
-void end_curve(const CurveTally& tally, uint32 count, RecallCurve* curve) {
-    curve->queries = tally.wanted[0] > 0 ? count : 0;
-    for (uint32 step = 0; step < curve->probe_steps && curve->queries > 0; ++step) {
-        curve->scanned[step] = static_cast<float>(tally.scanned[step] / count);
+RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 count) {
+    RecallCurve curve = {};
+    curve.probe_steps = grid.steps;
+    std::copy_n(grid.probes, grid.steps, curve.probes);
+    if (tally.all.wanted[0] == 0) return curve;
+    curve.queries = count;
+    // Beyond the near steps: as much as all found there, and what some found from there on.
+    const uint32 near = grid.near_steps - 1;
+    for (uint32 step = 0; step < grid.steps; ++step) {
+        const bool far = step > near;
+        const uint32 from = far ? near : step;
+        double scanned = tally.all.scanned[from] / tally.all.queries;
+        if (far) scanned += (tally.far.scanned[step] - tally.far.scanned[near]) / tally.far.queries;
+        curve.scanned[step] = static_cast<float>(scanned);
         for (int k = 0; k < RecallCurve::ks; ++k)
-            for (int f = 0; f < RecallCurve::factors; ++f)
-                curve->recall[k][step][f] = static_cast<uint16>(
-                    std::floor(65535 * tally.hits[k][step][f] / tally.wanted[k]));
+            for (int f = 0; f < RecallCurve::factors; ++f) {
+                double recall = tally.all.hits[k][from][f] / tally.all.wanted[k];
+                if (far && tally.far.wanted[k] > 0)
+                    recall += (tally.far.hits[k][step][f] - tally.far.hits[k][near][f]) /
+                              tally.far.wanted[k];
+                curve.recall[k][step][f] =
+                    static_cast<uint16>(std::floor(65535 * std::clamp(recall, 0.0, 1.0)));
+            }
     }
+    return curve;
 }
 
 RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                           uint32 count) {
-    RecallCurve curve = begin_curve(index, meta, queries, count);
+    const CurveGrid grid = begin_curve(index, meta, queries, count);
     CurveTally tally = {};
     for (uint32 i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
-        tally_query(index, meta, curve, queries[i], &tally);
+        tally_query(index, meta, grid, queries[i], i, &tally);
     }
-    end_curve(tally, count, &curve);
-    return curve;
+    return end_curve(grid, tally, count);
 }
 
 }  // namespace pgwarp

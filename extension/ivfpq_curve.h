@@ -50,17 +50,32 @@ inline constexpr uint32 curve_trial_queries = 32;
 RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                           uint32 count);
 
-struct CurveTally {
+// Most of the entries that a query would walk lie in lists that hardly have a neighbor more. All
+// queries tell the first steps of probes; of the others a part tells how much more they find.
+struct CurveGrid {
+    uint32 steps;
+    uint32 near_steps;  // of them
+    uint32 probes[RecallCurve::max_probes];
+};
+inline constexpr uint32 far_queries_of = 8;  // the first query of so many goes to the end
+
+struct CurveCounts {
     double hits[RecallCurve::ks][RecallCurve::max_probes][RecallCurve::factors];
     double wanted[RecallCurve::ks];
     double scanned[RecallCurve::max_probes];
+    double queries;
 };
-RecallCurve begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
-                        uint32 count);
-void tally_query(Relation index, const MetaPage& meta, const RecallCurve& curve,
-                 const CurveQuery& query, CurveTally* tally);
+struct CurveTally {
+    CurveCounts all;  // the near steps
+    CurveCounts far;  // all steps, of the queries that go far
+};
+CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                      uint32 count);
+// `number` is the query's place among all.
+void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
+                 const CurveQuery& query, uint32 number, CurveTally* tally);
 void add_tally(const CurveTally& tally, CurveTally* sum);
-void end_curve(const CurveTally& tally, uint32 count, RecallCurve* curve);
+RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 count);
 
 // The recall of (probes step, candidates factor) for k rows, between the measured k's.
 double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor);

@@ -79,9 +79,7 @@ namespace {
 
 void put_rows(EncodePass* pass, const uint64* tids, uint32 count, const uint32* lists,
               const uint8* codes, const float* offsets) {
-    const uint32 m = pass->input.model.shape.m;
-    for (uint32 i = 0; i < count; ++i)
-        pass->sink.put(pass->sink.state, {lists[i], tids[i], offsets[i], codes + Size{i} * m});
+    pass->sink.put(pass->sink.state, {count, lists, tids, offsets, codes});
     pass->total += count;
 }
 

@@ -32,9 +32,16 @@ struct EncodedRow {
     float offset;
     const uint8* code;
 };
+struct EncodedRows {
+    Size count;
+    const uint32* lists;
+    const uint64* tids;
+    const float* offsets;
+    const uint8* codes;  // (count)(m)
+};
 // Takes the rows as they are encoded, in the order they came.
 struct RowSink {
-    void (*put)(void* state, const EncodedRow& row);
+    void (*put)(void* state, const EncodedRows& rows);
     void* state;
 };
 

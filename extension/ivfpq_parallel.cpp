@@ -5,7 +5,8 @@
 // itself while there are none. Entries are sorted by list and TID, so the index does not depend on
 // who encoded what.
 //
-// The workers stay until the leader has written the pages, and measure the recall curve with it.
+// The workers stay: while the leader writes pages, they put into WAL what it has written, and then
+// measure the recall curve with it.
 
 #include <cstring>
 
@@ -16,6 +17,7 @@
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_parallel.h"
 #include "extension/ivfpq_progress.h"
+#include "extension/stopwatch.h"
 #include "extension/vector.h"
 
 extern "C" {
@@ -72,18 +74,24 @@ struct SharedBuild {
     double heap_rows;
     double rows;
     bool broken_hot_chain;  // somebody met one: see IndexInfo
-    bool pages_are_written;
+    // Pages of lists, which are for whoever takes them to be logged:
+    BlockNumber next_page;
+    BlockNumber pages_end;  // those that are written
+    int logging;            // participants that log some
+    bool all_are_written;
+    // And queries of the curve:
+    bool curve_is_there;  // nothing of SharedCurve is read before
+    uint32 next_query;
 
-    ConditionVariable written_condition;
+    ConditionVariable work_condition;  // there is more to do, or no more to come
 };
 
 // What measuring the curve takes from the leader, and what the participants bring. Behind it: the
 // TIDs of the queries, those of their neighbors, and the queries.
 struct SharedCurve {
     MetaPage meta;
-    RecallCurve curve;
+    CurveGrid grid;
     uint32 count;  // 0: there is nothing to measure
-    pg_atomic_uint32 next;
     slock_t mutex;
     CurveTally tally;  // under `mutex`
 
@@ -146,7 +154,7 @@ void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shar
     coordinate.nParticipants = -1;
     coordinate.sharedsort = shared_sort;
     EntrySort* sort = begin_entry_sort(shared->shape.m, shared->sort_memory, &coordinate);
-    EncodePass* pass = begin_encode(input_of(shared, model), {sort_row, sort});
+    EncodePass* pass = begin_encode(input_of(shared, model), {sort_rows, sort});
 
     TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
     const double heap_rows =
@@ -234,10 +242,14 @@ void take_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* sh
     }
     WaitForParallelWorkersToAttach(context);
     RowBlock block;
-    while (wait_for_full_block(ring, context->nworkers_launched, &block)) {
+    double waiting = 0;
+    for (Stopwatch watch; wait_for_full_block(ring, context->nworkers_launched, &block);) {
+        waiting += watch.lap();
         encode_block(pass, ring, block);
         report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, static_cast<int64>(rows_of(pass)));
+        watch.lap();
     }
+    ereport(DEBUG1, (errmsg_internal("%.3f s to wait for blocks of rows", waiting)));
     flush_encode(pass);
     // The workers have counted their rows.
     report_share(shared, heap_rows, rows_of(pass) - shared->rows, info);
@@ -248,22 +260,71 @@ RingShape ring_for(int workers, uint32 dims) {
                       static_cast<Size>(maintenance_work_mem) * 1024 / 4);
 }
 
-// --- the curve
+// --- when all rows are encoded
 
-// Takes queries as long as there are any.
-void tally_share(Relation index, SharedCurve* shared) {
-    CurveTally tally = {};
-    const uint32 dims = shared->meta.code_dims;
-    for (uint32 i; (i = pg_atomic_fetch_add_u32(&shared->next, 1)) < shared->count;) {
-        CHECK_FOR_INTERRUPTS();
-        tally_query(index, shared->meta, shared->curve,
-                    {shared->query_tids()[i], shared->vectors() + Size{i} * dims,
-                     shared->neighbors() + Size{i} * curve_neighbors},
-                    &tally);
-    }
+// Pages that are logged by one participant at a time: some records of 32.
+constexpr BlockNumber range_pages = 128;
+// WAL is written by one at a time, a page whenever its buffers are full: a few who fill them keep
+// that one busy, and more would stand in each other's way.
+constexpr int most_logging = 4;
+
+enum class TaskKind { wait, log, measure, end };
+struct Task {
+    TaskKind kind;
+    BlockNumber first, end;  // of pages
+    uint32 query;
+};
+
+// The next thing to do. Some begin with pages, and others with queries.
+Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) {
+    Task task = {TaskKind::wait, 0, 0, 0};
     SpinLockAcquire(&shared->mutex);
-    add_tally(tally, &shared->tally);
+    const BlockNumber written = shared->pages_end - shared->next_page;
+    const bool pages = shared->logging < most_logging &&
+                       (written >= range_pages || (shared->all_are_written && written > 0));
+    const bool queries = shared->curve_is_there && shared->next_query < curve->count;
+    if (pages && (pages_first || !queries)) {
+        task = {TaskKind::log, shared->next_page, shared->next_page + Min(written, range_pages), 0};
+        shared->next_page = task.end;
+        ++shared->logging;
+    } else if (queries) {
+        task = {TaskKind::measure, 0, 0, shared->next_query++};
+    } else if (shared->all_are_written && shared->curve_is_there) {
+        // What pages there are is left to those who log.
+        task.kind = TaskKind::end;
+    }
     SpinLockRelease(&shared->mutex);
+    return task;
+}
+
+// Takes what there is to do until there is no more to come.
+void do_tasks(Relation index, SharedBuild* shared, SharedCurve* curve, bool pages_first) {
+    CurveTally tally = {};
+    while (true) {
+        CHECK_FOR_INTERRUPTS();
+        const Task task = take_task(shared, curve, pages_first);
+        if (task.kind == TaskKind::wait) {
+            ConditionVariableSleep(&shared->work_condition, WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
+            continue;
+        }
+        ConditionVariableCancelSleep();
+        if (task.kind == TaskKind::end) break;
+        if (task.kind == TaskKind::log) {
+            log_pages(index, task.first, task.end);
+            SpinLockAcquire(&shared->mutex);
+            --shared->logging;
+            SpinLockRelease(&shared->mutex);
+            continue;
+        }
+        const Size query = task.query;
+        tally_query(index, curve->meta, curve->grid,
+                    {curve->query_tids()[query], curve->vectors() + query * curve->meta.code_dims,
+                     curve->neighbors() + query * curve_neighbors},
+                    task.query, &tally);
+    }
+    SpinLockAcquire(&curve->mutex);
+    add_tally(tally, &curve->tally);
+    SpinLockRelease(&curve->mutex);
 }
 
 void wait_for_participants(SharedBuild* shared, int participants) {
@@ -277,22 +338,11 @@ void wait_for_participants(SharedBuild* shared, int participants) {
     ConditionVariableCancelSleep();
 }
 
-void wait_for_pages(SharedBuild* shared) {
-    while (true) {
-        SpinLockAcquire(&shared->mutex);
-        const bool written = shared->pages_are_written;
-        SpinLockRelease(&shared->mutex);
-        if (written) break;
-        ConditionVariableSleep(&shared->written_condition, WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
-    }
-    ConditionVariableCancelSleep();
-}
-
 EncodeResult encode_alone(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
                           Executor* device) {
     EncodeResult result = {};
     result.sort = begin_entry_sort(input.model.shape.m, maintenance_work_mem / 4 * 3, nullptr);
-    const RowSink sink{sort_row, result.sort};
+    const RowSink sink{sort_rows, result.sort};
     EncodePass* pass =
         device
             ? begin_encode_on(device, ring_for(0, input.model.table_dims()).block_rows, input, sink)
@@ -404,7 +454,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     shared->rotated_from = input.model.rotation.from;
     shared->query_count = input.query_count;
     ConditionVariableInit(&shared->done_condition);
-    ConditionVariableInit(&shared->written_condition);
+    ConditionVariableInit(&shared->work_condition);
     SpinLockInit(&shared->mutex);
     table_parallelscan_initialize(heap, scan_of(shared), snapshot);
     Sharedsort* shared_sort = static_cast<Sharedsort*>(chunks[1]);
@@ -426,7 +476,6 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
                : nullptr;
     SharedCurve* curve = static_cast<SharedCurve*>(chunks[8]);
     memset(curve, 0, sizeof(SharedCurve));
-    pg_atomic_init_u32(&curve->next, 0);
     SpinLockInit(&curve->mutex);
 
     LaunchParallelWorkers(context);
@@ -440,7 +489,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     if (device) {
         result.sort = begin_entry_sort(shape.m, maintenance_work_mem / 4 * 3, nullptr);
         EncodePass* pass =
-            begin_encode_on(device, ring_shape.block_rows, input, {sort_row, result.sort});
+            begin_encode_on(device, ring_shape.block_rows, input, {sort_rows, result.sort});
         device->know_memory(ring, ring_bytes);
         take_blocks(heap, index, info, shared, context, ring, pass);
         result.neighbors = neighbors_of(pass);
@@ -478,44 +527,77 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
 
 namespace {
 
-// From here on workers may read the index, or end where there is no curve to measure.
-void let_workers_go_on(ParallelEncode* parallel) {
-    SpinLockAcquire(&parallel->shared->mutex);
-    parallel->shared->pages_are_written = true;
-    SpinLockRelease(&parallel->shared->mutex);
-    ConditionVariableBroadcast(&parallel->shared->written_condition);
+// A listener: its state is the SharedBuild.
+void note_written_pages(void* state, BlockNumber end) {
+    SharedBuild* shared = static_cast<SharedBuild*>(state);
+    SpinLockAcquire(&shared->mutex);
+    const bool enough = end / range_pages > shared->pages_end / range_pages;
+    shared->pages_end = end;
+    SpinLockRelease(&shared->mutex);
+    if (enough) ConditionVariableBroadcast(&shared->work_condition);
+}
+
+void note_end_of_pages(SharedBuild* shared) {
+    SpinLockAcquire(&shared->mutex);
+    shared->all_are_written = true;
+    SpinLockRelease(&shared->mutex);
+    ConditionVariableBroadcast(&shared->work_condition);
+}
+
+void note_curve(SharedBuild* shared) {
+    SpinLockAcquire(&shared->mutex);
+    shared->curve_is_there = true;
+    SpinLockRelease(&shared->mutex);
+    ConditionVariableBroadcast(&shared->work_condition);
 }
 
 }  // namespace
 
+void log_together(const EncodeResult& result, BulkWriter* writer) {
+    if (!result.parallel || !RelationNeedsWAL(writer->index)) return;
+    SharedBuild* shared = result.parallel->shared;
+    SpinLockAcquire(&shared->mutex);
+    shared->next_page = shared->pages_end = writer->lists_begin;
+    SpinLockRelease(&shared->mutex);
+    writer->listener = {note_written_pages, shared};
+    writer->lists_are_logged = true;
+}
+
+void end_of_pages(const EncodeResult& result) {
+    if (result.parallel) note_end_of_pages(result.parallel->shared);
+}
+
 RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
-                             const CurveQuery* queries, uint32 count, const Meanwhile& meanwhile) {
-    if (!result.parallel || count == 0) return measure_curve(index, meta, queries, count);
-    SharedCurve* shared = result.parallel->curve;
-    shared->meta = meta;
-    shared->curve = begin_curve(index, meta, queries, count);
-    shared->count = count;
+                             const CurveQuery* queries, uint32 count) {
+    if (!result.parallel) return measure_curve(index, meta, queries, count);
+    SharedCurve* curve = result.parallel->curve;
+    Stopwatch watch;
+    curve->meta = meta;
+    curve->grid = begin_curve(index, meta, queries, count);
+    curve->count = count;
     for (uint32 i = 0; i < count; ++i) {
-        shared->query_tids()[i] = queries[i].self;
-        memcpy(shared->neighbors() + Size{i} * curve_neighbors, queries[i].neighbors,
+        curve->query_tids()[i] = queries[i].self;
+        memcpy(curve->neighbors() + Size{i} * curve_neighbors, queries[i].neighbors,
                curve_neighbors * sizeof(uint64));
-        memcpy(shared->vectors() + Size{i} * meta.code_dims, queries[i].vector,
+        memcpy(curve->vectors() + Size{i} * meta.code_dims, queries[i].vector,
                meta.code_dims * sizeof(float));
     }
-    let_workers_go_on(result.parallel);
-    if (result.parallel->context->nworkers_launched > 0) meanwhile.work(meanwhile.state);
-    tally_share(index, shared);
+    const double beginning = watch.lap();
+    note_curve(result.parallel->shared);
+    do_tasks(index, result.parallel->shared, curve, true);
+    const double working = watch.lap();
     WaitForParallelWorkersToFinish(result.parallel->context);
-    RecallCurve curve = shared->curve;
-    end_curve(shared->tally, count, &curve);
-    return curve;
+    ereport(DEBUG1, (errmsg_internal("%.3f s to begin the curve, %.3f s to log and measure, %.3f s "
+                                     "to wait for %d workers",
+                                     beginning, working, watch.lap(),
+                                     result.parallel->context->nworkers_launched)));
+    return end_curve(curve->grid, curve->tally, count);
 }
 
 void end_encode_table(EncodeResult* result) {
     end_entry_sort(result->sort);
     if (!result->parallel) return;
     ParallelEncode* parallel = result->parallel;
-    let_workers_go_on(parallel);
     WaitForParallelWorkersToFinish(parallel->context);
     for (int i = 0; i < parallel->context->nworkers_launched; ++i)
         InstrAccumParallelQuery(&parallel->buffer_usage[i], &parallel->wal_usage[i]);
@@ -553,9 +635,8 @@ void pgwarp_build_worker(dsm_segment* segment, shm_toc* toc) {
         fill_blocks(heap, index, info, shared, ring);
     else
         take_part(heap, index, info, shared, shared_sort, model, neighbors + mine, false);
-    wait_for_pages(shared);
     SharedCurve* curve = static_cast<SharedCurve*>(shm_toc_lookup(toc, key_curve, false));
-    if (curve->count > 0) tally_share(index, curve);
+    do_tasks(index, shared, curve, ParallelWorkerNumber % 2 == 0);
     BufferUsage* buffer_usage =
         static_cast<BufferUsage*>(shm_toc_lookup(toc, key_buffer_usage, false));
     WalUsage* wal_usage = static_cast<WalUsage*>(shm_toc_lookup(toc, key_wal_usage, false));

@@ -1,6 +1,7 @@
-// A build on several processes: the encoding pass, and measuring the recall curve.
+// A build on several processes: the encoding pass, logging pages, and measuring the recall curve.
 #pragma once
 
+#include "extension/ivfpq_bulk.h"
 #include "extension/ivfpq_encode.h"
 #include "extension/ivfpq_sort.h"
 
@@ -23,14 +24,13 @@ struct EncodeResult {
 // encodes, and the helpers read the table for it.
 EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
                           int workers, Executor* device);
-// measure_curve(), by all who took part in the pass. Where there are others, this process does
-// something else first, while they begin.
-struct Meanwhile {
-    void (*work)(void* state);
-    void* state;
-};
+// Has the helpers, where there are any, log pages of lists as they are written; end_of_pages() says
+// that no more will come, and that the index can be read. measure_together() is measure_curve(), by
+// all who took part in the pass; all pages are logged when it returns.
+void log_together(const EncodeResult& result, BulkWriter* writer);
+void end_of_pages(const EncodeResult& result);
 RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
-                             const CurveQuery* queries, uint32 count, const Meanwhile& meanwhile);
+                             const CurveQuery* queries, uint32 count);
 // Ends the sort, and the helpers' shared memory with it.
 void end_encode_table(EncodeResult* result);
 

@@ -2,8 +2,8 @@
 //
 // Rows drawn from the table are the queries. One pass over the table finds the true neighbors of
 // all of them, then each is searched through the index as a query with LIMIT k would be. A row is
-// no neighbor of itself. A found row counts if it is as near as the k-th true neighbor, so rows at
-// equal distance do not make a difference.
+// no neighbor of itself, nor does it take the place of a candidate. A found row counts if it is as
+// near as the k-th true neighbor, so rows at equal distance do not make a difference.
 
 #include <algorithm>
 #include <cmath>
@@ -211,7 +211,7 @@ uint32 count_hits(const OpenIndex& open, Snapshot snapshot, RowReader* reader, M
     order.sk_strategy = 1;
     order.sk_argument = PointerGetDatum(query);
     IndexScanDesc scan = compat_index_beginscan(open.heap, open.index, snapshot, 0, 1);
-    want_rows(scan, k);
+    want_rows(scan, k, 1);
     index_rescan(scan, nullptr, 0, &order, 1);
     uint32 hits = 0;
     for (uint32 found = 0; found < k;) {

@@ -57,6 +57,7 @@ struct RankedRow {
 
 struct ScanState {
     uint32 wanted_rows;     // as told by want_rows(); 0: the plan tells
+    uint32 passed_over;     // likewise
     MemoryContext context;  // everything below; reset by a rescan
     RowReader* reader;
     Scratch* scratch;
@@ -370,7 +371,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
     const Effort effort = choose_effort(s->meta, s->limit, service_costs());
     const uint32 probes = bounded_probes(effort, s->meta);
-    const uint32 wanted = std::min(effort.candidates, most_candidates());
+    const uint32 wanted = std::min(effort.candidates + s->passed_over, most_candidates());
     if (wanted > service_most_k || probes > service_most_probes) {
         s->report.reason = "too many candidates or probes for the service";
         return false;
@@ -429,7 +430,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
 
     s->limit = s->wanted_rows > 0 ? s->wanted_rows : wanted_rows(scan);
     const Effort effort = choose_effort(meta, s->limit);
-    s->wanted = std::min(effort.candidates, most_candidates());
+    s->wanted = std::min(effort.candidates + s->passed_over, most_candidates());
     s->group_begin = 0;
     s->group_end = bounded_probes(effort, meta);
     s->report.probes = s->group_end;
@@ -522,8 +523,9 @@ IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
     return scan;
 }
 
-void want_rows(IndexScanDesc scan, uint32 rows) {
+void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over) {
     state_of(scan)->wanted_rows = rows;
+    state_of(scan)->passed_over = passed_over;
 }
 
 void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int) {
@@ -532,6 +534,7 @@ void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int)
     MemoryContextReset(s->context);
     *s = {};
     s->wanted_rows = kept.wanted_rows;
+    s->passed_over = kept.passed_over;
     s->context = kept.context;
     s->reader = kept.reader;
     if (keys && scan->numberOfKeys > 0)

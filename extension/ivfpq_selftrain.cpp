@@ -85,10 +85,14 @@ struct MoveState {
     uint32 moved;
 };
 
-void move_row(void* argument, const EncodedRow& row) {
+void move_rows(void* argument, const EncodedRows& rows) {
     MoveState* state = static_cast<MoveState*>(argument);
-    const Entry entry{number_tid(row.tid), row.offset, row.code};
-    state->moved += move_pending_entry(state->index, *state->meta, state->block, row.list, entry);
+    for (Size i = 0; i < rows.count; ++i) {
+        const Entry entry{number_tid(rows.tids[i]), rows.offsets[i],
+                          rows.codes + i * state->meta->m};
+        state->moved +=
+            move_pending_entry(state->index, *state->meta, state->block, rows.lists[i], entry);
+    }
 }
 
 // TIDs of one pending page; none where it left the list.
@@ -247,7 +251,7 @@ void train_in_place(Relation index) {
 
         MoveState state{index, &meta, InvalidBlockNumber, 0};
         const EncodeInput input{model, queries.rows, queries.count};
-        EncodePass* pass = begin_encode(input, {move_row, &state});
+        EncodePass* pass = begin_encode(input, {move_rows, &state});
         move_all(heap, index, meta, pass, &state);
         const CurveQuery* curve_queries =
             make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
@@ -271,7 +275,7 @@ void move_pending(Relation index) {
     const MetaPage meta = read_meta(index);
     MoveState state{index, &meta, InvalidBlockNumber, 0};
     const bool exempt = set_vacuum_flag(false);
-    EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0}, {move_row, &state});
+    EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0}, {move_rows, &state});
     move_all(heap, index, meta, pass, &state);
     set_vacuum_flag(exempt);
     table_close(heap, NoLock);

@@ -1,3 +1,4 @@
+#include <sys/mman.h>
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -25,8 +26,9 @@ struct EntrySort {
 
     // In memory; `chunks` is null where a tuplesort has the rows.
     MemoryContext context;
-    char** chunks;  // of chunk_rows keys, then as many offsets with their codes
-    Size room;      // rows
+    char** chunks;    // keys (rows), offsets (rows), codes (rows)(m)
+    int chunk_shift;  // a chunk has 1 << chunk_shift rows
+    Size room;        // rows
     Size count;
     KeyedRow* order;  // once sorted
     uint64* starts;   // (lists + 1)
@@ -43,19 +45,52 @@ namespace {
 constexpr int tid_bits = 48;
 static_assert(max_lists <= 1 << (63 - tid_bits), "list and TID share one int64");
 constexpr uint64 tid_mask = (uint64{1} << tid_bits) - 1;
-constexpr Size chunk_rows = 4096;
+// Memory that is taken by large pieces can lie on large pages; it counts when it is written to.
+constexpr int least_chunk_shift = 12;
+constexpr int most_chunk_shift = 20;
+constexpr Size most_chunk_bytes = Size{32} << 20;
 
 Size payload_bytes(const EntrySort* sort) {
     return sizeof(float) + sort->m;
 }
 
-uint64* key_of(const EntrySort* sort, Size row) {
-    return reinterpret_cast<uint64*>(sort->chunks[row / chunk_rows]) + row % chunk_rows;
+Size chunk_rows(const EntrySort* sort) {
+    return Size{1} << sort->chunk_shift;
 }
 
-char* payload_of(const EntrySort* sort, Size row) {
-    return sort->chunks[row / chunk_rows] + chunk_rows * sizeof(uint64) +
-           row % chunk_rows * payload_bytes(sort);
+Size chunk_bytes(const EntrySort* sort) {
+    return chunk_rows(sort) * (sizeof(uint64) + payload_bytes(sort));
+}
+
+// Where a row is.
+struct EntryPlace {
+    uint64* key;
+    float* offset;
+    uint8* code;
+};
+
+EntryPlace entry_place(const EntrySort* sort, Size row) {
+    char* keys = sort->chunks[row >> sort->chunk_shift];
+    char* offsets = keys + chunk_rows(sort) * sizeof(uint64);
+    char* codes = offsets + chunk_rows(sort) * sizeof(float);
+    const Size at = row & (chunk_rows(sort) - 1);
+    return {reinterpret_cast<uint64*>(keys) + at, reinterpret_cast<float*>(offsets) + at,
+            reinterpret_cast<uint8*>(codes) + at * sort->m};
+}
+
+// A first touch of a page of four kilobytes costs about as much as writing to it.
+void ask_for_large_pages(void* memory, Size bytes) {
+    constexpr uintptr_t large = uintptr_t{2} << 20;
+    const uintptr_t first = TYPEALIGN(large, reinterpret_cast<uintptr_t>(memory));
+    const uintptr_t end = TYPEALIGN_DOWN(large, reinterpret_cast<uintptr_t>(memory) + bytes);
+    // Where it is refused, small ones do.
+    if (first < end) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+}
+
+void* alloc_large(MemoryContext context, Size bytes) {
+    void* memory = MemoryContextAllocHuge(context, Max(bytes, Size{1}));
+    ask_for_large_pages(memory, bytes);
+    return memory;
 }
 
 void begin_in_memory(EntrySort* sort) {
@@ -63,12 +98,19 @@ void begin_in_memory(EntrySort* sort) {
     // while. Sorting takes an array beside the rows, and counts for each thread.
     const Size bytes = static_cast<Size>(sort->memory) * 1024 / 4 * 3;
     const Size row_bytes = sizeof(uint64) + payload_bytes(sort) + 2 * sizeof(KeyedRow);
-    sort->room = bytes / row_bytes / chunk_rows * chunk_rows;
+    const Size room = bytes / row_bytes;
+    // Some chunks at least, so that little of the memory is lost to the last.
+    constexpr Size least_chunks = 16;
+    sort->chunk_shift = least_chunk_shift;
+    while (sort->chunk_shift < most_chunk_shift && 2 * chunk_bytes(sort) <= most_chunk_bytes &&
+           2 * chunk_rows(sort) * least_chunks <= room)
+        ++sort->chunk_shift;
+    sort->room = room / chunk_rows(sort) * chunk_rows(sort);
     if (sort->room == 0) return;
     sort->context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq entries", ALLOCSET_DEFAULT_SIZES);
     sort->chunks = static_cast<char**>(
-        MemoryContextAlloc(sort->context, sort->room / chunk_rows * sizeof(char*)));
+        MemoryContextAlloc(sort->context, (sort->room >> sort->chunk_shift) * sizeof(char*)));
 }
 
 void begin_tuplesort(EntrySort* sort, SortCoordinate coordinate) {
@@ -88,7 +130,10 @@ void begin_tuplesort(EntrySort* sort, SortCoordinate coordinate) {
     SET_VARSIZE(sort->entry, bytes);
 }
 
-void put_tuple(EntrySort* sort, uint64 key) {
+void put_tuple(EntrySort* sort, uint64 key, float offset, const uint8* code) {
+    char* data = VARDATA(sort->entry);
+    memcpy(data, &offset, sizeof(float));
+    memcpy(data + sizeof(float), code, sort->m);
     ExecClearTuple(sort->in);
     sort->in->tts_values[0] = Int64GetDatum(static_cast<int64>(key));
     sort->in->tts_values[1] = PointerGetDatum(sort->entry);
@@ -101,42 +146,53 @@ void put_tuple(EntrySort* sort, uint64 key) {
 void move_to_tuplesort(EntrySort* sort) {
     const MemoryContext before = MemoryContextSwitchTo(MemoryContextGetParent(sort->context));
     begin_tuplesort(sort, nullptr);
-    for (Size first = 0; first < sort->count; first += chunk_rows) {
-        for (Size row = first; row < Min(first + chunk_rows, sort->count); ++row) {
-            memcpy(VARDATA(sort->entry), payload_of(sort, row), payload_bytes(sort));
-            put_tuple(sort, *key_of(sort, row));
+    for (Size first = 0; first < sort->count; first += chunk_rows(sort)) {
+        for (Size row = first; row < Min(first + chunk_rows(sort), sort->count); ++row) {
+            const EntryPlace place = entry_place(sort, row);
+            put_tuple(sort, *place.key, *place.offset, place.code);
+            if (row % 4096 == 0) CHECK_FOR_INTERRUPTS();
         }
-        pfree(sort->chunks[first / chunk_rows]);
-        CHECK_FOR_INTERRUPTS();
+        pfree(sort->chunks[first >> sort->chunk_shift]);
     }
     MemoryContextDelete(sort->context);
     sort->chunks = nullptr;
     MemoryContextSwitchTo(before);
 }
 
-void put_in_memory(EntrySort* sort, uint64 key, const EncodedRow& row) {
-    const Size at = sort->count;
-    if (at % chunk_rows == 0)
-        sort->chunks[at / chunk_rows] = static_cast<char*>(
-            MemoryContextAlloc(sort->context, chunk_rows * (sizeof(uint64) + payload_bytes(sort))));
-    *key_of(sort, at) = key;
-    char* payload = payload_of(sort, at);
-    memcpy(payload, &row.offset, sizeof(float));
-    memcpy(payload + sizeof(float), row.code, sort->m);
-    ++sort->count;
+uint64 entry_key(uint32 list, uint64 tid) {
+    return static_cast<uint64>(list) << tid_bits | tid;
+}
+
+// Some rows, from `first` on, for which there is room.
+void put_in_memory(EntrySort* sort, const EncodedRows& rows, Size first, Size end) {
+    while (first < end) {
+        const Size at = sort->count & (chunk_rows(sort) - 1);
+        if (at == 0)
+            sort->chunks[sort->count >> sort->chunk_shift] =
+                static_cast<char*>(alloc_large(sort->context, chunk_bytes(sort)));
+        const Size here = Min(end - first, chunk_rows(sort) - at);
+        const EntryPlace place = entry_place(sort, sort->count);
+        for (Size i = 0; i < here; ++i)
+            place.key[i] = entry_key(rows.lists[first + i], rows.tids[first + i]);
+        memcpy(place.offset, rows.offsets + first, here * sizeof(float));
+        memcpy(place.code, rows.codes + first * sort->m, here * sort->m);
+        sort->count += here;
+        first += here;
+    }
 }
 
 void sort_in_memory(EntrySort* sort, uint32 lists, int threads) {
-    sort->order = static_cast<KeyedRow*>(
-        MemoryContextAllocHuge(sort->context, Max(sort->count, Size{1}) * sizeof(KeyedRow)));
+    sort->order =
+        static_cast<KeyedRow*>(alloc_large(sort->context, sort->count * sizeof(KeyedRow)));
     sort->starts = static_cast<uint64*>(
         MemoryContextAllocHuge(sort->context, (Size{lists} + 1) * sizeof(uint64)));
     guarded_interruptibly([&] {
         Workers workers(threads, &QueryCancelPending, &ProcDiePending);
         // A chunk begins with its keys.
-        sort_by_group(workers,
-                      {reinterpret_cast<uint64* const*>(sort->chunks), chunk_rows, sort->count},
-                      tid_bits, lists, sort->order, sort->starts);
+        sort_by_group(
+            workers,
+            {reinterpret_cast<uint64* const*>(sort->chunks), chunk_rows(sort), sort->count},
+            tid_bits, lists, sort->order, sort->starts);
     });
 }
 
@@ -151,18 +207,17 @@ EntrySort* begin_entry_sort(uint32 m, int memory, SortCoordinate coordinate) {
     return sort;
 }
 
-void sort_row(void* state, const EncodedRow& row) {
+void sort_rows(void* state, const EncodedRows& rows) {
     EntrySort* sort = static_cast<EntrySort*>(state);
-    const uint64 key = static_cast<uint64>(row.list) << tid_bits | row.tid;
-    if (sort->chunks && sort->count == sort->room) move_to_tuplesort(sort);
+    Size first = 0;
     if (sort->chunks) {
-        put_in_memory(sort, key, row);
-        return;
+        first = Min(rows.count, sort->room - sort->count);
+        put_in_memory(sort, rows, 0, first);
+        if (first < rows.count) move_to_tuplesort(sort);
     }
-    char* data = VARDATA(sort->entry);
-    memcpy(data, &row.offset, sizeof(float));
-    memcpy(data + sizeof(float), row.code, sort->m);
-    put_tuple(sort, key);
+    for (; first < rows.count; ++first)
+        put_tuple(sort, entry_key(rows.lists[first], rows.tids[first]), rows.offsets[first],
+                  rows.codes + first * sort->m);
 }
 
 void perform_entry_sort(EntrySort* sort, uint32 lists, int threads) {
@@ -176,21 +231,25 @@ const uint64* list_starts(const EntrySort* sort) {
     return sort->chunks ? sort->starts : nullptr;
 }
 
+MemoryContext entries_context(const EntrySort* sort) {
+    return sort->context;
+}
+
 EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
     // Rows of one list lie all over memory.
     constexpr uint64 ahead = 16;
-    if (at + ahead < sort->count) __builtin_prefetch(payload_of(sort, sort->order[at + ahead].row));
+    if (at + ahead < sort->count) {
+        const EntryPlace later = entry_place(sort, sort->order[at + ahead].row);
+        __builtin_prefetch(later.offset);
+        __builtin_prefetch(later.code);
+    }
     const uint64 key = sort->order[at].key;
-    const char* data = payload_of(sort, sort->order[at].row);
-    EncodedRow row;
-    row.list = static_cast<uint32>(key >> tid_bits);
-    row.tid = key & tid_mask;
-    memcpy(&row.offset, data, sizeof(float));
-    row.code = reinterpret_cast<const uint8*>(data + sizeof(float));
-    return row;
+    const EntryPlace place = entry_place(sort, sort->order[at].row);
+    return {static_cast<uint32>(key >> tid_bits), key & tid_mask, *place.offset, place.code};
 }
 
-void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, uint32* lists) {
+void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int threads,
+                uint32* lists) {
     // A filter in the first cache tells of nearly every row that it is none of them.
     constexpr int filter_bits = 18;
     const auto hash = [](uint64 tid) { return tid * 0x9E3779B97F4A7C15 >> (64 - filter_bits); };
@@ -203,15 +262,24 @@ void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, uint32*
     }
     const auto before = [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; };
     std::sort(wanted, wanted + count, before);
-    for (Size at = 0; at < sort->count; ++at) {
-        const uint64 tid = sort->order[at].key & tid_mask;
-        if (!(filter[hash(tid) / 64] >> hash(tid) % 64 & 1)) continue;
-        // A row may be the neighbor of several.
-        for (const KeyedRow* found =
-                 std::lower_bound(wanted, wanted + count, KeyedRow{tid, 0}, before);
-             found != wanted + count && found->key == tid; ++found)
-            lists[found->row] = static_cast<uint32>(sort->order[at].key >> tid_bits);
-    }
+    const auto look = [&](Size first, Size end) {
+        for (Size at = first; at < end; ++at) {
+            const uint64 tid = sort->order[at].key & tid_mask;
+            if (!(filter[hash(tid) / 64] >> hash(tid) % 64 & 1)) continue;
+            // A row may be the neighbor of several.
+            for (const KeyedRow* found =
+                     std::lower_bound(wanted, wanted + count, KeyedRow{tid, 0}, before);
+                 found != wanted + count && found->key == tid; ++found)
+                lists[found->row] = static_cast<uint32>(sort->order[at].key >> tid_bits);
+        }
+    };
+    constexpr Size task_rows = 65536;
+    guarded_interruptibly([&] {
+        Workers workers(threads, &QueryCancelPending, &ProcDiePending);
+        workers.run((sort->count + task_rows - 1) / task_rows, [&](size_t task, int) {
+            look(task * task_rows, Min((task + 1) * task_rows, sort->count));
+        });
+    });
     pfree(wanted);
     pfree(filter);
 }

@@ -127,11 +127,16 @@ float* alloc_floats(Size count) {
         MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(float)));
 }
 
-// Mean squared distance of the rows from their mean.
+// What is taken of a sample for one purpose or another comes from its beginning, of which so many
+// rows are in random order.
+constexpr uint32 shuffled_rows = 65536;
+
+// Mean squared distance of the rows from their mean. Of many rows some tell as much.
 double variance_of(const Sample& sample) {
     double* sums = static_cast<double*>(palloc0(sample.dims * sizeof(double)));
     double squares = 0;
-    for (uint32 i = 0; i < sample.count; ++i) {
+    const uint32 count = std::min(sample.count, shuffled_rows);
+    for (uint32 i = 0; i < count; ++i) {
         const float* row = sample.rows + Size{i} * sample.dims;
         for (uint32 d = 0; d < sample.dims; ++d) {
             sums[d] += row[d];
@@ -139,10 +144,9 @@ double variance_of(const Sample& sample) {
         }
     }
     double mean_square = 0;
-    for (uint32 d = 0; d < sample.dims; ++d)
-        mean_square += sums[d] / sample.count * (sums[d] / sample.count);
+    for (uint32 d = 0; d < sample.dims; ++d) mean_square += sums[d] / count * (sums[d] / count);
     pfree(sums);
-    return std::max(0.0, squares / sample.count - mean_square);
+    return std::max(0.0, squares / count - mean_square);
 }
 
 // Autovacuum, which trains as well, has a bound of its own where one is set.
@@ -339,9 +343,7 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     }
     close_block_sampler(sampler);
     MemoryContextDelete(state.row_context);
-    // What is taken for one purpose or another comes from the beginning.
-    constexpr uint32 enough = 65536;
-    shuffle_sample(&sample, &random, enough);
+    shuffle_sample(&sample, &random, shuffled_rows);
     return sample;
 }
 
@@ -582,6 +584,7 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     const uint32 dims = meta->code_dims;
     const QuantizerShape shape{dims,         plan.lists, plan.m,
                                meta->metric, meta->bits, meta->search_rounds};
+    report_phase(BuildPhase::train_lists);
     const double variance = variance_of(*sample);
     float* centroids = alloc_floats(Size{plan.lists} * dims);
     float* codebook = alloc_floats(Size{shape.codebook_rows()} * codewords);

@@ -40,6 +40,12 @@ class Workers {
     using Task = std::function<void(size_t i, int thread)>;
     void run(size_t count, const Task& task);
 
+    // run() in two steps: between them the threads work, where there are any beside this one, and
+    // the caller does something else. Where it never comes to end(), the destructor waits for tasks
+    // that were begun, and no others are.
+    void begin(size_t count, Task task);
+    void end();
+
     // Scratch spaces for a run, one a thread.
     std::vector<std::vector<float>> scratch(size_t floats) const {
         return std::vector<std::vector<float>>(static_cast<size_t>(threads()),

@@ -10,18 +10,20 @@ namespace {
 
 // Some more than there are threads, so that none waits long for the last.
 constexpr size_t most_parts = 64;
+constexpr size_t least_rows = 256;
 
 }  // namespace
 
 void sort_by_group(Workers& workers, const ChunkedKeys& keys, int group_shift, uint32_t groups,
                    KeyedRow* sorted, uint64_t* starts) {
-    const size_t chunks = (keys.count + keys.chunk_rows - 1) / keys.chunk_rows;
-    const size_t parts = std::min(most_parts, chunks);
+    const size_t parts = std::min(most_parts, (keys.count + least_rows - 1) / least_rows);
     const auto visit = [&](size_t part, auto&& work) {
-        for (size_t chunk = chunks * part / parts; chunk < chunks * (part + 1) / parts; ++chunk) {
-            const size_t first = chunk * keys.chunk_rows;
-            const size_t count = std::min(keys.chunk_rows, keys.count - first);
-            for (size_t i = 0; i < count; ++i) work(keys.chunks[chunk][i], first + i);
+        const size_t end = keys.count * (part + 1) / parts;
+        for (size_t row = keys.count * part / parts; row < end;) {
+            const size_t chunk = row / keys.chunk_rows, first = row % keys.chunk_rows;
+            const size_t here = std::min(keys.chunk_rows - first, end - row);
+            for (size_t i = 0; i < here; ++i) work(keys.chunks[chunk][first + i], row + i);
+            row += here;
         }
     };
     // (parts)(groups): how many a part has of a group, then where they go.

@@ -20,7 +20,7 @@ struct Workers::Pool {
     std::vector<std::thread> threads;
 
     // Under `mutex`:
-    const Task* task = nullptr;
+    Task task;
     size_t count = 0;
     uint64_t job = 0;  // grows with every job, so that a thread takes part once
     int busy = 0;
@@ -37,7 +37,7 @@ struct Workers::Pool {
         try {
             for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
                 if (interrupted()) throw Interrupted();
-                (*task)(i, thread);
+                task(i, thread);
             }
         } catch (...) {
             std::lock_guard lock(mutex);
@@ -98,6 +98,7 @@ Workers::~Workers() {
     {
         std::lock_guard lock(pool_->mutex);
         pool_->ending = true;
+        pool_->next.store(pool_->count);
     }
     pool_->wake.notify_all();
     for (std::thread& thread : pool_->threads) thread.join();
@@ -108,10 +109,15 @@ int Workers::threads() const {
 }
 
 void Workers::run(size_t count, const Task& task) {
+    begin(count, std::ref(task));
+    end();
+}
+
+void Workers::begin(size_t count, Task task) {
     Pool& pool = *pool_;
     {
         std::lock_guard lock(pool.mutex);
-        pool.task = &task;
+        pool.task = std::move(task);
         pool.count = count;
         pool.next.store(0);
         pool.error = nullptr;
@@ -119,6 +125,10 @@ void Workers::run(size_t count, const Task& task) {
         ++pool.job;
     }
     if (!pool.threads.empty()) pool.wake.notify_all();
+}
+
+void Workers::end() {
+    Pool& pool = *pool_;
     pool.work(0);
     std::unique_lock lock(pool.mutex);
     pool.idle.wait(lock, [&] { return pool.busy == 0; });

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,6 +19,10 @@ namespace pgwarp {
 namespace {
 
 constexpr int thread_counts[] = {1, 2, 4, 9};
+
+struct Wrong {
+    size_t task;
+};
 
 std::vector<int> hits_of_a_run(Workers& workers, size_t count) {
     std::vector<std::atomic<int>> hits(count);
@@ -61,6 +66,42 @@ TEST(Workers, ManySmallRuns) {
     }
 }
 
+TEST(Workers, WorkInTwoSteps) {
+    for (const int threads : thread_counts) {
+        Workers workers(threads);
+        for (int run = 0; run < 100; ++run) {
+            std::vector<std::atomic<int>> hits(40);
+            workers.begin(hits.size(), [&](size_t i, int) { ++hits[i]; });
+            // With threads, they come to the end by themselves.
+            for (size_t i = 0; threads > 1 && i < hits.size(); ++i)
+                while (hits[i] == 0) std::this_thread::yield();
+            workers.end();
+            for (const auto& hit : hits) ASSERT_EQ(hit, 1);
+        }
+        workers.begin(3, [](size_t, int) { throw Wrong{0}; });
+        EXPECT_THROW(workers.end(), Wrong);
+        EXPECT_EQ(hits_of_a_run(workers, 64), std::vector<int>(64, 1));
+    }
+}
+
+// What a task uses may go when the object is gone.
+TEST(Workers, EndInTheMiddleOfTheirWork) {
+    for (const int threads : thread_counts) {
+        std::atomic<size_t> inside{0}, begun{0};
+        {
+            Workers workers(threads);
+            workers.begin(1'000'000'000, [&](size_t, int) {
+                ++inside;
+                ++begun;
+                --inside;
+            });
+            while (threads > 1 && begun == 0) std::this_thread::yield();
+        }
+        EXPECT_EQ(inside, 0u);
+        EXPECT_LT(begun, 1'000'000'000u);
+    }
+}
+
 // Each thread has the number it is called with to itself, or scratch spaces would be shared.
 TEST(Workers, NoTwoTasksShareAThreadNumberAtOnce) {
     Workers workers(4);
@@ -82,10 +123,6 @@ TEST(Workers, SumsInTaskOrderDoNotDependOnThreads) {
     }
     for (const float sum : sums) EXPECT_EQ(sum, sums[0]);
 }
-
-struct Wrong {
-    size_t task;
-};
 
 TEST(Workers, AnExceptionArrivesAndThePoolWorksOn) {
     for (const int threads : thread_counts) {

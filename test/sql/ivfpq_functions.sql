@@ -53,6 +53,28 @@ SELECT ivfpq_recall('t_v') BETWEEN 0.8 AND 1, ivfpq_recall('t_v', 20) BETWEEN 0.
 SET ivfpq.target_recall = 1;
 SELECT ivfpq_recall('t_v', 10, 10), ivfpq_recall('t_v', 100000, 1), ivfpq_recall('t_v', 1, 10000);
 RESET ivfpq.target_recall;
+-- A row that is asked for takes no candidate's place: with twelve of them, codes that tell little, and
+-- every row asked, the recall is that of thirteen by a query that finds its own row as well.
+CREATE TABLE r AS SELECT i AS id, vec(i, 8)::vector(8) AS v FROM generate_series(1, 1200) AS i;
+CREATE TEMP TABLE far AS SELECT r.id, max(n.d) AS far FROM r CROSS JOIN LATERAL
+    (SELECT o.v <-> r.v AS d FROM r AS o ORDER BY o.v <-> r.v LIMIT 11) AS n GROUP BY r.id;
+CREATE VIEW recall AS SELECT count(*) FILTER (WHERE n.d <= far AND n.id <> r.id) / 12000.0::float AS recall
+    FROM r JOIN far USING (id) CROSS JOIN LATERAL (SELECT o.id, o.v <-> r.v AS d FROM r AS o ORDER BY o.v <-> r.v LIMIT 11) AS n;
+SELECT recall AS exact FROM recall \gset
+CREATE INDEX r_v ON r USING ivfpq (v) WITH (lists = 2, m = 1);
+SET enable_seqscan = off;
+SET ivfpq.probes = 2;
+SET ivfpq.candidates = 13;
+SELECT recall AS thirteen FROM recall \gset
+SET ivfpq.candidates = 12;
+SELECT recall AS twelve, ivfpq_recall('r_v', 1200, 10) AS told FROM recall \gset
+SELECT :exact, :twelve < :thirteen, :told = :thirteen, :told BETWEEN 0.1 AND 0.9;
+RESET enable_seqscan;
+RESET ivfpq.probes;
+RESET ivfpq.candidates;
+DROP VIEW recall;
+DROP TABLE far;
+DROP TABLE r;
 SELECT error_of(format($$SELECT ivfpq_recall('t_v', %s)$$, a))
 FROM unnest(ARRAY['0', '-1', '100001', '10, 0', '10, -5', '10, 10001']) AS a;
 SELECT ivfpq_recall(NULL), ivfpq_recall('t_v', NULL), ivfpq_recall('t_v', 1, NULL);

@@ -4,46 +4,18 @@
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
+\set include :abs_srcdir '/include/quantizers.sql'
+\i :include
 \pset format unaligned
 \pset tuples_only on
 \set ECHO all
 
-SET client_min_messages = warning;
--- Dimensions that hang together, from four numbers of chance a row.
-CREATE FUNCTION correlated(i bigint, dims int) RETURNS vector LANGUAGE sql IMMUTABLE AS $$
-    SELECT array_agg(round((h[1] * sin(d) + h[2] * cos(2 * d) + h[3] * sin(3 * d + 1) +
-                            h[4] * cos(5 * d) / 4)::numeric, 1)::real ORDER BY d)::real[]::vector
-    FROM generate_series(1, dims) AS d,
-         (SELECT array_agg((hashint8extended(i * 7 + k, 3) & 255)::float8 - 128) AS h
-          FROM generate_series(1, 4) AS k) AS s
-$$;
-CREATE TABLE t (id int, v vector(12)) WITH (autovacuum_enabled = off);
-INSERT INTO t SELECT i, correlated(i, 12) FROM generate_series(1, 3000) AS i;
-
-CREATE FUNCTION try(options text, ops text, distance text, OUT sound boolean, OUT answer text,
-                    OUT in_rounds boolean)
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM set_config('ivfpq.probes', '32768', true), set_config('ivfpq.candidates', '100000', true);
-    EXECUTE format('CREATE INDEX t_v ON t USING ivfpq (v %s) WITH (%s)', ops, options);
-    SELECT compare_scan('t', distance)::text INTO answer;
-    INSERT INTO t SELECT top + i, correlated(top + i, 12)
-    FROM generate_series(1, 100) AS i, (SELECT max(id) AS top FROM t) AS s;
-    DELETE FROM t WHERE id % 7 = 0;
-    SELECT answer || ' ' || compare_scan('t', distance)::text INTO answer;
-    sound := NOT EXISTS (SELECT * FROM ivfpq_check('t_v'));
-    -- few lists and candidates at a time, until all are through
-    PERFORM set_config('ivfpq.probes', '2', true), set_config('ivfpq.candidates', '30', true);
-    SELECT same_rows AND each_once INTO in_rounds FROM compare_scan('t', distance);
-    DROP INDEX t_v;
-END
-$$;
 SELECT ops, options, sound, answer, in_rounds
 FROM (VALUES ('vector_l2_ops', '<->', 'lists = 7, m = 3, quantizer = lsq'),
              ('vector_ip_ops', '<#>', 'lists = 7, m = 2, quantizer = lsq, rounds = 1'),
              ('vector_cosine_ops', '<=>', 'lists = 7, m = 1, quantizer = lsq, bits = 8'))
      AS o(ops, op, options),
-     try(options, ops, format('v %s correlated(-1, 12)', op))
+     try(options, ops, format('v %s correlated(-1, 12)', op), 100)
 ORDER BY ops;
 
 \qecho what it says of itself, how much less it loses, and what that is worth

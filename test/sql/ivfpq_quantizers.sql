@@ -4,21 +4,12 @@
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
+\set include :abs_srcdir '/include/quantizers.sql'
+\i :include
 \pset format unaligned
 \pset tuples_only on
 \set ECHO all
 
-SET client_min_messages = warning;
--- Dimensions that hang together, from four numbers of chance a row: what a rotation is good for.
-CREATE FUNCTION correlated(i bigint, dims int) RETURNS vector LANGUAGE sql IMMUTABLE AS $$
-    SELECT array_agg(round((h[1] * sin(d) + h[2] * cos(2 * d) + h[3] * sin(3 * d + 1) +
-                            h[4] * cos(5 * d) / 4)::numeric, 1)::real ORDER BY d)::real[]::vector
-    FROM generate_series(1, dims) AS d,
-         (SELECT array_agg((hashint8extended(i * 7 + k, 3) & 255)::float8 - 128) AS h
-          FROM generate_series(1, 4) AS k) AS s
-$$;
-CREATE TABLE t (id int, v vector(12)) WITH (autovacuum_enabled = off);
-INSERT INTO t SELECT i, correlated(i, 12) FROM generate_series(1, 3000) AS i;
 CREATE TABLE kinds (n int, options text);
 INSERT INTO kinds VALUES
     (1, 'lists = 7, m = 3'),
@@ -34,28 +25,10 @@ INSERT INTO kinds VALUES
     (11, 'lists = 7, bits = 4, quantizer = opq, dims = 4'),
     (12, 'lists = 7, m = 3, bits = 8');
 
-CREATE FUNCTION try(options text, ops text, distance text, OUT sound boolean, OUT answer text,
-                    OUT in_rounds boolean)
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM set_config('ivfpq.probes', '32768', true), set_config('ivfpq.candidates', '100000', true);
-    EXECUTE format('CREATE INDEX t_v ON t USING ivfpq (v %s) WITH (%s)', ops, options);
-    SELECT compare_scan('t', distance)::text INTO answer;
-    INSERT INTO t SELECT top + i, correlated(top + i, 12)
-    FROM generate_series(1, 300) AS i, (SELECT max(id) AS top FROM t) AS s;
-    DELETE FROM t WHERE id % 7 = 0;
-    SELECT answer || ' ' || compare_scan('t', distance)::text INTO answer;
-    sound := NOT EXISTS (SELECT * FROM ivfpq_check('t_v'));
-    -- few lists and candidates at a time, until all are through
-    PERFORM set_config('ivfpq.probes', '2', true), set_config('ivfpq.candidates', '30', true);
-    SELECT same_rows AND each_once INTO in_rounds FROM compare_scan('t', distance);
-    DROP INDEX t_v;
-END
-$$;
 SELECT n, ops, sound, answer, in_rounds
 FROM kinds, (VALUES ('vector_l2_ops', '<->'), ('vector_ip_ops', '<#>'), ('vector_cosine_ops', '<=>'))
             AS o(ops, op),
-     try(options, ops, format('v %s correlated(-1, 12)', op))
+     try(options, ops, format('v %s correlated(-1, 12)', op), 300)
 ORDER BY n, ops;
 
 \qecho what it says of itself, and how much less a rotation loses
