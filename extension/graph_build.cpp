@@ -63,6 +63,10 @@ void put_lists(const GraphJob& job, const Edge* lists, Size count, uint32 degree
 
 namespace {
 
+// Up to here all pairs of a merge take no longer than those that a descent tries. Small parts have
+// few neighbors among themselves that lead to others, so that it would miss some.
+constexpr Size rows_for_exact_merge = 8192;
+
 struct Parts {
     const GraphJob* job;
     const GraphSet* set;
@@ -153,7 +157,7 @@ void merge_parts(const Parts& parts, Size first, Size second) {
         if (second_lists[i].row != no_row) second_lists[i].row += static_cast<uint32>(border);
     const GraphRows rows{parts.rows, count, parts.set->dims, job.metric};
     run_graph_kernel([&] {
-        if (parts.exact)
+        if (parts.exact || count <= rows_for_exact_merge)
             job.maker.builder->exact_merge(rows, border, parts.degree, parts.lists);
         else
             job.maker.builder->merge(rows, border, job.options, parts.lists);
