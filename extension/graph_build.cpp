@@ -22,6 +22,7 @@ int graph_threads() {
 void start_builder(GraphJob* job, Size count, uint32 dims, bool exact) {
     // Pairs of a descent: those that a row's samples make, in a few iterations.
     constexpr double descent_pairs = 1000;
+    report_graph_stage(GraphStage::opening, 0, 0);
     const auto rows = static_cast<double>(count);
     const double pairs = rows * (exact ? rows / 2 : std::min(rows / 2, descent_pairs));
     job->maker = open_graph_maker(pairs * dims, job->threads);
@@ -249,14 +250,10 @@ void build_graph(const GraphJob& job, GraphSet* whole, bool exact, const EdgeSin
 EdgeSink rows_sink(EdgeRows* rows) {
     return {[](void* state, Size row, const Edge* edges, uint32 count) {
                 const EdgeRows* to = static_cast<EdgeRows*>(state);
-                for (uint32 i = 0; i < count; ++i) {
-                    Datum values[4] = {
-                        Int64GetDatum(to->set->keys[row]), Int32GetDatum(static_cast<int32>(i) + 1),
-                        Int64GetDatum(to->set->keys[edges[i].row]),
-                        Float4GetDatum(shown_distance(to->set->metric, edges[i].distance))};
-                    bool nulls[4] = {};
-                    tuplestore_putvalues(to->result->setResult, to->result->setDesc, values, nulls);
-                }
+                for (uint32 i = 0; i < count; ++i)
+                    write_edge(to->writer, to->set->keys[row], static_cast<int32>(i) + 1,
+                               to->set->keys[edges[i].row],
+                               shown_distance(to->set->metric, edges[i].distance));
             },
             rows};
 }

@@ -143,10 +143,11 @@ PGWARP_FUNCTION(pgwarp_knn_graph) {
         report_left_out(set);
         const bool exact = choose_exact(method, set);
         start_builder(&job, set.count, set.dims, exact);
-        EdgeRows rows{result, &set};
+        EdgeRows rows{open_edge_writer(result), &set};
         build_graph(job, &set, exact, rows_sink(&rows));
         end_builder(&job);
         if (set.file) BufFileClose(set.file);
+        tell_graph_times(table, set.count);
     }
     end_graph_progress();
     return static_cast<Datum>(0);

@@ -127,6 +127,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     const Oid graphs[] = {PG_GETARG_OID(0), PG_GETARG_OID(2)};
     const Oid tables[] = {PG_GETARG_OID(1), PG_GETARG_OID(3)};
     begin_graph_progress(tables[0]);
+    report_graph_stage(GraphStage::edges, 0, 0);
     const TableEdges edges[] = {read_graph_table(graphs[0], edges_in_memory()),
                                 read_graph_table(graphs[1], edges_in_memory())};
     const uint32 k = wanted_neighbors(fcinfo, 6, common_neighbors(edges[0], edges[1]));
@@ -156,6 +157,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
                         errhint("Increase maintenance_work_mem.")));
     add_graph_set(&set, second);
     report_left_out(set);
+    report_graph_stage(GraphStage::keys, 0, 0);
     const KeyedRow* sorted = sort_by_key(set);
     check_disjoint(set, sorted);
     const uint32 degree = job.options.degree;
@@ -166,8 +168,9 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     const GraphRows rows{set.rows, set.count, set.dims, metric};
     run_graph_kernel([&] { job.maker.builder->merge(rows, border, job.options, lists); });
     end_builder(&job);
-    EdgeRows to{reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo), &set};
+    EdgeRows to{open_edge_writer(reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo)), &set};
     put_lists(job, lists, set.count, degree, rows_sink(&to));
+    tell_graph_times(tables[0], set.count);
     end_graph_progress();
     return static_cast<Datum>(0);
 }
@@ -418,12 +421,14 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     // What was committed before the lock was granted is to be seen.
     PushActiveSnapshot(GetTransactionSnapshot());
     begin_graph_progress(table);
+    report_graph_stage(GraphStage::edges, 0, 0);
     const TableEdges edges = read_graph_table(graph, edges_in_memory());
     const uint32 k = wanted_neighbors(fcinfo, 4, neighbors_of(edges));
     GraphJob job = make_graph_job(fcinfo, metric, static_cast<int32>(k), {6, 7, 8});
     GraphSet set = read_graph_set({table, NameStr(*PG_GETARG_NAME(3)), NameStr(*PG_GETARG_NAME(2))},
                                   metric, {job.options.degree, job.k, job.threads}, Beyond::refuse);
     report_left_out(set);
+    report_graph_stage(GraphStage::keys, 0, 0);
     const Size border = order_set(&set, find_whole_rows(edges, set, job.k));
     const KeyedRow* sorted = sort_by_key(set);
     const uint32 degree = job.options.degree;
@@ -441,7 +446,9 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     changes.degree = degree;
     changes.k = job.k;
     prepare_changes(&changes);
+    report_graph_stage(GraphStage::writing, 0, 0);
     const AppendCounts counts = write_changes(&changes, edges, sorted);
+    tell_graph_times(table, set.count);
     end_graph_progress();
     PopActiveSnapshot();
     SPI_finish();

@@ -11,15 +11,26 @@ extern "C" {
 
 namespace pgwarp {
 
+// Rows that came together.
+struct RowPiece {
+    uint64 position;  // what orders pieces as the table has them
+    Size first;       // where its rows are, in the file or in memory
+    Size begin;       // of its rows among those of the set
+    Size count;
+};
+
 struct GraphSet {
     GraphMetric metric;
     uint32 dims;
     Size count;
-    int64* keys;    // (count), in any order, none twice
+    int64* keys;    // (count), in the table's order, none twice
     float* rows;    // (count)(dims), made ready for the metric; null where they are in the file
     BufFile* file;  // (count)(dims), or null
-    int64 nulls;    // rows that were left out: without a vector,
-    int64 zeros;    // or, for cosine, without a direction
+    // The rows as they came from several processes, in the table's order.
+    RowPiece* pieces;
+    Size piece_count;
+    int64 nulls;  // rows that were left out: without a vector,
+    int64 zeros;  // or, for cosine, without a direction
 };
 
 // How many rows may stay in memory, by their dimensions.
