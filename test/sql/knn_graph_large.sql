@@ -59,5 +59,44 @@ ROLLBACK TO here;
 SELECT count(*) FROM knn_graph('t', 'id', 'v', 2, 'exact');
 ROLLBACK;
 
+\qecho paths and components of a graph that does not fit are those of one that does
+CREATE TABLE g AS SELECT * FROM knn_graph('t', 'id', 'v', 5, 'exact');
+-- Pairs and chains beside it, which nothing joins.
+INSERT INTO g SELECT 100000 + i, 1, 100000 + i + 1, 1 FROM generate_series(1, 50) AS i;
+INSERT INTO g SELECT 200000 + 2 * i, 1, 200001 + 2 * i, 'NaN' FROM generate_series(1, 50) AS i;
+CREATE TABLE parts AS SELECT * FROM knn_components('g');
+WITH largest AS (SELECT component FROM parts GROUP BY component ORDER BY count(*) DESC, component LIMIT 1),
+     members AS (SELECT node, row_number() OVER (ORDER BY node) AS r FROM parts JOIN largest USING (component))
+SELECT array_agg(node) AS members FROM members WHERE r IN (1, 300, 600, 900) \gset
+CREATE TABLE ends AS SELECT row_number() OVER () AS number, a, b
+FROM unnest(:'members'::bigint[] || 100001::bigint) AS a, unnest(:'members'::bigint[] || 100050::bigint) AS b;
+CREATE TABLE paths AS SELECT number, directed, p.* FROM ends, unnest(ARRAY[false, true]) AS directed,
+    LATERAL knn_path('g', a, b, directed) AS p;
+SELECT count(DISTINCT (number, directed)) AS paths, count(*) > 200 AS long, max(step) > 10 AS longest FROM paths;
+SELECT count(DISTINCT component) > 50 AS several FROM parts;
+SET maintenance_work_mem = '1MB';
+SELECT same('TABLE parts', $$SELECT * FROM knn_components('g')$$);
+SELECT same('TABLE paths', $$SELECT number, directed, p.* FROM ends, unnest(ARRAY[false, true]) AS directed,
+    LATERAL knn_path('g', a, b, directed) AS p$$);
+SET client_min_messages = notice;
+SELECT * FROM knn_path('g', 100001, 200002);
+SELECT * FROM knn_path('g', 100003, 100001, true);
+SELECT * FROM knn_path('g', 100003, 100001);
+SELECT * FROM knn_path('g', 100003, 100003, true);
+SELECT * FROM knn_path('g', 100001, -77);
+-- A node takes some dozens of bytes, and more than memory has there may not be.
+INSERT INTO g SELECT 300000 + i, 1, 300000 + i + 1, 1 FROM generate_series(1, 40000) AS i;
+SELECT count(*) FROM knn_components('g');
+SELECT count(*) FROM knn_path('g', 300001, 300100);
+SET maintenance_work_mem = '2MB';
+SELECT count(*), count(DISTINCT component) FROM knn_components('g') WHERE node > 300000;
+SELECT count(*) FROM knn_path('g', 300001, 300100, true);
+-- A way along few of the edges is found in memory, however many steps it has.
+DELETE FROM g WHERE src > 310000;
+SET maintenance_work_mem = '1MB';
+SELECT count(*), sum(distance) FROM knn_path('g', 310000, 300001);
+SELECT count(*), sum(distance) FROM knn_path('g', 300001, 309000, true);
+RESET maintenance_work_mem;
+
 SET client_min_messages = warning;
 DROP SCHEMA knn_graph_large CASCADE;
