@@ -59,6 +59,28 @@ GraphEdges read_graph_anywhere(Oid graph, Size most) {
     return edges;
 }
 
+void end_graph_edges(GraphEdges* edges) {
+    if (edges->file)
+        BufFileClose(edges->file);
+    else
+        free_edges(&edges->edges);
+    *edges = {};
+}
+
+Size next_edges(const GraphEdges& edges, Size first, KeyedEdge* to) {
+    const Size count = std::min(edges_at_once, edges.count - first);
+    if (edges.file) {
+        read_keyed(edges.file, first, count, to);
+        return count;
+    }
+    CHECK_FOR_INTERRUPTS();
+    const TableEdges& from = edges.edges;
+    for (Size i = 0; i < count; ++i)
+        to[i] = {from.src[first + i], from.dst[first + i], from.distance[first + i],
+                 from.rank[first + i]};
+    return count;
+}
+
 EdgeFile new_edge_file() {
     return {BufFileCreateTemp(false), 0};
 }

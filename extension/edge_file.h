@@ -18,6 +18,7 @@ struct GraphEdges {
     Size count;
 };
 GraphEdges read_graph_anywhere(Oid graph, Size most);
+void end_graph_edges(GraphEdges* edges);
 
 // The same edges with numbers of nodes in place of keys.
 struct EdgeFile {
@@ -38,6 +39,9 @@ struct KeyedEdge {
 };
 static_assert(sizeof(KeyedEdge) == 24);
 void read_keyed(BufFile* file, Size first, Size count, KeyedEdge* to);
+// Up to edges_at_once from `first` on, wherever they are; one call goes on where the last ended, or
+// begins at 0. How many these are.
+Size next_edges(const GraphEdges& edges, Size first, KeyedEdge* to);
 void read_numbered(const EdgeFile& file, Size first, Size count, NumberedEdge* to);
 
 }  // namespace pgwarp

@@ -7,7 +7,9 @@
 
 #include "kernels/distance.h"
 #include "extension/graph_functions.h"
+#include "extension/graph_given.h"
 #include "extension/graph_metric.h"
+#include "extension/graph_parts.h"
 #include "extension/graph_progress.h"
 #include "extension/graph_table.h"
 
@@ -27,65 +29,10 @@ namespace pgwarp {
 
 namespace {
 
-// The largest rank.
-uint32 neighbors_of(const TableEdges& edges) {
-    int32 most = 0;
-    for (Size i = 0; i < edges.count; ++i) most = std::max(most, edges.rank[i]);
-    return static_cast<uint32>(most);
-}
-
 // What both have, but for one without edges.
-uint32 common_neighbors(const TableEdges& a, const TableEdges& b) {
-    if (a.count == 0 || b.count == 0) return std::max(neighbors_of(a), neighbors_of(b));
-    return std::min(neighbors_of(a), neighbors_of(b));
-}
-
-bool about_equal(float a, float b) {
-    return a == b || std::fabs(a - b) <= 1e-3f * std::max(std::fabs(a), std::fabs(b)) + 1e-6f;
-}
-
-// An edge of the table between two rows that are there, or with src or dst no_row.
-struct FoundEdge {
-    uint32 src;
-    uint32 dst;
-    float distance;  // of the rows as they are
-    bool as_written;
-};
-
-FoundEdge find_edge(const TableEdges& edges, Size at, const GraphSet& set, const KeyedRow* sorted) {
-    if (at % 8192 == 0) CHECK_FOR_INTERRUPTS();
-    FoundEdge found = {find_key(sorted, set.count, edges.src[at]),
-                       find_key(sorted, set.count, edges.dst[at]), 0, false};
-    if (found.src == no_row || found.dst == no_row || found.src == found.dst) return found;
-    const float distance = graph_distance(set.metric, set.rows + Size{found.src} * set.dims,
-                                          set.rows + Size{found.dst} * set.dims, set.dims);
-    found.distance = distance < std::numeric_limits<float>::infinity()
-                         ? distance
-                         : std::numeric_limits<float>::max();
-    found.as_written = about_equal(shown_distance(set.metric, distance), edges.distance[at]);
-    return found;
-}
-
-// Puts edges between rows [begin, end) into their lists. Edges of rows that are gone stay out. Most
-// distances in the table must be those of the metric.
-void load_edges(const TableEdges& edges, Oid graph, const GraphSet& set, const KeyedRow* sorted,
-                Size begin, Size end, uint32 degree, Edge* lists) {
-    Size loaded = 0, others = 0;
-    for (Size i = 0; i < edges.count; ++i) {
-        const FoundEdge found = find_edge(edges, i, set, sorted);
-        const auto within = [&](uint32 row) { return row != no_row && row >= begin && row < end; };
-        if (!within(found.src) || !within(found.dst) || found.src == found.dst) continue;
-        ++loaded;
-        if (!found.as_written) ++others;
-        const Edge edge{found.distance, found.dst};
-        add_edges(lists + Size{found.src} * degree, degree, &edge, 1);
-    }
-    if (others > loaded / 2)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("distances of graph \"%s\" are not those of the vectors",
-                               get_rel_name(graph)),
-                        errdetail("%zu of %zu edges have another distance.", others, loaded),
-                        errhint("Name the metric the graph was made with.")));
+uint32 common_neighbors(const GivenGraph& a, const GivenGraph& b) {
+    if (a.edges.count == 0 || b.edges.count == 0) return std::max(a.neighbors, b.neighbors);
+    return std::min(a.neighbors, b.neighbors);
 }
 
 uint32 wanted_neighbors(FunctionCallInfo fcinfo, int number, uint32 otherwise) {
@@ -103,10 +50,6 @@ void check_disjoint(const GraphSet& set, const KeyedRow* sorted) {
                      errmsg("key %lld is in both tables", static_cast<long long>(sorted[i].key)),
                      errhint("Graphs that are merged are of sets without common rows. For "
                              "rows added to one table there is knn_graph_append().")));
-}
-
-Size edges_in_memory() {
-    return most_graph_edges(sizeof(Edge) * 2);
 }
 
 }  // namespace
@@ -128,48 +71,52 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     const Oid tables[] = {PG_GETARG_OID(1), PG_GETARG_OID(3)};
     begin_graph_progress(tables[0]);
     report_graph_stage(GraphStage::edges, 0, 0);
-    const TableEdges edges[] = {read_graph_table(graphs[0], edges_in_memory()),
-                                read_graph_table(graphs[1], edges_in_memory())};
-    const uint32 k = wanted_neighbors(fcinfo, 6, common_neighbors(edges[0], edges[1]));
-    for (int i = 0; i < 2; ++i)
-        if (edges[i].count > 0 && k > neighbors_of(edges[i]))
+    GivenGraph given[] = {read_given_graph(graphs[0]), read_given_graph(graphs[1])};
+    const uint32 k = wanted_neighbors(fcinfo, 6, common_neighbors(given[0], given[1]));
+    for (const GivenGraph& graph : given)
+        if (graph.edges.count > 0 && k > graph.neighbors)
             ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                             errmsg("k cannot be greater than that of the graphs"),
                             errdetail("k is %u, graph \"%s\" has %u neighbors of a row.", k,
-                                      get_rel_name(graphs[i]), neighbors_of(edges[i]))));
+                                      get_rel_name(graph.graph), graph.neighbors)));
     GraphJob job = make_graph_job(fcinfo, metric, static_cast<int32>(k), {8, 9, 10});
     const GraphRoom room{job.options.degree, job.k, job.threads};
     const char* key = NameStr(*PG_GETARG_NAME(4));
     const char* vector_column = NameStr(*PG_GETARG_NAME(5));
-    GraphSet set = read_graph_set({tables[0], vector_column, key}, metric, room, Beyond::refuse);
-    const GraphSet second =
-        read_graph_set({tables[1], vector_column, key}, metric, room, Beyond::refuse);
+    GraphSet set = read_graph_set({tables[0], vector_column, key}, metric, room, Beyond::spill);
+    GraphSet second = read_graph_set({tables[1], vector_column, key}, metric, room, Beyond::spill);
     const Size border = set.count;
     if (second.dims != set.dims && border > 0 && second.count > 0)
         ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
                         errmsg("different vector dimensions %u and %u", set.dims, second.dims)));
     set.dims = border > 0 ? set.dims : second.dims;
-    if (set.count + second.count > rows_in_memory(room, std::max(set.dims, 1u)))
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("the vectors of \"%s\" and \"%s\" do not fit into "
-                               "maintenance_work_mem",
-                               get_rel_name(tables[0]), get_rel_name(tables[1])),
-                        errhint("Increase maintenance_work_mem.")));
-    add_graph_set(&set, second);
+    const Size count = border + second.count;
+    const bool fits =
+        !set.file && !second.file && count <= rows_in_memory(room, std::max(set.dims, 1u));
+    start_builder(&job, count, set.dims, false);
+    if (fits && count <= rows_on_device(job, std::max(set.dims, 1u)))
+        add_graph_set(&set, second);
+    else
+        join_in_file(&set, &second);
     report_left_out(set);
     report_graph_stage(GraphStage::keys, 0, 0);
     const KeyedRow* sorted = sort_by_key(set);
     check_disjoint(set, sorted);
-    const uint32 degree = job.options.degree;
-    Edge* lists = alloc_lists(set.count, degree);
-    load_edges(edges[0], graphs[0], set, sorted, 0, border, degree, lists);
-    load_edges(edges[1], graphs[1], set, sorted, border, set.count, degree, lists);
-    start_builder(&job, set.count, set.dims, false);
-    const GraphRows rows{set.rows, set.count, set.dims, metric};
-    run_graph_kernel([&] { job.maker.builder->merge(rows, border, job.options, lists); });
-    end_builder(&job);
     EdgeRows to{open_edge_writer(reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo)), &set};
-    put_lists(job, lists, set.count, degree, rows_sink(&to));
+    if (set.file) {
+        merge_by_parts(job, set, border, given, sorted, rows_sink(&to));
+        BufFileClose(set.file);
+    } else {
+        const uint32 degree = job.options.degree;
+        Edge* lists = alloc_lists(set.count, degree);
+        load_given(given[0], set, sorted, 0, border, degree, lists);
+        load_given(given[1], set, sorted, border, set.count, degree, lists);
+        const GraphRows rows{set.rows, set.count, set.dims, metric};
+        run_graph_kernel([&] { job.maker.builder->merge(rows, border, job.options, lists); });
+        put_lists(job, lists, set.count, degree, rows_sink(&to));
+    }
+    end_builder(&job);
+    for (GivenGraph& graph : given) end_graph_edges(&graph.edges);
     tell_graph_times(tables[0], set.count);
     end_graph_progress();
     return static_cast<Datum>(0);
@@ -355,7 +302,9 @@ bool* find_whole_rows(const TableEdges& edges, const GraphSet& set, uint32 k) {
         CurrentMemoryContext, rows * sizeof(uint32), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
     std::fill_n(whole, rows, true);
     for (Size i = 0; i < edges.count; ++i) {
-        const FoundEdge found = find_edge(edges, i, set, sorted);
+        if (i % 8192 == 0) CHECK_FOR_INTERRUPTS();
+        const FoundEdge found =
+            find_edge({edges.src[i], edges.dst[i], edges.distance[i], edges.rank[i]}, set, sorted);
         if (found.src == no_row) continue;
         ++counts[found.src];
         if (!found.as_written) whole[found.src] = false;
@@ -422,8 +371,15 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     PushActiveSnapshot(GetTransactionSnapshot());
     begin_graph_progress(table);
     report_graph_stage(GraphStage::edges, 0, 0);
-    const TableEdges edges = read_graph_table(graph, edges_in_memory());
-    const uint32 k = wanted_neighbors(fcinfo, 4, neighbors_of(edges));
+    const GivenGraph given = read_given_graph(graph);
+    if (given.edges.file)
+        ereport(ERROR,
+                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                 errmsg("graph \"%s\" does not fit into maintenance_work_mem", get_rel_name(graph)),
+                 errdetail("There is room for %zu edges.", given_in_memory()),
+                 errhint("Increase maintenance_work_mem.")));
+    const TableEdges& edges = given.edges.edges;
+    const uint32 k = wanted_neighbors(fcinfo, 4, given.neighbors);
     GraphJob job = make_graph_job(fcinfo, metric, static_cast<int32>(k), {6, 7, 8});
     GraphSet set = read_graph_set({table, NameStr(*PG_GETARG_NAME(3)), NameStr(*PG_GETARG_NAME(2))},
                                   metric, {job.options.degree, job.k, job.threads}, Beyond::refuse);
@@ -433,7 +389,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     const KeyedRow* sorted = sort_by_key(set);
     const uint32 degree = job.options.degree;
     Edge* lists = alloc_lists(set.count, degree);
-    load_edges(edges, graph, set, sorted, 0, set.count, degree, lists);
+    load_given(given, set, sorted, 0, set.count, degree, lists);
     start_builder(&job, set.count, set.dims, false);
     const GraphRows rows{set.rows, set.count, set.dims, metric};
     run_graph_kernel([&] { job.maker.builder->append(rows, border, job.options, lists); });

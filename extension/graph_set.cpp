@@ -262,6 +262,36 @@ void add_graph_set(GraphSet* set, const GraphSet& other) {
     set->zeros += other.zeros;
 }
 
+void join_in_file(GraphSet* set, GraphSet* other) {
+    if (!set->file) spill_graph_set(set);
+    float* rows = alloc_rows(block_rows, std::max(set->dims, 1u));
+    for (Size row = 0; row < other->count; row += block_rows) {
+        const Size count = std::min(block_rows, other->count - row);
+        if (other->file)
+            read_spilled(*other, row, count, rows);
+        else
+            memcpy(rows, other->rows + row * set->dims, count * set->dims * sizeof(float));
+        compat_write_temporary(set->file, rows, count * set->dims * sizeof(float));
+    }
+    pfree(rows);
+    const Size count = set->count + other->count;
+    set->keys =
+        static_cast<int64*>(repalloc_huge(set->keys, std::max<Size>(count, 1) * sizeof(int64)));
+    memcpy(set->keys + set->count, other->keys, other->count * sizeof(int64));
+    const Size bytes = (set->piece_count + 1) * sizeof(RowPiece);
+    set->pieces =
+        static_cast<RowPiece*>(set->pieces ? repalloc_huge(set->pieces, bytes)
+                                           : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+    set->pieces[set->piece_count++] = {0, set->count, set->count, other->count};
+    set->count = count;
+    set->nulls += other->nulls;
+    set->zeros += other->zeros;
+    if (other->file) BufFileClose(other->file);
+    if (other->rows) pfree(other->rows);
+    pfree(other->keys);
+    *other = {};
+}
+
 void report_left_out(const GraphSet& set) {
     if (set.nulls > 0)
         ereport(NOTICE, (errmsg_plural("%lld row without a vector is left out",

@@ -50,6 +50,9 @@ GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const G
 // Adds the rows of another table behind those of the first. Both are in memory.
 void add_graph_set(GraphSet* set, const GraphSet& other);
 
+// The same where they are to be in a file. The other set is gone afterwards.
+void join_in_file(GraphSet* set, GraphSet* other);
+
 // Reports an error where a key comes twice.
 void check_unique_keys(const GraphSet& set, const TableColumns& columns);
 

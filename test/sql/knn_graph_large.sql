@@ -98,5 +98,41 @@ SELECT count(*), sum(distance) FROM knn_path('g', 310000, 300001);
 SELECT count(*), sum(distance) FROM knn_path('g', 300001, 309000, true);
 RESET maintenance_work_mem;
 
+\qecho a merge of sets that do not fit, from graphs that do not fit
+SET client_min_messages = warning;
+CREATE TABLE a AS SELECT * FROM t WHERE id % 3 = 0;
+CREATE TABLE b AS SELECT * FROM t WHERE id % 3 <> 0;
+CREATE TABLE ga AS SELECT * FROM knn_graph('a', 'id', 'v', 6, 'exact');
+CREATE TABLE gb AS SELECT * FROM knn_graph('b', 'id', 'v', 6, 'exact');
+CREATE TABLE whole AS SELECT * FROM knn_graph('t', 'id', 'v', 6, 'exact');
+CREATE FUNCTION merged(first text, second text, metric text DEFAULT 'l2')
+RETURNS TABLE (src bigint, rank int, dst bigint, distance real) LANGUAGE sql AS $$
+    SELECT * FROM knn_graph_merge('g' || first, first, 'g' || second, second, 'id', 'v', metric => metric) $$;
+SET maintenance_work_mem = '1MB';
+SELECT same('SELECT src, rank, distance FROM whole', $$SELECT src, rank, distance FROM merged('a', 'b')$$);
+SELECT same('SELECT src, rank, distance FROM whole', $$SELECT src, rank, distance FROM merged('b', 'a')$$);
+-- What is given counts, though few of its edges stay within a part.
+CREATE TABLE graph AS SELECT * FROM merged('a', 'b');
+SELECT same('SELECT src, rank, distance FROM graph',
+    $$SELECT g.src, rank, (p.v <-> q.v)::real FROM graph AS g JOIN t AS p ON p.id = src JOIN t AS q ON q.id = dst$$);
+-- Shorter lists, edges of rows that are gone, a set without rows.
+DELETE FROM a WHERE id % 50 = 0;
+DELETE FROM gb WHERE src % 4 = 1 AND rank > 2;
+CREATE TABLE graph2 AS SELECT * FROM merged('a', 'b');
+SELECT count(*) = 6 * (SELECT count(*) FROM (SELECT id FROM a WHERE v IS NOT NULL UNION ALL SELECT id FROM b WHERE v IS NOT NULL) AS n),
+    count(*) FILTER (WHERE src % 50 = 0 AND src % 3 = 0 OR dst % 50 = 0 AND dst % 3 = 0), count(DISTINCT (src, dst)) = count(*)
+FROM graph2;
+CREATE TABLE none (id int, v vector(24));
+CREATE TABLE gnone (LIKE ga);
+SELECT count(*) = (SELECT 6 * count(*) FROM b WHERE v IS NOT NULL) FROM merged('none', 'b');
+SELECT count(*) = (SELECT 6 * count(*) FROM b WHERE v IS NOT NULL) FROM merged('b', 'none');
+-- Mistakes.
+SELECT count(*) FROM merged('a', 'b', 'l1');
+SELECT count(*) FROM merged('a', 'a');
+ALTER TABLE none ALTER v TYPE vector(25);
+INSERT INTO none VALUES (-5, vec(1, 25));
+SELECT count(*) FROM merged('b', 'none');
+RESET maintenance_work_mem;
+
 SET client_min_messages = warning;
 DROP SCHEMA knn_graph_large CASCADE;
