@@ -103,14 +103,6 @@ void load_given(const GivenGraph& given, const GraphSet& set, const KeyedRow* so
 
 namespace {
 
-// One of the two sets: its parts, and its rows.
-struct Side {
-    const GivenGraph* given;
-    const KeyedRow* sorted;
-    Size first_part, end_part;
-    Size begin, end;
-};
-
 // The edges of a part's rows, with distances as the table has them, into lists of the set's
 // numbers.
 void load_part(const Parts& parts, Size part, const Side& side, KeyedEdge* some) {
@@ -131,9 +123,11 @@ void load_part(const Parts& parts, Size part, const Side& side, KeyedEdge* some)
     }
 }
 
-// Those of them that lead into another part, or the same, get the distances of their rows, and are
-// found.
-void find_given(const Parts& parts, Size part, Size other, Looked* looked) {
+// Reads the rows of another part, or the same, behind the part's own, and calls use(row, edge,
+// distance) with the edges of its lists that lead there: the edge as it is in the table, and the
+// distance of the rows.
+template <typename Use>
+void for_given(const Parts& parts, Size part, Size other, const Use& use) {
     const GraphSet& set = *parts.set;
     const Size count = parts.size(part), begin = parts.begin(other);
     float* others = parts.rows + count * set.dims;
@@ -141,18 +135,15 @@ void find_given(const Parts& parts, Size part, Size other, Looked* looked) {
     for (Size row = 0; row < count; ++row) {
         if (row % 8192 == 0) CHECK_FOR_INTERRUPTS();
         const Edge* list = parts.lists + row * parts.degree;
-        for (uint32 i = 0; i < parts.degree && list[i].row != no_row; ++i) {
-            if (list[i].row < begin || list[i].row >= begin + parts.size(other)) continue;
-            const Edge edge{finite_distance(set.metric, parts.rows + row * set.dims,
-                                            others + (list[i].row - begin) * set.dims, set.dims),
-                            list[i].row};
-            ++looked->edges;
-            if (!about_equal(shown_distance(set.metric, edge.distance), list[i].distance))
-                ++looked->others;
-            add_edges(parts.results + row * parts.job->k, parts.job->k, &edge, 1);
-        }
+        for (uint32 i = 0; i < parts.degree && list[i].row != no_row; ++i)
+            if (list[i].row >= begin && list[i].row < begin + parts.size(other))
+                use(row, list[i],
+                    finite_distance(set.metric, parts.rows + row * set.dims,
+                                    others + (list[i].row - begin) * set.dims, set.dims));
     }
 }
+
+}  // namespace
 
 void add_given(const Parts& parts, const Side& side) {
     KeyedEdge* some = alloc_edges();
@@ -161,15 +152,98 @@ void add_given(const Parts& parts, const Side& side) {
         load_part(parts, part, side, some);
         read_spilled(*parts.set, parts.begin(part), parts.size(part), parts.rows);
         read_found(parts, part);
+        const auto find = [&](Size row, const Edge& written, float distance) {
+            const Edge edge{distance, written.row};
+            ++looked.edges;
+            if (!about_equal(shown_distance(parts.set->metric, distance), written.distance))
+                ++looked.others;
+            add_edges(parts.results + row * parts.job->k, parts.job->k, &edge, 1);
+        };
         for (Size other = side.first_part; other < side.end_part; ++other)
-            find_given(parts, part, other, &looked);
+            for_given(parts, part, other, find);
         write_found(parts, part);
     }
     pfree(some);
     check_distances(*side.given, looked);
 }
 
+namespace {
+
+// Lists are whole that have as many edges as there can be, with the nodes that a graph has.
+void check_lengths(const uint32* counts, Size rows, uint32 k, bool* whole) {
+    const auto sources =
+        static_cast<Size>(std::count_if(counts, counts + rows, [](uint32 c) { return c > 0; }));
+    for (Size row = 0; row < rows; ++row)
+        whole[row] = whole[row] && counts[row] > 0 && counts[row] >= std::min<Size>(k, sources - 1);
+}
+
+bool* alloc_whole(Size rows) {
+    bool* whole =
+        static_cast<bool*>(MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(rows, 1)));
+    std::fill_n(whole, rows, true);
+    return whole;
+}
+
+uint32* alloc_counts(Size rows) {
+    return static_cast<uint32*>(MemoryContextAllocExtended(CurrentMemoryContext,
+                                                           std::max<Size>(rows, 1) * sizeof(uint32),
+                                                           MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
+}
+
 }  // namespace
+
+bool* find_whole_rows(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
+                      uint32 k) {
+    bool* whole = alloc_whole(set.count);
+    uint32* counts = alloc_counts(set.count);
+    KeyedEdge* some = alloc_edges();
+    for (Size first = 0; first < given.edges.count;) {
+        const Size count = next_edges(given.edges, first, some);
+        first += count;
+        for (Size i = 0; i < count; ++i) {
+            const FoundEdge found = find_edge(some[i], set, sorted);
+            if (found.src == no_row) continue;
+            ++counts[found.src];
+            if (!found.as_written) whole[found.src] = false;
+        }
+    }
+    check_lengths(counts, set.count, k, whole);
+    pfree(some);
+    pfree(counts);
+    return whole;
+}
+
+bool* find_whole_by_parts(const Parts& parts, const GivenGraph& given, const KeyedRow* sorted) {
+    const GraphSet& set = *parts.set;
+    bool* whole = alloc_whole(set.count);
+    uint32* counts = alloc_counts(set.count);
+    KeyedEdge* some = alloc_edges();
+    for (Size first = 0; first < given.edges.count;) {
+        const Size count = next_edges(given.edges, first, some);
+        first += count;
+        for (Size i = 0; i < count; ++i) {
+            const uint32 src = find_key(sorted, set.count, some[i].src);
+            if (src == no_row) continue;
+            const uint32 dst = find_key(sorted, set.count, some[i].dst);
+            ++counts[src];
+            // More than a list has room for are not looked at below.
+            if (dst == no_row || dst == src || counts[src] > parts.degree) whole[src] = false;
+        }
+    }
+    for (Size part = 0; part < parts.count; ++part) {
+        load_part(parts, part, {&given, sorted, 0, parts.count, 0, set.count}, some);
+        read_spilled(set, parts.begin(part), parts.size(part), parts.rows);
+        const auto check = [&](Size row, const Edge& written, float distance) {
+            if (!about_equal(shown_distance(set.metric, distance), written.distance))
+                whole[parts.begin(part) + row] = false;
+        };
+        for (Size other = 0; other < parts.count; ++other) for_given(parts, part, other, check);
+    }
+    check_lengths(counts, set.count, parts.job->k, whole);
+    pfree(some);
+    pfree(counts);
+    return whole;
+}
 
 void merge_by_parts(const GraphJob& job, const GraphSet& set, Size border, const GivenGraph* given,
                     const KeyedRow* sorted, const EdgeSink& sink) {

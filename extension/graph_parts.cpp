@@ -11,9 +11,9 @@ namespace pgwarp {
 
 namespace {
 
-// Up to here all pairs of a merge take no longer than those that a descent tries. Small parts have
-// few neighbors among themselves that lead to others, so that it would miss some.
-constexpr Size rows_for_exact_merge = 8192;
+// Up to here all pairs take no longer than those that a descent tries. Small parts have few
+// neighbors among themselves that lead to others, so that it would miss some.
+constexpr Size rows_for_exact = 8192;
 
 void read_lists(BufFile* file, Size first, Size count, uint32 degree, Edge* lists) {
     const Size bytes = sizeof(Edge) * degree;
@@ -45,7 +45,7 @@ void build_part(const Parts& parts, Size part) {
     read_spilled(*parts.set, parts.begin(part), count, parts.rows);
     const GraphRows rows{parts.rows, count, parts.set->dims, job.metric};
     run_graph_kernel([&] {
-        if (parts.exact)
+        if (parts.exact || count <= rows_for_exact)
             job.maker.builder->exact(rows, parts.degree, parts.lists);
         else
             job.maker.builder->descend(rows, job.options, parts.lists);
@@ -100,7 +100,7 @@ void merge_parts(const Parts& parts, Size first, Size second) {
         if (second_lists[i].row != no_row) second_lists[i].row += static_cast<uint32>(border);
     const GraphRows rows{parts.rows, count, parts.set->dims, job.metric};
     run_graph_kernel([&] {
-        if (parts.exact || count <= rows_for_exact_merge)
+        if (parts.exact || count <= rows_for_exact)
             job.maker.builder->exact_merge(rows, border, parts.degree, parts.lists);
         else
             job.maker.builder->merge(rows, border, job.options, parts.lists);

@@ -176,22 +176,11 @@ Size rows_in_memory(const GraphRoom& room, uint32 dims) {
 namespace {
 
 // One block of a ring, behind the rows that are there.
-void take_rows(Reading* reading, const RowBlock& block, const TableColumns& columns,
-               Beyond beyond) {
+void take_rows(Reading* reading, const RowBlock& block) {
     GraphSet* set = reading->set;
     const Size count = *block.count;
     const uint64 position = *block.position;
-    if (!set->file && set->count + count > reading->most_rows) {
-        if (beyond == Beyond::refuse)
-            ereport(ERROR,
-                    (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                     errmsg("the vectors of \"%s\" do not fit into maintenance_work_mem",
-                            get_rel_name(columns.table)),
-                     errdetail("There is room for %zu vectors of %u dimensions and their lists.",
-                               reading->most_rows, set->dims),
-                     errhint("Increase maintenance_work_mem.")));
-        spill_graph_set(set);
-    }
+    if (!set->file && set->count + count > reading->most_rows) spill_graph_set(set);
     if (set->count + count > most_graph_rows)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                         errmsg("a graph can have %zu rows at most", most_graph_rows)));
@@ -212,8 +201,7 @@ void take_rows(Reading* reading, const RowBlock& block, const TableColumns& colu
 
 }  // namespace
 
-GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room,
-                        Beyond beyond) {
+GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room) {
     report_graph_stage(GraphStage::reading, 0, 0);
     TableReader* reader = open_table_reader(columns);
     GraphSet set = {};
@@ -235,7 +223,7 @@ GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const G
         RowBlock block;
         while (next_block(rows, &block)) {
             CHECK_FOR_INTERRUPTS();
-            take_rows(&reading, block, columns, beyond);
+            take_rows(&reading, block);
             give_back(rows, block);
         }
         set.nulls = close_parallel_reader(rows).nulls;

@@ -41,11 +41,8 @@ struct GraphRoom {
 };
 Size rows_in_memory(const GraphRoom& room, uint32 dims);
 
-// Reads a table with the caller's rights. Reports an error where a key comes twice, and where rows
-// are more than memory has room for and may not be spilled.
-enum class Beyond { spill, refuse };
-GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room,
-                        Beyond beyond);
+// Reads a table with the caller's rights. Reports an error where a key comes twice.
+GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room);
 
 // Adds the rows of another table behind those of the first. Both are in memory.
 void add_graph_set(GraphSet* set, const GraphSet& other);

@@ -134,5 +134,35 @@ INSERT INTO none VALUES (-5, vec(1, 25));
 SELECT count(*) FROM merged('b', 'none');
 RESET maintenance_work_mem;
 
+\qecho append to a graph that does not fit, of a table that does not fit
+CREATE FUNCTION changed() RETURNS text LANGUAGE sql AS $$
+    SELECT format('added %s, changed %s, removed %s', added, changed, removed)
+    FROM knn_graph_append('whole', 't', 'id', 'v') $$;
+CREATE FUNCTION exact_now() RETURNS boolean LANGUAGE sql AS $$
+    SELECT same('SELECT src, rank, distance FROM whole', $q$SELECT src, rank, distance FROM knn_graph('t', 'id', 'v', 6, 'exact')$q$) $$;
+SET maintenance_work_mem = '1MB';
+SELECT changed();
+INSERT INTO t SELECT 20000 + i, vec(i + 10000, 24) FROM generate_series(1, 900) AS i;
+SELECT changed() ~ '^added 900, changed [1-9][0-9]*, removed 0$';
+SELECT exact_now(), changed();
+-- Rows removed and changed; the lists that named them have places to fill.
+DELETE FROM t WHERE id % 90 = 1;
+UPDATE t SET v = vec(id % 5000 + 1, 24) WHERE id % 700 = 2;
+SELECT changed() ~ '^added 0, changed [1-9][0-9]*, removed [1-9][0-9]*$';
+SELECT exact_now(), changed();
+-- All that the graph has is gone.
+UPDATE t SET id = -id - 100;
+SELECT changed() = format('added %s, changed 0, removed %s', count(*), count(*)) FROM t WHERE v IS NOT NULL;
+SELECT exact_now(), changed();
+-- Inner products, whose rounding is by lengths; in memory nothing is left to do.
+CREATE TABLE products AS SELECT * FROM knn_graph('t', 'id', 'v', 6, 'exact', 'ip');
+SELECT * FROM knn_graph_append('products', 't', 'id', 'v', metric => 'ip');
+DELETE FROM t WHERE id % 100 = -7;
+SELECT added, changed > 0 AS changed, removed > 0 AS removed FROM knn_graph_append('products', 't', 'id', 'v', metric => 'ip');
+SELECT added, changed > 0 AS changed, removed > 0 AS removed FROM knn_graph_append('whole', 't', 'id', 'v');
+RESET maintenance_work_mem;
+SELECT exact_now(), changed();
+SELECT * FROM knn_graph_append('products', 't', 'id', 'v', metric => 'ip');
+
 SET client_min_messages = warning;
 DROP SCHEMA knn_graph_large CASCADE;
