@@ -31,7 +31,7 @@ EdgeWriter* open_edge_writer(const ReturnSetInfo* result) {
     for (int i = 0; i < columns->natts; ++i)
         if (TupleDescAttr(columns, i)->atttypid != types[i])
             elog(ERROR, "column %d of an edge is of another type", i + 1);
-    MinimalTuple row = heap_form_minimal_tuple(columns, values, nulls);
+    MinimalTuple row = compat_form_minimal_tuple(columns, values, nulls);
     char* data = reinterpret_cast<char*>(row) + row->t_hoff - MINIMAL_TUPLE_OFFSET;
     Size offset = 0;
     char* places[lengthof(types)];

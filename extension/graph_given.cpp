@@ -117,7 +117,7 @@ void load_part(const Parts& parts, Size part, const Side& side, KeyedEdge* some)
             if (src == no_row || src < begin || src >= end) continue;
             const uint32 dst = find_key(side.sorted, parts.set->count, some[i].dst);
             if (dst == no_row || dst < side.begin || dst >= side.end || dst == src) continue;
-            const Edge edge{some[i].distance, dst};
+            const Edge edge{edge_order(some[i].distance), dst};
             add_edges(parts.lists + (src - begin) * parts.degree, parts.degree, &edge, 1);
         }
     }

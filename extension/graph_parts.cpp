@@ -110,6 +110,7 @@ void merge_parts(const Parts& parts, Size first, Size second) {
 
 void put_found(const Parts& parts, const EdgeSink& sink) {
     const GraphJob& job = *parts.job;
+    report_graph_stage(GraphStage::writing, 0, 0);
     for (Size part = 0; part < parts.count; ++part) {
         const Size count = parts.size(part);
         read_found(parts, part);
