@@ -34,15 +34,12 @@ struct Sample {
     uint64 table_rows;
 };
 
-// To share memory takes time.
-constexpr Size most_ring_bytes = Size{24} << 20;
-
 // Calls use(rows, keys, count) for the rows of the table, made ready for the metric, in any order.
 template <typename Use>
 void for_blocks(TableReader* table, GraphMetric metric, const Use& use) {
-    const Size ring = std::min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, most_ring_bytes);
     ParallelReader* reader = open_parallel_reader(
-        table, {RowIds::keys, false, max_parallel_maintenance_workers, ring, 1}, nullptr);
+        table, {RowIds::keys, false, max_parallel_maintenance_workers, usual_ring_bytes(), 1},
+        nullptr);
     RowBlock block;
     while (next_block(reader, &block)) {
         CHECK_FOR_INTERRUPTS();

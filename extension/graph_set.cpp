@@ -18,9 +18,6 @@ namespace {
 
 constexpr Size block_rows = 1024;  // that are written at a time
 
-// To share memory takes time.
-constexpr Size most_ring_bytes = Size{24} << 20;
-
 float* alloc_rows(Size count, uint32 dims) {
     return static_cast<float*>(MemoryContextAllocHuge(
         CurrentMemoryContext, std::max<Size>(count, 1) * dims * sizeof(float)));
@@ -216,10 +213,9 @@ GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const G
         static_cast<int64*>(MemoryContextAllocHuge(CurrentMemoryContext, expected * sizeof(int64)));
     set.rows = alloc_rows(expected, dims);
     if (set.dims > 0) {
-        const Size ring =
-            std::min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, most_ring_bytes);
         ParallelReader* rows = open_parallel_reader(
-            reader, {RowIds::keys, false, max_parallel_maintenance_workers, ring, 1}, nullptr);
+            reader, {RowIds::keys, false, max_parallel_maintenance_workers, usual_ring_bytes(), 1},
+            nullptr);
         RowBlock block;
         while (next_block(rows, &block)) {
             CHECK_FOR_INTERRUPTS();
