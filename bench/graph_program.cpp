@@ -76,6 +76,39 @@ double clock_seconds() {
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+// Processor seconds up to each phase's end, by what a builder reports.
+class PhaseClock {
+  public:
+    explicit PhaseClock(GraphBuilder& builder) : builder_(builder), last_(processor_seconds()) {
+        builder.progress = [this](GraphPhase phase, uint64_t, uint64_t) {
+            lap();
+            phase_ = phase;
+        };
+    }
+    ~PhaseClock() { builder_.progress = {}; }
+    std::string text() {
+        lap();
+        char text[100];
+        std::snprintf(text, sizeof(text), "trees %.2f, iterations %.2f, distances %.2f s",
+                      seconds_[static_cast<size_t>(GraphPhase::start)],
+                      seconds_[static_cast<size_t>(GraphPhase::descent)],
+                      seconds_[static_cast<size_t>(GraphPhase::distances)]);
+        return text;
+    }
+
+  private:
+    void lap() {
+        const double now = processor_seconds();
+        seconds_[static_cast<size_t>(phase_)] += now - last_;
+        last_ = now;
+    }
+
+    GraphBuilder& builder_;
+    GraphPhase phase_ = GraphPhase::start;
+    double last_;
+    double seconds_[4] = {};
+};
+
 class GraphBench {
   public:
     void run(const std::string& work, const Setting& setting) {
@@ -102,6 +135,7 @@ class GraphBench {
             }
             parts = clock_seconds() - begin;
         }
+        PhaseClock phases(*builder);
         const double begin = clock_seconds(), processor = processor_seconds();
         if (work == "exact") {
             degree = setting.k;
@@ -119,6 +153,7 @@ class GraphBench {
         }
         const double seconds = clock_seconds() - begin;
         const double spent = processor_seconds() - processor;
+        const std::string shares = phases.text();
         const double pairs = work == "exact" ? 0.5 * static_cast<double>(rows_.count) *
                                                    static_cast<double>(rows_.count)
                                              : static_cast<double>(report.compared);
@@ -127,8 +162,8 @@ class GraphBench {
         std::printf("  %.1f M pairs, %.1f Gflop/s", pairs * 1e-6,
                     2e-9 * pairs * rows_.dims / seconds);
         if (work != "exact")
-            std::printf("  degree %u, p %u, %u iterations, %u trees, seed %llu", options.degree,
-                        options.samples, report.iterations, options.trees,
+            std::printf("  %s  degree %u, p %u, %u iterations, %u trees, seed %llu", shares.c_str(),
+                        options.degree, options.samples, report.iterations, options.trees,
                         static_cast<unsigned long long>(options.seed));
         if (parts > 0) std::printf("  (what it starts from: %.3f s)", parts);
         std::printf("\n");

@@ -129,6 +129,15 @@ static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
 #define compat_begin_datum_sort(type, operation, memory) \
     tuplesort_begin_datum(type, operation, InvalidOid, false, memory, nullptr, 0)
 
+// 18 lets the caller have room before the row.
+#if PG_VERSION_NUM >= 180000
+#define compat_form_minimal_tuple(descriptor, values, nulls) \
+    heap_form_minimal_tuple(descriptor, values, nulls, 0)
+#else
+#define compat_form_minimal_tuple(descriptor, values, nulls) \
+    heap_form_minimal_tuple(descriptor, values, nulls)
+#endif
+
 // 18 hands out the snapshot for TOAST where earlier versions fill one in.
 #if PG_VERSION_NUM >= 180000
 struct CompatToastSnapshot {};

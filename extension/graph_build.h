@@ -3,6 +3,7 @@
 
 #include "kernels/knn_graph.h"
 #include "extension/compat.h"
+#include "extension/edge_writer.h"
 #include "extension/graph_device.h"
 #include "extension/graph_set.h"
 #include "extension/guard.h"
@@ -60,7 +61,7 @@ void put_lists(const GraphJob& job, const Edge* lists, Size count, uint32 degree
 
 // A sink for functions that return (src, rank, dst, distance).
 struct EdgeRows {
-    const ReturnSetInfo* result;
+    EdgeWriter* writer;
     const GraphSet* set;
 };
 EdgeSink rows_sink(EdgeRows* rows);

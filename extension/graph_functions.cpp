@@ -32,6 +32,13 @@ void check_neighbors(int32 k) {
                         errmsg("k must be between 1 and %d", most_neighbors)));
 }
 
+uint32 wanted_neighbors(FunctionCallInfo fcinfo, int number, uint32 otherwise) {
+    const int32 k = PG_ARGISNULL(number) ? static_cast<int32>(std::max(otherwise, 1u))
+                                         : PG_GETARG_INT32(number);
+    check_neighbors(k);
+    return static_cast<uint32>(k);
+}
+
 namespace {
 
 uint32 knob(FunctionCallInfo fcinfo, int number, const char* name, int32 most, uint32 otherwise) {
@@ -138,15 +145,15 @@ PGWARP_FUNCTION(pgwarp_knn_graph) {
         build_graph_by_index({columns, metric, job.k, result});
         AtEOXact_GUC(true, level);
     } else {
-        GraphSet set = read_graph_set(columns, metric, {job.options.degree, job.k, job.threads},
-                                      Beyond::spill);
+        GraphSet set = read_graph_set(columns, metric, {job.options.degree, job.k, job.threads});
         report_left_out(set);
         const bool exact = choose_exact(method, set);
         start_builder(&job, set.count, set.dims, exact);
-        EdgeRows rows{result, &set};
+        EdgeRows rows{open_edge_writer(result), &set};
         build_graph(job, &set, exact, rows_sink(&rows));
         end_builder(&job);
         if (set.file) BufFileClose(set.file);
+        tell_graph_times(table, set.count);
     }
     end_graph_progress();
     return static_cast<Datum>(0);

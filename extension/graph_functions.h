@@ -15,6 +15,8 @@ void refuse_null_arguments(FunctionCallInfo fcinfo, const char* const* names, in
 char* text_argument(FunctionCallInfo fcinfo, int number);
 
 void check_neighbors(int32 k);
+// The argument of this number, or what a graph has where it is null.
+uint32 wanted_neighbors(FunctionCallInfo fcinfo, int number, uint32 otherwise);
 
 // A job with the descent's knobs, each null or a positive number: `samples`, `iterations`.
 struct GraphKnobs {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/knn_graph.h"
+#include "extension/edge_writer.h"
 #include "extension/graph_index.h"
 #include "extension/graph_progress.h"
 #include "extension/graph_set.h"
@@ -79,17 +80,14 @@ bool is_zero(const float* vector, uint32 dims) {
 }
 
 // One more than k was asked for: the row finds itself, but for one that has as many twins.
-void put_found(const IndexGraph& graph, int64 key, const KnnRows& found) {
+void put_found(const IndexGraph& graph, EdgeWriter* writer, int64 key, const KnnRows& found) {
     int32 rank = 0;
     for (uint32 i = 0; i < found.count && rank < static_cast<int32>(graph.k); ++i) {
         const KnnRow& row = found.rows[i];
         if (row.key_is_null || row.key == key) continue;
         // A zero vector has no cosine distance.
         if (row.distance != row.distance) continue;
-        Datum values[4] = {Int64GetDatum(key), Int32GetDatum(++rank), Int64GetDatum(row.key),
-                           Float4GetDatum(static_cast<float4>(row.distance))};
-        bool nulls[4] = {};
-        tuplestore_putvalues(graph.result->setResult, graph.result->setDesc, values, nulls);
+        write_edge(writer, key, ++rank, row.key, static_cast<float4>(row.distance));
     }
 }
 
@@ -104,6 +102,7 @@ void build_graph_by_index(const IndexGraph& graph) {
     const Size room = most_queries(batch);
     float* vectors = static_cast<float*>(
         MemoryContextAllocHuge(CurrentMemoryContext, room * index.dims * sizeof(float)));
+    EdgeWriter* writer = open_edge_writer(graph.result);
     GraphSet set = {};
     set.metric = graph.metric;
     Size key_room = room;
@@ -124,7 +123,7 @@ void build_graph_by_index(const IndexGraph& graph) {
                 ++set.zeros;
                 continue;
             }
-            put_found(graph, keys[i], rows_of(batch, static_cast<uint32>(i)));
+            put_found(graph, writer, keys[i], rows_of(batch, static_cast<uint32>(i)));
         }
         set.count += count;
         report_graph_stage(GraphStage::searching, static_cast<int64>(set.count), 0);

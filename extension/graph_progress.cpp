@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <iterator>
+
 #include "extension/graph_progress.h"
+#include "extension/stopwatch.h"
 
 extern "C" {
 #include "catalog/pg_authid.h"
@@ -7,6 +11,7 @@ extern "C" {
 #include "utils/backend_progress.h"
 #include "utils/backend_status.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 }
 
 namespace pgwarp {
@@ -38,8 +43,31 @@ const char* stage_name(int64 stage) {
             return "searching the index";
         case GraphStage::writing:
             return "writing edges";
+        case GraphStage::edges:
+            return "reading edges";
+        case GraphStage::keys:
+            return "comparing keys";
+        case GraphStage::opening:
+            return "opening a device";
     }
     return "initializing";
+}
+
+// Of this process's graph.
+struct GraphTimes {
+    double begin;
+    int64 stage;  // 0: before the first
+    double stage_begin;
+    double seconds[static_cast<int64>(GraphStage::opening) + 1];
+};
+GraphTimes times;
+
+void enter_stage(int64 stage) {
+    if (stage == times.stage) return;
+    const double now = seconds_now();
+    times.seconds[times.stage] += now - times.stage_begin;
+    times.stage = stage;
+    times.stage_begin = now;
 }
 
 bool may_see(Oid user) {
@@ -50,6 +78,8 @@ bool may_see(Oid user) {
 }  // namespace
 
 void begin_graph_progress(Oid table) {
+    times = {};
+    times.begin = times.stage_begin = seconds_now();
     if (MyBEEntry && MyBEEntry->st_progress_command == PROGRESS_COMMAND_INVALID)
         pgstat_progress_start_command(graph_command, table);
 }
@@ -58,7 +88,25 @@ void end_graph_progress() {
     if (reporting()) pgstat_progress_end_command();
 }
 
+void tell_graph_times(Oid table, Size rows) {
+    enter_stage(0);
+    const double all = times.stage_begin - times.begin;
+    StringInfoData shares;
+    initStringInfo(&shares);
+    for (Size i = 0; i < std::size(times.seconds); ++i)
+        if (times.seconds[i] > 0)
+            appendStringInfo(&shares, "%s%s %.3f s (%.0f%%)", shares.len > 0 ? ", " : "",
+                             stage_name(static_cast<int64>(i)), times.seconds[i],
+                             100 * times.seconds[i] / std::max(all, 1e-9));
+    const char* name = get_rel_name(table);
+    ereport(DEBUG1,
+            (errmsg_internal("graph of \"%s\": %zu rows in %.3f s", name ? name : "?", rows, all),
+             errdetail_internal("%s", shares.data)));
+    pfree(shares.data);
+}
+
 void report_graph_stage(GraphStage stage, int64 done, int64 total) {
+    enter_stage(static_cast<int64>(stage));
     if (!reporting()) return;
     const int parameters[] = {stage_number, stage_done, stage_total};
     const int64 values[] = {static_cast<int64>(stage), done, total};

@@ -17,12 +17,18 @@ enum class GraphStage : int64 {
     distances,
     searching,  // by the index
     writing,
+    edges,    // of a graph that is read
+    keys,     // that they tell rows apart
+    opening,  // a device
 };
 
 // Ends with end_graph_progress(), or with the transaction. Does nothing inside a command that
 // reports progress of its own.
 void begin_graph_progress(Oid table);
 void end_graph_progress();
+
+// At DEBUG1: how long each stage took since the beginning.
+void tell_graph_times(Oid table, Size rows);
 
 void report_graph_stage(GraphStage stage, int64 done, int64 total);
 // What the stages are of: so many graphs of parts and merges of two.

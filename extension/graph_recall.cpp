@@ -14,6 +14,7 @@
 #include "extension/graph_functions.h"
 #include "extension/graph_metric.h"
 #include "extension/graph_table.h"
+#include "extension/parallel_reader.h"
 
 extern "C" {
 #include "utils/lsyscache.h"
@@ -33,33 +34,51 @@ struct Sample {
     uint64 table_rows;
 };
 
-constexpr Size block_rows = 1024;
-
-// The block the table is read by.
-struct RowBlock {
-    float* rows;
-    int64* keys;
-};
-
-RowBlock alloc_block(uint32 dims) {
-    return {static_cast<float*>(palloc(block_rows * dims * sizeof(float))),
-            static_cast<int64*>(palloc(block_rows * sizeof(int64)))};
+// Calls use(rows, keys, count) for the rows of the table, made ready for the metric, in any order.
+template <typename Use>
+void for_blocks(TableReader* table, GraphMetric metric, const Use& use) {
+    ParallelReader* reader = open_parallel_reader(
+        table, {RowIds::keys, false, max_parallel_maintenance_workers, usual_ring_bytes(), 1},
+        nullptr);
+    RowBlock block;
+    while (next_block(reader, &block)) {
+        CHECK_FOR_INTERRUPTS();
+        int64* keys = reinterpret_cast<int64*>(block.tids);
+        for (Size i = 0; i < *block.count; ++i) keys[i] = id_key(block.tids[i]);
+        use(block.rows, keys, prepare_rows(metric, block.rows, keys, *block.count, dims_of(table)));
+        give_back(reader, block);
+    }
+    close_parallel_reader(reader);
 }
 
-void draw_sample(TableReader* reader, GraphMetric metric, const RowBlock& block, Sample* sample) {
-    Random random(0);
-    while (const Size read = read_block(reader, {block.rows, block.keys, block_rows})) {
-        const Size kept = prepare_rows(metric, block.rows, block.keys, read, sample->dims);
-        for (Size i = 0; i < kept; ++i) {
-            uint64 place = sample->table_rows++;
-            if (place >= sample->room) place = random.below(place + 1);
-            if (place >= sample->room) continue;
-            memcpy(sample->rows + place * sample->dims, block.rows + i * sample->dims,
+// A row's chance to be drawn is made from its key: the same rows, in whatever order they come.
+struct Drawn {
+    uint64 chance;
+    uint32 place;
+
+    bool operator<(const Drawn& other) const { return chance < other.chance; }
+};
+
+void draw_sample(TableReader* table, GraphMetric metric, Sample* sample) {
+    Drawn* drawn = static_cast<Drawn*>(palloc(sizeof(Drawn) * sample->room));
+    for_blocks(table, metric, [&](const float* rows, const int64* keys, Size count) {
+        for (Size i = 0; i < count; ++i) {
+            ++sample->table_rows;
+            Drawn here = {Random(static_cast<uint64>(keys[i])).next(), sample->count};
+            if (sample->count == sample->room) {
+                if (!(here < drawn[0])) continue;
+                // In place of the one with the largest.
+                std::pop_heap(drawn, drawn + sample->count);
+                here.place = drawn[--sample->count].place;
+            }
+            memcpy(sample->rows + Size{here.place} * sample->dims, rows + i * sample->dims,
                    sample->dims * sizeof(float));
-            sample->keys[place] = block.keys[i];
+            sample->keys[here.place] = keys[i];
+            drawn[sample->count++] = here;
+            std::push_heap(drawn, drawn + sample->count);
         }
-    }
-    sample->count = static_cast<uint32>(std::min<uint64>(sample->room, sample->table_rows));
+    });
+    pfree(drawn);
 }
 
 // An edge of the graph from a sampled row.
@@ -89,7 +108,8 @@ void insert_neighbor(Neighbor* nearest, uint32 places, const Neighbor& found) {
 }
 
 // By products where the metric has them, and plainly for L1.
-void search_block(const Search& search, Executor* executor, const RowBlock& block, Size count) {
+void search_block(const Search& search, Executor* executor, const float* rows, const int64* keys,
+                  Size count) {
     const Sample& sample = *search.sample;
     if (search.metric == GraphMetric::l1) {
         for (Size i = 0; i < count; ++i) {
@@ -97,29 +117,29 @@ void search_block(const Search& search, Executor* executor, const RowBlock& bloc
             for (uint32 q = 0; q < sample.count; ++q)
                 insert_neighbor(search.nearest + Size{q} * (search.k + 1), search.k + 1,
                                 {graph_distance(search.metric, sample.rows + Size{q} * sample.dims,
-                                                block.rows + i * sample.dims, sample.dims),
-                                 static_cast<uint64>(block.keys[i])});
+                                                rows + i * sample.dims, sample.dims),
+                                 static_cast<uint64>(keys[i])});
         }
         return;
     }
     const Metric metric =
         search.metric == GraphMetric::inner_product ? Metric::inner_product : Metric::l2;
     run_graph_kernel([&] {
-        executor->exact_search({sample.rows, sample.count, block.rows, count,
-                                reinterpret_cast<const uint64_t*>(block.keys), sample.dims, metric,
+        executor->exact_search({sample.rows, sample.count, rows, count,
+                                reinterpret_cast<const uint64_t*>(keys), sample.dims, metric,
                                 search.k + 1, search.nearest});
     });
 }
 
-void measure_named(const Search& search, const RowBlock& block, Size count) {
+void measure_named(const Search& search, const float* rows, const int64* keys, Size count) {
     const Sample& sample = *search.sample;
     for (Size i = 0; i < count; ++i) {
-        Named* at = std::lower_bound(search.named, search.named + search.named_count, block.keys[i],
+        Named* at = std::lower_bound(search.named, search.named + search.named_count, keys[i],
                                      [](const Named& n, int64 key) { return n.dst < key; });
-        for (; at != search.named + search.named_count && at->dst == block.keys[i]; ++at)
+        for (; at != search.named + search.named_count && at->dst == keys[i]; ++at)
             at->distance =
                 graph_distance(search.metric, sample.rows + Size{at->query} * sample.dims,
-                               block.rows + i * sample.dims, sample.dims);
+                               rows + i * sample.dims, sample.dims);
     }
 }
 
@@ -204,8 +224,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
     sample.rows = static_cast<float*>(MemoryContextAllocHuge(
         CurrentMemoryContext, Size{sample.room} * sample.dims * sizeof(float)));
     sample.keys = static_cast<int64*>(palloc(sample.room * sizeof(int64)));
-    const RowBlock block = alloc_block(sample.dims);
-    draw_sample(reader, metric, block, &sample);
+    draw_sample(reader, metric, &sample);
     const TableEdges edges = read_graph_edges_of(graph, sample.keys, sample.count);
     const uint64 others = sample.table_rows > 0 ? sample.table_rows - 1 : 0;
     if (largest_rank(edges) > static_cast<uint32>(most_neighbors))
@@ -239,12 +258,10 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
         executor->object =
             make_cpu_executor(graph_threads(), &QueryCancelPending, &ProcDiePending).release();
     });
-    rewind_table_reader(reader);
-    while (const Size read = read_block(reader, {block.rows, block.keys, block_rows})) {
-        const Size kept = prepare_rows(metric, block.rows, block.keys, read, sample.dims);
-        search_block(search, executor->object, block, kept);
-        measure_named(search, block, kept);
-    }
+    for_blocks(reader, metric, [&](const float* rows, const int64* keys, Size count) {
+        search_block(search, executor->object, rows, keys, count);
+        measure_named(search, rows, keys, count);
+    });
     close_table_reader(reader);
     double hits = 0;
     for (Size i = 0; i < search.named_count; ++i) {

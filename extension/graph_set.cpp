@@ -5,6 +5,7 @@
 #include "extension/graph_metric.h"
 #include "extension/graph_progress.h"
 #include "extension/graph_set.h"
+#include "extension/parallel_reader.h"
 
 extern "C" {
 #include "utils/lsyscache.h"
@@ -15,7 +16,7 @@ namespace pgwarp {
 
 namespace {
 
-constexpr Size block_rows = 1024;
+constexpr Size block_rows = 1024;  // that are written at a time
 
 float* alloc_rows(Size count, uint32 dims) {
     return static_cast<float*>(MemoryContextAllocHuge(
@@ -37,8 +38,10 @@ struct Reading {
     Size key_room;
     Size row_room;  // in memory
     Size most_rows;
+    Size piece_room;
 };
 
+// As the planner thinks there will be, and more as they come.
 void make_room(Reading* reading, Size wanted) {
     GraphSet* set = reading->set;
     if (wanted > reading->key_room) {
@@ -52,10 +55,71 @@ void make_room(Reading* reading, Size wanted) {
         repalloc_huge(set->rows, reading->row_room * set->dims * sizeof(float)));
 }
 
-// The rows that are in memory go to a file, and those that follow.
-void spill(Reading* reading) {
-    spill_graph_set(reading->set);
-    reading->set->rows = alloc_rows(block_rows, reading->set->dims);
+void add_piece(Reading* reading, uint64 position, Size count) {
+    GraphSet* set = reading->set;
+    if (set->piece_count == reading->piece_room) {
+        reading->piece_room = std::max<Size>(64, 2 * reading->piece_room);
+        const Size bytes = reading->piece_room * sizeof(RowPiece);
+        set->pieces = static_cast<RowPiece*>(
+            set->pieces ? repalloc_huge(set->pieces, bytes)
+                        : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+    }
+    set->pieces[set->piece_count++] = {position, set->count, 0, count};
+}
+
+// Sorts the pieces. Returns each row's place among those that came; null where nothing moves.
+uint32* find_order(GraphSet* set) {
+    const auto before = [](const RowPiece& a, const RowPiece& b) {
+        return a.position < b.position;
+    };
+    RowPiece* end = set->pieces + set->piece_count;
+    const bool sorted = std::is_sorted(set->pieces, end, before);
+    if (!sorted) std::sort(set->pieces, end, before);
+    Size begin = 0;
+    for (RowPiece* piece = set->pieces; piece != end; ++piece) {
+        piece->begin = begin;
+        begin += piece->count;
+    }
+    if (sorted) return nullptr;
+    uint32* sources = static_cast<uint32*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, set->count * sizeof(uint32)));
+    for (const RowPiece* piece = set->pieces; piece != end; ++piece)
+        for (Size i = 0; i < piece->count; ++i)
+            sources[piece->begin + i] = static_cast<uint32>(piece->first + i);
+    return sources;
+}
+
+// Rows that several processes read come in any order. A seed is to mean the same graph every time,
+// so they get the table's. Along the circles of the permutation, without room for a second copy;
+// rows in a file stay where they are.
+void restore_order(GraphSet* set) {
+    uint32* sources = find_order(set);
+    if (!sources) return;
+    const Size row_bytes = set->file ? 0 : set->dims * sizeof(float);
+    float* rows = set->file ? nullptr : set->rows;
+    float* first_row = static_cast<float*>(palloc(std::max<Size>(row_bytes, 1)));
+    const auto row_at = [&](Size i) { return rows + i * set->dims; };
+    for (Size begin = 0; begin < set->count; ++begin) {
+        if (begin % 8192 == 0) CHECK_FOR_INTERRUPTS();
+        if (sources[begin] == begin) continue;
+        const int64 first_key = set->keys[begin];
+        if (rows) memcpy(first_row, row_at(begin), row_bytes);
+        Size to = begin;
+        while (sources[to] != begin) {
+            const Size from = sources[to];
+            set->keys[to] = set->keys[from];
+            if (rows) memcpy(row_at(to), row_at(from), row_bytes);
+            sources[to] = static_cast<uint32>(to);
+            to = from;
+        }
+        set->keys[to] = first_key;
+        if (rows) memcpy(row_at(to), first_row, row_bytes);
+        sources[to] = static_cast<uint32>(to);
+    }
+    if (rows)
+        for (Size i = 0; i < set->piece_count; ++i) set->pieces[i].first = set->pieces[i].begin;
+    pfree(first_row);
+    pfree(sources);
 }
 
 }  // namespace
@@ -72,6 +136,10 @@ void spill_graph_set(GraphSet* set) {
 }
 
 void check_unique_keys(const GraphSet& set, const TableColumns& columns) {
+    // Many tables have them in order.
+    const auto not_after = [](int64 a, int64 b) { return a >= b; };
+    if (std::adjacent_find(set.keys, set.keys + set.count, not_after) == set.keys + set.count)
+        return;
     int64* sorted = static_cast<int64*>(
         MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(int64)));
     memcpy(sorted, set.keys, set.count * sizeof(int64));
@@ -102,48 +170,65 @@ Size rows_in_memory(const GraphRoom& room, uint32 dims) {
     return least;
 }
 
-GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room,
-                        Beyond beyond) {
+namespace {
+
+// One block of a ring, behind the rows that are there.
+void take_rows(Reading* reading, const RowBlock& block) {
+    GraphSet* set = reading->set;
+    const Size count = *block.count;
+    const uint64 position = *block.position;
+    if (!set->file && set->count + count > reading->most_rows) spill_graph_set(set);
+    if (set->count + count > most_graph_rows)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("a graph can have %zu rows at most", most_graph_rows)));
+    make_room(reading, set->count + count);
+    int64* keys = set->keys + set->count;
+    for (Size i = 0; i < count; ++i) keys[i] = id_key(block.tids[i]);
+    const Size kept = prepare_rows(set->metric, block.rows, keys, count, set->dims);
+    const Size bytes = kept * set->dims * sizeof(float);
+    if (set->file)
+        compat_write_temporary(set->file, block.rows, bytes);
+    else
+        memcpy(set->rows + set->count * set->dims, block.rows, bytes);
+    set->zeros += static_cast<int64>(count - kept);
+    if (kept > 0) add_piece(reading, position, kept);
+    set->count += kept;
+    report_graph_stage(GraphStage::reading, static_cast<int64>(set->count), 0);
+}
+
+}  // namespace
+
+GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room) {
+    report_graph_stage(GraphStage::reading, 0, 0);
     TableReader* reader = open_table_reader(columns);
     GraphSet set = {};
     set.metric = metric;
     set.dims = dims_of(reader);
     const uint32 dims = std::max(set.dims, 1u);
-    Reading reading = {&set, block_rows, block_rows, rows_in_memory(room, dims)};
-    set.keys = static_cast<int64*>(palloc(block_rows * sizeof(int64)));
-    set.rows = alloc_rows(block_rows, dims);
-    while (set.dims > 0) {
-        make_room(&reading, set.count + block_rows);
-        if (!set.file && set.count + block_rows > reading.row_room) {
-            if (beyond == Beyond::refuse)
-                ereport(
-                    ERROR,
-                    (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                     errmsg("the vectors of \"%s\" do not fit into maintenance_work_mem",
-                            get_rel_name(columns.table)),
-                     errdetail("There is room for %zu vectors of %u dimensions and their lists.",
-                               reading.most_rows, set.dims),
-                     errhint("Increase maintenance_work_mem.")));
-            spill(&reading);
+    const Size most = rows_in_memory(room, dims);
+    const Size expected =
+        std::clamp<Size>(static_cast<Size>(1.05 * estimated_rows(reader)), 1, most);
+    Reading reading = {&set, expected, expected, most, 0};
+    set.keys =
+        static_cast<int64*>(MemoryContextAllocHuge(CurrentMemoryContext, expected * sizeof(int64)));
+    set.rows = alloc_rows(expected, dims);
+    if (set.dims > 0) {
+        ParallelReader* rows = open_parallel_reader(
+            reader, {RowIds::keys, false, max_parallel_maintenance_workers, usual_ring_bytes(), 1},
+            nullptr);
+        RowBlock block;
+        while (next_block(rows, &block)) {
+            CHECK_FOR_INTERRUPTS();
+            take_rows(&reading, block);
+            give_back(rows, block);
         }
-        float* to = set.file ? set.rows : set.rows + set.count * set.dims;
-        const Size read = read_block(reader, {to, set.keys + set.count, block_rows});
-        const Size kept = prepare_rows(metric, to, set.keys + set.count, read, set.dims);
-        if (set.file) compat_write_temporary(set.file, to, kept * set.dims * sizeof(float));
-        set.zeros += static_cast<int64>(read - kept);
-        set.count += kept;
-        report_graph_stage(GraphStage::reading, static_cast<int64>(set.count), 0);
-        if (set.count > most_graph_rows)
-            ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                            errmsg("a graph can have %zu rows at most", most_graph_rows)));
-        if (read < block_rows) break;
+        set.nulls = close_parallel_reader(rows).nulls;
+    } else {
+        set.nulls = counts_of(reader).nulls;
     }
-    set.nulls = counts_of(reader).nulls;
     close_table_reader(reader);
-    if (set.file) {
-        pfree(set.rows);
-        set.rows = nullptr;
-    }
+    report_graph_stage(GraphStage::keys, 0, 0);
+    restore_order(&set);
     check_unique_keys(set, columns);
     return set;
 }
@@ -159,6 +244,36 @@ void add_graph_set(GraphSet* set, const GraphSet& other) {
     set->count = count;
     set->nulls += other.nulls;
     set->zeros += other.zeros;
+}
+
+void join_in_file(GraphSet* set, GraphSet* other) {
+    if (!set->file) spill_graph_set(set);
+    float* rows = alloc_rows(block_rows, std::max(set->dims, 1u));
+    for (Size row = 0; row < other->count; row += block_rows) {
+        const Size count = std::min(block_rows, other->count - row);
+        if (other->file)
+            read_spilled(*other, row, count, rows);
+        else
+            memcpy(rows, other->rows + row * set->dims, count * set->dims * sizeof(float));
+        compat_write_temporary(set->file, rows, count * set->dims * sizeof(float));
+    }
+    pfree(rows);
+    const Size count = set->count + other->count;
+    set->keys =
+        static_cast<int64*>(repalloc_huge(set->keys, std::max<Size>(count, 1) * sizeof(int64)));
+    memcpy(set->keys + set->count, other->keys, other->count * sizeof(int64));
+    const Size bytes = (set->piece_count + 1) * sizeof(RowPiece);
+    set->pieces =
+        static_cast<RowPiece*>(set->pieces ? repalloc_huge(set->pieces, bytes)
+                                           : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+    set->pieces[set->piece_count++] = {0, set->count, set->count, other->count};
+    set->count = count;
+    set->nulls += other->nulls;
+    set->zeros += other->zeros;
+    if (other->file) BufFileClose(other->file);
+    if (other->rows) pfree(other->rows);
+    pfree(other->keys);
+    *other = {};
 }
 
 void report_left_out(const GraphSet& set) {
@@ -177,12 +292,20 @@ void report_left_out(const GraphSet& set) {
 
 void read_spilled(const GraphSet& set, Size first, Size count, float* rows) {
     const Size row_bytes = set.dims * sizeof(float);
-    if (BufFileSeek(set.file, 0, static_cast<off_t>(first * row_bytes), SEEK_SET) != 0)
-        ereport(ERROR, (errcode_for_file_access(), errmsg("could not read temporary file")));
-    for (Size row = 0; row < count; row += block_rows) {
+    const RowPiece* piece =
+        std::upper_bound(set.pieces, set.pieces + set.piece_count, first,
+                         [](Size row, const RowPiece& other) { return row < other.begin; });
+    Size row = first;
+    while (row < first + count) {
         CHECK_FOR_INTERRUPTS();
-        const Size here = std::min(block_rows, count - row);
-        compat_read_temporary(set.file, rows + row * set.dims, here * row_bytes);
+        const RowPiece& here = piece[-1];
+        const Size at = here.first + (row - here.begin);
+        const Size some = std::min(here.begin + here.count, first + count) - row;
+        if (BufFileSeek(set.file, 0, static_cast<off_t>(at * row_bytes), SEEK_SET) != 0)
+            ereport(ERROR, (errcode_for_file_access(), errmsg("could not read temporary file")));
+        compat_read_temporary(set.file, rows + (row - first) * set.dims, some * row_bytes);
+        row += some;
+        ++piece;
     }
 }
 

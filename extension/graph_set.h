@@ -11,15 +11,26 @@ extern "C" {
 
 namespace pgwarp {
 
+// Rows that came together.
+struct RowPiece {
+    uint64 position;  // what orders pieces as the table has them
+    Size first;       // where its rows are, in the file or in memory
+    Size begin;       // of its rows among those of the set
+    Size count;
+};
+
 struct GraphSet {
     GraphMetric metric;
     uint32 dims;
     Size count;
-    int64* keys;    // (count), in any order, none twice
+    int64* keys;    // (count), in the table's order, none twice
     float* rows;    // (count)(dims), made ready for the metric; null where they are in the file
     BufFile* file;  // (count)(dims), or null
-    int64 nulls;    // rows that were left out: without a vector,
-    int64 zeros;    // or, for cosine, without a direction
+    // The rows as they came from several processes, in the table's order.
+    RowPiece* pieces;
+    Size piece_count;
+    int64 nulls;  // rows that were left out: without a vector,
+    int64 zeros;  // or, for cosine, without a direction
 };
 
 // How many rows may stay in memory, by their dimensions.
@@ -30,14 +41,14 @@ struct GraphRoom {
 };
 Size rows_in_memory(const GraphRoom& room, uint32 dims);
 
-// Reads a table with the caller's rights. Reports an error where a key comes twice, and where rows
-// are more than memory has room for and may not be spilled.
-enum class Beyond { spill, refuse };
-GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room,
-                        Beyond beyond);
+// Reads a table with the caller's rights. Reports an error where a key comes twice.
+GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room);
 
 // Adds the rows of another table behind those of the first. Both are in memory.
 void add_graph_set(GraphSet* set, const GraphSet& other);
+
+// The same where they are to be in a file. The other set is gone afterwards.
+void join_in_file(GraphSet* set, GraphSet* other);
 
 // Reports an error where a key comes twice.
 void check_unique_keys(const GraphSet& set, const TableColumns& columns);

@@ -44,38 +44,25 @@ void check_graph_table(Oid graph) {
     check_graph_column(graph, "distance", true);
 }
 
-// Grows by half.
-struct GrowingEdges {
-    TableEdges edges;
-    Size room;
-    MemoryContext context;
-};
-
 template <typename T>
-void grow_array(GrowingEdges* growing, T** array) {
-    const Size bytes = growing->room * sizeof(T);
+void grow_array(const GrowingEdges& growing, T** array) {
+    const Size bytes = growing.room * sizeof(T);
     *array = static_cast<T*>(*array ? repalloc_huge(*array, bytes)
-                                    : MemoryContextAllocHuge(growing->context, bytes));
+                                    : MemoryContextAllocHuge(growing.context, bytes));
 }
 
 void make_room(GrowingEdges* growing, Size wanted) {
     if (wanted <= growing->room) return;
     growing->room = std::max(wanted, growing->room + growing->room / 2);
-    grow_array(growing, &growing->edges.src);
-    grow_array(growing, &growing->edges.rank);
-    grow_array(growing, &growing->edges.dst);
-    grow_array(growing, &growing->edges.distance);
+    grow_array(*growing, &growing->edges.src);
+    grow_array(*growing, &growing->edges.rank);
+    grow_array(*growing, &growing->edges.dst);
+    grow_array(*growing, &growing->edges.distance);
 }
 
-void add_fetched(GrowingEdges* growing, Oid graph, Size most) {
-    TableEdges& edges = growing->edges;
-    if (edges.count + SPI_processed > most)
-        ereport(ERROR,
-                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                 errmsg("graph \"%s\" does not fit into maintenance_work_mem", get_rel_name(graph)),
-                 errdetail("There is room for %zu edges.", most),
-                 errhint("Increase maintenance_work_mem.")));
-    make_room(growing, edges.count + SPI_processed);
+// Into room for as many.
+void take_fetched(Oid graph, TableEdges* edges) {
+    edges->count = 0;
     for (uint64 i = 0; i < SPI_processed; ++i) {
         Datum values[4];
         for (int c = 0; c < 4; ++c) {
@@ -87,19 +74,18 @@ void add_fetched(GrowingEdges* growing, Oid graph, Size most) {
                         (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
                          errmsg("graph \"%s\" has an edge with a null", get_rel_name(graph))));
         }
-        edges.src[edges.count] = DatumGetInt64(values[0]);
-        edges.rank[edges.count] = DatumGetInt32(values[1]);
-        edges.dst[edges.count] = DatumGetInt64(values[2]);
-        edges.distance[edges.count] = DatumGetFloat4(values[3]);
-        ++edges.count;
+        edges->src[edges->count] = DatumGetInt64(values[0]);
+        edges->rank[edges->count] = DatumGetInt32(values[1]);
+        edges->dst[edges->count] = DatumGetInt64(values[2]);
+        edges->distance[edges->count] = DatumGetFloat4(values[3]);
+        ++edges->count;
     }
 }
 
-TableEdges read_edges(Oid graph, const char* condition, Datum argument, Size most) {
+void scan_edges(Oid graph, const char* condition, Datum argument, const EdgeUse& use) {
     check_graph_table(graph);
-    GrowingEdges growing = {};
-    growing.context = CurrentMemoryContext;
-    make_room(&growing, 1024);
+    GrowingEdges some = new_growing_edges();
+    make_room(&some, rows_at_once);
     StringInfoData query;
     initStringInfo(&query);
     appendStringInfo(&query,
@@ -116,15 +102,69 @@ TableEdges read_edges(Oid graph, const char* condition, Datum argument, Size mos
     do {
         CHECK_FOR_INTERRUPTS();
         SPI_cursor_fetch(portal, true, rows_at_once);
-        add_fetched(&growing, graph, most);
+        take_fetched(graph, &some.edges);
         SPI_freetuptable(SPI_tuptable);
-    } while (SPI_processed > 0);
+        if (some.edges.count > 0) use.use(use.state, some.edges);
+    } while (some.edges.count > 0);
     SPI_cursor_close(portal);
     SPI_finish();
-    return growing.edges;
+    free_edges(&some.edges);
+}
+
+// All of them, in memory.
+struct Collecting {
+    GrowingEdges growing;
+    Oid graph;
+    Size most;
+};
+
+void collect_edges(void* state, const TableEdges& some) {
+    Collecting* all = static_cast<Collecting*>(state);
+    if (all->growing.edges.count + some.count > all->most)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("graph \"%s\" does not fit into maintenance_work_mem",
+                               get_rel_name(all->graph)),
+                        errdetail("There is room for %zu edges.", all->most),
+                        errhint("Increase maintenance_work_mem.")));
+    append_edges(&all->growing, some);
+}
+
+TableEdges read_edges(Oid graph, const char* condition, Datum argument, Size most) {
+    Collecting all = {new_growing_edges(), graph, most};
+    scan_edges(graph, condition, argument, {collect_edges, &all});
+    return all.growing.edges;
 }
 
 }  // namespace
+
+GrowingEdges new_growing_edges() {
+    GrowingEdges growing = {};
+    growing.context = CurrentMemoryContext;
+    make_room(&growing, 1024);
+    return growing;
+}
+
+void append_edges(GrowingEdges* growing, const TableEdges& some) {
+    TableEdges& edges = growing->edges;
+    make_room(growing, edges.count + some.count);
+    std::copy_n(some.src, some.count, edges.src + edges.count);
+    std::copy_n(some.rank, some.count, edges.rank + edges.count);
+    std::copy_n(some.dst, some.count, edges.dst + edges.count);
+    std::copy_n(some.distance, some.count, edges.distance + edges.count);
+    edges.count += some.count;
+}
+
+void free_edges(TableEdges* edges) {
+    pfree(edges->src);
+    pfree(edges->rank);
+    pfree(edges->dst);
+    pfree(edges->distance);
+    *edges = {};
+}
+
+void scan_graph_table(Oid graph, const EdgeUse& use) {
+    scan_edges(graph, "", 0, use);
+}
 
 char* qualified_name(Oid table) {
     return quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),

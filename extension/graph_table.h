@@ -14,6 +14,26 @@ struct TableEdges {
     Size count;
 };
 
+// Grows by half.
+struct GrowingEdges {
+    TableEdges edges;
+    Size room;
+    MemoryContext context;
+};
+GrowingEdges new_growing_edges();
+void append_edges(GrowingEdges* growing, const TableEdges& some);
+// Frees what is there, and leaves nothing.
+void free_edges(TableEdges* edges);
+
+// Calls use(state, some) with all edges, some at a time, which are gone afterwards. They are read
+// with the caller's rights. Reports an error: a column that is missing or of another type, a null.
+// The memory context that is current then is gone afterwards, too.
+struct EdgeUse {
+    void (*use)(void* state, const TableEdges& some);
+    void* state;
+};
+void scan_graph_table(Oid graph, const EdgeUse& use);
+
 // Reads all edges with the caller's rights, or reports an error: a column that is missing or of
 // another type, a null, or more edges than `most`, for which maintenance_work_mem has no room.
 TableEdges read_graph_table(Oid graph, Size most);

@@ -106,15 +106,11 @@ struct DeviceRows {
     Owned<Dataset>* rows;
 };
 
-// To share memory takes time, and a device takes rows as fast as they come.
-constexpr Size most_ring_bytes = Size{24} << 20;
-
 // Reads the table. False: the device cannot go on.
 bool send_rows(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
     // A block is in memory that is shared, or in this process's: little beside what the device has.
-    const ParallelRead wanted = {
-        RowIds::none, false, max_parallel_maintenance_workers,
-        std::min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, most_ring_bytes), 2};
+    const ParallelRead wanted = {RowIds::none, false, max_parallel_maintenance_workers,
+                                 usual_ring_bytes(), 2};
     ParallelReader* reader = open_parallel_reader(c->reader, wanted, device->executor);
     bool good = true;
     // A block has been read when the next was added.

@@ -31,6 +31,11 @@ struct ParallelRead {
     uint32 held;  // blocks that are taken before the first is given back
 };
 
+// Good for the ring's memory: to share more takes time, and who takes rows is as fast as they come.
+inline Size usual_ring_bytes() {
+    return Min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, Size{24} << 20);
+}
+
 struct ParallelReader;
 // The table's reader is at its first row, or rewound. `device`, where not null, is told of the
 // ring's memory.

@@ -216,7 +216,7 @@ void bench_steps(const Context& context, const GraphRows& rows, const Variant& v
     }
     for (uint32_t iteration = 0; iteration < 6; ++iteration, ++round) {
         const double draw =
-            timed([&] { samples.draw(lists.keys(), options.degree, round, stream); });
+            timed([&] { samples.draw(lists.keys(), options.degree, 0, round, stream); });
         const double match = timed([&] {
             match_samples(matching(round), samples.view(), trees.order(), 0,
                           static_cast<uint32_t>(rows.count), stream);
@@ -281,8 +281,10 @@ void bench_graphs(const Context& context, const VectorSet& vectors) {
     }
     constexpr Variant variants[] = {{28, 14, 4, 12}, {28, 24, 8, 12}, {64, 32, 8, 12}};
     for (const Variant& variant : variants) bench_descent(*builder, rows, truth, variant);
-    for (const Variant& variant : {variants[1], Variant{28, 24, 4, 12}, Variant{28, 24, 8, 4}})
-        bench_merge(*builder, rows, truth, variant);
+    // A merge takes half of the trees, and two thirds of the samples.
+    constexpr Variant merges[] = {variants[1],     {28, 24, 8, 12}, {28, 24, 6, 12},
+                                  {28, 24, 4, 12}, {28, 18, 8, 12}, {28, 24, 8, 2}};
+    for (const Variant& variant : merges) bench_merge(*builder, rows, truth, variant);
     for (size_t added : {10000u, 100000u}) bench_append(*builder, rows, truth, variants[1], added);
     bench_steps(context, rows, {48, 24, 3, 6});
 }

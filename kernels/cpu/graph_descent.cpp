@@ -22,6 +22,17 @@ constexpr size_t top_levels = 4;
 // It ends when fewer than this share of all edges was replaced in an iteration.
 constexpr double least_updates = 0.001;
 
+// A merge ends earlier: half of its edges were there before, and what a last iteration finds is
+// among the places that nobody wants. What it samples of old neighbors, which each new one meets
+// in every iteration, is fewer, too.
+constexpr double least_merge_updates = 0.02;
+
+// What is new to a row in a merge comes from the other side, and is compared with its own.
+SampleKinds sample_kinds(const DescentOptions& options, Known known, size_t border) {
+    if (known != Known::both_sets) return {options.samples, options.samples, 0};
+    return {options.samples, std::max(2 * options.samples / 3, 1u), border};
+}
+
 }  // namespace
 
 size_t GraphDescent::leaf_rows(const DescentOptions& options) {
@@ -87,7 +98,8 @@ DescentReport GraphDescent::run(const GraphProgress& progress) {
     while (leaves.count() > 1 && report.iterations < options_.iterations) {
         const uint64_t updates = match_samples(leaves.order, progress, report.iterations++);
         const double edges = static_cast<double>(rows_.count) * options_.degree;
-        if (static_cast<double>(updates) < least_updates * edges) break;
+        const double least = known_ == Known::both_sets ? least_merge_updates : least_updates;
+        if (static_cast<double>(updates) < least * edges) break;
     }
     if (progress) progress(GraphPhase::distances, 0, rows_.count);
     finish(leaves.order);
@@ -140,7 +152,8 @@ uint64_t GraphDescent::match_leaves(const Leaves& leaves) {
 
 uint64_t GraphDescent::match_samples(const std::vector<uint32_t>& order,
                                      const GraphProgress& progress, uint32_t iteration) {
-    samples_.draw(workers_, lists_, options_.degree, options_.seed + 2 * iteration + 1);
+    samples_.draw(workers_, sample_kinds(options_, known_, border_), lists_, options_.degree,
+                  options_.seed + 2 * iteration + 1);
     uint64_t updates = 0;
     const size_t batch = batch_tasks * task_tiles;
     for (size_t first = 0; first < rows_.count; first += batch) {
@@ -277,7 +290,8 @@ uint64_t GraphDescent::apply(size_t tasks) {
     return updates;
 }
 
-// Distances of tiles are off by rounding: the neighbors that are wanted get theirs from the rows.
+// Distances of tiles are off by rounding: the neighbors that are wanted get theirs from the rows,
+// but for those that were in the lists of a merge before.
 void GraphDescent::finish(const std::vector<uint32_t>& order) {
     constexpr size_t task_rows = 512;
     workers_.run((rows_.count + task_rows - 1) / task_rows, [&](size_t task, int) {
@@ -288,6 +302,8 @@ void GraphDescent::finish(const std::vector<uint32_t>& order) {
             for (uint32_t j = 0; j < options_.degree; ++j) {
                 list[j].row &= row_part;
                 if (j >= options_.neighbors || list[j].row == no_row) continue;
+                if (known_ == Known::both_sets && (list[j].row < border_) == (order[i] < border_))
+                    continue;
                 const float distance =
                     graph_distance(rows_.metric, row, rows_.row(list[j].row), rows_.dims);
                 list[j].distance =

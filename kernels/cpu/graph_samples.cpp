@@ -25,23 +25,26 @@ size_t GraphSamples::memory(size_t count, uint32_t samples) {
     return 4 * count * (samples + 1) * sizeof(uint32_t);
 }
 
-void GraphSamples::draw(Workers& workers, Edge* lists, uint32_t degree, uint64_t seed) {
-    draw_forwards(workers, lists, degree);
+void GraphSamples::draw(Workers& workers, const SampleKinds& kinds, Edge* lists, uint32_t degree,
+                        uint64_t seed) {
+    draw_forwards(workers, kinds, lists, degree);
     draw_backwards(workers, fresh_forwards_, seed, fresh_backwards_);
     draw_backwards(workers, old_forwards_, seed + 1, old_backwards_);
 }
 
-void GraphSamples::draw_forwards(Workers& workers, Edge* lists, uint32_t degree) {
+void GraphSamples::draw_forwards(Workers& workers, const SampleKinds& kinds, Edge* lists,
+                                 uint32_t degree) {
     workers.run((count_ + task_rows - 1) / task_rows, [&](size_t task, int) {
         const size_t end = std::min(count_, (task + 1) * task_rows);
         for (size_t row = task * task_rows; row < end; ++row) {
             Edge* list = lists + row * degree;
+            const bool below = row < kinds.border;
             uint32_t fresh_count = 0, old_count = 0;
             for (uint32_t i = 0; i < degree && list[i].row != no_row; ++i) {
                 if (!(list[i].row & fresh)) {
-                    if (old_count < samples_)
+                    if (old_count < kinds.old_rows && (list[i].row < kinds.border) == below)
                         old_forwards_.rows[row * samples_ + old_count++] = list[i].row;
-                } else if (fresh_count < samples_) {
+                } else if (fresh_count < kinds.fresh_rows) {
                     list[i].row &= row_part;
                     fresh_forwards_.rows[row * samples_ + fresh_count++] = list[i].row;
                 }

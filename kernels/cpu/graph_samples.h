@@ -9,15 +9,24 @@
 
 namespace pgwarp {
 
+// So many of each kind. Old ones are on the row's own side of the border; 0: there is one side.
+struct SampleKinds {
+    uint32_t fresh_rows;
+    uint32_t old_rows;
+    size_t border;
+};
+
 class GraphSamples {
   public:
+    // `samples` bounds both kinds.
     GraphSamples(size_t count, uint32_t samples);
 
     static size_t memory(size_t count, uint32_t samples);
 
     // Marks what it takes of the lists, (count)(degree), as no longer fresh. `seed` differs between
     // iterations.
-    void draw(Workers& workers, Edge* lists, uint32_t degree, uint64_t seed);
+    void draw(Workers& workers, const SampleKinds& kinds, Edge* lists, uint32_t degree,
+              uint64_t seed);
 
     // The new and the old of a row, each sorted and without duplicates, an old one in place of none
     // that is also new. `fresh_rows` and `old_rows` have room for 2 * samples.
@@ -33,7 +42,7 @@ class GraphSamples {
         std::vector<uint32_t> rows;
         std::vector<uint32_t> counts;
     };
-    void draw_forwards(Workers& workers, Edge* lists, uint32_t degree);
+    void draw_forwards(Workers& workers, const SampleKinds& kinds, Edge* lists, uint32_t degree);
     void draw_backwards(Workers& workers, const Side& forwards, uint64_t seed, Side& backwards);
 
     size_t count_;

@@ -13,7 +13,7 @@ namespace {
 // It ends when fewer than this share of all edges was replaced in an iteration. Of a merge about
 // half of the edges were there before.
 constexpr double least_updates = 0.001;
-constexpr double least_merge_updates = 0.002;
+constexpr double least_merge_updates = 0.02;
 // Rows that one launch may have, of samples and dimensions as they usually are: whoever interrupts
 // waits for no more.
 constexpr double usual_rows = 1 << 21;
@@ -53,7 +53,8 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
 
     // Two at least: rows of one leaf know each other already.
     const uint32_t starts = std::max(options.trees, 2u);
-    const double least = work.known == KnownPairs::both_sets ? least_merge_updates : least_updates;
+    const bool merging = work.known == KnownPairs::both_sets;
+    const double least = merging ? least_merge_updates : least_updates;
     for (uint32_t tree = 0; tree < starts; ++tree) {
         context.check_interrupt();
         if (work.progress) work.progress(GraphPhase::start, tree, starts);
@@ -72,7 +73,8 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
     while (report.iterations < options.iterations) {
         const uint32_t iteration = report.iterations++;
         const uint32_t salt = salt_of(round++);
-        samples.draw(work.lists.keys(), options.degree, salt, stream);
+        // What is new to a row in a merge comes from the other side, and is compared with its own.
+        samples.draw(work.lists.keys(), options.degree, merging ? work.border : 0, salt, stream);
         const Matching match = matching(salt);
         for (uint32_t first = 0; first < view.count; first += most_rows) {
             context.check_interrupt();

@@ -23,6 +23,7 @@ struct Draw {
     size_t count;
     uint32_t degree;
     uint32_t samples;
+    uint32_t border;
     uint32_t places, place_bits;
     uint32_t salt;
     uint32_t *fresh_forwards, *old_forwards, *fresh_backwards, *old_backwards;
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(threads) draw_samples(Draw d) {
         const uint64_t key = i < d.degree ? list[i] : no_edge();
         const uint32_t other = edge_row(key);
         const bool is_fresh = other != no_row && (key_index(key) & fresh_edge);
-        const bool is_old = other != no_row && !is_fresh;
+        const bool is_old = other != no_row && !is_fresh && (other < d.border) == (row < d.border);
         const unsigned fresh_lanes = __ballot_sync(whole_warp, is_fresh);
         const unsigned old_lanes = __ballot_sync(whole_warp, is_old);
         const uint32_t fresh_at = fresh_count + __popc(fresh_lanes & before_me);
@@ -83,7 +84,8 @@ size_t GraphSamples::row_bytes(uint32_t samples) {
     return 2 * (samples + backward_places(samples)) * sizeof(uint32_t);
 }
 
-void GraphSamples::draw(uint64_t* lists, uint32_t degree, uint32_t salt, cudaStream_t stream) {
+void GraphSamples::draw(uint64_t* lists, uint32_t degree, uint32_t border, uint32_t salt,
+                        cudaStream_t stream) {
     for (Buffer<uint32_t>* backwards : {&fresh_backwards_, &old_backwards_})
         check(
             cudaMemsetAsync(backwards->data(), 0xff, backwards->size() * sizeof(uint32_t), stream),
@@ -94,6 +96,7 @@ void GraphSamples::draw(uint64_t* lists, uint32_t degree, uint32_t salt, cudaStr
                     count_,
                     degree,
                     samples_,
+                    border,
                     places,
                     static_cast<uint32_t>(std::countr_zero(places)),
                     salt,

@@ -27,8 +27,9 @@ class GraphSamples {
     static size_t row_bytes(uint32_t samples);
 
     // Marks what it takes of the lists, (count)(degree), as no longer fresh. The salt differs
-    // between iterations.
-    void draw(uint64_t* lists, uint32_t degree, uint32_t salt, cudaStream_t stream);
+    // between iterations. Old ones are on the row's own side of the border; 0: there is one side.
+    void draw(uint64_t* lists, uint32_t degree, uint32_t border, uint32_t salt,
+              cudaStream_t stream);
 
     SampleView view() const;
 
