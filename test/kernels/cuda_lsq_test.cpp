@@ -217,8 +217,11 @@ TEST_F(CudaLsqTest, FitsWordsAsLapackDoes) {
             return sum;
         };
         const double wanted = error_of(by_lapack);
-        EXPECT_LT(error_of(download(words)), wanted * 1.01 + 1e-3) << dims << " x " << books;
-        EXPECT_GT(error_of(start), wanted);
+        // With more words than rows nearly nothing is left, by either.
+        const double before = error_of(start);
+        EXPECT_LT(error_of(download(words)), wanted * 1.01 + 1e-6 * before)
+            << dims << " x " << books;
+        EXPECT_GT(before, wanted);
     }
 }
 

@@ -254,13 +254,19 @@ inline std::vector<ListCase> list_cases() {
     add([](ListCase&) {});
     add([](ListCase& c) { c.metric = Metric::inner_product; });
     add([](ListCase& c) { c.metric = Metric::cosine; });
-    for (uint32_t k : {1u, 31u, 32u, 33u, 100u, 113u, 1000u, 2048u})
+    for (uint32_t k : {1u, 16u, 17u, 31u, 32u, 33u, 48u, 49u, 100u, 113u, 1000u, 2048u})
         add([&](ListCase& c) { c.k = k, c.probes = 20, c.queries = 3; });
     for (uint32_t m : {1u, 2u, 5u, 16u, 17u, 31u, 32u}) add([&](ListCase& c) { c.m = m; });
     add([](ListCase& c) { c.dims = 1, c.m = 1; });
     add([](ListCase& c) { c.dims = 100, c.m = 33; });
     add([](ListCase& c) { c.dims = 65, c.m = 64; });
     add([](ListCase& c) { c.dims = 130, c.m = 100, c.entries = 5000; });
+    // As many slices as shared memory holds beside each kind of selection, and more.
+    for (uint32_t m : {80u, 112u, 144u, 176u, 192u})
+        for (uint32_t k : {200u, 2048u})
+            add([&](ListCase& c) {
+                c.dims = 200, c.m = m, c.k = k, c.entries = 3000, c.queries = 3;
+            });
     add([](ListCase& c) { c.lists = 1, c.probes = 1; });
     add([](ListCase& c) { c.lists = 1, c.probes = 1, c.entries = 0; });
     add([](ListCase& c) { c.entries = 5, c.probes = 20; });
@@ -276,6 +282,8 @@ inline std::vector<ListCase> list_cases() {
     add([](ListCase& c) { c.additive = true, c.dims = 5, c.m = 7, c.probes = 20, c.k = 100; });
     add([](ListCase& c) { c.additive = true, c.shift = 30; });
     add([](ListCase& c) { c.lists = 700, c.entries = 20000, c.probes = 300; });
+    for (uint32_t probes : {32u, 33u, 64u, 65u, 128u, 129u})
+        add([&](ListCase& c) { c.lists = 3000, c.entries = 20000, c.probes = probes; });
     return cases;
 }
 
