@@ -1,4 +1,3 @@
-#include <sys/mman.h>
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -6,6 +5,7 @@
 #include "kernels/sort_keys.h"
 #include "extension/guard.h"
 #include "extension/ivfpq_sort.h"
+#include "extension/large_memory.h"
 
 extern "C" {
 #include "catalog/pg_operator_d.h"
@@ -76,21 +76,6 @@ EntryPlace entry_place(const EntrySort* sort, Size row) {
     const Size at = row & (chunk_rows(sort) - 1);
     return {reinterpret_cast<uint64*>(keys) + at, reinterpret_cast<float*>(offsets) + at,
             reinterpret_cast<uint8*>(codes) + at * sort->m};
-}
-
-// A first touch of a page of four kilobytes costs about as much as writing to it.
-void ask_for_large_pages(void* memory, Size bytes) {
-    constexpr uintptr_t large = uintptr_t{2} << 20;
-    const uintptr_t first = TYPEALIGN(large, reinterpret_cast<uintptr_t>(memory));
-    const uintptr_t end = TYPEALIGN_DOWN(large, reinterpret_cast<uintptr_t>(memory) + bytes);
-    // Where it is refused, small ones do.
-    if (first < end) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
-}
-
-void* alloc_large(MemoryContext context, Size bytes) {
-    void* memory = MemoryContextAllocHuge(context, Max(bytes, Size{1}));
-    ask_for_large_pages(memory, bytes);
-    return memory;
 }
 
 void begin_in_memory(EntrySort* sort) {

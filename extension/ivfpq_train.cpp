@@ -13,6 +13,7 @@
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_progress.h"
 #include "extension/ivfpq_train.h"
+#include "extension/large_memory.h"
 #include "extension/vector.h"
 
 extern "C" {
@@ -201,7 +202,8 @@ Sample new_sample(uint32 dims, uint32 room) {
     Sample sample = {};
     sample.dims = dims;
     sample.room = room;
-    sample.rows = alloc_floats(Size{room} * dims);
+    sample.rows =
+        static_cast<float*>(alloc_large(CurrentMemoryContext, Size{room} * dims * sizeof(float)));
     sample.tids = static_cast<uint64*>(
         MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1u) * sizeof(uint64)));
     return sample;
@@ -321,10 +323,14 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, blocks);
 
     // Some rows of each of many blocks, every block with the same chance: reading a block costs
-    // more than the rows on it, and rows that lie together may be alike.
-    constexpr double most_of_block = 4;
+    // more than the rows on it, and rows that lie together may be alike. Of enough blocks, more
+    // rows.
+    constexpr double few_of_block = 4;
+    constexpr double most_of_block = 8;
     constexpr double least_blocks = 16384;
-    const double of_block = std::min(table_rows / blocks, most_of_block);
+    constexpr double enough_blocks = 49152;
+    const double some_of_block = std::clamp(rows / enough_blocks, few_of_block, most_of_block);
+    const double of_block = std::min(table_rows / blocks, some_of_block);
     auto wanted = static_cast<BlockNumber>(
         std::min<double>(blocks, std::max(rows / std::max(of_block, 1e-9), least_blocks)));
     BlockSampler* sampler = open_block_sampler(heap, index, info);
@@ -337,8 +343,8 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
         if (random.below(blocks - block) >= wanted) continue;
         --wanted;
         // Some more than it takes: blocks may have few.
-        sample_some_rows(sampler, block, 3 * static_cast<int>(most_of_block) / 2, &random,
-                         sample_row, &state);
+        const int most = static_cast<int>(std::ceil(some_of_block)) + 2;
+        sample_some_rows(sampler, block, most, &random, sample_row, &state);
         report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
     }
     close_block_sampler(sampler);

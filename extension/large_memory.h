@@ -1,0 +1,25 @@
+// Memory by the megabyte, on large pages where the system has them: the first touch of a page of
+// four kilobytes costs about as much as writing to it.
+#pragma once
+
+#include <sys/mman.h>
+
+#include "extension/compat.h"
+
+extern "C" {
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+inline void* alloc_large(MemoryContext context, Size bytes) {
+    constexpr uintptr_t page = uintptr_t{2} << 20;
+    void* memory = MemoryContextAllocHuge(context, Max(bytes, Size{1}));
+    const uintptr_t first = TYPEALIGN(page, reinterpret_cast<uintptr_t>(memory));
+    const uintptr_t end = TYPEALIGN_DOWN(page, reinterpret_cast<uintptr_t>(memory) + bytes);
+    // Where it is refused, small ones do.
+    if (first < end) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+    return memory;
+}
+
+}  // namespace pgwarp
