@@ -63,6 +63,10 @@ void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData&
                               reinterpret_cast<const BufferHeapTupleTableSlot*>(slot)->buffer};
 }
 
+void prefetch_hint(Relation heap, const ItemPointerData& tid) {
+    __builtin_prefetch(place_of(heap, ItemPointerGetBlockNumberNoCheck(&tid)));
+}
+
 void prefetch_page(Relation heap, const ItemPointerData& tid) {
     const Buffer buffer = hinted(heap, tid);
     if (!BufferIsValid(buffer)) return;

@@ -23,6 +23,7 @@ void pin_hinted(Relation heap, IndexFetchTableData* fetch, const ItemPointerData
 // After it was fetched.
 void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData& tid);
 
+void prefetch_hint(Relation heap, const ItemPointerData& tid);
 void prefetch_page(Relation heap, const ItemPointerData& tid);
 void prefetch_tuple(Relation heap, const ItemPointerData& tid);
 

@@ -230,10 +230,15 @@ void rank_candidates(ScanState* s, Candidate* candidates, Size count) {
     reserve_rows(s, count);
     std::sort(candidates, candidates + count,
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    constexpr Size some_time = 12;
     constexpr Size later = 6;
     constexpr Size soon = 2;
+    for (Size i = 0; i < std::min(count, some_time); ++i)
+        expect_row(s->reader, number_tid(candidates[i].id), Expected::some_time);
     for (Size i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
+        if (i + some_time < count)
+            expect_row(s->reader, number_tid(candidates[i + some_time].id), Expected::some_time);
         if (i + later < count)
             expect_row(s->reader, number_tid(candidates[i + later].id), Expected::later);
         if (i + soon < count)
@@ -576,6 +581,7 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
             s->last_distance = row.distance;
         }
         scan->xs_heaptid = row.tid;
+        if (s->reader) ease_fetch(s->reader, scan->xs_heapfetch, row.tid);
         scan->xs_recheck = false;
         scan->xs_recheckorderby = false;
         return true;
