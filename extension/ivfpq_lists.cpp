@@ -40,6 +40,8 @@ Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
         const BlockNumber next = page_tail(page)->next;
         // Memory answers while this page is worked on.
         Page coming = expect_list_page(index, BlockNumberIsValid(next) ? next : following);
+        // A page that lies behind this one comes by itself, and better so.
+        if (coming == static_cast<char*>(page) + BLCKSZ) coming = nullptr;
         if (visitor.coming)
             *visitor.coming = coming;
         else if (coming)
