@@ -172,12 +172,14 @@ uint32_t Next(const uint16_t* HWY_RESTRICT sums, const float* HWY_RESTRICT offse
         const auto sum = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(narrow, sums + at)));
         return hn::Not(hn::Gt(hn::MulAdd(step, sum, hn::LoadU(df, offsets + at)), most));
     };
+    // Hits are rare, and asking whether there is one is dearer than the comparisons.
+    const auto any_of_four = [&](uint32_t at) HWY_ATTR {
+        return hn::Or(hn::Or(within(at), within(at + lanes)),
+                      hn::Or(within(at + 2 * lanes), within(at + 3 * lanes)));
+    };
     uint32_t i = begin;
-    for (; i + 4 * lanes <= count; i += 4 * lanes) {
-        const auto any = hn::Or(hn::Or(within(i), within(i + lanes)),
-                                hn::Or(within(i + 2 * lanes), within(i + 3 * lanes)));
-        if (!hn::AllFalse(df, any)) break;
-    }
+    for (; i + 8 * lanes <= count; i += 8 * lanes)
+        if (!hn::AllFalse(df, hn::Or(any_of_four(i), any_of_four(i + 4 * lanes)))) break;
     for (; i + lanes <= count; i += lanes) {
         const intptr_t first = hn::FindFirstTrue(df, within(i));
         if (first >= 0) return i + static_cast<uint32_t>(first);
