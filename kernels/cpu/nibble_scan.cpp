@@ -56,40 +56,43 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums of bytes, entry by entry, in sixteen bits.
+// Sums of bytes, entry by entry, in sixteen bits: two vectors for one of bytes.
 template <class Tag>
-struct WideSums {
-    // Two bytes side by side are added as one number of sixteen bits, and the upper one of them
-    // alone beside: what the lower sum is follows at the end.
-    using Wide = hn::Vec<hn::Repartition<uint16_t, Tag>>;
-    static constexpr hn::Repartition<uint16_t, Tag> wide{};
-    Wide both = hn::Zero(wide), upper = hn::Zero(wide);
-
-    HWY_INLINE void add(hn::Vec<Tag> bytes) {
-        const Wide pairs = hn::BitCast(wide, bytes);
-        both = hn::Add(both, pairs);
-        upper = hn::Add(upper, hn::ShiftRight<8>(pairs));
-    }
-    HWY_INLINE void store(uint16_t* HWY_RESTRICT sums) const {
-        hn::StoreInterleaved2(hn::Sub(both, hn::ShiftLeft<8>(upper)), upper, wide, sums);
-    }
-};
+using Wide = hn::Vec<hn::Repartition<uint16_t, Tag>>;
 
 #if HWY_TARGET == HWY_NEON
-// One instruction widens and adds.
-template <>
-struct WideSums<hn::Full128<uint8_t>> {
-    uint16x8_t first = vdupq_n_u16(0), second = vdupq_n_u16(0);
 
-    HWY_INLINE void add(hn::Vec<hn::Full128<uint8_t>> bytes) {
-        first = vaddw_u8(first, vget_low_u8(bytes.raw));
-        second = vaddw_high_u8(second, bytes.raw);
-    }
-    HWY_INLINE void store(uint16_t* HWY_RESTRICT sums) const {
-        vst1q_u16(sums, first);
-        vst1q_u16(sums + 8, second);
-    }
-};
+// One instruction widens and adds: the first half of the entries, and the second.
+template <class Tag>
+HWY_INLINE void add_bytes(Tag, hn::Vec<Tag> bytes, Wide<Tag>& first, Wide<Tag>& second) {
+    first = Wide<Tag>(vaddw_u8(first.raw, vget_low_u8(bytes.raw)));
+    second = Wide<Tag>(vaddw_high_u8(second.raw, bytes.raw));
+}
+
+template <class Tag>
+HWY_INLINE void store_sums(Tag, Wide<Tag> first, Wide<Tag> second, uint16_t* HWY_RESTRICT sums) {
+    const hn::Repartition<uint16_t, Tag> wide;
+    hn::StoreU(first, wide, sums);
+    hn::StoreU(second, wide, sums + hn::Lanes(wide));
+}
+
+#else
+
+// Two bytes side by side are added as one number of sixteen bits, and the upper one of them alone
+// beside: what the lower sum is follows at the end.
+template <class Tag>
+HWY_INLINE void add_bytes(Tag, hn::Vec<Tag> bytes, Wide<Tag>& both, Wide<Tag>& upper) {
+    const auto pairs = hn::BitCast(hn::Repartition<uint16_t, Tag>(), bytes);
+    both = hn::Add(both, pairs);
+    upper = hn::Add(upper, hn::ShiftRight<8>(pairs));
+}
+
+template <class Tag>
+HWY_INLINE void store_sums(Tag, Wide<Tag> both, Wide<Tag> upper, uint16_t* HWY_RESTRICT sums) {
+    const hn::Repartition<uint16_t, Tag> wide;
+    hn::StoreInterleaved2(hn::Sub(both, hn::ShiftLeft<8>(upper)), upper, wide, sums);
+}
+
 #endif
 
 // A row at a time, and as much of what comes next with each: memory answers best when it is asked
@@ -104,7 +107,8 @@ HWY_INLINE void sum_vectors(Tag tag, const NibbleTable& table, const uint8_t* HW
                             size_t stride, const uint8_t* next, uint16_t* HWY_RESTRICT sums) {
     const size_t lanes = hn::Lanes(tag);
     const auto low_bits = hn::Set(tag, 15);
-    WideSums<Tag> all[kVectors];
+    Wide<Tag> a[kVectors], b[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) a[v] = b[v] = hn::Zero(hn::Repartition<uint16_t, Tag>());
     const uint8_t* HWY_RESTRICT rows = table.low;
     for (uint32_t j = 0; j < table.m; ++j, codes += stride, rows += 2 * nibble_words) {
         const auto even_row = hn::LoadDup128(tag, rows);
@@ -115,12 +119,12 @@ HWY_INLINE void sum_vectors(Tag tag, const NibbleTable& table, const uint8_t* HW
         }
         for (size_t v = 0; v < kVectors; ++v) {
             const auto code = hn::LoadU(tag, codes + v * lanes);
-            all[v].add(hn::TableLookupBytes(even_row, hn::And(code, low_bits)));
-            all[v].add(hn::TableLookupBytes(odd_row, hn::ShiftRight<4>(code)));
+            add_bytes(tag, hn::TableLookupBytes(even_row, hn::And(code, low_bits)), a[v], b[v]);
+            add_bytes(tag, hn::TableLookupBytes(odd_row, hn::ShiftRight<4>(code)), a[v], b[v]);
         }
     }
     if (next) expect_row(next, stride * sizeof(float));
-    for (size_t v = 0; v < kVectors; ++v) all[v].store(sums + v * lanes);
+    for (size_t v = 0; v < kVectors; ++v) store_sums(tag, a[v], b[v], sums + v * lanes);
 }
 
 // So many vectors of entries, at most kMost at once: a row of the table that is loaded serves them
