@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
-#include "kernels/executor.h"
+#include "kernels/distance.h"
 #include "kernels/random.h"
+#include "kernels/row_pass.h"
+#include "extension/build_executor.h"
 #include "extension/guard.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_functions.h"
@@ -31,6 +34,14 @@ extern "C" {
 namespace pgwarp {
 
 namespace {
+
+// On a device k-selection ends there.
+constexpr uint32 device_most_k = 2048;
+
+// Of one of two blocks of rows.
+Size block_bytes() {
+    return std::min(size_t{4} << 20, static_cast<Size>(maintenance_work_mem) * 1024 / 4);
+}
 
 // One pass over the rows a snapshot sees, calling back as an index build does.
 void scan_rows(const OpenIndex& open, Snapshot snapshot, IndexBuildCallback callback, void* state) {
@@ -67,14 +78,47 @@ void draw_query(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, voi
     queries->tids[slot] = tid_number(*tid);
 }
 
-// The k + 1 smallest exact distances of every query, sorted; itself included.
+// The rows go by in blocks: one is filled while the other is compared with the queries.
 struct Truth {
     const Queries* queries;
     Metric metric;
-    uint32 kept;
-    double* distances;  // (queries)(kept)
+    uint32 dims;
+    Owned<RowPass>* pass;
+    struct {
+        float* rows;
+        uint64* tids;
+    } blocks[2];
+    uint32 room;  // of a block
+    uint32 count;
+    uint32 filling;
+    bool under_way;  // the other
     MemoryContext row_context;
 };
+
+void finish_block(Truth* truth) {
+    if (truth->under_way) guarded_interruptibly([&] { truth->pass->object->finish(); });
+    truth->under_way = false;
+}
+
+void compare_block(Truth* truth) {
+    finish_block(truth);
+    if (truth->count == 0) return;
+    const auto& block = truth->blocks[truth->filling];
+    guarded_interruptibly(
+        [&] { truth->pass->object->start(block.rows, block.tids, truth->count); });
+    truth->under_way = true;
+    truth->filling = 1 - truth->filling;
+    truth->count = 0;
+}
+
+// As far from everything as can be, or farther: no neighbor of anything.
+bool has_distances(Metric metric, const Vector* vector) {
+    if (metric != Metric::cosine) return true;
+    // As exact_distance() would have it.
+    const float norm =
+        cosine_parts(vector->x, vector->x, static_cast<size_t>(vector->dims)).squared_norm_a;
+    return norm > 0 && std::isfinite(norm);
+}
 
 void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* state) {
     Truth* truth = static_cast<Truth*>(state);
@@ -84,15 +128,78 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
     const MemoryContext before = MemoryContextSwitchTo(truth->row_context);
     const Vector* row = datum_get_vector(values[0]);
     MemoryContextSwitchTo(before);
-    for (uint32 q = 0; q < truth->queries->count; ++q) {
-        if (truth->queries->tids[q] == tid_number(*tid)) continue;
-        const double distance = exact_distance(truth->metric, truth->queries->vectors[q], row);
-        double* nearest = truth->distances + Size{q} * truth->kept;
-        if (!(distance < nearest[truth->kept - 1])) continue;
-        double* at = std::upper_bound(nearest, nearest + truth->kept - 1, distance);
-        std::move_backward(at, nearest + truth->kept - 1, nearest + truth->kept);
-        *at = distance;
+    check_same_dims(truth->queries->vectors[0], row);
+    if (!has_distances(truth->metric, row)) return;
+    const auto& block = truth->blocks[truth->filling];
+    index_form(truth->metric, row->x, truth->dims, block.rows + Size{truth->count} * truth->dims);
+    block.tids[truth->count] = tid_number(*tid);
+    if (++truth->count == truth->room) compare_block(truth);
+}
+
+// The true neighbors of all queries, (queries)(k), themselves among them.
+Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries& queries,
+                         Metric metric, uint32 k) {
+    Truth truth = {};
+    truth.queries = &queries;
+    truth.metric = metric;
+    truth.dims = static_cast<uint32>(queries.vectors[0]->dims);
+    truth.row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq truth", ALLOCSET_DEFAULT_SIZES);
+    const Size row_bytes = truth.dims * sizeof(float);
+    truth.room = static_cast<uint32>(std::clamp<Size>(block_bytes() / row_bytes, 16, 65536));
+    const auto alloc = [](Size bytes) {
+        return MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+    };
+    for (auto& block : truth.blocks) {
+        block.rows = static_cast<float*>(alloc(truth.room * row_bytes));
+        block.tids = static_cast<uint64*>(alloc(truth.room * sizeof(uint64)));
     }
+    float* forms = static_cast<float*>(alloc(queries.count * row_bytes));
+    for (uint32 q = 0; q < queries.count; ++q)
+        index_form(metric, queries.vectors[q]->x, truth.dims, forms + Size{q} * truth.dims);
+    auto* nearest = static_cast<Neighbor*>(alloc(Size{queries.count} * k * sizeof(Neighbor)));
+
+    const double rows = static_cast<double>(queries.seen);
+    BuildExecutor executor = open_build_executor(
+        k > device_most_k ? "a device finds at most 2047 neighbors" : nullptr,
+        rows * queries.count * truth.dims, 1 + max_parallel_maintenance_workers);
+    truth.pass = owned_by<RowPass>(CurrentMemoryContext);
+    guarded_interruptibly([&] {
+        RowPassInput input;
+        input.dims = truth.dims;
+        input.metric = metric;
+        input.block_rows = truth.room;
+        input.expected_rows = static_cast<size_t>(rows);
+        input.queries = forms;
+        input.query_count = queries.count;
+        input.k = k;
+        truth.pass->object = executor.executor->begin_pass(input).release();
+    });
+    scan_rows(open, snapshot, compare_row, &truth);
+    compare_block(&truth);
+    finish_block(&truth);
+    guarded_interruptibly([&] { truth.pass->object->nearest(nearest); });
+    // Before the device it is of.
+    guarded([&] { delete std::exchange(truth.pass->object, nullptr); });
+    close_build_executor(&executor);
+    return nearest;
+}
+
+// The exact distance of the k-th of them; infinite where there are fewer.
+double farthest_of(RowReader* reader, Metric metric, const Vector* query, uint64 self,
+                   const Neighbor* nearest, uint32 k) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    double farthest = -infinity;
+    uint32 count = 0;
+    for (uint32 i = 0; i <= k && count < k; ++i) {
+        if (!(nearest[i].distance < infinity)) break;
+        if (nearest[i].id == self) continue;
+        const Vector* row = read_row(reader, number_tid(nearest[i].id));
+        if (!row) continue;
+        farthest = std::max(farthest, exact_distance(metric, query, row));
+        ++count;
+    }
+    return count == k ? farthest : infinity;
 }
 
 // How many of the first k rows the index gives are among the true k nearest.
@@ -136,8 +243,10 @@ PGWARP_FUNCTION(ivfpq_recall) {
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("k must be between 1 and 10000")));
     const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
-    const Size bytes = static_cast<Size>(samples) *
-                       (read_meta(open.index).dims * sizeof(float) + k * sizeof(double));
+    // Each query twice, and what it finds, which the pass notes twice again.
+    const Size bytes = 2 * block_bytes() + static_cast<Size>(samples) *
+                                               (2 * read_meta(open.index).dims * sizeof(float) +
+                                                3 * (k + 1) * sizeof(Neighbor));
     if (bytes > static_cast<Size>(maintenance_work_mem) * 1024)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                         errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
@@ -159,20 +268,17 @@ PGWARP_FUNCTION(ivfpq_recall) {
     }
 
     const uint32 wanted = static_cast<uint32>(std::min<uint64>(k, queries.seen - 1));
-    Truth truth{&queries, metric, wanted,
-                static_cast<double*>(MemoryContextAllocHuge(
-                    CurrentMemoryContext, Size{queries.count} * wanted * sizeof(double))),
-                AllocSetContextCreate(CurrentMemoryContext, "ivfpq truth", ALLOCSET_DEFAULT_SIZES)};
-    std::fill_n(truth.distances, Size{queries.count} * wanted,
-                std::numeric_limits<double>::infinity());
-    scan_rows(open, snapshot, compare_row, &truth);
+    const Neighbor* nearest = find_neighbors(open, snapshot, queries, metric, wanted + 1);
 
     RowReader* reader = open_row_reader(open.heap, open.index, snapshot);
     double hits = 0;
     for (uint32 q = 0; q < queries.count; ++q) {
         CHECK_FOR_INTERRUPTS();
-        hits += count_hits(open, snapshot, reader, metric, queries.vectors[q], queries.tids[q],
-                           wanted, truth.distances[Size{q} * wanted + wanted - 1]);
+        const Vector* query = queries.vectors[q];
+        const uint64 self = queries.tids[q];
+        const double farthest =
+            farthest_of(reader, metric, query, self, nearest + Size{q} * (wanted + 1), wanted);
+        hits += count_hits(open, snapshot, reader, metric, query, self, wanted, farthest);
     }
     close_row_reader(reader);
     close_index(open);

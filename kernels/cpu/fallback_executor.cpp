@@ -103,7 +103,9 @@ class FallbackExecutor::Pass final : public RowPass {
         PassedBlock passed;
         if (!on_device([&] {
                 passed = pass_->finish();
-                if (passed.nearest) std::copy_n(passed.nearest, nearest_.size(), nearest_.begin());
+                if (!passed.nearest) return;
+                std::copy_n(passed.nearest, nearest_.size(), nearest_.begin());
+                searched_ = passed.searched_blocks;
             }))
             passed = finish_on_cpu(blocks_.front());
         blocks_.pop_front();

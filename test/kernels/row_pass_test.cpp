@@ -8,6 +8,9 @@
 #include "test/kernels/row_pass_check.h"
 #include "test/kernels/seed.h"
 
+#include <limits>
+#include <numeric>
+
 namespace pgwarp {
 namespace {
 
@@ -47,6 +50,83 @@ TEST(RowPass, GoesOnWhereTheDeviceFailed) {
                 EXPECT_EQ(executor.failure().empty(), good > 15);
             }
         }
+}
+
+// A device that searches all blocks under way when it is asked for the first, tells so, and fails
+// when it is asked for another. It does nothing else.
+class HastyDevice final : public Executor {
+  public:
+    const char* name() const noexcept override { return "hasty"; }
+    std::unique_ptr<Dataset> take(float*, size_t, uint32_t) override { refuse(); }
+    void kmeans_start(Dataset&, uint32_t, uint64_t, float*) override { refuse(); }
+    double kmeans_step(Dataset&, uint32_t, float*) override { refuse(); }
+    void assign(Dataset&, uint32_t, const float*, uint32_t*) override { refuse(); }
+    void make_residuals(Dataset&, uint32_t, const float*) override { refuse(); }
+    void codebook_start(Dataset&, const QuantizerShape&, uint64_t, float*) override { refuse(); }
+    double codebook_step(Dataset&, const QuantizerShape&, float*) override { refuse(); }
+    void encode(const Quantizer&, const Encoding&) override { refuse(); }
+    void exact_search(const ExactSearch&) override { refuse(); }
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        return std::make_unique<Pass>(*cpu_, input);
+    }
+
+  private:
+    class Pass final : public RowPass {
+      public:
+        Pass(Executor& executor, const RowPassInput& input)
+            : pass_(make_plain_pass(executor, executor, input)) {}
+        void start(const float* rows, const uint64_t* ids, size_t count) override {
+            pass_->start(rows, ids, count);
+            counts_.push_back(count);
+        }
+        PassedBlock finish() override {
+            if (counts_.empty()) throw DeviceFailure("that was too fast", false);
+            PassedBlock passed;
+            for (size_t i = 0; i < counts_.size(); ++i) passed = pass_->finish();
+            passed.count = counts_.front();
+            counts_.clear();
+            return passed;
+        }
+        void nearest(Neighbor* out) override { pass_->nearest(out); }
+
+      private:
+        std::unique_ptr<RowPass> pass_;
+        std::vector<size_t> counts_;
+    };
+
+    [[noreturn]] static void refuse() { throw std::logic_error("not asked for here"); }
+    std::unique_ptr<Executor> cpu_ = cpu();
+};
+
+TEST(RowPass, SearchesNoBlockTwiceAfterAFailure) {
+    std::mt19937 random(test_seed());
+    constexpr uint32_t dims = 8, queries = 3, k = 20;
+    constexpr size_t rows = 90, block = 30;
+    std::vector<float> all(rows * dims);
+    std::normal_distribution<float> normal;
+    for (float& x : all) x = normal(random);
+    std::vector<uint64_t> ids(rows);
+    std::iota(ids.begin(), ids.end(), uint64_t{1});
+
+    FallbackExecutor executor(std::make_unique<HastyDevice>(), cpu, cpu);
+    RowPassInput input;
+    input.dims = dims;
+    input.block_rows = block;
+    input.queries = all.data();
+    input.query_count = queries;
+    input.k = k;
+    const auto pass = executor.begin_pass(input);
+    for (size_t first = 0; first < rows; first += block)
+        pass->start(all.data() + first * dims, ids.data() + first, block);
+    for (size_t first = 0; first < rows; first += block) EXPECT_EQ(pass->finish().count, block);
+    EXPECT_FALSE(executor.failure().empty());
+    std::vector<Neighbor> found(queries * k);
+    pass->nearest(found.data());
+
+    std::vector<Neighbor> expected(queries * k, {std::numeric_limits<float>::infinity(), 0});
+    cpu()->exact_search(
+        {all.data(), queries, all.data(), rows, ids.data(), dims, Metric::l2, k, expected.data()});
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i].id, expected[i].id) << i;
 }
 
 TEST(RowPass, GoesOnAfterAnInterrupt) {

@@ -58,6 +58,16 @@ FROM unnest(ARRAY['0', '-1', '100001', '10, 0', '10, -5', '10, 10001']) AS a;
 SELECT ivfpq_recall(NULL), ivfpq_recall('t_v', NULL), ivfpq_recall('t_v', 1, NULL);
 -- more than there is memory for
 SELECT error_of($$SELECT ivfpq_recall('t_v', 100000, 10000)$$);
+SET maintenance_work_mem = '1MB';
+SELECT ivfpq_recall('t_v', 10, 10) BETWEEN 0.8 AND 1;
+RESET maintenance_work_mem;
+-- rows without a direction in single precision; one, as a query, has no neighbors
+CREATE TABLE odd (v vector(2));
+INSERT INTO odd SELECT ARRAY[cos(i), sin(i)]::real[]::vector FROM generate_series(1, 50) AS i;
+INSERT INTO odd VALUES ('[1e-23,1e-23]'), ('[1e20,1e20]'), ('[0,0]');
+CREATE INDEX odd_v ON odd USING ivfpq (v vector_cosine_ops);
+SELECT round(ivfpq_recall('odd_v', 53, 40)::numeric, 4);
+DROP TABLE odd;
 -- nothing to measure
 CREATE TABLE e (v vector(3));
 CREATE INDEX e_v ON e USING ivfpq (v);
