@@ -43,17 +43,23 @@ bool can_hint(Relation heap) {
 }
 
 void pin_hinted(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid) {
+    if (++pins % long_way != 0) pin_known(heap, fetch, tid);
+}
+
+bool pin_known(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid) {
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    Buffer* pinned = &reinterpret_cast<IndexFetchHeapData*>(fetch)->xs_cbuf;
+    if (BufferIsValid(*pinned) && BufferGetBlockNumber(*pinned) == block) return true;
     const Buffer buffer = hinted(heap, tid);
-    auto* heap_fetch = reinterpret_cast<IndexFetchHeapData*>(fetch);
-    if (!BufferIsValid(buffer) || buffer == heap_fetch->xs_cbuf || ++pins % long_way == 0) return;
-    if (!ReadRecentBuffer(compat_locator(heap), MAIN_FORKNUM,
-                          ItemPointerGetBlockNumberNoCheck(&tid), buffer))
-        return;
+    if (!BufferIsValid(buffer) ||
+        !ReadRecentBuffer(compat_locator(heap), MAIN_FORKNUM, block, buffer))
+        return false;
     // The fetch finds the page it wants in its hands.
-    if (BufferIsValid(heap_fetch->xs_cbuf)) ReleaseBuffer(heap_fetch->xs_cbuf);
-    heap_fetch->xs_cbuf = buffer;
+    if (BufferIsValid(*pinned)) ReleaseBuffer(*pinned);
+    *pinned = buffer;
     // As the fetch does with a page that is new to it.
     heap_page_prune_opt(heap, buffer);
+    return true;
 }
 
 void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData& tid) {
@@ -61,6 +67,10 @@ void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData&
     const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
     *place_of(heap, block) = {block,
                               reinterpret_cast<const BufferHeapTupleTableSlot*>(slot)->buffer};
+}
+
+void prefetch_hint(Relation heap, const ItemPointerData& tid) {
+    __builtin_prefetch(place_of(heap, ItemPointerGetBlockNumberNoCheck(&tid)));
 }
 
 void prefetch_page(Relation heap, const ItemPointerData& tid) {

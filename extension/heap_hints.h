@@ -20,9 +20,13 @@ bool can_hint(Relation heap);
 
 // Before a row is fetched: has its page pinned, where a hint was right.
 void pin_hinted(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid);
+// The same for who must not look the page up: whether it is pinned. Nothing tells PostgreSQL that
+// the page is in use: now and then the caller has to go another way, which does.
+bool pin_known(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid);
 // After it was fetched.
 void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData& tid);
 
+void prefetch_hint(Relation heap, const ItemPointerData& tid);
 void prefetch_page(Relation heap, const ItemPointerData& tid);
 void prefetch_tuple(Relation heap, const ItemPointerData& tid);
 

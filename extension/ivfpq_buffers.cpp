@@ -11,6 +11,8 @@ namespace pgwarp {
 
 namespace {
 
+constexpr int line = 64;  // of memory
+
 // Where a backend last found the blocks of an index, in its relcache entry. A scan reads hundreds
 // of pages that stay in the buffer cache; looking a page's buffer up costs more than looking into
 // it.
@@ -99,18 +101,22 @@ bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 item
            !BlockNumberIsValid(tail.next) && tail.count == items;
 }
 
-void expect_list_page(Relation index, BlockNumber block, const EntryLayout& layout) {
-    if (!BlockNumberIsValid(block)) return;
+Page expect_list_page(Relation index, BlockNumber block) {
+    if (!BlockNumberIsValid(block)) return nullptr;
     const auto* recent = static_cast<const RecentBuffers*>(index->rd_amcache);
-    if (!recent || block >= recent->count || !BufferIsValid(recent->buffers[block])) return;
-    // Nothing is pinned: it may be another page by now, and nothing of it is looked at.
-    const char* page = static_cast<const char*>(BufferGetPage(recent->buffers[block]));
-    constexpr int line = 64;
-    // All but the TIDs, of which few are wanted; and the tail, which is looked at first. Into the
-    // second cache: the first has the page under way.
+    if (!recent || block >= recent->count || !BufferIsValid(recent->buffers[block])) return nullptr;
+    Page page = BufferGetPage(recent->buffers[block]);
+    __builtin_prefetch(page);
+    __builtin_prefetch(static_cast<char*>(page) + BLCKSZ - line);
+    return page;
+}
+
+void expect_entries(Page page, const EntryLayout& layout) {
+    // All but the TIDs, of which few are wanted. Into the second cache: the first has the page
+    // under way.
+    const char* entries = static_cast<const char*>(page);
     const Size end = page_begin + layout.tids_at;
-    __builtin_prefetch(page + BLCKSZ - line, 0, 2);
-    for (Size at = 0; at < end; at += line) __builtin_prefetch(page + at, 0, 2);
+    for (Size at = 0; at < end; at += line) __builtin_prefetch(entries + at, 0, 2);
 }
 
 }  // namespace pgwarp

@@ -19,8 +19,11 @@ Buffer find_buffer(Relation index, BlockNumber block);
 // cannot tell.
 bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 items);
 
-// Has memory bring a page that will be read soon, where this backend knows its buffer. No block: no
-// page.
-void expect_list_page(Relation index, BlockNumber block, const EntryLayout& layout);
+// Where a page lies that will be read soon, if this backend knows; else, and for no block, null.
+// Has memory bring what is looked at first. Nothing is pinned: it may be another page by now.
+Page expect_list_page(Relation index, BlockNumber block);
+
+// Has memory bring the codes and offsets of such a page.
+void expect_entries(Page page, const EntryLayout& layout);
 
 }  // namespace pgwarp

@@ -39,7 +39,13 @@ Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
         Page page = BufferGetPage(buffer);
         const BlockNumber next = page_tail(page)->next;
         // Memory answers while this page is worked on.
-        expect_list_page(index, BlockNumberIsValid(next) ? next : following, layout);
+        Page coming = expect_list_page(index, BlockNumberIsValid(next) ? next : following);
+        // A page that lies behind this one comes by itself, and better so.
+        if (coming == static_cast<char*>(page) + BLCKSZ) coming = nullptr;
+        if (visitor.coming)
+            *visitor.coming = coming;
+        else if (coming)
+            expect_entries(coming, layout);
         const bool entries = page_tail(page)->count > 0;
         if (entries) visitor.visit(visitor.state, list, page, layout);
         block = next;
@@ -60,7 +66,7 @@ void walk_locked(Relation index, const MetaPage& meta, uint32 list, const ListVi
     const Buffer buffer = lock_place(index, meta, list);
     const EntryLayout layout = layout_of(meta, list);
     const ListPlace place = place_of(buffer, meta, list);
-    const ListVisitor visits_only{visitor.visit, visitor.state};
+    const ListVisitor visits_only{visitor.visit, visitor.state, nullptr, nullptr, visitor.coming};
     const Walk walk = walk_chain(index, list, layout, place, InvalidBlockNumber, visits_only);
     if (walk.broken) report_damage(index, place.head, "its chain leads to a page of another list");
     check_length(index, place, walk);

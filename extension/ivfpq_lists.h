@@ -19,6 +19,9 @@ struct ListVisitor {
     void (*between_pages)(void* state) = nullptr;
     // Called before lists that changed are walked again, from their heads; may be null.
     void (*walk_again)(void* state) = nullptr;
+    // Where to say which page will probably be visited next, null where nobody knows, for a visitor
+    // that brings it near itself. It is not pinned: nothing of it may be believed.
+    Page* coming = nullptr;
 };
 
 // Walks these lists so that every entry that was in them when the walk began, and is still in

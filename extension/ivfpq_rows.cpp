@@ -114,10 +114,18 @@ Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null) {
 
 void expect_row(const RowReader* reader, ItemPointerData tid, Expected when) {
     if (!reader->hints) return;
-    if (when == Expected::later)
-        prefetch_page(reader->heap, tid);
-    else
-        prefetch_tuple(reader->heap, tid);
+    switch (when) {
+        case Expected::some_time:
+            return prefetch_hint(reader->heap, tid);
+        case Expected::later:
+            return prefetch_page(reader->heap, tid);
+        case Expected::soon:
+            return prefetch_tuple(reader->heap, tid);
+    }
+}
+
+void ease_fetch(const RowReader* reader, IndexFetchTableData* fetch, const ItemPointerData& tid) {
+    if (reader->hints && fetch) pin_hinted(reader->heap, fetch, tid);
 }
 
 void keep_row(RowReader* reader, VectorCache* cache) {

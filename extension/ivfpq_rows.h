@@ -6,6 +6,7 @@
 #include "extension/vector_cache.h"
 
 extern "C" {
+#include "access/tableam.h"
 #include "storage/itemptr.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
@@ -27,9 +28,12 @@ ItemPointerData place_of_row(const RowReader* reader);
 Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null);
 
 // Tells the reader of a row that will be read, so that memory is under way by then: first later,
-// when a few others come before it, and again soon.
-enum class Expected { later, soon };
+// when a few others come before it, and again soon; best of all some time before.
+enum class Expected { some_time, later, soon };
 void expect_row(const RowReader* reader, ItemPointerData tid, Expected when);
+
+// Lets another fetch, of a row that was read before, go where the reader knows that it lies.
+void ease_fetch(const RowReader* reader, IndexFetchTableData* fetch, const ItemPointerData& tid);
 
 // Lets a cache keep the vector that was read last.
 void keep_row(RowReader* reader, VectorCache* cache);

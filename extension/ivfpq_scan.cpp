@@ -27,6 +27,7 @@
 #include "kernels/mirror.h"
 #include "kernels/nibble_scan.h"
 #include "extension/ivfpq.h"
+#include "extension/ivfpq_buffers.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_limit.h"
 #include "extension/ivfpq_lists.h"
@@ -155,23 +156,39 @@ struct GatherState {
     Relation index;
     ScanState* scan;
     CandidateSelection* selection;
+    Page coming = nullptr;  // the next page, perhaps
 };
+
+// Entries from `first` on, of codes of four bits.
+void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float list_term,
+                    const ItemPointerData* tids, uint32 first) {
+    // Before there is a bound every entry is within it: a few of them make one.
+    constexpr uint32 few = 64;
+    NibbleHit hits[max_page_entries];
+    for (uint32 end; first < columns.count; first = end) {
+        const double bound = gather.selection->bound();
+        end = std::isinf(bound) ? std::min(columns.count, first + few) : columns.count;
+        const CodeColumns part{columns.codes + first, columns.stride, end - first,
+                               columns.offsets + first,
+                               end == columns.count ? columns.next : nullptr};
+        const uint32 found = scan_nibbles(gather.scan->nibbles, part, list_term, bound, hits);
+        for (uint32 i = 0; i < found; ++i)
+            gather.selection->offer(hits[i].distance, tid_number(tids[first + hits[i].entry]));
+    }
+}
 
 void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first) {
     const GatherState* gather = static_cast<GatherState*>(state);
     const ScanState* s = gather->scan;
     const uint32 count = page_tail(page)->count;
-    const CodeColumns columns{page_codes(page), layout.capacity, count, page_offsets(page, layout)};
+    const CodeColumns columns{page_codes(page), layout.capacity, count, page_offsets(page, layout),
+                              gather->coming ? page_codes(gather->coming) : nullptr};
     const ItemPointerData* tids = page_tids(page, layout);
     if (s->meta.bits == 4) {
-        NibbleHit hits[max_page_entries];
-        const uint32 found =
-            scan_nibbles(s->nibbles, columns, s->terms[list], gather->selection->bound(), hits);
-        for (uint32 i = 0; i < found; ++i)
-            if (hits[i].entry >= first)
-                gather->selection->offer(hits[i].distance, tid_number(tids[hits[i].entry]));
+        gather_nibbles(*gather, columns, s->terms[list], tids, first);
         return;
     }
+    if (gather->coming) expect_entries(gather->coming, layout);
     float distances[max_page_entries + 8];
     scan_codes(s->table, layout.m, columns, s->terms[list], distances);
     for (uint32 i = first; i < count; ++i)
@@ -214,10 +231,15 @@ void rank_candidates(ScanState* s, Candidate* candidates, Size count) {
     reserve_rows(s, count);
     std::sort(candidates, candidates + count,
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    constexpr Size some_time = 12;
     constexpr Size later = 6;
     constexpr Size soon = 2;
+    for (Size i = 0; i < std::min(count, some_time); ++i)
+        expect_row(s->reader, number_tid(candidates[i].id), Expected::some_time);
     for (Size i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
+        if (i + some_time < count)
+            expect_row(s->reader, number_tid(candidates[i + some_time].id), Expected::some_time);
         if (i + later < count)
             expect_row(s->reader, number_tid(candidates[i + later].id), Expected::later);
         if (i + soon < count)
@@ -242,7 +264,8 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     GatherState gather{scan->indexRelation, s, &selection};
     s->report.probes = std::max(s->report.probes, s->group_end);
     walk_lists(scan->indexRelation, s->meta, s->order + s->group_begin,
-               s->group_end - s->group_begin, {gather_page, &gather});
+               s->group_end - s->group_begin,
+               {gather_page, &gather, nullptr, nullptr, &gather.coming});
     const CandidateSelection::Result result = selection.finish();
     s->report.candidates += static_cast<int64>(result.count);
     rank_candidates(s, room, result.count);
@@ -561,6 +584,7 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
             s->last_distance = row.distance;
         }
         scan->xs_heaptid = row.tid;
+        if (s->reader) ease_fetch(s->reader, scan->xs_heapfetch, row.tid);
         scan->xs_recheck = false;
         scan->xs_recheckorderby = false;
         return true;

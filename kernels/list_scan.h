@@ -26,6 +26,9 @@ struct CodeColumns {
     uint32_t stride;
     uint32_t count;
     const float* offsets;  // (count)
+    // Codes that will be asked for next, (m)(stride) like these, with their offsets behind; or
+    // null. Who can brings them near meanwhile. Nothing of them is looked at: they may be anything.
+    const uint8_t* next = nullptr;
 };
 
 // distances[l] = list_term + offset + sum_j table[j][code], summed in the order of j, so that an

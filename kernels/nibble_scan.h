@@ -31,7 +31,8 @@ NibbleTable make_nibble_table(const float* exact, uint32_t m, uint8_t* low);
 
 struct NibbleHit {
     uint32_t entry;
-    float distance;  // list_term + offset + sum of the look-ups, in the order of the rows
+    float
+        distance;  // list_term + offset + sum of the look-ups, in an order that is always the same
 };
 
 // All entries whose distance is not above `bound`, and perhaps some that are, in order; returns how

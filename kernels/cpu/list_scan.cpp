@@ -25,11 +25,18 @@ HWY_INLINE Floats LoadFloats(const float* from) {
 }
 
 HWY_INLINE Floats LoadFloats(const bfloat16* from) {
+#if HWY_TARGET == HWY_NEON
+    // As in distance.cpp.
+    const uint16x4_t half = vld1_u16(reinterpret_cast<const uint16_t*>(from));
+    const uint16x8_t halves = vcombine_u16(half, vdup_n_u16(0));
+    return Floats(vreinterpretq_f32_u16(vzip1q_u16(vdupq_n_u16(0), halves)));
+#else
     const FloatTag df;
     const hn::RebindToUnsigned<FloatTag> du;
     const hn::Rebind<uint16_t, FloatTag> narrow;
     const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
     return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+#endif
 }
 
 // Four vectors of sums stay in registers over all rows.

@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/nibble_scan.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include <hwy/cache_control.h>
 
 #ifndef PGWARP_NIBBLE_SCAN_COMMON
 #define PGWARP_NIBBLE_SCAN_COMMON
@@ -55,73 +56,111 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums of kVectors vectors of entries. Two bytes side by side are added as one number of sixteen
-// bits, and the upper one of them alone beside: what the lower sum is follows at the end.
+// Sums of bytes, entry by entry, in sixteen bits: two vectors for one of bytes.
+template <class Tag>
+using Wide = hn::Vec<hn::Repartition<uint16_t, Tag>>;
+
+#if HWY_TARGET == HWY_NEON
+
+// One instruction widens and adds: the first half of the entries, and the second.
+template <class Tag>
+HWY_INLINE void add_bytes(Tag, hn::Vec<Tag> bytes, Wide<Tag>& first, Wide<Tag>& second) {
+    first = Wide<Tag>(vaddw_u8(first.raw, vget_low_u8(bytes.raw)));
+    second = Wide<Tag>(vaddw_high_u8(second.raw, bytes.raw));
+}
+
+template <class Tag>
+HWY_INLINE void store_sums(Tag, Wide<Tag> first, Wide<Tag> second, uint16_t* HWY_RESTRICT sums) {
+    const hn::Repartition<uint16_t, Tag> wide;
+    hn::StoreU(first, wide, sums);
+    hn::StoreU(second, wide, sums + hn::Lanes(wide));
+}
+
+#else
+
+// Two bytes side by side are added as one number of sixteen bits, and the upper one of them alone
+// beside: what the lower sum is follows at the end.
+template <class Tag>
+HWY_INLINE void add_bytes(Tag, hn::Vec<Tag> bytes, Wide<Tag>& both, Wide<Tag>& upper) {
+    const auto pairs = hn::BitCast(hn::Repartition<uint16_t, Tag>(), bytes);
+    both = hn::Add(both, pairs);
+    upper = hn::Add(upper, hn::ShiftRight<8>(pairs));
+}
+
+template <class Tag>
+HWY_INLINE void store_sums(Tag, Wide<Tag> both, Wide<Tag> upper, uint16_t* HWY_RESTRICT sums) {
+    const hn::Repartition<uint16_t, Tag> wide;
+    hn::StoreInterleaved2(hn::Sub(both, hn::ShiftLeft<8>(upper)), upper, wide, sums);
+}
+
+#endif
+
+// A row at a time, and as much of what comes next with each: memory answers best when it is asked
+// for a little at a time, and the sums need not wait.
+HWY_INLINE void expect_row(const uint8_t* row, size_t stride) {
+    constexpr size_t line = 64;
+    for (size_t at = 0; at < stride; at += line) hwy::Prefetch(row + at);
+}
+
 template <size_t kVectors, class Tag>
 HWY_INLINE void sum_vectors(Tag tag, const NibbleTable& table, const uint8_t* HWY_RESTRICT codes,
-                            size_t stride, uint16_t* HWY_RESTRICT sums) {
-    const hn::Repartition<uint16_t, Tag> wide;
+                            size_t stride, const uint8_t* next, uint16_t* HWY_RESTRICT sums) {
     const size_t lanes = hn::Lanes(tag);
     const auto low_bits = hn::Set(tag, 15);
-    hn::Vec<decltype(wide)> both[kVectors], upper[kVectors];
-    for (size_t v = 0; v < kVectors; ++v) both[v] = upper[v] = hn::Zero(wide);
+    Wide<Tag> a[kVectors], b[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) a[v] = b[v] = hn::Zero(hn::Repartition<uint16_t, Tag>());
     const uint8_t* HWY_RESTRICT rows = table.low;
     for (uint32_t j = 0; j < table.m; ++j, codes += stride, rows += 2 * nibble_words) {
         const auto even_row = hn::LoadDup128(tag, rows);
         const auto odd_row = hn::LoadDup128(tag, rows + nibble_words);
+        if (next) {
+            expect_row(next, stride);
+            next += stride;
+        }
         for (size_t v = 0; v < kVectors; ++v) {
             const auto code = hn::LoadU(tag, codes + v * lanes);
-            const auto high = hn::ShiftRight<4>(code);
-            const auto even =
-                hn::BitCast(wide, hn::TableLookupBytes(even_row, hn::And(code, low_bits)));
-            const auto odd = hn::BitCast(wide, hn::TableLookupBytes(odd_row, high));
-            both[v] = hn::Add(both[v], even);
-            upper[v] = hn::Add(upper[v], hn::ShiftRight<8>(even));
-            both[v] = hn::Add(both[v], odd);
-            upper[v] = hn::Add(upper[v], hn::ShiftRight<8>(odd));
+            add_bytes(tag, hn::TableLookupBytes(even_row, hn::And(code, low_bits)), a[v], b[v]);
+            add_bytes(tag, hn::TableLookupBytes(odd_row, hn::ShiftRight<4>(code)), a[v], b[v]);
         }
     }
-    for (size_t v = 0; v < kVectors; ++v) {
-        const auto lower = hn::Sub(both[v], hn::ShiftLeft<8>(upper[v]));
-        hn::StoreInterleaved2(lower, upper[v], wide, sums + v * lanes);
-    }
+    if (next) expect_row(next, stride * sizeof(float));
+    for (size_t v = 0; v < kVectors; ++v) store_sums(tag, a[v], b[v], sums + v * lanes);
 }
 
-// So many vectors of entries, by eights, fours, twos and ones: a row of the table that is loaded
-// serves them all.
-template <class Tag>
+// So many vectors of entries, at most kMost at once: a row of the table that is loaded serves them
+// all, and their sums stay in registers.
+template <size_t kMost, class Tag>
 HWY_INLINE void sum_all(Tag tag, const NibbleTable& table, const uint8_t* HWY_RESTRICT codes,
-                        size_t stride, size_t vectors, uint16_t* HWY_RESTRICT sums) {
+                        size_t stride, const uint8_t* next, size_t vectors,
+                        uint16_t* HWY_RESTRICT sums) {
     const size_t lanes = hn::Lanes(tag);
-    const auto advance = [&](size_t by) {
-        codes += by * lanes;
-        sums += by * lanes;
-        vectors -= by;
-    };
-    // Eight take 16 registers for sums alone.
-    if constexpr (HWY_TARGET == HWY_NEON)
-        for (; vectors >= 8; advance(8)) sum_vectors<8>(tag, table, codes, stride, sums);
-    for (; vectors >= 4; advance(4)) sum_vectors<4>(tag, table, codes, stride, sums);
-    if (vectors >= 2) {
-        sum_vectors<2>(tag, table, codes, stride, sums);
-        advance(2);
+    for (; vectors >= kMost; vectors -= kMost, codes += kMost * lanes, sums += kMost * lanes) {
+        sum_vectors<kMost>(tag, table, codes, stride, next, sums);
+        next = nullptr;
     }
-    if (vectors > 0) sum_vectors<1>(tag, table, codes, stride, sums);
+    if constexpr (kMost > 1)
+        if (vectors > 0) sum_all<kMost - 1>(tag, table, codes, stride, next, vectors, sums);
 }
 
 // `sums` has room for count rounded up to 16.
 void Sums(const NibbleTable& table, const CodeColumns& columns, uint32_t first, uint32_t count,
           uint16_t* HWY_RESTRICT sums) {
+    // Eight take sixteen registers for sums alone.
+    constexpr size_t most = HWY_TARGET == HWY_NEON ? 8 : 4;
     const hn::ScalableTag<uint8_t> tag;
     const hn::CappedTag<uint8_t, 16> narrow;
     const size_t lanes = hn::Lanes(tag), narrow_lanes = hn::Lanes(narrow);
     const uint8_t* codes = columns.codes + first;
+    const uint8_t* next = first == 0 ? columns.next : nullptr;
     // Where a register has more than sixteen lanes, the last entries go to smaller ones.
     const size_t whole = lanes > narrow_lanes ? count / lanes : 0;
-    if (lanes > narrow_lanes) sum_all(tag, table, codes, columns.stride, whole, sums);
+    if (whole > 0) {
+        sum_all<most>(tag, table, codes, columns.stride, next, whole, sums);
+        next = nullptr;
+    }
     const size_t done = whole * lanes;
-    sum_all(narrow, table, codes + done, columns.stride,
-            (count - done + narrow_lanes - 1) / narrow_lanes, sums + done);
+    sum_all<most>(narrow, table, codes + done, columns.stride, next,
+                  (count - done + narrow_lanes - 1) / narrow_lanes, sums + done);
 }
 
 // The first entry from `begin` on that is not beyond the limit, or `count`.
@@ -137,12 +176,14 @@ uint32_t Next(const uint16_t* HWY_RESTRICT sums, const float* HWY_RESTRICT offse
         const auto sum = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(narrow, sums + at)));
         return hn::Not(hn::Gt(hn::MulAdd(step, sum, hn::LoadU(df, offsets + at)), most));
     };
+    // Hits are rare, and asking whether there is one is dearer than the comparisons.
+    const auto any_of_four = [&](uint32_t at) HWY_ATTR {
+        return hn::Or(hn::Or(within(at), within(at + lanes)),
+                      hn::Or(within(at + 2 * lanes), within(at + 3 * lanes)));
+    };
     uint32_t i = begin;
-    for (; i + 4 * lanes <= count; i += 4 * lanes) {
-        const auto any = hn::Or(hn::Or(within(i), within(i + lanes)),
-                                hn::Or(within(i + 2 * lanes), within(i + 3 * lanes)));
-        if (!hn::AllFalse(df, any)) break;
-    }
+    for (; i + 8 * lanes <= count; i += 8 * lanes)
+        if (!hn::AllFalse(df, hn::Or(any_of_four(i), any_of_four(i + 4 * lanes)))) break;
     for (; i + lanes <= count; i += lanes) {
         const intptr_t first = hn::FindFirstTrue(df, within(i));
         if (first >= 0) return i + static_cast<uint32_t>(first);
@@ -252,16 +293,26 @@ namespace {
 
 NibbleFunctions chosen = HWY_DYNAMIC_DISPATCH(nibble_functions)();
 
+// Four sums, so that an addition need not wait for the one before.
 float exact_distance(const NibbleTable& table, const CodeColumns& columns, float list_term,
                      uint32_t entry) {
-    float distance = list_term + columns.offsets[entry];
     const uint8_t* code = columns.codes + entry;
     const float* row = table.exact;
-    for (uint32_t j = 0; j < table.m; ++j, code += columns.stride, row += 2 * nibble_words) {
-        distance += row[*code & 15];
-        distance += row[nibble_words + (*code >> 4)];
+    const size_t stride = columns.stride;
+    float even0 = 0, odd0 = 0, even1 = 0, odd1 = 0;
+    uint32_t j = 0;
+    for (; j + 2 <= table.m; j += 2, code += 2 * stride, row += 4 * nibble_words) {
+        const uint8_t first = code[0], second = code[stride];
+        even0 += row[first & 15];
+        odd0 += row[nibble_words + (first >> 4)];
+        even1 += row[2 * nibble_words + (second & 15)];
+        odd1 += row[3 * nibble_words + (second >> 4)];
     }
-    return distance;
+    if (j < table.m) {
+        even0 += row[*code & 15];
+        odd0 += row[nibble_words + (*code >> 4)];
+    }
+    return list_term + columns.offsets[entry] + ((even0 + odd0) + (even1 + odd1));
 }
 
 }  // namespace

@@ -196,7 +196,9 @@ TEST_P(NibbleTest, FindsAllWithinTheBound) {
         const Scanned s = random_list(random, round % 10 ? 60 : 400);
         std::vector<uint8_t> low(s.exact.size());
         const NibbleTable table = make_nibble_table(s.exact.data(), s.m, low.data());
-        const CodeColumns columns{s.codes.data(), s.stride, s.count, s.offsets.data()};
+        // What comes next may be anything, even nothing that can be read.
+        const uint8_t* next = round % 2 ? nullptr : reinterpret_cast<const uint8_t*>(uintptr_t{64});
+        const CodeColumns columns{s.codes.data(), s.stride, s.count, s.offsets.data(), next};
         std::vector<double> distances;
         for (uint32_t l = 0; l < s.count; ++l) distances.push_back(s.distance(l));
         std::vector<double> sorted = distances;
