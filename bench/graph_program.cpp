@@ -4,9 +4,10 @@
 //     build/kernels/bench/pgwarp_graph_bench --data fashion-mnist --k 10 --threads 2 exact descent
 //
 // Works: exact, descent, merge (of two halves that are built first), append (of the last --added
-// rows). Each may follow its own options; an option holds for the works after it. Recall is of
-// --checked rows, against exact search; a neighbor as near as the k-th true one counts. Seconds are
-// the clock's; those in brackets are processor time, steadier beside other work.
+// rows). --merge-samples and --merge-trees are for the merge, not for its halves. Each may follow
+// its own options; an option holds for the works after it. Recall is of --checked rows, against
+// exact search; a neighbor as near as the k-th true one counts. Seconds are the clock's; those in
+// brackets are processor time, steadier beside other work.
 //
 // --library build/kernels/pgwarp_cuda.so: on a device. (cuda_bench --only graphs needs no data
 // sets, and tells the phases apart.)
@@ -43,6 +44,8 @@ struct Setting {
     std::string library;  // of a device; empty: the CPU
     uint32_t degree = 0, samples = 0, iterations = 0;
     int trees = -1;
+    uint32_t merge_samples = 0;
+    int merge_trees = -1;
     uint64_t seed = 1;
 
     DescentOptions options() const {
@@ -53,6 +56,13 @@ struct Setting {
         if (trees >= 0) options.trees = static_cast<uint32_t>(trees);
         options.seed = seed;
         return options;
+    }
+    // A merge may take fewer than the parts it starts from.
+    DescentOptions merge_options() const {
+        DescentOptions of_merge = options();
+        if (merge_samples) of_merge.samples = merge_samples;
+        if (merge_trees >= 0) of_merge.trees = static_cast<uint32_t>(merge_trees);
+        return of_merge;
     }
 };
 
@@ -145,7 +155,7 @@ class GraphBench {
             lists.resize(rows_.count * degree);
             report = builder->descend(rows_, options, lists.data());
         } else if (work == "merge") {
-            report = builder->merge(rows_, first, options, lists.data());
+            report = builder->merge(rows_, first, setting.merge_options(), lists.data());
         } else if (work == "append") {
             report = builder->append(rows_, first, options, lists.data());
         } else {
@@ -154,6 +164,7 @@ class GraphBench {
         const double seconds = clock_seconds() - begin;
         const double spent = processor_seconds() - processor;
         const std::string shares = phases.text();
+        const DescentOptions shown = work == "merge" ? setting.merge_options() : options;
         const double pairs = work == "exact" ? 0.5 * static_cast<double>(rows_.count) *
                                                    static_cast<double>(rows_.count)
                                              : static_cast<double>(report.compared);
@@ -163,8 +174,8 @@ class GraphBench {
                     2e-9 * pairs * rows_.dims / seconds);
         if (work != "exact")
             std::printf("  %s  degree %u, p %u, %u iterations, %u trees, seed %llu", shares.c_str(),
-                        options.degree, options.samples, report.iterations, options.trees,
-                        static_cast<unsigned long long>(options.seed));
+                        shown.degree, shown.samples, report.iterations, shown.trees,
+                        static_cast<unsigned long long>(shown.seed));
         if (parts > 0) std::printf("  (what it starts from: %.3f s)", parts);
         std::printf("\n");
         std::fflush(stdout);
@@ -277,6 +288,10 @@ int main(int count, char** arguments) {
             setting.iterations = number();
         else if (word == "--trees")
             setting.trees = static_cast<int>(number());
+        else if (word == "--merge-samples")
+            setting.merge_samples = number();
+        else if (word == "--merge-trees")
+            setting.merge_trees = static_cast<int>(number());
         else if (word == "--seed")
             setting.seed = number();
         else

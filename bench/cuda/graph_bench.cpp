@@ -281,8 +281,8 @@ void bench_graphs(const Context& context, const VectorSet& vectors) {
     }
     constexpr Variant variants[] = {{28, 14, 4, 12}, {28, 24, 8, 12}, {64, 32, 8, 12}};
     for (const Variant& variant : variants) bench_descent(*builder, rows, truth, variant);
-    // A merge takes half of the trees, and two thirds of the samples.
-    constexpr Variant merges[] = {variants[1],     {28, 24, 8, 12}, {28, 24, 6, 12},
+    // A merge takes three of eight trees, and two thirds of the samples.
+    constexpr Variant merges[] = {variants[1],     {28, 24, 8, 12}, {28, 24, 10, 12},
                                   {28, 24, 4, 12}, {28, 18, 8, 12}, {28, 24, 8, 2}};
     for (const Variant& variant : merges) bench_merge(*builder, rows, truth, variant);
     for (size_t added : {10000u, 100000u}) bench_append(*builder, rows, truth, variants[1], added);

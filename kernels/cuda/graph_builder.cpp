@@ -58,13 +58,13 @@ class CudaGraphBuilder final : public GraphBuilder {
 
   private:
     // Longer lists than the caller's, which cost a device little, find more. A merge, which has
-    // half of the edges to find, takes half of the trees and two thirds of the samples.
+    // half of the edges to find, takes three of eight trees and two thirds of the samples.
     static DescentOptions options_here(const DescentOptions& options, KnownPairs known) {
         DescentOptions own = options;
         own.degree = std::max({options.degree, std::min(options.neighbors + 38, 64u),
                                std::min(2 * options.samples, 64u)});
         if (known == KnownPairs::both_sets) {
-            own.trees = (options.trees + 1) / 2;
+            own.trees = (3 * options.trees + 7) / 8;
             own.samples = (2 * options.samples + 2) / 3;
         }
         own.samples = std::max(own.samples, 1u);
