@@ -120,7 +120,7 @@ float rounding_of(const Changes& changes, uint32 row, const Edge& edge) {
     const float part = static_cast<float>(8 + set.dims) * 0x1p-23f;
     if (set.metric != GraphMetric::inner_product)
         return part * std::fabs(shown_distance(set.metric, edge.distance));
-    return part * std::sqrt(changes.norms[row]) * std::sqrt(changes.norms[edge.row]);
+    return part * changes.norms[row] * changes.norms[edge.row];
 }
 
 // Of the rows as they are in memory, or in the file.
@@ -136,7 +136,8 @@ float* find_norms(const GraphSet& set) {
         if (set.file) read_spilled(set, first, count, block);
         const float* rows = set.file ? block : set.rows + first * set.dims;
         for (Size i = 0; i < count; ++i)
-            norms[first + i] = static_cast<float>(squared_norm(rows + i * set.dims, set.dims));
+            norms[first + i] =
+                static_cast<float>(std::sqrt(squared_norm(rows + i * set.dims, set.dims)));
     }
     pfree(block);
     return norms;

@@ -17,7 +17,11 @@ namespace pgwarp {
 namespace {
 
 bool about_equal(float a, float b) {
-    return a == b || std::fabs(a - b) <= 1e-3f * std::max(std::fabs(a), std::fabs(b)) + 1e-6f;
+    // What is too far for a number is only about as far as what nearly is.
+    constexpr float very_far = 1e19f;
+    if (!std::isfinite(a) || !std::isfinite(b))
+        return std::fabs(a) >= very_far && std::fabs(b) >= very_far;
+    return std::fabs(a - b) <= 1e-3f * std::max(std::fabs(a), std::fabs(b)) + 1e-6f;
 }
 
 float finite_distance(GraphMetric metric, const float* a, const float* b, uint32 dims) {

@@ -83,6 +83,9 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
                         errmsg("different vector dimensions %u and %u", set.dims, second.dims)));
     set.dims = border > 0 ? set.dims : second.dims;
     const Size count = border + second.count;
+    if (count > most_graph_rows)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("a graph can have %zu rows at most", most_graph_rows)));
     const bool fits =
         !set.file && !second.file && count <= rows_in_memory(room, std::max(set.dims, 1u));
     start_builder(&job, count, set.dims, false);

@@ -175,24 +175,25 @@ namespace {
 // One block of a ring, behind the rows that are there.
 void take_rows(Reading* reading, const RowBlock& block) {
     GraphSet* set = reading->set;
-    const Size count = *block.count;
     const uint64 position = *block.position;
+    int64* keys = reinterpret_cast<int64*>(block.tids);
+    for (Size i = 0; i < *block.count; ++i) keys[i] = id_key(block.tids[i]);
+    const Size count = prepare_rows(set->metric, block.rows, keys, *block.count, set->dims);
+    set->zeros += static_cast<int64>(*block.count - count);
+    if (count == 0) return;
     if (!set->file && set->count + count > reading->most_rows) spill_graph_set(set);
     if (set->count + count > most_graph_rows)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                         errmsg("a graph can have %zu rows at most", most_graph_rows)));
     make_room(reading, set->count + count);
-    int64* keys = set->keys + set->count;
-    for (Size i = 0; i < count; ++i) keys[i] = id_key(block.tids[i]);
-    const Size kept = prepare_rows(set->metric, block.rows, keys, count, set->dims);
-    const Size bytes = kept * set->dims * sizeof(float);
+    memcpy(set->keys + set->count, keys, count * sizeof(int64));
+    const Size bytes = count * set->dims * sizeof(float);
     if (set->file)
         compat_write_temporary(set->file, block.rows, bytes);
     else
         memcpy(set->rows + set->count * set->dims, block.rows, bytes);
-    set->zeros += static_cast<int64>(count - kept);
-    if (kept > 0) add_piece(reading, position, kept);
-    set->count += kept;
+    add_piece(reading, position, count);
+    set->count += count;
     report_graph_stage(GraphStage::reading, static_cast<int64>(set->count), 0);
 }
 
@@ -250,6 +251,7 @@ void join_in_file(GraphSet* set, GraphSet* other) {
     if (!set->file) spill_graph_set(set);
     float* rows = alloc_rows(block_rows, std::max(set->dims, 1u));
     for (Size row = 0; row < other->count; row += block_rows) {
+        CHECK_FOR_INTERRUPTS();
         const Size count = std::min(block_rows, other->count - row);
         if (other->file)
             read_spilled(*other, row, count, rows);

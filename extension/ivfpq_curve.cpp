@@ -371,6 +371,16 @@ CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* qu
     return grid;
 }
 
+namespace {
+
+// What is found beyond the near steps is told by few queries: as much as they are sure of.
+double sure_gain(double gain, double queries) {
+    if (gain <= 0) return gain;
+    return std::max(0.0, gain - 0.75 * std::sqrt(gain * (1 - gain) / queries));
+}
+
+}  // namespace
+
 RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 count) {
     RecallCurve curve = {};
     curve.probe_steps = grid.steps;
@@ -389,8 +399,9 @@ RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 cou
             for (int f = 0; f < RecallCurve::factors; ++f) {
                 double recall = tally.all.hits[k][from][f] / tally.all.wanted[k];
                 if (far && tally.far.wanted[k] > 0)
-                    recall += (tally.far.hits[k][step][f] - tally.far.hits[k][near][f]) /
-                              tally.far.wanted[k];
+                    recall += sure_gain((tally.far.hits[k][step][f] - tally.far.hits[k][near][f]) /
+                                            tally.far.wanted[k],
+                                        tally.far.queries);
                 curve.recall[k][step][f] =
                     static_cast<uint16>(std::floor(65535 * std::clamp(recall, 0.0, 1.0)));
             }

@@ -8,6 +8,7 @@
 // The workers stay: while the leader writes pages, they put into WAL what it has written, and then
 // measure the recall curve with it.
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/executor.h"
@@ -265,8 +266,11 @@ RingShape ring_for(int workers, uint32 dims) {
 // Pages that are logged by one participant at a time: some records of 32.
 constexpr BlockNumber range_pages = 128;
 // WAL is written by one at a time, a page whenever its buffers are full: a few who fill them keep
-// that one busy, and more would stand in each other's way.
-constexpr int most_logging = 4;
+// that one busy, and more would stand in each other's way. Each pins the pages of a record, which
+// must not be most of the buffers there are.
+int most_logging() {
+    return std::clamp(NBuffers / 256, 1, 4);
+}
 
 enum class TaskKind { wait, log, measure, end };
 struct Task {
@@ -280,7 +284,7 @@ Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) 
     Task task = {TaskKind::wait, 0, 0, 0};
     SpinLockAcquire(&shared->mutex);
     const BlockNumber written = shared->pages_end - shared->next_page;
-    const bool pages = shared->logging < most_logging &&
+    const bool pages = shared->logging < most_logging() &&
                        (written >= range_pages || (shared->all_are_written && written > 0));
     const bool queries = shared->curve_is_there && shared->next_query < curve->count;
     if (pages && (pages_first || !queries)) {

@@ -97,8 +97,11 @@ DescentReport GraphDescent::run(const GraphProgress& progress) {
     // Rows of one leaf have common neighbors: one after the other, they find them in the caches.
     while (leaves.count() > 1 && report.iterations < options_.iterations) {
         const uint64_t updates = match_samples(leaves.order, progress, report.iterations++);
-        const double edges = static_cast<double>(rows_.count) * options_.degree;
-        const double least = known_ == Known::both_sets ? least_merge_updates : least_updates;
+        const bool merging = known_ == Known::both_sets;
+        // A small set has little to give and to take: it is not measured by a large one.
+        const size_t rows = merging ? 2 * std::min(border_, rows_.count - border_) : rows_.count;
+        const double edges = static_cast<double>(rows) * options_.degree;
+        const double least = merging ? least_merge_updates : least_updates;
         if (static_cast<double>(updates) < least * edges) break;
     }
     if (progress) progress(GraphPhase::distances, 0, rows_.count);

@@ -55,6 +55,10 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
     const uint32_t starts = std::max(options.trees, 2u);
     const bool merging = work.known == KnownPairs::both_sets;
     const double least = merging ? least_merge_updates : least_updates;
+    // A small set has little to give and to take: it is not measured by a large one.
+    const uint32_t rows =
+        merging ? 2 * std::min(work.border, view.count - work.border) : view.count;
+    const double edges = static_cast<double>(rows) * options.degree;
     for (uint32_t tree = 0; tree < starts; ++tree) {
         context.check_interrupt();
         if (work.progress) work.progress(GraphPhase::start, tree, starts);
@@ -86,7 +90,6 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
             check(cudaStreamSynchronize(stream), "match_samples");
         }
         const uint64_t updates = work.lists.merge_proposals(stream);
-        const double edges = static_cast<double>(view.count) * options.degree;
         if (static_cast<double>(updates) < least * edges) break;
     }
     if (work.progress) work.progress(GraphPhase::distances, 0, view.count);

@@ -290,6 +290,26 @@ TEST_F(KnnGraph, MergeIsAsGoodAsTheWhole) {
     }
 }
 
+// A few rows beside many: they have their neighbors, and are found by the others.
+TEST_F(KnnGraph, MergeOfAFewIsAsGood) {
+    const Made made(surface_rows(random, 12000, 40, 16), 40, GraphMetric::l2);
+    for (const size_t first : {11950, 50}) {
+        const auto options = options_for(10, 1);
+        auto lists = parts_of(made, first, options, true);
+        make_cpu_graph_builder(2, nullptr)->merge(made.rows, first, options, lists.data());
+        size_t hits = 0;
+        for (size_t i = 0; i < 50; ++i) {
+            const size_t row = first == 50 ? i : first + i;
+            const double farthest = made.sorted(row)[9].first;
+            for (uint32_t place = 0; place < 10; ++place) {
+                const Edge& edge = lists[row * options.degree + place];
+                hits += edge.row != no_row && made.distance(row, edge.row) <= farthest * 1.000001;
+            }
+        }
+        EXPECT_GE(static_cast<double>(hits) / 500, 0.93) << "border " << first;
+    }
+}
+
 TEST_F(KnnGraph, AppendIsAsGoodAsTheWhole) {
     for (GraphMetric metric : {GraphMetric::l2, GraphMetric::cosine}) {
         const Made made(surface_rows(random, 4800, 40), 40, metric);

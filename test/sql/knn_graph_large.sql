@@ -164,5 +164,14 @@ RESET maintenance_work_mem;
 SELECT exact_now(), changed();
 SELECT * FROM knn_graph_append('products', 't', 'id', 'v', metric => 'ip');
 
+\qecho rows without a direction, more than fit, and nothing else
+SET maintenance_work_mem = '1MB';
+SET client_min_messages = notice;
+CREATE TABLE zeros AS SELECT i AS id, '[0,0]'::vector AS v FROM generate_series(1, 9000) AS i;
+CREATE TABLE gz (src bigint, rank int, dst bigint, distance real);
+SELECT * FROM knn_graph_append('gz', 'zeros', 'id', 'v', metric => 'cosine');
+SELECT count(*) FROM knn_graph('zeros', 'id', 'v', 3, 'nn_descent', 'cosine');
+RESET maintenance_work_mem;
+
 SET client_min_messages = warning;
 DROP SCHEMA knn_graph_large CASCADE;
