@@ -42,6 +42,17 @@ void read_keyed(BufFile* file, Size first, Size count, KeyedEdge* to);
 // Up to edges_at_once from `first` on, wherever they are; one call goes on where the last ended, or
 // begins at 0. How many these are.
 Size next_edges(const GraphEdges& edges, Size first, KeyedEdge* to);
+// Calls use(edge) for all of them. Interruptible.
+template <typename Use>
+void for_edges(const GraphEdges& edges, const Use& use) {
+    auto* some = static_cast<KeyedEdge*>(palloc(sizeof(KeyedEdge) * edges_at_once));
+    for (Size first = 0; first < edges.count;) {
+        const Size count = next_edges(edges, first, some);
+        for (Size i = 0; i < count; ++i) use(some[i]);
+        first += count;
+    }
+    pfree(some);
+}
 void read_numbered(const EdgeFile& file, Size first, Size count, NumberedEdge* to);
 
 }  // namespace pgwarp

@@ -191,22 +191,15 @@ void write_changes(Changes* changes, const ChangedRows& rows) {
     uint32* lengths = static_cast<uint32*>(
         MemoryContextAllocExtended(CurrentMemoryContext, std::max<Size>(count, 1) * sizeof(uint32),
                                    MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
-    KeyedEdge* some = static_cast<KeyedEdge*>(palloc(sizeof(KeyedEdge) * edges_at_once));
-    const GraphEdges& edges = changes->given->edges;
-    for (Size first = 0; first < edges.count;) {
-        const Size here = next_edges(edges, first, some);
-        first += here;
-        for (Size i = 0; i < here; ++i) {
-            const uint32 src = find_key(changes->sorted, changes->set->count, some[i].src);
-            if (src == no_row || src < rows.begin || src >= rows.end) continue;
-            const uint32 place = lengths[src - rows.begin]++;
-            // Longer than it should be, it is another.
-            if (place < changes->k)
-                rows.written[(src - rows.begin) * changes->k + place] = {some[i].dst, some[i].rank,
-                                                                         some[i].distance};
-        }
-    }
-    pfree(some);
+    for_edges(changes->given->edges, [&](const KeyedEdge& edge) {
+        const uint32 src = find_key(changes->sorted, changes->set->count, edge.src);
+        if (src == no_row || src < rows.begin || src >= rows.end) return;
+        const uint32 place = lengths[src - rows.begin]++;
+        // Longer than it should be, it is another.
+        if (place < changes->k)
+            rows.written[(src - rows.begin) * changes->k + place] = {edge.dst, edge.rank,
+                                                                     edge.distance};
+    });
     for (Size i = 0; i < count; ++i) {
         if (i % 1024 == 0) CHECK_FOR_INTERRUPTS();
         WrittenEdge* written = rows.written + i * changes->k;

@@ -46,10 +46,6 @@ void check_distances(const GivenGraph& given, const Looked& looked) {
                  errhint("Name the metric the graph was made with.")));
 }
 
-KeyedEdge* alloc_edges() {
-    return static_cast<KeyedEdge*>(palloc(sizeof(KeyedEdge) * edges_at_once));
-}
-
 }  // namespace
 
 Size given_in_memory() {
@@ -58,14 +54,8 @@ Size given_in_memory() {
 
 GivenGraph read_given_graph(Oid graph) {
     GivenGraph given = {graph, read_graph_anywhere(graph, given_in_memory()), 0};
-    KeyedEdge* some = alloc_edges();
     int32 most = 0;
-    for (Size first = 0; first < given.edges.count;) {
-        const Size count = next_edges(given.edges, first, some);
-        for (Size i = 0; i < count; ++i) most = std::max(most, some[i].rank);
-        first += count;
-    }
-    pfree(some);
+    for_edges(given.edges, [&](const KeyedEdge& edge) { most = std::max(most, edge.rank); });
     given.neighbors = static_cast<uint32>(most);
     return given;
 }
@@ -83,23 +73,15 @@ FoundEdge find_edge(const KeyedEdge& edge, const GraphSet& set, const KeyedRow* 
 void load_given(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted, Size begin,
                 Size end, uint32 degree, Edge* lists) {
     Looked looked = {};
-    KeyedEdge* some = alloc_edges();
-    for (Size first = 0; first < given.edges.count;) {
-        const Size count = next_edges(given.edges, first, some);
-        for (Size i = 0; i < count; ++i) {
-            const FoundEdge found = find_edge(some[i], set, sorted);
-            const auto within = [&](uint32 row) {
-                return row != no_row && row >= begin && row < end;
-            };
-            if (!within(found.src) || !within(found.dst) || found.src == found.dst) continue;
-            ++looked.edges;
-            if (!found.as_written) ++looked.others;
-            const Edge edge{found.distance, found.dst};
-            add_edges(lists + Size{found.src} * degree, degree, &edge, 1);
-        }
-        first += count;
-    }
-    pfree(some);
+    const auto within = [&](uint32 row) { return row != no_row && row >= begin && row < end; };
+    for_edges(given.edges, [&](const KeyedEdge& written) {
+        const FoundEdge found = find_edge(written, set, sorted);
+        if (!within(found.src) || !within(found.dst) || found.src == found.dst) return;
+        ++looked.edges;
+        if (!found.as_written) ++looked.others;
+        const Edge edge{found.distance, found.dst};
+        add_edges(lists + Size{found.src} * degree, degree, &edge, 1);
+    });
     check_distances(given, looked);
 }
 
@@ -109,22 +91,18 @@ namespace {
 
 // The edges of a part's rows, with distances as the table has them, into lists of the set's
 // numbers.
-void load_part(const Parts& parts, Size part, const Side& side, KeyedEdge* some) {
+void load_part(const Parts& parts, Size part, const Side& side) {
     const Size begin = parts.begin(part), end = begin + parts.size(part);
     std::fill_n(parts.lists, parts.size(part) * parts.degree,
                 Edge{std::numeric_limits<float>::infinity(), no_row});
-    for (Size first = 0; first < side.given->edges.count;) {
-        const Size count = next_edges(side.given->edges, first, some);
-        first += count;
-        for (Size i = 0; i < count; ++i) {
-            const uint32 src = find_key(side.sorted, parts.set->count, some[i].src);
-            if (src == no_row || src < begin || src >= end) continue;
-            const uint32 dst = find_key(side.sorted, parts.set->count, some[i].dst);
-            if (dst == no_row || dst < side.begin || dst >= side.end || dst == src) continue;
-            const Edge edge{edge_order(some[i].distance), dst};
-            add_edges(parts.lists + (src - begin) * parts.degree, parts.degree, &edge, 1);
-        }
-    }
+    for_edges(side.given->edges, [&](const KeyedEdge& written) {
+        const uint32 src = find_key(side.sorted, parts.set->count, written.src);
+        if (src == no_row || src < begin || src >= end) return;
+        const uint32 dst = find_key(side.sorted, parts.set->count, written.dst);
+        if (dst == no_row || dst < side.begin || dst >= side.end || dst == src) return;
+        const Edge edge{edge_order(written.distance), dst};
+        add_edges(parts.lists + (src - begin) * parts.degree, parts.degree, &edge, 1);
+    });
 }
 
 // Reads the rows of another part, or the same, behind the part's own, and calls use(row, edge,
@@ -150,10 +128,9 @@ void for_given(const Parts& parts, Size part, Size other, const Use& use) {
 }  // namespace
 
 void add_given(const Parts& parts, const Side& side) {
-    KeyedEdge* some = alloc_edges();
     Looked looked = {};
     for (Size part = side.first_part; part < side.end_part; ++part) {
-        load_part(parts, part, side, some);
+        load_part(parts, part, side);
         read_spilled(*parts.set, parts.begin(part), parts.size(part), parts.rows);
         read_found(parts, part);
         const auto find = [&](Size row, const Edge& written, float distance) {
@@ -167,7 +144,6 @@ void add_given(const Parts& parts, const Side& side) {
             for_given(parts, part, other, find);
         write_found(parts, part);
     }
-    pfree(some);
     check_distances(*side.given, looked);
 }
 
@@ -200,19 +176,13 @@ bool* find_whole_rows(const GivenGraph& given, const GraphSet& set, const KeyedR
                       uint32 k) {
     bool* whole = alloc_whole(set.count);
     uint32* counts = alloc_counts(set.count);
-    KeyedEdge* some = alloc_edges();
-    for (Size first = 0; first < given.edges.count;) {
-        const Size count = next_edges(given.edges, first, some);
-        first += count;
-        for (Size i = 0; i < count; ++i) {
-            const FoundEdge found = find_edge(some[i], set, sorted);
-            if (found.src == no_row) continue;
-            ++counts[found.src];
-            if (!found.as_written) whole[found.src] = false;
-        }
-    }
+    for_edges(given.edges, [&](const KeyedEdge& edge) {
+        const FoundEdge found = find_edge(edge, set, sorted);
+        if (found.src == no_row) return;
+        ++counts[found.src];
+        if (!found.as_written) whole[found.src] = false;
+    });
     check_lengths(counts, set.count, k, whole);
-    pfree(some);
     pfree(counts);
     return whole;
 }
@@ -221,21 +191,16 @@ bool* find_whole_by_parts(const Parts& parts, const GivenGraph& given, const Key
     const GraphSet& set = *parts.set;
     bool* whole = alloc_whole(set.count);
     uint32* counts = alloc_counts(set.count);
-    KeyedEdge* some = alloc_edges();
-    for (Size first = 0; first < given.edges.count;) {
-        const Size count = next_edges(given.edges, first, some);
-        first += count;
-        for (Size i = 0; i < count; ++i) {
-            const uint32 src = find_key(sorted, set.count, some[i].src);
-            if (src == no_row) continue;
-            const uint32 dst = find_key(sorted, set.count, some[i].dst);
-            ++counts[src];
-            // More than a list has room for are not looked at below.
-            if (dst == no_row || dst == src || counts[src] > parts.degree) whole[src] = false;
-        }
-    }
+    for_edges(given.edges, [&](const KeyedEdge& edge) {
+        const uint32 src = find_key(sorted, set.count, edge.src);
+        if (src == no_row) return;
+        const uint32 dst = find_key(sorted, set.count, edge.dst);
+        ++counts[src];
+        // More than a list has room for are not looked at below.
+        if (dst == no_row || dst == src || counts[src] > parts.degree) whole[src] = false;
+    });
     for (Size part = 0; part < parts.count; ++part) {
-        load_part(parts, part, {&given, sorted, 0, parts.count, 0, set.count}, some);
+        load_part(parts, part, {&given, sorted, 0, parts.count, 0, set.count});
         read_spilled(set, parts.begin(part), parts.size(part), parts.rows);
         const auto check = [&](Size row, const Edge& written, float distance) {
             if (!about_equal(shown_distance(set.metric, distance), written.distance))
@@ -244,7 +209,6 @@ bool* find_whole_by_parts(const Parts& parts, const GivenGraph& given, const Key
         for (Size other = 0; other < parts.count; ++other) for_given(parts, part, other, check);
     }
     check_lengths(counts, set.count, parts.job->k, whole);
-    pfree(some);
     pfree(counts);
     return whole;
 }
