@@ -103,6 +103,7 @@ void bench_exact(const Context& context, const Settings& settings, const Limits&
                  const VectorSet& vectors);
 void bench_training(const Context& context, const Settings& settings, const Limits& limits,
                     const VectorSet& vectors);
+void bench_passes(const Context& context, const Settings& settings);
 void bench_lsq(const Context& context, const Settings& settings, const VectorSet& vectors);
 void bench_lists(const Context& context, const Settings& settings, const Limits& limits,
                  const VectorSet& vectors);

@@ -2,7 +2,7 @@
 // limit that was measured in the same run. The bars are what the kernels are held to on an H200.
 //
 //   cuda_bench [--base FILE.bvecs --queries FILE.bvecs] [--only
-//   limits,select,exact,train,lists,graphs,lsq,large]
+//   limits,select,exact,train,lists,graphs,passes,lsq,large]
 //              [--rows N] [--batch N] [--profile]
 //
 // Left out unless named: lsq, which takes a minute, and large, a k-NN graph of 10 million rows.
@@ -73,6 +73,7 @@ int run(int count, char** words) {
     std::printf("| --- | --- | --- | --- | --- |\n");
     const Limits limits = measure_limits(context, settings);
     if (wanted(settings, "select")) bench_select(context, settings, limits);
+    if (wanted(settings, "passes")) bench_passes(context, settings);
     const bool lsq = !settings.only.empty() && wanted(settings, "lsq");
     if (!settings.only.empty() && wanted(settings, "large")) bench_large_graph(context);
     if (wanted(settings, "exact") || wanted(settings, "train") || wanted(settings, "lists") ||
