@@ -81,22 +81,22 @@ build() {
         -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 '^Time|rows in|blocks of|begin the curve' | grep -v '^--'
     if ((${2:-1000} > 0)); then ask -At -c "SELECT 'recall@10: ' || ivfpq_recall('items_v', ${2:-1000}, 10)"; fi
 }
-# What ivfpq_recall() would say of about 1000 rows, in less time: the device compares them with all.
-# With the effort that the curve promises the recall for; the row itself takes a candidate.
-recall_of_many() {
-    local executor probes candidates
-    probes=$(psql -XAtc "SELECT probes FROM ivfpq_info('items_v')")
-    candidates=$(psql -XAtc "SELECT candidates + 1 FROM ivfpq_info('items_v')")
-    ask -At -c "SELECT 'probes ' || probes || ', candidates ' || candidates || ', recall by probes ' || recall_by_probes
-        FROM ivfpq_info('items_v')" -c 'DROP TABLE IF EXISTS asked, truth' \
+# What ivfpq_recall() would say of about 1000 rows of so many, in less time: the device compares them
+# with all. By executors, with an effort; the row itself takes a candidate.
+choose_asked_rows() {
+    ask -c 'DROP TABLE IF EXISTS asked, truth' \
         -c "CREATE TABLE asked AS SELECT id, v FROM items WHERE id % ($1 / 1000 + 1) = 7" -c "SET maintenance_work_mem = '2GB'" \
         -c "SET pgwarp.build_executor = 'gpu'" -c "CREATE TABLE truth AS SELECT query_key AS id, max(distance) AS far
-            FROM knn_join('asked', 'id', 'v', 'items_v', 'id', 11) GROUP BY 1" | grep -v ' does not exist, skipping'
-    for executor in cpu auto; do
+            FROM knn_join('asked', 'id', 'v', 'items_v', 'id', 11) GROUP BY 1" | grep -v ' does not exist, skipping' || true
+}
+recall_of_asked() {
+    local executor probes=$1 candidates=$2
+    shift 2
+    for executor in "$@"; do
         ask -At -c "SET ivfpq.executor = '$executor'" -c 'SET enable_seqscan = off' \
-            -c "SET ivfpq.probes = $probes" -c "SET ivfpq.candidates = $candidates" -c "
-            SELECT 'recall@10, executor $executor: ' || round(avg(hits) / 10, 4) || ' of ' || count(*) || ' rows, give or take ' ||
-                round((stddev(hits) / 10 / sqrt(count(*)))::numeric, 4)
+            -c "SET ivfpq.probes = $probes" -c "SET ivfpq.candidates = $((candidates + 1))" -c "
+            SELECT 'recall@10, $probes probes, $candidates candidates, executor $executor: ' || round(avg(hits) / 10, 4) ||
+                ' of ' || count(*) || ' rows, give or take ' || round((stddev(hits) / 10 / sqrt(count(*)))::numeric, 4)
             FROM (SELECT asked.id, count(*) FILTER (WHERE found.d <= far * 1.000001 AND found.id <> asked.id) AS hits
                 FROM asked JOIN truth USING (id) CROSS JOIN LATERAL (SELECT items.id, items.v <-> asked.v AS d FROM items
                     ORDER BY items.v <-> asked.v LIMIT 11) AS found GROUP BY asked.id) AS s"
@@ -105,8 +105,19 @@ recall_of_many() {
 scan="SET max_parallel_workers_per_gather = 15; SELECT sum(vector_norm(v)) FROM items"
 if wants index; then
     echo "== CREATE INDEX, $rows x 128"
-    if wants cpu; then build cpu "$asked"; fi
+    # Both builds at the same efforts: what the curve chooses differs by chance.
+    efforts=('2 20' '4 20' '8 40' '16 80')
+    if wants cpu; then
+        build cpu "$asked"
+        choose_asked_rows "$rows"
+        # shellcheck disable=SC2086 # two numbers
+        for effort in "${efforts[@]}"; do recall_of_asked $effort cpu; done
+    fi
     for executor in gpu gpu; do build $executor "$asked"; done
+    if wants cpu; then
+        # shellcheck disable=SC2086 # two numbers
+        for effort in "${efforts[@]}"; do recall_of_asked $effort cpu; done
+    fi
     echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
 fi
 
@@ -152,6 +163,11 @@ if wants join; then
             CROSS JOIN LATERAL (SELECT max(d) AS far FROM (SELECT items.v <-> q.v AS d FROM items
                 ORDER BY items.v <-> q.v LIMIT 10) AS n) AS e
             JOIN knn_join('queries', 'id', 'v', 'items_v', 'id', 10) AS j ON j.query_key = q.id"
+    # For others to be asked, with how far the tenth neighbor is
+    ask -c "SET maintenance_work_mem = '2GB'" -c "SET pgwarp.build_executor = 'gpu'" -c 'DROP TABLE IF EXISTS few' \
+        -c "CREATE TABLE few AS SELECT q.*, far FROM (SELECT * FROM queries ORDER BY id LIMIT 500) AS q
+            JOIN (SELECT query_key, max(distance) AS far FROM knn_join('queries', 'id', 'v', 'items_v', 'id', 10) GROUP BY 1) AS e
+                ON query_key = q.id" >/dev/null
     if wants cpu; then echo "by the CPU: $(timed 1 -c "SET pgwarp.build_executor = 'cpu'" -c "SET maintenance_work_mem = '2GB'" \
         -c 'SET max_parallel_workers_per_gather = 15' -c "SELECT count(*) FROM knn_join('queries', 'id', 'v', 'items_v', 'id', 10)") ms"; fi
 fi
@@ -203,7 +219,11 @@ if wants large; then
     build gpu 0
     ask -At -c 'SELECT pg_sleep(1)' -c "SELECT 'WAL: ' || w FROM pg_stat_wal AS w" \
         -c 'ALTER SYSTEM RESET track_wal_io_timing' -c 'SELECT pg_reload_conf()' | grep WAL
-    recall_of_many $((10 * rows))
+    choose_asked_rows $((10 * rows))
+    # With the effort that the curve promises the recall for.
+    ask -At -c "SELECT 'recall by probes ' || recall_by_probes FROM ivfpq_info('items_v')"
+    read -r probes candidates < <(psql -XAt -F ' ' -c "SELECT probes, candidates FROM ivfpq_info('items_v')")
+    recall_of_asked "$probes" "$candidates" cpu auto
 fi
 
 if wants prewarm; then
@@ -230,12 +250,13 @@ if wants peer && psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name =
     echo "pgvector hnsw: $(PGDATABASE=peer timed 1 -c "SET maintenance_work_mem = '8GB'" \
         -c 'CREATE INDEX ON items USING hnsw (v vector_l2_ops)') ms"
     if wants join; then
-        ask -c "\\copy (SELECT * FROM queries ORDER BY id LIMIT 500) TO '$RESULTS/queries.tsv'"
-        psql -Xq peer -c 'CREATE TABLE queries (id int, v vector(128))' -c "\\copy queries FROM '$RESULTS/queries.tsv'" -c 'ANALYZE queries'
-        for effort in 40 100; do
+        ask -c "\\copy few TO '$RESULTS/queries.tsv'"
+        psql -Xq peer -c 'CREATE TABLE queries (id int, v vector(128), far real)' -c "\\copy queries FROM '$RESULTS/queries.tsv'" -c 'ANALYZE queries'
+        for effort in 40 60 80 100 150; do
+            lateral="FROM queries AS q, LATERAL (SELECT id, items.v <-> q.v AS d FROM items ORDER BY items.v <-> q.v LIMIT 10) AS r"
             echo "pgvector LATERAL, 500 queries (not $joined), ef_search $effort: $(PGDATABASE=peer timed 2 \
-                -c "SET hnsw.ef_search = $effort" -c 'SELECT count(r.id) FROM queries AS q,
-                LATERAL (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 10) AS r') ms"
+                -c "SET hnsw.ef_search = $effort" -c "SELECT count(r.id) $lateral") ms, recall@10 $(psql -XAtq peer \
+                -c "SET hnsw.ef_search = $effort" -c "SELECT round(count(*) FILTER (WHERE d <= far * 1.000001) / 5000.0, 4) $lateral")"
         done
     fi
 fi
