@@ -35,9 +35,10 @@ void bench_encoding(const Context& context, const Settings& settings, const Vect
         for (size_t first = 0; first < end; first += chunk) {
             const size_t size = std::min(chunk, end - first);
             const float* from = data + first * vectors.dims;
-            matrix.multiply(blas, stream, {from, size, vectors.dims, vectors.dims}, tile);
-            encoder.encode({from, size, &tile, &matrix, list_buffer + first, codes + first * m,
-                            offsets + first});
+            matrix.find_nearest(blas, stream, {from, size, vectors.dims, vectors.dims}, tile,
+                                list_buffer + first);
+            encoder.encode(
+                {from, size, list_buffer + first, codes + first * m, offsets + first});
         }
     };
     const double time = time_on_device(

@@ -91,8 +91,8 @@ void AdditiveCoder::encode(const Quantizer& quantizer, const Encoding& e) {
         context_.check_interrupt();
         const size_t first = chunks.first(i), count = chunks.rows(i);
         float* rows = chunks.get(i, stream_);
-        matrix.multiply(blas_, stream_, {rows, count, model.dims, model.dims}, tile);
-        find_nearest(matrix, tile, count, lists.data(), stream_);
+        matrix.find_nearest(blas_, stream_, {rows, count, model.dims, model.dims}, tile,
+                            lists.data());
         subtract_nearest(rows, count, model.dims, centroids.data(), lists.data(), stream_);
         encoder_->encode(search, rows, count, false, codes.data(), nullptr);
         sum_offsets({shape, model.metric, encoder_->words(), centroids.data(), lists.data(),

@@ -36,7 +36,7 @@ CentroidMatrix::CentroidMatrix(const Context& context, cudaStream_t stream, cons
     : context_(&context),
       count_(count),
       dims_(dims),
-      halves_(context.memory, size_t{count} * split_width(dims)),
+      halves_(context.memory, stride_of(count) * split_width(dims)),
       norms_(context.memory, stride_of(count)),
       scale_(context.memory, 1) {
     if (origin == Origin::centroids) {
@@ -71,12 +71,11 @@ void CentroidMatrix::multiply(const Blas& blas, cudaStream_t stream, const Float
                   stride(), tile.factors.data());
 }
 
-void find_nearest(const CentroidMatrix& centroids, const ProductTile& tile, size_t rows,
-                  uint32_t* nearest, cudaStream_t stream) {
-    launch(
-        "nearest_of", nearest_of, {blocks_for(rows), threads, 0, stream},
-        ProductRows{tile.products.data(), centroids.stride(), centroids.norms(), centroids.count()},
-        rows, nearest);
+void CentroidMatrix::find_nearest(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows,
+                                  ProductTile& tile, uint32_t* nearest) const {
+    multiply(blas, stream, rows, tile);
+    launch("nearest_of", nearest_of, {blocks_for(rows.count), threads, 0, stream},
+           ProductRows{tile.products.data(), stride(), norms(), count_}, rows.count, nearest);
 }
 
 void find_codes(const CentroidMatrix& codewords, const ProductTile& tile, size_t rows,

@@ -30,6 +30,10 @@ class CentroidMatrix {
     // How many rows a tile of so many bytes has room for.
     static size_t tile_rows(uint32_t count, uint32_t dims, size_t bytes);
 
+    // nearest[i] of the rows. Of equals the lowest number.
+    void find_nearest(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows,
+                      ProductTile& tile, uint32_t* nearest) const;
+
     // factor * <row, centroid>; for distances -2.
     void multiply(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows, ProductTile& tile,
                   float factor = -2.0f) const;
@@ -39,7 +43,7 @@ class CentroidMatrix {
     const float* norms() const { return norms_.data(); }
 
   private:
-    static size_t stride_of(uint32_t count) { return (size_t{count} + 3) / 4 * 4; }
+    static size_t stride_of(uint32_t count) { return padded_rows(count); }
 
     const Context* context_;
     uint32_t count_;
@@ -50,11 +54,8 @@ class CentroidMatrix {
     Buffer<float> origin_;  // or none
 };
 
-// nearest[i] of `rows` rows from their tile. Of equals the lowest number.
-void find_nearest(const CentroidMatrix& centroids, const ProductTile& tile, size_t rows,
-                  uint32_t* nearest, cudaStream_t stream);
-
-// The same for codes: codes[i * code_stride]. For pieces too long for the encoder's own kernel.
+// The nearest of `rows` rows from their tile, as codes: codes[i * code_stride]. For pieces too long
+// for the encoder's own kernel.
 void find_codes(const CentroidMatrix& codewords, const ProductTile& tile, size_t rows,
                 uint8_t* codes, size_t code_stride, cudaStream_t stream);
 

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/encode.h"
 
-#include "kernels/cuda/assign.cuh"
+#include "kernels/cuda/warp_select.cuh"
 #include "kernels/cuda/launch.cuh"
 
 #include <cuda/std/limits>
@@ -26,7 +26,6 @@ constexpr uint32_t longest_piece = 16;  // dimensions, of those that this kernel
 struct EncodeArguments {
     DeviceModel model;
     DeviceEncoding encoding;
-    ProductRows products;
 };
 
 // Shared memory for pieces of up to `room` dimensions, some of them at a time.
@@ -181,22 +180,6 @@ __device__ void encode_piece(const EncodeArguments& a, Slab<room>& slab, uint32_
 }
 
 template <int room>
-__device__ void find_lists(const EncodeArguments& a, Slab<room>& slab, size_t first_row) {
-    for (uint32_t i = threadIdx.x / 32; i < tile_rows; i += warps) {
-        const size_t row = first_row + i;
-        if (row >= a.encoding.count) {
-            if (lane_id() == 0) slab.lists[i] = 0;
-            continue;
-        }
-        const uint32_t list =
-            a.products.products ? key_index(nearest_key(a.products, row)) : a.encoding.lists[row];
-        if (lane_id() != 0) continue;
-        slab.lists[i] = list;
-        if (a.products.products) a.encoding.lists[row] = list;
-    }
-}
-
-template <int room>
 __device__ void write_codes(const EncodeArguments& a, const Slab<room>& slab, size_t first_row,
                             uint32_t first_piece, uint32_t pieces) {
     const size_t rows = min(size_t{tile_rows}, a.encoding.count - first_row);
@@ -222,7 +205,9 @@ __global__ void __launch_bounds__(threads, room <= 4 ? 5 : 3) encode_rows(Encode
     auto& slab = *shared_memory<Slab<room>>();
     const DeviceModel& model = a.model;
     const size_t first_row = size_t{blockIdx.x} * tile_rows;
-    if (a.encoding.lists) find_lists(a, slab, first_row);
+    const size_t own_row = first_row + threadIdx.x;
+    if (a.encoding.lists)
+        slab.lists[threadIdx.x] = own_row < a.encoding.count ? a.encoding.lists[own_row] : 0;
     double offset[lane_rows] = {};
 
     for (uint32_t piece = 0; piece < model.shape.m;) {
@@ -242,10 +227,10 @@ __global__ void __launch_bounds__(threads, room <= 4 ? 5 : 3) encode_rows(Encode
     for (int r = 0; r < lane_rows; ++r)
         slab.offsets[threadIdx.x / 32][lane_id() * lane_rows + r] = offset[r];
     __syncthreads();
-    if (first_row + threadIdx.x >= a.encoding.count) return;
+    if (own_row >= a.encoding.count) return;
     double sum = 0;
     for (uint32_t w = 0; w < warps; ++w) sum += slab.offsets[w][threadIdx.x];
-    a.encoding.offsets[first_row + threadIdx.x] = static_cast<float>(sum);
+    a.encoding.offsets[own_row] = static_cast<float>(sum);
 }
 
 __global__ void subtract(DeviceModel model, DeviceEncoding e, float* residuals) {
@@ -309,10 +294,7 @@ void Encoder::encode(const DeviceEncoding& e) {
         encode_long_pieces(e);
         return;
     }
-    EncodeArguments arguments{model_.view(), e, {}};
-    if (e.tile)
-        arguments.products = {e.tile->products.data(), e.centroids->stride(), e.centroids->norms(),
-                              e.centroids->count()};
+    const EncodeArguments arguments{model_.view(), e};
     auto* encode_all = &launch_encode<16>;
     if (model_.longest_piece() <= 4)
         encode_all = &launch_encode<4>;
@@ -324,7 +306,6 @@ void Encoder::encode(const DeviceEncoding& e) {
 // Few pieces, long ones: each is a search for the nearest of 256 centroids.
 void Encoder::encode_long_pieces(const DeviceEncoding& e) {
     const QuantizerShape& shape = model_.view().shape;
-    if (e.tile) find_nearest(*e.centroids, *e.tile, e.count, e.lists, stream_);
     const float* residuals = e.rows;
     if (e.lists) {
         residuals_.grow(context_.memory, e.count * shape.dims);

@@ -12,13 +12,10 @@ namespace pgwarp::gpu {
 struct DeviceEncoding {
     const float* rows = nullptr;  // (count)(dims)
     size_t count = 0;
-    // Where not null, the lists are found from this tile, as find_nearest() does, in the kernel
-    // that encodes.
-    const ProductTile* tile = nullptr;
-    const CentroidMatrix* centroids = nullptr;
-    uint32_t* lists = nullptr;  // (count); null: rows are residuals already, and have no offsets
-    uint8_t* codes = nullptr;   // (count)(m)
-    float* offsets = nullptr;   // (count), or null
+    // (count); null: rows are residuals already, and have no offsets
+    const uint32_t* lists = nullptr;
+    uint8_t* codes = nullptr;  // (count)(m)
+    float* offsets = nullptr;  // (count), or null
 };
 
 // Encodes chunks with one model. Work is given to one stream.

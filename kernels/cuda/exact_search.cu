@@ -304,17 +304,17 @@ struct Tiles {
     Tiles(const DeviceExactSearch& s, size_t scratch) {
         const size_t row_bytes = split_width(s.dims) * sizeof(__half) + sizeof(float);
         const size_t query_bytes = row_bytes + candidates_for(s.k) * sizeof(uint64_t);
-        rows = std::min((s.row_count + 3) / 4 * 4, exact_tile_rows);
+        rows = std::min(padded_rows(s.row_count), exact_tile_rows);
         while (true) {
             const size_t fixed = rows * row_bytes + s.query_count * sizeof(uint32_t) + (1 << 16);
             const size_t each = query_bytes + rows * sizeof(float);
             queries = scratch > fixed ? std::min(s.query_count, (scratch - fixed) / each) : 0;
             // Better narrower tiles than a handful of queries at a time.
             if (queries >= std::min<size_t>(s.query_count, 1024) || rows <= 1024) break;
-            rows = rows / 8 * 4;
+            rows = padded_rows(rows / 2);
         }
         queries = std::max<size_t>(queries, 1);
-        // A row of the tile must be a multiple of 16 bytes, and its number fit an int.
+        // A row's number in the tile must fit an int.
         queries = std::min(queries, (size_t{1} << 31) / std::max<size_t>(rows, 1));
     }
 };
@@ -435,7 +435,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     query_halves_ = Buffer<__half>(memory, shape.query_count * width);
     keys_ = Buffer<uint64_t>(memory, shape.query_count * candidates);
 
-    tile_rows_ = std::min((shape.most_rows + 3) / 4 * 4, exact_tile_rows);
+    tile_rows_ = std::min(padded_rows(shape.most_rows), exact_tile_rows);
     // More products at a time gain nothing, and others want memory too.
     constexpr size_t most_tile_bytes = size_t{512} << 20;
     const size_t room = std::min(context.scratch() / 2, most_tile_bytes);
@@ -446,7 +446,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
                                                 (room - fixed) / (tile_rows_ * sizeof(float)))
                                      : 0;
         if (tile_queries_ >= std::min<size_t>(shape.query_count, 1024) || tile_rows_ <= 1024) break;
-        tile_rows_ = tile_rows_ / 8 * 4;
+        tile_rows_ = padded_rows(tile_rows_ / 2);
     }
     tile_queries_ = std::max<size_t>(tile_queries_, 1);
     tile_queries_ = std::min(tile_queries_, (size_t{1} << 31) / tile_rows_);

@@ -206,8 +206,7 @@ double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centro
     Buffer<uint32_t> nearest(context_.memory, rows.count());
     const FinishStream finish(stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
-        matrix.multiply(blas_, stream_, {chunk, count, dims, dims}, tile);
-        find_nearest(matrix, tile, count, nearest + first, stream_);
+        matrix.find_nearest(blas_, stream_, {chunk, count, dims, dims}, tile, nearest + first);
         add_rows({chunk, nearest + first, means.data(), count, dims, factor, sums.sums.data(),
                   sums.counts.data(), sums.errors.data()},
                  stream_);
@@ -255,8 +254,7 @@ void CudaExecutor::find_all_nearest(const DeviceRows& rows, uint32_t clusters,
     ProductTile tile;
     const FinishStream finish(stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
-        matrix.multiply(blas_, stream_, {chunk, count, dims, dims}, tile);
-        find_nearest(matrix, tile, count, nearest + first, stream_);
+        matrix.find_nearest(blas_, stream_, {chunk, count, dims, dims}, tile, nearest + first);
     });
 }
 
@@ -410,8 +408,9 @@ void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
         context_.check_interrupt();
         const size_t first = chunks.first(i), count = chunks.rows(i);
         const float* rows = chunks.get(i, stream_);
-        matrix.multiply(blas_, stream_, {rows, count, shape.dims, shape.dims}, tile);
-        encoder.encode({rows, count, &tile, &matrix, lists.data(), codes.data(), offsets.data()});
+        matrix.find_nearest(blas_, stream_, {rows, count, shape.dims, shape.dims}, tile,
+                            lists.data());
+        encoder.encode({rows, count, lists.data(), codes.data(), offsets.data()});
         // Fetching the next chunk goes on while this one is worked on; the copies below wait.
         chunks.release(i, stream_);
         copy_async(e.lists + first, lists.data(), count, stream_);

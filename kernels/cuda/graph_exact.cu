@@ -219,7 +219,7 @@ struct TileShape {
         const size_t row_bytes = split_width(view.dims) * sizeof(__half) + sizeof(float);
         const size_t query_bytes =
             row_bytes + view.stride * sizeof(float) + candidates * sizeof(uint64_t);
-        rows = std::min<size_t>((row_count + 3) / 4 * 4, 65536);
+        rows = std::min<size_t>(padded_rows(row_count), 65536);
         // The allocator takes large pieces, of which something is left over.
         scratch -= std::min(scratch / 4, size_t{128} << 20);
         while (true) {
@@ -229,7 +229,7 @@ struct TileShape {
             queries = scratch > fixed ? std::min(query_count, (scratch - fixed) / each) : 0;
             // Better narrower tiles than a handful of queries at a time.
             if (queries >= std::min<size_t>(query_count, 1024) || rows <= 1024) break;
-            rows = rows / 8 * 4;
+            rows = padded_rows(rows / 2);
         }
         // One that is interrupted has not long to go.
         queries = std::clamp<size_t>(queries, 1, 16384);

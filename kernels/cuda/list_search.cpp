@@ -29,7 +29,7 @@ QueryView part_of(const SearchRequest& r, const SearchSpace& space, const Search
     queries.k = r.shape.k;
     queries.vectors = r.vectors + size_t{first} * r.shape.dims;
     queries.wanted = r.wanted + first;
-    queries.coarse_stride = (size_t{r.shape.lists} + 3) / 4 * 4;
+    queries.coarse_stride = padded_rows(r.shape.lists);
     queries.probed = place<uint32_t>(space, plan.probed);
     queries.terms = place<float>(space, plan.terms);
     queries.tile_starts = place<uint32_t>(space, plan.tile_starts);

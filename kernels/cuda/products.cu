@@ -51,18 +51,19 @@ __global__ void __launch_bounds__(threads) find_largest(FloatMatrix matrix, uint
     if (lane_id() == 0 && mine > 0) atomicMax(largest, mine);
 }
 
-// A warp a row.
+// A warp a row, of so many.
 template <Side side>
 __global__ void __launch_bounds__(threads)
-    split(FloatMatrix matrix, const uint32_t* largest, __half* halves, float* norms) {
+    split(FloatMatrix matrix, size_t rows, const uint32_t* largest, __half* halves, float* norms) {
     const size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
-    if (row >= matrix.count) return;
+    if (row >= rows) return;
+    const bool is_there = row < matrix.count;
     const uint32_t padded = (matrix.dims + 7) / 8 * 8;
     __half* to = halves + row * 3 * padded;
     const float scale = scale_for(*largest);
     float norm = 0;
     for (uint32_t d = lane_id(); d < padded; d += 32) {
-        const float x = d < matrix.dims ? element(matrix, row, d) : 0.0f;
+        const float x = is_there && d < matrix.dims ? element(matrix, row, d) : 0.0f;
         norm = fmaf(x, x, norm);
         const float scaled = x * scale;
         const __half high = __float2half_rn(scaled);
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(threads)
         to[padded + d] = side == Side::left ? high : low;
         to[2 * padded + d] = side == Side::left ? low : high;
     }
-    if (!norms) return;
+    if (!norms || !is_there) return;
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
         norm += __shfl_xor_sync(whole_warp, norm, distance);
@@ -123,11 +124,12 @@ void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream) 
 void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,
                 cudaStream_t stream) {
     clear_async(scale, 1, stream);
-    const auto blocks = static_cast<unsigned>(divide_up(matrix.count * 32, size_t{threads}));
+    const size_t rows = side == Side::right ? padded_rows(matrix.count) : matrix.count;
+    const auto blocks = static_cast<unsigned>(divide_up(rows * 32, size_t{threads}));
     launch("find_largest", find_largest, {std::min(blocks, 1056u), threads, 0, stream}, matrix,
            scale);
     launch("split", side == Side::left ? split<Side::left> : split<Side::right>,
-           {blocks, threads, 0, stream}, matrix, scale, halves, norms);
+           {blocks, threads, 0, stream}, matrix, rows, scale, halves, norms);
 }
 
 void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
@@ -139,13 +141,14 @@ void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
     if (multiply_ourselves) {
         launch("plain_products", plain_products,
                {static_cast<unsigned>(left.count), threads, 0, stream}, left.halves, right.halves,
-               right.count, split_width(dims), scratch, products, stride);
+               padded_rows(right.count), split_width(dims), scratch, products, stride);
         return;
     }
     // Row-major (left)(right) is column-major (right)(left): the right matrix goes first.
     const auto width = static_cast<int>(split_width(dims));
     check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_DEVICE), "cublasSetPointerMode");
-    check(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(right.count),
+    const size_t columns = padded_rows(right.count);
+    check(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(columns),
                        static_cast<int>(left.count), width, scratch, right.halves, CUDA_R_16F,
                        width, left.halves, CUDA_R_16F, width, scratch + 1, products, CUDA_R_32F,
                        static_cast<int>(stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),

@@ -35,8 +35,9 @@ void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream);
 
 enum class Side { left, right };
 
-// Writes (count)(split_width) halves. `scale`, one uint32_t on the device, is overwritten and
-// belongs to them. `norms`, where not null: the squared norm of each row, (count).
+// Writes (count)(split_width) halves, and on the right zeros behind them: (padded_rows(count)).
+// `scale`, one uint32_t on the device, is overwritten and belongs to them. `norms`, where not null:
+// the squared norm of each row, (count).
 void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,
                 cudaStream_t stream);
 
@@ -62,7 +63,8 @@ inline bool clear_products_first = false;
 // For one that breaks down in cuBLAS: a kernel of our own, which takes its time.
 inline bool multiply_ourselves = false;
 
-// products[i * stride + j] = factor * <left i, right j>. `scratch`: two floats on the device.
+// products[i * stride + j] = factor * <left i, right j>, and zeros up to padded_rows(right.count),
+// which the stride has room for. `scratch`: two floats on the device.
 void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
               const SplitMatrix& right, uint32_t dims, float factor, float* products, size_t stride,
               float* scratch);

@@ -162,9 +162,10 @@ void EncodingPass::launch_batch() {
     for (size_t first = 0; first < batch.count; first += tile_rows_) {
         const size_t count = std::min(tile_rows_, batch.count - first);
         const float* chunk = batch.rows + first * dims_;
-        centroids_->multiply(blas_, stream_, {chunk, count, dims_, dims_}, tile_);
-        encoder_->encode({chunk, count, &tile_, &*centroids_, batch.lists + first,
-                          batch.codes + first * m, batch.offsets + first});
+        centroids_->find_nearest(blas_, stream_, {chunk, count, dims_, dims_}, tile_,
+                                 batch.lists + first);
+        encoder_->encode({chunk, count, batch.lists + first, batch.codes + first * m,
+                          batch.offsets + first});
     }
     if (searches()) search_->add(batch.rows.data(), batch.ids.data(), batch.count);
     batch.worked.record(stream_);

@@ -59,7 +59,7 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
     plan.candidate_room = plan.splits * candidates;
     const size_t n = plan.part_queries;
     Cutter cutter;
-    plan.coarse = cutter.cut(n * ((s.lists + 3) / 4 * 4) * sizeof(float));
+    plan.coarse = cutter.cut(n * padded_rows(s.lists) * sizeof(float));
     plan.probed = cutter.cut(n * s.probes * sizeof(uint32_t));
     plan.terms = cutter.cut(n * s.probes * sizeof(float));
     plan.tile_starts = cutter.cut(n * (s.probes + 1) * sizeof(uint32_t));
@@ -117,7 +117,7 @@ void plan_by_list(const SearchShape& s, SearchPlan& plan) {
 
 // Beside the scratch space: the tile of coarse products (assign.h).
 size_t coarse_bytes(const SearchShape& s, size_t queries) {
-    return queries * (size_t{(s.lists + 3) / 4 * 4} * sizeof(float) +
+    return queries * (padded_rows(s.lists) * sizeof(float) +
                       split_width(s.dims) * sizeof(uint16_t) + sizeof(float));
 }
 

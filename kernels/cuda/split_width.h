@@ -10,4 +10,10 @@ inline uint32_t split_width(uint32_t dims) {
     return 3 * ((dims + 7) / 8 * 8);
 }
 
+// Rows of the right side of a product, and room for its columns: cuBLAS is twice as slow where they
+// are no multiple of eight.
+inline size_t padded_rows(size_t rows) {
+    return (rows + 7) / 8 * 8;
+}
+
 }  // namespace pgwarp::gpu
