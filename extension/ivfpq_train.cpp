@@ -134,20 +134,22 @@ constexpr uint32 shuffled_rows = 65536;
 
 // Mean squared distance of the rows from their mean. Of many rows some tell as much.
 double variance_of(const Sample& sample) {
-    double* sums = static_cast<double*>(palloc0(sample.dims * sizeof(double)));
-    double squares = 0;
+    double* sums = static_cast<double*>(palloc0(2 * sample.dims * sizeof(double)));
+    // One a dimension, so that no sum waits for the one before.
+    double* squares = sums + sample.dims;
     const uint32 count = std::min(sample.count, shuffled_rows);
     for (uint32 i = 0; i < count; ++i) {
         const float* row = sample.rows + Size{i} * sample.dims;
         for (uint32 d = 0; d < sample.dims; ++d) {
             sums[d] += row[d];
-            squares += static_cast<double>(row[d]) * row[d];
+            squares[d] += static_cast<double>(row[d]) * row[d];
         }
     }
-    double mean_square = 0;
-    for (uint32 d = 0; d < sample.dims; ++d) mean_square += sums[d] / count * (sums[d] / count);
+    double variance = 0;
+    for (uint32 d = 0; d < sample.dims; ++d)
+        variance += squares[d] / count - sums[d] / count * (sums[d] / count);
     pfree(sums);
-    return std::max(0.0, squares / count - mean_square);
+    return std::max(0.0, variance);
 }
 
 // Autovacuum, which trains as well, has a bound of its own where one is set.

@@ -28,7 +28,7 @@ void bench_encoding(const Context& context, const Settings& settings, const Vect
     Buffer<float> offsets(context.memory, count);
     const Model model(context, stream, quantizer);
     const CentroidMatrix matrix(context, stream, model.view().centroids, lists, vectors.dims,
-                                Origin::centroids);
+                                Origin::centroids, Wanted::nearest);
     Encoder encoder(context, stream, blas, model);
     ProductTile tile;
     const auto encode = [&](size_t end) {
@@ -37,8 +37,7 @@ void bench_encoding(const Context& context, const Settings& settings, const Vect
             const float* from = data + first * vectors.dims;
             matrix.find_nearest(blas, stream, {from, size, vectors.dims, vectors.dims}, tile,
                                 list_buffer + first);
-            encoder.encode(
-                {from, size, list_buffer + first, codes + first * m, offsets + first});
+            encoder.encode({from, size, list_buffer + first, codes + first * m, offsets + first});
         }
     };
     const double time = time_on_device(

@@ -78,7 +78,7 @@ void AdditiveCoder::encode(const Quantizer& quantizer, const Encoding& e) {
     Buffer<float> centroids(context_.memory, size_t{model.lists} * model.dims);
     uploader_.upload(centroids.data(), quantizer.centroids, centroids.size(), stream_);
     const CentroidMatrix matrix(context_, stream_, centroids.data(), model.lists, model.dims,
-                                Origin::centroids);
+                                Origin::centroids, Wanted::nearest);
     LsqSearch search;
     search.rounds = model.search_rounds;
     ProductTile tile;

@@ -32,19 +32,22 @@ unsigned blocks_for(size_t rows) {
 }  // namespace
 
 CentroidMatrix::CentroidMatrix(const Context& context, cudaStream_t stream, const float* centroids,
-                               uint32_t count, uint32_t dims, Origin origin)
-    : context_(&context),
-      count_(count),
-      dims_(dims),
-      halves_(context.memory, stride_of(count) * split_width(dims)),
-      norms_(context.memory, stride_of(count)),
-      scale_(context.memory, 1) {
+                               uint32_t count, uint32_t dims, Origin origin, Wanted wanted)
+    : context_(&context), count_(count), dims_(dims) {
     if (origin == Origin::centroids) {
         origin_ = Buffer<float>(context.memory, dims);
         find_origin({centroids, count, dims, dims}, origin_.data(), stream);
     }
-    split_rows({centroids, count, dims, dims, origin_.data()}, Side::right, halves_.data(),
-               scale_.data(), norms_.data(), stream);
+    const FloatMatrix matrix{centroids, count, dims, dims, origin_.data()};
+    if (wanted == Wanted::nearest && fits_tiles(context, dims)) {
+        pairs_.emplace(context.memory, count, dims);
+        split_pairs(matrix, *pairs_, stream);
+        return;
+    }
+    halves_ = Buffer<__half>(context.memory, stride_of(count) * split_width(dims));
+    norms_ = Buffer<float>(context.memory, stride_of(count));
+    scale_ = Buffer<uint32_t>(context.memory, 1);
+    split_rows(matrix, Side::right, halves_.data(), scale_.data(), norms_.data(), stream);
 }
 
 size_t CentroidMatrix::tile_rows(uint32_t count, uint32_t dims, size_t bytes) {
@@ -73,6 +76,13 @@ void CentroidMatrix::multiply(const Blas& blas, cudaStream_t stream, const Float
 
 void CentroidMatrix::find_nearest(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows,
                                   ProductTile& tile, uint32_t* nearest) const {
+    if (pairs_) {
+        tile.keys.grow(context_->memory, rows.count);
+        FloatMatrix moved = rows;
+        moved.origin = origin_.data();
+        nearest_by_tiles(*context_, moved, *pairs_, tile.keys.data(), nearest, stream);
+        return;
+    }
     multiply(blas, stream, rows, tile);
     launch("nearest_of", nearest_of, {blocks_for(rows.count), threads, 0, stream},
            ProductRows{tile.products.data(), stride(), norms(), count_}, rows.count, nearest);

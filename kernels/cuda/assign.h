@@ -1,9 +1,12 @@
-// The nearest centroid of each row: a tile of products (products.h), then the smallest of each
-// row with the centroids' norms added.
+// The nearest centroid of each row. Short vectors are compared tile by tile (tile_products.h); else
+// there are products (products.h), and the smallest of each row with the centroids' norms added.
 #pragma once
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/tile_products.h"
+
+#include <optional>
 
 namespace pgwarp::gpu {
 
@@ -14,18 +17,21 @@ struct ProductTile {
     Buffer<float> products;   // (rows)(stride of the centroids)
     Buffer<uint32_t> scale;
     Buffer<float> factors;
+    Buffer<uint64_t> keys;  // (rows), where there are no products
 };
 
 // Where vectors are measured from. For distances from amidst the centroids, so that they are right
 // also where all vectors are far from zero; for plain inner products and norms from zero.
 enum class Origin { zero, centroids };
 
-// Centroids made ready for many chunks of rows.
+// Centroids made ready for many chunks of rows, that either their nearest is wanted for, or all
+// products.
+enum class Wanted { nearest, products };
 class CentroidMatrix {
   public:
     // `centroids`, (count)(dims), is on the device, and read in the stream's order.
     CentroidMatrix(const Context& context, cudaStream_t stream, const float* centroids,
-                   uint32_t count, uint32_t dims, Origin origin);
+                   uint32_t count, uint32_t dims, Origin origin, Wanted wanted);
 
     // How many rows a tile of so many bytes has room for.
     static size_t tile_rows(uint32_t count, uint32_t dims, size_t bytes);
@@ -48,6 +54,7 @@ class CentroidMatrix {
     const Context* context_;
     uint32_t count_;
     uint32_t dims_;
+    std::optional<PairMatrix> pairs_;  // or what follows:
     Buffer<__half> halves_;
     Buffer<float> norms_;
     Buffer<uint32_t> scale_;

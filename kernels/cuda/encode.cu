@@ -284,7 +284,7 @@ void Encoder::refresh() {
     for (uint32_t j = 0; j < view.shape.m; ++j) {
         const uint32_t begin = view.shape.piece_begin(j);
         pieces_.emplace_back(context_, stream_, codewords_ + size_t{begin} * codewords, codewords,
-                             view.shape.piece_begin(j + 1) - begin, Origin::zero);
+                             view.shape.piece_begin(j + 1) - begin, Origin::zero, Wanted::products);
     }
 }
 

@@ -423,7 +423,7 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
 // products of a tile of queries and one of rows are what is made and selected from in turn.
 RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStream_t stream,
                              const Shape& shape)
-    : blas_(blas), stream_(stream), shape_(shape) {
+    : context_(context), blas_(blas), stream_(stream), shape_(shape) {
     if (shape.k == 0 || shape.k > max_exact_k)
         throw std::runtime_error("exact search on a device finds at most " +
                                  std::to_string(max_exact_k) + " neighbours");
@@ -432,7 +432,6 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     const uint32_t width = split_width(shape.dims);
     DeviceMemory& memory = context.memory;
     nearest_ = Buffer<Neighbor>(memory, shape.query_count * shape.k);
-    query_halves_ = Buffer<__half>(memory, shape.query_count * width);
     keys_ = Buffer<uint64_t>(memory, shape.query_count * candidates);
 
     tile_rows_ = std::min(padded_rows(shape.most_rows), exact_tile_rows);
@@ -450,42 +449,62 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     }
     tile_queries_ = std::max<size_t>(tile_queries_, 1);
     tile_queries_ = std::min(tile_queries_, (size_t{1} << 31) / tile_rows_);
-    row_halves_ = Buffer<__half>(memory, tile_rows_ * width);
-    norms_ = Buffer<float>(memory, tile_rows_);
     products_ = Buffer<float>(memory, tile_queries_ * tile_rows_);
-    scales_ = Buffer<uint32_t>(memory, 2);
-    factors_ = Buffer<float>(memory, 2);
     origin_ = Buffer<float>(memory, l2 ? shape.dims : 0);
-
-    if (l2)
-        find_origin({shape.queries, shape.query_count, shape.dims, shape.dims}, origin_.data(),
-                    stream);
-    split_rows({shape.queries, shape.query_count, shape.dims, shape.dims, origin_.data()},
-               Side::left, query_halves_.data(), scales_.data(), nullptr, stream);
+    const FloatMatrix queries{shape.queries, shape.query_count, shape.dims, shape.dims,
+                              origin_.data()};
+    if (l2) find_origin(queries, origin_.data(), stream);
+    if (fits_tiles(context, shape.dims)) {
+        row_pairs_.emplace(memory, tile_rows_, shape.dims);
+    } else {
+        query_halves_ = Buffer<__half>(memory, shape.query_count * width);
+        row_halves_ = Buffer<__half>(memory, tile_rows_ * width);
+        norms_ = Buffer<float>(memory, tile_rows_);
+        scales_ = Buffer<uint32_t>(memory, 2);
+        factors_ = Buffer<float>(memory, 2);
+        split_rows(queries, Side::left, query_halves_.data(), scales_.data(), nullptr, stream);
+    }
     // As if no row had been near: what a query ends with where there are fewer than k.
     launch("no_neighbors", no_neighbors, {1056, 256, 0, stream}, nearest_.data(), nearest_.size());
     launch("set_keys", set_keys, {1056, 256, 0, stream}, keys_.data(), keys_.size());
+}
+
+// Products of some queries and the rows that were split last.
+void RunningSearch::multiply_tile(size_t first_query, size_t queries, size_t rows) {
+    const float factor = shape_.metric != Metric::inner_product ? -2.0f : -1.0f;
+    if (row_pairs_)
+        multiply_by_tiles(context_,
+                          {shape_.queries + first_query * shape_.dims, queries, shape_.dims,
+                           shape_.dims, origin_.data()},
+                          *row_pairs_, factor, products_.data(), tile_rows_, stream_);
+    else
+        multiply(blas_, stream_,
+                 {query_halves_ + first_query * split_width(shape_.dims), scales_.data(), queries},
+                 {row_halves_.data(), scales_ + 1, rows}, shape_.dims, factor, products_.data(),
+                 tile_rows_, factors_.data());
 }
 
 void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count) {
     if (count == 0) return;
     const uint32_t candidates = candidates_for(shape_.k);
     const bool l2 = shape_.metric != Metric::inner_product;
-    const uint32_t width = split_width(shape_.dims);
+    const float* norms = row_pairs_ ? row_pairs_->norms.data() : norms_.data();
     if (merge_)
         launch("make_stale", make_stale, {1056, 256, 0, stream_}, keys_.data(), keys_.size(),
                candidates);
     for (size_t first = 0; first < count; first += tile_rows_) {
         const size_t here = std::min(tile_rows_, count - first);
-        split_rows({rows + first * shape_.dims, here, shape_.dims, shape_.dims, origin_.data()},
-                   Side::right, row_halves_.data(), scales_ + 1, norms_.data(), stream_);
+        const FloatMatrix tile{rows + first * shape_.dims, here, shape_.dims, shape_.dims,
+                               origin_.data()};
+        if (row_pairs_)
+            split_pairs(tile, *row_pairs_, stream_);
+        else
+            split_rows(tile, Side::right, row_halves_.data(), scales_ + 1, norms_.data(), stream_);
         for (size_t query = 0; query < shape_.query_count; query += tile_queries_) {
             const size_t queries = std::min(tile_queries_, shape_.query_count - query);
-            multiply(blas_, stream_, {query_halves_ + query * width, scales_.data(), queries},
-                     {row_halves_.data(), scales_ + 1, here}, shape_.dims, l2 ? -2.0f : -1.0f,
-                     products_.data(), tile_rows_, factors_.data());
+            multiply_tile(query, queries, here);
             select_running({products_.data(), tile_rows_, static_cast<uint32_t>(queries),
-                            static_cast<uint32_t>(here), l2 ? norms_.data() : nullptr,
+                            static_cast<uint32_t>(here), l2 ? norms : nullptr,
                             static_cast<uint32_t>(first), candidates, keys_ + query * candidates},
                            stream_);
         }

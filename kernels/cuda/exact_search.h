@@ -7,9 +7,11 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/cuda/tile_products.h"
 #include "kernels/executor.h"
 
 #include <functional>
+#include <optional>
 
 namespace pgwarp::gpu {
 
@@ -56,13 +58,18 @@ class RunningSearch {
     const Neighbor* nearest() const { return nearest_.data(); }
 
   private:
+    void multiply_tile(size_t first_query, size_t queries, size_t rows);
+
+    const Context& context_;
     const Blas& blas_;
     cudaStream_t stream_;
     Shape shape_;
     size_t tile_queries_, tile_rows_;
     Buffer<float> origin_;
+    std::optional<PairMatrix> row_pairs_;  // of short vectors, else:
     Buffer<__half> query_halves_, row_halves_;
-    Buffer<float> norms_, products_;
+    Buffer<float> norms_;
+    Buffer<float> products_;
     Buffer<uint64_t> keys_;
     Buffer<uint32_t> scales_;
     Buffer<float> factors_;

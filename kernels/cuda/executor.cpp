@@ -26,6 +26,7 @@ namespace {
 
 // Rows worked on at once. Larger tiles gain nothing: their products outgrow every cache anyway.
 constexpr size_t most_tile_rows = 65536;
+constexpr size_t most_nearest_rows = 1 << 20;
 
 class CudaExecutor final : public Executor {
   public:
@@ -150,6 +151,12 @@ class CudaExecutor final : public Executor {
                              uint32_t clusters, float* centroids);
     void reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
                          const std::vector<size_t>& used, double error, float* codebook);
+    // Where only the nearest is wanted, there may be no products to be stored.
+    size_t nearest_rows(uint32_t clusters, uint32_t dims) const {
+        if (!fits_tiles(context_, dims)) return tile_rows(clusters, dims);
+        const size_t row_bytes = dims * sizeof(float) + sizeof(uint64_t);
+        return std::clamp<size_t>(context_.scratch() / 8 / row_bytes, 1, most_nearest_rows);
+    }
     size_t tile_rows(uint32_t clusters, uint32_t dims) const {
         return std::min(most_tile_rows,
                         CentroidMatrix::tile_rows(clusters, dims, context_.scratch() / 2));
@@ -196,12 +203,13 @@ double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centro
     const auto& rows = static_cast<DeviceRows&>(data);
     const uint32_t dims = rows.dims();
     const size_t floats = size_t{clusters} * dims;
-    const size_t chunk_rows = tile_rows(clusters, dims);
+    const size_t chunk_rows = nearest_rows(clusters, dims);
     const double factor = fixed_point_factor(rows.largest(), rows.count());
 
     Buffer<float> means = upload_floats(centroids, floats);
     ClusterSums sums(context_.memory, floats, clusters, stream_);
-    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids);
+    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids,
+                                Wanted::nearest);
     ProductTile tile;
     Buffer<uint32_t> nearest(context_.memory, rows.count());
     const FinishStream finish(stream_);
@@ -249,8 +257,9 @@ void CudaExecutor::fill_empty_clusters(const DeviceRows& rows, const Buffer<uint
 void CudaExecutor::find_all_nearest(const DeviceRows& rows, uint32_t clusters,
                                     const Buffer<float>& means, Buffer<uint32_t>& nearest) {
     const uint32_t dims = rows.dims();
-    const size_t chunk_rows = tile_rows(clusters, dims);
-    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids);
+    const size_t chunk_rows = nearest_rows(clusters, dims);
+    const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids,
+                                Wanted::nearest);
     ProductTile tile;
     const FinishStream finish(stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
@@ -396,7 +405,7 @@ void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
     const size_t chunk_rows = tile_rows(shape.lists, shape.dims);
     const Model model(context_, stream_, quantizer);
     const CentroidMatrix matrix(context_, stream_, model.view().centroids, shape.lists, shape.dims,
-                                Origin::centroids);
+                                Origin::centroids, Wanted::nearest);
     Encoder encoder(context_, stream_, blas_, model);
     ProductTile tile;
     Buffer<uint32_t> lists(context_.memory, chunk_rows);

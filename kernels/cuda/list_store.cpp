@@ -158,7 +158,7 @@ CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
       layout_(CodeLayout::of(quantizer.shape.m)),
       codewords_(context.memory, size_t{quantizer.shape.codebook_rows()} * codewords),
       centroids_(context, uploads_, model_.view().centroids, quantizer.shape.lists,
-                 quantizer.shape.dims, Origin::zero),
+                 quantizer.shape.dims, Origin::zero, Wanted::products),
       largest_word_(largest_word_of(quantizer)),
       lists_(quantizer.shape.lists) {
     transpose_codebook(model_.view(), codewords_.data(), uploads_);

@@ -305,7 +305,7 @@ LsqEncoder::LsqEncoder(const Context& context, cudaStream_t stream, const Blas& 
           return buffer;
       }()),
       matrix_(context, stream, words_.data(), static_cast<uint32_t>(shape.words()), shape.dims,
-              Origin::zero),
+              Origin::zero, Wanted::products),
       pairs_(context.memory, size_t{shape.books} * shape.books * codewords * codewords) {
     // A lane has one code.
     if (shape.books > 32)

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/keys.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/split.cuh"
 #include "kernels/cuda/warp_select.cuh"
 
 #include <algorithm>
@@ -11,19 +12,6 @@ namespace pgwarp::gpu {
 namespace {
 
 constexpr unsigned threads = 256;
-
-// The power of two that brings the largest magnitude, given by its bits, to 2^14 .. 2^15: the
-// halves then span what a half can hold, down to 2^-38 of the largest.
-__device__ float scale_for(uint32_t largest_bits) {
-    const int exponent = static_cast<int>(largest_bits >> 23) - 127;
-    const int shift = largest_bits == 0 ? 0 : max(-110, min(110, 14 - exponent));
-    return __uint_as_float(static_cast<uint32_t>(127 + shift) << 23);
-}
-
-__device__ __forceinline__ float element(const FloatMatrix& matrix, size_t row, uint32_t d) {
-    const float x = matrix.rows[row * matrix.stride + d];
-    return matrix.origin ? x - __ldg(matrix.origin + d) : x;
-}
 
 // A warp a dimension, a lane a row.
 __global__ void __launch_bounds__(threads) middle_of(FloatMatrix matrix, float* middle) {
@@ -40,7 +28,7 @@ __global__ void __launch_bounds__(threads) middle_of(FloatMatrix matrix, float* 
 }
 
 // Magnitudes of floats compare as their bits do.
-__global__ void __launch_bounds__(threads) find_largest(FloatMatrix matrix, uint32_t* largest) {
+__global__ void __launch_bounds__(threads) largest_of(FloatMatrix matrix, uint32_t* largest) {
     uint32_t mine = 0;
     const size_t warp = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
     const size_t warps = size_t{gridDim.x} * threads / 32;
@@ -65,9 +53,7 @@ __global__ void __launch_bounds__(threads)
     for (uint32_t d = lane_id(); d < padded; d += 32) {
         const float x = is_there && d < matrix.dims ? element(matrix, row, d) : 0.0f;
         norm = fmaf(x, x, norm);
-        const float scaled = x * scale;
-        const __half high = __float2half_rn(scaled);
-        const __half low = __float2half_rn(scaled - __half2float(high));
+        const auto [high, low] = split_number(x * scale);
         to[d] = high;
         to[padded + d] = side == Side::left ? high : low;
         to[2 * padded + d] = side == Side::left ? low : high;
@@ -121,13 +107,18 @@ void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream) 
            matrix, origin);
 }
 
+void find_largest(const FloatMatrix& matrix, uint32_t* largest, cudaStream_t stream) {
+    clear_async(largest, 1, stream);
+    const auto blocks = static_cast<unsigned>(divide_up(matrix.count * 32, size_t{threads}));
+    launch("largest_of", largest_of, {std::min(blocks, 1056u), threads, 0, stream}, matrix,
+           largest);
+}
+
 void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,
                 cudaStream_t stream) {
-    clear_async(scale, 1, stream);
+    find_largest(matrix, scale, stream);
     const size_t rows = side == Side::right ? padded_rows(matrix.count) : matrix.count;
     const auto blocks = static_cast<unsigned>(divide_up(rows * 32, size_t{threads}));
-    launch("find_largest", find_largest, {std::min(blocks, 1056u), threads, 0, stream}, matrix,
-           scale);
     launch("split", side == Side::left ? split<Side::left> : split<Side::right>,
            {blocks, threads, 0, stream}, matrix, rows, scale, halves, norms);
 }

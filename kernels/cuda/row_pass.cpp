@@ -108,7 +108,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
     const QuantizerShape& shape = input.quantizer->shape;
     model_.emplace(context, stream_, *input.quantizer);
     centroids_.emplace(context, stream_, model_->view().centroids, shape.lists, shape.dims,
-                       Origin::centroids);
+                       Origin::centroids, Wanted::nearest);
     encoder_.emplace(context, stream_, blas_, *model_);
     if (input.query_count > 0) {
         queries_ = Buffer<float>(memory, input.query_count * dims_);
@@ -164,8 +164,8 @@ void EncodingPass::launch_batch() {
         const float* chunk = batch.rows + first * dims_;
         centroids_->find_nearest(blas_, stream_, {chunk, count, dims_, dims_}, tile_,
                                  batch.lists + first);
-        encoder_->encode({chunk, count, batch.lists + first, batch.codes + first * m,
-                          batch.offsets + first});
+        encoder_->encode(
+            {chunk, count, batch.lists + first, batch.codes + first * m, batch.offsets + first});
     }
     if (searches()) search_->add(batch.rows.data(), batch.ids.data(), batch.count);
     batch.worked.record(stream_);

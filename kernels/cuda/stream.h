@@ -56,24 +56,31 @@ class Stream {
     cudaStream_t stream_ = nullptr;
 };
 
-// One a stream: a handle's workspace must not serve two streams at once.
+// One a stream: a handle's workspace must not serve two streams at once. It is made when it is
+// first asked for, as that takes its time, and not everybody does.
 class Blas {
   public:
-    explicit Blas(cudaStream_t stream) {
-        check(cublasCreate(&handle_), "cublasCreate");
-        const cublasStatus_t status = cublasSetStream(handle_, stream);
-        if (status != CUBLAS_STATUS_SUCCESS) {
-            cublasDestroy(handle_);
-            fail(status, "cublasSetStream");
-        }
+    explicit Blas(cudaStream_t stream) : stream_(stream) {}
+    ~Blas() {
+        if (handle_) cublasDestroy(handle_);
     }
-    ~Blas() { cublasDestroy(handle_); }
     Blas(const Blas&) = delete;
     Blas& operator=(const Blas&) = delete;
-    operator cublasHandle_t() const { return handle_; }
+    operator cublasHandle_t() const {
+        if (!handle_) {
+            check(cublasCreate(&handle_), "cublasCreate");
+            const cublasStatus_t status = cublasSetStream(handle_, stream_);
+            if (status != CUBLAS_STATUS_SUCCESS) {
+                cublasDestroy(std::exchange(handle_, nullptr));
+                fail(status, "cublasSetStream");
+            }
+        }
+        return handle_;
+    }
 
   private:
-    cublasHandle_t handle_ = nullptr;
+    cudaStream_t stream_;
+    mutable cublasHandle_t handle_ = nullptr;
 };
 
 // Waits for the stream when it goes, also where an exception is on its way: declared after the

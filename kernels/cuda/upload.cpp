@@ -8,8 +8,9 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr size_t part_bytes = size_t{8} << 20;
-constexpr size_t task_bytes = size_t{1} << 20;
+// Pinning takes half a millisecond a megabyte, as long as twenty megabytes take to be copied.
+constexpr size_t part_bytes = size_t{4} << 20;
+constexpr size_t task_bytes = size_t{512} << 10;
 // Below this the threads' start costs more than it gains.
 constexpr size_t least_staged = size_t{1} << 20;
 

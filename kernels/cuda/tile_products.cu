@@ -1,0 +1,376 @@
+// A block of four warps takes 128 rows and some tiles of 128 others, one after the other, and goes
+// over the dimensions 16 at a time. Its rows are split once, into shared memory; the others, which
+// were split before, come by asynchronous copies some steps ahead. A warp has 64 rows by 64 others
+// in its accumulators. Of a step it loads high and low halves once, and multiplies three times:
+// high by high, high by low, low by high.
+
+#include "kernels/cuda/tile_products.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/split.cuh"
+#include "kernels/cuda/warp_select.cuh"
+
+#include <algorithm>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+constexpr unsigned threads = 128;
+constexpr uint32_t tile = 128;  // rows, and others
+constexpr uint32_t step = 16;   // dimensions
+constexpr uint32_t stages = 4;  // steps of others in shared memory
+constexpr uint32_t most_dims = 128;
+// Halves from a row to the next in shared memory: eight more than there are, so that eight rows
+// that are loaded together lie in different banks.
+constexpr uint32_t other_halves = 2 * step + 8;
+PGWARP_BOTH constexpr uint32_t row_halves(uint32_t dims) {
+    return 2 * dims + 8;
+}
+
+size_t shared_bytes(uint32_t dims) {
+    return (size_t{tile} * row_halves(dims) + size_t{stages} * tile * other_halves) *
+               sizeof(__half) +
+           tile * sizeof(float);
+}
+
+struct TileArguments {
+    FloatMatrix rows;
+    const __half* others;  // see PairMatrix
+    const uint32_t* other_scale;
+    const float* norms;
+    uint32_t dims;         // pair_dims()
+    uint32_t other_tiles;  // in all
+    uint32_t block_tiles;  // of one block
+    uint64_t* keys;        // for the nearest
+    float factor;          // for products
+    float* products;
+    size_t stride;
+    uint32_t columns;  // even
+};
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void copy_16_bytes(__half* to, const __half* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void end_of_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until at most so many groups are under way.
+template <int groups>
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
+
+// Four matrices of 8 x 8 halves; each lane tells where a row of them is.
+__device__ __forceinline__ void load_matrices(uint32_t (&four)[4], const __half* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// 16 rows by 8 others over 16 dimensions.
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&rows)[4],
+                                             uint32_t other0, uint32_t other1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(other0), "r"(other1));
+}
+
+// A warp splits 32 rows, each by its own scale.
+__device__ void split_own_rows(const TileArguments& a, size_t first_row, __half* to,
+                               float* scales) {
+    constexpr int together = 8;
+    const uint32_t begin = threadIdx.x / 32 * 32;
+    for (uint32_t r = begin; r < begin + 32; r += together) {
+        float x[together][4];
+#pragma unroll
+        for (int t = 0; t < together; ++t)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const uint32_t d = 64 * (i / 2) + 2 * lane_id() + i % 2;
+                const size_t row = first_row + r + t;
+                x[t][i] = row < a.rows.count && d < a.rows.dims ? element(a.rows, row, d) : 0.0f;
+            }
+#pragma unroll
+        for (int t = 0; t < together; ++t) {
+            uint32_t largest = 0;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) largest = max(largest, __float_as_uint(fabsf(x[t][i])));
+            const float scale = scale_for(__reduce_max_sync(whole_warp, largest));
+            if (lane_id() == 0) scales[r + t] = scale;
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                const uint32_t d = 64 * (i / 2) + 2 * lane_id();
+                if (d >= a.dims) continue;
+                const TwoHalves first = split_number(x[t][i] * scale);
+                const TwoHalves second = split_number(x[t][i + 1] * scale);
+                __half* place = to + (r + t) * row_halves(a.dims) + d;
+                *reinterpret_cast<__half2*>(place) = {first.high, second.high};
+                *reinterpret_cast<__half2*>(place + a.dims) = {first.low, second.low};
+            }
+        }
+    }
+}
+
+// The steps of all tiles of a block, in their order.
+struct Steps {
+    uint32_t tile, end_tile, dims;
+    uint32_t d = 0;
+
+    __device__ bool ended() const { return tile == end_tile; }
+    __device__ bool is_last_of_tile() const { return d + step == dims; }
+    __device__ void next() {
+        d += step;
+        if (d == dims) d = 0, ++tile;
+    }
+};
+
+// One step's part of a tile of others; each thread copies four times 16 bytes.
+__device__ void fetch(const TileArguments& a, const Steps& at, __half* stage) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t piece = threadIdx.x + i * threads, other = piece / 4, part = piece % 4;
+        const size_t row = size_t{at.tile} * tile + other;
+        copy_16_bytes(stage + other * other_halves + part * 8,
+                      a.others + row * 2 * a.dims + part / 2 * a.dims + at.d + part % 2 * 8);
+    }
+}
+
+// A warp's 64 rows by 64 others, from one step.
+__device__ __forceinline__ void multiply_step(const __half* rows, uint32_t dims,
+                                              const __half* others, float (&sums)[4][8][4]) {
+    uint32_t high[4][4], low[4][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const __half* row =
+            rows + (i * 16 + lane_id() % 16) * row_halves(dims) + lane_id() / 16 * 8;
+        load_matrices(high[i], row);
+        load_matrices(low[i], row + dims);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        uint32_t other_high[4], other_low[4];
+        const uint32_t other = j * 16 + lane_id() / 16 * 8 + lane_id() % 8;
+        const __half* from = others + other * other_halves + lane_id() / 8 % 2 * 8;
+        load_matrices(other_high, from);
+        load_matrices(other_low, from + step);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                multiply_add(sums[i][2 * j + half], high[i], other_high[2 * half],
+                             other_high[2 * half + 1]);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                multiply_add(sums[i][2 * j + half], high[i], other_low[2 * half],
+                             other_low[2 * half + 1]);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                multiply_add(sums[i][2 * j + half], low[i], other_high[2 * half],
+                             other_high[2 * half + 1]);
+    }
+}
+
+// The nearest others of a lane's rows: row r / 2 * 16 + r % 2 * 8 + lane / 4 of the warp's.
+struct NearestSoFar {
+    float value[8];
+    uint32_t index[8];
+
+    __device__ NearestSoFar() {
+#pragma unroll
+        for (int r = 0; r < 8; ++r) value[r] = __uint_as_float(infinity_bits), index[r] = 0;
+    }
+    __device__ __forceinline__ void see(int r, float distance, uint32_t other) {
+        if (distance < value[r]) value[r] = distance, index[r] = other;
+    }
+    // Four lanes have others of the same rows, and so has another warp.
+    __device__ void tell(size_t first_row, size_t count, uint64_t* keys) const {
+#pragma unroll
+        for (int r = 0; r < 8; ++r) {
+            uint64_t key = make_key(value[r], index[r]);
+#pragma unroll
+            for (int distance = 1; distance < 4; distance *= 2) {
+                const uint64_t other = __shfl_xor_sync(whole_warp, key, distance);
+                key = other < key ? other : key;
+            }
+            const size_t row = first_row + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+            if (lane_id() % 4 == 0 && row < count)
+                atomicMin(reinterpret_cast<unsigned long long*>(keys) + row,
+                          static_cast<unsigned long long>(key));
+        }
+    }
+};
+
+template <bool nearest>
+__global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
+    __half* rows = shared_memory<__half>();                     // (tile)(row_halves)
+    __half* others = rows + size_t{tile} * row_halves(a.dims);  // (stages)(tile)(other_halves)
+    float* scales = reinterpret_cast<float*>(others + size_t{stages} * tile * other_halves);
+    const size_t first_row = size_t{blockIdx.x} * tile;
+    const uint32_t first_tile = blockIdx.y * a.block_tiles;
+    Steps at{first_tile, min(first_tile + a.block_tiles, a.other_tiles), a.dims};
+    Steps ahead = at;
+    uint32_t fetched = 0, stage = 0;
+    const auto fetch_next = [&] {
+        if (!ahead.ended()) {
+            fetch(a, ahead, others + size_t{fetched} * tile * other_halves);
+            ahead.next();
+        }
+        end_of_copies();
+        fetched = (fetched + 1) % stages;
+    };
+    for (uint32_t i = 0; i + 1 < stages; ++i) fetch_next();
+    split_own_rows(a, first_row, rows, scales);
+    __syncthreads();
+
+    const uint32_t warp = threadIdx.x / 32, own_row = warp / 2 * 64, own_other = warp % 2 * 64;
+    float factors[8];
+#pragma unroll
+    for (int r = 0; r < 8; ++r)
+        factors[r] = a.factor / scales[own_row + r / 2 * 16 + r % 2 * 8 + lane_id() / 4] /
+                     scale_for(*a.other_scale);
+    float sums[4][8][4] = {};
+    NearestSoFar best;
+    for (; !at.ended(); at.next()) {
+        wait_for_copies<stages - 2>();
+        // Everybody's copies are there, and everybody has left the stage that is filled next.
+        __syncthreads();
+        fetch_next();
+        multiply_step(rows + own_row * row_halves(a.dims) + at.d, a.dims,
+                      others + (size_t{stage} * tile + own_other) * other_halves, sums);
+        stage = (stage + 1) % stages;
+        if (!at.is_last_of_tile()) continue;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            const uint32_t other = at.tile * tile + own_other + j * 8 + lane_id() % 4 * 2;
+            float2 norm{0, 0};
+            if (nearest) norm = __ldg(reinterpret_cast<const float2*>(a.norms + other));
+#pragma unroll
+            for (int r = 0; r < 8; ++r) {
+                float* sum = &sums[r / 2][j][r % 2 * 2];
+                if (nearest) {
+                    best.see(r, fmaf(factors[r], sum[0], norm.x), other);
+                    best.see(r, fmaf(factors[r], sum[1], norm.y), other + 1);
+                } else {
+                    const size_t row = first_row + own_row + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+                    if (row < a.rows.count && other < a.columns)
+                        *reinterpret_cast<float2*>(a.products + row * a.stride + other) = {
+                            factors[r] * sum[0], factors[r] * sum[1]};
+                }
+                sum[0] = sum[1] = 0;
+            }
+        }
+    }
+    wait_for_copies<0>();
+    if (nearest) best.tell(first_row + own_row, a.rows.count, a.keys);
+}
+
+__global__ void take_indices(const uint64_t* keys, size_t count, uint32_t* indices) {
+    const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    if (i < count) indices[i] = key_index(keys[i]);
+}
+
+// A warp a row.
+__global__ void __launch_bounds__(256)
+    split_into_pairs(FloatMatrix matrix, size_t rows, uint32_t dims, const uint32_t* largest,
+                     __half* halves, float* norms) {
+    const size_t row = (size_t{blockIdx.x} * 256 + threadIdx.x) / 32;
+    if (row >= rows) return;
+    const bool is_there = row < matrix.count;
+    __half* to = halves + row * 2 * dims;
+    const float scale = scale_for(*largest);
+    float norm = 0;
+    for (uint32_t d = lane_id(); d < dims; d += 32) {
+        const float x = is_there && d < matrix.dims ? element(matrix, row, d) : 0.0f;
+        norm = fmaf(x, x, norm);
+        const auto [high, low] = split_number(x * scale);
+        to[d] = high;
+        to[dims + d] = low;
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        norm += __shfl_xor_sync(whole_warp, norm, distance);
+    if (lane_id() == 0) norms[row] = is_there ? norm : __uint_as_float(infinity_bits);
+}
+
+// Blocks enough for all multiprocessors to be busy to the end, and none with less to do than
+// splitting its rows is worth.
+void launch_tiles(const Context& context, TileArguments a, bool nearest, size_t other_count,
+                  cudaStream_t stream) {
+    constexpr uint32_t least_tiles = 2;
+    a.other_tiles = static_cast<uint32_t>(pair_rows(other_count) / tile);
+    const auto row_tiles = static_cast<uint32_t>(divide_up(a.rows.count, size_t{tile}));
+    const uint32_t wanted = divide_up(16 * context.processors, std::max(row_tiles, 1u));
+    a.block_tiles = std::clamp(divide_up(a.other_tiles, wanted),
+                               std::min(least_tiles, a.other_tiles), std::max(a.other_tiles, 1u));
+    launch("tile_products", nearest ? tile_products<true> : tile_products<false>,
+           {dim3(row_tiles, divide_up(a.other_tiles, a.block_tiles)), threads, shared_bytes(a.dims),
+            stream},
+           a);
+}
+
+}  // namespace
+
+bool fits_tiles(const Context& context, uint32_t dims) {
+    return dims <= most_dims && shared_bytes(pair_dims(dims)) <= context.block_shared_bytes;
+}
+
+PairMatrix::PairMatrix(DeviceMemory& memory, size_t most_rows, uint32_t dims)
+    : halves(memory, pair_rows(most_rows) * 2 * pair_dims(dims)),
+      norms(memory, pair_rows(most_rows)),
+      scale(memory, 1),
+      dims(dims) {}
+
+void split_pairs(const FloatMatrix& matrix, PairMatrix& pairs, cudaStream_t stream) {
+    find_largest(matrix, pairs.scale.data(), stream);
+    pairs.count = matrix.count;
+    const size_t rows = pair_rows(matrix.count);
+    launch("split_into_pairs", split_into_pairs,
+           {static_cast<unsigned>(divide_up(rows * 32, size_t{256})), 256, 0, stream}, matrix, rows,
+           pair_dims(matrix.dims), pairs.scale.data(), pairs.halves.data(), pairs.norms.data());
+}
+
+void nearest_by_tiles(const Context& context, const FloatMatrix& rows, const PairMatrix& others,
+                      uint64_t* keys, uint32_t* nearest, cudaStream_t stream) {
+    check(cudaMemsetAsync(keys, 0xff, rows.count * sizeof(uint64_t), stream), "cudaMemsetAsync");
+    TileArguments arguments = {};
+    arguments.rows = rows;
+    arguments.others = others.halves.data();
+    arguments.other_scale = others.scale.data();
+    arguments.norms = others.norms.data();
+    arguments.dims = pair_dims(others.dims);
+    arguments.keys = keys;
+    arguments.factor = -2.0f;
+    launch_tiles(context, arguments, true, others.count, stream);
+    launch("take_indices", take_indices,
+           {static_cast<unsigned>(divide_up(rows.count, size_t{256})), 256, 0, stream},
+           static_cast<const uint64_t*>(keys), rows.count, nearest);
+}
+
+void multiply_by_tiles(const Context& context, const FloatMatrix& rows, const PairMatrix& others,
+                       float factor, float* products, size_t stride, cudaStream_t stream) {
+    TileArguments arguments = {};
+    arguments.rows = rows;
+    arguments.others = others.halves.data();
+    arguments.other_scale = others.scale.data();
+    arguments.dims = pair_dims(others.dims);
+    arguments.factor = factor;
+    arguments.products = products;
+    arguments.stride = stride;
+    arguments.columns = static_cast<uint32_t>(std::min(stride, pair_rows(others.count)) / 2 * 2);
+    launch_tiles(context, arguments, false, others.count, stream);
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,199 @@
+// Products and nearest others of short vectors against float64; and the nearest of long ones, which
+// are found another way.
+
+#include "kernels/cuda/assign.h"
+#include "kernels/cuda/tile_products.h"
+
+#include <cmath>
+#include <limits>
+
+#include "test/kernels/cuda_fixture.h"
+
+namespace pgwarp::gpu {
+namespace {
+
+struct TileCase {
+    uint32_t dims;
+    size_t rows, others;
+    float scale = 1;
+    float shift = 0;  // added to all numbers
+
+    friend std::ostream& operator<<(std::ostream& out, const TileCase& c) {
+        return out << c.dims << " dims, " << c.rows << " x " << c.others << ", scale " << c.scale
+                   << ", shift " << c.shift;
+    }
+};
+
+class CudaTileProducts : public CudaTest {
+  protected:
+    struct Vectors {
+        std::vector<float> rows, others;
+    };
+    static Vectors make_vectors(const TileCase& c, std::mt19937& random) {
+        Vectors v{normal_floats(random, c.rows * c.dims, c.scale),
+                  normal_floats(random, c.others * c.dims, c.scale)};
+        // Rows of different sizes.
+        for (size_t r = 0; r < c.rows; r += 5)
+            for (uint32_t d = 0; d < c.dims; ++d) v.rows[r * c.dims + d] *= 1e-3f;
+        for (float& x : v.rows) x += c.shift;
+        for (float& x : v.others) x += c.shift;
+        // Others that are there twice, far apart too, and rows that are one of them.
+        for (size_t o = 3; o < c.others; o += 37)
+            std::copy_n(v.others.begin() + (o / 2) * c.dims, c.dims, v.others.begin() + o * c.dims);
+        for (size_t r = 1; r < c.rows; r += 3)
+            std::copy_n(v.others.begin() + (r * 31 % c.others) * c.dims, c.dims,
+                        v.rows.begin() + r * c.dims);
+        return v;
+    }
+
+    static double dot(const float* a, const float* b, uint32_t dims) {
+        double sum = 0;
+        for (uint32_t d = 0; d < dims; ++d) sum += static_cast<double>(a[d]) * b[d];
+        return sum;
+    }
+
+    // Through CentroidMatrix, as builds do: from amidst the others.
+    void check_nearest(const TileCase& c, std::mt19937& random) {
+        const Context context(options());
+        const Vectors v = make_vectors(c, random);
+        Stream stream;
+        const Blas blas(stream);
+        const Buffer<float> rows = upload(context, v.rows), others = upload(context, v.others);
+        Buffer<uint32_t> nearest(context.memory, c.rows);
+        const CentroidMatrix matrix(context, stream, others.data(), static_cast<uint32_t>(c.others),
+                                    c.dims, Origin::centroids, Wanted::nearest);
+        ProductTile tile;
+        matrix.find_nearest(blas, stream, {rows.data(), c.rows, c.dims, c.dims}, tile,
+                            nearest.data());
+        stream.synchronize();
+        const std::vector<uint32_t> found = download(nearest);
+        for (size_t r = 0; r < c.rows; ++r) {
+            const float* row = v.rows.data() + r * c.dims;
+            const auto distance = [&](size_t o) {
+                double sum = 0;
+                for (uint32_t d = 0; d < c.dims; ++d) {
+                    const double off = static_cast<double>(row[d]) - v.others[o * c.dims + d];
+                    sum += off * off;
+                }
+                return sum;
+            };
+            double least = std::numeric_limits<double>::infinity();
+            size_t first = 0;
+            for (size_t o = 0; o < c.others; ++o)
+                if (const double d = distance(o); d < least) least = d, first = o;
+            ASSERT_LT(found[r], c.others) << c << ", row " << r;
+            // What is off is a share of the lengths from amidst the others, a few units of scale.
+            const double length = c.scale * std::sqrt(static_cast<double>(c.dims)) + c.scale;
+            const double tolerance = 1e-5 * length * length;
+            ASSERT_LE(distance(found[r]), least + tolerance) << c << ", row " << r;
+            // Of those that are the same, the first.
+            for (size_t o = 0; o < found[r]; ++o)
+                ASSERT_FALSE(
+                    std::equal(v.others.begin() + static_cast<ptrdiff_t>(o * c.dims),
+                               v.others.begin() + static_cast<ptrdiff_t>((o + 1) * c.dims),
+                               v.others.begin() + static_cast<ptrdiff_t>(found[r] * c.dims)))
+                    << c << ", row " << r << ": " << found[r] << " for " << o << ", best " << first;
+        }
+    }
+
+    void check_products(const TileCase& c, std::mt19937& random) {
+        const Context context(options());
+        const Vectors v = make_vectors(c, random);
+        Stream stream;
+        const Buffer<float> rows = upload(context, v.rows), others = upload(context, v.others);
+        const size_t stride = padded_rows(c.others) + 8;
+        std::vector<float> before((c.rows + 1) * stride, -12345.0f);
+        Buffer<float> products = upload(context, before);
+        PairMatrix pairs(context.memory, c.others + 3, c.dims);
+        split_pairs({others.data(), c.others, c.dims, c.dims}, pairs, stream);
+        multiply_by_tiles(context, {rows.data(), c.rows, c.dims, c.dims}, pairs, -2.0f,
+                          products.data(), stride, stream);
+        stream.synchronize();
+        const std::vector<float> made = download(products);
+        const std::vector<float> norms = download(pairs.norms);
+        for (size_t r = 0; r < c.rows; ++r)
+            for (size_t o = 0; o < c.others; ++o) {
+                const float* row = v.rows.data() + r * c.dims;
+                const float* other = v.others.data() + o * c.dims;
+                const double lengths = std::sqrt(dot(row, row, c.dims) * dot(other, other, c.dims));
+                ASSERT_NEAR(made[r * stride + o], -2 * dot(row, other, c.dims),
+                            4e-6 * lengths + 1e-9 * c.scale * c.scale)
+                    << c << ", " << r << " by " << o;
+            }
+        for (size_t o = 0; o < c.others; ++o) {
+            const float* other = v.others.data() + o * c.dims;
+            const double norm = dot(other, other, c.dims);
+            ASSERT_NEAR(norms[o], norm, 1e-5 * norm) << c;
+        }
+        for (size_t o = c.others; o < pair_rows(c.others); ++o)
+            ASSERT_EQ(norms[o], std::numeric_limits<float>::infinity()) << c;
+        // Behind the last row nothing is written.
+        for (size_t i = c.rows * stride; i < made.size(); ++i) ASSERT_EQ(made[i], -12345.0f) << c;
+    }
+};
+
+TEST_F(CudaTileProducts, ProductsAreRight) {
+    std::mt19937 random(test_seed());
+    const TileCase cases[] = {{1, 1, 1},
+                              {2, 3, 5},
+                              {15, 127, 129},
+                              {16, 128, 128},
+                              {17, 129, 127},
+                              {63, 40, 300},
+                              {64, 300, 40},
+                              {96, 513, 1030},
+                              {100, 200, 700, 1e4f},
+                              {127, 70, 257, 1e-5f},
+                              {128, 260, 511}};
+    for (const TileCase& c : cases) check_products(c, random);
+}
+
+TEST_F(CudaTileProducts, NearestAreRight) {
+    std::mt19937 random(test_seed());
+    const TileCase cases[] = {{1, 5, 1},
+                              {3, 1, 700},
+                              {16, 1000, 128},
+                              {33, 129, 257, 1, 100},
+                              {96, 700, 5534},
+                              {96, 3000, 1031, 1e-4f},
+                              {100, 500, 1007, 1, 1000},
+                              {128, 1500, 1750},
+                              // Too long for tiles, with an odd number of others.
+                              {129, 300, 1007},
+                              {200, 300, 130, 1, 100},
+                              {768, 100, 333}};
+    for (const TileCase& c : cases) check_nearest(c, random);
+}
+
+// Numbers that no product can tell apart, or that there are no squares of: an other all the same.
+TEST_F(CudaTileProducts, ExtremeNumbers) {
+    const Context context(options());
+    Stream stream;
+    const Blas blas(stream);
+    const uint32_t dims = 24, others = 300;
+    const size_t rows = 140;
+    for (const float size : {0.0f, 1e-44f, 1e-38f, 1e18f, 3e37f}) {
+        std::mt19937 random(test_seed());
+        const Buffer<float> row_buffer =
+            upload(context, normal_floats(random, rows * dims, size > 0 ? size : 1e-30f));
+        const Buffer<float> other_buffer =
+            upload(context, std::vector<float>(size_t{others} * dims, size));
+        Buffer<uint32_t> nearest(context.memory, rows);
+        const CentroidMatrix matrix(context, stream, other_buffer.data(), others, dims,
+                                    Origin::centroids, Wanted::nearest);
+        ProductTile tile;
+        matrix.find_nearest(blas, stream, {row_buffer.data(), rows, dims, dims}, tile,
+                            nearest.data());
+        stream.synchronize();
+        for (const uint32_t found : download(nearest)) EXPECT_LT(found, others) << size;
+    }
+}
+
+TEST_F(CudaTileProducts, EveryKernelOnce) {
+    std::mt19937 random(test_seed());
+    check_products({20, 130, 140}, random);
+    check_nearest({20, 130, 270}, random);
+}
+
+}  // namespace
+}  // namespace pgwarp::gpu
