@@ -40,8 +40,9 @@ CentroidMatrix::CentroidMatrix(const Context& context, cudaStream_t stream, cons
     }
     const FloatMatrix matrix{centroids, count, dims, dims, origin_.data()};
     if (wanted == Wanted::nearest && fits_tiles(context, dims)) {
-        pairs_.emplace(context.memory, count, dims);
-        split_pairs(matrix, *pairs_, stream);
+        pairs_.emplace();
+        pairs_->grow(context.memory, count, dims);
+        pairs_->split(matrix, Scales::common, stream);
         return;
     }
     halves_ = Buffer<__half>(context.memory, stride_of(count) * split_width(dims));
@@ -78,9 +79,12 @@ void CentroidMatrix::find_nearest(const Blas& blas, cudaStream_t stream, const F
                                   ProductTile& tile, uint32_t* nearest) const {
     if (pairs_) {
         tile.keys.grow(context_->memory, rows.count);
+        tile.pairs.grow(context_->memory, rows.count, dims_);
         FloatMatrix moved = rows;
         moved.origin = origin_.data();
-        nearest_by_tiles(*context_, moved, *pairs_, tile.keys.data(), nearest, stream);
+        tile.pairs.split(moved, Scales::own, stream);
+        nearest_by_tiles(*context_, tile.pairs.view(), pairs_->view(), tile.keys.data(), nearest,
+                         stream);
         return;
     }
     multiply(blas, stream, rows, tile);

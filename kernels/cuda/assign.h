@@ -17,7 +17,9 @@ struct ProductTile {
     Buffer<float> products;   // (rows)(stride of the centroids)
     Buffer<uint32_t> scale;
     Buffer<float> factors;
-    Buffer<uint64_t> keys;  // (rows), where there are no products
+    // Where there are no products:
+    PairMatrix pairs;  // the rows, measured from the centroids' origin
+    Buffer<uint64_t> keys;
 };
 
 // Where vectors are measured from. For distances from amidst the centroids, so that they are right
@@ -39,6 +41,10 @@ class CentroidMatrix {
     // nearest[i] of the rows. Of equals the lowest number.
     void find_nearest(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows,
                       ProductTile& tile, uint32_t* nearest) const;
+
+    // Whether that leaves the rows split in the tile.
+    bool splits_rows() const { return pairs_.has_value(); }
+    const float* origin() const { return origin_.data(); }
 
     // factor * <row, centroid>; for distances -2.
     void multiply(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows, ProductTile& tile,

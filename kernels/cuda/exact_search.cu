@@ -434,7 +434,9 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     nearest_ = Buffer<Neighbor>(memory, shape.query_count * shape.k);
     keys_ = Buffer<uint64_t>(memory, shape.query_count * candidates);
 
-    tile_rows_ = std::min(padded_rows(shape.most_rows), exact_tile_rows);
+    by_tiles_ = fits_tiles(context, shape.dims);
+    const auto whole = by_tiles_ ? pair_rows : padded_rows;
+    tile_rows_ = std::min(whole(shape.most_rows), exact_tile_rows);
     // More products at a time gain nothing, and others want memory too.
     constexpr size_t most_tile_bytes = size_t{512} << 20;
     const size_t room = std::min(context.scratch() / 2, most_tile_bytes);
@@ -445,17 +447,21 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
                                                 (room - fixed) / (tile_rows_ * sizeof(float)))
                                      : 0;
         if (tile_queries_ >= std::min<size_t>(shape.query_count, 1024) || tile_rows_ <= 1024) break;
-        tile_rows_ = padded_rows(tile_rows_ / 2);
+        tile_rows_ = whole(tile_rows_ / 2);
     }
-    tile_queries_ = std::max<size_t>(tile_queries_, 1);
     tile_queries_ = std::min(tile_queries_, (size_t{1} << 31) / tile_rows_);
-    products_ = Buffer<float>(memory, tile_queries_ * tile_rows_);
-    origin_ = Buffer<float>(memory, l2 ? shape.dims : 0);
-    const FloatMatrix queries{shape.queries, shape.query_count, shape.dims, shape.dims,
-                              origin_.data()};
-    if (l2) find_origin(queries, origin_.data(), stream);
-    if (fits_tiles(context, shape.dims)) {
-        row_pairs_.emplace(memory, tile_rows_, shape.dims);
+    // Where there are several tiles, they are whole ones.
+    if (by_tiles_ && tile_queries_ < shape.query_count)
+        tile_queries_ = tile_queries_ / pair_rows(1) * pair_rows(1);
+    tile_queries_ = std::max(tile_queries_, by_tiles_ ? pair_rows(1) : 1);
+    products_ = Buffer<float>(memory, std::min(tile_queries_, shape.query_count) * tile_rows_);
+    own_origin_ = Buffer<float>(memory, l2 && !shape.origin ? shape.dims : 0);
+    origin_ = shape.origin ? shape.origin : own_origin_.data();
+    const FloatMatrix queries{shape.queries, shape.query_count, shape.dims, shape.dims, origin_};
+    if (own_origin_.size() > 0) find_origin(queries, own_origin_.data(), stream);
+    if (by_tiles_) {
+        query_pairs_.grow(memory, shape.query_count, shape.dims);
+        query_pairs_.split(queries, Scales::own, stream);
     } else {
         query_halves_ = Buffer<__half>(memory, shape.query_count * width);
         row_halves_ = Buffer<__half>(memory, tile_rows_ * width);
@@ -469,42 +475,48 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     launch("set_keys", set_keys, {1056, 256, 0, stream}, keys_.data(), keys_.size());
 }
 
-// Products of some queries and the rows that were split last.
-void RunningSearch::multiply_tile(size_t first_query, size_t queries, size_t rows) {
+void RunningSearch::split_tile(const float* rows, size_t count) {
+    const FloatMatrix matrix{rows, count, shape_.dims, shape_.dims, origin_};
+    if (by_tiles_) {
+        row_pairs_.grow(context_.memory, tile_rows_, shape_.dims);
+        row_pairs_.split(matrix, Scales::own, stream_);
+    } else {
+        split_rows(matrix, Side::right, row_halves_.data(), scales_ + 1, norms_.data(), stream_);
+    }
+}
+
+// Products of some queries and a tile of rows; `rows` tells only how many they are where vectors
+// are long.
+void RunningSearch::multiply_tile(size_t first_query, size_t queries, const PairView& rows) {
     const float factor = shape_.metric != Metric::inner_product ? -2.0f : -1.0f;
-    if (row_pairs_)
-        multiply_by_tiles(context_,
-                          {shape_.queries + first_query * shape_.dims, queries, shape_.dims,
-                           shape_.dims, origin_.data()},
-                          *row_pairs_, factor, products_.data(), tile_rows_, stream_);
+    if (by_tiles_)
+        multiply_by_tiles(context_, query_pairs_.view(first_query, queries), rows, factor,
+                          products_.data(), tile_rows_, stream_);
     else
         multiply(blas_, stream_,
                  {query_halves_ + first_query * split_width(shape_.dims), scales_.data(), queries},
-                 {row_halves_.data(), scales_ + 1, rows}, shape_.dims, factor, products_.data(),
-                 tile_rows_, factors_.data());
+                 {row_halves_.data(), scales_ + 1, rows.count}, shape_.dims, factor,
+                 products_.data(), tile_rows_, factors_.data());
 }
 
-void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count) {
+void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count,
+                        const PairMatrix* pairs) {
     if (count == 0) return;
     const uint32_t candidates = candidates_for(shape_.k);
     const bool l2 = shape_.metric != Metric::inner_product;
-    const float* norms = row_pairs_ ? row_pairs_->norms.data() : norms_.data();
     if (merge_)
         launch("make_stale", make_stale, {1056, 256, 0, stream_}, keys_.data(), keys_.size(),
                candidates);
     for (size_t first = 0; first < count; first += tile_rows_) {
         const size_t here = std::min(tile_rows_, count - first);
-        const FloatMatrix tile{rows + first * shape_.dims, here, shape_.dims, shape_.dims,
-                               origin_.data()};
-        if (row_pairs_)
-            split_pairs(tile, *row_pairs_, stream_);
-        else
-            split_rows(tile, Side::right, row_halves_.data(), scales_ + 1, norms_.data(), stream_);
+        if (!pairs) split_tile(rows + first * shape_.dims, here);
+        PairView tile{nullptr, nullptr, norms_.data(), here, shape_.dims};
+        if (by_tiles_) tile = pairs ? pairs->view(first, here) : row_pairs_.view();
         for (size_t query = 0; query < shape_.query_count; query += tile_queries_) {
             const size_t queries = std::min(tile_queries_, shape_.query_count - query);
-            multiply_tile(query, queries, here);
+            multiply_tile(query, queries, tile);
             select_running({products_.data(), tile_rows_, static_cast<uint32_t>(queries),
-                            static_cast<uint32_t>(here), l2 ? norms : nullptr,
+                            static_cast<uint32_t>(here), l2 ? tile.norms : nullptr,
                             static_cast<uint32_t>(first), candidates, keys_ + query * candidates},
                            stream_);
         }

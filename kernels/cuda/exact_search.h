@@ -47,26 +47,35 @@ class RunningSearch {
         Metric metric;
         uint32_t k;        // 1 .. max_exact_k
         size_t most_rows;  // of an add()
+        // Of short vectors: where those are measured from that come split, (dims), or null.
+        const float* origin = nullptr;
     };
     RunningSearch(const Context& context, const Blas& blas, cudaStream_t stream,
                   const Shape& shape);
 
-    // Rows and ids, on the device, are read in the stream's order, and not needed afterwards.
-    void add(const float* rows, const uint64_t* ids, size_t count);
+    // Rows and ids, on the device, are read in the stream's order, and not needed afterwards. The
+    // rows may have been split already, measured from the origin of the shape.
+    void add(const float* rows, const uint64_t* ids, size_t count,
+             const PairMatrix* pairs = nullptr);
 
     // (query_count)(k), sorted, on the device.
     const Neighbor* nearest() const { return nearest_.data(); }
 
   private:
-    void multiply_tile(size_t first_query, size_t queries, size_t rows);
+    void split_tile(const float* rows, size_t count);
+    void multiply_tile(size_t first_query, size_t queries, const PairView& rows);
 
     const Context& context_;
     const Blas& blas_;
     cudaStream_t stream_;
     Shape shape_;
     size_t tile_queries_, tile_rows_;
-    Buffer<float> origin_;
-    std::optional<PairMatrix> row_pairs_;  // of short vectors, else:
+    Buffer<float> own_origin_;
+    const float* origin_;
+    // Of short vectors:
+    bool by_tiles_;
+    PairMatrix query_pairs_, row_pairs_;
+    // Else:
     Buffer<__half> query_halves_, row_halves_;
     Buffer<float> norms_;
     Buffer<float> products_;

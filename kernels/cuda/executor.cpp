@@ -154,7 +154,7 @@ class CudaExecutor final : public Executor {
     // Where only the nearest is wanted, there may be no products to be stored.
     size_t nearest_rows(uint32_t clusters, uint32_t dims) const {
         if (!fits_tiles(context_, dims)) return tile_rows(clusters, dims);
-        const size_t row_bytes = dims * sizeof(float) + sizeof(uint64_t);
+        const size_t row_bytes = 2 * dims * sizeof(float) + sizeof(uint64_t);
         return std::clamp<size_t>(context_.scratch() / 8 / row_bytes, 1, most_nearest_rows);
     }
     size_t tile_rows(uint32_t clusters, uint32_t dims) const {

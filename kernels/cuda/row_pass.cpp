@@ -88,6 +88,7 @@ class EncodingPass final : public RowPass {
 
     Buffer<float> queries_;
     std::optional<RunningSearch> search_;
+    bool shares_pairs_ = false;
 
     std::vector<Batch> batches_;
     size_t gathering_ = 0;  // the batch that blocks go to
@@ -113,13 +114,18 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
     if (input.query_count > 0) {
         queries_ = Buffer<float>(memory, input.query_count * dims_);
         uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
-        search_.emplace(context, blas_, stream_,
-                        RunningSearch::Shape{queries_.data(), input.query_count, dims_,
-                                             input.metric, input.k, room_});
+        // Rows that are split for the lists are split for the search, too.
+        shares_pairs_ = centroids_->splits_rows() && input.metric != Metric::inner_product;
+        search_.emplace(
+            context, blas_, stream_,
+            RunningSearch::Shape{queries_.data(), input.query_count, dims_, input.metric, input.k,
+                                 room_, shares_pairs_ ? centroids_->origin() : nullptr});
     }
-    tile_rows_ =
-        std::min({most_tile_rows, room_,
-                  CentroidMatrix::tile_rows(shape.lists, shape.dims, context.scratch() / 2)});
+    tile_rows_ = room_;
+    if (!centroids_->splits_rows())
+        tile_rows_ =
+            std::min({most_tile_rows, room_,
+                      CentroidMatrix::tile_rows(shape.lists, shape.dims, context.scratch() / 2)});
     // Batches that blocks under way may lie in, however they fall, and the one that is gathered.
     const size_t blocks_of_batch = room_ / block_rows_;
     const size_t count = (most_under_way + blocks_of_batch - 1) / blocks_of_batch + 2;
@@ -167,7 +173,9 @@ void EncodingPass::launch_batch() {
         encoder_->encode(
             {chunk, count, batch.lists + first, batch.codes + first * m, batch.offsets + first});
     }
-    if (searches()) search_->add(batch.rows.data(), batch.ids.data(), batch.count);
+    if (searches())
+        search_->add(batch.rows.data(), batch.ids.data(), batch.count,
+                     shares_pairs_ ? &tile_.pairs : nullptr);
     batch.worked.record(stream_);
     answers_.wait(batch.worked);
     copy_async(batch.host_lists.data(), batch.lists.data(), batch.count, answers_);

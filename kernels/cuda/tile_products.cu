@@ -1,8 +1,8 @@
 // A block of four warps takes 128 rows and some tiles of 128 others, one after the other, and goes
-// over the dimensions 16 at a time. Its rows are split once, into shared memory; the others, which
-// were split before, come by asynchronous copies some steps ahead. A warp has 64 rows by 64 others
-// in its accumulators. Of a step it loads high and low halves once, and multiplies three times:
-// high by high, high by low, low by high.
+// over the dimensions 16 at a time. Its rows are in shared memory from the start; the others come
+// by asynchronous copies some steps ahead. A warp has 64 rows by 64 others in its accumulators. Of
+// a step it loads high and low halves once, and multiplies three times: high by high, high by low,
+// low by high.
 
 #include "kernels/cuda/tile_products.h"
 
@@ -30,15 +30,11 @@ PGWARP_BOTH constexpr uint32_t row_halves(uint32_t dims) {
 
 size_t shared_bytes(uint32_t dims) {
     return (size_t{tile} * row_halves(dims) + size_t{stages} * tile * other_halves) *
-               sizeof(__half) +
-           tile * sizeof(float);
+           sizeof(__half);
 }
 
 struct TileArguments {
-    FloatMatrix rows;
-    const __half* others;  // see PairMatrix
-    const uint32_t* other_scale;
-    const float* norms;
+    PairView rows, others;
     uint32_t dims;         // pair_dims()
     uint32_t other_tiles;  // in all
     uint32_t block_tiles;  // of one block
@@ -84,39 +80,13 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
         : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(other0), "r"(other1));
 }
 
-// A warp splits 32 rows, each by its own scale.
-__device__ void split_own_rows(const TileArguments& a, size_t first_row, __half* to,
-                               float* scales) {
-    constexpr int together = 8;
-    const uint32_t begin = threadIdx.x / 32 * 32;
-    for (uint32_t r = begin; r < begin + 32; r += together) {
-        float x[together][4];
-#pragma unroll
-        for (int t = 0; t < together; ++t)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const uint32_t d = 64 * (i / 2) + 2 * lane_id() + i % 2;
-                const size_t row = first_row + r + t;
-                x[t][i] = row < a.rows.count && d < a.rows.dims ? element(a.rows, row, d) : 0.0f;
-            }
-#pragma unroll
-        for (int t = 0; t < together; ++t) {
-            uint32_t largest = 0;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) largest = max(largest, __float_as_uint(fabsf(x[t][i])));
-            const float scale = scale_for(__reduce_max_sync(whole_warp, largest));
-            if (lane_id() == 0) scales[r + t] = scale;
-#pragma unroll
-            for (int i = 0; i < 4; i += 2) {
-                const uint32_t d = 64 * (i / 2) + 2 * lane_id();
-                if (d >= a.dims) continue;
-                const TwoHalves first = split_number(x[t][i] * scale);
-                const TwoHalves second = split_number(x[t][i + 1] * scale);
-                __half* place = to + (r + t) * row_halves(a.dims) + d;
-                *reinterpret_cast<__half2*>(place) = {first.high, second.high};
-                *reinterpret_cast<__half2*>(place + a.dims) = {first.low, second.low};
-            }
-        }
+// All of a block's rows, 16 bytes at a time.
+__device__ void fetch_rows(const TileArguments& a, size_t first_row, __half* to) {
+    const uint32_t pieces = a.dims / 4;  // of a row
+    const __half* from = a.rows.halves + first_row * 2 * a.dims;
+    for (uint32_t i = threadIdx.x; i < tile * pieces; i += threads) {
+        const uint32_t row = i / pieces, piece = i % pieces;
+        copy_16_bytes(to + row * row_halves(a.dims) + piece * 8, from + size_t{i} * 8);
     }
 }
 
@@ -140,7 +110,7 @@ __device__ void fetch(const TileArguments& a, const Steps& at, __half* stage) {
         const uint32_t piece = threadIdx.x + i * threads, other = piece / 4, part = piece % 4;
         const size_t row = size_t{at.tile} * tile + other;
         copy_16_bytes(stage + other * other_halves + part * 8,
-                      a.others + row * 2 * a.dims + part / 2 * a.dims + at.d + part % 2 * 8);
+                      a.others.halves + row * 2 * a.dims + part / 2 * a.dims + at.d + part % 2 * 8);
     }
 }
 
@@ -217,7 +187,6 @@ template <bool nearest>
 __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
     __half* rows = shared_memory<__half>();                     // (tile)(row_halves)
     __half* others = rows + size_t{tile} * row_halves(a.dims);  // (stages)(tile)(other_halves)
-    float* scales = reinterpret_cast<float*>(others + size_t{stages} * tile * other_halves);
     const size_t first_row = size_t{blockIdx.x} * tile;
     const uint32_t first_tile = blockIdx.y * a.block_tiles;
     Steps at{first_tile, min(first_tile + a.block_tiles, a.other_tiles), a.dims};
@@ -231,16 +200,20 @@ __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
         end_of_copies();
         fetched = (fetched + 1) % stages;
     };
+    fetch_rows(a, first_row, rows);  // with the first step
     for (uint32_t i = 0; i + 1 < stages; ++i) fetch_next();
-    split_own_rows(a, first_row, rows, scales);
-    __syncthreads();
 
     const uint32_t warp = threadIdx.x / 32, own_row = warp / 2 * 64, own_other = warp % 2 * 64;
+    const auto lane_row = [&](int r) {
+        return first_row + own_row + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+    };
     float factors[8];
 #pragma unroll
-    for (int r = 0; r < 8; ++r)
-        factors[r] = a.factor / scales[own_row + r / 2 * 16 + r % 2 * 8 + lane_id() / 4] /
-                     scale_for(*a.other_scale);
+    for (int r = 0; r < 8; ++r) {
+        const size_t row = lane_row(r);
+        factors[r] = a.factor / (row < a.rows.count ? __ldg(a.rows.scales + row) : 1.0f);
+        if (nearest) factors[r] /= __ldg(a.others.scales);
+    }
     float sums[4][8][4] = {};
     NearestSoFar best;
     for (; !at.ended(); at.next()) {
@@ -255,19 +228,19 @@ __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
             const uint32_t other = at.tile * tile + own_other + j * 8 + lane_id() % 4 * 2;
-            float2 norm{0, 0};
-            if (nearest) norm = __ldg(reinterpret_cast<const float2*>(a.norms + other));
+            // Norms, or what undoes the scales.
+            float2 two = __ldg(reinterpret_cast<const float2*>(
+                (nearest ? a.others.norms : a.others.scales) + other));
+            if (!nearest) two = {1 / two.x, 1 / two.y};
 #pragma unroll
             for (int r = 0; r < 8; ++r) {
                 float* sum = &sums[r / 2][j][r % 2 * 2];
                 if (nearest) {
-                    best.see(r, fmaf(factors[r], sum[0], norm.x), other);
-                    best.see(r, fmaf(factors[r], sum[1], norm.y), other + 1);
-                } else {
-                    const size_t row = first_row + own_row + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
-                    if (row < a.rows.count && other < a.columns)
-                        *reinterpret_cast<float2*>(a.products + row * a.stride + other) = {
-                            factors[r] * sum[0], factors[r] * sum[1]};
+                    best.see(r, fmaf(factors[r], sum[0], two.x), other);
+                    best.see(r, fmaf(factors[r], sum[1], two.y), other + 1);
+                } else if (lane_row(r) < a.rows.count && other < a.columns) {
+                    *reinterpret_cast<float2*>(a.products + lane_row(r) * a.stride + other) = {
+                        factors[r] * sum[0] * two.x, factors[r] * sum[1] * two.y};
                 }
                 sum[0] = sum[1] = 0;
             }
@@ -282,35 +255,47 @@ __global__ void take_indices(const uint64_t* keys, size_t count, uint32_t* indic
     if (i < count) indices[i] = key_index(keys[i]);
 }
 
-// A warp a row.
+// A warp a row, of so many. `largest` is of all rows, or null.
 __global__ void __launch_bounds__(256)
     split_into_pairs(FloatMatrix matrix, size_t rows, uint32_t dims, const uint32_t* largest,
-                     __half* halves, float* norms) {
+                     __half* halves, float* scales, float* norms) {
     const size_t row = (size_t{blockIdx.x} * 256 + threadIdx.x) / 32;
     if (row >= rows) return;
     const bool is_there = row < matrix.count;
-    __half* to = halves + row * 2 * dims;
-    const float scale = scale_for(*largest);
+    float x[most_dims / 32];
     float norm = 0;
-    for (uint32_t d = lane_id(); d < dims; d += 32) {
-        const float x = is_there && d < matrix.dims ? element(matrix, row, d) : 0.0f;
-        norm = fmaf(x, x, norm);
-        const auto [high, low] = split_number(x * scale);
-        to[d] = high;
-        to[dims + d] = low;
+    uint32_t own_largest = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < most_dims / 32; ++i) {
+        const uint32_t d = i * 32 + lane_id();
+        x[i] = is_there && d < matrix.dims ? element(matrix, row, d) : 0.0f;
+        norm = fmaf(x[i], x[i], norm);
+        own_largest = max(own_largest, __float_as_uint(fabsf(x[i])));
     }
+    own_largest = __reduce_max_sync(whole_warp, own_largest);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
         norm += __shfl_xor_sync(whole_warp, norm, distance);
-    if (lane_id() == 0) norms[row] = is_there ? norm : __uint_as_float(infinity_bits);
+    const float scale = scale_for(largest ? *largest : own_largest);
+    __half* to = halves + row * 2 * dims;
+#pragma unroll
+    for (uint32_t i = 0; i < most_dims / 32; ++i) {
+        const uint32_t d = i * 32 + lane_id();
+        if (d >= dims) break;
+        const auto [high, low] = split_number(x[i] * scale);
+        to[d] = high;
+        to[dims + d] = low;
+    }
+    if (lane_id() != 0) return;
+    scales[row] = scale;
+    norms[row] = is_there ? norm : __uint_as_float(infinity_bits);
 }
 
-// Blocks enough for all multiprocessors to be busy to the end, and none with less to do than
-// splitting its rows is worth.
-void launch_tiles(const Context& context, TileArguments a, bool nearest, size_t other_count,
-                  cudaStream_t stream) {
+// Blocks enough for all multiprocessors to be busy to the end.
+void launch_tiles(const Context& context, TileArguments a, bool nearest, cudaStream_t stream) {
     constexpr uint32_t least_tiles = 2;
-    a.other_tiles = static_cast<uint32_t>(pair_rows(other_count) / tile);
+    a.dims = pair_dims(a.rows.dims);
+    a.other_tiles = static_cast<uint32_t>(pair_rows(a.others.count) / tile);
     const auto row_tiles = static_cast<uint32_t>(divide_up(a.rows.count, size_t{tile}));
     const uint32_t wanted = divide_up(16 * context.processors, std::max(row_tiles, 1u));
     a.block_tiles = std::clamp(divide_up(a.other_tiles, wanted),
@@ -327,50 +312,53 @@ bool fits_tiles(const Context& context, uint32_t dims) {
     return dims <= most_dims && shared_bytes(pair_dims(dims)) <= context.block_shared_bytes;
 }
 
-PairMatrix::PairMatrix(DeviceMemory& memory, size_t most_rows, uint32_t dims)
-    : halves(memory, pair_rows(most_rows) * 2 * pair_dims(dims)),
-      norms(memory, pair_rows(most_rows)),
-      scale(memory, 1),
-      dims(dims) {}
+void PairMatrix::grow(DeviceMemory& memory, size_t rows, uint32_t dims) {
+    halves_.grow(memory, pair_rows(rows) * 2 * pair_dims(dims));
+    scales_.grow(memory, pair_rows(rows));
+    norms_.grow(memory, pair_rows(rows));
+    largest_.grow(memory, 1);
+}
 
-void split_pairs(const FloatMatrix& matrix, PairMatrix& pairs, cudaStream_t stream) {
-    find_largest(matrix, pairs.scale.data(), stream);
-    pairs.count = matrix.count;
+void PairMatrix::split(const FloatMatrix& matrix, Scales scales, cudaStream_t stream) {
+    count_ = matrix.count;
+    dims_ = matrix.dims;
+    const bool common = scales == Scales::common;
+    if (common) find_largest(matrix, largest_.data(), stream);
     const size_t rows = pair_rows(matrix.count);
     launch("split_into_pairs", split_into_pairs,
            {static_cast<unsigned>(divide_up(rows * 32, size_t{256})), 256, 0, stream}, matrix, rows,
-           pair_dims(matrix.dims), pairs.scale.data(), pairs.halves.data(), pairs.norms.data());
+           pair_dims(matrix.dims), common ? largest_.data() : nullptr, halves_.data(),
+           scales_.data(), norms_.data());
 }
 
-void nearest_by_tiles(const Context& context, const FloatMatrix& rows, const PairMatrix& others,
+PairView PairMatrix::view(size_t first, size_t count) const {
+    return {halves_ + first * 2 * pair_dims(dims_), scales_ + first, norms_ + first, count, dims_};
+}
+
+void nearest_by_tiles(const Context& context, const PairView& rows, const PairView& others,
                       uint64_t* keys, uint32_t* nearest, cudaStream_t stream) {
     check(cudaMemsetAsync(keys, 0xff, rows.count * sizeof(uint64_t), stream), "cudaMemsetAsync");
     TileArguments arguments = {};
     arguments.rows = rows;
-    arguments.others = others.halves.data();
-    arguments.other_scale = others.scale.data();
-    arguments.norms = others.norms.data();
-    arguments.dims = pair_dims(others.dims);
+    arguments.others = others;
     arguments.keys = keys;
     arguments.factor = -2.0f;
-    launch_tiles(context, arguments, true, others.count, stream);
+    launch_tiles(context, arguments, true, stream);
     launch("take_indices", take_indices,
            {static_cast<unsigned>(divide_up(rows.count, size_t{256})), 256, 0, stream},
            static_cast<const uint64_t*>(keys), rows.count, nearest);
 }
 
-void multiply_by_tiles(const Context& context, const FloatMatrix& rows, const PairMatrix& others,
+void multiply_by_tiles(const Context& context, const PairView& rows, const PairView& others,
                        float factor, float* products, size_t stride, cudaStream_t stream) {
     TileArguments arguments = {};
     arguments.rows = rows;
-    arguments.others = others.halves.data();
-    arguments.other_scale = others.scale.data();
-    arguments.dims = pair_dims(others.dims);
+    arguments.others = others;
     arguments.factor = factor;
     arguments.products = products;
     arguments.stride = stride;
     arguments.columns = static_cast<uint32_t>(std::min(stride, pair_rows(others.count)) / 2 * 2);
-    launch_tiles(context, arguments, false, others.count, stream);
+    launch_tiles(context, arguments, false, stream);
 }
 
 }  // namespace pgwarp::gpu

@@ -96,7 +96,7 @@ class CudaTileProducts : public CudaTest {
         }
     }
 
-    void check_products(const TileCase& c, std::mt19937& random) {
+    void check_products(const TileCase& c, Scales scales, std::mt19937& random) {
         const Context context(options());
         const Vectors v = make_vectors(c, random);
         Stream stream;
@@ -104,13 +104,19 @@ class CudaTileProducts : public CudaTest {
         const size_t stride = padded_rows(c.others) + 8;
         std::vector<float> before((c.rows + 1) * stride, -12345.0f);
         Buffer<float> products = upload(context, before);
-        PairMatrix pairs(context.memory, c.others + 3, c.dims);
-        split_pairs({others.data(), c.others, c.dims, c.dims}, pairs, stream);
-        multiply_by_tiles(context, {rows.data(), c.rows, c.dims, c.dims}, pairs, -2.0f,
-                          products.data(), stride, stream);
+        PairMatrix row_pairs, pairs;
+        row_pairs.grow(context.memory, c.rows, c.dims);
+        row_pairs.split({rows.data(), c.rows, c.dims, c.dims}, Scales::own, stream);
+        pairs.grow(context.memory, c.others + 3, c.dims);
+        pairs.split({others.data(), c.others, c.dims, c.dims}, scales, stream);
+        multiply_by_tiles(context, row_pairs.view(), pairs.view(), -2.0f, products.data(), stride,
+                          stream);
         stream.synchronize();
         const std::vector<float> made = download(products);
-        const std::vector<float> norms = download(pairs.norms);
+        std::vector<float> norms(pair_rows(c.others));
+        check(cudaMemcpy(norms.data(), pairs.view().norms, norms.size() * sizeof(float),
+                         cudaMemcpyDeviceToHost),
+              "cudaMemcpy");
         for (size_t r = 0; r < c.rows; ++r)
             for (size_t o = 0; o < c.others; ++o) {
                 const float* row = v.rows.data() + r * c.dims;
@@ -145,7 +151,8 @@ TEST_F(CudaTileProducts, ProductsAreRight) {
                               {100, 200, 700, 1e4f},
                               {127, 70, 257, 1e-5f},
                               {128, 260, 511}};
-    for (const TileCase& c : cases) check_products(c, random);
+    for (const TileCase& c : cases)
+        for (const Scales scales : {Scales::common, Scales::own}) check_products(c, scales, random);
 }
 
 TEST_F(CudaTileProducts, NearestAreRight) {
@@ -191,7 +198,7 @@ TEST_F(CudaTileProducts, ExtremeNumbers) {
 
 TEST_F(CudaTileProducts, EveryKernelOnce) {
     std::mt19937 random(test_seed());
-    check_products({20, 130, 140}, random);
+    check_products({20, 130, 140}, Scales::own, random);
     check_nearest({20, 130, 270}, random);
 }
 
