@@ -258,13 +258,24 @@ void close_build_executor(BuildExecutor* executor) {
 
 // --- work that has its own way without a device
 
-DeviceWork* open_device_work(double work, int threads) {
+DeviceWork* begin_device_work(double work, int threads) {
+    if (!wants_device(work)) return nullptr;
     BuildDevice* build = begin_opening(work, threads);
-    if (!has_opened(build)) return nullptr;
     DeviceWork* device = static_cast<DeviceWork*>(palloc0(sizeof(DeviceWork)));
-    device->build = {build->executor.get(), true, build, threads};
-    device->executor = build->executor.get();
+    device->build = {nullptr, true, build, threads};
     return device;
+}
+
+bool is_open(DeviceWork* device) {
+    BuildDevice* build = device->build.owned;
+    if (!device->executor && has_opened(build))
+        device->executor = device->build.executor = build->executor.get();
+    return device->executor != nullptr;
+}
+
+DeviceWork* open_device_work(double work, int threads) {
+    DeviceWork* device = begin_device_work(work, threads);
+    return device && is_open(device) ? device : nullptr;
 }
 
 bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& executor), void* state) {

@@ -47,12 +47,16 @@ void close_build_executor(BuildExecutor* executor);
 // A device for work that has a way of its own where there is none, or where it fails: null then,
 // but for an error where pgwarp.build_executor is gpu. Closed as above.
 struct DeviceWork {
-    Executor* executor;
+    Executor* executor;  // null: it is not open yet
     BuildExecutor build;
     bool failed;
     char failure[256];
 };
 DeviceWork* open_device_work(double work, int threads);
+// The same, but it opens while the caller does something else. Null: none is wanted.
+DeviceWork* begin_device_work(double work, int threads);
+// Waits for it. False: there is none.
+bool is_open(DeviceWork* device);
 // Runs this on it, interruptibly. False: the device has failed, or has no room. Objects of its
 // executor end before close_device_work(), which then warns.
 bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& executor), void* state);

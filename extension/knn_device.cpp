@@ -34,7 +34,7 @@ struct KnnDevice {
     DeviceWork* device;
     Owned<RowPass>* pass;
 
-    bool useless;       // the device has failed, or the table has rows that it cannot order
+    bool useless;       // there is no device, it failed, or the table has rows it cannot order
     Neighbor* nearest;  // (count)(k), of the last search
 };
 
@@ -150,8 +150,8 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     const double rows = knn->expected_rows = estimated_rows(knn->table);
     constexpr double enough = 1e30;
     if (rows > 0)
-        knn->device = open_device_work(is_worth_it(index, rows, queries) ? enough : 0,
-                                       1 + max_parallel_workers_per_gather);
+        knn->device = begin_device_work(is_worth_it(index, rows, queries) ? enough : 0,
+                                        1 + max_parallel_workers_per_gather);
     if (!knn->device) {
         close_table_reader(knn->table);
         MemoryContextSwitchTo(before);
@@ -174,6 +174,7 @@ uint32 most_queries(const KnnDevice* device) {
 
 bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     MemoryContextReset(knn->search_context);
+    knn->useless = knn->useless || !is_open(knn->device);
     if (knn->useless) return false;
     const MemoryContext before = MemoryContextSwitchTo(knn->search_context);
     const uint32 dims = knn->index->dims;
