@@ -6,7 +6,7 @@
 // who encoded what.
 //
 // The workers stay: while the leader writes pages, they put into WAL what it has written, and then
-// measure the recall curve with it.
+// measure the recall curve with it. Where there are many, one of them writes WAL meanwhile.
 
 #include <algorithm>
 #include <cstring>
@@ -20,6 +20,7 @@
 #include "extension/ivfpq_progress.h"
 #include "extension/stopwatch.h"
 #include "extension/vector.h"
+#include "extension/wal_ahead.h"
 
 extern "C" {
 #include "access/parallel.h"
@@ -35,6 +36,7 @@ extern "C" {
 #include "optimizer/planner.h"
 #include "pgstat.h"
 #include "storage/condition_variable.h"
+#include "storage/latch.h"
 #include "storage/spin.h"
 #include "tcop/tcopprot.h"
 #include "utils/snapmgr.h"
@@ -80,6 +82,8 @@ struct SharedBuild {
     BlockNumber pages_end;  // those that are written
     int logging;            // participants that log some
     bool all_are_written;
+    bool wants_wal_ahead;  // until a worker takes it upon itself
+    WalAhead wal_ahead;    // what that one did
     // And queries of the curve:
     bool curve_is_there;  // nothing of SharedCurve is read before
     uint32 next_query;
@@ -272,7 +276,7 @@ int most_logging() {
     return std::clamp(NBuffers / 256, 1, 4);
 }
 
-enum class TaskKind { wait, log, measure, end };
+enum class TaskKind { wait, log, write_ahead, measure, end };
 struct Task {
     TaskKind kind;
     BlockNumber first, end;  // of pages
@@ -287,7 +291,10 @@ Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) 
     const bool pages = shared->logging < most_logging() &&
                        (written >= range_pages || (shared->all_are_written && written > 0));
     const bool queries = shared->curve_is_there && shared->next_query < curve->count;
-    if (pages && (pages_first || !queries)) {
+    if (shared->wants_wal_ahead && IsParallelWorker()) {
+        task.kind = TaskKind::write_ahead;
+        shared->wants_wal_ahead = false;
+    } else if (pages && (pages_first || !queries)) {
         task = {TaskKind::log, shared->next_page, shared->next_page + Min(written, range_pages), 0};
         shared->next_page = task.end;
         ++shared->logging;
@@ -299,6 +306,31 @@ Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) 
     }
     SpinLockRelease(&shared->mutex);
     return task;
+}
+
+bool all_are_logged(SharedBuild* shared) {
+    SpinLockAcquire(&shared->mutex);
+    const bool logged =
+        shared->all_are_written && shared->next_page == shared->pages_end && shared->logging == 0;
+    SpinLockRelease(&shared->mutex);
+    return logged;
+}
+
+// Until all pages are logged.
+void write_ahead(SharedBuild* shared) {
+    // Buffers of WAL hold what is logged in several times this.
+    constexpr long nap_milliseconds = 1;
+    WalAhead ahead = begin_wal_ahead();
+    while (!all_are_logged(shared)) {
+        CHECK_FOR_INTERRUPTS();
+        if (write_wal_ahead(&ahead)) continue;
+        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap_milliseconds,
+                  WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
+        ResetLatch(MyLatch);
+    }
+    SpinLockAcquire(&shared->mutex);
+    shared->wal_ahead = ahead;
+    SpinLockRelease(&shared->mutex);
 }
 
 // Takes what there is to do until there is no more to come.
@@ -318,6 +350,10 @@ void do_tasks(Relation index, SharedBuild* shared, SharedCurve* curve, bool page
             SpinLockAcquire(&shared->mutex);
             --shared->logging;
             SpinLockRelease(&shared->mutex);
+            continue;
+        }
+        if (task.kind == TaskKind::write_ahead) {
+            write_ahead(shared);
             continue;
         }
         const Size query = task.query;
@@ -544,8 +580,16 @@ void note_written_pages(void* state, BlockNumber end) {
 void note_end_of_pages(SharedBuild* shared) {
     SpinLockAcquire(&shared->mutex);
     shared->all_are_written = true;
+    const BlockNumber left = shared->pages_end - shared->next_page;
     SpinLockRelease(&shared->mutex);
     ConditionVariableBroadcast(&shared->work_condition);
+    ereport(DEBUG1, (errmsg_internal("%u pages are left to log when the last is written", left)));
+}
+
+// Whether one of the workers writes WAL ahead of those who log: where there are enough of them.
+bool has_wal_ahead(const ParallelEncode* parallel, Relation index) {
+    constexpr int enough_workers = 4;
+    return RelationNeedsWAL(index) && parallel->context->nworkers_launched >= enough_workers;
 }
 
 void note_curve(SharedBuild* shared) {
@@ -562,6 +606,7 @@ void log_together(const EncodeResult& result, BulkWriter* writer) {
     SharedBuild* shared = result.parallel->shared;
     SpinLockAcquire(&shared->mutex);
     shared->next_page = shared->pages_end = writer->lists_begin;
+    shared->wants_wal_ahead = has_wal_ahead(result.parallel, writer->index);
     SpinLockRelease(&shared->mutex);
     writer->listener = {note_written_pages, shared};
     writer->lists_are_logged = true;
@@ -595,6 +640,13 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
                                      "to wait for %d workers",
                                      beginning, working, watch.lap(),
                                      result.parallel->context->nworkers_launched)));
+    if (has_wal_ahead(result.parallel, index)) {
+        // The workers are gone.
+        const WalAhead& ahead = result.parallel->shared->wal_ahead;
+        ereport(DEBUG1,
+                (errmsg_internal("WAL written ahead: %u times, %.1f MB, %.3f s", ahead.writes,
+                                 static_cast<double>(ahead.bytes) / 1e6, ahead.seconds)));
+    }
     return end_curve(curve->grid, curve->tally, count);
 }
 
