@@ -82,8 +82,8 @@ struct SharedBuild {
     BlockNumber pages_end;  // those that are written
     int logging;            // participants that log some
     bool all_are_written;
-    bool wants_wal_ahead;  // until a worker takes it upon itself
-    WalAhead wal_ahead;    // what that one did
+    bool wants_wal_ahead;       // until a worker takes it upon itself
+    WalAheadFigures wal_ahead;  // what that one did
     // And queries of the curve:
     bool curve_is_there;  // nothing of SharedCurve is read before
     uint32 next_query;
@@ -328,8 +328,9 @@ void write_ahead(SharedBuild* shared) {
                   WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
         ResetLatch(MyLatch);
     }
+    end_wal_ahead(&ahead);
     SpinLockAcquire(&shared->mutex);
-    shared->wal_ahead = ahead;
+    shared->wal_ahead = ahead.figures;
     SpinLockRelease(&shared->mutex);
 }
 
@@ -642,7 +643,7 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
                                      result.parallel->context->nworkers_launched)));
     if (has_wal_ahead(result.parallel, index)) {
         // The workers are gone.
-        const WalAhead& ahead = result.parallel->shared->wal_ahead;
+        const WalAheadFigures& ahead = result.parallel->shared->wal_ahead;
         ereport(DEBUG1,
                 (errmsg_internal("WAL written ahead: %u times, %.1f MB, %.3f s", ahead.writes,
                                  static_cast<double>(ahead.bytes) / 1e6, ahead.seconds)));

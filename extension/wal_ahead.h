@@ -3,12 +3,24 @@
 
 #include "extension/compat.h"
 
+extern "C" {
+#include "access/xlogdefs.h"
+}
+
 namespace pgwarp {
 
-struct WalAhead {
+struct WalAheadFigures {
     uint32 writes;
     uint64 bytes;
     double seconds;
+};
+
+struct WalAhead {
+    WalAheadFigures figures;
+    // What the kernel was told to bring to disk, and the segment's file where it is:
+    XLogRecPtr told;
+    XLogSegNo segment;
+    int file;  // negative: none
 };
 
 // For a process that does nothing else meanwhile, and ends soon: it leaves syncing to the ends of
@@ -16,5 +28,6 @@ struct WalAhead {
 WalAhead begin_wal_ahead();
 // Writes what is complete, and says whether that was enough to write at all.
 bool write_wal_ahead(WalAhead* ahead);
+void end_wal_ahead(WalAhead* ahead);
 
 }  // namespace pgwarp
