@@ -572,10 +572,11 @@ namespace {
 void note_written_pages(void* state, BlockNumber end) {
     SharedBuild* shared = static_cast<SharedBuild*>(state);
     SpinLockAcquire(&shared->mutex);
-    const bool enough = end / range_pages > shared->pages_end / range_pages;
+    const BlockNumber ranges = end / range_pages - shared->pages_end / range_pages;
     shared->pages_end = end;
     SpinLockRelease(&shared->mutex);
-    if (enough) ConditionVariableBroadcast(&shared->work_condition);
+    // One for each range: to wake them all would take the leader longer, and most could not log.
+    for (BlockNumber i = 0; i < ranges; ++i) ConditionVariableSignal(&shared->work_condition);
 }
 
 void note_end_of_pages(SharedBuild* shared) {
@@ -609,6 +610,7 @@ void log_together(const EncodeResult& result, BulkWriter* writer) {
     shared->next_page = shared->pages_end = writer->lists_begin;
     shared->wants_wal_ahead = has_wal_ahead(result.parallel, writer->index);
     SpinLockRelease(&shared->mutex);
+    ConditionVariableSignal(&shared->work_condition);
     writer->listener = {note_written_pages, shared};
     writer->lists_are_logged = true;
 }
