@@ -84,15 +84,17 @@ struct SharedBuild {
     bool all_are_written;
     bool wants_wal_ahead;       // until a worker takes it upon itself
     WalAheadFigures wal_ahead;  // what that one did
-    // And queries of the curve:
-    bool curve_is_there;  // nothing of SharedCurve is read before
+    // And queries of the curve, once all pages are written:
+    bool curve_can_begin;  // SharedCurve lacks its grid only; until somebody takes it upon himself
+    bool curve_is_there;   // nothing else of SharedCurve is read before
     uint32 next_query;
 
     ConditionVariable work_condition;  // there is more to do, or no more to come
 };
 
 // What measuring the curve takes from the leader, and what the participants bring. Behind it: the
-// TIDs of the queries, those of their neighbors, and the queries.
+// TIDs of the queries, those of their neighbors, the queries, and the lists of the neighbors of the
+// first few, where they are known.
 struct SharedCurve {
     MetaPage meta;
     CurveGrid grid;
@@ -102,13 +104,22 @@ struct SharedCurve {
 
     static Size bytes(uint32 queries, uint32 dims) {
         return sizeof(SharedCurve) + Size{queries} * (1 + curve_neighbors) * sizeof(uint64) +
-               Size{queries} * dims * sizeof(float);
+               Size{queries} * dims * sizeof(float) +
+               Size{curve_trial_queries} * curve_neighbors * sizeof(uint32);
     }
     uint64* query_tids() { return reinterpret_cast<uint64*>(this + 1); }
     uint64* neighbors() { return query_tids() + count; }
     float* vectors() {
         return reinterpret_cast<float*>(neighbors() + Size{count} * curve_neighbors);
     }
+    uint32* trial_lists() {
+        return reinterpret_cast<uint32*>(vectors() + Size{count} * meta.code_dims);
+    }
+    CurveQuery query(uint32 number) {
+        return {query_tids()[number], vectors() + Size{number} * meta.code_dims,
+                neighbors() + Size{number} * curve_neighbors};
+    }
+    uint32 trials() const { return Min(count, curve_trial_queries); }
 };
 
 ParallelTableScanDesc scan_of(SharedBuild* shared) {
@@ -276,7 +287,7 @@ int most_logging() {
     return std::clamp(NBuffers / 256, 1, 4);
 }
 
-enum class TaskKind { wait, log, write_ahead, measure, end };
+enum class TaskKind { wait, log, write_ahead, begin_curve, measure, end };
 struct Task {
     TaskKind kind;
     BlockNumber first, end;  // of pages
@@ -290,17 +301,21 @@ Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) 
     const BlockNumber written = shared->pages_end - shared->next_page;
     const bool pages = shared->logging < most_logging() &&
                        (written >= range_pages || (shared->all_are_written && written > 0));
-    const bool queries = shared->curve_is_there && shared->next_query < curve->count;
+    const bool can_measure = shared->all_are_written && shared->curve_is_there;
+    const bool queries = can_measure && shared->next_query < curve->count;
     if (shared->wants_wal_ahead && IsParallelWorker()) {
         task.kind = TaskKind::write_ahead;
         shared->wants_wal_ahead = false;
+    } else if (shared->curve_can_begin) {
+        task.kind = TaskKind::begin_curve;
+        shared->curve_can_begin = false;
     } else if (pages && (pages_first || !queries)) {
         task = {TaskKind::log, shared->next_page, shared->next_page + Min(written, range_pages), 0};
         shared->next_page = task.end;
         ++shared->logging;
     } else if (queries) {
         task = {TaskKind::measure, 0, 0, shared->next_query++};
-    } else if (shared->all_are_written && shared->curve_is_there) {
+    } else if (can_measure) {
         // What pages there are is left to those who log.
         task.kind = TaskKind::end;
     }
@@ -334,6 +349,24 @@ void write_ahead(SharedBuild* shared) {
     SpinLockRelease(&shared->mutex);
 }
 
+void note_curve(SharedBuild* shared) {
+    SpinLockAcquire(&shared->mutex);
+    shared->curve_is_there = true;
+    SpinLockRelease(&shared->mutex);
+    ConditionVariableBroadcast(&shared->work_condition);
+}
+
+// Needs nothing of the index but its model.
+void begin_curve_by_lists(Relation index, SharedBuild* shared, SharedCurve* curve) {
+    CurveQuery trials[curve_trial_queries];
+    for (uint32 i = 0; i < curve->trials(); ++i) {
+        trials[i] = curve->query(i);
+        trials[i].lists = curve->trial_lists() + i * curve_neighbors;
+    }
+    curve->grid = begin_curve(index, curve->meta, trials, curve->count);
+    note_curve(shared);
+}
+
 // Takes what there is to do until there is no more to come.
 void do_tasks(Relation index, SharedBuild* shared, SharedCurve* curve, bool pages_first) {
     CurveTally tally = {};
@@ -357,11 +390,11 @@ void do_tasks(Relation index, SharedBuild* shared, SharedCurve* curve, bool page
             write_ahead(shared);
             continue;
         }
-        const Size query = task.query;
-        tally_query(index, curve->meta, curve->grid,
-                    {curve->query_tids()[query], curve->vectors() + query * curve->meta.code_dims,
-                     curve->neighbors() + query * curve_neighbors},
-                    task.query, &tally);
+        if (task.kind == TaskKind::begin_curve) {
+            begin_curve_by_lists(index, shared, curve);
+            continue;
+        }
+        tally_query(index, curve->meta, curve->grid, curve->query(task.query), task.query, &tally);
     }
     SpinLockAcquire(&curve->mutex);
     add_tally(tally, &curve->tally);
@@ -408,6 +441,7 @@ struct ParallelEncode {
     BufferUsage* buffer_usage;
     SharedBuild* shared;
     SharedCurve* curve;
+    bool curve_has_begun;
 };
 
 int build_workers(Relation heap, Relation index) {
@@ -524,9 +558,13 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     EncodeResult result = {};
     result.parallel = static_cast<ParallelEncode*>(palloc(sizeof(ParallelEncode)));
     result.threads = 1 + launched;
-    *result.parallel = {
-        context, snapshot, static_cast<WalUsage*>(chunks[5]), static_cast<BufferUsage*>(chunks[6]),
-        shared,  curve};
+    *result.parallel = {context,
+                        snapshot,
+                        static_cast<WalUsage*>(chunks[5]),
+                        static_cast<BufferUsage*>(chunks[6]),
+                        shared,
+                        curve,
+                        false};
     if (device) {
         result.sort = begin_entry_sort(shape.m, maintenance_work_mem / 4 * 3, nullptr);
         EncodePass* pass =
@@ -594,13 +632,6 @@ bool has_wal_ahead(const ParallelEncode* parallel, Relation index) {
     return RelationNeedsWAL(index) && parallel->context->nworkers_launched >= enough_workers;
 }
 
-void note_curve(SharedBuild* shared) {
-    SpinLockAcquire(&shared->mutex);
-    shared->curve_is_there = true;
-    SpinLockRelease(&shared->mutex);
-    ConditionVariableBroadcast(&shared->work_condition);
-}
-
 }  // namespace
 
 void log_together(const EncodeResult& result, BulkWriter* writer) {
@@ -619,13 +650,11 @@ void end_of_pages(const EncodeResult& result) {
     if (result.parallel) note_end_of_pages(result.parallel->shared);
 }
 
-RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
-                             const CurveQuery* queries, uint32 count) {
-    if (!result.parallel) return measure_curve(index, meta, queries, count);
-    SharedCurve* curve = result.parallel->curve;
-    Stopwatch watch;
+namespace {
+
+void share_queries(SharedCurve* curve, const MetaPage& meta, const CurveQuery* queries,
+                   uint32 count) {
     curve->meta = meta;
-    curve->grid = begin_curve(index, meta, queries, count);
     curve->count = count;
     for (uint32 i = 0; i < count; ++i) {
         curve->query_tids()[i] = queries[i].self;
@@ -634,8 +663,37 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
         memcpy(curve->vectors() + Size{i} * meta.code_dims, queries[i].vector,
                meta.code_dims * sizeof(float));
     }
+}
+
+}  // namespace
+
+void begin_curve_together(const EncodeResult& result, const MetaPage& meta,
+                          const CurveQuery* queries, uint32 count) {
+    if (!result.parallel || count == 0 || !queries[0].lists) return;
+    SharedBuild* shared = result.parallel->shared;
+    SharedCurve* curve = result.parallel->curve;
+    share_queries(curve, meta, queries, count);
+    for (uint32 i = 0; i < curve->trials(); ++i)
+        memcpy(curve->trial_lists() + Size{i} * curve_neighbors, queries[i].lists,
+               curve_neighbors * sizeof(uint32));
+    result.parallel->curve_has_begun = true;
+    SpinLockAcquire(&shared->mutex);
+    shared->curve_can_begin = true;
+    SpinLockRelease(&shared->mutex);
+    ConditionVariableSignal(&shared->work_condition);
+}
+
+RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
+                             const CurveQuery* queries, uint32 count) {
+    if (!result.parallel) return measure_curve(index, meta, queries, count);
+    SharedCurve* curve = result.parallel->curve;
+    Stopwatch watch;
+    if (!result.parallel->curve_has_begun) {
+        share_queries(curve, meta, queries, count);
+        curve->grid = begin_curve(index, meta, queries, count);
+        note_curve(result.parallel->shared);
+    }
     const double beginning = watch.lap();
-    note_curve(result.parallel->shared);
     do_tasks(index, result.parallel->shared, curve, true);
     const double working = watch.lap();
     WaitForParallelWorkersToFinish(result.parallel->context);
