@@ -637,9 +637,10 @@ bool has_wal_ahead(const ParallelEncode* parallel, Relation index) {
 void log_together(const EncodeResult& result, BulkWriter* writer) {
     if (!result.parallel || !RelationNeedsWAL(writer->index)) return;
     SharedBuild* shared = result.parallel->shared;
+    const bool ahead = has_wal_ahead(result.parallel, writer->index);
     SpinLockAcquire(&shared->mutex);
     shared->next_page = shared->pages_end = writer->lists_begin;
-    shared->wants_wal_ahead = has_wal_ahead(result.parallel, writer->index);
+    shared->wants_wal_ahead = ahead;
     SpinLockRelease(&shared->mutex);
     ConditionVariableSignal(&shared->work_condition);
     writer->listener = {note_written_pages, shared};
