@@ -287,3 +287,10 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_write_temporary(file, from, bytes) \
     BufFileWrite(file, const_cast<void*>(static_cast<const void*>(from)), bytes)
 #endif
+
+// 15 made the timeline that WAL is written to a function of its own. Needs access/xlog.h.
+#if PG_VERSION_NUM >= 150000
+#define compat_wal_timeline() GetWALInsertionTimeLine()
+#else
+#define compat_wal_timeline() ThisTimeLineID
+#endif

@@ -58,7 +58,6 @@ IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
 // --- an index with a model
 
 void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
-    report_phase(BuildPhase::write);
     report_progress(PROGRESS_CREATEIDX_TUPLES_TOTAL, static_cast<int64>(encoded.rows));
     log_together(encoded, writer);
     if (list_starts(encoded.sort)) {
@@ -84,26 +83,30 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     end_of_pages(encoded);
 }
 
-void measure(Relation index, BulkWriter* writer, const EncodeInput& input, const Sample& queries,
-             const EncodeResult& encoded) {
-    report_phase(BuildPhase::measure);
+// With the lists of some neighbors, where the entries are in memory.
+CurveQuery* queries_with_lists(const EncodeInput& input, const Sample& queries,
+                               const EncodeResult& encoded) {
     CurveQuery* curve_queries =
         make_curve_queries(input, queries.tids, encoded.neighbors, encoded.participants);
-    if (list_starts(encoded.sort)) {
-        const uint32 count = Min(queries.count, curve_trial_queries);
-        uint32* lists =
-            static_cast<uint32*>(palloc(Size{count} * curve_neighbors * sizeof(uint32)));
-        uint64* tids = static_cast<uint64*>(palloc(Size{count} * curve_neighbors * sizeof(uint64)));
-        for (uint32 i = 0; i < count; ++i) {
-            std::copy_n(curve_queries[i].neighbors, curve_neighbors, tids + i * curve_neighbors);
-            curve_queries[i].lists = lists + i * curve_neighbors;
-        }
-        find_lists(encoded.sort, tids, count * curve_neighbors, Max(encoded.threads, 1), lists);
-        pfree(tids);
+    if (!list_starts(encoded.sort)) return curve_queries;
+    const uint32 count = Min(queries.count, curve_trial_queries);
+    uint32* lists = static_cast<uint32*>(palloc(Size{count} * curve_neighbors * sizeof(uint32)));
+    uint64* tids = static_cast<uint64*>(palloc(Size{count} * curve_neighbors * sizeof(uint64)));
+    for (uint32 i = 0; i < count; ++i) {
+        std::copy_n(curve_queries[i].neighbors, curve_neighbors, tids + i * curve_neighbors);
+        curve_queries[i].lists = lists + i * curve_neighbors;
     }
+    find_lists(encoded.sort, tids, count * curve_neighbors, Max(encoded.threads, 1), lists);
+    pfree(tids);
+    return curve_queries;
+}
+
+void measure(Relation index, BulkWriter* writer, const CurveQuery* queries, uint32 count,
+             const EncodeResult& encoded) {
+    report_phase(BuildPhase::measure);
     MetaPage meta = writer->meta;
     // The metapage gets the curve, and is logged last.
-    meta.curve = measure_together(encoded, index, meta, curve_queries, queries.count);
+    meta.curve = measure_together(encoded, index, meta, queries, count);
     bulk_meta(writer, meta);
 }
 
@@ -133,9 +136,12 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     if (executor.device) close_build_executor(&executor);
     meta.rows_at_build = static_cast<uint64>(encoded.rows);
     // The directory sits in front of the lists, so its size is known now; its contents are not.
+    report_phase(BuildPhase::write);
     BulkWriter* writer = begin_bulk(index, meta, &model);
+    const CurveQuery* curve_queries = queries_with_lists(input, queries, encoded);
+    begin_curve_together(encoded, writer->meta, curve_queries, queries.count);
     write_entries(writer, encoded);
-    measure(index, writer, input, queries, encoded);
+    measure(index, writer, curve_queries, queries.count, encoded);
     report_phase(BuildPhase::log);
     bulk_log(writer);
 

@@ -6,7 +6,7 @@
 // who encoded what.
 //
 // The workers stay: while the leader writes pages, they put into WAL what it has written, and then
-// measure the recall curve with it.
+// measure the recall curve with it. Where there are many, one of them writes WAL meanwhile.
 
 #include <algorithm>
 #include <cstring>
@@ -20,6 +20,7 @@
 #include "extension/ivfpq_progress.h"
 #include "extension/stopwatch.h"
 #include "extension/vector.h"
+#include "extension/wal_ahead.h"
 
 extern "C" {
 #include "access/parallel.h"
@@ -35,6 +36,7 @@ extern "C" {
 #include "optimizer/planner.h"
 #include "pgstat.h"
 #include "storage/condition_variable.h"
+#include "storage/latch.h"
 #include "storage/spin.h"
 #include "tcop/tcopprot.h"
 #include "utils/snapmgr.h"
@@ -80,15 +82,19 @@ struct SharedBuild {
     BlockNumber pages_end;  // those that are written
     int logging;            // participants that log some
     bool all_are_written;
-    // And queries of the curve:
-    bool curve_is_there;  // nothing of SharedCurve is read before
+    bool wants_wal_ahead;       // until a worker takes it upon itself
+    WalAheadFigures wal_ahead;  // what that one did
+    // And queries of the curve, once all pages are written:
+    bool curve_can_begin;  // SharedCurve lacks its grid only; until somebody takes it upon himself
+    bool curve_is_there;   // nothing else of SharedCurve is read before
     uint32 next_query;
 
     ConditionVariable work_condition;  // there is more to do, or no more to come
 };
 
 // What measuring the curve takes from the leader, and what the participants bring. Behind it: the
-// TIDs of the queries, those of their neighbors, and the queries.
+// TIDs of the queries, those of their neighbors, the queries, and the lists of the neighbors of the
+// first few, where they are known.
 struct SharedCurve {
     MetaPage meta;
     CurveGrid grid;
@@ -98,13 +104,22 @@ struct SharedCurve {
 
     static Size bytes(uint32 queries, uint32 dims) {
         return sizeof(SharedCurve) + Size{queries} * (1 + curve_neighbors) * sizeof(uint64) +
-               Size{queries} * dims * sizeof(float);
+               Size{queries} * dims * sizeof(float) +
+               Size{curve_trial_queries} * curve_neighbors * sizeof(uint32);
     }
     uint64* query_tids() { return reinterpret_cast<uint64*>(this + 1); }
     uint64* neighbors() { return query_tids() + count; }
     float* vectors() {
         return reinterpret_cast<float*>(neighbors() + Size{count} * curve_neighbors);
     }
+    uint32* trial_lists() {
+        return reinterpret_cast<uint32*>(vectors() + Size{count} * meta.code_dims);
+    }
+    CurveQuery query(uint32 number) {
+        return {query_tids()[number], vectors() + Size{number} * meta.code_dims,
+                neighbors() + Size{number} * curve_neighbors};
+    }
+    uint32 trials() const { return Min(count, curve_trial_queries); }
 };
 
 ParallelTableScanDesc scan_of(SharedBuild* shared) {
@@ -272,7 +287,7 @@ int most_logging() {
     return std::clamp(NBuffers / 256, 1, 4);
 }
 
-enum class TaskKind { wait, log, measure, end };
+enum class TaskKind { wait, log, write_ahead, begin_curve, measure, end };
 struct Task {
     TaskKind kind;
     BlockNumber first, end;  // of pages
@@ -286,19 +301,70 @@ Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) 
     const BlockNumber written = shared->pages_end - shared->next_page;
     const bool pages = shared->logging < most_logging() &&
                        (written >= range_pages || (shared->all_are_written && written > 0));
-    const bool queries = shared->curve_is_there && shared->next_query < curve->count;
-    if (pages && (pages_first || !queries)) {
+    const bool can_measure = shared->all_are_written && shared->curve_is_there;
+    const bool queries = can_measure && shared->next_query < curve->count;
+    if (shared->wants_wal_ahead && IsParallelWorker()) {
+        task.kind = TaskKind::write_ahead;
+        shared->wants_wal_ahead = false;
+    } else if (shared->curve_can_begin) {
+        task.kind = TaskKind::begin_curve;
+        shared->curve_can_begin = false;
+    } else if (pages && (pages_first || !queries)) {
         task = {TaskKind::log, shared->next_page, shared->next_page + Min(written, range_pages), 0};
         shared->next_page = task.end;
         ++shared->logging;
     } else if (queries) {
         task = {TaskKind::measure, 0, 0, shared->next_query++};
-    } else if (shared->all_are_written && shared->curve_is_there) {
+    } else if (can_measure) {
         // What pages there are is left to those who log.
         task.kind = TaskKind::end;
     }
     SpinLockRelease(&shared->mutex);
     return task;
+}
+
+bool all_are_logged(SharedBuild* shared) {
+    SpinLockAcquire(&shared->mutex);
+    const bool logged =
+        shared->all_are_written && shared->next_page == shared->pages_end && shared->logging == 0;
+    SpinLockRelease(&shared->mutex);
+    return logged;
+}
+
+// Until all pages are logged.
+void write_ahead(SharedBuild* shared) {
+    // Buffers of WAL hold what is logged in several times this.
+    constexpr long nap_milliseconds = 1;
+    WalAhead ahead = begin_wal_ahead();
+    while (!all_are_logged(shared)) {
+        CHECK_FOR_INTERRUPTS();
+        if (write_wal_ahead(&ahead)) continue;
+        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap_milliseconds,
+                  WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
+        ResetLatch(MyLatch);
+    }
+    end_wal_ahead(&ahead);
+    SpinLockAcquire(&shared->mutex);
+    shared->wal_ahead = ahead.figures;
+    SpinLockRelease(&shared->mutex);
+}
+
+void note_curve(SharedBuild* shared) {
+    SpinLockAcquire(&shared->mutex);
+    shared->curve_is_there = true;
+    SpinLockRelease(&shared->mutex);
+    ConditionVariableBroadcast(&shared->work_condition);
+}
+
+// Needs nothing of the index but its model.
+void begin_curve_by_lists(Relation index, SharedBuild* shared, SharedCurve* curve) {
+    CurveQuery trials[curve_trial_queries];
+    for (uint32 i = 0; i < curve->trials(); ++i) {
+        trials[i] = curve->query(i);
+        trials[i].lists = curve->trial_lists() + i * curve_neighbors;
+    }
+    curve->grid = begin_curve(index, curve->meta, trials, curve->count);
+    note_curve(shared);
 }
 
 // Takes what there is to do until there is no more to come.
@@ -320,11 +386,15 @@ void do_tasks(Relation index, SharedBuild* shared, SharedCurve* curve, bool page
             SpinLockRelease(&shared->mutex);
             continue;
         }
-        const Size query = task.query;
-        tally_query(index, curve->meta, curve->grid,
-                    {curve->query_tids()[query], curve->vectors() + query * curve->meta.code_dims,
-                     curve->neighbors() + query * curve_neighbors},
-                    task.query, &tally);
+        if (task.kind == TaskKind::write_ahead) {
+            write_ahead(shared);
+            continue;
+        }
+        if (task.kind == TaskKind::begin_curve) {
+            begin_curve_by_lists(index, shared, curve);
+            continue;
+        }
+        tally_query(index, curve->meta, curve->grid, curve->query(task.query), task.query, &tally);
     }
     SpinLockAcquire(&curve->mutex);
     add_tally(tally, &curve->tally);
@@ -371,6 +441,7 @@ struct ParallelEncode {
     BufferUsage* buffer_usage;
     SharedBuild* shared;
     SharedCurve* curve;
+    bool curve_has_begun;
 };
 
 int build_workers(Relation heap, Relation index) {
@@ -487,9 +558,13 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     EncodeResult result = {};
     result.parallel = static_cast<ParallelEncode*>(palloc(sizeof(ParallelEncode)));
     result.threads = 1 + launched;
-    *result.parallel = {
-        context, snapshot, static_cast<WalUsage*>(chunks[5]), static_cast<BufferUsage*>(chunks[6]),
-        shared,  curve};
+    *result.parallel = {context,
+                        snapshot,
+                        static_cast<WalUsage*>(chunks[5]),
+                        static_cast<BufferUsage*>(chunks[6]),
+                        shared,
+                        curve,
+                        false};
     if (device) {
         result.sort = begin_entry_sort(shape.m, maintenance_work_mem / 4 * 3, nullptr);
         EncodePass* pass =
@@ -535,24 +610,26 @@ namespace {
 void note_written_pages(void* state, BlockNumber end) {
     SharedBuild* shared = static_cast<SharedBuild*>(state);
     SpinLockAcquire(&shared->mutex);
-    const bool enough = end / range_pages > shared->pages_end / range_pages;
+    const BlockNumber ranges = end / range_pages - shared->pages_end / range_pages;
     shared->pages_end = end;
     SpinLockRelease(&shared->mutex);
-    if (enough) ConditionVariableBroadcast(&shared->work_condition);
+    // One for each range: to wake them all would take the leader longer, and most could not log.
+    for (BlockNumber i = 0; i < ranges; ++i) ConditionVariableSignal(&shared->work_condition);
 }
 
 void note_end_of_pages(SharedBuild* shared) {
     SpinLockAcquire(&shared->mutex);
     shared->all_are_written = true;
+    const BlockNumber left = shared->pages_end - shared->next_page;
     SpinLockRelease(&shared->mutex);
     ConditionVariableBroadcast(&shared->work_condition);
+    ereport(DEBUG1, (errmsg_internal("%u pages are left to log when the last is written", left)));
 }
 
-void note_curve(SharedBuild* shared) {
-    SpinLockAcquire(&shared->mutex);
-    shared->curve_is_there = true;
-    SpinLockRelease(&shared->mutex);
-    ConditionVariableBroadcast(&shared->work_condition);
+// Whether one of the workers writes WAL ahead of those who log: where there are enough of them.
+bool has_wal_ahead(const ParallelEncode* parallel, Relation index) {
+    constexpr int enough_workers = 4;
+    return RelationNeedsWAL(index) && parallel->context->nworkers_launched >= enough_workers;
 }
 
 }  // namespace
@@ -560,9 +637,12 @@ void note_curve(SharedBuild* shared) {
 void log_together(const EncodeResult& result, BulkWriter* writer) {
     if (!result.parallel || !RelationNeedsWAL(writer->index)) return;
     SharedBuild* shared = result.parallel->shared;
+    const bool ahead = has_wal_ahead(result.parallel, writer->index);
     SpinLockAcquire(&shared->mutex);
     shared->next_page = shared->pages_end = writer->lists_begin;
+    shared->wants_wal_ahead = ahead;
     SpinLockRelease(&shared->mutex);
+    ConditionVariableSignal(&shared->work_condition);
     writer->listener = {note_written_pages, shared};
     writer->lists_are_logged = true;
 }
@@ -571,13 +651,11 @@ void end_of_pages(const EncodeResult& result) {
     if (result.parallel) note_end_of_pages(result.parallel->shared);
 }
 
-RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
-                             const CurveQuery* queries, uint32 count) {
-    if (!result.parallel) return measure_curve(index, meta, queries, count);
-    SharedCurve* curve = result.parallel->curve;
-    Stopwatch watch;
+namespace {
+
+void share_queries(SharedCurve* curve, const MetaPage& meta, const CurveQuery* queries,
+                   uint32 count) {
     curve->meta = meta;
-    curve->grid = begin_curve(index, meta, queries, count);
     curve->count = count;
     for (uint32 i = 0; i < count; ++i) {
         curve->query_tids()[i] = queries[i].self;
@@ -586,8 +664,37 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
         memcpy(curve->vectors() + Size{i} * meta.code_dims, queries[i].vector,
                meta.code_dims * sizeof(float));
     }
+}
+
+}  // namespace
+
+void begin_curve_together(const EncodeResult& result, const MetaPage& meta,
+                          const CurveQuery* queries, uint32 count) {
+    if (!result.parallel || count == 0 || !queries[0].lists) return;
+    SharedBuild* shared = result.parallel->shared;
+    SharedCurve* curve = result.parallel->curve;
+    share_queries(curve, meta, queries, count);
+    for (uint32 i = 0; i < curve->trials(); ++i)
+        memcpy(curve->trial_lists() + Size{i} * curve_neighbors, queries[i].lists,
+               curve_neighbors * sizeof(uint32));
+    result.parallel->curve_has_begun = true;
+    SpinLockAcquire(&shared->mutex);
+    shared->curve_can_begin = true;
+    SpinLockRelease(&shared->mutex);
+    ConditionVariableSignal(&shared->work_condition);
+}
+
+RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
+                             const CurveQuery* queries, uint32 count) {
+    if (!result.parallel) return measure_curve(index, meta, queries, count);
+    SharedCurve* curve = result.parallel->curve;
+    Stopwatch watch;
+    if (!result.parallel->curve_has_begun) {
+        share_queries(curve, meta, queries, count);
+        curve->grid = begin_curve(index, meta, queries, count);
+        note_curve(result.parallel->shared);
+    }
     const double beginning = watch.lap();
-    note_curve(result.parallel->shared);
     do_tasks(index, result.parallel->shared, curve, true);
     const double working = watch.lap();
     WaitForParallelWorkersToFinish(result.parallel->context);
@@ -595,6 +702,13 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
                                      "to wait for %d workers",
                                      beginning, working, watch.lap(),
                                      result.parallel->context->nworkers_launched)));
+    if (has_wal_ahead(result.parallel, index)) {
+        // The workers are gone.
+        const WalAheadFigures& ahead = result.parallel->shared->wal_ahead;
+        ereport(DEBUG1,
+                (errmsg_internal("WAL written ahead: %u times, %.1f MB, %.3f s", ahead.writes,
+                                 static_cast<double>(ahead.bytes) / 1e6, ahead.seconds)));
+    }
     return end_curve(curve->grid, curve->tally, count);
 }
 

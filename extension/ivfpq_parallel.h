@@ -26,7 +26,11 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
                           int workers, Executor* device);
 // Has the helpers, where there are any, log pages of lists as they are written; end_of_pages() says
 // that no more will come, and that the index can be read. measure_together() is measure_curve(), by
-// all who took part in the pass; all pages are logged when it returns.
+// all who took part in the pass; all pages are logged when it returns. Where lists of neighbors are
+// known, and the index has its model, begin_curve_together() has a helper begin with it before any
+// page of a list is there.
+void begin_curve_together(const EncodeResult& result, const MetaPage& meta,
+                          const CurveQuery* queries, uint32 count);
 void log_together(const EncodeResult& result, BulkWriter* writer);
 void end_of_pages(const EncodeResult& result);
 RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,

@@ -54,6 +54,9 @@ for my $executor ('cpu', 'gpu')
 		if ($workers > 0)
 		{
 			like($words, qr/to log and measure, .* to wait for $workers workers/, "$workers workers");
+			my $ahead = qr/WAL written ahead: \d+ times/;
+			$workers >= 4 ? like($words, $ahead, 'of which one writes WAL')
+				: unlike($words, $ahead, 'which have better things to do than to write WAL');
 		}
 		survives('t_v', "$executor, $workers workers: WAL has the index");
 		compares($node, 't', 'v <-> vec(0, 24)', 'with every row');
@@ -65,6 +68,42 @@ for my $executor ('cpu', 'gpu')
 	}
 }
 
+# Full pages, more than WAL has buffers for: those who log, and the one who writes, wait for each other.
+make_table($node, 'wide', 32, 60000);
+value($node, 'ALTER TABLE wide SET (parallel_workers = 6)');
+for my $buffers ('64kB', '4MB')
+{
+	$node->append_conf('postgresql.conf', "wal_buffers = $buffers\nfsync = on");
+	$node->restart;
+	for my $executor ('cpu', 'gpu')
+	{
+		value($node, 'CHECKPOINT');
+		my $words = build($executor, 6, 'CREATE INDEX wide_v ON wide USING ivfpq (v) WITH (lists = 20, m = 32)');
+		like($words, qr/WAL written ahead: \d+ times/, "$buffers, $executor");
+		survives('wide_v', 'WAL has the index');
+		compares($node, 'wide', 'v <-> vec(0, 32)', 'with every row');
+		indexes_are_sound($node);
+		value($node, 'DROP INDEX wide_v');
+	}
+}
+
+# Cut short, also while the last pages are written and logged: nobody goes on.
+my $whole = elapsed(sub { build('gpu', 6, 'CREATE INDEX wide_v ON wide USING ivfpq (v) WITH (lists = 20, m = 32)') });
+value($node, 'DROP INDEX wide_v');
+my $cut_short = 0;
+for my $percent (40, 60, 70, 80, 85, 90, 95)
+{
+	my $timeout = int($whole * 10 * $percent) + 1;
+	my $words = build('gpu', 6, "SET statement_timeout = $timeout; CREATE INDEX wide_v ON wide USING ivfpq (v) WITH (lists = 20, m = 32)");
+	my $cut = $words =~ /canceling statement due to statement timeout/;
+	$cut_short++ if $cut;
+	is(value($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"), 0,
+		"after $timeout ms: no worker is left");
+	is(value($node, "SELECT count(*) FROM pg_class WHERE relname = 'wide_v'"), $cut ? 0 : 1, 'and no half of an index');
+	value($node, 'DROP INDEX IF EXISTS wide_v');
+}
+cmp_ok($cut_short, '>=', 2, "$cut_short of 7 builds were cut short");
+
 # More entries than memory has room for are sorted in files.
 value($node, 'CHECKPOINT');
 build('gpu', 0, "SET maintenance_work_mem = '2MB'; CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 60, m = 6)");
@@ -75,8 +114,8 @@ value($node, 'CREATE TABLE few AS SELECT * FROM t LIMIT 700; CREATE INDEX few_v 
 survives('few_v', 'without a model');
 
 # Without WAL there is only the file.
-value($node, "CREATE UNLOGGED TABLE u AS SELECT * FROM t; ALTER TABLE u SET (parallel_workers = 2)");
-value($node, "SET max_parallel_maintenance_workers = 2; CREATE INDEX u_v ON u $options");
+value($node, "CREATE UNLOGGED TABLE u AS SELECT * FROM t; ALTER TABLE u SET (parallel_workers = 5)");
+unlike(build('cpu', 5, "CREATE INDEX u_v ON u $options"), qr/WAL written ahead/, 'no WAL to write');
 my $before = value($node, "SELECT digest('u_v')");
 $node->stop;
 command_ok(['pg_checksums', '--check', '-D', $node->data_dir], 'checksums are right');
