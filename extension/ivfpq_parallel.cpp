@@ -18,6 +18,7 @@
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_parallel.h"
 #include "extension/ivfpq_progress.h"
+#include "extension/page_scan.h"
 #include "extension/stopwatch.h"
 #include "extension/vector.h"
 #include "extension/wal_ahead.h"
@@ -222,9 +223,14 @@ void fill_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* sh
     filling.dims = shared->rotated_from > 0 ? shared->rotated_from : shared->shape.dims;
     filling.row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
-    TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
-    const double heap_rows =
-        table_index_build_scan(heap, index, info, true, false, fill_row, &filling, scan);
+    double heap_rows;
+    if (may_scan_pages(heap, info)) {
+        heap_rows = scan_pages(heap, index, info, scan_of(shared), fill_row, &filling);
+    } else {
+        TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
+        heap_rows =
+            table_index_build_scan(heap, index, info, true, false, fill_row, &filling, scan);
+    }
     if (filling.block.count) hand_over(ring, filling.block);
     report_share(shared, heap_rows, filling.rows, info);
     leave_block_ring(ring);
