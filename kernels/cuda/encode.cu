@@ -1,14 +1,15 @@
-// The encoder's kernel. A block takes 128 rows. Their residuals go to shared memory, dimension by
-// dimension, as many whole pieces at a time as there is room for; each warp then takes pieces of
-// its own, for all 128 rows, four rows a lane, whose piece it keeps in registers. Eight codewords
-// at a time are ranked against the four rows, so that each number that is loaded serves 32 sums. A
-// codeword's rank is |w|^2 / 2 - <r, w>, which orders as |r - w|^2 does. Only the smallest of
-// eight is compared with the best so far; which of the eight it was is found once, at the end.
+// The encoder's kernel. A block of four or eight warps takes 128 rows. Their residuals go to shared
+// memory, dimension by dimension, as many whole pieces at a time as there is room for; each warp
+// then takes pieces of its own, for all 128 rows, four rows a lane, whose piece it keeps in
+// registers. Eight codewords at a time are ranked against the four rows, so that each number that
+// is loaded serves 32 sums. A codeword's rank is |w|^2 / 2 - <r, w>, which orders as |r - w|^2
+// does. Only the smallest of eight is compared with the best so far; which of the eight it was is
+// found once, at the end.
 
 #include "kernels/cuda/encode.h"
 
-#include "kernels/cuda/warp_select.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp_select.cuh"
 
 #include <cuda/std/limits>
 
@@ -16,8 +17,6 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr unsigned threads = 128;
-constexpr unsigned warps = threads / 32;
 constexpr uint32_t tile_rows = 128;
 constexpr int lane_rows = tile_rows / 32;
 constexpr int tile_words = 8;
@@ -29,8 +28,10 @@ struct EncodeArguments {
 };
 
 // Shared memory for pieces of up to `room` dimensions, some of them at a time.
-template <int room>
+template <int room_, int warps_>
 struct Slab {
+    static constexpr int room = room_, warps = warps_;
+    static constexpr uint32_t threads = warps * 32;
     static constexpr uint32_t dims = room <= 8 ? 32 : 64;
     double offsets[warps][tile_rows];
     float residuals[dims][tile_rows];     // row 4 l + i is the i-th of lane l
@@ -39,22 +40,26 @@ struct Slab {
     uint8_t codes[tile_rows][dims];
 };
 
-// Thread t takes row t: its loads fetch 16 bytes of a row, and neighbours store side by side.
-template <int room>
-__device__ void load_residuals(const EncodeArguments& a, Slab<room>& slab, size_t first_row,
+// A thread takes one row, with others if there are more than rows: its loads fetch 16 bytes of the
+// row, and neighbours store side by side.
+template <class Slab>
+__device__ void load_residuals(const EncodeArguments& a, Slab& slab, size_t first_row,
                                uint32_t first_dim, uint32_t dims) {
+    constexpr uint32_t others = Slab::threads / tile_rows;
     const uint32_t all = a.model.shape.dims;
-    const size_t row = first_row + threadIdx.x;
+    const uint32_t own = threadIdx.x % tile_rows, part = threadIdx.x / tile_rows;
+    const size_t row = first_row + own;
     const bool inside = row < a.encoding.count;
     const float* from = a.encoding.rows + row * all + first_dim;
-    const float* centroid =
-        a.encoding.lists && inside
-            ? a.model.centroids + size_t{slab.lists[threadIdx.x]} * all + first_dim
-            : nullptr;
-    float* to = &slab.residuals[0][threadIdx.x];
+    const float* centroid = a.encoding.lists && inside
+                                ? a.model.centroids + size_t{slab.lists[own]} * all + first_dim
+                                : nullptr;
+    float* to = &slab.residuals[0][own];
+    const auto load_one = [&](uint32_t d) {
+        to[d * tile_rows] = inside ? from[d] - (centroid ? centroid[d] : 0.0f) : 0.0f;
+    };
     if (all % 4 == 0 && first_dim % 4 == 0) {
-        uint32_t d = 0;
-        for (; d + 4 <= dims; d += 4) {
+        for (uint32_t d = 4 * part; d + 4 <= dims; d += 4 * others) {
             float4 x{0, 0, 0, 0};
             if (inside) x = *reinterpret_cast<const float4*>(from + d);
             if (centroid) {
@@ -66,12 +71,10 @@ __device__ void load_residuals(const EncodeArguments& a, Slab<room>& slab, size_
             to[(d + 2) * tile_rows] = x.z;
             to[(d + 3) * tile_rows] = x.w;
         }
-        for (; d < dims; ++d)
-            to[d * tile_rows] = inside ? from[d] - (centroid ? centroid[d] : 0.0f) : 0.0f;
+        for (uint32_t d = dims / 4 * 4 + part; d < dims; d += others) load_one(d);
         return;
     }
-    for (uint32_t d = 0; d < dims; ++d)
-        to[d * tile_rows] = inside ? from[d] - (centroid ? centroid[d] : 0.0f) : 0.0f;
+    for (uint32_t d = part; d < dims; d += others) load_one(d);
 }
 
 __device__ __forceinline__ void load_eight(const float* from, float (&eight)[tile_words]) {
@@ -142,9 +145,10 @@ __device__ __forceinline__ void nearest_words(const float* half_norms,
 }
 
 // One warp, one piece: codes into the slab, and the piece's part of the offsets added.
-template <int room>
-__device__ void encode_piece(const EncodeArguments& a, Slab<room>& slab, uint32_t piece,
+template <class Slab>
+__device__ void encode_piece(const EncodeArguments& a, Slab& slab, uint32_t piece,
                              uint32_t slab_piece, uint32_t slab_dim, double (&offset)[lane_rows]) {
+    constexpr int room = Slab::room;
     const DeviceModel& model = a.model;
     const uint32_t begin = model.piece_begins[piece], dims = model.piece_begins[piece + 1] - begin;
     auto& words = slab.words[threadIdx.x / 32];
@@ -179,9 +183,10 @@ __device__ void encode_piece(const EncodeArguments& a, Slab<room>& slab, uint32_
     }
 }
 
-template <int room>
-__device__ void write_codes(const EncodeArguments& a, const Slab<room>& slab, size_t first_row,
+template <class Slab>
+__device__ void write_codes(const EncodeArguments& a, const Slab& slab, size_t first_row,
                             uint32_t first_piece, uint32_t pieces) {
+    constexpr uint32_t threads = Slab::threads;
     const size_t rows = min(size_t{tile_rows}, a.encoding.count - first_row);
     const uint32_t m = a.model.shape.m;
     if (m % 4 == 0 && first_piece % 4 == 0 && pieces % 4 == 0) {
@@ -200,13 +205,15 @@ __device__ void write_codes(const EncodeArguments& a, const Slab<room>& slab, si
     }
 }
 
-template <int room>
-__global__ void __launch_bounds__(threads, room <= 4 ? 5 : 3) encode_rows(EncodeArguments a) {
-    auto& slab = *shared_memory<Slab<room>>();
+template <int room, int warps>
+__global__ void __launch_bounds__(warps * 32, (room <= 4 ? 20 : 12) / warps)
+    encode_rows(EncodeArguments a) {
+    auto& slab = *shared_memory<Slab<room, warps>>();
     const DeviceModel& model = a.model;
     const size_t first_row = size_t{blockIdx.x} * tile_rows;
     const size_t own_row = first_row + threadIdx.x;
-    if (a.encoding.lists)
+    const bool has_row = warps * 32 <= tile_rows || threadIdx.x < tile_rows;
+    if (a.encoding.lists && has_row)
         slab.lists[threadIdx.x] = own_row < a.encoding.count ? a.encoding.lists[own_row] : 0;
     double offset[lane_rows] = {};
 
@@ -227,7 +234,7 @@ __global__ void __launch_bounds__(threads, room <= 4 ? 5 : 3) encode_rows(Encode
     for (int r = 0; r < lane_rows; ++r)
         slab.offsets[threadIdx.x / 32][lane_id() * lane_rows + r] = offset[r];
     __syncthreads();
-    if (own_row >= a.encoding.count) return;
+    if (!has_row || own_row >= a.encoding.count) return;
     double sum = 0;
     for (uint32_t w = 0; w < warps; ++w) sum += slab.offsets[w][threadIdx.x];
     a.encoding.offsets[own_row] = static_cast<float>(sum);
@@ -261,11 +268,12 @@ __global__ void offsets_of(DeviceModel model, DeviceEncoding e) {
     if (lane_id() == 0) e.offsets[row] = static_cast<float>(sum);
 }
 
-template <int room>
+template <int room, int warps>
 void launch_encode(const EncodeArguments& arguments, cudaStream_t stream) {
+    using Shared = Slab<room, warps>;
     const size_t tiles = divide_up(arguments.encoding.count, size_t{tile_rows});
-    launch("encode_rows", encode_rows<room>,
-           {static_cast<unsigned>(tiles), threads, sizeof(Slab<room>), stream}, arguments);
+    launch("encode_rows", encode_rows<room, warps>,
+           {static_cast<unsigned>(tiles), Shared::threads, sizeof(Shared), stream}, arguments);
 }
 
 }  // namespace
@@ -295,11 +303,13 @@ void Encoder::encode(const DeviceEncoding& e) {
         return;
     }
     const EncodeArguments arguments{model_.view(), e};
-    auto* encode_all = &launch_encode<16>;
+    // Few blocks have a multiprocessor to themselves, or nearly: twice the warps, half the time.
+    const bool few = e.count < size_t{2} * tile_rows * context_.processors;
+    auto* encode_all = &launch_encode<16, 4>;
     if (model_.longest_piece() <= 4)
-        encode_all = &launch_encode<4>;
+        encode_all = few ? &launch_encode<4, 8> : &launch_encode<4, 4>;
     else if (model_.longest_piece() <= 8)
-        encode_all = &launch_encode<8>;
+        encode_all = few ? &launch_encode<8, 8> : &launch_encode<8, 4>;
     encode_all(arguments, stream_);
 }
 

@@ -554,6 +554,41 @@ TEST_F(CudaTrain, StopsWhenInterrupted) {
 
 // Little data, for tools that check every access. Pieces of 4, 8 and 14 dimensions have a kernel
 // each.
+// Many rows at a time are encoded by blocks of fewer warps than some are.
+TEST_F(CudaTrain, EncodesManyRowsAsSome) {
+    std::mt19937 random(test_seed());
+    const Context context(options());
+    const auto cuda = make_executor(context);
+    const uint32_t dims = 38, clusters = 50;
+    const size_t count = 300 * size_t{context.processors}, part = count / 7 + 3;
+    std::vector<float> data = clustered(random, count, dims);
+    std::vector<float> centroids(clusters * dims), codebook(size_t{dims} * codewords);
+    const auto rows = cuda->take(data.data(), 5000, dims);
+    cuda->kmeans_start(*rows, clusters, 1, centroids.data());
+    cuda->kmeans_step(*rows, clusters, centroids.data());
+    cuda->make_residuals(*rows, clusters, centroids.data());
+    // The sample may have been changed in place.
+    data = clustered(random, count, dims);
+    for (const uint32_t m : {10u, 5u, 3u}) {
+        const QuantizerShape shape{dims, clusters, m, Metric::l2};
+        cuda->codebook_start(*rows, shape, 1, codebook.data());
+        const Quantizer quantizer{shape, centroids.data(), codebook.data()};
+        std::vector<uint32_t> lists(count), same_lists(count);
+        std::vector<uint8_t> codes(count * m), same_codes(count * m);
+        std::vector<float> offsets(count), same_offsets(count);
+        cuda->encode(quantizer, {data.data(), count, lists.data(), codes.data(), offsets.data()});
+        for (size_t first = 0; first < count; first += part)
+            cuda->encode(quantizer, {data.data() + first * dims, std::min(part, count - first),
+                                     same_lists.data() + first, same_codes.data() + first * m,
+                                     same_offsets.data() + first});
+        EXPECT_EQ(lists, same_lists) << m;
+        EXPECT_EQ(codes, same_codes) << m;
+        for (size_t r = 0; r < count; ++r)
+            ASSERT_NEAR(offsets[r], same_offsets[r], 1e-6f * std::fabs(offsets[r]) + 1e-6f)
+                << m << ", row " << r;
+    }
+}
+
 TEST_F(CudaTrain, EveryKernelOnce) {
     std::mt19937 random(test_seed());
     train_once(random, {10, 5, 3});
