@@ -43,11 +43,6 @@ namespace {
 // On a device k-selection ends there.
 constexpr uint32 most_k = 1024;
 
-// Of the ring, or of blocks that this process reads itself.
-Size block_memory(const KnnDevice* device) {
-    return device->memory / 4;
-}
-
 // Seconds, about, as both were measured: a search in the lists takes a quarter of a millisecond; a
 // device takes half a second to start, rows have to be read, and products be made.
 bool is_worth_it(const KnnIndex& index, double rows, double queries) {
@@ -187,7 +182,7 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     if (good) {
         const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
                                      knn->index->metric == Metric::cosine,
-                                     max_parallel_workers_per_gather, block_memory(knn),
+                                     max_parallel_workers_per_gather, usual_ring_bytes(),
                                      RowPass::most_under_way};
         Stopwatch watch;
         Searching s = {};
