@@ -8,8 +8,8 @@ SET search_path = public, ivfpq_test;
 -- are exact in any order of summation, on every machine.
 CREATE OR REPLACE FUNCTION ivfpq_test.vec(i bigint, dims int, seed bigint DEFAULT 0) RETURNS vector
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT array_agg((hashint8extended(i * 20000 + d, seed) & 255)::real ORDER BY d)::real[]::vector
-    FROM generate_series(1, dims) AS d
+    SELECT ARRAY(SELECT (hashint8extended(i * 20000 + d, seed) & 255)::real
+                 FROM generate_series(1, dims) AS d)::vector
 $$;
 
 -- The scan nodes of a plan: "Index Scan t_v_idx", "Seq Scan".
