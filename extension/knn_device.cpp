@@ -245,6 +245,8 @@ uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {
 
 void close_knn_device(KnnDevice* knn) {
     close_table_reader(knn->table);
+    // One that must be there is missed even where nothing was asked.
+    if (must_use_device()) is_open(knn->device);
     close_device_work(knn->device);
     MemoryContextDelete(knn->context);
 }

@@ -95,6 +95,17 @@ double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableS
     double found = 0;
     uint32 blocks = 0;
     uint32 left = 0;
+    // Blocks in a row that are for a scan, as long as they are surely still in buffers.
+    constexpr BlockNumber most_left = 16;
+    BlockNumber left_first = 0;
+    BlockNumber left_count = 0;
+    const auto scan_left = [&] {
+        if (left_count > 0)
+            found += table_index_build_range_scan(heap, index, info, false, false, false,
+                                                  left_first, left_count, callback, state, nullptr);
+        left += left_count;
+        left_count = 0;
+    };
     table_block_parallelscan_startblock_init(heap, &own, shared);
     while (true) {
         const BlockNumber block = table_block_parallelscan_nextpage(heap, &own, shared);
@@ -114,14 +125,14 @@ double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableS
         ReleaseBuffer(buffer);
         if (sure) {
             found += rows->count;
-        } else {
-            ++left;
-            found += table_index_build_range_scan(heap, index, info, false, false, false, block, 1,
-                                                  callback, state, nullptr);
+            continue;
         }
+        if (block != left_first + left_count || left_count == most_left) scan_left();
+        if (left_count == 0) left_first = block;
+        ++left_count;
     }
-    if (left > 0)
-        ereport(DEBUG1, (errmsg_internal("%u of %u blocks were left to a scan", left, blocks)));
+    scan_left();
+    ereport(DEBUG1, (errmsg_internal("%u of %u blocks were left to a scan", left, blocks)));
     pfree(rows);
     if (strategy) FreeAccessStrategy(strategy);
     return found;

@@ -48,9 +48,13 @@ void tell_kernel(WalAhead* ahead, XLogRecPtr written) {
     if (written < ahead->told + least_bytes) return;
     const XLogSegNo segment = segment_start / wal_segment_size;
     if (ahead->file < 0 || ahead->segment != segment) open_segment(ahead, segment);
+        // Not by PostgreSQL's function, for which an error is the server's end.
+#ifdef HAVE_SYNC_FILE_RANGE
     if (ahead->file >= 0)
-        pg_flush_data(ahead->file, XLogSegmentOffset(ahead->told, wal_segment_size),
-                      static_cast<off_t>(written - ahead->told));
+        (void)sync_file_range(ahead->file,
+                              static_cast<off_t>(XLogSegmentOffset(ahead->told, wal_segment_size)),
+                              static_cast<off_t>(written - ahead->told), SYNC_FILE_RANGE_WRITE);
+#endif
     ahead->told = written;
 }
 

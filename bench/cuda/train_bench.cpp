@@ -29,7 +29,7 @@ void bench_encoding(const Context& context, const Settings& settings, const Vect
     const Model model(context, stream, quantizer);
     const CentroidMatrix matrix(context, stream, model.view().centroids, lists, vectors.dims,
                                 Origin::centroids, Wanted::nearest);
-    Encoder encoder(context, stream, blas, model);
+    Encoder encoder(context, stream, blas, model, chunk);
     ProductTile tile;
     const auto encode = [&](size_t end) {
         for (size_t first = 0; first < end; first += chunk) {

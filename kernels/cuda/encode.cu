@@ -278,13 +278,21 @@ void launch_encode(const EncodeArguments& arguments, cudaStream_t stream) {
 
 }  // namespace
 
-Encoder::Encoder(const Context& context, cudaStream_t stream, const Blas& blas, const Model& model)
-    : context_(context), stream_(stream), blas_(blas), model_(model) {
+// Few blocks have a multiprocessor to themselves, or nearly: twice the warps, half the time.
+Encoder::Encoder(const Context& context, cudaStream_t stream, const Blas& blas, const Model& model,
+                 size_t most_rows)
+    : context_(context),
+      stream_(stream),
+      blas_(blas),
+      model_(model),
+      few_(most_rows < size_t{2} * tile_rows * context.processors),
+      longest_piece_(sizeof(Slab<longest_piece, 4>) <= context.block_shared_bytes ? longest_piece
+                                                                                  : 8) {
     refresh();
 }
 
 void Encoder::refresh() {
-    if (model_.longest_piece() <= longest_piece) return;
+    if (model_.longest_piece() <= longest_piece_) return;
     const DeviceModel& view = model_.view();
     codewords_.grow(context_.memory, size_t{view.shape.dims} * codewords);
     transpose_codebook(view, codewords_.data(), stream_);
@@ -298,18 +306,16 @@ void Encoder::refresh() {
 
 void Encoder::encode(const DeviceEncoding& e) {
     if (e.count == 0) return;
-    if (model_.longest_piece() > longest_piece) {
+    if (model_.longest_piece() > longest_piece_) {
         encode_long_pieces(e);
         return;
     }
     const EncodeArguments arguments{model_.view(), e};
-    // Few blocks have a multiprocessor to themselves, or nearly: twice the warps, half the time.
-    const bool few = e.count < size_t{2} * tile_rows * context_.processors;
-    auto* encode_all = &launch_encode<16, 4>;
+    auto* encode_all = &launch_encode<longest_piece, 4>;
     if (model_.longest_piece() <= 4)
-        encode_all = few ? &launch_encode<4, 8> : &launch_encode<4, 4>;
+        encode_all = few_ ? &launch_encode<4, 8> : &launch_encode<4, 4>;
     else if (model_.longest_piece() <= 8)
-        encode_all = few ? &launch_encode<8, 8> : &launch_encode<8, 4>;
+        encode_all = few_ ? &launch_encode<8, 8> : &launch_encode<8, 4>;
     encode_all(arguments, stream_);
 }
 

@@ -21,7 +21,9 @@ struct DeviceEncoding {
 // Encodes chunks with one model. Work is given to one stream.
 class Encoder {
   public:
-    Encoder(const Context& context, cudaStream_t stream, const Blas& blas, const Model& model);
+    // Of so many rows at a time, at most.
+    Encoder(const Context& context, cudaStream_t stream, const Blas& blas, const Model& model,
+            size_t most_rows);
     // The model's codebook changed.
     void refresh();
     void encode(const DeviceEncoding& encoding);
@@ -33,6 +35,8 @@ class Encoder {
     cudaStream_t stream_;
     const Blas& blas_;
     const Model& model_;
+    const bool few_;                // rows
+    const uint32_t longest_piece_;  // that the kernel takes
     // For pieces too long for the kernel: residuals, and each piece's codewords as a matrix.
     Buffer<float> residuals_;
     Buffer<float> codewords_;

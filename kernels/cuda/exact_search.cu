@@ -436,7 +436,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
 
     by_tiles_ = fits_tiles(context, shape.dims);
     const auto whole = by_tiles_ ? pair_rows : padded_rows;
-    tile_rows_ = std::min(whole(shape.most_rows), exact_tile_rows);
+    tile_rows_ = std::clamp(whole(shape.most_rows), whole(1), exact_tile_rows);
     // More products at a time gain nothing, and others want memory too.
     constexpr size_t most_tile_bytes = size_t{512} << 20;
     const size_t room = std::min(context.scratch() / 2, most_tile_bytes);

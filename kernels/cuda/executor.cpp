@@ -321,7 +321,7 @@ double CudaExecutor::move_codebook(const DeviceRows& rows, const QuantizerShape&
     const double factor = fixed_point_factor(rows.largest(), rows.count());
 
     const Model model(context_, stream_, {shape, nullptr, codebook});
-    Encoder encoder(context_, stream_, blas_, model);
+    Encoder encoder(context_, stream_, blas_, model, std::min(chunk_rows, rows.count()));
     Buffer<float> means = upload_floats(codebook, floats);
     ClusterSums sums(context_.memory, floats, size_t{shape.m} * codewords, stream_);
     Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
@@ -406,7 +406,7 @@ void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
     const Model model(context_, stream_, quantizer);
     const CentroidMatrix matrix(context_, stream_, model.view().centroids, shape.lists, shape.dims,
                                 Origin::centroids, Wanted::nearest);
-    Encoder encoder(context_, stream_, blas_, model);
+    Encoder encoder(context_, stream_, blas_, model, std::min(chunk_rows, e.count));
     ProductTile tile;
     Buffer<uint32_t> lists(context_.memory, chunk_rows);
     Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);

@@ -110,7 +110,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
     model_.emplace(context, stream_, *input.quantizer);
     centroids_.emplace(context, stream_, model_->view().centroids, shape.lists, shape.dims,
                        Origin::centroids, Wanted::nearest);
-    encoder_.emplace(context, stream_, blas_, *model_);
+    encoder_.emplace(context, stream_, blas_, *model_, room_);
     if (input.query_count > 0) {
         queries_ = Buffer<float>(memory, input.query_count * dims_);
         uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);

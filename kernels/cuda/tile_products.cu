@@ -293,13 +293,14 @@ __global__ void __launch_bounds__(256)
 
 // Blocks enough for all multiprocessors to be busy to the end.
 void launch_tiles(const Context& context, TileArguments a, bool nearest, cudaStream_t stream) {
+    if (a.rows.count == 0 || a.others.count == 0) return;
     constexpr uint32_t least_tiles = 2;
     a.dims = pair_dims(a.rows.dims);
     a.other_tiles = static_cast<uint32_t>(pair_rows(a.others.count) / tile);
     const auto row_tiles = static_cast<uint32_t>(divide_up(a.rows.count, size_t{tile}));
-    const uint32_t wanted = divide_up(16 * context.processors, std::max(row_tiles, 1u));
+    const uint32_t wanted = divide_up(16 * context.processors, row_tiles);
     a.block_tiles = std::clamp(divide_up(a.other_tiles, wanted),
-                               std::min(least_tiles, a.other_tiles), std::max(a.other_tiles, 1u));
+                               std::min(least_tiles, a.other_tiles), a.other_tiles);
     launch("tile_products", nearest ? tile_products<true> : tile_products<false>,
            {dim3(row_tiles, divide_up(a.other_tiles, a.block_tiles)), threads, shared_bytes(a.dims),
             stream},
