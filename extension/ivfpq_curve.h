@@ -71,6 +71,13 @@ struct CurveTally {
 };
 CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                       uint32 count);
+// The query whose turn it is: those that go far take longest, and nobody should begin one last.
+inline uint32 query_of_turn(uint32 turn, uint32 count) {
+    const uint32 far = (count + far_queries_of - 1) / far_queries_of;
+    if (turn < far) return turn * far_queries_of;
+    const uint32 near = turn - far;
+    return near / (far_queries_of - 1) * far_queries_of + 1 + near % (far_queries_of - 1);
+}
 // `number` is the query's place among all.
 void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
                  const CurveQuery& query, uint32 number, CurveTally* tally);
