@@ -12,6 +12,7 @@
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_model.h"
 #include "extension/settings.h"
+#include "extension/stopwatch.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -273,6 +274,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
                       const CurveQuery& query, bool far, CurveTally* tally) {
     const uint32 steps = far ? grid.steps : grid.near_steps;
     const uint32 probes = grid.probes[steps - 1];
+    Stopwatch watch;
     const RankedLists ranked = rank_lists(index, meta, query.vector, probes);
     float* table =
         static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
@@ -284,10 +286,12 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     } else {
         read_table(index, meta, query.vector, table);
     }
+    tally->effort.ranking += watch.lap();
     Neighbors n;
     init_neighbors(query.neighbors, &n);
     search_lists(index, meta, ranked, probes, table, &n);
     ByDistance sorted(n);
+    tally->effort.looking += watch.lap();
 
     CurveWalk walk = {};
     walk.table = table;
@@ -304,8 +308,11 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
         walk_lists(index, meta, ranked.order + rank, 1, visitor);
         ends[rank] = {walk.entries, walk.kept};
     }
+    tally->effort.scanning += watch.lap();
+    tally->effort.entries += static_cast<double>(walk.entries);
     count_steps(grid, steps, walk.distances, ends, &sorted, &n, &tally->all,
                 far && grid.near_steps < grid.steps ? &tally->far : nullptr);
+    tally->effort.counting += watch.lap();
 }
 
 // Measuring far beyond the probes anybody needs would take most of the time: a few queries tell
@@ -449,6 +456,11 @@ void add_counts(const CurveCounts& counts, CurveCounts* sum) {
 void add_tally(const CurveTally& tally, CurveTally* sum) {
     add_counts(tally.all, &sum->all);
     add_counts(tally.far, &sum->far);
+    sum->effort.ranking += tally.effort.ranking;
+    sum->effort.looking += tally.effort.looking;
+    sum->effort.scanning += tally.effort.scanning;
+    sum->effort.counting += tally.effort.counting;
+    sum->effort.entries += tally.effort.entries;
 }
 
 CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
@@ -477,6 +489,13 @@ RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 cou
     curve.probe_steps = grid.steps;
     std::copy_n(grid.probes, grid.steps, curve.probes);
     if (tally.all.wanted[0] == 0) return curve;
+    const CurveEffort& effort = tally.effort;
+    ereport(DEBUG1, (errmsg_internal("%u queries of the curve to %u probes, some to %u: %.3f s to "
+                                     "rank lists, %.3f s to look for neighbors, %.3f s to scan "
+                                     "%.0f entries, %.3f s to count, of all processes together",
+                                     count, grid.probes[grid.near_steps - 1],
+                                     grid.probes[grid.steps - 1], effort.ranking, effort.looking,
+                                     effort.scanning, effort.entries, effort.counting)));
     curve.queries = count;
     // Beyond the near steps: as much as all found there, and what some found from there on.
     const uint32 near = grid.near_steps - 1;

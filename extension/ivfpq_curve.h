@@ -65,9 +65,18 @@ struct CurveCounts {
     double scanned[RecallCurve::max_probes];
     double queries;
 };
+// What it took, of all participants together.
+struct CurveEffort {
+    double ranking;  // seconds: lists, and the table of the query
+    double looking;  // for neighbors
+    double scanning;
+    double counting;
+    double entries;  // scanned
+};
 struct CurveTally {
     CurveCounts all;  // the near steps
     CurveCounts far;  // all steps, of the queries that go far
+    CurveEffort effort;
 };
 CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                       uint32 count);
