@@ -12,6 +12,7 @@
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_model.h"
 #include "extension/settings.h"
+#include "extension/stopwatch.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -91,47 +92,77 @@ RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query,
     return ranked;
 }
 
-struct CurveWalk {
+// A first walk looks for the neighbors. A second one, which then knows how far they are by their
+// codes, keeps the distances that are less than the farthest of theirs: few, and nothing has to be
+// known of the other entries but their number.
+
+struct Search {
     const float* table;  // null: only where the neighbors are is wanted
     float list_term;
     uint32 list_rank;
-    uint64 self;
     Neighbors* neighbors;
-    float* distances;  // of all entries seen, list after list
-    Size count;
-    Size room;
 };
 
-void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
-    CurveWalk* walk = static_cast<CurveWalk*>(state);
+void look_for_neighbors(void* state, uint32, Page page, const EntryLayout& layout) {
+    Search* search = static_cast<Search*>(state);
+    Neighbors* n = search->neighbors;
     const uint32 count = page_tail(page)->count;
-    float* distances = nullptr;
-    if (walk->table) {
-        if (walk->count + layout.capacity + 8 > walk->room) {
-            walk->room = 2 * walk->room + layout.capacity + 8;
-            walk->distances =
-                static_cast<float*>(repalloc_huge(walk->distances, walk->room * sizeof(float)));
-        }
-        distances = walk->distances + walk->count;
-        scan_codes(walk->table, layout.m,
-                   {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
-                   walk->list_term, distances);
-    }
-    walk->count += count;
-
-    Neighbors* n = walk->neighbors;
     const ItemPointerData* tids = page_tids(page, layout);
     for (uint32 i = 0; i < count; ++i) {
         const uint64 tid = tid_number(tids[i]);
-        if (distances && tid == walk->self) distances[i] = std::numeric_limits<float>::infinity();
         if (!n->may_have(tid)) continue;
         const uint64* at = std::lower_bound(n->tids, n->tids + n->count, tid);
         if (at == n->tids + n->count || *at != tid) continue;
         const Size which = at - n->tids;
         n->seen += n->list_rank[which] == PG_UINT32_MAX;
-        n->list_rank[which] = walk->list_rank;
-        if (distances) n->distance[which] = distances[i];
+        n->list_rank[which] = search->list_rank;
+        if (search->table)
+            n->distance[which] = code_distance(
+                search->table, layout.m,
+                {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
+                search->list_term, i);
     }
+}
+
+// Of the nearest so many lists, until all are found.
+void search_lists(Relation index, const MetaPage& meta, const RankedLists& ranked, uint32 lists,
+                  const float* table, Neighbors* n) {
+    Search search{table, 0, 0, n};
+    const ListVisitor visitor{look_for_neighbors, &search};
+    for (; search.list_rank < lists && n->seen < n->count; ++search.list_rank) {
+        search.list_term = ranked.terms[ranked.order[search.list_rank]];
+        walk_lists(index, meta, ranked.order + search.list_rank, 1, visitor);
+    }
+}
+
+struct CurveWalk {
+    const float* table;
+    float bound;  // entries that are not nearer do not count
+    float list_term;
+    uint64 self;
+    Size entries;           // seen
+    float* distances;       // of those that count, list after list
+    Size kept;              // of these
+    Size room;              // for these
+    float* page_distances;  // of one page
+};
+
+void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
+    CurveWalk* walk = static_cast<CurveWalk*>(state);
+    const uint32 count = page_tail(page)->count;
+    const ItemPointerData* tids = page_tids(page, layout);
+    walk->entries += count;
+    if (walk->kept + count > walk->room) {
+        walk->room = 2 * walk->room + count;
+        walk->distances =
+            static_cast<float*>(repalloc_huge(walk->distances, walk->room * sizeof(float)));
+    }
+    scan_codes(walk->table, layout.m,
+               {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
+               walk->list_term, walk->page_distances);
+    for (uint32 i = 0; i < count; ++i)
+        if (walk->page_distances[i] < walk->bound && tid_number(tids[i]) != walk->self)
+            walk->distances[walk->kept++] = walk->page_distances[i];
 }
 
 // Writes for each neighbor the rank of its list; returns how many neighbors there are.
@@ -147,49 +178,103 @@ uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuer
             list_ranks[i] = query.lists[i] < meta.lists ? rank_of[query.lists[i]] : PG_UINT32_MAX;
         return neighbors.count;
     }
-    CurveWalk walk{nullptr, 0, 0, query.self, &neighbors, nullptr, 0, 0};
-    const ListVisitor visitor{visit_page, &walk};
-    for (; walk.list_rank < meta.lists && neighbors.seen < neighbors.count; ++walk.list_rank)
-        walk_lists(index, meta, ranked.order + walk.list_rank, 1, visitor);
+    search_lists(index, meta, ranked, meta.lists, nullptr, &neighbors);
     for (uint32 i = 0; i < neighbors.count; ++i) list_ranks[i] = neighbors.list_rank[i];
     return neighbors.count;
 }
 
-// What the walk over a query's lists tells of the first so many steps.
-void count_steps(const CurveGrid& grid, uint32 steps, const CurveWalk& walk, const Size* ends,
-                 Neighbors* n, CurveCounts* counts) {
-    // Most entries are farther than every neighbor.
-    float farthest = -std::numeric_limits<float>::infinity();
-    for (uint32 i = 0; i < n->count; ++i) {
-        n->nearer[i] = 0;
-        if (n->list_rank[i] != PG_UINT32_MAX) farthest = std::max(farthest, n->distance[i]);
+// Where a walk was at the end of a list.
+struct ListEnd {
+    Size entries;
+    Size kept;
+};
+
+// The neighbors that were found, nearest by their codes first.
+struct ByDistance {
+    uint32 count;
+    uint32 which[curve_neighbors];
+    float distance[curve_neighbors];
+    uint32 passed[curve_neighbors + 1];  // entries that are nearer than this one and those behind
+
+    explicit ByDistance(const Neighbors& n) : count(0), passed{} {
+        // No entry is nearer than what is not a number.
+        for (uint32 i = 0; i < n.count; ++i)
+            if (n.list_rank[i] != PG_UINT32_MAX && !std::isnan(n.distance[i])) which[count++] = i;
+        std::sort(which, which + count,
+                  [&](uint32 a, uint32 b) { return n.distance[a] < n.distance[b]; });
+        for (uint32 i = 0; i < count; ++i) distance[i] = n.distance[which[i]];
     }
+    float farthest() const {
+        return count > 0 ? distance[count - 1] : -std::numeric_limits<float>::infinity();
+    }
+    void pass(const float* begin, const float* end) {
+        for (; begin < end; ++begin)
+            ++passed[std::upper_bound(distance, distance + count, *begin) - distance];
+    }
+    void write_nearer(uint32* nearer) const {
+        uint32 sum = 0;
+        for (uint32 i = 0; i < count; ++i) nearer[which[i]] = sum += passed[i];
+    }
+};
+
+// The neighbors that are found with so many probes, by k and the candidates that suffice.
+struct StepHits {
+    double hits[RecallCurve::ks][RecallCurve::factors];
+
+    StepHits(const Neighbors& n, uint32 probes) : hits{} {
+        for (uint32 i = 0; i < n.count; ++i) {
+            if (n.list_rank[i] >= probes) continue;
+            for (int k = 0; k < RecallCurve::ks; ++k) {
+                if (n.place[i] >= RecallCurve::k_values[k]) continue;
+                int f = 0;
+                while (f < RecallCurve::factors &&
+                       n.nearer[i] >= RecallCurve::factor_values[f] * RecallCurve::k_values[k])
+                    ++f;
+                if (f < RecallCurve::factors) ++hits[k][f];
+            }
+        }
+        // More candidates find no less.
+        for (int k = 0; k < RecallCurve::ks; ++k)
+            for (int f = 1; f < RecallCurve::factors; ++f) hits[k][f] += hits[k][f - 1];
+    }
+    void add_to(uint32 step, CurveCounts* counts) const {
+        for (int k = 0; k < RecallCurve::ks; ++k)
+            for (int f = 0; f < RecallCurve::factors; ++f) counts->hits[k][step][f] += hits[k][f];
+    }
+};
+
+void count_query(const Neighbors& n, CurveCounts* counts) {
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        counts->wanted[k] += std::min(n.count, RecallCurve::k_values[k]);
+    ++counts->queries;
+}
+
+// What the walk over a query's lists tells of the first so many steps. `far` may be null.
+void count_steps(const CurveGrid& grid, uint32 steps, const float* distances, const ListEnd* ends,
+                 ByDistance* sorted, Neighbors* n, CurveCounts* all, CurveCounts* far) {
     Size at = 0;
     for (uint32 step = 0; step < steps; ++step) {
         const uint32 probes = grid.probes[step];
-        for (; at < ends[probes - 1]; ++at)
-            if (walk.distances[at] < farthest)
-                for (uint32 i = 0; i < n->count; ++i)
-                    n->nearer[i] += walk.distances[at] < n->distance[i];
-        counts->scanned[step] += static_cast<double>(ends[probes - 1]);
-        for (uint32 i = 0; i < n->count; ++i) {
-            if (n->list_rank[i] >= probes) continue;
-            for (int k = 0; k < RecallCurve::ks; ++k)
-                for (int f = 0; f < RecallCurve::factors; ++f)
-                    counts->hits[k][step][f] +=
-                        n->place[i] < RecallCurve::k_values[k] &&
-                        n->nearer[i] < RecallCurve::factor_values[f] * RecallCurve::k_values[k];
+        const ListEnd& end = ends[probes - 1];
+        sorted->pass(distances + at, distances + end.kept);
+        at = end.kept;
+        sorted->write_nearer(n->nearer);
+        const StepHits hits(*n, probes);
+        for (CurveCounts* counts : {step < grid.near_steps ? all : nullptr, far}) {
+            if (!counts) continue;
+            hits.add_to(step, counts);
+            counts->scanned[step] += static_cast<double>(end.entries);
         }
     }
-    for (int k = 0; k < RecallCurve::ks; ++k)
-        counts->wanted[k] += std::min(n->count, RecallCurve::k_values[k]);
-    ++counts->queries;
+    count_query(*n, all);
+    if (far) count_query(*n, far);
 }
 
 void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& grid,
                       const CurveQuery& query, bool far, CurveTally* tally) {
     const uint32 steps = far ? grid.steps : grid.near_steps;
     const uint32 probes = grid.probes[steps - 1];
+    Stopwatch watch;
     const RankedLists ranked = rank_lists(index, meta, query.vector, probes);
     float* table =
         static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
@@ -201,20 +286,33 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     } else {
         read_table(index, meta, query.vector, table);
     }
+    tally->effort.ranking += watch.lap();
     Neighbors n;
     init_neighbors(query.neighbors, &n);
-    CurveWalk walk{table, 0, 0, query.self, &n, nullptr, 0, 4096};
+    search_lists(index, meta, ranked, probes, table, &n);
+    ByDistance sorted(n);
+    tally->effort.looking += watch.lap();
+
+    CurveWalk walk = {};
+    walk.table = table;
+    walk.bound = sorted.farthest();
+    walk.self = query.self;
+    walk.room = 4096;
     walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
-    Size* ends = static_cast<Size*>(palloc(meta.lists * sizeof(Size)));
+    walk.page_distances =
+        static_cast<float*>(palloc((EntryLayout::of(meta.m).capacity + 8) * sizeof(float)));
+    ListEnd* ends = static_cast<ListEnd*>(palloc(probes * sizeof(ListEnd)));
     const ListVisitor visitor{visit_page, &walk};
-    for (; walk.list_rank < probes; ++walk.list_rank) {
-        walk.list_term = ranked.terms[ranked.order[walk.list_rank]];
-        walk_lists(index, meta, ranked.order + walk.list_rank, 1, visitor);
-        ends[walk.list_rank] = walk.count;
+    for (uint32 rank = 0; rank < probes; ++rank) {
+        walk.list_term = ranked.terms[ranked.order[rank]];
+        walk_lists(index, meta, ranked.order + rank, 1, visitor);
+        ends[rank] = {walk.entries, walk.kept};
     }
-    count_steps(grid, grid.near_steps, walk, ends, &n, &tally->all);
-    if (far && grid.near_steps < grid.steps)
-        count_steps(grid, grid.steps, walk, ends, &n, &tally->far);
+    tally->effort.scanning += watch.lap();
+    tally->effort.entries += static_cast<double>(walk.entries);
+    count_steps(grid, steps, walk.distances, ends, &sorted, &n, &tally->all,
+                far && grid.near_steps < grid.steps ? &tally->far : nullptr);
+    tally->effort.counting += watch.lap();
 }
 
 // Measuring far beyond the probes anybody needs would take most of the time: a few queries tell
@@ -358,6 +456,11 @@ void add_counts(const CurveCounts& counts, CurveCounts* sum) {
 void add_tally(const CurveTally& tally, CurveTally* sum) {
     add_counts(tally.all, &sum->all);
     add_counts(tally.far, &sum->far);
+    sum->effort.ranking += tally.effort.ranking;
+    sum->effort.looking += tally.effort.looking;
+    sum->effort.scanning += tally.effort.scanning;
+    sum->effort.counting += tally.effort.counting;
+    sum->effort.entries += tally.effort.entries;
 }
 
 CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
@@ -386,6 +489,13 @@ RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 cou
     curve.probe_steps = grid.steps;
     std::copy_n(grid.probes, grid.steps, curve.probes);
     if (tally.all.wanted[0] == 0) return curve;
+    const CurveEffort& effort = tally.effort;
+    ereport(DEBUG1, (errmsg_internal("%u queries of the curve to %u probes, some to %u: %.3f s to "
+                                     "rank lists, %.3f s to look for neighbors, %.3f s to scan "
+                                     "%.0f entries, %.3f s to count, of all processes together",
+                                     count, grid.probes[grid.near_steps - 1],
+                                     grid.probes[grid.steps - 1], effort.ranking, effort.looking,
+                                     effort.scanning, effort.entries, effort.counting)));
     curve.queries = count;
     // Beyond the near steps: as much as all found there, and what some found from there on.
     const uint32 near = grid.near_steps - 1;

@@ -65,12 +65,28 @@ struct CurveCounts {
     double scanned[RecallCurve::max_probes];
     double queries;
 };
+// What it took, of all participants together.
+struct CurveEffort {
+    double ranking;  // seconds: lists, and the table of the query
+    double looking;  // for neighbors
+    double scanning;
+    double counting;
+    double entries;  // scanned
+};
 struct CurveTally {
     CurveCounts all;  // the near steps
     CurveCounts far;  // all steps, of the queries that go far
+    CurveEffort effort;
 };
 CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                       uint32 count);
+// The query whose turn it is: those that go far take longest, and nobody should begin one last.
+inline uint32 query_of_turn(uint32 turn, uint32 count) {
+    const uint32 far = (count + far_queries_of - 1) / far_queries_of;
+    if (turn < far) return turn * far_queries_of;
+    const uint32 near = turn - far;
+    return near / (far_queries_of - 1) * far_queries_of + 1 + near % (far_queries_of - 1);
+}
 // `number` is the query's place among all.
 void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
                  const CurveQuery& query, uint32 number, CurveTally* tally);

@@ -88,7 +88,7 @@ struct SharedBuild {
     // And queries of the curve, once all pages are written:
     bool curve_can_begin;  // SharedCurve lacks its grid only; until somebody takes it upon himself
     bool curve_is_there;   // nothing else of SharedCurve is read before
-    uint32 next_query;
+    uint32 next_query;     // in turn
 
     ConditionVariable work_condition;  // there is more to do, or no more to come
 };
@@ -320,7 +320,7 @@ Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) 
         shared->next_page = task.end;
         ++shared->logging;
     } else if (queries) {
-        task = {TaskKind::measure, 0, 0, shared->next_query++};
+        task = {TaskKind::measure, 0, 0, query_of_turn(shared->next_query++, curve->count)};
     } else if (can_measure) {
         // What pages there are is left to those who log.
         task.kind = TaskKind::end;

@@ -36,4 +36,14 @@ struct CodeColumns {
 void scan_codes(const float* table, uint32_t m, const CodeColumns& columns, float list_term,
                 float* distances);
 
+// The same for one entry.
+inline float code_distance(const float* table, uint32_t m, const CodeColumns& columns,
+                           float list_term, uint32_t entry) {
+    float sum = list_term + columns.offsets[entry];
+    const uint8_t* code = columns.codes + entry;
+    for (uint32_t j = 0; j < m; ++j, code += columns.stride, table += codewords)
+        sum += table[*code];
+    return sum;
+}
+
 }  // namespace pgwarp

@@ -78,7 +78,7 @@ ask -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' -c 'CHE
 build() {
     ask -c "SET maintenance_work_mem = '${MEMORY:-2GB}'" -c 'DROP INDEX IF EXISTS items_v' \
         -c 'SET client_min_messages = debug1' -c "SET pgwarp.build_executor = '$1'" -c '\timing on' \
-        -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 '^Time|rows in|blocks of|begin the curve' | grep -v '^--'
+        -c 'CREATE INDEX items_v ON items USING ivfpq (v)' | grep -E -A1 '^Time|rows in|blocks of|begin the curve|of the curve to' | grep -v '^--'
     if ((${2:-1000} > 0)); then ask -At -c "SELECT 'recall@10: ' || ivfpq_recall('items_v', ${2:-1000}, 10)"; fi
 }
 # What ivfpq_recall() would say of about 1000 rows of so many, in less time: the device compares them

@@ -80,6 +80,9 @@ class ListScan : public EveryTarget {
             ASSERT_NEAR(distances[l], sum, magnitude * m * 0x1p-24 + 1e-6) << "entry " << l;
             ASSERT_EQ(bits(distances[l]), bits(plain_distance(table.data(), entries, l, list_term)))
                 << "entry " << l;
+            ASSERT_EQ(bits(distances[l]),
+                      bits(code_distance(table.data(), m, entries.columns(), list_term, l)))
+                << "entry " << l;
         }
     }
 };
