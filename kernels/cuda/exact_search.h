@@ -11,7 +11,6 @@
 #include "kernels/executor.h"
 
 #include <functional>
-#include <optional>
 
 namespace pgwarp::gpu {
 

@@ -99,8 +99,14 @@ TEST_F(CudaDeviceTest, LibraryLoadsWorksAndUnloads) {
 // What a process had on a device is gone when it leaves, and it can come back. (The linked entry,
 // not the library's: two runtimes in one process would not know of each other's leaving.)
 TEST_F(CudaDeviceTest, LeavesAndComesBack) {
-    size_t free_after[3] = {};
-    for (size_t& free : free_after) {
+    // What is free after one time is free after the next. Other processes may take or give some
+    // meanwhile, but not every time.
+    constexpr int most_times = 20;
+    size_t before = 0, free = 0;
+    int times = 0;
+    while (times < most_times && (times < 3 || free != before)) {
+        ++times;
+        before = free;
         char error[200] = "";
         DeviceOptions wanted = options(size_t{1} << 30);
         wanted.leave = true;
@@ -119,7 +125,7 @@ TEST_F(CudaDeviceTest, LeavesAndComesBack) {
         size_t total = 0;
         ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
     }
-    EXPECT_EQ(free_after[1], free_after[2]);
+    EXPECT_EQ(before, free) << times << " times";
 }
 
 }  // namespace
