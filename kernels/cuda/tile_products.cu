@@ -132,24 +132,18 @@ __device__ __forceinline__ void multiply_step(const __half* rows, uint32_t dims,
         const __half* from = others + other * other_halves + lane_id() / 8 % 2 * 8;
         load_matrices(other_high, from);
         load_matrices(other_low, from + step);
+        const auto multiply_all = [&](const uint32_t(&of_rows)[4][4],
+                                      const uint32_t(&of_others)[4]) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
+            for (int half = 0; half < 2; ++half)
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                multiply_add(sums[i][2 * j + half], high[i], other_high[2 * half],
-                             other_high[2 * half + 1]);
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                multiply_add(sums[i][2 * j + half], high[i], other_low[2 * half],
-                             other_low[2 * half + 1]);
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                multiply_add(sums[i][2 * j + half], low[i], other_high[2 * half],
-                             other_high[2 * half + 1]);
+                for (int i = 0; i < 4; ++i)
+                    multiply_add(sums[i][2 * j + half], of_rows[i], of_others[2 * half],
+                                 of_others[2 * half + 1]);
+        };
+        multiply_all(high, other_high);
+        multiply_all(high, other_low);
+        multiply_all(low, other_high);
     }
 }
 
