@@ -6,7 +6,7 @@
 // who encoded what.
 //
 // The workers stay: while the leader writes pages, they put into WAL what it has written, and then
-// measure the recall curve with it. Where there are many, one of them writes WAL meanwhile.
+// measure the recall curve with it (build_tasks).
 
 #include <algorithm>
 #include <cstring>
@@ -14,6 +14,7 @@
 #include "kernels/executor.h"
 #include "kernels/row_pass.h"
 #include "extension/block_ring.h"
+#include "extension/build_tasks.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_parallel.h"
@@ -21,7 +22,6 @@
 #include "extension/page_scan.h"
 #include "extension/stopwatch.h"
 #include "extension/vector.h"
-#include "extension/wal_ahead.h"
 
 extern "C" {
 #include "access/parallel.h"
@@ -37,7 +37,6 @@ extern "C" {
 #include "optimizer/planner.h"
 #include "pgstat.h"
 #include "storage/condition_variable.h"
-#include "storage/latch.h"
 #include "storage/spin.h"
 #include "tcop/tcopprot.h"
 #include "utils/snapmgr.h"
@@ -78,49 +77,8 @@ struct SharedBuild {
     double heap_rows;
     double rows;
     bool broken_hot_chain;  // somebody met one: see IndexInfo
-    // Pages of lists, which are for whoever takes them to be logged:
-    BlockNumber next_page;
-    BlockNumber pages_end;  // those that are written
-    int logging;            // participants that log some
-    bool all_are_written;
-    bool wants_wal_ahead;       // until a worker takes it upon itself
-    WalAheadFigures wal_ahead;  // what that one did
-    // And queries of the curve, once all pages are written:
-    bool curve_can_begin;  // SharedCurve lacks its grid only; until somebody takes it upon himself
-    bool curve_is_there;   // nothing else of SharedCurve is read before
-    uint32 next_query;     // in turn
 
-    ConditionVariable work_condition;  // there is more to do, or no more to come
-};
-
-// What measuring the curve takes from the leader, and what the participants bring. Behind it: the
-// TIDs of the queries, those of their neighbors, the queries, and the lists of the neighbors of the
-// first few, where they are known.
-struct SharedCurve {
-    MetaPage meta;
-    CurveGrid grid;
-    uint32 count;  // 0: there is nothing to measure
-    slock_t mutex;
-    CurveTally tally;  // under `mutex`
-
-    static Size bytes(uint32 queries, uint32 dims) {
-        return sizeof(SharedCurve) + Size{queries} * (1 + curve_neighbors) * sizeof(uint64) +
-               Size{queries} * dims * sizeof(float) +
-               Size{curve_trial_queries} * curve_neighbors * sizeof(uint32);
-    }
-    uint64* query_tids() { return reinterpret_cast<uint64*>(this + 1); }
-    uint64* neighbors() { return query_tids() + count; }
-    float* vectors() {
-        return reinterpret_cast<float*>(neighbors() + Size{count} * curve_neighbors);
-    }
-    uint32* trial_lists() {
-        return reinterpret_cast<uint32*>(vectors() + Size{count} * meta.code_dims);
-    }
-    CurveQuery query(uint32 number) {
-        return {query_tids()[number], vectors() + Size{number} * meta.code_dims,
-                neighbors() + Size{number} * curve_neighbors};
-    }
-    uint32 trials() const { return Min(count, curve_trial_queries); }
+    SharedTasks tasks;  // once all rows are encoded
 };
 
 ParallelTableScanDesc scan_of(SharedBuild* shared) {
@@ -282,131 +240,6 @@ RingShape ring_for(int workers, uint32 dims) {
                       static_cast<Size>(maintenance_work_mem) * 1024 / 4);
 }
 
-// --- when all rows are encoded
-
-// Pages that are logged by one participant at a time: some records of 32.
-constexpr BlockNumber range_pages = 128;
-// WAL is written by one at a time, a page whenever its buffers are full: a few who fill them keep
-// that one busy, and more would stand in each other's way. Each pins the pages of a record, which
-// must not be most of the buffers there are.
-int most_logging() {
-    return std::clamp(NBuffers / 256, 1, 4);
-}
-
-enum class TaskKind { wait, log, write_ahead, begin_curve, measure, end };
-struct Task {
-    TaskKind kind;
-    BlockNumber first, end;  // of pages
-    uint32 query;
-};
-
-// The next thing to do. Some begin with pages, and others with queries.
-Task take_task(SharedBuild* shared, const SharedCurve* curve, bool pages_first) {
-    Task task = {TaskKind::wait, 0, 0, 0};
-    SpinLockAcquire(&shared->mutex);
-    const BlockNumber written = shared->pages_end - shared->next_page;
-    const bool pages = shared->logging < most_logging() &&
-                       (written >= range_pages || (shared->all_are_written && written > 0));
-    const bool can_measure = shared->all_are_written && shared->curve_is_there;
-    const bool queries = can_measure && shared->next_query < curve->count;
-    if (shared->wants_wal_ahead && IsParallelWorker()) {
-        task.kind = TaskKind::write_ahead;
-        shared->wants_wal_ahead = false;
-    } else if (shared->curve_can_begin) {
-        task.kind = TaskKind::begin_curve;
-        shared->curve_can_begin = false;
-    } else if (pages && (pages_first || !queries)) {
-        task = {TaskKind::log, shared->next_page, shared->next_page + Min(written, range_pages), 0};
-        shared->next_page = task.end;
-        ++shared->logging;
-    } else if (queries) {
-        task = {TaskKind::measure, 0, 0, query_of_turn(shared->next_query++, curve->count)};
-    } else if (can_measure) {
-        // What pages there are is left to those who log.
-        task.kind = TaskKind::end;
-    }
-    SpinLockRelease(&shared->mutex);
-    return task;
-}
-
-bool all_are_logged(SharedBuild* shared) {
-    SpinLockAcquire(&shared->mutex);
-    const bool logged =
-        shared->all_are_written && shared->next_page == shared->pages_end && shared->logging == 0;
-    SpinLockRelease(&shared->mutex);
-    return logged;
-}
-
-// Until all pages are logged.
-void write_ahead(SharedBuild* shared) {
-    // Buffers of WAL hold what is logged in several times this.
-    constexpr long nap_milliseconds = 1;
-    WalAhead ahead = begin_wal_ahead();
-    while (!all_are_logged(shared)) {
-        CHECK_FOR_INTERRUPTS();
-        if (write_wal_ahead(&ahead)) continue;
-        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap_milliseconds,
-                  WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
-        ResetLatch(MyLatch);
-    }
-    end_wal_ahead(&ahead);
-    SpinLockAcquire(&shared->mutex);
-    shared->wal_ahead = ahead.figures;
-    SpinLockRelease(&shared->mutex);
-}
-
-void note_curve(SharedBuild* shared) {
-    SpinLockAcquire(&shared->mutex);
-    shared->curve_is_there = true;
-    SpinLockRelease(&shared->mutex);
-    ConditionVariableBroadcast(&shared->work_condition);
-}
-
-// Needs nothing of the index but its model.
-void begin_curve_by_lists(Relation index, SharedBuild* shared, SharedCurve* curve) {
-    CurveQuery trials[curve_trial_queries];
-    for (uint32 i = 0; i < curve->trials(); ++i) {
-        trials[i] = curve->query(i);
-        trials[i].lists = curve->trial_lists() + i * curve_neighbors;
-    }
-    curve->grid = begin_curve(index, curve->meta, trials, curve->count);
-    note_curve(shared);
-}
-
-// Takes what there is to do until there is no more to come.
-void do_tasks(Relation index, SharedBuild* shared, SharedCurve* curve, bool pages_first) {
-    CurveTally tally = {};
-    while (true) {
-        CHECK_FOR_INTERRUPTS();
-        const Task task = take_task(shared, curve, pages_first);
-        if (task.kind == TaskKind::wait) {
-            ConditionVariableSleep(&shared->work_condition, WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
-            continue;
-        }
-        ConditionVariableCancelSleep();
-        if (task.kind == TaskKind::end) break;
-        if (task.kind == TaskKind::log) {
-            log_pages(index, task.first, task.end);
-            SpinLockAcquire(&shared->mutex);
-            --shared->logging;
-            SpinLockRelease(&shared->mutex);
-            continue;
-        }
-        if (task.kind == TaskKind::write_ahead) {
-            write_ahead(shared);
-            continue;
-        }
-        if (task.kind == TaskKind::begin_curve) {
-            begin_curve_by_lists(index, shared, curve);
-            continue;
-        }
-        tally_query(index, curve->meta, curve->grid, curve->query(task.query), task.query, &tally);
-    }
-    SpinLockAcquire(&curve->mutex);
-    add_tally(tally, &curve->tally);
-    SpinLockRelease(&curve->mutex);
-}
-
 void wait_for_participants(SharedBuild* shared, int participants) {
     while (true) {
         SpinLockAcquire(&shared->mutex);
@@ -535,7 +368,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     shared->rotated_from = input.model.rotation.from;
     shared->query_count = input.query_count;
     ConditionVariableInit(&shared->done_condition);
-    ConditionVariableInit(&shared->work_condition);
+    init_tasks(&shared->tasks);
     SpinLockInit(&shared->mutex);
     table_parallelscan_initialize(heap, scan_of(shared), snapshot);
     Sharedsort* shared_sort = static_cast<Sharedsort*>(chunks[1]);
@@ -556,8 +389,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         device ? init_block_ring(chunks[7], ring_shape.blocks, ring_shape.block_rows, row_dims)
                : nullptr;
     SharedCurve* curve = static_cast<SharedCurve*>(chunks[8]);
-    memset(curve, 0, sizeof(SharedCurve));
-    SpinLockInit(&curve->mutex);
+    init_curve(curve);
 
     LaunchParallelWorkers(context);
     const int launched = context->nworkers_launched;
@@ -612,26 +444,6 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
 
 namespace {
 
-// A listener: its state is the SharedBuild.
-void note_written_pages(void* state, BlockNumber end) {
-    SharedBuild* shared = static_cast<SharedBuild*>(state);
-    SpinLockAcquire(&shared->mutex);
-    const BlockNumber ranges = end / range_pages - shared->pages_end / range_pages;
-    shared->pages_end = end;
-    SpinLockRelease(&shared->mutex);
-    // One for each range: to wake them all would take the leader longer, and most could not log.
-    for (BlockNumber i = 0; i < ranges; ++i) ConditionVariableSignal(&shared->work_condition);
-}
-
-void note_end_of_pages(SharedBuild* shared) {
-    SpinLockAcquire(&shared->mutex);
-    shared->all_are_written = true;
-    const BlockNumber left = shared->pages_end - shared->next_page;
-    SpinLockRelease(&shared->mutex);
-    ConditionVariableBroadcast(&shared->work_condition);
-    ereport(DEBUG1, (errmsg_internal("%u pages are left to log when the last is written", left)));
-}
-
 // Whether one of the workers writes WAL ahead of those who log: where there are enough of them.
 bool has_wal_ahead(const ParallelEncode* parallel, Relation index) {
     constexpr int enough_workers = 4;
@@ -642,66 +454,37 @@ bool has_wal_ahead(const ParallelEncode* parallel, Relation index) {
 
 void log_together(const EncodeResult& result, BulkWriter* writer) {
     if (!result.parallel || !RelationNeedsWAL(writer->index)) return;
-    SharedBuild* shared = result.parallel->shared;
-    const bool ahead = has_wal_ahead(result.parallel, writer->index);
-    SpinLockAcquire(&shared->mutex);
-    shared->next_page = shared->pages_end = writer->lists_begin;
-    shared->wants_wal_ahead = ahead;
-    SpinLockRelease(&shared->mutex);
-    ConditionVariableSignal(&shared->work_condition);
-    writer->listener = {note_written_pages, shared};
+    SharedTasks* tasks = &result.parallel->shared->tasks;
+    begin_pages(tasks, writer->lists_begin, has_wal_ahead(result.parallel, writer->index));
+    writer->listener = {note_written_pages, tasks};
     writer->lists_are_logged = true;
 }
 
 void end_of_pages(const EncodeResult& result) {
-    if (result.parallel) note_end_of_pages(result.parallel->shared);
+    if (result.parallel) note_end_of_pages(&result.parallel->shared->tasks);
 }
-
-namespace {
-
-void share_queries(SharedCurve* curve, const MetaPage& meta, const CurveQuery* queries,
-                   uint32 count) {
-    curve->meta = meta;
-    curve->count = count;
-    for (uint32 i = 0; i < count; ++i) {
-        curve->query_tids()[i] = queries[i].self;
-        memcpy(curve->neighbors() + Size{i} * curve_neighbors, queries[i].neighbors,
-               curve_neighbors * sizeof(uint64));
-        memcpy(curve->vectors() + Size{i} * meta.code_dims, queries[i].vector,
-               meta.code_dims * sizeof(float));
-    }
-}
-
-}  // namespace
 
 void begin_curve_together(const EncodeResult& result, const MetaPage& meta,
                           const CurveQuery* queries, uint32 count) {
     if (!result.parallel || count == 0 || !queries[0].lists) return;
-    SharedBuild* shared = result.parallel->shared;
-    SharedCurve* curve = result.parallel->curve;
-    share_queries(curve, meta, queries, count);
-    for (uint32 i = 0; i < curve->trials(); ++i)
-        memcpy(curve->trial_lists() + Size{i} * curve_neighbors, queries[i].lists,
-               curve_neighbors * sizeof(uint32));
+    share_queries(result.parallel->curve, meta, queries, count);
     result.parallel->curve_has_begun = true;
-    SpinLockAcquire(&shared->mutex);
-    shared->curve_can_begin = true;
-    SpinLockRelease(&shared->mutex);
-    ConditionVariableSignal(&shared->work_condition);
+    let_curve_begin(&result.parallel->shared->tasks);
 }
 
 RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
                              const CurveQuery* queries, uint32 count) {
     if (!result.parallel) return measure_curve(index, meta, queries, count);
+    SharedTasks* tasks = &result.parallel->shared->tasks;
     SharedCurve* curve = result.parallel->curve;
     Stopwatch watch;
     if (!result.parallel->curve_has_begun) {
         share_queries(curve, meta, queries, count);
         curve->grid = begin_curve(index, meta, queries, count);
-        note_curve(result.parallel->shared);
+        note_curve(tasks);
     }
     const double beginning = watch.lap();
-    do_tasks(index, result.parallel->shared, curve, true);
+    do_tasks(index, tasks, curve, true);
     const double working = watch.lap();
     WaitForParallelWorkersToFinish(result.parallel->context);
     ereport(DEBUG1, (errmsg_internal("%.3f s to begin the curve, %.3f s to log and measure, %.3f s "
@@ -710,7 +493,7 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
                                      result.parallel->context->nworkers_launched)));
     if (has_wal_ahead(result.parallel, index)) {
         // The workers are gone.
-        const WalAheadFigures& ahead = result.parallel->shared->wal_ahead;
+        const WalAheadFigures& ahead = tasks->wal_ahead;
         ereport(DEBUG1,
                 (errmsg_internal("WAL written ahead: %u times, %.1f MB, %.3f s", ahead.writes,
                                  static_cast<double>(ahead.bytes) / 1e6, ahead.seconds)));
@@ -760,7 +543,7 @@ void pgwarp_build_worker(dsm_segment* segment, shm_toc* toc) {
     else
         take_part(heap, index, info, shared, shared_sort, model, neighbors + mine, false);
     SharedCurve* curve = static_cast<SharedCurve*>(shm_toc_lookup(toc, key_curve, false));
-    do_tasks(index, shared, curve, ParallelWorkerNumber % 2 == 0);
+    do_tasks(index, &shared->tasks, curve, ParallelWorkerNumber % 2 == 0);
     BufferUsage* buffer_usage =
         static_cast<BufferUsage*>(shm_toc_lookup(toc, key_buffer_usage, false));
     WalUsage* wal_usage = static_cast<WalUsage*>(shm_toc_lookup(toc, key_wal_usage, false));
