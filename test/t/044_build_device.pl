@@ -213,6 +213,12 @@ $node->append_conf('postgresql.conf', "pgwarp.devices = 'none'");
 $node->restart;
 like(error_of($node, "SET pgwarp.build_executor = 'gpu'; REINDEX INDEX t_v"),
 	qr/pgwarp.build_executor is gpu, but there is no device: pgwarp.devices is none/, 'no device');
+# A join opens its device while it reads queries, and misses it even where there are none.
+for my $queries ("ARRAY[vec(0, 24)]", "'{}'::vector[]")
+{
+	like(error_of($node, "SET pgwarp.build_executor = 'gpu'; SELECT count(*) FROM knn_search('t_v', $queries, 3)"),
+		qr/pgwarp.build_executor is gpu, but there is no device: pgwarp.devices is none/, "nor for $queries");
+}
 like(messages('REINDEX INDEX t_v'), qr/rows in [\d.]+ s on cpu/, 'with auto it is the CPU');
 isnt(error_of($node, "SET pgwarp.build_executor = 'fast'"), '', 'no such executor');
 $node->stop;
