@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "extension/block_sample.h"
+#include "extension/heap_page.h"
 
 extern "C" {
 #include "access/heapam.h"
@@ -34,9 +35,7 @@ BlockSampler* open_block_sampler(Relation heap, Relation index, IndexInfo* info)
                        info->ii_Predicate == NIL;
     if (!sampler->by_page) return sampler;
     sampler->oldest = GetOldestNonRemovableTransactionId(heap);
-    // As scans do: a large table must not push everything else out.
-    if (RelationGetNumberOfBlocks(heap) > static_cast<BlockNumber>(NBuffers) / 4)
-        sampler->strategy = GetAccessStrategy(BAS_BULKREAD);
+    sampler->strategy = scan_strategy(heap);
     return sampler;
 }
 
@@ -72,12 +71,8 @@ void sample_page(BlockSampler* sampler, BlockNumber block, int most, Random* ran
         if (ItemIdIsNormal(PageGetItemId(page, i))) offsets[there++] = i;
     for (int i = 0; i < there && count < most; ++i) {
         if (random) std::swap(offsets[i], offsets[i + static_cast<int>(random->below(there - i))]);
-        const ItemId item = PageGetItemId(page, offsets[i]);
         HeapTuple tuple = &tuples[count];
-        tuple->t_data = reinterpret_cast<HeapTupleHeader>(PageGetItem(page, item));
-        tuple->t_len = ItemIdGetLength(item);
-        tuple->t_tableOid = RelationGetRelid(sampler->heap);
-        ItemPointerSet(&tuple->t_self, block, offsets[i]);
+        *tuple = tuple_on_page(sampler->heap, page, block, offsets[i]);
         if (!is_wanted(tuple, sampler->oldest, buffer)) continue;
         chains |= HeapTupleIsHeapOnly(tuple);
         ++count;

@@ -1,3 +1,4 @@
+#include "extension/heap_page.h"
 #include "extension/page_scan.h"
 
 extern "C" {
@@ -45,13 +46,9 @@ bool collect_rows(Relation heap, BlockNumber block, Buffer buffer, TransactionId
     rows->count = 0;
     bool chains = false;
     for (OffsetNumber i = FirstOffsetNumber; i <= PageGetMaxOffsetNumber(page); ++i) {
-        const ItemId item = PageGetItemId(page, i);
-        if (!ItemIdIsNormal(item)) continue;
+        if (!ItemIdIsNormal(PageGetItemId(page, i))) continue;
         HeapTuple tuple = &rows->tuples[rows->count];
-        tuple->t_data = reinterpret_cast<HeapTupleHeader>(PageGetItem(page, item));
-        tuple->t_len = ItemIdGetLength(item);
-        tuple->t_tableOid = RelationGetRelid(heap);
-        ItemPointerSet(&tuple->t_self, block, i);
+        *tuple = tuple_on_page(heap, page, block, i);
         const Verdict verdict = judge(tuple, oldest, buffer);
         if (verdict == Verdict::unsure) return false;
         if (verdict == Verdict::ignored) continue;
@@ -87,10 +84,7 @@ double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableS
     const TransactionId oldest = GetOldestNonRemovableTransactionId(heap);
     const AttrNumber attribute = info->ii_IndexAttrNumbers[0];
     const TupleDesc descriptor = RelationGetDescr(heap);
-    // As scans do: a large table must not push everything else out.
-    BufferAccessStrategy strategy = nullptr;
-    if (RelationGetNumberOfBlocks(heap) > static_cast<BlockNumber>(NBuffers) / 4)
-        strategy = GetAccessStrategy(BAS_BULKREAD);
+    BufferAccessStrategy strategy = scan_strategy(heap);
     PageRows* rows = static_cast<PageRows*>(palloc(sizeof(PageRows)));
     double found = 0;
     uint32 blocks = 0;
