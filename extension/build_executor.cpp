@@ -60,20 +60,21 @@ void wait_for_closing() {
     if (closing.joinable()) closing.join();
 }
 
-// Threads of the driver must not take this process's signals, nor must ours.
+// Runs this in a thread, or at once where no thread can be made. All signals are blocked in either
+// case: threads of the driver, which inherit the mask, must not take this process's signals.
 template <typename Function>
-bool start_thread(std::thread* thread, Function&& function) {
+void run_in_thread(std::thread* thread, Function function) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool started = true;
     try {
-        *thread = std::thread(std::forward<Function>(function));
+        *thread = std::thread(function);
     } catch (...) {
         started = false;
     }
+    if (!started) function();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return started;
 }
 
 // In a thread of its own: calls nothing of PostgreSQL that allocates or reports.
@@ -100,7 +101,7 @@ void start_opening(BuildDevice* build) {
         }
     }
     wait_for_closing();
-    if (!start_thread(&build->opening, [build] { open_in_thread(build); })) open_in_thread(build);
+    run_in_thread(&build->opening, [build] { open_in_thread(build); });
 }
 
 bool must_be_a_device() {
@@ -148,7 +149,7 @@ void wait_at_exit() {
 void end_device(std::unique_ptr<Device> device) {
     wait_for_closing();
     Device* ending = device.release();
-    if (!start_thread(&closing, [ending] { delete ending; })) delete ending;
+    run_in_thread(&closing, [ending] { delete ending; });
 }
 
 // Its executor ends; the device may stay.

@@ -47,7 +47,8 @@ struct RowSink {
 
 struct EncodePass;
 EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink);
-// The same on a device, so many rows at a time. The model has no rotation.
+// The same on a device, `batch` rows at a time; the device rotates rows where the model has a
+// rotation.
 EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
                             const RowSink& sink);
 // An IndexBuildCallback; its argument is the EncodePass.

@@ -326,7 +326,7 @@ void take_model(Worker* worker, const LoadBuffer* buffer) {
 void list_pages(const char* data, uint32 pages, uint32 m, std::vector<ListPage>* out) {
     const EntryLayout layout = EntryLayout::of(m);
     for (uint32 i = 0; i < pages; ++i, data += loaded_page_bytes(layout)) {
-        const char* columns = data + 8;
+        const char* columns = data + page_header_bytes;
         uint32 count;
         memcpy(&count, data, sizeof(count));
         out->push_back({reinterpret_cast<const uint8_t*>(columns), layout.capacity, count,

@@ -236,7 +236,11 @@ if wants prewarm; then
         echo "== prewarm of $(psql -XAtc "SELECT pg_size_pretty(pg_relation_size('items_long'))")"
         # What the device holds of it goes with the worker, not what shared buffers hold.
         ask -At -c 'CREATE EXTENSION IF NOT EXISTS pg_prewarm' -c "SELECT pg_prewarm('items_long') || ' pages in shared buffers'"
-        ask -At -c "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type ~ 'pgwarp'" -c 'SELECT pg_sleep(3)' >/dev/null
+        # The worker has no database connection: pg_terminate_backend() does not know it.
+        worker=$(psql -XAtc 'SELECT pid FROM pgwarp_service()')
+        kill "$worker"
+        until psql -XAtc "SELECT serves AND pid <> $worker FROM pgwarp_service()" | grep -q t; do sleep 0.2; done
+        ask -At -c "SELECT 'resident before: ' || coalesce(max(resident_lists), 0) || ' lists' FROM pg_stat_pgwarp WHERE indexname = 'items_long'"
         ask -At -c '\timing on' -c "SELECT pgwarp_prewarm('items_long') || ' lists'" -c '\timing off' -c 'SELECT * FROM pgwarp_devices()'
     done
     ask -c 'DROP INDEX items_long'
