@@ -14,7 +14,8 @@ namespace {
 constexpr size_t cached_table_bytes = size_t{24} << 20;
 
 // Scanning list by list pays where a list is visited by several queries of the batch, and where
-// there is enough to scan: its preparation takes longer. Measured on an H200; see bench/NOTES.md.
+// there is enough to scan: its preparation takes longer. Measured on an H200; see
+// bench/notes/kernels.md.
 constexpr uint64_t least_visits_a_list = 4;
 constexpr uint32_t least_by_list = 128;
 constexpr uint64_t least_look_ups = 260000000;

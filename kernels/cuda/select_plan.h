@@ -21,7 +21,7 @@ struct SelectPlan {
     uint32_t splits;  // parts a row is cut into; more than one are merged in a second pass
 };
 
-// Measured on an H200; see bench/NOTES.md. `processors`: of the device.
+// Measured on an H200; see bench/notes/kernels.md. `processors`: of the device.
 SelectPlan plan_select(uint32_t rows, uint32_t length, uint32_t k, uint32_t processors);
 
 }  // namespace pgwarp::gpu
