@@ -28,8 +28,18 @@ struct IndexOptions {
 void init_options();
 bytea* ivfpq_options(Datum reloptions, bool validate);
 IndexOptions options_of(Relation index);
+// Options as pg_class has them.
+IndexOptions parse_options(Datum reloptions, bool is_null);
+// Checks the options for an index of meta->dims dimensions, before any work, and sets the fields of
+// the metapage that they decide.
+void apply_options(const IndexOptions& options, MetaPage* meta);
 // As in WITH.
 const char* quantizer_name(QuantizerKind kind);
+
+// --- ivfpq_alter.cpp
+
+// Checks the options that ALTER INDEX gives to an ivfpq index.
+void install_alter_hook();
 
 // --- ivfpq_handler.cpp
 

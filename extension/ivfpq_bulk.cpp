@@ -81,37 +81,6 @@ void lapack_is_there(char* reason, Size size) {
     }
 }
 
-// Options that no index of these dimensions can have, and what the system lacks: known before any
-// work.
-void check_quantizer(QuantizerKind kind, uint32 dims, const IndexOptions& options) {
-    if (options.bits != 0 && options.bits != 4 && options.bits != 8)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("bits must be 4 or 8, not %d", options.bits)));
-    if (kind != QuantizerKind::opq && options.dims > 0)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("dims can be given with quantizer = 'opq' only")));
-    if (kind != QuantizerKind::lsq && options.rounds > 0)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("rounds can be given with quantizer = 'lsq' only")));
-    if (kind == QuantizerKind::lsq && options.bits == 4)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("bits must be 8 with quantizer = 'lsq'")));
-    if (kind == QuantizerKind::lsq && options.m > max_lsq_m)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("m cannot be greater than %d with quantizer = 'lsq'", max_lsq_m)));
-    if (kind == QuantizerKind::pq) return;
-    if (dims > static_cast<uint32>(max_rotated_dims))
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("column cannot have more than %d dimensions for quantizer = '%s'",
-                               max_rotated_dims, quantizer_name(kind))));
-    if (static_cast<uint32>(options.dims) > dims)
-        ereport(ERROR,
-                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                 errmsg("dims cannot be greater than the number of dimensions"),
-                 errdetail("dims is %d, the column has %u dimensions.", options.dims, dims)));
-    check_lapack(quantizer_name(kind), ERROR);
-}
-
 }  // namespace
 
 bool check_lapack(const char* quantizer, int report_level) {
@@ -134,24 +103,14 @@ uint64 new_build_id() {
 }
 
 MetaPage new_meta(Relation index) {
-    const IndexOptions options = options_of(index);
-    const auto kind = static_cast<QuantizerKind>(options.quantizer);
     MetaPage meta = {};
     meta.magic = format_magic;
     meta.version = format_version;
     meta.build_id = new_build_id();
     meta.dims = static_cast<uint32>(dims_of(index));
-    check_quantizer(kind, meta.dims, options);
-    meta.bits = static_cast<uint8>(options.bits > 0 ? options.bits : default_bits);
-    meta.quantizer = kind;
-    meta.code_dims = options.dims > 0 ? static_cast<uint32>(options.dims) : meta.dims;
-    if (kind == QuantizerKind::lsq)
-        meta.search_rounds =
-            static_cast<uint32>(options.rounds > 0 ? options.rounds : default_search_rounds);
+    apply_options(options_of(index), &meta);
     meta.metric = metric_of(index);
     meta.centroids = meta.codebook = meta.rotation = meta.directory = InvalidBlockNumber;
-    meta.asked_lists = static_cast<uint32>(options.lists);
-    meta.asked_m = static_cast<uint32>(options.m);
     meta.seed = settings.seed;
     meta.pending = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
     meta.free_head = InvalidBlockNumber;

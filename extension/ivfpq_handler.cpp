@@ -18,6 +18,7 @@ extern "C" {
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
+#include "utils/ruleutils.h"
 #include "utils/syscache.h"
 }
 
@@ -27,6 +28,25 @@ namespace {
 
 // Support function 1 of an operator class returns its metric's number.
 constexpr uint16 metric_procedure = 1;
+
+[[noreturn]] void report_no_dimensions(Relation index) {
+    const char* what = pg_get_indexdef_columns(RelationGetRelid(index), true);
+    const Oid table = index->rd_index->indrelid;
+    const bool is_column = index->rd_index->indkey.values[0] != 0;
+    ereport(
+        ERROR,
+        (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("column does not have dimensions"),
+         is_column ? errdetail("Column %s of table \"%s\" has type vector, not vector(n).", what,
+                               get_rel_name(table))
+                   : errdetail("Expression %s has type vector, not vector(n).", what),
+         is_column ? errhint("Use ALTER TABLE %s ALTER COLUMN %s TYPE vector(n), or "
+                             "CREATE INDEX ... USING ivfpq ((%s::vector(n))) and ORDER BY the same "
+                             "expression.",
+                             quote_identifier(get_rel_name(table)), what, what)
+                   : errhint("Use CREATE INDEX ... USING ivfpq ((%s::vector(n))) and ORDER BY the "
+                             "same expression.",
+                             what)));
+}
 
 }  // namespace
 
@@ -39,9 +59,7 @@ Metric metric_of(Relation index) {
 
 int dims_of(Relation index) {
     const int dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
-    if (dims < 0)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("column does not have dimensions")));
+    if (dims < 0) report_no_dimensions(index);
     return dims;
 }
 

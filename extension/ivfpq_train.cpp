@@ -226,22 +226,6 @@ TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& 
                            int report_level) {
     const uint32 dims = meta.dims;
     const uint32 asked_lists = meta.asked_lists;
-    if (meta.asked_m > meta.code_dims)
-        ereport(
-            ERROR,
-            (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-             errmsg("m cannot be greater than the number of dimensions"),
-             meta.code_dims == dims
-                 ? errdetail("m is %u, the column has %u dimensions.", meta.asked_m, dims)
-                 : errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
-    if (meta.bits == 4 && meta.code_dims < 2)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("bits = 4 needs at least two dimensions")));
-    if (meta.bits == 4 && meta.asked_m > meta.code_dims / 2)
-        ereport(ERROR,
-                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                 errmsg("m cannot be greater than half the number of dimensions with bits = 4"),
-                 errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
     TrainingPlan plan;
     plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims, meta.bits, meta.quantizer);
     plan.lists = asked_lists ? asked_lists : choose_lists(rows, meta.code_dims);

@@ -19,4 +19,5 @@ void _PG_init(void) {
     pgwarp::install_limit_hook();
     pgwarp::request_service();
     pgwarp::install_drop_hook();
+    pgwarp::install_alter_hook();
 }
