@@ -50,6 +50,11 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     // Named in full from here on: a name alone may be found elsewhere.
     const Oid place = RangeVarGetCreationNamespace(name);
     char* graph = quote_qualified_identifier(get_namespace_name(place), name->relname);
+    if (OidIsValid(get_relname_relid(name->relname, place)))
+        ereport(ERROR, (errcode(ERRCODE_DUPLICATE_TABLE),
+                        errmsg("relation \"%s\" already exists", name->relname),
+                        errhint("Choose another name, drop it first, or bring a graph up to date "
+                                "with knn_graph_append().")));
     const Oid table = PG_GETARG_OID(1);
     if (!get_rel_name(table))
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),

@@ -235,7 +235,8 @@ CREATE SCHEMA s;
 SELECT created, edges, recall >= 0.95
 FROM knn_graph_create('s.graph', 't', 'id', 'v', 4, 'nn_descent', 'cosine');
 SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 's.graph'::regclass AND contype = 'p';
-SELECT error_of($$SELECT knn_graph_create('s.graph', 't', 'id', 'v', 4)$$);
+-- a name that is taken: an error before any work, without a statement that the user has not written
+SELECT knn_graph_create('s.graph', 't', 'id', 'v', 4);
 SELECT error_of($$SELECT knn_graph_create('g9', 't', 'id', 'v', 0)$$);
 SELECT error_of($$SELECT knn_graph_create(NULL, 't', 'id', 'v', 3)$$);
 SELECT to_regclass('g9');
