@@ -8,18 +8,23 @@ CREATE TYPE vector;
 
 CREATE FUNCTION vector_in(cstring, oid, integer) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_vector_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_in(cstring, oid, integer) IS 'reads a vector from its text';
 
 CREATE FUNCTION vector_out(vector) RETURNS cstring
     AS 'MODULE_PATHNAME', 'pgwarp_vector_out' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_out(vector) IS 'writes a vector as text';
 
 CREATE FUNCTION vector_typmod_in(cstring[]) RETURNS integer
     AS 'MODULE_PATHNAME', 'pgwarp_vector_typmod_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_typmod_in(cstring[]) IS 'reads the number of dimensions in vector(n)';
 
 CREATE FUNCTION vector_recv(internal, oid, integer) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_vector_recv' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_recv(internal, oid, integer) IS 'reads a vector from its binary form';
 
 CREATE FUNCTION vector_send(vector) RETURNS bytea
     AS 'MODULE_PATHNAME', 'pgwarp_vector_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_send(vector) IS 'writes a vector in its binary form';
 
 -- Stored out of line but not compressed: floats do not compress, and reading must be quick.
 CREATE TYPE vector (
@@ -36,27 +41,36 @@ COMMENT ON TYPE vector IS 'vector of float4, 1 to 16000 dimensions';
 
 CREATE FUNCTION l2_distance(vector, vector) RETURNS float8
     AS 'MODULE_PATHNAME', 'pgwarp_l2_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION l2_distance(vector, vector) IS 'L2 distance';
 
 CREATE FUNCTION vector_l2_squared_distance(vector, vector) RETURNS float8
     AS 'MODULE_PATHNAME', 'pgwarp_vector_l2_squared_distance'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_l2_squared_distance(vector, vector) IS 'square of the L2 distance';
 
 CREATE FUNCTION inner_product(vector, vector) RETURNS float8
     AS 'MODULE_PATHNAME', 'pgwarp_inner_product' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION inner_product(vector, vector) IS 'inner product';
 
 CREATE FUNCTION vector_negative_inner_product(vector, vector) RETURNS float8
     AS 'MODULE_PATHNAME', 'pgwarp_vector_negative_inner_product'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_negative_inner_product(vector, vector) IS
+    'inner product, negated so that nearer is less';
 
 CREATE FUNCTION cosine_distance(vector, vector) RETURNS float8
     AS 'MODULE_PATHNAME', 'pgwarp_cosine_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION cosine_distance(vector, vector) IS 'cosine distance: 1 - cosine similarity';
 
 CREATE FUNCTION vector_spherical_distance(vector, vector) RETURNS float8
     AS 'MODULE_PATHNAME', 'pgwarp_vector_spherical_distance'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_spherical_distance(vector, vector) IS
+    'angle between two vectors of unit length, divided by pi';
 
 CREATE FUNCTION l1_distance(vector, vector) RETURNS float8
     AS 'MODULE_PATHNAME', 'pgwarp_l1_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION l1_distance(vector, vector) IS 'L1 distance: sum of the absolute differences';
 
 CREATE OPERATOR <-> (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = l2_distance, COMMUTATOR = <->
@@ -82,97 +96,135 @@ COMMENT ON OPERATOR <+> (vector, vector) IS 'L1 distance';
 
 CREATE FUNCTION vector_dims(vector) RETURNS integer
     AS 'MODULE_PATHNAME', 'pgwarp_vector_dims' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_dims(vector) IS 'number of dimensions of a vector';
 
 CREATE FUNCTION vector_norm(vector) RETURNS float8
     AS 'MODULE_PATHNAME', 'pgwarp_vector_norm' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_norm(vector) IS 'L2 norm (length) of a vector';
 
 CREATE FUNCTION l2_normalize(vector) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_l2_normalize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION l2_normalize(vector) IS
+    'vector of the same direction with L2 norm 1; the zero vector stays zero';
 
 CREATE FUNCTION subvector(vector, integer, integer) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_subvector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION subvector(vector, integer, integer) IS
+    'elements of a vector from a position on, counted from 1: vector, start, count';
 
 CREATE FUNCTION binary_quantize(vector) RETURNS bit
     AS 'MODULE_PATHNAME', 'pgwarp_binary_quantize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION binary_quantize(vector) IS
+    'a bit for each element: 1 where the element is positive';
 
 -- Arithmetic, element by element
 
 CREATE FUNCTION vector_add(vector, vector) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_vector_add' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_add(vector, vector) IS 'adds two vectors, element by element';
 
 CREATE FUNCTION vector_sub(vector, vector) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_vector_sub' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_sub(vector, vector) IS
+    'subtracts the second vector from the first, element by element';
 
 CREATE FUNCTION vector_mul(vector, vector) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_vector_mul' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_mul(vector, vector) IS 'multiplies two vectors, element by element';
 
 CREATE FUNCTION vector_concat(vector, vector) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_vector_concat' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_concat(vector, vector) IS 'appends the second vector to the first';
 
 CREATE OPERATOR + (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_add, COMMUTATOR = +
 );
+COMMENT ON OPERATOR + (vector, vector) IS 'adds two vectors, element by element';
 
 CREATE OPERATOR - (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_sub
 );
+COMMENT ON OPERATOR - (vector, vector) IS
+    'subtracts the second vector from the first, element by element';
 
 CREATE OPERATOR * (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_mul, COMMUTATOR = *
 );
+COMMENT ON OPERATOR * (vector, vector) IS 'multiplies two vectors, element by element';
 
 CREATE OPERATOR || (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_concat
 );
+COMMENT ON OPERATOR || (vector, vector) IS 'appends the second vector to the first';
 
 -- Casts
 
 CREATE FUNCTION vector(vector, integer, boolean) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector(vector, integer, boolean) IS
+    'casts vector to vector(n): an error where the dimensions differ';
 
 CREATE FUNCTION array_to_vector(integer[], integer, boolean) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION array_to_vector(integer[], integer, boolean) IS 'casts integer[] to vector';
 
 CREATE FUNCTION array_to_vector(real[], integer, boolean) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION array_to_vector(real[], integer, boolean) IS 'casts real[] to vector';
 
 CREATE FUNCTION array_to_vector(double precision[], integer, boolean) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION array_to_vector(double precision[], integer, boolean) IS
+    'casts double precision[] to vector';
 
 CREATE FUNCTION array_to_vector(numeric[], integer, boolean) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION array_to_vector(numeric[], integer, boolean) IS 'casts numeric[] to vector';
 
 CREATE FUNCTION vector_to_float4(vector, integer, boolean) RETURNS real[]
     AS 'MODULE_PATHNAME', 'pgwarp_vector_to_float4' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_to_float4(vector, integer, boolean) IS 'casts vector to real[]';
 
 CREATE CAST (vector AS vector)
     WITH FUNCTION vector(vector, integer, boolean) AS IMPLICIT;
+COMMENT ON CAST (vector AS vector) IS 'to vector(n): an error where the dimensions differ';
 
 CREATE CAST (vector AS real[])
     WITH FUNCTION vector_to_float4(vector, integer, boolean) AS IMPLICIT;
+COMMENT ON CAST (vector AS real[]) IS 'elements of a vector as an array';
 
 CREATE CAST (integer[] AS vector)
     WITH FUNCTION array_to_vector(integer[], integer, boolean) AS ASSIGNMENT;
+COMMENT ON CAST (integer[] AS vector) IS 'array to vector';
 
 CREATE CAST (real[] AS vector)
     WITH FUNCTION array_to_vector(real[], integer, boolean) AS ASSIGNMENT;
+COMMENT ON CAST (real[] AS vector) IS 'array to vector';
 
 CREATE CAST (double precision[] AS vector)
     WITH FUNCTION array_to_vector(double precision[], integer, boolean) AS ASSIGNMENT;
+COMMENT ON CAST (double precision[] AS vector) IS 'array to vector, rounded to float4';
 
 CREATE CAST (numeric[] AS vector)
     WITH FUNCTION array_to_vector(numeric[], integer, boolean) AS ASSIGNMENT;
+COMMENT ON CAST (numeric[] AS vector) IS 'array to vector, rounded to float4';
 
 -- Aggregates
 
 CREATE FUNCTION vector_accum(double precision[], vector) RETURNS double precision[]
     AS 'MODULE_PATHNAME', 'pgwarp_vector_accum' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_accum(double precision[], vector) IS
+    'transition function of avg(vector): counts and adds a vector';
 
 CREATE FUNCTION vector_combine(double precision[], double precision[]) RETURNS double precision[]
     AS 'MODULE_PATHNAME', 'pgwarp_vector_combine' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_combine(double precision[], double precision[]) IS
+    'combine function of avg(vector): adds two partial sums';
 
 CREATE FUNCTION vector_avg(double precision[]) RETURNS vector
     AS 'MODULE_PATHNAME', 'pgwarp_vector_avg' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_avg(double precision[]) IS
+    'final function of avg(vector): divides the sum by the count';
 
 CREATE AGGREGATE avg(vector) (
     SFUNC = vector_accum,
@@ -182,6 +234,7 @@ CREATE AGGREGATE avg(vector) (
     INITCOND = '{0}',
     PARALLEL = SAFE
 );
+COMMENT ON AGGREGATE avg(vector) IS 'mean of the vectors, element by element';
 
 CREATE AGGREGATE sum(vector) (
     SFUNC = vector_add,
@@ -189,59 +242,76 @@ CREATE AGGREGATE sum(vector) (
     COMBINEFUNC = vector_add,
     PARALLEL = SAFE
 );
+COMMENT ON AGGREGATE sum(vector) IS 'sum of the vectors, element by element';
 
 -- Order, for btree indexes, ORDER BY and DISTINCT
 
 CREATE FUNCTION vector_lt(vector, vector) RETURNS boolean
     AS 'MODULE_PATHNAME', 'pgwarp_vector_lt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_lt(vector, vector) IS 'whether the first vector sorts before the second';
 
 CREATE FUNCTION vector_le(vector, vector) RETURNS boolean
     AS 'MODULE_PATHNAME', 'pgwarp_vector_le' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_le(vector, vector) IS
+    'whether the first vector sorts before the second or equals it';
 
 CREATE FUNCTION vector_eq(vector, vector) RETURNS boolean
     AS 'MODULE_PATHNAME', 'pgwarp_vector_eq' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_eq(vector, vector) IS 'whether two vectors are equal';
 
 CREATE FUNCTION vector_ne(vector, vector) RETURNS boolean
     AS 'MODULE_PATHNAME', 'pgwarp_vector_ne' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_ne(vector, vector) IS 'whether two vectors differ';
 
 CREATE FUNCTION vector_ge(vector, vector) RETURNS boolean
     AS 'MODULE_PATHNAME', 'pgwarp_vector_ge' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_ge(vector, vector) IS
+    'whether the first vector sorts after the second or equals it';
 
 CREATE FUNCTION vector_gt(vector, vector) RETURNS boolean
     AS 'MODULE_PATHNAME', 'pgwarp_vector_gt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_gt(vector, vector) IS 'whether the first vector sorts after the second';
 
 CREATE FUNCTION vector_cmp(vector, vector) RETURNS integer
     AS 'MODULE_PATHNAME', 'pgwarp_vector_cmp' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_cmp(vector, vector) IS
+    'compares two vectors, element by element: -1, 0 or 1';
 
 CREATE OPERATOR < (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_lt,
     COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel
 );
+COMMENT ON OPERATOR < (vector, vector) IS 'sorts before';
 
 CREATE OPERATOR <= (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_le,
     COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel
 );
+COMMENT ON OPERATOR <= (vector, vector) IS 'sorts before or equals';
 
 CREATE OPERATOR = (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_eq,
     COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel
 );
+COMMENT ON OPERATOR = (vector, vector) IS 'equals';
 
 CREATE OPERATOR <> (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_ne,
     COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel
 );
+COMMENT ON OPERATOR <> (vector, vector) IS 'differs from';
 
 CREATE OPERATOR >= (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_ge,
     COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel
 );
+COMMENT ON OPERATOR >= (vector, vector) IS 'sorts after or equals';
 
 CREATE OPERATOR > (
     LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_gt,
     COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel
 );
+COMMENT ON OPERATOR > (vector, vector) IS 'sorts after';
 
 CREATE OPERATOR CLASS vector_ops
     DEFAULT FOR TYPE vector USING btree AS
@@ -251,31 +321,46 @@ CREATE OPERATOR CLASS vector_ops
     OPERATOR 4 >=,
     OPERATOR 5 >,
     FUNCTION 1 vector_cmp(vector, vector);
+COMMENT ON OPERATOR CLASS vector_ops USING btree IS 'order of vectors, element by element';
+COMMENT ON OPERATOR FAMILY vector_ops USING btree IS 'order of vectors, element by element';
 
 -- The index access method.
 
 CREATE FUNCTION ivfpq_handler(internal) RETURNS index_am_handler
     AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION ivfpq_handler(internal) IS 'handler of the index access method ivfpq';
 
 CREATE ACCESS METHOD ivfpq TYPE INDEX HANDLER ivfpq_handler;
 COMMENT ON ACCESS METHOD ivfpq IS 'inverted lists with product quantization';
 
 CREATE FUNCTION ivfpq_metric_l2(int4) RETURNS int4
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION ivfpq_metric_l2(int4) IS
+    'support function of vector_l2_ops: the metric of its indexes';
 CREATE FUNCTION ivfpq_metric_inner_product(int4) RETURNS int4
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION ivfpq_metric_inner_product(int4) IS
+    'support function of vector_ip_ops: the metric of its indexes';
 CREATE FUNCTION ivfpq_metric_cosine(int4) RETURNS int4
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION ivfpq_metric_cosine(int4) IS
+    'support function of vector_cosine_ops: the metric of its indexes';
 
 CREATE OPERATOR CLASS vector_l2_ops DEFAULT FOR TYPE vector USING ivfpq AS
     OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
     FUNCTION 1 ivfpq_metric_l2(int4);
+COMMENT ON OPERATOR CLASS vector_l2_ops USING ivfpq IS 'ORDER BY L2 distance, <->';
+COMMENT ON OPERATOR FAMILY vector_l2_ops USING ivfpq IS 'ORDER BY L2 distance, <->';
 CREATE OPERATOR CLASS vector_ip_ops FOR TYPE vector USING ivfpq AS
     OPERATOR 1 <#> (vector, vector) FOR ORDER BY float_ops,
     FUNCTION 1 ivfpq_metric_inner_product(int4);
+COMMENT ON OPERATOR CLASS vector_ip_ops USING ivfpq IS 'ORDER BY negative inner product, <#>';
+COMMENT ON OPERATOR FAMILY vector_ip_ops USING ivfpq IS 'ORDER BY negative inner product, <#>';
 CREATE OPERATOR CLASS vector_cosine_ops FOR TYPE vector USING ivfpq AS
     OPERATOR 1 <=> (vector, vector) FOR ORDER BY float_ops,
     FUNCTION 1 ivfpq_metric_cosine(int4);
+COMMENT ON OPERATOR CLASS vector_cosine_ops USING ivfpq IS 'ORDER BY cosine distance, <=>';
+COMMENT ON OPERATOR FAMILY vector_cosine_ops USING ivfpq IS 'ORDER BY cosine distance, <=>';
 
 -- Seeing inside an index.
 
@@ -410,6 +495,8 @@ CREATE FUNCTION pgwarp_stat_indexes(
     OUT bytes bigint)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pgwarp_stat_indexes() IS
+    'what the view pg_stat_pgwarp reads: counters by index, of this database';
 
 CREATE VIEW pg_stat_pgwarp AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
@@ -581,6 +668,8 @@ CREATE FUNCTION pgwarp_graph_progress(
     OUT parts_total bigint)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION pgwarp_graph_progress() IS
+    'what the view pg_stat_progress_knn_graph reads: graphs that are being made';
 CREATE VIEW pg_stat_progress_knn_graph AS
     SELECT p.pid, p.datid, d.datname, p.relid, p.phase, p.done, p.total, p.parts_done, p.parts_total
     FROM pgwarp_graph_progress() AS p LEFT JOIN pg_catalog.pg_database AS d ON d.oid = p.datid;

@@ -28,3 +28,11 @@ FROM parts JOIN pg_proc ON pg_proc.oid = function;
 SELECT aggfnoid::regprocedure, proparallel, aggcombinefn, aggtranstype::regtype
 FROM pg_aggregate JOIN pg_proc ON pg_proc.oid = aggfnoid
 WHERE proargtypes[0] = 'vector'::regtype ORDER BY aggfnoid::regprocedure::text;
+
+-- Every object of the extension has a comment, which psql shows beside it.
+SELECT pg_describe_object(classid, objid, 0) AS without_comment
+FROM pg_depend
+WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+      AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pgwarp')
+      AND obj_description(objid, classid::regclass::name) IS NULL
+ORDER BY 1;
