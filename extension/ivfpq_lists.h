@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extension/ivfpq_format.h"
+#include "extension/ivfpq_tid.h"
 
 extern "C" {
 #include "storage/bufmgr.h"
@@ -28,16 +29,5 @@ struct ListVisitor {
 // them, is seen. `order` gives their numbers.
 void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint32 count,
                 const ListVisitor& visitor);
-
-inline uint64 tid_number(const ItemPointerData& tid) {
-    return (static_cast<uint64>(ItemPointerGetBlockNumberNoCheck(&tid)) << 16) |
-           ItemPointerGetOffsetNumberNoCheck(&tid);
-}
-inline ItemPointerData number_tid(uint64 number) {
-    ItemPointerData tid;
-    ItemPointerSet(&tid, static_cast<BlockNumber>(number >> 16),
-                   static_cast<OffsetNumber>(number & 0xffff));
-    return tid;
-}
 
 }  // namespace pgwarp

@@ -12,7 +12,7 @@
 
 #include "kernels/quantizer.h"
 #include "extension/ivfpq_buffers.h"
-#include "extension/ivfpq_lists.h"
+#include "extension/ivfpq_tid.h"
 #include "extension/ivfpq_page.h"
 #include "extension/vector.h"
 

@@ -1,0 +1,23 @@
+// A TID as a number of 48 bits, ordered as TIDs are: what kernels know a row by.
+#pragma once
+
+#include "extension/compat.h"
+
+extern "C" {
+#include "storage/itemptr.h"
+}
+
+namespace pgwarp {
+
+inline uint64 tid_number(const ItemPointerData& tid) {
+    return (static_cast<uint64>(ItemPointerGetBlockNumberNoCheck(&tid)) << 16) |
+           ItemPointerGetOffsetNumberNoCheck(&tid);
+}
+inline ItemPointerData number_tid(uint64 number) {
+    ItemPointerData tid;
+    ItemPointerSet(&tid, static_cast<BlockNumber>(number >> 16),
+                   static_cast<OffsetNumber>(number & 0xffff));
+    return tid;
+}
+
+}  // namespace pgwarp
