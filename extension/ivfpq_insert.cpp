@@ -1,6 +1,7 @@
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
+#include "extension/ivfpq_vector_code.h"
 #include "extension/vector.h"
 
 extern "C" {

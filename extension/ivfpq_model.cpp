@@ -14,7 +14,6 @@
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"
 #include "extension/ivfpq.h"
-#include "extension/ivfpq_additive.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
 
@@ -208,9 +207,8 @@ void read_table(Relation index, const MetaPage& meta, const float* query, float*
     });
 }
 
-EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* form, float dropped,
-                            uint8* code) {
-    // The nearest centroid by L2 for every metric, as in training.
+uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid) {
+    // By L2 for every metric, as in training.
     MetaPage by_l2 = meta;
     by_l2.metric = Metric::l2;
     float* terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
@@ -219,28 +217,19 @@ EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* f
     for (uint32 i = 1; i < meta.lists; ++i)
         if (terms[i] < terms[list]) list = i;
     pfree(terms);
-
-    float* centroid = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
     read_centroid(index, meta, list, centroid);
+    return list;
+}
+
+float encode_by_pieces(Relation index, const MetaPage& meta, const float* residual,
+                       const float* centroid, uint8* code) {
     const QuantizerShape shape = shape_of(meta);
-    if (shape.additive()) {
-        float* residual = static_cast<float*>(palloc(shape.dims * sizeof(float)));
-        for (uint32 d = 0; d < shape.dims; ++d) residual[d] = form[d] - centroid[d];
-        const float offset = encode_additive(index, meta, residual, centroid, code);
-        pfree(residual);
-        pfree(centroid);
-        return {list, offset};
-    }
     if (meta.bits == 4) {
         float* words = static_cast<float*>(palloc(Size{shape.dims} * nibble_words * sizeof(float)));
         read_codewords(index, meta, words);
-        float* residual = static_cast<float*>(palloc(shape.dims * sizeof(float)));
-        for (uint32 d = 0; d < shape.dims; ++d) residual[d] = form[d] - centroid[d];
         const float offset = encode_nibbles(shape, words, residual, centroid, code);
-        pfree(residual);
         pfree(words);
-        pfree(centroid);
-        return {list, meta.metric == Metric::inner_product ? 0 : offset + dropped};
+        return offset;
     }
     PieceEncoder encoder;
     uint32 piece = 0;
@@ -248,15 +237,14 @@ EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* f
     visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
         for (uint32 i = 0; i < page.count; ++i) {
             const uint32 dim = page.first + i;
-            encoder.add(form[dim] - centroid[dim], centroid[dim], page.data + i * codewords);
+            encoder.add(residual[dim], centroid[dim], page.data + i * codewords);
             if (dim + 1 < shape.piece_begin(piece + 1)) continue;
             const PieceEncoder::Result result = encoder.finish();
             code[piece++] = result.code;
             offset += result.offset;
         }
     });
-    pfree(centroid);
-    return {list, meta.metric == Metric::inner_product ? 0 : offset + dropped};
+    return offset;
 }
 
 void read_codebook(Relation index, const MetaPage& meta, float* codebook) {

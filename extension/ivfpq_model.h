@@ -24,13 +24,12 @@ inline Size table_floats(const MetaPage& meta) {
 }
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table);
 
-// A vector's list, code (m) and offset, what was dropped of it included.
-struct EncodedVector {
-    uint32 list;
-    float offset;
-};
-EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* form, float dropped,
-                            uint8* code);
+// The list nearest to a vector, and its centroid (code_dims).
+uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid);
+
+// The code (m) of a residual by a product quantizer; returns the entry's offset for L2.
+float encode_by_pieces(Relation index, const MetaPage& meta, const float* residual,
+                       const float* centroid, uint8* code);
 
 // The codebook as the kernels have it, (codebook_rows)(256).
 void read_codebook(Relation index, const MetaPage& meta, float* codebook);
