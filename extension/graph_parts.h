@@ -4,7 +4,7 @@
 // lists.
 #pragma once
 
-#include "extension/graph_build.h"
+#include "extension/graph_job.h"
 
 namespace pgwarp {
 
