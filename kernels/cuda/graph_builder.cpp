@@ -90,7 +90,7 @@ class CudaGraphBuilder final : public GraphBuilder {
     DescentReport descend(const GraphRows& rows, const DescentOptions& options, KnownPairs known,
                           size_t border, Edge* lists);
     Buffer<float> find_limits(const GraphView& view, uint32_t degree);
-    // Of exact_lists(), with progress: so many of all rows were done before.
+    // Fills the lists of work.queries. For progress: `done` of `total` rows were done before.
     void search(ExactWork work, size_t done, size_t total);
     void report_begin(size_t total);
     void report_end(size_t total);
@@ -115,7 +115,12 @@ void CudaGraphBuilder::search(ExactWork work, size_t done, size_t total) {
     work.progress = [&](uint64_t now) {
         if (progress && done + now > 0) progress(GraphPhase::exact, done + now, total);
     };
-    exact_lists(context_, blas_, stream_, work);
+    if (work.queries.size() == 0) return;
+    // Short rows with few neighbors are filtered faster.
+    if (filter_fits(context_, work))
+        filter_lists(context_, blas_, stream_, work);
+    else
+        exact_lists_of(context_, blas_, stream_, work, nullptr, work.queries.size());
 }
 
 // What a short descent finds is no farther than anything worth looking at. Empty where it would

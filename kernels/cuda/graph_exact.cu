@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/block_sort.cuh"
 #include "kernels/cuda/graph_distance.cuh"
-#include "kernels/cuda/graph_filter.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/select.h"
@@ -346,15 +345,6 @@ void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t strea
     // is more than what they differ by.
     if (doubts > 0)
         search_by_tiles(context, blas, stream, work, Values::plain, doubtful + 1, doubts, nullptr);
-}
-
-void exact_lists(const Context& context, const Blas& blas, cudaStream_t stream,
-                 const ExactWork& work) {
-    if (work.queries.size() == 0) return;
-    if (filter_fits(context, work))
-        filter_lists(context, blas, stream, work);
-    else
-        exact_lists_of(context, blas, stream, work, nullptr, work.queries.size());
 }
 
 }  // namespace pgwarp::gpu

@@ -33,13 +33,13 @@ struct ExactWork {
 };
 inline constexpr uint32_t max_exact_degree = 2000;
 
-void exact_lists(const Context& context, const Blas& blas, cudaStream_t stream,
-                 const ExactWork& work);
+// Finds the lists of some rows, by their numbers on the device, or of all queries where these are
+// null.
+void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t stream,
+                    const ExactWork& work, const uint32_t* numbers, uint32_t count);
 
-// The steps of it, for candidates that come from elsewhere. ----------------------------------
-
-// Keys, (queries)(candidates) in any order, no_key for none, become lists. The row of query q is
-// first + q, or numbers[q].
+// The last step of it, for candidates that come from elsewhere. Keys, (queries)(candidates) in any
+// order, no_key for none, become lists. The row of query q is first + q, or numbers[q].
 struct CandidateLists {
     GraphView view;
     const uint32_t* numbers;
@@ -53,10 +53,5 @@ struct CandidateLists {
     RowRange others;  // edges to these in lists to merge with are left out: they come again
 };
 void finish_candidates(const CandidateLists& candidates, cudaStream_t stream);
-
-// Finds the lists of some rows, by their numbers on the device, or of all queries where these are
-// null.
-void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t stream,
-                    const ExactWork& work, const uint32_t* numbers, uint32_t count);
 
 }  // namespace pgwarp::gpu

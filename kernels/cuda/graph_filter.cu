@@ -41,7 +41,7 @@ __device__ __forceinline__ float element(const HalfRows& h, const float* row, ui
     return h.origin ? row[d] - __ldg(h.origin + d) : row[d];
 }
 
-__global__ void __launch_bounds__(threads) find_largest(HalfRows h) {
+__global__ void __launch_bounds__(threads) largest_of_rows(HalfRows h) {
     uint32_t mine = 0;
     const size_t warps = size_t{gridDim.x} * threads / 32;
     for (size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32; row < h.view.count;
@@ -407,7 +407,7 @@ void filter_lists(const Context& context, const Blas& blas, cudaStream_t stream,
         find_origin({view.rows, view.count, view.dims, view.stride}, origin.data(), stream);
     const HalfRows half_rows{view,        origin.data(), width,       numbers.data(),
                              numbers + 1, halves.data(), norms.data()};
-    launch("find_largest", find_largest, {1056, threads, 0, stream}, half_rows);
+    launch("largest_of_rows", largest_of_rows, {1056, threads, 0, stream}, half_rows);
     launch("make_halves", make_halves,
            {static_cast<unsigned>(divide_up(rows * 32, size_t{threads})), threads, 0, stream},
            half_rows);

@@ -10,6 +10,7 @@
 // several times as fast as the plain one is done elsewhere.
 #pragma once
 
+#include "kernels/cuda/float_matrix.h"
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/split_width.h"
 #include "kernels/cuda/stream.h"
@@ -19,19 +20,13 @@
 
 namespace pgwarp::gpu {
 
-// A matrix to be split: row i at rows + i * stride.
-struct FloatMatrix {
-    const float* rows;
-    size_t count;
-    uint32_t dims;
-    size_t stride;
-    const float* origin = nullptr;  // (dims), or null: subtracted from each row first
-};
-
 // A place in the midst of the rows, (dims): of each dimension the median of some of them, which one
 // row far away does not move as it would their mean. Distances are the same from there, and what is
 // off in the products is off by a share of much smaller norms.
 void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream);
+
+// The bits of the largest magnitude in the matrix, into *largest.
+void find_largest(const FloatMatrix& matrix, uint32_t* largest, cudaStream_t stream);
 
 enum class Side { left, right };
 

@@ -1,7 +1,9 @@
 // Numbers as two halves; see products.h.
 #pragma once
 
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/float_matrix.h"
+
+#include <cuda_fp16.h>
 
 namespace pgwarp::gpu {
 
@@ -25,8 +27,5 @@ __device__ __forceinline__ TwoHalves split_number(float scaled) {
     const __half high = __float2half_rn(scaled);
     return {high, __float2half_rn(scaled - __half2float(high))};
 }
-
-// The bits of the largest magnitude in the matrix, into *largest.
-void find_largest(const FloatMatrix& matrix, uint32_t* largest, cudaStream_t stream);
 
 }  // namespace pgwarp::gpu
