@@ -48,19 +48,30 @@ include $(PGXS)
 # PGXS would link with its C compiler.
 LINK.shared = $(CXX) $(CXXFLAGS) -shared
 
-# What the objects were made with. Written only when it differs, so that another compiler or
-# another PostgreSQL rebuilds everything and the same one nothing.
-SETTINGS := $(CXX) $(CXXFLAGS) CUDA=$(CUDA) $(CUDA_ARCHITECTURES) $(shell $(PG_CONFIG) --version) in $(CURDIR)
+# What was made with which settings: of the objects here, of the CPU's kernels, of the CUDA half. A file
+# is written only when it differs, so that another compiler or another PostgreSQL compiles again what
+# it concerns, and the same one nothing.
+settings = @mkdir -p $(@D); test "$$(cat $@ 2>/dev/null)" = '$(1)' || echo '$(1)' >$@
 $(BUILD)/settings: FORCE
-	@mkdir -p $(@D)
-	@test "$$(cat $@ 2>/dev/null)" = '$(SETTINGS)' || echo '$(SETTINGS)' >$@
+	$(call settings,$(CXX) $(CXXFLAGS) $(shell $(PG_CONFIG) --version) in $(CURDIR))
+$(BUILD)/settings-kernels: FORCE
+	$(call settings,$(CXX) in $(CURDIR))
+$(BUILD)/settings-cuda: FORCE
+	$(call settings,CUDA=$(CUDA) $(CUDA_ARCHITECTURES))
 
-$(OBJS): $(BUILD)/settings
+# First of all, what may be missing.
+$(BUILD)/needs: $(BUILD)/settings $(BUILD)/settings-cuda
+	@scripts/needs '$(PGXS)' '$(CXX)' '$(CUDA)'
+	@touch $@
+
+$(OBJS): $(BUILD)/settings | $(BUILD)/needs
 -include $(OBJS:.o=.d)
 
-$(BUILD)/kernels/configured: $(BUILD)/settings
-	@rm -rf $(@D) && mkdir -p $(@D)
-	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) $(if $(CUDA_ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)") >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
+# Other CUDA settings leave the CPU's kernels as they are. The old library of the CUDA half goes: with
+# CUDA=OFF it would be installed.
+$(BUILD)/kernels/configured: $(BUILD)/settings-kernels $(BUILD)/settings-cuda | $(BUILD)/needs
+	@$(if $(filter %/settings-kernels,$?),rm -rf $(@D),rm -f $(CUDA_LIBRARY)) && mkdir -p $(@D)
+	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) $(if $(CUDA_ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)",-UCMAKE_CUDA_ARCHITECTURES) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
 	@touch $@
 
 # CMake knows best whether its library is out of date, so it is always asked; pgwarp.so is linked
@@ -78,9 +89,7 @@ uninstall-cuda:
 	rm -f '$(DESTDIR)$(pkglibdir)/$(notdir $(CUDA_LIBRARY))'
 else
 all install installcheck clean:
-	@echo 'The PostgreSQL server headers are missing. "make test" installs what is needed,' >&2
-	@echo 'or install postgresql-server-dev-15 and try again.' >&2
-	@exit 1
+	@scripts/needs '$(PGXS)' '$(CXX)' '$(CUDA)'
 endif
 
 .PHONY: demo test install-cuda uninstall-cuda FORCE
