@@ -82,7 +82,7 @@ sub outputs_of
 }
 
 my $number = 0;
-for my $page (grep { $_ ne 'README.md' } @pages)
+for my $page (@pages)
 {
 	my @blocks = blocks_of($page);
 	my $settings = join('', map { $_->{text} } grep { $_->{kind} eq 'ini' } @blocks);
