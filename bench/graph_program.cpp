@@ -189,10 +189,10 @@ class GraphBench {
             void* library = dlopen(setting.library.c_str(), RTLD_NOW | RTLD_LOCAL);
             void* open = library ? dlsym(library, open_device_symbol) : nullptr;
             if (!open) throw std::runtime_error(dlerror());
-            char error[256] = "";
+            OpenError error;
             const DeviceOptions options;
-            device_.reset(reinterpret_cast<OpenDevice*>(open)(&options, error, sizeof(error)));
-            if (!device_) throw std::runtime_error(error);
+            device_.reset(reinterpret_cast<OpenDevice*>(open)(&options, &error));
+            if (!device_) throw std::runtime_error(error.message);
         }
         return device_->make_graph_builder();
     }

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/device_choice.h"
 #include "kernels/fallback_executor.h"
 #include "kernels/host_device.h"
 #include "extension/build_executor.h"
@@ -175,17 +176,27 @@ std::unique_ptr<Device> open_device(const DeviceBudget& budget, int threads, cha
     const char* devices = settings.devices;
     if (strcmp(devices, "none") == 0) {
         strlcpy(error, "pgwarp.devices is none", error_size);
-    } else if (strcmp(devices, "host") == 0) {
+    } else if (devices_are_hosts()) {
         device = make_host_device(threads, budget.host, &QueryCancelPending, &ProcDiePending);
     } else {
+        const auto open = [&budget](int number, OpenError* why) {
+            DeviceOptions options;
+            options.device = number;
+            options.memory_budget = budget.device;
+            options.interrupt = &QueryCancelPending;
+            options.other_interrupt = &ProcDiePending;
+            options.leave = true;
+            return std::unique_ptr<Device>(open_cuda_device(options, why));
+        };
         int numbers[most_devices];
-        DeviceOptions options;
-        options.device = parse_devices(devices, numbers) > 0 ? numbers[0] : 0;
-        options.memory_budget = budget.device;
-        options.interrupt = &QueryCancelPending;
-        options.other_interrupt = &ProcDiePending;
-        options.leave = true;
-        device.reset(open_cuda_device(options, error, error_size));
+        const int count = parse_devices(devices, numbers);
+        OpenedDevices opened = count > 0
+                                   ? open_devices({numbers, static_cast<size_t>(count)}, 1, open)
+                                   : open_all_devices(1, open);
+        if (!opened.devices.empty())
+            device = std::move(opened.devices[0].device);
+        else
+            strlcpy(error, opened.failures[0].c_str(), error_size);
     }
     if (!device) return nullptr;
     return make_failing_device(std::move(device), &settings.fault, settings.fault_after);
@@ -201,8 +212,7 @@ bool wants_device(double work) {
             break;
     }
     // The host stands for a device in tests, which ask for it, or for its failures.
-    if (strcmp(settings.devices, "host") == 0)
-        return settings.fault != static_cast<int>(Fault::none);
+    if (devices_are_hosts()) return settings.fault != static_cast<int>(Fault::none);
     return work >= least_work_for_a_device && strcmp(settings.devices, "none") != 0 &&
            cuda_library_is_there();
 }
@@ -288,6 +298,9 @@ bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& execu
             device->failed = true;
             strlcpy(device->failure, failure.what(), sizeof(device->failure));
         } catch (const OutOfDeviceMemory& failure) {
+            device->failed = true;
+            strlcpy(device->failure, failure.what(), sizeof(device->failure));
+        } catch (const OutOfHostMemory& failure) {
             device->failed = true;
             strlcpy(device->failure, failure.what(), sizeof(device->failure));
         }

@@ -26,14 +26,17 @@ bool cuda_library_is_there() {
     return access(path, F_OK) == 0;
 }
 
-Device* open_cuda_device(const DeviceOptions& options, char* error, size_t error_size) {
+Device* open_cuda_device(const DeviceOptions& options, OpenError* error) {
+    // Until the library says otherwise: what is missing here is missing for every device.
+    error->failure = OpenFailure::no_such_device;
     if (!cuda_library_is_there()) {
-        strlcpy(error, "pgwarp was built without CUDA", error_size);
+        strlcpy(error->message, "pgwarp was built without CUDA", sizeof(error->message));
         return nullptr;
     }
     // The library brings others of some hundred megabytes: not where they are of no use.
     if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
-        strlcpy(error, "there is no driver for CUDA devices (libcuda.so.1)", error_size);
+        strlcpy(error->message, "there is no driver for CUDA devices (libcuda.so.1)",
+                sizeof(error->message));
         return nullptr;
     }
     Path path;
@@ -42,10 +45,10 @@ Device* open_cuda_device(const DeviceOptions& options, char* error, size_t error
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void* open = library ? dlsym(library, open_device_symbol) : nullptr;
     if (!open) {
-        strlcpy(error, dlerror(), error_size);
+        strlcpy(error->message, dlerror(), sizeof(error->message));
         return nullptr;
     }
-    return reinterpret_cast<OpenDevice*>(open)(&options, error, error_size);
+    return reinterpret_cast<OpenDevice*>(open)(&options, error);
 }
 
 }  // namespace pgwarp

@@ -12,6 +12,6 @@ bool cuda_library_is_there();
 // A device, to be deleted by the caller, or null with the reason in `error`. Throws nothing,
 // reports nothing. Threads of the driver start in here: signals are blocked by whoever calls it, or
 // not yet unblocked.
-Device* open_cuda_device(const DeviceOptions& options, char* error, size_t error_size);
+Device* open_cuda_device(const DeviceOptions& options, OpenError* error);
 
 }  // namespace pgwarp

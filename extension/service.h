@@ -74,6 +74,7 @@ struct LoadBuffer {
     // Written by the backend while filling, read by the worker once ready:
     LoadKind kind;
     int owner;  // slot number: parts of one thing come from one backend, in order
+    pid_t owner_pid;
     MirrorKey key;
     uint32 bytes;
     alignas(8) char data[room];

@@ -106,6 +106,7 @@ bool try_take_buffer(LoadKind kind, const MirrorKey& key) {
             continue;
         buffer->kind = kind;
         buffer->owner = compat_my_proc_number();
+        buffer->owner_pid = MyProcPid;
         buffer->key = key;
         buffer->bytes = 0;
         filling = i;

@@ -6,16 +6,20 @@
 // another.
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <new>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include <unistd.h>
 
 #include "kernels/device.h"
+#include "kernels/device_choice.h"
 #include "kernels/host_device.h"
 #include "kernels/mirror.h"
 #include "extension/device_library.h"
@@ -46,6 +50,8 @@ struct Assembly {
     size_t model_floats = 0;  // received
     uint32 list = 0;
     std::vector<char> pages;  // of a list that is longer than a load buffer
+    pid_t pid = 0;            // the backend
+    TimestampTz last_part = 0;
 };
 
 // One device and what is kept on it.
@@ -64,12 +70,14 @@ struct Turn {
 
 struct Worker {
     std::vector<Place> places;
+    std::vector<std::string> not_opened;  // why devices are not among them
     Turn turns[Mirror::turns];
     std::unordered_map<int, Assembly> assemblies;       // by owner
     std::unordered_map<uint64_t, MirrorUse> published;  // by database and index
     std::vector<ListPage> pages;
     MirrorKey wanted_model{};
     TimestampTz model_wanted_at = 0;
+    TimestampTz assemblies_checked = 0;
 
     // What a turn takes is there before memory is short.
     void reserve() {
@@ -90,13 +98,13 @@ struct Worker {
         for (Place& place : places) place.mirror->forget(database, index);
     }
     Place& emptiest() {
-        return *std::min_element(places.begin(), places.end(), [](const Place& a, const Place& b) {
-            return a.mirror->bytes() < b.mirror->bytes();
-        });
+        DeviceLoad loads[most_devices];
+        for (size_t i = 0; i < places.size(); ++i) loads[i] = places[i].mirror->load();
+        return places[least_loaded({loads, places.size()})];
     }
 };
 
-enum class Attempt { done, failed, lost };
+enum class Attempt { done, failed, no_memory, lost };
 
 // A call of a device may never come back.
 volatile sig_atomic_t in_attempt = 0;
@@ -114,6 +122,9 @@ Attempt attempt(char (&message)[256], Function&& function) {
     } catch (const DeviceFailure& failure) {
         strlcpy(message, failure.what(), sizeof(message));
         return failure.lost ? Attempt::lost : Attempt::failed;
+    } catch (const std::bad_alloc& error) {
+        strlcpy(message, error.what(), sizeof(message));
+        return Attempt::no_memory;
     } catch (const std::exception& error) {
         strlcpy(message, error.what(), sizeof(message));
     } catch (...) {
@@ -137,31 +148,26 @@ void add_place(Worker* worker, int number, std::unique_ptr<Device> device) {
     worker->places.push_back({number, std::move(device), std::move(mirror), {}});
 }
 
-// Opens what pgwarp.devices names, or leaves a reason. A list of devices is served by those of them
-// that are there.
-void open_devices(Worker* worker, char* error, size_t error_size) {
+std::unique_ptr<Device> open_place(int number, OpenError* error) {
     constexpr size_t host_budget = size_t{1} << 30;
-    if (strcmp(settings.devices, "host") == 0) {
-        add_place(worker, -1, make_host_device(settings.host_threads, memory_budget(host_budget)));
-        return;
-    }
-    const bool all = strcmp(settings.devices, "auto") == 0;
+    if (number == host_device)
+        return make_host_device(settings.host_threads, memory_budget(host_budget));
+    DeviceOptions options;
+    options.device = number;
+    options.memory_budget = memory_budget(0);
+    return std::unique_ptr<Device>(open_cuda_device(options, error));
+}
+
+// Opens what pgwarp.devices names: those of them that are there.
+void open_places(Worker* worker) {
     int numbers[most_devices];
-    int count = parse_devices(settings.devices, numbers);
-    if (all)
-        for (count = 0; count < most_devices; ++count) numbers[count] = count;
-    for (int i = 0; i < count; ++i) {
-        char message[256];
-        DeviceOptions options;
-        options.device = numbers[i];
-        options.memory_budget = memory_budget(0);
-        Device* device = open_cuda_device(options, message, sizeof(message));
-        if (device)
-            add_place(worker, numbers[i], std::unique_ptr<Device>(device));
-        else if (worker->places.empty())
-            strlcpy(error, message, error_size);
-        if (!device && all) break;
-    }
+    const int count = parse_devices(settings.devices, numbers);
+    OpenedDevices opened =
+        count > 0 ? open_devices({numbers, static_cast<size_t>(count)}, most_devices, open_place)
+                  : open_all_devices(most_devices, open_place);
+    for (OpenedDevice& device : opened.devices)
+        add_place(worker, device.number, std::move(device.device));
+    worker->not_opened = std::move(opened.failures);
 }
 
 // --- answering
@@ -178,11 +184,9 @@ void answer(uint32 number) {
         pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
 }
 
-void publish_use(Worker* worker, const MirrorKey& key) {
-    const Place* place = worker->place_of(key);
+void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     IndexStatistics* statistics = find_statistics(key.database, key.index);
     if (!statistics) return;
-    const MirrorUse use = place ? *place->mirror->use(key) : MirrorUse{};
     MirrorUse* published = nullptr;
     char message[256];
     attempt(message,
@@ -206,6 +210,21 @@ void publish_use(Worker* worker, const MirrorKey& key) {
     before = use;
 }
 
+void publish_use(Worker* worker, const MirrorKey& key) {
+    const Place* place = worker->place_of(key);
+    publish(worker, key, place ? *place->mirror->use(key) : MirrorUse{});
+}
+
+// Of indexes that have lost lists to others.
+void publish_changes(Worker* worker) {
+    for (const Place& place : worker->places) {
+        std::vector<MirrorChange> changes;
+        char message[256];
+        attempt(message, [&] { changes = place.mirror->take_changes(); });
+        for (const MirrorChange& change : changes) publish(worker, change.key, change.use);
+    }
+}
+
 [[noreturn]] void end_for_lost_device(const char* message) {
     ereport(LOG, (errmsg("pgwarp service ends: %s", message),
                   errdetail("It starts again; until then sessions read the index pages.")));
@@ -214,7 +233,7 @@ void publish_use(Worker* worker, const MirrorKey& key) {
 
 void note_failure(Attempt result, const char* message, const char* what) {
     if (result == Attempt::lost) end_for_lost_device(message);
-    if (result == Attempt::failed)
+    if (result != Attempt::done)
         ereport(LOG, (errmsg("pgwarp service could not %s: %s", what, message)));
 }
 
@@ -288,6 +307,7 @@ void finish_turn(Worker* worker, int number) {
         if (!last || !(*last == search.key)) publish_use(worker, search.key);
         last = &search.key;
     }
+    publish_changes(worker);
     turn.slots.clear();
     pg_atomic_fetch_add_u32(&service->turns, 1);
 }
@@ -400,6 +420,12 @@ bool take_load(Worker* worker) {
         }
     });
     if (result != Attempt::done) worker->assemblies.erase(buffer->owner);
+    const auto assembly = worker->assemblies.find(buffer->owner);
+    if (assembly != worker->assemblies.end()) {
+        assembly->second.pid = buffer->owner_pid;
+        assembly->second.last_part = GetCurrentTimestamp();
+    }
+    publish_changes(worker);
     if (buffer->kind != LoadKind::forget) publish_use(worker, buffer->key);
     // What was read must have been read before somebody else writes there.
     pg_memory_barrier();
@@ -407,6 +433,28 @@ bool take_load(Worker* worker) {
     ConditionVariableBroadcast(&service->load_freed);
     note_failure(result, message, "take in a list");
     return true;
+}
+
+constexpr int assembly_patience_ms = 60 * 1000;
+
+// Drops what was sent by half, where the backend has ended or sends no more of it.
+void drop_stale_assemblies(Worker* worker) {
+    constexpr int interval_ms = 1000;
+    const TimestampTz now = GetCurrentTimestamp();
+    if (worker->assemblies.empty() ||
+        !TimestampDifferenceExceeds(worker->assemblies_checked, now, interval_ms))
+        return;
+    worker->assemblies_checked = now;
+    std::erase_if(worker->assemblies, [now](const auto& item) {
+        const Assembly& assembly = item.second;
+        const bool ended = kill(assembly.pid, 0) != 0 && errno == ESRCH;
+        if (!ended && !TimestampDifferenceExceeds(assembly.last_part, now, assembly_patience_ms))
+            return false;
+        ereport(DEBUG1, (errmsg_internal("pgwarp service drops what was sent by half: %zu bytes",
+                                         assembly.pages.capacity() +
+                                             assembly.model.capacity() * sizeof(float))));
+        return true;
+    });
 }
 
 // --- the worker's life
@@ -531,9 +579,13 @@ void serve(Worker* worker) {
             busy = true;
         }
         if (pg_atomic_read_u32(&service->suspect) != 0) pg_atomic_write_u32(&service->suspect, 0);
-        if (!busy)
-            WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1,
-                      compat_wait_event("PgwarpServiceIdle"));
+        drop_stale_assemblies(worker);
+        if (!busy) {
+            // With something that may have to be dropped, not for ever.
+            const bool waiting = !worker->assemblies.empty();
+            WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (waiting ? WL_TIMEOUT : 0),
+                      waiting ? 1000 : -1, compat_wait_event("PgwarpServiceIdle"));
+        }
         CHECK_FOR_INTERRUPTS();
     }
 }
@@ -550,14 +602,21 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
     Worker* worker = nullptr;
     const Attempt opened = attempt(message, [&] {
         auto made = std::make_unique<Worker>();
-        open_devices(made.get(), message, sizeof(message));
+        open_places(made.get());
         made->reserve();
+        if (made->places.empty() && !made->not_opened.empty())
+            strlcpy(message, made->not_opened[0].c_str(), sizeof(message));
         if (!made->places.empty()) worker = made.release();
     });
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
     pqsignal(SIGTERM, request_shutdown);
     pqsignal(SIGALRM, give_up_device);
     BackgroundWorkerUnblockSignals();
+    // Another process may have the memory that this one lacked, which says nothing of devices.
+    if (opened == Attempt::no_memory) {
+        ereport(LOG, (errmsg("pgwarp service could not start: %s", message)));
+        proc_exit(1);
+    }
     if (opened != Attempt::done || !worker) end_without_device(message);
 
     before_shmem_exit(leave_service, Datum{0});
@@ -574,6 +633,8 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
     pg_atomic_write_u32(&service->worker_state, static_cast<uint32>(WorkerState::serving));
     for (const Place& place : worker->places)
         ereport(LOG, (errmsg("pgwarp serves from %s", place.device->name())));
+    for (const std::string& why : worker->not_opened)
+        ereport(LOG, (errmsg("pgwarp could not open a device: %s", why.c_str())));
     serve(worker);
     // A code that says: start me again, unless the server is going down.
     proc_exit(1);

@@ -65,13 +65,13 @@ const config_enum_entry fault_options[] = {
     {"late", static_cast<int>(Fault::late), false},
     {"slow", static_cast<int>(Fault::slow), false},
     {"hung", static_cast<int>(Fault::hung), false},
+    {"no_host_memory", static_cast<int>(Fault::no_host_memory), false},
     {nullptr, 0, false},
 };
 
 bool check_devices(char** value, void**, GucSource) {
     const char* text = *value;
-    if (strcmp(text, "auto") == 0 || strcmp(text, "none") == 0 || strcmp(text, "host") == 0)
-        return true;
+    if (strcmp(text, "auto") == 0 || strcmp(text, "none") == 0) return true;
     int numbers[most_devices];
     if (parse_devices(text, numbers) > 0) return true;
     GUC_check_errdetail(
@@ -138,16 +138,30 @@ void define_service_settings() {
 }  // namespace
 
 int parse_devices(const char* text, int* numbers) {
+    constexpr char host[] = "host";
+    constexpr size_t host_length = sizeof(host) - 1;
     int count = 0;
     while (true) {
         char* end;
-        const long number = strtol(text, &end, 10);
-        if (end == text || number < 0 || number > 1000 || count == most_devices) return 0;
+        long number = strtol(text, &end, 10);
+        if (strncmp(text, host, host_length) == 0) {
+            number = host_device;
+            end = const_cast<char*>(text) + host_length;
+        } else if (end == text || number < 0 || number > 1000) {
+            return 0;
+        }
+        // Hosts and GPUs do not mix: which of them serves is one question.
+        if (count == most_devices || (count > 0 && (number < 0) != (numbers[0] < 0))) return 0;
         numbers[count++] = static_cast<int>(number);
         if (*end == '\0') return count;
         if (*end != ',') return 0;
         text = end + 1;
     }
+}
+
+bool devices_are_hosts() {
+    int numbers[most_devices];
+    return parse_devices(settings.devices, numbers) > 0 && numbers[0] == host_device;
 }
 
 void define_settings() {

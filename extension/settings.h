@@ -35,8 +35,12 @@ extern Settings settings;
 
 void define_settings();
 
-// The numbers of pgwarp.devices, at most most_devices; returns how many, 0 where the text is none.
+// The devices that pgwarp.devices lists, at most most_devices; returns how many, 0 where the text
+// is no such list. The host is number host_device: 'host,host' makes two devices of it, for tests.
 inline constexpr int most_devices = 16;
+inline constexpr int host_device = -1;
 int parse_devices(const char* text, int* numbers);
+// Whether the host stands in a device's place.
+bool devices_are_hosts();
 
 }  // namespace pgwarp

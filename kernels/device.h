@@ -3,7 +3,7 @@
 //
 // The library is opened with dlopen() and has one entry, pgwarp_open_device. Objects made by a
 // device are destroyed before it, all of them before dlclose(). Functions throw what executor.h
-// says; the two types below tell a caller what to do next.
+// says; the types below tell a caller what to do next.
 #pragma once
 
 #include "kernels/executor.h"
@@ -11,6 +11,7 @@
 #include "kernels/list_store.h"
 
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -27,6 +28,18 @@ struct OutOfDeviceMemory : std::runtime_error {
           used(used_bytes),
           budget(budget_bytes) {}
     size_t wanted, used, budget;
+};
+
+// The host has no memory that a device can reach. It says nothing of the device; a caller who can
+// do without one should.
+struct OutOfHostMemory : std::bad_alloc {
+    explicit OutOfHostMemory(size_t wanted_bytes)
+        : message_("out of host memory for the device: " + std::to_string(wanted_bytes) +
+                   " bytes wanted") {}
+    const char* what() const noexcept override { return message_.c_str(); }
+
+  private:
+    std::string message_;
 };
 
 // The device failed. Where `lost`, every later call of this process will fail too: the way out is
@@ -69,8 +82,19 @@ class Device {
     virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) = 0;
 };
 
-// The library's entry: a device, to be deleted by the caller, or null with a message in `error`.
-using OpenDevice = Device*(const DeviceOptions* options, char* error, size_t error_size);
+// Why a device was not opened.
+enum class OpenFailure : int {
+    failed,
+    no_such_device,  // nor one with a higher number
+    out_of_host_memory,
+};
+struct OpenError {
+    OpenFailure failure = OpenFailure::failed;
+    char message[256] = "";
+};
+
+// The library's entry: a device, to be deleted by the caller, or null with the reason in `error`.
+using OpenDevice = Device*(const DeviceOptions* options, OpenError* error);
 inline constexpr char open_device_symbol[] = "pgwarp_open_device";
 
 }  // namespace pgwarp

@@ -16,13 +16,14 @@ std::unique_ptr<Device> make_host_device(
 // What goes wrong in the searches of a failing device, and in the work of its executors.
 enum class Fault : int {
     none,
-    failed,         // every search fails
-    lost,           // the device is lost
-    out_of_memory,  // there is no room for a search, nor for a list
-    unknown,        // something throws what nobody expects
-    late,           // every search fails after it has written its results
-    slow,           // a search takes a second
-    hung,           // a search never ends
+    failed,          // every search fails
+    lost,            // the device is lost
+    out_of_memory,   // there is no room for a search, nor for a list
+    unknown,         // something throws what nobody expects
+    late,            // every search fails after it has written its results
+    slow,            // a search takes a second
+    hung,            // a search never ends
+    no_host_memory,  // the host has no memory for a search, nor for a list
 };
 
 // The device, with `fault` looked up at every search, put, and call of an executor, of which the

@@ -8,6 +8,7 @@
 
 #include "kernels/common.h"
 #include "kernels/device.h"
+#include "kernels/device_choice.h"
 #include "kernels/list_store.h"
 #include "kernels/quantizer.h"
 
@@ -76,6 +77,11 @@ struct MirrorUse {
     size_t bytes;
 };
 
+struct MirrorChange {
+    MirrorKey key;
+    MirrorUse use;
+};
+
 class Mirror {
   public:
     // Searches under way at once: while one set runs, another is gathered.
@@ -114,6 +120,12 @@ class Mirror {
     // Null where the index is not known.
     const MirrorUse* use(const MirrorKey& key) const;
     size_t bytes() const { return bytes_; }
+    // Of its indexes; an index whose lists are not resident yet counts with its model.
+    DeviceLoad load() const;
+
+    // Indexes that have lost lists to others since the last call. One that was given up whole has
+    // no lists any more.
+    std::vector<MirrorChange> take_changes();
 
   private:
     struct Served;
@@ -145,7 +157,9 @@ class Mirror {
     const size_t full_budget_;
     size_t budget_;  // what is left of it while searches need the room
     size_t bytes_ = 0;
-    uint64_t clock_ = 0;  // counts puts and batches
+    std::vector<MirrorChange> changes_;  // until take_changes()
+    bool lists_lost_ = false;            // by an index that is still known
+    uint64_t clock_ = 0;                 // counts puts and batches
     int failures_in_a_row_ = 0;
     std::unordered_map<uint64_t, std::shared_ptr<Served>> served_;  // by database and index
     std::vector<Running> running_[turns];

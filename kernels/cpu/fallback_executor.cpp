@@ -59,6 +59,8 @@ auto FallbackExecutor::run(Work&& work) {
             give_up(failure.what());
         } catch (const OutOfDeviceMemory& failure) {
             give_up(failure.what());
+        } catch (const OutOfHostMemory& failure) {
+            give_up(failure.what());
         }
     }
     return work(*cpu_);
@@ -137,6 +139,8 @@ class FallbackExecutor::Pass final : public RowPass {
         } catch (const DeviceFailure& failure) {
             owner_.give_up(failure.what());
         } catch (const OutOfDeviceMemory& failure) {
+            owner_.give_up(failure.what());
+        } catch (const OutOfHostMemory& failure) {
             owner_.give_up(failure.what());
         }
         pass_.reset();

@@ -17,6 +17,8 @@ auto FallbackGraphBuilder::run(Work&& work) {
             failure_ = failure.what();
         } catch (const OutOfDeviceMemory& failure) {
             failure_ = failure.what();
+        } catch (const OutOfHostMemory& failure) {
+            failure_ = failure.what();
         }
         cpu_ = make_cpu_();
         // What it holds is of use to others while the CPU works.

@@ -260,8 +260,15 @@ void fail(Fault fault) {
             while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
         case Fault::none:
         case Fault::out_of_memory:
+        case Fault::no_host_memory:
             break;
     }
+}
+
+// What is missing before work begins.
+void fail_for_memory(Fault fault) {
+    if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+    if (fault == Fault::no_host_memory) throw OutOfHostMemory(1);
 }
 
 class FailingStore final : public ListStore {
@@ -270,7 +277,7 @@ class FailingStore final : public ListStore {
         : store_(std::move(store)), fault_(fault) {}
 
     void put(uint32_t list, std::span<const ListPage> pages) override {
-        if (fault() == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+        fail_for_memory(fault());
         store_->put(list, pages);
     }
     void drop(uint32_t list) override { store_->drop(list); }
@@ -280,7 +287,7 @@ class FailingStore final : public ListStore {
         return store_->make_batch(shape);
     }
     void start(ListBatch& batch, size_t queries) override {
-        if (fault() == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+        fail_for_memory(fault());
         store_->start(batch, queries);
     }
     bool done(ListBatch& batch) override { return store_->done(batch); }
@@ -303,7 +310,7 @@ class Failures {
     void before_call() {
         if (calls_++ < good_calls_) return;
         const auto fault = static_cast<Fault>(*fault_);
-        if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+        fail_for_memory(fault);
         if (fault != Fault::late) fail(fault);
     }
     void after_call() const {
@@ -481,7 +488,7 @@ class FailingGraphBuilder final : public GraphBuilder {
         builder_->progress = progress;
         if (calls_++ < good_calls_) return work(lists);
         const auto fault = static_cast<Fault>(*fault_);
-        if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
+        fail_for_memory(fault);
         if (fault == Fault::late) {
             // All is done, and then lost.
             std::vector<Edge> copy(lists, lists + rows.count * degree);

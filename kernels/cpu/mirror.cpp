@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 namespace pgwarp {
 
@@ -23,7 +24,8 @@ struct Mirror::Served {
     // The answer that named a list last: a list named twice would give its rows twice.
     std::vector<uint64_t> named_by;  // (lists)
     uint64_t answers = 0;
-    uint64_t last_used = 0;  // by the clock
+    uint64_t last_used = 0;   // by the clock
+    bool lists_lost = false;  // to others, since changes were last asked for
     MirrorUse use{};
     std::unique_ptr<ListBatch> batches[turns];  // after the store: they end first
 
@@ -39,6 +41,13 @@ struct Mirror::Served {
         use.bytes -= lists[list].bytes;
         lists[list].bytes = 0;
         --use.resident_lists;
+    }
+
+    // Its model, and what its lists would take were all resident, estimated by those that are.
+    size_t assigned() const {
+        const size_t floats =
+            size_t{shape.lists} * shape.dims + size_t{shape.codebook_rows()} * codewords;
+        return floats * sizeof(float) + use.bytes * shape.lists / std::max(use.resident_lists, 1u);
     }
 };
 
@@ -97,6 +106,22 @@ const MirrorUse* Mirror::use(const MirrorKey& key) const {
     return served ? &served->use : nullptr;
 }
 
+DeviceLoad Mirror::load() const {
+    DeviceLoad load{0, served_.size(), full_budget_};
+    for (const auto& [name, served] : served_) load.assigned += served->assigned();
+    return load;
+}
+
+std::vector<MirrorChange> Mirror::take_changes() {
+    if (lists_lost_) {
+        for (const auto& [name, served] : served_)
+            if (served->lists_lost) changes_.push_back({served->key, served->use});
+        for (const auto& [name, served] : served_) served->lists_lost = false;
+        lists_lost_ = false;
+    }
+    return std::exchange(changes_, {});
+}
+
 void Mirror::add(const MirrorKey& key, const Quantizer& model) {
     forget(key.database, key.index);
     auto served = std::make_shared<Served>();
@@ -129,6 +154,11 @@ bool Mirror::give_up_index() {
         served_.begin(), served_.end(),
         [](const auto& a, const auto& b) { return a.second->last_used < b.second->last_used; });
     if (oldest == served_.end()) return false;
+    MirrorUse last = oldest->second->use;
+    last.evictions += last.resident_lists;
+    last.lists = last.resident_lists = 0;
+    last.bytes = 0;
+    changes_.push_back({oldest->second->key, last});
     bytes_ -= oldest->second->use.bytes;
     served_.erase(oldest);
     return true;
@@ -155,6 +185,7 @@ bool Mirror::make_room(size_t wanted, const Served* kept) {
         if (bytes_ + enough <= budget_) break;
         bytes_ -= resident.served->lists[resident.list].bytes;
         ++resident.served->use.evictions;
+        resident.served->lists_lost = lists_lost_ = true;
         resident.served->drop(resident.list);
     }
     return bytes_ + wanted <= budget_;
@@ -340,6 +371,9 @@ void Mirror::note_failure(Served& served, std::exception_ptr* failure) {
         const bool lost = thrown.lost || ++failures_in_a_row_ >= enough;
         if (lost || !*failure)
             *failure = std::make_exception_ptr(DeviceFailure(thrown.what(), lost));
+    } catch (const std::bad_alloc&) {
+        // The host's memory says nothing of the device.
+        if (!*failure) *failure = std::current_exception();
     } catch (...) {
         if (!*failure) *failure = std::current_exception();
     }

@@ -60,15 +60,28 @@ class CudaDevice final : public Device {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) Device* pgwarp_open_device(
-    const DeviceOptions* options, char* error, size_t error_size) {
+    const DeviceOptions* options, OpenError* error) {
+    const auto tell = [error](OpenFailure failure, const char* message) {
+        error->failure = failure;
+        std::snprintf(error->message, sizeof(error->message), "%s", message);
+        return nullptr;
+    };
+    // Without a driver, or without any device, this is an error.
+    int count = 0;
+    if (const cudaError_t result = cudaGetDeviceCount(&count); result != cudaSuccess) {
+        cudaGetLastError();
+        return tell(OpenFailure::no_such_device, cudaGetErrorString(result));
+    }
+    if (options->device >= count) return tell(OpenFailure::no_such_device, "no such device");
     try {
         return new CudaDevice(*options);
+    } catch (const std::bad_alloc& e) {
+        return tell(OpenFailure::out_of_host_memory, e.what());
     } catch (const std::exception& e) {
-        std::snprintf(error, error_size, "%s", e.what());
+        return tell(OpenFailure::failed, e.what());
     } catch (...) {
-        std::snprintf(error, error_size, "unknown error");
+        return tell(OpenFailure::failed, "unknown error");
     }
-    return nullptr;
 }
 
 // The declaration that others use.

@@ -104,8 +104,13 @@ class PinnedBuffer {
     explicit PinnedBuffer(size_t count) : count_(count) {
         if (count == 0) return;
         void* data = nullptr;
-        check(cudaHostAlloc(&data, count * sizeof(T), cudaHostAllocPortable | cudaHostAllocMapped),
-              "cudaHostAlloc");
+        const cudaError_t error =
+            cudaHostAlloc(&data, count * sizeof(T), cudaHostAllocPortable | cudaHostAllocMapped);
+        if (error == cudaErrorMemoryAllocation) {
+            cudaGetLastError();
+            throw OutOfHostMemory(count * sizeof(T));
+        }
+        check(error, "cudaHostAlloc");
         data_ = static_cast<T*>(data);
     }
     ~PinnedBuffer() {

@@ -73,11 +73,11 @@ TEST_F(CudaDeviceTest, LibraryLoadsWorksAndUnloads) {
         ASSERT_NE(library, nullptr) << dlerror();
         auto* open = reinterpret_cast<OpenDevice*>(dlsym(library, open_device_symbol));
         ASSERT_NE(open, nullptr);
-        char error[200] = "";
+        OpenError error;
         DeviceOptions wanted = options(size_t{1} << 30);
         {
-            const std::unique_ptr<Device> device(open(&wanted, error, sizeof error));
-            ASSERT_NE(device, nullptr) << error;
+            const std::unique_ptr<Device> device(open(&wanted, &error));
+            ASSERT_NE(device, nullptr) << error.message;
             EXPECT_GT(std::strlen(device->name()), 0u);
             const auto executor = device->make_executor();
             std::vector<float> rows = {0, 0, 1, 1, 5, 5};
@@ -90,8 +90,9 @@ TEST_F(CudaDeviceTest, LibraryLoadsWorksAndUnloads) {
             EXPECT_FLOAT_EQ(nearest[1].distance, 2);
         }
         wanted.device = 1000;
-        EXPECT_EQ(open(&wanted, error, sizeof error), nullptr);
-        EXPECT_GT(std::strlen(error), 0u);
+        EXPECT_EQ(open(&wanted, &error), nullptr);
+        EXPECT_EQ(error.failure, OpenFailure::no_such_device);
+        EXPECT_GT(std::strlen(error.message), 0u);
         EXPECT_EQ(dlclose(library), 0);
     }
 }
@@ -107,12 +108,12 @@ TEST_F(CudaDeviceTest, LeavesAndComesBack) {
     while (times < most_times && (times < 3 || free != before)) {
         ++times;
         before = free;
-        char error[200] = "";
+        OpenError error;
         DeviceOptions wanted = options(size_t{1} << 30);
         wanted.leave = true;
         {
-            const std::unique_ptr<Device> device(pgwarp_open_device(&wanted, error, sizeof error));
-            ASSERT_NE(device, nullptr) << error;
+            const std::unique_ptr<Device> device(pgwarp_open_device(&wanted, &error));
+            ASSERT_NE(device, nullptr) << error.message;
             const auto executor = device->make_executor();
             std::mt19937 random(test_seed());
             std::vector<float> rows = normal_floats(random, 5000 * 64);

@@ -115,11 +115,11 @@ class CudaRecallTest : public CudaTest {
 };
 
 TEST_F(CudaRecallTest, HoldsItsFloor) {
-    char error[256];
+    OpenError error;
     DeviceOptions options;
     options.memory_budget = size_t{4} << 30;
-    const std::unique_ptr<Device> device(pgwarp_open_device(&options, error, sizeof(error)));
-    ASSERT_TRUE(device) << error;
+    const std::unique_ptr<Device> device(pgwarp_open_device(&options, &error));
+    ASSERT_TRUE(device) << error.message;
     const auto host = make_host_device(8, size_t{4} << 30);
 
     std::vector<uint64_t> ids(count());

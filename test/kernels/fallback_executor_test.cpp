@@ -96,7 +96,8 @@ TEST(FallbackExecutor, GoesOnWhereTheDeviceFailed) {
     const std::vector<float> rows = random_rows();
     int calls = 0;
     const Results expected = build(*cpu(), rows, [&] { ++calls; });
-    for (const Fault kind : {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::late})
+    for (const Fault kind :
+         {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::no_host_memory, Fault::late})
         for (int failing_call = 0; failing_call <= calls; ++failing_call) {
             SCOPED_TRACE(failing_call);
             volatile int fault = static_cast<int>(Fault::none);

@@ -11,7 +11,8 @@
 namespace pgwarp {
 namespace {
 
-constexpr Fault faults[] = {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::late};
+constexpr Fault faults[] = {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::no_host_memory,
+                            Fault::late};
 
 class FallbackGraph : public testing::Test {
   protected:

@@ -427,6 +427,60 @@ TEST_F(MirrorTest, ListsGiveWayToSearches) {
     EXPECT_EQ(mirror.use(key_a)->resident_lists, 8u);
 }
 
+// An index that was taken in counts before any of its lists is there, and then with all of them.
+TEST_F(MirrorTest, CountsWhatItWasGiven) {
+    Mirror mirror(*device, size_t{1} << 30);
+    EXPECT_EQ(mirror.load().indexes, 0u);
+    EXPECT_EQ(mirror.load().assigned, 0u);
+    mirror.add(key_a, model.quantizer());
+    const size_t of_model = mirror.load().assigned;
+    EXPECT_GE(of_model, model.centroids.size() * sizeof(float));
+    EXPECT_EQ(mirror.load().indexes, 1u);
+    const PageData page = make_page(random, 100, 4);
+    const ListPage pages[] = {page.page()};
+    ASSERT_TRUE(mirror.put(key_a, 3, {1, 3, 4, 0}, pages));
+    EXPECT_EQ(mirror.load().assigned, of_model + 8 * 4 * entry_bytes);
+    mirror.add(key_b, model.quantizer());
+    EXPECT_EQ(mirror.load().indexes, 2u);
+    mirror.forget(1, 0);
+    EXPECT_EQ(mirror.load().assigned, 0u);
+}
+
+// Whoever shows the numbers of an index hears that others have taken its room.
+TEST_F(MirrorTest, TellsWhoLostLists) {
+    ToldDevice told;
+    Mirror mirror(told, 8 * 4 * entry_bytes);
+    mirror.add(key_a, model.quantizer());
+    mirror.add(key_b, model.quantizer());
+    const PageData page = make_page(random, 100, 4);
+    const ListPage pages[] = {page.page()};
+    for (uint32_t list = 0; list < 8; ++list)
+        ASSERT_TRUE(mirror.put(key_a, list, {1, list, 4, 0}, pages));
+    EXPECT_TRUE(mirror.take_changes().empty());
+    for (uint32_t list = 0; list < 3; ++list)
+        ASSERT_TRUE(mirror.put(key_b, list, {1, list, 4, 0}, pages));
+    std::vector<MirrorChange> changes = mirror.take_changes();
+    ASSERT_EQ(changes.size(), 1u);
+    EXPECT_EQ(changes[0].key, key_a);
+    EXPECT_LE(changes[0].use.resident_lists, 5u);
+    EXPECT_EQ(changes[0].use.resident_lists + changes[0].use.evictions, 8u);
+    EXPECT_EQ(changes[0].use.bytes, changes[0].use.resident_lists * 4 * entry_bytes);
+    EXPECT_TRUE(mirror.take_changes().empty());
+    // One that is given up whole for a third.
+    told.room = 0;
+    constexpr MirrorKey key_c{1, 12, 5, 102, 79};
+    const uint64_t before = mirror.use(key_a)->evictions + mirror.use(key_a)->resident_lists;
+    mirror.add(key_c, model.quantizer());
+    ASSERT_FALSE(mirror.knows(key_a));
+    changes = mirror.take_changes();
+    ASSERT_EQ(changes.size(), 1u);
+    EXPECT_EQ(changes[0].key, key_a);
+    EXPECT_EQ(changes[0].use.resident_lists, 0u);
+    EXPECT_EQ(changes[0].use.lists, 0u);
+    EXPECT_EQ(changes[0].use.bytes, 0u);
+    EXPECT_EQ(changes[0].use.evictions, before);
+}
+
 TEST_F(MirrorTest, MarksWhatFails) {
     volatile int fault = static_cast<int>(Fault::none);
     const std::unique_ptr<Device> failing = make_failing_device(std::move(device), &fault);
@@ -475,6 +529,15 @@ TEST_F(MirrorTest, MarksWhatFails) {
     run(mirror, {&one, &two});
     EXPECT_EQ(one.search.outcome, Outcome::found);
     EXPECT_EQ(two.search.outcome, Outcome::found);
+
+    // The host's memory may be short for long: that is no failure of the device.
+    fault = static_cast<int>(Fault::no_host_memory);
+    for (int i = 0; i < 100; ++i) {
+        Asked starved(key_a, near(model, 3), 5, 1);
+        EXPECT_THROW(run(mirror, {&starved}), std::bad_alloc);
+        EXPECT_EQ(starved.search.outcome, Outcome::failed);
+    }
+    EXPECT_EQ(outcome(Fault::none), Outcome::found);
 
     // A device that does nothing but fail is lost.
     fault = static_cast<int>(Fault::failed);

@@ -1,0 +1,106 @@
+# Several devices, and the memory of the service: who takes an index in, what pg_stat_pgwarp says of one
+# that had to give way, and what becomes of lists that were sent by half.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+use IvfpqTest;
+
+my $device = $ENV{PGWARP_TEST_DEVICES} // 'host';
+my $host = $device eq 'host';
+# Of a megabyte of the host, three quarters are for lists.
+my $node = new_node('devices', service => 1, conf => "pgwarp.devices = '$device,$device'\nlog_min_messages = debug1\n"
+	. 'pgwarp.device_memory = ' . ($host ? '1MB' : '200MB'));
+wait_until($node, 'count(*) = 2 FROM pgwarp_devices()');
+ok(1, 'two devices');
+
+make_table($node, 't', 32, 4000);
+my $index = 'USING ivfpq (v) WITH (lists = 16, m = 32)';
+value($node, "CREATE INDEX t_1 ON t $index");
+make_table($node, 'u', 32, 4000);
+value($node, "CREATE INDEX u_1 ON u $index");
+
+sub nearest
+{
+	my ($table, $n) = @_;
+	return value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET pgwarp.service_timeout = 10000;
+		SELECT id FROM $table ORDER BY v <-> vec($n, 32) LIMIT 1; SELECT path FROM ivfpq_last_scan()");
+}
+sub worker { return value($node, 'SELECT pid FROM pgwarp_service()'); }
+sub logged
+{
+	my ($words, $from) = @_;
+	for (1 .. 100)
+	{
+		return 1 if slurp_file($node->logfile, $from) =~ $words;
+		usleep(100_000);
+	}
+	return 0;
+}
+
+# The first scan of an index brings its model and none of its lists.
+is(nearest('t', 7), "7\ncpu", 'the model of one index');
+is(nearest('u', 8), "8\ncpu", 'the model of another');
+is(value($node, "SELECT pgwarp_prewarm('t_1'), pgwarp_prewarm('u_1')"), '16|16', 'lists of both');
+is(value($node, 'SELECT count(*) FILTER (WHERE used >= 4000 * 44) FROM pgwarp_devices()'), 2,
+	'each device has taken in one of them');
+is(nearest('t', 7), "7\nservice", 'one serves');
+is(nearest('u', 8), "8\nservice", 'and so does the other');
+
+# Indexes that give way, in part or as a whole, have as many bytes as they say.
+if ($host)
+{
+	value($node, "CREATE INDEX t_$_ ON t $index") for 2 .. 9;
+	value($node, "SELECT pgwarp_prewarm('t_$_')") for 2 .. 9;
+	my $kept = value($node, 'SELECT sum(bytes) FROM pg_stat_pgwarp');
+	cmp_ok($kept, '<=', 2 * 786432, 'bytes that are kept');
+	cmp_ok($kept, '>', 1_000_000, 'with most of the room in use');
+	is(value($node, 'SELECT count(*) FROM pg_stat_pgwarp WHERE resident_lists + evictions < lists'), 0,
+		'lists that are not resident were given up');
+	value($node, "DROP INDEX t_$_") for 2 .. 9;
+	is(value($node, "SELECT pgwarp_prewarm('t_1'), pgwarp_prewarm('u_1')"), '16|16', 'both again');
+}
+
+# Where the host has no memory for a search, the device is not to blame.
+my $before = worker();
+value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'no_host_memory'");
+my $from = -s $node->logfile;
+value($node, 'SELECT pg_reload_conf()');
+ok(logged(qr/pgwarp.debug_fault is now no_host_memory/, $from), 'no memory from now on');
+my $session = session($node);
+$session->query('SET enable_seqscan = off');
+my $right = grep { $session->query("SELECT id FROM t ORDER BY v <-> vec($_, 32) LIMIT 1") == $_ } 1 .. 40;
+is($right, 40, 'right answers');
+$session->quit;
+value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'none'");
+$from = -s $node->logfile;
+value($node, 'SELECT pg_reload_conf()');
+ok(logged(qr/pgwarp.debug_fault is now none/, $from), 'until now');
+is(worker(), $before, 'the worker is the same');
+is(nearest('t', 7), "7\nservice", 'and serves');
+
+# One list of four load buffers. While the worker is stopped, two sessions take five of the sixteen buffers
+# each for the model and the list, one takes two for another index, and a fourth is left with four.
+value($node, 'CREATE TABLE long (LIKE t); INSERT INTO long SELECT id, v FROM t, generate_series(1, 20)');
+value($node, 'CREATE INDEX long_v ON long USING ivfpq (v) WITH (lists = 1, m = 32)');
+my @sessions = map { session($node) } 1 .. 4;
+my $pid = $sessions[3]->query('SELECT pg_backend_pid()');
+kill('STOP', $before);
+for my $i (0 .. 3)
+{
+	start($sessions[$i], 'SELECT pgwarp_prewarm(\'' . ($i == 2 ? 't_1' : 'long_v') . '\')');
+	usleep(300_000);
+}
+value($node, "SELECT pg_terminate_backend($pid)");
+wait_until($node, "NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)");
+$from = -s $node->logfile;
+kill('CONT', $before);
+finish($_) for @sessions[0 .. 2];
+ok(logged(qr/pgwarp service drops what was sent by half: [3-9]\d{6} bytes/, $from),
+	'half a list goes with the session that sent it');
+is(worker(), $before, 'the worker is still the same');
+$_->quit for @sessions[0 .. 2];
+indexes_are_sound($node);
+$node->stop;
+done_testing();
