@@ -88,19 +88,34 @@ struct ModelPart {
     // (floats) float follow
 };
 
-// In a buffer of lists: a list, or a part of one, then its pages.
+// In a buffer of lists: a list, what was appended to one, or a part of either; then its pages.
 struct ListPart {
     uint32 list;
     uint32 m;
     uint32 pages;
-    uint32 first_page;  // of the list: a part is taken where the one before it ended
+    uint32 bytes;       // of these pages
+    uint32 first_page;  // of what is sent: a part is taken where the one before it ended
     uint32 last;        // 1: the last part; `version` holds then
+    // Resident: the pages have what was appended to the list since this version; otherwise all.
+    MirrorVersion from;
     MirrorVersion version;
-    // (pages) of: uint32 count, uint32 unused, then the page's columns as in EntryLayout
+    // (pages) of LoadedPage
 };
-inline constexpr Size page_header_bytes = 8;  // the count, and the columns' alignment
+
+// Entries of one page, in columns as there, but with room for `capacity` entries: all of the page's
+// where it is sent whole.
+struct LoadedPage {
+    uint32 count;
+    uint32 capacity;
+    // codes, offsets and TIDs follow, as in columns_for()
+};
+inline EntryLayout columns_for(uint32 m, uint32 capacity) {
+    const auto offsets_at = static_cast<uint32>(TYPEALIGN(sizeof(float), m * capacity));
+    return {m, capacity, offsets_at, static_cast<uint32>(offsets_at + capacity * sizeof(float))};
+}
 inline Size loaded_page_bytes(const EntryLayout& layout) {
-    return page_header_bytes + MAXALIGN(layout.tids_at + layout.capacity * sizeof(ItemPointerData));
+    return MAXALIGN(sizeof(LoadedPage) + layout.tids_at +
+                    layout.capacity * sizeof(ItemPointerData));
 }
 
 // A ring of numbers, each in it once at most: it cannot overflow.
@@ -134,6 +149,8 @@ enum Counter {
     counter_batches,
     counter_batch_queries,
     counter_reloads,
+    counter_appends,
+    counter_received_bytes,
     counter_evictions,
     counter_errors,
     // How things are, set by the worker:

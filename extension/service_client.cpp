@@ -160,47 +160,88 @@ bool ensure_room(ListSender* sender, Size bytes) {
     return sender->buffer != nullptr;
 }
 
-void begin_part(ListSender* sender, uint32 list, uint32 first_page) {
+void begin_part(ListSender* sender, const ListToSend& what, uint32 first_page) {
     auto* part = reinterpret_cast<ListPart*>(sender->buffer->data + sender->buffer->bytes);
     *part = {};
-    part->list = list;
+    part->list = what.list;
     part->m = sender->layout.m;
     part->first_page = first_page;
+    part->from = what.from;
     sender->buffer->bytes += sizeof(ListPart);
     sender->part = part;
 }
 
-// Sends a list as it is now. A part that is never followed by a last one is dropped by the worker
-// when another first one comes, so a list that changes meanwhile is simply begun again, or left.
-bool send_list(Relation index, const MetaPage& meta, uint32 list, ListSender* sender) {
+// The entries of a page from `first` on, which is under a share lock.
+void add_page(ListSender* sender, Page page, uint32 first) {
+    const EntryLayout& layout = sender->layout;
+    const uint32 count = page_tail(page)->count - first;
+    // Few entries are copied column by column, most of a page in one go.
+    const bool whole = first == 0 && count > layout.capacity / 2;
+    const EntryLayout to_layout = whole ? layout : columns_for(layout.m, count);
+    auto* to = reinterpret_cast<LoadedPage*>(sender->buffer->data + sender->buffer->bytes);
+    to->count = count;
+    to->capacity = to_layout.capacity;
+    char* columns = reinterpret_cast<char*>(to + 1);
+    const char* from = page_data(page);
+    const Size bytes = loaded_page_bytes(to_layout);
+    if (whole) {
+        memcpy(columns, from, layout.tids_at + layout.capacity * sizeof(ItemPointerData));
+    } else {
+        for (uint32 j = 0; j < layout.m; ++j)
+            memcpy(columns + Size{j} * count, from + Size{j} * layout.capacity + first, count);
+        memcpy(columns + to_layout.offsets_at, from + layout.offsets_at + first * sizeof(float),
+               count * sizeof(float));
+        memcpy(columns + to_layout.tids_at, page_tids(page, layout) + first,
+               count * sizeof(ItemPointerData));
+    }
+    sender->buffer->bytes += static_cast<uint32>(bytes);
+    sender->part->bytes += static_cast<uint32>(bytes);
+    ++sender->part->pages;
+}
+
+// Sends a list as it is now, or what was appended to it. A part that is never followed by a last
+// one is dropped by the worker when another first one comes, so a list that changes meanwhile is
+// simply begun again, or left.
+bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, ListSender* sender) {
+    const uint32 list = what.list;
     const Size page_bytes = loaded_page_bytes(sender->layout);
     const ListPlace before = read_place(index, meta, list);
     MirrorVersion version{before.generation, InvalidBlockNumber, 0, 1};
+    if (what.from.resident) {
+        if (before.generation != what.from.generation) return false;
+        version = what.from;
+    }
+    // What was empty has no tail to go on from.
+    uint32 first = version.items;
+    BlockNumber block = BlockNumberIsValid(version.tail) ? version.tail : before.head;
     if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
-    begin_part(sender, list, 0);
-    BlockNumber pages = 0;
-    for (BlockNumber block = before.head; BlockNumberIsValid(block);) {
+    begin_part(sender, what, 0);
+    BlockNumber steps = 0;
+    uint32 pages = 0;
+    while (BlockNumberIsValid(block)) {
         CHECK_FOR_INTERRUPTS();
         if (sender->buffer->bytes + page_bytes > LoadBuffer::room) {
             if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
-            begin_part(sender, list, pages);
+            begin_part(sender, what, pages);
         }
-        count_step(index, block, before, &pages);
+        count_step(index, block, before, &steps);
         Buffer page_buffer;
         if (!read_list_page(index, block, list, sender->layout, BUFFER_LOCK_SHARE, &page_buffer))
             return false;
         Page page = BufferGetPage(page_buffer);
-        char* to = sender->buffer->data + sender->buffer->bytes;
         version.tail = block;
         version.items = page_tail(page)->count;
-        memcpy(to, &version.items, sizeof(uint32));
-        memcpy(to + page_header_bytes, page_data(page), page_bytes - page_header_bytes);
+        if (version.items > first) {
+            add_page(sender, page, first);
+            ++pages;
+        }
         block = page_tail(page)->next;
         UnlockReleaseBuffer(page_buffer);
-        sender->buffer->bytes += static_cast<uint32>(page_bytes);
-        ++sender->part->pages;
+        if (version.items < first) return false;
+        first = 0;
     }
     if (read_place(index, meta, list).generation != before.generation) return false;
+    if (version == what.from) return false;
     sender->part->last = 1;
     sender->part->version = version;
     return true;
@@ -320,7 +361,7 @@ bool send_model(Relation index, const MetaPage& meta, bool wait) {
     return true;
 }
 
-uint32 send_lists(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
+uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
                   bool wait, LoadKind kind) {
     ListSender sender{
         mirror_key(index, meta), EntryLayout::of(meta.m), kind, wait, nullptr, nullptr};

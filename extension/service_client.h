@@ -30,10 +30,16 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
                         uint32 probes);
 void release_slot(SearchSlot* slot);
 
+// All of a list; or, where `from` is resident, what was appended to it since that version.
+struct ListToSend {
+    uint32 list;
+    MirrorVersion from;
+};
+
 // Hands the model, or lists, over to the worker. Without `wait` only as far as there are free
 // buffers. Returns how many lists went. `kind`: lists or whole_index.
 bool send_model(Relation index, const MetaPage& meta, bool wait);
-uint32 send_lists(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
+uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
                   bool wait, LoadKind kind = LoadKind::lists);
 // Waits until the worker has taken in what this backend sent.
 void wait_for_loads();

@@ -76,8 +76,8 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
     IndexStatistics* statistics =
         meta.lists > 0 ? statistics_of(MyDatabaseId, RelationGetRelid(open.index)) : nullptr;
     if (meta.lists > 0 && send_model(open.index, meta, true)) {
-        uint32* lists = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
-        for (uint32 i = 0; i < meta.lists; ++i) lists[i] = i;
+        auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
+        for (uint32 i = 0; i < meta.lists; ++i) lists[i] = {i, {}};
         send_lists(open.index, meta, lists, meta.lists, true, LoadKind::whole_index);
         wait_for_loads();
         if (statistics)

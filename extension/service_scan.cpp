@@ -22,9 +22,18 @@ bool insists_on_service() {
     return settings.executor == static_cast<int>(ExecutorChoice::service);
 }
 
-// A list that changes is sent again, but not at every change, and not by everybody.
-bool may_send(const MirrorKey& key, uint32 list) {
-    constexpr uint32 interval_ms = 250;
+// What is sent, and how often at most, in milliseconds: whole lists that lost an entry; what was
+// appended to one list; appended entries of an index, where they are few.
+constexpr uint32 whole_interval = 250;
+constexpr uint32 appended_interval = 20;
+constexpr uint32 few_interval = 1000;
+// A query that had to read so many appended entries sends them: each costs it, and those that
+// follow, a visit to the table. Fewer wait, as sending costs the worker more than reading a few.
+constexpr uint32 enough_appended = 8;
+constexpr uint32 any_list = PG_UINT32_MAX;
+
+// Of all backends that see a change one sends it.
+bool may_send(const MirrorKey& key, uint32 list, uint32 interval_ms) {
     const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database;
     pg_atomic_uint32* sent_at = &service->sent_at[hash % ServiceShared::send_times];
     const auto now = static_cast<uint32>(GetCurrentTimestamp() / 1000);
@@ -128,7 +137,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     uint32* absent = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
     bool* grown = static_cast<bool*>(palloc0(Max(count, 1u) * sizeof(bool)));
     // A list that has grown and then lost an entry is in it twice.
-    uint32* to_send = static_cast<uint32*>(palloc(Max(2 * count, 1u) * sizeof(uint32)));
+    auto* to_send = static_cast<ListToSend*>(palloc(Max(2 * count, 1u) * sizeof(ListToSend)));
     uint32 absent_count = 0;
     uint32 send_count = 0;
     const MirrorKey key = mirror_key(index, meta);
@@ -144,7 +153,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         const MirrorProbe& probe = answer.probed[i];
         if (!probe.version.resident) {
             absent[absent_count++] = probe.list;
-            if (probe.wanted || insists_on_service()) to_send[send_count++] = probe.list;
+            if (probe.wanted || insists_on_service()) to_send[send_count++] = {probe.list, {}};
             continue;
         }
         // An early end for what the last look below would find as well.
@@ -158,8 +167,12 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         if (appended.recycled) result.current = false;
         grown[i] = appended.entries > 0;
         result.grown_lists += grown[i];
-        if (grown[i] && may_send(key, probe.list)) to_send[send_count++] = probe.list;
     }
+    if (result.grown_lists > 0 &&
+        (collection.count >= enough_appended || may_send(key, any_list, few_interval)))
+        for (uint32 i = 0; i < count; ++i)
+            if (grown[i] && may_send(key, answer.probed[i].list, appended_interval))
+                to_send[send_count++] = {answer.probed[i].list, answer.probed[i].version};
 
     const bool few = collection.count <= most_appended;
     result.appended_count = few ? collection.count : 0;
@@ -181,7 +194,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         const MirrorProbe& probe = answer.probed[i];
         if (!probe.version.resident || after[i].generation == probe.version.generation) continue;
         result.current = false;
-        if (may_send(key, probe.list)) to_send[send_count++] = probe.list;
+        if (may_send(key, probe.list, whole_interval)) to_send[send_count++] = {probe.list, {}};
     }
     if (!result.current) result.because = "a list changed";
     if (send_count > 0) send_lists(index, meta, to_send, send_count, insists_on_service());

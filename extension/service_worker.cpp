@@ -49,8 +49,9 @@ struct Assembly {
     std::vector<float> model;
     size_t model_floats = 0;  // received
     uint32 list = 0;
-    std::vector<char> pages;  // of a list that is longer than a load buffer
-    pid_t pid = 0;            // the backend
+    std::vector<char> pages;  // of what is longer than a load buffer
+    uint32 page_count = 0;
+    pid_t pid = 0;  // the backend
     TimestampTz last_part = 0;
 };
 
@@ -202,6 +203,8 @@ void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     add(counter_batches, use.batches, before.batches);
     add(counter_batch_queries, use.batch_queries, before.batch_queries);
     add(counter_reloads, use.reloads, before.reloads);
+    add(counter_appends, use.appends, before.appends);
+    add(counter_received_bytes, use.received, before.received);
     add(counter_evictions, use.evictions, before.evictions);
     add(counter_errors, use.errors, before.errors);
     pg_atomic_write_u64(&counters[counter_lists], use.lists);
@@ -343,37 +346,45 @@ void take_model(Worker* worker, const LoadBuffer* buffer) {
     worker->assemblies.erase(buffer->owner);
 }
 
-void list_pages(const char* data, uint32 pages, uint32 m, std::vector<ListPage>* out) {
-    const EntryLayout layout = EntryLayout::of(m);
-    for (uint32 i = 0; i < pages; ++i, data += loaded_page_bytes(layout)) {
-        const char* columns = data + page_header_bytes;
-        uint32 count;
-        memcpy(&count, data, sizeof(count));
-        out->push_back({reinterpret_cast<const uint8_t*>(columns), layout.capacity, count,
+void list_pages(const char* data, size_t bytes, uint32 m, std::vector<ListPage>* out) {
+    for (const char* end = data + bytes; data < end;) {
+        LoadedPage page;
+        memcpy(&page, data, sizeof(page));
+        const EntryLayout layout = columns_for(m, page.capacity);
+        const char* columns = data + sizeof(page);
+        out->push_back({reinterpret_cast<const uint8_t*>(columns), layout.capacity, page.count,
                         reinterpret_cast<const float*>(columns + layout.offsets_at),
                         reinterpret_cast<const uint8_t*>(columns + layout.tids_at)});
+        data += loaded_page_bytes(layout);
     }
 }
 
+// The last part of a list, or of what was appended to one.
+void take_list(Worker* worker, const LoadBuffer* buffer, const ListPart& part, const char* data,
+               size_t bytes) {
+    Mirror& mirror = *worker->place_of(buffer->key)->mirror;
+    worker->pages.clear();
+    list_pages(data, bytes, part.m, &worker->pages);
+    if (part.from.resident)
+        mirror.append(buffer->key, part.list, part.from, part.version, worker->pages);
+    else
+        mirror.put(buffer->key, part.list, part.version, worker->pages,
+                   buffer->kind == LoadKind::whole_index ? Mirror::Victims::other_indexes
+                                                         : Mirror::Victims::any);
+}
+
 void take_lists(Worker* worker, const LoadBuffer* buffer) {
-    const Place* place = worker->place_of(buffer->key);
-    if (!place) {
+    if (!worker->place_of(buffer->key)) {
         worker->assemblies.erase(buffer->owner);
         return;
     }
-    const Mirror::Victims victims = buffer->kind == LoadKind::whole_index
-                                        ? Mirror::Victims::other_indexes
-                                        : Mirror::Victims::any;
     for (uint32 at = 0; at < buffer->bytes;) {
         ListPart part;
         memcpy(&part, buffer->data + at, sizeof(part));
         const char* data = buffer->data + at + sizeof(part);
-        const size_t bytes = part.pages * loaded_page_bytes(EntryLayout::of(part.m));
-        at += static_cast<uint32>(sizeof(part) + bytes);
-        worker->pages.clear();
+        at += static_cast<uint32>(sizeof(part) + part.bytes);
         if (part.first_page == 0 && part.last) {
-            list_pages(data, part.pages, part.m, &worker->pages);
-            place->mirror->put(buffer->key, part.list, part.version, worker->pages, victims);
+            take_list(worker, buffer, part, data, part.bytes);
             continue;
         }
         Assembly& assembly = worker->assemblies[buffer->owner];
@@ -384,17 +395,14 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
         }
         // A part was lost: so is the list.
         if (!(assembly.key == buffer->key) || assembly.list != part.list ||
-            assembly.pages.size() != part.first_page * loaded_page_bytes(EntryLayout::of(part.m))) {
+            assembly.page_count != part.first_page) {
             worker->assemblies.erase(buffer->owner);
             continue;
         }
-        assembly.pages.insert(assembly.pages.end(), data, data + bytes);
+        assembly.pages.insert(assembly.pages.end(), data, data + part.bytes);
+        assembly.page_count += part.pages;
         if (!part.last) continue;
-        list_pages(
-            assembly.pages.data(),
-            static_cast<uint32>(assembly.pages.size() / loaded_page_bytes(EntryLayout::of(part.m))),
-            part.m, &worker->pages);
-        place->mirror->put(buffer->key, part.list, part.version, worker->pages, victims);
+        take_list(worker, buffer, part, assembly.pages.data(), assembly.pages.size());
         worker->assemblies.erase(buffer->owner);
     }
 }

@@ -2,7 +2,8 @@
 // memory, or on a device. See quantizer.h for the model.
 //
 // A store belongs to one thread. Batches may overlap: between start() and wait() of one, lists may
-// be put and dropped and other batches started; a batch sees the lists as they were at its start().
+// be put, appended to and dropped, and other batches started and waited for, in any order; a batch
+// sees the lists as they were at its start().
 #pragma once
 
 #include "kernels/common.h"
@@ -19,7 +20,7 @@ namespace pgwarp {
 // k-selection in registers and shared memory ends here; the service asks for no more.
 inline constexpr uint32_t max_list_k = 2048;
 
-// Some entries of a list, as a page of an index holds them. Read during put() only.
+// Some entries of a list, as a page of an index holds them. Read during put() and append() only.
 struct ListPage {
     const uint8_t* codes;  // (m)(stride): byte l of row j is sub-quantizer j of entry l
     uint32_t stride;       // at least count
@@ -75,6 +76,8 @@ class ListStore {
 
     // Replaces a list's contents. Where it throws, the list is as it was.
     virtual void put(uint32_t list, std::span<const ListPage> pages) = 0;
+    // Adds entries behind those of a list that is held. Where it throws, the list is as it was.
+    virtual void append(uint32_t list, std::span<const ListPage> pages) = 0;
     virtual void drop(uint32_t list) = 0;
     virtual bool holds(uint32_t list) const noexcept = 0;
 

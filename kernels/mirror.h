@@ -70,7 +70,9 @@ struct MirrorUse {
     uint64_t batches;
     uint64_t batch_queries;
     uint64_t evictions;
-    uint64_t reloads;
+    uint64_t reloads;   // of whole lists that were resident before
+    uint64_t appends;   // to resident lists
+    uint64_t received;  // bytes of entries, by either way
     uint64_t errors;
     uint32_t lists;
     uint32_t resident_lists;
@@ -107,6 +109,12 @@ class Mirror {
     // passed over. False where there was no room even after giving up all others.
     bool put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
              std::span<const ListPage> pages, Victims victims = Victims::any);
+
+    // Appends to a list that is resident in exactly the version `from`, which is `to` then; to no
+    // other, as entries would be missing or doubled: whoever searches next learns which version is
+    // there and goes on from that one. False where there was no room, or the list had to give way.
+    bool append(const MirrorKey& key, uint32_t list, const MirrorVersion& from,
+                const MirrorVersion& to, std::span<const ListPage> pages);
 
     // Starts all of them, in batches by index; finish() waits for those of the turn. They see the
     // lists as they are at start(), whatever is put or forgotten meanwhile. Their memory stays

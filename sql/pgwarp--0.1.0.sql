@@ -488,6 +488,8 @@ CREATE FUNCTION pgwarp_stat_indexes(
     OUT batches bigint,
     OUT batch_queries bigint,
     OUT reloads bigint,
+    OUT appends bigint,
+    OUT received_bytes bigint,
     OUT evictions bigint,
     OUT errors bigint,
     OUT lists bigint,
@@ -503,7 +505,8 @@ CREATE VIEW pg_stat_pgwarp AS
         s.index AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
         s.ranked_rows, s.batches,
         CASE WHEN s.batches > 0 THEN s.batch_queries::float8 / s.batches END AS mean_batch,
-        s.lists, s.resident_lists, s.bytes, s.reloads, s.evictions, s.errors
+        s.lists, s.resident_lists, s.bytes, s.reloads, s.appends, s.received_bytes, s.evictions,
+        s.errors
     FROM pgwarp_stat_indexes() AS s
         JOIN pg_class AS i ON i.oid = s.index
         JOIN pg_index AS x ON x.indexrelid = i.oid

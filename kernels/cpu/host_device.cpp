@@ -209,13 +209,10 @@ class HostDevice final : public Device {
               entry_bytes_(quantizer.shape.m + sizeof(float) + sizeof(uint64_t)) {}
         ~Store() override { device_.used_ -= store_->bytes(); }
         void put(uint32_t list, std::span<const ListPage> pages) override {
-            const size_t before = store_->bytes();
-            size_t wanted = 0;
-            for (const ListPage& page : pages) wanted += page.count * entry_bytes_;
-            if (device_.used_ + wanted > device_.budget_)
-                throw OutOfDeviceMemory(wanted, device_.used_, device_.budget_);
-            store_->put(list, pages);
-            device_.used_ += store_->bytes() - before;
+            within_budget(pages, [&] { store_->put(list, pages); });
+        }
+        void append(uint32_t list, std::span<const ListPage> pages) override {
+            within_budget(pages, [&] { store_->append(list, pages); });
         }
         void drop(uint32_t list) override {
             const size_t before = store_->bytes();
@@ -232,6 +229,17 @@ class HostDevice final : public Device {
         void wait(ListBatch& batch) override { store_->wait(batch); }
 
       private:
+        template <typename Change>
+        void within_budget(std::span<const ListPage> pages, Change&& change) {
+            const size_t before = store_->bytes();
+            size_t wanted = 0;
+            for (const ListPage& page : pages) wanted += page.count * entry_bytes_;
+            if (device_.used_ + wanted > device_.budget_)
+                throw OutOfDeviceMemory(wanted, device_.used_, device_.budget_);
+            change();
+            device_.used_ += store_->bytes() - before;
+        }
+
         HostDevice& device_;
         std::unique_ptr<ListStore> store_;
         size_t entry_bytes_;
@@ -279,6 +287,10 @@ class FailingStore final : public ListStore {
     void put(uint32_t list, std::span<const ListPage> pages) override {
         fail_for_memory(fault());
         store_->put(list, pages);
+    }
+    void append(uint32_t list, std::span<const ListPage> pages) override {
+        fail_for_memory(fault());
+        store_->append(list, pages);
     }
     void drop(uint32_t list) override { store_->drop(list); }
     bool holds(uint32_t list) const noexcept override { return store_->holds(list); }

@@ -28,15 +28,44 @@ constexpr uint32_t part_entries = 1024;
 struct HostList {
     bool held = false;
     uint32_t count = 0;
-    uint32_t stride = 0;         // count rounded up to 8
+    uint32_t stride = 0;         // a multiple of 8, at least count: the room of a column
     std::vector<uint8_t> codes;  // (m)(stride), and what a scan may read behind
     std::vector<uint8_t> rows;   // (count)(m): the same, for who wants few entries
     std::vector<float> offsets;  // (count)
     std::vector<uint64_t> ids;   // (count)
 
     size_t bytes() const {
-        return codes.size() + rows.size() + offsets.size() * sizeof(float) +
-               ids.size() * sizeof(uint64_t);
+        return codes.capacity() + rows.capacity() + offsets.capacity() * sizeof(float) +
+               ids.capacity() * sizeof(uint64_t);
+    }
+
+    // Allocates columns for `total` entries or more. Where it throws, the list has what it had.
+    void reserve(uint32_t m, uint32_t total) {
+        const uint32_t wider = (total + 7) / 8 * 8;
+        rows.reserve(size_t{m} * wider);
+        offsets.reserve(wider);
+        ids.reserve(wider);
+        std::vector<uint8_t> columns(size_t{m} * wider + 16);
+        for (uint32_t j = 0; j < m && count > 0; ++j)
+            std::memcpy(columns.data() + size_t{j} * wider, codes.data() + size_t{j} * stride,
+                        count);
+        codes = std::move(columns);
+        stride = wider;
+    }
+    // Room for it was reserved.
+    void add(const ListPage& page, uint32_t m) {
+        if (page.count == 0) return;
+        for (uint32_t j = 0; j < m; ++j)
+            std::memcpy(codes.data() + size_t{j} * stride + count,
+                        page.codes + size_t{j} * page.stride, page.count);
+        offsets.insert(offsets.end(), page.offsets, page.offsets + page.count);
+        for (uint32_t i = 0; i < page.count; ++i)
+            ids.push_back(tid_number(page.tids + size_t{i} * 6));
+        rows.resize(size_t{m} * (count + page.count));
+        for (uint32_t i = count; i < count + page.count; ++i)
+            for (uint32_t j = 0; j < m; ++j)
+                rows[size_t{i} * m + j] = codes[size_t{j} * stride + i];
+        count += page.count;
     }
 };
 
@@ -79,6 +108,7 @@ class HostListStore final : public ListStore {
     }
 
     void put(uint32_t list, std::span<const ListPage> pages) override;
+    void append(uint32_t list, std::span<const ListPage> pages) override;
     void drop(uint32_t list) override {
         bytes_ -= lists_.at(list).bytes();
         lists_[list] = {};
@@ -162,33 +192,38 @@ class HostListStore final : public ListStore {
     size_t bytes_ = 0;
 };
 
+uint32_t entries_of(std::span<const ListPage> pages) {
+    uint32_t entries = 0;
+    for (const ListPage& page : pages) entries += page.count;
+    return entries;
+}
+
 void HostListStore::put(uint32_t number, std::span<const ListPage> pages) {
     HostList& before = lists_.at(number);
     HostList list;
     list.held = true;
-    for (const ListPage& page : pages) list.count += page.count;
-    list.stride = (list.count + 7) / 8 * 8;
-    list.codes.resize(size_t{shape_.m} * list.stride + 16);
-    list.rows.resize(size_t{shape_.m} * list.count);
-    list.offsets.resize(list.count);
-    list.ids.resize(list.count);
-    uint32_t first = 0;
-    for (const ListPage& page : pages) {
-        if (page.count == 0) continue;
-        for (uint32_t j = 0; j < shape_.m; ++j)
-            std::memcpy(list.codes.data() + size_t{j} * list.stride + first,
-                        page.codes + size_t{j} * page.stride, page.count);
-        std::copy_n(page.offsets, page.count, list.offsets.begin() + first);
-        for (uint32_t i = 0; i < page.count; ++i)
-            list.ids[first + i] = tid_number(page.tids + size_t{i} * 6);
-        first += page.count;
-    }
-    for (uint32_t i = 0; i < list.count; ++i)
-        for (uint32_t j = 0; j < shape_.m; ++j)
-            list.rows[size_t{i} * shape_.m + j] = list.codes[size_t{j} * list.stride + i];
+    list.reserve(shape_.m, entries_of(pages));
+    for (const ListPage& page : pages) list.add(page, shape_.m);
     bytes_ += list.bytes();
     bytes_ -= before.bytes();
     before = std::move(list);
+}
+
+// In place: start() does the work of a batch, so none runs now.
+void HostListStore::append(uint32_t number, std::span<const ListPage> pages) {
+    HostList& list = lists_.at(number);
+    if (!list.held) throw std::logic_error("list is not held");
+    const uint32_t total = list.count + entries_of(pages);
+    bytes_ -= list.bytes();
+    try {
+        // Room to spare, so that a list that grows entry by entry is rarely copied.
+        if (total > list.stride) list.reserve(shape_.m, total + total / 4);
+    } catch (...) {
+        bytes_ += list.bytes();
+        throw;
+    }
+    for (const ListPage& page : pages) list.add(page, shape_.m);
+    bytes_ += list.bytes();
 }
 
 // Fills in the terms of all lists, and the batch's `probed`; returns the number of probes.

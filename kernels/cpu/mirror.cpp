@@ -78,6 +78,12 @@ size_t entry_bytes(const QuantizerShape& shape) {
     return shape.m + sizeof(float) + sizeof(uint64_t);
 }
 
+size_t bytes_of(std::span<const ListPage> pages, const QuantizerShape& shape) {
+    size_t entries = 0;
+    for (const ListPage& page : pages) entries += page.count;
+    return entries * entry_bytes(shape);
+}
+
 }  // namespace
 
 Mirror::Mirror(Device& device, size_t budget)
@@ -203,9 +209,7 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
                  std::span<const ListPage> pages, Victims victims) {
     Served* served = find(key);
     if (!served || list >= served->shape.lists) return true;
-    size_t entries = 0;
-    for (const ListPage& page : pages) entries += page.count;
-    const size_t wanted = entries * entry_bytes(served->shape);
+    const size_t wanted = bytes_of(pages, served->shape);
     if ((*served->versions)[list].resident) {
         bytes_ -= served->lists[list].bytes;
         served->drop(list);
@@ -235,7 +239,43 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     put = version;
     put.resident = 1;
     served->use.bytes += wanted;
+    served->use.received += wanted;
     ++served->use.resident_lists;
+    bytes_ += wanted;
+    return true;
+}
+
+bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& from,
+                    const MirrorVersion& to, std::span<const ListPage> pages) {
+    Served* served = find(key);
+    if (!served || list >= served->shape.lists) return true;
+    MirrorVersion expected = from;
+    expected.resident = 1;
+    if (!((*served->versions)[list] == expected)) return true;
+    ++clock_;
+    Served::List& here = served->lists[list];
+    here.last_used = clock_;
+    const size_t wanted = bytes_of(pages, served->shape);
+    if (here.bytes + wanted > budget_) return false;
+    MirrorVersion* version = nullptr;
+    for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
+        if (!make_room(std::min(room, budget_))) return false;
+        // Lists that gave way: this one may be among them.
+        version = &served->versions_to_change()[list];
+        if (!version->resident) return false;
+        try {
+            served->store->append(list, pages);
+            break;
+        } catch (const OutOfDeviceMemory&) {
+            if (room >= budget_) return false;
+        }
+    }
+    *version = to;
+    version->resident = 1;
+    ++served->use.appends;
+    here.bytes += wanted;
+    served->use.bytes += wanted;
+    served->use.received += wanted;
     bytes_ += wanted;
     return true;
 }

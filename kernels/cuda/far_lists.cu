@@ -38,10 +38,10 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(threads)
-    subtract_products(CodeLayout layout, const uint8_t* tiles, uint32_t count,
+    subtract_products(CodeLayout layout, const uint8_t* tiles, EntryRange entries,
                       const float* products, float* offsets) {
-    const uint32_t entry = blockIdx.x * threads + threadIdx.x;
-    if (entry >= count) return;
+    const uint32_t entry = entries.first + blockIdx.x * threads + threadIdx.x;
+    if (entry >= entries.count) return;
     const uint8_t* tile = tiles + size_t{entry / tile_entries} * layout.tile_bytes();
     double sum = offsets[entry];
     for (uint32_t j = 0; j < layout.m; ++j)
@@ -86,11 +86,12 @@ void FarLists::move_queries(float* vectors, size_t count, cudaStream_t stream) c
            total, moved_.shape.dims, origin_.data());
 }
 
-void FarLists::move_offsets(const CodeLayout& layout, const uint8_t* tiles, uint32_t count,
+void FarLists::move_offsets(const CodeLayout& layout, const uint8_t* tiles, EntryRange entries,
                             float* offsets, cudaStream_t stream) const {
     if (!any()) return;
+    const uint32_t count = entries.count - entries.first;
     launch("subtract_products", subtract_products, {divide_up(count, threads), threads, 0, stream},
-           layout, tiles, count, products_.data(), offsets);
+           layout, tiles, entries, products_.data(), offsets);
 }
 
 }  // namespace pgwarp::gpu

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/code_tiles.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/tile_codes.h"
 #include "kernels/quantizer.h"
 
 #include <vector>
@@ -25,8 +26,8 @@ class FarLists {
 
     // vectors (count)(dims) on the device: less the origin.
     void move_queries(float* vectors, size_t count, cudaStream_t stream) const;
-    // Offsets of a list whose codes are tiled already.
-    void move_offsets(const CodeLayout& layout, const uint8_t* tiles, uint32_t count,
+    // Offsets of some entries of a list, whose codes are tiled already.
+    void move_offsets(const CodeLayout& layout, const uint8_t* tiles, EntryRange entries,
                       float* offsets, cudaStream_t stream) const;
 
   private:

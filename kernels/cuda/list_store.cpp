@@ -2,8 +2,13 @@
 //
 // A list's memory is one block: tiles, offsets, TIDs. Uploads have a stream of their own, which a
 // batch waits for when it starts. A batch reads the lists through a directory that never changes:
-// where lists have been put or dropped since the last one was made, the next batch makes another.
-// Memory of lists that were replaced is freed once no batch runs that may have seen them.
+// where lists have changed since the last one was made, the next batch makes another. Memory of
+// lists that were replaced is freed once no batch runs that may have seen them.
+//
+// Appending copies the list to a new block, on the device, and writes the new entries there. A scan
+// reads whole tiles and tells entries from padding by offsets that are NaN, so that writing behind
+// the last entry of a block that a batch reads would give that batch entries it does not know.
+// The copy takes microseconds, as lists are short for the device's bandwidth.
 
 #include "kernels/cuda/list_store.h"
 
@@ -22,6 +27,16 @@
 namespace pgwarp::gpu {
 
 namespace {
+
+constexpr size_t tid_bytes = 3 * sizeof(uint16_t);
+
+// Entries of a list with these pages behind those it has.
+uint32_t checked_count(uint32_t before, std::span<const ListPage> pages) {
+    size_t count = before;
+    for (const ListPage& page : pages) count += page.count;
+    if (count >= std::numeric_limits<int32_t>::max()) throw std::length_error("list too long");
+    return static_cast<uint32_t>(count);
+}
 
 struct Directory {
     Buffer<DeviceList> lists;
@@ -70,6 +85,7 @@ class CudaListStore final : public ListStore {
     ~CudaListStore() override { cudaStreamSynchronize(uploads_); }
 
     void put(uint32_t list, std::span<const ListPage> pages) override;
+    void append(uint32_t list, std::span<const ListPage> pages) override;
     void drop(uint32_t list) override;
     bool holds(uint32_t list) const noexcept override {
         return list < lists_.size() && lists_[list].held;
@@ -107,8 +123,13 @@ class CudaListStore final : public ListStore {
         return (size_t{count} + tile_entries - 1) / tile_entries * tile_entries;
     }
     DeviceList view_of(const List& list, uint64_t first) const;
+    size_t tids_at(uint32_t count) const {
+        return offsets_at(count) + padded_entries(count) * sizeof(float);
+    }
+    size_t list_bytes(uint32_t count) const { return tids_at(count) + size_t{count} * tid_bytes; }
     Buffer<char> allocate(size_t bytes);
-    void upload(std::span<const ListPage> pages, uint32_t count, const Buffer<char>& to);
+    void copy_entries(const List& from, uint32_t count, const Buffer<char>& to);
+    void upload(std::span<const ListPage> pages, EntryRange entries, const Buffer<char>& to);
     void replace(uint32_t list, bool held, uint32_t count, Buffer<char> memory);
     void free_retired() noexcept;
     void refresh_directory(Stream& stream);
@@ -125,7 +146,7 @@ class CudaListStore final : public ListStore {
 
     std::vector<List> lists_;
     size_t bytes_ = 0;
-    std::array<Staging, 2> staging_;
+    std::array<Staging, 4> staging_;
     size_t next_staging_ = 0;
     Buffer<char> raw_;
     Event uploaded_;
@@ -167,12 +188,10 @@ CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
 
 DeviceList CudaListStore::view_of(const List& list, uint64_t first) const {
     const char* memory = list.memory.data();
-    const size_t offsets = offsets_at(list.count);
     return {reinterpret_cast<const uint8_t*>(memory),
-            reinterpret_cast<const float*>(memory + offsets),
-            reinterpret_cast<const uint16_t*>(memory + offsets +
-                                              padded_entries(list.count) * sizeof(float)),
-            list.count, static_cast<uint32_t>(first)};
+            reinterpret_cast<const float*>(memory + offsets_at(list.count)),
+            reinterpret_cast<const uint16_t*>(memory + tids_at(list.count)), list.count,
+            static_cast<uint32_t>(first)};
 }
 
 // Memory of replaced lists is waited for before there is none.
@@ -191,17 +210,35 @@ Buffer<char> CudaListStore::allocate(size_t bytes) {
 void CudaListStore::put(uint32_t list, std::span<const ListPage> pages) {
     context_.use();
     check_list(list);
-    size_t count = 0;
-    for (const ListPage& page : pages) count += page.count;
-    if (count >= std::numeric_limits<int32_t>::max()) throw std::length_error("list too long");
-    const auto entries = static_cast<uint32_t>(count);
+    const uint32_t count = checked_count(0, pages);
     Buffer<char> memory;
     if (count > 0) {
-        memory = allocate(offsets_at(entries) + padded_entries(entries) * sizeof(float) +
-                          count * 3 * sizeof(uint16_t));
-        upload(pages, entries, memory);
+        memory = allocate(list_bytes(count));
+        upload(pages, {0, count}, memory);
     }
-    replace(list, true, entries, std::move(memory));
+    replace(list, true, count, std::move(memory));
+}
+
+void CudaListStore::append(uint32_t number, std::span<const ListPage> pages) {
+    context_.use();
+    check_list(number);
+    const List& list = lists_[number];
+    if (!list.held) throw std::logic_error("list is not held");
+    const uint32_t count = checked_count(list.count, pages);
+    if (count == list.count) return;
+    Buffer<char> memory = allocate(list_bytes(count));
+    copy_entries(list, count, memory);
+    upload(pages, {list.count, count}, memory);
+    replace(number, true, count, std::move(memory));
+}
+
+// To a block for `count` entries.
+void CudaListStore::copy_entries(const List& from, uint32_t count, const Buffer<char>& to) {
+    copy_async(to.data(), from.memory.data(), offsets_at(from.count), uploads_);
+    copy_async(to + offsets_at(count), from.memory + offsets_at(from.count),
+               from.count * sizeof(float), uploads_);
+    copy_async(to + tids_at(count), from.memory + tids_at(from.count),
+               size_t{from.count} * tid_bytes, uploads_);
 }
 
 void CudaListStore::drop(uint32_t list) {
@@ -212,11 +249,12 @@ void CudaListStore::drop(uint32_t list) {
 }
 
 // Offsets and TIDs go straight to their place, codes by way of the kernel that tiles them.
-void CudaListStore::upload(std::span<const ListPage> pages, uint32_t count,
+void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
                            const Buffer<char>& to) {
-    const size_t offset_bytes = padded_entries(count) * sizeof(float);
-    const size_t straight_bytes = offset_bytes + size_t{count} * 6;
-    const size_t table_at = (straight_bytes + 15) / 16 * 16;
+    const auto [first_entry, count] = entries;
+    const size_t offset_bytes = (padded_entries(count) - first_entry) * sizeof(float);
+    const size_t new_tid_bytes = size_t{count - first_entry} * tid_bytes;
+    const size_t table_at = (offset_bytes + new_tid_bytes + 15) / 16 * 16;
     const size_t codes_at = table_at + pages.size() * sizeof(RawPage);
     size_t code_bytes = 0;
     for (const ListPage& page : pages) code_bytes += size_t{layout_.m} * page.stride;
@@ -232,15 +270,16 @@ void CudaListStore::upload(std::span<const ListPage> pages, uint32_t count,
     for (const ListPage& page : pages) {
         if (page.count == 0) continue;
         std::memcpy(offsets + first, page.offsets, page.count * sizeof(float));
-        std::memcpy(room + offset_bytes + size_t{first} * 6, page.tids, size_t{page.count} * 6);
+        std::memcpy(room + offset_bytes + size_t{first} * tid_bytes, page.tids,
+                    size_t{page.count} * tid_bytes);
         // The last row of a page ends with its last entry: what lies behind is not ours to read.
         const size_t bytes = size_t{layout_.m - 1} * page.stride + page.count;
         std::memcpy(room + codes_at + at, page.codes, bytes);
-        table[filled++] = {first, page.stride, at};
+        table[filled++] = {first_entry + first, page.stride, at};
         first += page.count;
         at += bytes;
     }
-    std::fill(offsets + count, offsets + padded_entries(count),
+    std::fill(offsets + first, offsets + offset_bytes / sizeof(float),
               std::numeric_limits<float>::quiet_NaN());
 
     const size_t raw_bytes = codes_at - table_at + at;
@@ -248,13 +287,19 @@ void CudaListStore::upload(std::span<const ListPage> pages, uint32_t count,
         uploads_.synchronize();
         raw_.grow(context_.memory, raw_bytes * 2);
     }
-    copy_async(to + offsets_at(count), room, straight_bytes, uploads_);
+    // Of a whole list they lie side by side there, too.
+    const bool together = first_entry == 0;
+    copy_async(to + offsets_at(count) + first_entry * sizeof(float), room,
+               offset_bytes + (together ? new_tid_bytes : 0), uploads_);
+    if (!together)
+        copy_async(to + tids_at(count) + size_t{first_entry} * tid_bytes, room + offset_bytes,
+                   new_tid_bytes, uploads_);
     copy_async(raw_.data(), room + table_at, raw_bytes, uploads_);
     staging.copied.record(uploads_);
     tile_codes(layout_, reinterpret_cast<const uint8_t*>(raw_ + (codes_at - table_at)),
-               reinterpret_cast<const RawPage*>(raw_.data()), filled, count,
+               reinterpret_cast<const RawPage*>(raw_.data()), filled, entries,
                reinterpret_cast<uint8_t*>(to.data()), uploads_);
-    far_.move_offsets(layout_, reinterpret_cast<const uint8_t*>(to.data()), count,
+    far_.move_offsets(layout_, reinterpret_cast<const uint8_t*>(to.data()), entries,
                       reinterpret_cast<float*>(to + offsets_at(count)), uploads_);
     uploaded_.record(uploads_);
 }

@@ -13,22 +13,25 @@ struct TileArguments {
     const uint8_t* raw;
     const RawPage* pages;
     uint32_t page_count;
-    uint32_t count;
+    EntryRange entries;
     uint4* tiles;
-    uint32_t words;  // of 16 bytes, in all tiles
+    uint32_t first_word;  // of 16 bytes: the first tile's
+    uint32_t words;       // of the tiles from there on
 };
 
 // A thread writes 16 bytes: steps of one lane.
 __global__ void __launch_bounds__(threads) tile(TileArguments a) {
-    const uint32_t word = blockIdx.x * threads + threadIdx.x;
+    uint32_t word = blockIdx.x * threads + threadIdx.x;
     if (word >= a.words) return;
+    word += a.first_word;
     const uint32_t lane = word % tile_entries;
     const uint32_t sixteen = word / tile_entries % (a.layout.width / 16);
     const uint32_t slice = word / (a.layout.width / 16 * tile_entries) % a.layout.slices;
     const uint32_t entry = word / (a.layout.tile_bytes() / 16) * tile_entries + lane;
 
+    if (entry < a.entries.first) return;
     uint8_t bytes[16] = {};
-    if (entry < a.count) {
+    if (entry < a.entries.count) {
         uint32_t low = 0, high = a.page_count;  // the last page that begins at or before it
         while (low + 1 < high) {
             const uint32_t middle = (low + high) / 2;
@@ -56,11 +59,13 @@ __global__ void __launch_bounds__(threads) tile(TileArguments a) {
 }  // namespace
 
 void tile_codes(const CodeLayout& layout, const uint8_t* raw, const RawPage* pages,
-                uint32_t page_count, uint32_t count, uint8_t* tiles, cudaStream_t stream) {
-    const uint32_t words = divide_up(count, tile_entries) * (layout.tile_bytes() / 16);
+                uint32_t page_count, EntryRange entries, uint8_t* tiles, cudaStream_t stream) {
+    const uint32_t tile_words = layout.tile_bytes() / 16;
+    const uint32_t first_tile = entries.first / tile_entries;
+    const uint32_t words = (divide_up(entries.count, tile_entries) - first_tile) * tile_words;
     launch("tile_codes", tile, {divide_up(words, threads), threads, 0, stream},
-           TileArguments{layout, raw, pages, page_count, count, reinterpret_cast<uint4*>(tiles),
-                         words});
+           TileArguments{layout, raw, pages, page_count, entries, reinterpret_cast<uint4*>(tiles),
+                         first_tile * tile_words, words});
 }
 
 }  // namespace pgwarp::gpu

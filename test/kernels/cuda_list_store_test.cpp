@@ -139,6 +139,66 @@ TEST_F(CudaListStoreTest, SeesListsAsTheyWereAtItsStart) {
     }
 }
 
+// Entries behind a whole tile, within one, and over several; of lists that were empty; beside
+// batches that were started before, which end in another order.
+TEST_F(CudaListStoreTest, Appends) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (const uint32_t m : {8u, 32u, 48u})
+        for (const float shift : {0.0f, 30.0f})
+            for (const size_t queries : {4u, many}) {
+                ListCase c;
+                c.m = m;
+                c.dims = 48;
+                c.shift = shift;
+                c.queries = queries;
+                c.probes = 20;
+                ListWorld world(c, ++seed);
+                const auto store = make_list_store(context, world.quantizer());
+                EXPECT_THROW(store->append(0, {}), std::logic_error);
+                world.put_all(*store);
+                const auto before = world.make_batch(*store), after = world.make_batch(*store);
+                for (const uint32_t added : {1u, 31u, 1u, 32u, 300u, 0u, 7u}) {
+                    const ListWorld earlier = world;
+                    store->start(*before, queries);
+                    for (uint32_t l = 0; l < c.lists; l += 2) world.grow(*store, l, added);
+                    store->start(*after, queries);
+                    store->wait(*after);
+                    store->wait(*before);
+                    for (size_t q = 0; q < queries; q += 1 + queries / 4) {
+                        earlier.check(*before, q);
+                        world.check(*after, q);
+                    }
+                }
+            }
+}
+
+// The same appended lists and whole ones on the CPU: the same answers but for rounding.
+TEST_F(CudaListStoreTest, AppendsAsTheCpuDoes) {
+    const Context context(options());
+    ListCase c;
+    c.queries = 50;
+    c.probes = 20;
+    ListWorld world(c, test_seed());
+    const auto store = make_list_store(context, world.quantizer());
+    world.put_all(*store);
+    for (int round = 0; round < 40; ++round)
+        for (uint32_t l = 0; l < c.lists; ++l) world.grow(*store, l, (l + round) % 3);
+    const auto on_cpu = make_cpu_list_store(world.quantizer(), 2, nullptr);
+    world.put_all(*on_cpu);
+    const auto batch = world.make_batch(*store), reference = world.make_batch(*on_cpu);
+    store->search(*batch, c.queries);
+    on_cpu->search(*reference, c.queries);
+    for (size_t q = 0; q < c.queries; ++q) {
+        world.check(*batch, q);
+        ASSERT_EQ(batch->found_counts[q], reference->found_counts[q]);
+        for (uint32_t i = 0; i < batch->found_counts[q]; ++i)
+            EXPECT_NEAR(batch->found[q * batch->found_stride + i].distance,
+                        reference->found[q * reference->found_stride + i].distance,
+                        2 * world.tolerance());
+    }
+}
+
 TEST_F(CudaListStoreTest, PassesOverWhatIsNotHeld) {
     const Context context(options());
     for (size_t queries : {5u, many}) {
@@ -173,6 +233,9 @@ TEST_F(CudaListStoreTest, RefusesWhatDoesNotFit) {
     TestList large = world.make_list(3, 1000000);
     large.with_pages(c.m, 200, [&](std::span<const ListPage> pages) {
         EXPECT_THROW(store->put(3, pages), OutOfDeviceMemory);
+    });
+    large.with_pages(c.m, 200, [&](std::span<const ListPage> pages) {
+        EXPECT_THROW(store->append(3, pages), OutOfDeviceMemory);
     });
     EXPECT_EQ(store->bytes(), bytes);
     const auto batch = world.make_batch(*store);
@@ -248,6 +311,21 @@ TEST_F(CudaListStoreTest, EveryKernelOnce) {
     check_shape([](ListCase& c) { c.lists = 600, c.probes = 300; });
     check_shape([](ListCase& c) { c.lists = 1500, c.probes = 200; });
     check_shape([](ListCase& c) { c.lists = 1500, c.probes = 1200; });
+    // Lists that grow, near zero and far from it.
+    for (const float shift : {0.0f, 30.0f}) {
+        ListCase c;
+        c.probes = 20;
+        c.entries = 900;
+        c.shift = shift;
+        ListWorld world(c, test_seed());
+        const auto store = make_list_store(context, world.quantizer());
+        world.put_all(*store);
+        const auto batch = world.make_batch(*store);
+        for (const uint32_t added : {1u, 40u})
+            for (uint32_t l = 0; l < c.lists; l += 3) world.grow(*store, l, added);
+        store->search(*batch, c.queries);
+        for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q);
+    }
 }
 
 }  // namespace

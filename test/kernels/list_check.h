@@ -132,6 +132,16 @@ class ListWorld {
         lists_[list].with_pages(case_.m, 1 + random_() % 300,
                                 [&](std::span<const ListPage> pages) { store.put(list, pages); });
     }
+    // Adds `count` entries to a list of the world and of the store.
+    void grow(ListStore& store, uint32_t list, uint32_t count) {
+        const TestList more = make_list(list, count);
+        TestList& here = lists_[list];
+        here.codes.insert(here.codes.end(), more.codes.begin(), more.codes.end());
+        here.offsets.insert(here.offsets.end(), more.offsets.begin(), more.offsets.end());
+        here.ids.insert(here.ids.end(), more.ids.begin(), more.ids.end());
+        more.with_pages(case_.m, 1 + random_() % 300,
+                        [&](std::span<const ListPage> pages) { store.append(list, pages); });
+    }
     void put_all(ListStore& store) {
         for (uint32_t l = 0; l < case_.lists; ++l) put(store, l);
     }

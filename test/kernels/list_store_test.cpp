@@ -51,6 +51,43 @@ TEST(ListStore, CountsItsBytes) {
     EXPECT_EQ(store->bytes(), 0u);
 }
 
+TEST(ListStore, Appends) {
+    unsigned seed = test_seed();
+    for (const uint32_t bits : {8u, 4u})
+        for (const size_t queries : {3u, 300u}) {
+            ListCase c;
+            c.bits = bits;
+            c.queries = queries;
+            c.probes = 20;
+            ListWorld world(c, ++seed);
+            const auto store = make_cpu_list_store(world.quantizer(), 2, nullptr);
+            world.put_all(*store);
+            const auto batch = world.make_batch(*store);
+            for (const uint32_t added : {0u, 1u, 1u, 6u, 8u, 33u, 500u})
+                for (uint32_t l = 0; l < c.lists; l += 3) {
+                    world.grow(*store, l, added);
+                    if (l != 6) continue;
+                    store->search(*batch, c.queries);
+                    for (size_t q = 0; q < c.queries; q += 1 + queries / 5) world.check(*batch, q);
+                }
+            store->search(*batch, c.queries);
+            for (size_t q = 0; q < c.queries; q += 1 + queries / 40) world.check(*batch, q);
+        }
+}
+
+TEST(ListStore, AppendsToWhatItHolds) {
+    ListWorld world(ListCase(), test_seed());
+    const auto store = make_cpu_list_store(world.quantizer(), 1, nullptr);
+    EXPECT_THROW(store->append(3, {}), std::logic_error);
+    world.put(*store, 3);
+    store->append(3, {});
+    for (int i = 0; i < 100; ++i) world.grow(*store, 3, 1);
+    EXPECT_GE(store->bytes(), world.lists()[3].ids.size() * (ListCase().m + 12));
+    store->drop(3);
+    EXPECT_EQ(store->bytes(), 0u);
+    EXPECT_THROW(store->append(3, {}), std::logic_error);
+}
+
 TEST(ListStore, RefusesWhatItsBatchHasNoRoomFor) {
     ListWorld world(ListCase(), test_seed());
     const auto store = make_cpu_list_store(world.quantizer(), 1, nullptr);

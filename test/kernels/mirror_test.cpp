@@ -272,6 +272,81 @@ TEST_F(MirrorTest, HoldsWhatASearchUnderWaySees) {
     EXPECT_EQ(device->memory().used, 0u);
 }
 
+TEST_F(MirrorTest, AppendsToTheVersionItIsToldOf) {
+    Mirror mirror(*device, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    const PageData start = make_page(random, 100, 4);
+    const PageData more = make_page(random, 200, 3);
+    const PageData rest = make_page(random, 300, 2);
+    const ListPage first[] = {start.page()};
+    const ListPage second[] = {more.page(), rest.page()};
+    const MirrorVersion before{1, 7, 4, 1};
+    const MirrorVersion after{1, 8, 2, 1};
+    const auto search = [&] {
+        Asked asked(key_a, near(model, 3), 50, 1);
+        run(mirror, {&asked});
+        return std::pair(asked.ids(), asked.probed[0].version);
+    };
+    EXPECT_TRUE(mirror.append(key_a, 3, before, after, second));
+    EXPECT_EQ(search().second.resident, 0u) << "nothing to append to";
+    ASSERT_TRUE(mirror.put(key_a, 3, before, first));
+    const std::set<uint64_t> four{100, 101, 102, 103};
+    // Another generation, page, or number of entries on it; another life of the index.
+    for (const MirrorVersion& other :
+         {MirrorVersion{2, 7, 4, 1}, MirrorVersion{1, 6, 4, 1}, MirrorVersion{1, 7, 3, 1}}) {
+        EXPECT_TRUE(mirror.append(key_a, 3, other, after, second));
+        EXPECT_EQ(search(), std::pair(four, before));
+    }
+    EXPECT_TRUE(mirror.append({1, 10, 5, 100, 76}, 3, before, after, second));
+    EXPECT_EQ(search(), std::pair(four, before));
+
+    // A search under way has contents and version of its start.
+    Asked under_way(key_a, near(model, 3), 50, 1);
+    MirrorSearch* searches[] = {&under_way.search};
+    mirror.start(0, searches);
+    EXPECT_TRUE(mirror.append(key_a, 3, before, after, second));
+    mirror.finish(0);
+    EXPECT_EQ(under_way.ids(), four);
+    EXPECT_EQ(under_way.probed[0].version, before);
+    const std::set<uint64_t> nine{100, 101, 102, 103, 200, 201, 202, 300, 301};
+    EXPECT_EQ(search(), std::pair(nine, after));
+    EXPECT_TRUE(mirror.append(key_a, 3, before, after, second)) << "the same from another backend";
+    EXPECT_EQ(search(), std::pair(nine, after));
+    EXPECT_EQ(mirror.use(key_a)->appends, 1u);
+    EXPECT_EQ(mirror.use(key_a)->reloads, 0u);
+    EXPECT_EQ(mirror.use(key_a)->received, 9 * entry_bytes);
+    EXPECT_EQ(mirror.use(key_a)->bytes, 9 * entry_bytes);
+    EXPECT_EQ(mirror.bytes(), 9 * entry_bytes);
+}
+
+// An append that finds no room leaves the list at its version, or without one.
+TEST_F(MirrorTest, AppendsWithinItsBudget) {
+    Mirror mirror(*device, 32 * entry_bytes);
+    mirror.add(key_a, model.quantizer());
+    const PageData ten = make_page(random, 100, 10);
+    const PageData hundred = make_page(random, 1000, 100);
+    const ListPage pages[] = {ten.page()};
+    const ListPage many[] = {hundred.page()};
+    for (uint32_t list = 0; list < 2; ++list)
+        ASSERT_TRUE(mirror.put(key_a, list, {1, list, 10, 0}, pages));
+    const PageData second_ten = make_page(random, 200, 10);
+    const PageData third_ten = make_page(random, 300, 10);
+    const ListPage second[] = {second_ten.page()};
+    const ListPage third[] = {third_ten.page()};
+    ASSERT_TRUE(mirror.append(key_a, 0, {1, 0, 10, 0}, {1, 0, 20, 0}, second));
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 2u);
+    EXPECT_FALSE(mirror.append(key_a, 0, {1, 0, 20, 0}, {1, 9, 20, 0}, many));
+    ASSERT_TRUE(mirror.append(key_a, 0, {1, 0, 20, 0}, {1, 0, 30, 0}, third));
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 1u) << "the other list gave way";
+    EXPECT_EQ(mirror.bytes(), 30 * entry_bytes);
+    Asked asked(key_a, near(model, 0), 50, 1);
+    run(mirror, {&asked});
+    EXPECT_EQ(asked.search.found_count, 30u);
+    EXPECT_EQ(asked.probed[0].version, (MirrorVersion{1, 0, 30, 1}));
+    EXPECT_FALSE(mirror.append(key_a, 0, {1, 0, 30, 0}, {1, 0, 40, 0}, pages));
+    EXPECT_EQ(mirror.bytes(), 30 * entry_bytes);
+}
+
 TEST_F(MirrorTest, AsksOnePersonForAList) {
     Mirror mirror(*device, size_t{1} << 30);
     mirror.add(key_a, model.quantizer());
@@ -319,6 +394,7 @@ class ToldDevice final : public Device {
         }
         ~Store() override { ++device.room; }
         void put(uint32_t list, std::span<const ListPage>) override { held.insert(list); }
+        void append(uint32_t, std::span<const ListPage>) override {}
         void drop(uint32_t list) override { held.erase(list); }
         bool holds(uint32_t) const noexcept override { return true; }
         size_t bytes() const noexcept override { return 0; }
