@@ -21,8 +21,35 @@ namespace pgwarp {
 
 namespace {
 
+// Takes the line that SPI adds for a statement of ours out of an error's context: the caller has
+// not written it. Lines of others, above and below it, stay.
+void drop_from_context(ErrorData* error, const char* query) {
+    char* place = error->context ? strstr(error->context, query) : nullptr;
+    if (!place) return;
+    char* end = strchr(place + strlen(query), '\n');
+    while (place > error->context && place[-1] != '\n') --place;
+    if (end)
+        memmove(place, end + 1, strlen(end + 1) + 1);
+    else
+        place[place > error->context ? -1 : 0] = '\0';
+    if (error->context[0] == '\0') error->context = nullptr;
+}
+
 void execute(const char* query, int expected, const char* what) {
-    if (SPI_execute(query, false, 0) != expected) elog(ERROR, "could not %s", what);
+    const MemoryContext context = CurrentMemoryContext;
+    PG_TRY();
+    {
+        if (SPI_execute(query, false, 0) != expected) elog(ERROR, "could not %s", what);
+    }
+    PG_CATCH();
+    {
+        MemoryContextSwitchTo(context);
+        ErrorData* error = CopyErrorData();
+        FlushErrorState();
+        drop_from_context(error, query);
+        ReThrowError(error);
+    }
+    PG_END_TRY();
 }
 
 // The arguments of knn_graph() from `first` on, as constants.

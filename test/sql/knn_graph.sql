@@ -237,6 +237,17 @@ FROM knn_graph_create('s.graph', 't', 'id', 'v', 4, 'nn_descent', 'cosine');
 SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 's.graph'::regclass AND contype = 'p';
 -- a name that is taken: an error before any work, without a statement that the user has not written
 SELECT knn_graph_create('s.graph', 't', 'id', 'v', 4);
+-- nor is one shown under other errors
+SELECT knn_graph_create('g9', 't', 'id', 'v', 3, 'none');
+DO $$ BEGIN PERFORM knn_graph_create('g9', 't', 'id', 'nothing', 3); END $$;
+CREATE FUNCTION broken(bigint) RETURNS vector LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY[1 / ($1 - $1)];
+END $$;
+CREATE VIEW all_broken AS SELECT id, broken(id)::vector(1) AS v FROM t;
+DO $$ BEGIN PERFORM knn_graph_create('g9', 'all_broken', 'id', 'v', 3); END $$;
+DROP VIEW all_broken;
+DROP FUNCTION broken;
 SELECT error_of($$SELECT knn_graph_create('g9', 't', 'id', 'v', 0)$$);
 SELECT error_of($$SELECT knn_graph_create(NULL, 't', 'id', 'v', 3)$$);
 SELECT to_regclass('g9');
