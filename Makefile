@@ -57,7 +57,7 @@ $(BUILD)/settings: FORCE
 $(BUILD)/settings-kernels: FORCE
 	$(call settings,$(CXX) in $(CURDIR))
 $(BUILD)/settings-cuda: FORCE
-	$(call settings,CUDA=$(CUDA) $(CUDA_ARCHITECTURES))
+	$(call settings,CUDA=$(CUDA) $(if $(filter-out OFF,$(CUDA)),$(CUDA_ARCHITECTURES)))
 
 # First of all, what may be missing.
 $(BUILD)/needs: $(BUILD)/settings $(BUILD)/settings-cuda
