@@ -25,11 +25,20 @@ Oid table_of(Oid relation) {
     if (!name)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("relation with OID %u does not exist", relation)));
+    const char kind = get_rel_relkind(relation);
+    const bool is_table =
+        kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE || kind == RELKIND_MATVIEW;
     ereport(ERROR,
-            (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an ivfpq index", name)));
+            (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an ivfpq index", name),
+             is_table ? errhint("It is a table: name its index.") : 0));
 }
 
 void check_index(Relation index) {
+    if (index->rd_rel->relkind == RELKIND_PARTITIONED_INDEX)
+        ereport(ERROR,
+                (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+                 errmsg("\"%s\" is a partitioned index", RelationGetRelationName(index)),
+                 errhint("Name the index of a partition, as pg_partition_tree() lists them.")));
     if (index->rd_rel->relkind != RELKIND_INDEX || !index->rd_indam ||
         index->rd_indam->amgettuple != ivfpq_get_tuple)
         ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
