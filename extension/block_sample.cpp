@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "extension/block_sample.h"
@@ -54,8 +55,14 @@ bool is_wanted(HeapTuple tuple, TransactionId oldest, Buffer buffer) {
     }
 }
 
-// `random` is null where all rows are wanted.
-void sample_page(BlockSampler* sampler, BlockNumber block, int most, Random* random,
+// How many line pointers to look at, so that each has the chance `part`.
+int draw_count(int there, double part, Random* random) {
+    const double mean = there * part;
+    const int whole = static_cast<int>(mean);
+    return std::min(there, whole + (random->uniform() < mean - whole));
+}
+
+void sample_page(BlockSampler* sampler, BlockNumber block, double part, Random* random,
                  IndexBuildCallback callback, void* state) {
     HeapTupleData tuples[MaxHeapTuplesPerPage];
     OffsetNumber roots[MaxHeapTuplesPerPage];
@@ -69,8 +76,10 @@ void sample_page(BlockSampler* sampler, BlockNumber block, int most, Random* ran
     bool chains = false;
     for (OffsetNumber i = FirstOffsetNumber; i <= PageGetMaxOffsetNumber(page); ++i)
         if (ItemIdIsNormal(PageGetItemId(page, i))) offsets[there++] = i;
-    for (int i = 0; i < there && count < most; ++i) {
-        if (random) std::swap(offsets[i], offsets[i + static_cast<int>(random->below(there - i))]);
+    const int drawn = part < 1 ? draw_count(there, part, random) : there;
+    for (int i = 0; i < drawn; ++i) {
+        if (drawn < there)
+            std::swap(offsets[i], offsets[i + static_cast<int>(random->below(there - i))]);
         HeapTuple tuple = &tuples[count];
         *tuple = tuple_on_page(sampler->heap, page, block, offsets[i]);
         if (!is_wanted(tuple, sampler->oldest, buffer)) continue;
@@ -110,15 +119,15 @@ void sample_blocks(BlockSampler* sampler, BlockNumber first, BlockNumber count,
     }
     for (BlockNumber block = first; block < first + count; ++block) {
         CHECK_FOR_INTERRUPTS();
-        sample_page(sampler, block, MaxHeapTuplesPerPage, nullptr, callback, state);
+        sample_page(sampler, block, 1, nullptr, callback, state);
     }
 }
 
-void sample_some_rows(BlockSampler* sampler, BlockNumber block, int most, Random* random,
+void sample_some_rows(BlockSampler* sampler, BlockNumber block, double part, Random* random,
                       IndexBuildCallback callback, void* state) {
     CHECK_FOR_INTERRUPTS();
     if (sampler->by_page)
-        sample_page(sampler, block, most, random, callback, state);
+        sample_page(sampler, block, part, random, callback, state);
     else
         sample_blocks(sampler, block, 1, callback, state);
 }

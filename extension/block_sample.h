@@ -20,9 +20,9 @@ BlockSampler* open_block_sampler(Relation heap, Relation index, IndexInfo* info)
 // this transaction has made of them.
 void sample_blocks(BlockSampler* sampler, BlockNumber first, BlockNumber count,
                    IndexBuildCallback callback, void* state);
-// The same for one block, and for at most so many of its rows, drawn by chance, where that is less
-// work.
-void sample_some_rows(BlockSampler* sampler, BlockNumber block, int most, Random* random,
+// The same for one block, and for this part of its rows, drawn by chance, where that is less work:
+// each row has the same chance, however many the block has.
+void sample_some_rows(BlockSampler* sampler, BlockNumber block, double part, Random* random,
                       IndexBuildCallback callback, void* state);
 void close_block_sampler(BlockSampler* sampler);
 

@@ -49,8 +49,8 @@ IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
         NOTICE,
         (errmsg("index \"%s\" is not trained yet: the table has too few rows",
                 RelationGetRelationName(index)),
-         errdetail("Scans of it are exact. It trains itself in the VACUUM that finds %.0f rows, "
-                   "or with REINDEX from %.0f rows on.",
+         errdetail("Scans of it are exact. It trains itself in the VACUUM that finds " UINT64_FORMAT
+                   " rows, or with REINDEX from " UINT64_FORMAT " rows on.",
                    least_rows_to_train_by_itself, least_rows_to_train)));
     return result;
 }
@@ -165,26 +165,21 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
     const MemoryContext before = MemoryContextSwitchTo(context);
 
     const MetaPage meta = new_meta(index);
-    const double rows = estimate_rows(heap, index, info, meta.seed);
-    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta, ERROR);
-    IndexBuildResult result;
+    const TableLook look = look_at_table(heap, index, info, least_rows_to_train, meta.seed);
+    TrainingPlan plan = {};
+    BuildExecutor executor = {};
     Sample sample = {};
     const int workers = build_workers(heap, index);
-    BuildExecutor executor = {};
-    const bool may_train = rows >= least_rows_to_train;
-    if (may_train) executor = begin_executor(meta, rows, plan, workers);
-    if (rows > 0)
-        sample = sample_table(heap, index, info, meta.metric, meta.dims, rows,
-                              Max(plan.sample_rows, 1u), meta.seed);
-    // A sample that memory keeps small says nothing of the table.
-    const bool enough = sample.seen >= least_rows_to_train ||
-                        (sample.count == plan.sample_rows && rows >= least_rows_to_train);
-    if (!enough)
-        result = build_untrained(heap, index, info, meta);
-    else
-        result = build_trained(heap, index, info, meta, plan, &sample,
-                               may_train ? executor : begin_executor(meta, rows, plan, workers),
-                               workers);
+    if (look.seen >= least_rows_to_train) {
+        plan = plan_training(RelationGetRelationName(index), look.rows, meta, ERROR);
+        executor = begin_executor(meta, look.rows, plan, workers);
+        sample = sample_table(heap, index, info, meta.metric, meta.dims, look, plan.sample_rows,
+                              meta.seed);
+    }
+    // A concurrent build may see rows go between the look and the sample.
+    const IndexBuildResult result =
+        sample.count > 0 ? build_trained(heap, index, info, meta, plan, &sample, executor, workers)
+                         : build_untrained(heap, index, info, meta);
 
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);

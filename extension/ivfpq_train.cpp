@@ -6,21 +6,15 @@
 #include "kernels/additive.h"
 #include "kernels/bfloat16.h"
 #include "kernels/executor.h"
-#include "extension/block_sample.h"
 #include "extension/guard.h"
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_curve.h"
-#include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_progress.h"
 #include "extension/ivfpq_train.h"
-#include "extension/large_memory.h"
-#include "extension/vector.h"
 
 extern "C" {
-#include "access/tableam.h"
 #include "commands/progress.h"
 #include "miscadmin.h"
-#include "postmaster/autovacuum.h"
 #include "utils/memutils.h"
 }
 
@@ -30,107 +24,13 @@ namespace {
 
 constexpr int kmeans_iterations = 8;
 constexpr int codebook_iterations = 8;
-constexpr uint32 rows_per_list = 64;        // to place a centroid well
-constexpr uint32 least_rows_per_list = 16;  // to place it at all
-constexpr uint32 codebook_rows = 10240;     // forty a codeword
-// A rotation has more to learn; with many dimensions its products take most of the time.
 constexpr int rotation_iterations = 16;
-constexpr uint32 rotation_rows = 2 * codebook_rows;
-constexpr uint32 dims_of_many_rows = 256;
-// Words of full length have the most to learn.
-constexpr uint32 additive_rows = 100000;
 constexpr uint32 chunk_of_rows = 1024;
-
-uint32 choose_lists(double rows, uint32 dims) {
-    // More lists make shorter ones, but each scan compares the query with every centroid, which
-    // costs more the longer the vectors are.
-    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.25 : 0.75;
-    return static_cast<uint32>(
-        std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
-}
-
-uint32 choose_m(uint32 dims, uint32 bits, QuantizerKind quantizer) {
-    // Codes that take long to find are short ones.
-    if (quantizer == QuantizerKind::lsq) return std::min<uint32>(dims, 8);
-    // Scanned so much faster, a byte more costs less than a row ranked in vain; but what is scanned
-    // has to come from memory.
-    if (bits == 4) return std::clamp<uint32>(dims <= 512 ? dims / 2 : dims / 6, 1, max_m);
-    const uint32 m = dims <= 16 ? dims : dims <= 64 ? dims / 2 : dims <= 512 ? dims / 4 : dims / 8;
-    return std::min<uint32>(m, max_m);
-}
-
-// Bytes that training needs whatever the sample: the codebook with the copy that an iteration
-// writes, the centroids with theirs and with two for the trial of rounding them.
-Size model_bytes(uint32 lists, uint32 dims) {
-    return sizeof(float) * (4 * Size{lists} * dims + 2 * Size{dims} * codewords);
-}
-
-uint32 residual_rows(const MetaPage& meta) {
-    if (meta.quantizer == QuantizerKind::lsq) return additive_rows;
-    return has_rotation(meta) && meta.code_dims <= dims_of_many_rows ? rotation_rows
-                                                                     : codebook_rows;
-}
-
-// A rotation's matrices and LAPACK's (its working memory for
-// singular values is about four of them, and sums are kept in float64), and the turned rows.
-Size rotation_bytes(const MetaPage& meta, Size rows) {
-    return sizeof(float) *
-           (12 * Size{meta.dims} * meta.dims + 2 * rows * meta.code_dims + 8192 * meta.dims);
-}
-
-// Bytes beside the model and the sample.
-Size quantizer_bytes(const MetaPage& meta, uint32 m) {
-    if (has_rotation(meta)) return rotation_bytes(meta, residual_rows(meta));
-    if (meta.quantizer != QuantizerKind::lsq) return 0;
-    // It starts from a rotation, of some of the rows. Then there are the codebook, the words it is
-    // made of and their sums, and either tables for the search or equations for the words.
-    const LsqShape shape{meta.code_dims, m};
-    return std::max(rotation_bytes(meta, rotation_rows),
-                    4 * sizeof(float) * shape.words() * shape.dims +
-                        std::max(2 * LsqEncoder::bytes(shape), lsq_fit_bytes(shape)));
-}
-
-// A sampled row: its floats, its TID, and what an iteration notes of it, a short code or two at
-// most.
-Size sample_row_bytes(uint32 dims) {
-    return dims * sizeof(float) + sizeof(uint64) + 32;
-}
-
-struct SampleState {
-    Sample* sample;
-    Metric metric;
-    Random* random;
-    MemoryContext row_context;
-};
-
-void sample_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
-    SampleState* state = static_cast<SampleState*>(argument);
-    Sample* sample = state->sample;
-    if (nulls[0]) return;
-    const uint32 slot = draw_slot(sample, state->random);
-    if (slot == sample->room) return;
-    const MemoryContext before = MemoryContextSwitchTo(state->row_context);
-    const Vector* vector = datum_get_vector(values[0]);
-    index_form(state->metric, vector->x, sample->dims, sample->rows + Size{slot} * sample->dims);
-    sample->tids[slot] = tid_number(*tid);
-    MemoryContextSwitchTo(before);
-    MemoryContextReset(state->row_context);
-}
-
-void swap_rows(Sample* sample, uint32 a, uint32 b) {
-    float* row_a = sample->rows + Size{a} * sample->dims;
-    std::swap_ranges(row_a, row_a + sample->dims, sample->rows + Size{b} * sample->dims);
-    std::swap(sample->tids[a], sample->tids[b]);
-}
 
 float* alloc_floats(Size count) {
     return static_cast<float*>(
         MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(float)));
 }
-
-// What is taken of a sample for one purpose or another comes from its beginning, of which so many
-// rows are in random order.
-constexpr uint32 shuffled_rows = 65536;
 
 // Mean squared distance of the rows from their mean. Of many rows some tell as much.
 double variance_of(const Sample& sample) {
@@ -150,18 +50,6 @@ double variance_of(const Sample& sample) {
         variance += squares[d] / count - sums[d] / count * (sums[d] / count);
     pfree(sums);
     return std::max(0.0, variance);
-}
-
-// Autovacuum, which trains as well, has a bound of its own where one is set.
-struct MemoryBound {
-    const char* setting;
-    int kilobytes;
-};
-
-MemoryBound training_memory() {
-    if (compat_is_autovacuum() && autovacuum_work_mem != -1)
-        return {"autovacuum_work_mem", autovacuum_work_mem};
-    return {"maintenance_work_mem", maintenance_work_mem};
 }
 
 // Runs the iterations of one training, with their progress counted in rows.
@@ -200,151 +88,16 @@ bool fits_in_bfloat16(Executor* executor, Dataset* rows, uint32 lists, uint32 di
 
 }  // namespace
 
-Sample new_sample(uint32 dims, uint32 room) {
-    Sample sample = {};
-    sample.dims = dims;
-    sample.room = room;
-    sample.rows =
-        static_cast<float*>(alloc_large(CurrentMemoryContext, Size{room} * dims * sizeof(float)));
-    sample.tids = static_cast<uint64*>(
-        MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1u) * sizeof(uint64)));
-    return sample;
-}
-
-uint32 draw_slot(Sample* sample, Random* random) {
-    ++sample->seen;
-    if (sample->count < sample->room) return sample->count++;
-    return static_cast<uint32>(std::min<uint64>(random->below(sample->seen), sample->room));
-}
-
-void shuffle_sample(Sample* sample, Random* random, uint32 rows) {
-    for (uint32 i = 0; i + 1 < std::min(sample->count, rows); ++i)
-        swap_rows(sample, i, i + static_cast<uint32>(random->below(sample->count - i)));
-}
-
-TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& meta,
-                           int report_level) {
-    const uint32 dims = meta.dims;
-    const uint32 asked_lists = meta.asked_lists;
-    TrainingPlan plan;
-    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims, meta.bits, meta.quantizer);
-    plan.lists = asked_lists ? asked_lists : choose_lists(rows, meta.code_dims);
-    const Size more_bytes = quantizer_bytes(meta, plan.m);
-
-    const MemoryBound bound = training_memory();
-    const Size memory = static_cast<Size>(bound.kilobytes) * 1024;
-    const auto rows_in_memory = [&](uint32 lists) {
-        const Size model = model_bytes(lists, dims) + more_bytes;
-        return memory > model ? (memory - model) / sample_row_bytes(dims) : 0;
-    };
-    const auto wanted_rows = [&](uint32 lists) {
-        return std::min<double>(rows,
-                                std::max(Size{lists} * rows_per_list, Size{residual_rows(meta)}));
-    };
-    const auto needed_rows = [&](uint32 lists) {
-        return std::min<double>(rows, std::max(Size{lists} * least_rows_per_list, Size{codewords}));
-    };
-    // Fewer lists than would be best still answer right; a user's own number is kept or refused.
-    if (!asked_lists) {
-        const uint32 best = plan.lists;
-        while (plan.lists > 1 && rows_in_memory(plan.lists) < needed_rows(plan.lists))
-            plan.lists = plan.lists * 3 / 4;
-        if (plan.lists < best)
-            ereport(NOTICE,
-                    (errmsg("index \"%s\" gets %u lists instead of %u, for %s is too small",
-                            index_name, plan.lists, best, bound.setting),
-                     errhint("Set maintenance_work_mem to at least %zu MB and REINDEX.",
-                             (model_bytes(best, dims) + more_bytes +
-                              static_cast<Size>(needed_rows(best)) * sample_row_bytes(dims)) /
-                                     (1024 * 1024) +
-                                 1)));
-    }
-    if (rows_in_memory(plan.lists) < needed_rows(plan.lists)) {
-        const Size needed = model_bytes(plan.lists, dims) + more_bytes +
-                            static_cast<Size>(needed_rows(plan.lists)) * sample_row_bytes(dims);
-        ereport(
-            report_level,
-            (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-             errmsg("memory required is %zu MB, %s is %d MB", needed / (1024 * 1024) + 1,
-                    bound.setting, bound.kilobytes / 1024),
-             report_level < ERROR ? errdetail("Index \"%s\" stays untrained.", index_name) : 0));
-        plan.sample_rows = 0;
-        return plan;
-    }
-    plan.sample_rows = static_cast<uint32>(
-        std::min<double>(wanted_rows(plan.lists), static_cast<double>(rows_in_memory(plan.lists))));
-    return plan;
-}
-
-double estimate_rows(Relation heap, Relation index, IndexInfo* info, int64 seed) {
-    constexpr BlockNumber looks = 64;
-    const BlockNumber blocks = RelationGetNumberOfBlocks(heap);
-    const BlockNumber looked = std::min(blocks, looks);
-    Random random(static_cast<uint64>(seed));
-    BlockNumber wanted = looked;
-    uint64 rows = 0;
-    const auto count_row = [](Relation, ItemPointer, Datum*, bool* nulls, bool, void* count) {
-        if (!nulls[0]) ++*static_cast<uint64*>(count);
-    };
-    BlockSampler* sampler = open_block_sampler(heap, index, info);
-    for (BlockNumber block = 0; block < blocks && wanted > 0; ++block) {
-        if (random.below(blocks - block) >= wanted) continue;
-        --wanted;
-        CHECK_FOR_INTERRUPTS();
-        sample_blocks(sampler, block, 1, count_row, &rows);
-    }
-    close_block_sampler(sampler);
-    return looked > 0 ? static_cast<double>(rows) * blocks / looked : 0;
-}
-
-Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
-                    double table_rows, uint32 rows, int64 seed) {
-    report_phase(BuildPhase::sample);
-    Sample sample = new_sample(dims, rows);
-    Random random(static_cast<uint64>(seed));
-    SampleState state{
-        &sample, metric, &random,
-        AllocSetContextCreate(CurrentMemoryContext, "ivfpq sample row", ALLOCSET_DEFAULT_SIZES)};
-    const BlockNumber blocks = RelationGetNumberOfBlocks(heap);
-    report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, blocks);
-
-    // Some rows of each of many blocks, every block with the same chance: reading a block costs
-    // more than the rows on it, and rows that lie together may be alike. Of enough blocks, more
-    // rows.
-    constexpr double few_of_block = 4;
-    constexpr double most_of_block = 8;
-    constexpr double least_blocks = 16384;
-    constexpr double enough_blocks = 49152;
-    const double some_of_block = std::clamp(rows / enough_blocks, few_of_block, most_of_block);
-    const double of_block = std::min(table_rows / blocks, some_of_block);
-    auto wanted = static_cast<BlockNumber>(
-        std::min<double>(blocks, std::max(rows / std::max(of_block, 1e-9), least_blocks)));
-    BlockSampler* sampler = open_block_sampler(heap, index, info);
-    if (wanted >= blocks) {
-        sample_blocks(sampler, 0, blocks, sample_row, &state);
-        report_progress(PROGRESS_SCAN_BLOCKS_DONE, blocks);
-        wanted = 0;
-    }
-    for (BlockNumber block = 0; block < blocks && wanted > 0; ++block) {
-        if (random.below(blocks - block) >= wanted) continue;
-        --wanted;
-        // Some more than it takes: blocks may have few.
-        const int most = static_cast<int>(std::ceil(some_of_block)) + 2;
-        sample_some_rows(sampler, block, most, &random, sample_row, &state);
-        report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
-    }
-    close_block_sampler(sampler);
-    MemoryContextDelete(state.row_context);
-    shuffle_sample(&sample, &random, shuffled_rows);
-    return sample;
+uint32 curve_query_room(uint32 dims) {
+    constexpr Size most_bytes = 8 * 1024 * 1024;
+    return static_cast<uint32>(std::min<Size>(curve_queries, most_bytes / (dims * sizeof(float))));
 }
 
 Sample set_queries_aside(Sample* sample) {
-    // The sample is in random order. Long vectors are fewer: they stay beside all else.
-    constexpr Size most_bytes = 8 * 1024 * 1024;
+    // The sample is in random order.
     const Size row_bytes = sample->dims * sizeof(float);
-    const auto most = static_cast<uint32>(most_bytes / row_bytes);
-    Sample queries = new_sample(sample->dims, std::min({sample->count, curve_queries, most}));
+    Sample queries =
+        new_sample(sample->dims, std::min(sample->count, curve_query_room(sample->dims)));
     queries.count = queries.room;
     memcpy(queries.rows, sample->rows, queries.count * row_bytes);
     memcpy(queries.tids, sample->tids, queries.count * sizeof(uint64));
@@ -370,7 +123,7 @@ float* reduce_sample(Executor* executor, Sample* sample, uint32 to, MemoryContex
     float* matrix = alloc_floats(Size{to} * from);
     Owned<Dataset>* rows = owned_by<Dataset>(context);
     // Enough to tell directions apart, and no more: the rest would take long and say the same.
-    const uint32 seen = std::min(sample->count, std::max(rotation_rows, 4 * from));
+    const uint32 seen = std::min(sample->count, std::max(rows_for_rotation, 4 * from));
     guarded_interruptibly([&] {
         if (!rows->object) rows->object = executor->take(sample->rows, seen, from).release();
         executor->principal_directions(*rows->object, to, matrix);
@@ -486,7 +239,7 @@ void start_additive(Executor* executor, const QuantizerShape& shape, float* resi
                     uint64 seed, MemoryContext context, float* codebook, uint8* codes) {
     const uint32 dims = shape.dims;
     const QuantizerShape product{dims, 1, shape.m, shape.metric};
-    const uint32 some = std::min(count, rotation_rows);
+    const uint32 some = std::min(count, rows_for_rotation);
     float* matrix = alloc_floats(Size{dims} * dims);
     float* pieces = alloc_floats(Size{dims} * codewords);
     Owned<Dataset>* data = owned_by<Dataset>(context);
@@ -554,7 +307,7 @@ double train_additive(Executor* executor, const QuantizerShape& shape, float* re
     const Size floats = Size{shape.codebook_rows()} * codewords;
     if (!wide) round_to_bfloat16(codebook, floats);
 
-    const uint32 some = std::min(count, codebook_rows);
+    const uint32 some = std::min(count, rows_for_codes);
     encode_residuals(executor, shape, codebook, residuals, some, codes);
     double error = 0;
     for (uint32 i = 0; i < some; ++i)

@@ -27,8 +27,30 @@ my $time = elapsed(sub {
 like($refusal, qr/ERROR:  memory required is \d+ MB, maintenance_work_mem is 1 MB/, 'an error');
 cmp_ok($time, '<', 5, 'at once');
 ($needed) = $refusal =~ /required is (\d+) MB/;
+my $words = error_of($node, "SET maintenance_work_mem = '${needed}MB';
+	CREATE INDEX t_500 ON t USING ivfpq (v) WITH (lists = 500)");
+unlike($words, qr/memory/, 'so much is enough');
+
+# Lists that hardly have a row each make a large index, and it says so.
+like($words, qr/NOTICE:  index "t_500" has too many lists for its rows/, 'a notice of many lists');
+like($words, qr/It gets 500 lists for about 2000 rows, .* up to 4 MB/, 'with what they take');
+my ($chosen) = $words =~ /HINT:  Without the option it gets (\d+): ALTER INDEX ... RESET \(lists\), then REINDEX/;
+value($node, 'ALTER INDEX t_500 RESET (lists)');
+is(error_of($node, "SET maintenance_work_mem = '${needed}MB'; REINDEX INDEX t_500"), '',
+	 'without the option there is no notice');
+is(value($node, "SELECT lists FROM ivfpq_info('t_500')"), $chosen, 'and as many lists as it says');
 is(error_of($node, "SET maintenance_work_mem = '${needed}MB';
-	CREATE INDEX t_500 ON t USING ivfpq (v) WITH (lists = 500)"), '', 'so much is enough');
+	CREATE INDEX t_125 ON t USING ivfpq (v) WITH (lists = 125)"), '', 'sixteen rows a list are enough');
+
+# What needs more memory for any number of lists says so once, with one figure.
+make_table($node, 's', 32, 2000);
+my $lsq = 'CREATE INDEX s_v ON s USING ivfpq (v) WITH (quantizer = lsq)';
+$refusal = error_of($node, $lsq);
+like($refusal, qr/ERROR:  memory required is \d+ MB, maintenance_work_mem is 1 MB/, 'lsq needs more');
+unlike($refusal, qr/gets/, 'and no lists are named that it cannot have');
+($needed) = $refusal =~ /required is (\d+) MB/;
+is(error_of($node, "SET maintenance_work_mem = '${needed}MB'; $lsq"), '', 'so much is enough');
+value($node, 'DROP INDEX t_125');
 
 # CONCURRENTLY leaves an invalid index, as PostgreSQL does, which is no hindrance to writing.
 like(error_of($node, 'CREATE INDEX CONCURRENTLY t_600 ON t USING ivfpq (v) WITH (lists = 600)'),
@@ -49,7 +71,7 @@ like($warning, qr/Index "u_v" stays untrained/, 'that names the index');
 unlike($warning, qr/ERROR/, 'and no error');
 cmp_ok(value($node, "SELECT $frozen"), '<=', 2, 'the table is frozen');
 ($needed) = $warning =~ /required is (\d+) MB/;
-is(error_of($node, "SET maintenance_work_mem = '${needed}MB'; VACUUM u"), '', 'so much is enough');
+unlike(error_of($node, "SET maintenance_work_mem = '${needed}MB'; VACUUM u"), qr/memory/, 'so much is enough');
 is(value($node, "SELECT trained FROM ivfpq_info('u_v')"), 't', 'for training');
 
 # Autovacuum has a bound of its own.
