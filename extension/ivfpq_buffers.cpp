@@ -1,4 +1,5 @@
 #include <cstring>
+#include <utility>
 
 #include "extension/ivfpq_buffers.h"
 
@@ -57,7 +58,17 @@ bool buffer_has(Buffer buffer, const BufferTag& tag) {
     return (state & (BM_VALID | BM_LOCKED)) == BM_VALID && compat_same_tag(&descriptor->tag, &tag);
 }
 
+BufferAccessStrategy ring_now = nullptr;
+
 }  // namespace
+
+BufferAccessStrategy set_ring(BufferAccessStrategy ring) {
+    return std::exchange(ring_now, ring);
+}
+
+Buffer look_up_buffer(Relation index, BlockNumber block) {
+    return ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, ring_now);
+}
 
 Buffer find_buffer(Relation index, BlockNumber block) {
     const Buffer* last = recent_buffer(index, block);
@@ -71,7 +82,7 @@ Buffer find_buffer(Relation index, BlockNumber block) {
             return buffer;
         }
     }
-    const Buffer buffer = ReadBuffer(index, block);
+    const Buffer buffer = look_up_buffer(index, block);
     // Reading may have let the relcache entry be rebuilt, and the cache with it.
     Buffer* place = recent_buffer(index, block);
     if (place) *place = buffer;

@@ -14,6 +14,24 @@ namespace pgwarp {
 // Pins the buffer of a block.
 Buffer find_buffer(Relation index, BlockNumber block);
 
+// While `body` runs, this backend reads pages of indexes that are not in the buffer cache through a
+// ring of buffers, as VACUUM does with the table: pages that are wanted once do not drive others
+// out. A page that will be wanted again soon is better read without, for the ring is small. Null:
+// no ring.
+BufferAccessStrategy set_ring(BufferAccessStrategy ring);  // returns the one before
+template <typename Body>
+void read_through(BufferAccessStrategy ring, Body body) {
+    const BufferAccessStrategy before = set_ring(ring);
+    PG_TRY();
+    { body(); }
+    PG_FINALLY();
+    { set_ring(before); }
+    PG_END_TRY();
+}
+
+// Pins the buffer of a block, without the memory of where it was last.
+Buffer look_up_buffer(Relation index, BlockNumber block);
+
 // Whether a page is the last of this list and has so many entries, at some moment during the call.
 // Takes neither pin nor lock, which many sessions would take from each other; false also where it
 // cannot tell.

@@ -621,7 +621,7 @@ BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta) {
     const BlockNumber blocks = RelationGetNumberOfBlocks(index);
     for (BlockNumber block = meta_block + 1; block < blocks; ++block) {
         CHECK_FOR_INTERRUPTS();
-        Buffer buffer = ReadBuffer(index, block);
+        Buffer buffer = look_up_buffer(index, block);
         LockBuffer(buffer, BUFFER_LOCK_SHARE);
         const bool lost = is_lost(BufferGetPage(buffer), block, meta);
         UnlockReleaseBuffer(buffer);
@@ -629,7 +629,7 @@ BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta) {
 
         const Buffer meta_buffer =
             read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
-        buffer = ReadBuffer(index, block);
+        buffer = look_up_buffer(index, block);
         LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
         if (is_lost(BufferGetPage(buffer), block, meta)) {
             GenericXLogState* state = GenericXLogStart(index);

@@ -69,16 +69,21 @@ void check_tid(RowReader* reader, const ItemPointerData& tid) {
 
 }  // namespace
 
-const Vector* read_row(RowReader* reader, ItemPointerData tid) {
+bool sees_row(RowReader* reader, ItemPointerData tid) {
     check_tid(reader, tid);
     bool call_again = false;
     bool all_dead = false;
-    MemoryContextReset(reader->row_context);
     if (reader->hints) pin_hinted(reader->heap, reader->fetch, tid);
     if (!table_index_fetch_tuple(reader->fetch, &tid, reader->snapshot, reader->slot, &call_again,
                                  &all_dead))
-        return nullptr;
+        return false;
     if (reader->hints) note_hint(reader->heap, reader->slot, tid);
+    return true;
+}
+
+const Vector* read_row(RowReader* reader, ItemPointerData tid) {
+    MemoryContextReset(reader->row_context);
+    if (!sees_row(reader, tid)) return nullptr;
 
     const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
     Datum value;

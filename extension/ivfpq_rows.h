@@ -22,6 +22,9 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot);
 // null where it sees none, or where the value is null.
 const Vector* read_row(RowReader* reader, ItemPointerData tid);
 
+// Whether the snapshot sees a version of the row, without reading its vector.
+bool sees_row(RowReader* reader, ItemPointerData tid);
+
 // Of the row that read_row() gave last: where the version that the snapshot sees lies, which need
 // not be where the index says, and a column's value.
 ItemPointerData place_of_row(const RowReader* reader);

@@ -10,10 +10,12 @@
 // now stays pending for the next VACUUM, which removes it or moves it.
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/executor.h"
 #include "extension/guard.h"
 #include "extension/ivfpq.h"
+#include "extension/ivfpq_buffers.h"
 #include "extension/ivfpq_bulk.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_encode.h"
@@ -23,16 +25,12 @@
 #include "extension/ivfpq_rows.h"
 #include "extension/ivfpq_selftrain.h"
 #include "extension/ivfpq_train.h"
+#include "extension/vacuum_rows.h"
 
 extern "C" {
-#include "access/table.h"
 #include "access/xact.h"
-#include "catalog/index.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
-#include "storage/lwlock.h"
-#include "storage/proc.h"
-#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 }
@@ -40,29 +38,6 @@ extern "C" {
 namespace pgwarp {
 
 namespace {
-
-// VACUUM does not hold back the cleaning of row versions elsewhere, for it looks at none. Here it
-// does, and another VACUUM must not take the long vectors of the table's rows away from under our
-// snapshots. Returns whether VACUUM was exempt. (Ending the transaction resets the flag.)
-bool set_vacuum_flag(bool exempt) {
-    LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
-    const bool was_exempt = MyProc->statusFlags & PROC_IN_VACUUM;
-    if (exempt)
-        MyProc->statusFlags |= PROC_IN_VACUUM;
-    else
-        MyProc->statusFlags &= ~PROC_IN_VACUUM;
-    ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
-    LWLockRelease(ProcArrayLock);
-    return was_exempt;
-}
-
-// What others have committed by now: neither VACUUM's own snapshot, from before it was seen to look
-// at rows, nor GetLatestSnapshot(), which a VACUUM with parallel workers must not call.
-Snapshot fresh_snapshot() {
-    static SnapshotData snapshot;
-    snapshot.snapshot_type = SNAPSHOT_MVCC;
-    return RegisterSnapshot(GetSnapshotData(&snapshot));
-}
 
 // An expression runs code of users, which may do what PostgreSQL forbids while there are workers:
 // catch an error, for one.
@@ -80,6 +55,7 @@ void write_logged_page(void* index, BlockNumber block, Page image) {
 
 struct MoveState {
     Relation index;
+    BufferAccessStrategy ring;
     const MetaPage* meta;
     BlockNumber block;
     uint32 moved;
@@ -96,16 +72,20 @@ void move_rows(void* argument, const EncodedRows& rows) {
 }
 
 // TIDs of one pending page; none where it left the list.
-uint32 copy_tids(Relation index, BlockNumber block, uint64* tids, BlockNumber* next) {
+uint32 copy_tids(Relation index, BufferAccessStrategy ring, BlockNumber block, uint64* tids,
+                 BlockNumber* next) {
     const EntryLayout layout = EntryLayout::of(0);
-    Buffer buffer;
+    uint32 count = 0;
     *next = InvalidBlockNumber;
-    if (!read_list_page(index, block, pending_list, layout, BUFFER_LOCK_SHARE, &buffer)) return 0;
-    Page page = BufferGetPage(buffer);
-    const uint32 count = page_tail(page)->count;
-    for (uint32 i = 0; i < count; ++i) tids[i] = tid_number(page_tids(page, layout)[i]);
-    *next = page_tail(page)->next;
-    UnlockReleaseBuffer(buffer);
+    read_through(ring, [&] {
+        Buffer buffer;
+        if (!read_list_page(index, block, pending_list, layout, BUFFER_LOCK_SHARE, &buffer)) return;
+        Page page = BufferGetPage(buffer);
+        count = page_tail(page)->count;
+        for (uint32 i = 0; i < count; ++i) tids[i] = tid_number(page_tids(page, layout)[i]);
+        *next = page_tail(page)->next;
+        UnlockReleaseBuffer(buffer);
+    });
     return count;
 }
 
@@ -120,7 +100,7 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
     state->block = block;
     while (true) {
         compat_vacuum_delay();
-        const uint32 count = copy_tids(index, block, tids, &next);
+        const uint32 count = copy_tids(index, state->ring, block, tids, &next);
         Snapshot snapshot = fresh_snapshot();
         RowReader* reader = open_row_reader(heap, index, snapshot);
         uint32 tried = 0;
@@ -159,47 +139,87 @@ void move_all(Relation heap, Relation index, const MetaPage& meta, EncodePass* p
     }
 }
 
-// Draws entries of the pending list, then reads their rows in the order they lie in.
-Sample sample_pending(Relation heap, Relation index, const MetaPage& meta, uint32 rows) {
-    Sample sample = new_sample(meta.dims, rows);
-    Random random(static_cast<uint64>(meta.seed));
-    uint64* tids = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
+// Draws among the pending entries whose rows can be seen now, and counts these. Others may be of
+// transactions that are under way, or of rows long dead: a model is not for them.
+Sample draw_pending(Relation heap, Relation index, const MetaPage& meta, BufferAccessStrategy ring,
+                    Random* random) {
     const ListPlace place = read_place(index, meta, pending_list);
+    Sample drawn = {};
+    drawn.room = static_cast<uint32>(
+        std::min<Size>(Size{place.pages} * max_page_entries, most_sample_rows(meta)));
+    drawn.tids = static_cast<uint64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, std::max(drawn.room, 1u) * sizeof(uint64)));
+    uint64* tids = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
     BlockNumber steps = 0;
     for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
         compat_vacuum_delay();
         count_step(index, block, place, &steps);
-        const uint32 count = copy_tids(index, block, tids, &block);
+        const uint32 count = copy_tids(index, ring, block, tids, &block);
+        Snapshot snapshot = fresh_snapshot();
+        RowReader* reader = open_row_reader(heap, index, snapshot);
         for (uint32 i = 0; i < count; ++i) {
-            const uint32 slot = draw_slot(&sample, &random);
-            if (slot < sample.room) sample.tids[slot] = tids[i];
+            CHECK_FOR_INTERRUPTS();
+            if (!sees_row(reader, number_tid(tids[i]))) continue;
+            const uint32 slot = draw_slot(&drawn, random);
+            if (slot < drawn.room) drawn.tids[slot] = tids[i];
         }
+        close_row_reader(reader);
+        UnregisterSnapshot(snapshot);
     }
     pfree(tids);
-    std::sort(sample.tids, sample.tids + sample.count);
+    return drawn;
+}
 
+// Reads so many of the rows drawn, in the order they lie in.
+Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* drawn, uint32 rows,
+                  Random* random) {
+    Sample sample = new_sample(meta.dims, std::min(rows, drawn->count));
+    for (uint32 i = 0; i < sample.room; ++i)
+        std::swap(drawn->tids[i], drawn->tids[i + random->below(drawn->count - i)]);
+    std::sort(drawn->tids, drawn->tids + sample.room);
     Snapshot snapshot = fresh_snapshot();
     RowReader* reader = open_row_reader(heap, index, snapshot);
-    const uint32 drawn = sample.count;
-    sample.count = 0;
-    for (uint32 i = 0; i < drawn; ++i) {
+    for (uint32 i = 0; i < sample.room; ++i) {
         compat_vacuum_delay();
-        const Vector* row = read_row(reader, number_tid(sample.tids[i]));
+        const Vector* row = read_row(reader, number_tid(drawn->tids[i]));
         if (!row) continue;
         index_form(meta.metric, row->x, meta.dims, sample.rows + Size{sample.count} * meta.dims);
-        sample.tids[sample.count++] = sample.tids[i];
+        sample.tids[sample.count++] = drawn->tids[i];
     }
     close_row_reader(reader);
     UnregisterSnapshot(snapshot);
-    // As many of all entries have rows to learn from as of those drawn.
-    if (drawn > 0) sample.seen = sample.seen * sample.count / drawn;
-    shuffle_sample(&sample, &random);
+    sample.seen = drawn->seen;
+    shuffle_sample(&sample, random);
     return sample;
 }
 
-// Opened as VACUUM has locked it.
-Relation open_heap_of(Relation index) {
-    return table_open(IndexGetRelation(RelationGetRelid(index), false), NoLock);
+// Writes the model, moves the pending entries to its lists, and measures.
+void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPlan& plan,
+                Sample* sample, BufferAccessStrategy ring) {
+    const Sample queries = set_queries_aside(sample);
+    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
+    guarded([&] {
+        executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
+    });
+    const Quantizer model = train_model(executor->object, plan, sample, meta);
+
+    meta->build_id = new_build_id();
+    meta->rows_at_build = sample->seen;
+    const BlockNumber pages = place_model(meta, 0);
+    place_model(meta, extend_by(index, pages));
+    write_model(*meta, model, write_logged_page, index);
+    write_training(index, *meta);
+
+    MoveState state{index, ring, meta, InvalidBlockNumber, 0};
+    const EncodeInput input{model, queries.rows, queries.count};
+    EncodePass* pass = begin_encode(input, {move_rows, &state});
+    move_all(heap, index, *meta, pass, &state);
+    const CurveQuery* curve_queries =
+        make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
+    meta->curve = measure_curve(index, *meta, curve_queries, queries.count);
+    write_training(index, *meta);
+    ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
+                         RelationGetRelationName(index), sample->count, meta->lists)));
 }
 
 }  // namespace
@@ -216,71 +236,34 @@ double pending_rows(Relation index, const MetaPage& meta) {
     return static_cast<double>(meta.pending.pages - 1) * layout.capacity + last;
 }
 
-void train_in_place(Relation index) {
+void train_in_place(Relation index, BufferAccessStrategy ring) {
     if (must_wait(index)) return;
-    const MemoryContext context =
-        AllocSetContextCreate(CurrentMemoryContext, "ivfpq training", ALLOCSET_DEFAULT_SIZES);
-    const MemoryContext before = MemoryContextSwitchTo(context);
-    Relation heap = open_heap_of(index);
+    VacuumRows rows = begin_vacuum_rows(index);
     MetaPage meta = read_meta(index);
-    const bool exempt = set_vacuum_flag(false);
-    const double rows = pending_rows(index, meta);
+    Random random(static_cast<uint64>(meta.seed));
+    Sample drawn = {};
     // VACUUM has other work than this, and does it with or without a model.
-    const TrainingPlan plan = plan_training(RelationGetRelationName(index), rows, meta, WARNING);
-    const bool can_train =
-        !needs_lapack(meta) || check_lapack(quantizer_name(meta.quantizer), WARNING);
-    Sample sample = {};
-    if (plan.sample_rows > 0 && can_train)
-        sample = sample_pending(heap, index, meta, plan.sample_rows);
-    // Entries of rows long dead are counted as pending, and are no rows to learn from.
-    if (sample.count > 0 &&
-        (sample.count == plan.sample_rows || sample.seen >= least_rows_to_train)) {
-        const Sample queries = set_queries_aside(&sample);
-        Owned<Executor>* executor = owned_by<Executor>(context);
-        guarded([&] {
-            executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
-        });
-        const Quantizer model = train_model(executor->object, plan, &sample, &meta);
-
-        meta.build_id = new_build_id();
-        meta.rows_at_build = static_cast<uint64>(rows);
-        const BlockNumber pages = place_model(&meta, 0);
-        place_model(&meta, extend_by(index, pages));
-        write_model(meta, model, write_logged_page, index);
-        write_training(index, meta);
-
-        MoveState state{index, &meta, InvalidBlockNumber, 0};
-        const EncodeInput input{model, queries.rows, queries.count};
-        EncodePass* pass = begin_encode(input, {move_rows, &state});
-        move_all(heap, index, meta, pass, &state);
-        const CurveQuery* curve_queries =
-            make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
-        meta.curve = measure_curve(index, meta, curve_queries, queries.count);
-        write_training(index, meta);
-        ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
-                             RelationGetRelationName(index), sample.count, meta.lists)));
+    if (!needs_lapack(meta) || check_lapack(quantizer_name(meta.quantizer), WARNING))
+        drawn = draw_pending(rows.heap, index, meta, ring, &random);
+    if (drawn.seen >= least_rows_to_train_by_itself) {
+        const TrainingPlan plan = plan_training(RelationGetRelationName(index),
+                                                static_cast<double>(drawn.seen), meta, WARNING);
+        Sample sample = {};
+        if (plan.sample_rows > 0)
+            sample = read_drawn(rows.heap, index, meta, &drawn, plan.sample_rows, &random);
+        if (sample.count > 0) train_from(rows.heap, index, &meta, plan, &sample, ring);
     }
-    set_vacuum_flag(exempt);
-    table_close(heap, NoLock);
-    MemoryContextSwitchTo(before);
-    MemoryContextDelete(context);
+    end_vacuum_rows(&rows);
 }
 
-void move_pending(Relation index) {
+void move_pending(Relation index, BufferAccessStrategy ring) {
     if (must_wait(index)) return;
-    const MemoryContext context =
-        AllocSetContextCreate(CurrentMemoryContext, "ivfpq pending", ALLOCSET_DEFAULT_SIZES);
-    const MemoryContext before = MemoryContextSwitchTo(context);
-    Relation heap = open_heap_of(index);
+    VacuumRows rows = begin_vacuum_rows(index);
     const MetaPage meta = read_meta(index);
-    MoveState state{index, &meta, InvalidBlockNumber, 0};
-    const bool exempt = set_vacuum_flag(false);
+    MoveState state{index, ring, &meta, InvalidBlockNumber, 0};
     EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0}, {move_rows, &state});
-    move_all(heap, index, meta, pass, &state);
-    set_vacuum_flag(exempt);
-    table_close(heap, NoLock);
-    MemoryContextSwitchTo(before);
-    MemoryContextDelete(context);
+    move_all(rows.heap, index, meta, pass, &state);
+    end_vacuum_rows(&rows);
 }
 
 }  // namespace pgwarp

@@ -1,6 +1,8 @@
 // VACUUM: removes dead entries list by list, and lets an untrained index train itself.
 
 #include "extension/ivfpq.h"
+#include "extension/ivfpq_buffers.h"
+#include "extension/ivfpq_measure.h"
 #include "extension/ivfpq_page.h"
 #include "extension/ivfpq_selftrain.h"
 #include "extension/ivfpq_train.h"
@@ -35,17 +37,30 @@ double pages_in_use(Relation index, const MetaPage& meta) {
     return pages;
 }
 
+// Trains an index that has enough rows now, or ends what a training left to do.
+void train_or_go_on(Relation index, BufferAccessStrategy ring) {
+    const MetaPage meta = read_meta(index);
+    if (meta.lists == 0) {
+        if (pending_rows(index, meta) >= least_rows_to_train_by_itself) train_in_place(index, ring);
+        return;
+    }
+    if (meta.pending.pages > 0) move_pending(index, ring);
+    if (!was_measured(meta)) measure_in_place(index, ring);
+}
+
 }  // namespace
 
 IndexBulkDeleteResult* ivfpq_bulk_delete(IndexVacuumInfo* info, IndexBulkDeleteResult* stats,
                                          IndexBulkDeleteCallback callback, void* callback_state) {
     Relation index = info->index;
     if (!stats) stats = static_cast<IndexBulkDeleteResult*>(palloc0(sizeof(IndexBulkDeleteResult)));
-    const MetaPage meta = read_meta(index);
     Removal removal{callback, callback_state, 0, 0};
-    // The pending list first: training may only move entries away from it.
-    vacuum_list(index, meta, pending_list, &removal);
-    for (uint32 list = 0; list < meta.lists; ++list) vacuum_list(index, meta, list, &removal);
+    read_through(info->strategy, [&] {
+        const MetaPage meta = read_meta(index);
+        // The pending list first: training may only move entries away from it.
+        vacuum_list(index, meta, pending_list, &removal);
+        for (uint32 list = 0; list < meta.lists; ++list) vacuum_list(index, meta, list, &removal);
+    });
     stats->tuples_removed += removal.removed;
     stats->num_index_tuples = removal.kept;
     return stats;
@@ -59,17 +74,14 @@ IndexBulkDeleteResult* ivfpq_vacuum_cleanup(IndexVacuumInfo* info, IndexBulkDele
         stats->num_index_tuples = info->num_heap_tuples;
         stats->estimated_count = true;
     }
-    MetaPage meta = read_meta(index);
-    if (meta.lists == 0 && pending_rows(index, meta) >= least_rows_to_train_by_itself)
-        train_in_place(index);
-    else if (meta.lists > 0 && meta.pending.pages > 0)
-        move_pending(index);
-
-    const BlockNumber pages = RelationGetNumberOfBlocks(index);
-    meta = read_meta(index);
-    if (pages > pages_in_use(index, meta)) reclaim_lost_pages(index, meta);
-    stats->num_pages = RelationGetNumberOfBlocks(index);
-    stats->pages_free = read_meta(index).free_pages;
+    train_or_go_on(index, info->strategy);
+    read_through(info->strategy, [&] {
+        const BlockNumber pages = RelationGetNumberOfBlocks(index);
+        const MetaPage meta = read_meta(index);
+        if (pages > pages_in_use(index, meta)) reclaim_lost_pages(index, meta);
+        stats->num_pages = RelationGetNumberOfBlocks(index);
+        stats->pages_free = read_meta(index).free_pages;
+    });
     return stats;
 }
 

@@ -37,7 +37,7 @@ like($words, qr/It gets 500 lists for about 2000 rows, .* up to 4 MB/, 'with wha
 my ($chosen) = $words =~ /HINT:  Without the option it gets (\d+): ALTER INDEX ... RESET \(lists\), then REINDEX/;
 value($node, 'ALTER INDEX t_500 RESET (lists)');
 is(error_of($node, "SET maintenance_work_mem = '${needed}MB'; REINDEX INDEX t_500"), '',
-	 'without the option there is no notice');
+	'without the option there is no notice');
 is(value($node, "SELECT lists FROM ivfpq_info('t_500')"), $chosen, 'and as many lists as it says');
 is(error_of($node, "SET maintenance_work_mem = '${needed}MB';
 	CREATE INDEX t_125 ON t USING ivfpq (v) WITH (lists = 125)"), '', 'sixteen rows a list are enough');

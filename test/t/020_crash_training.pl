@@ -71,6 +71,7 @@ for my $stop (
 value($node, 'VACUUM t');
 is(value($node, "SELECT trained, rows, pending_rows FROM ivfpq_info('t_v')"), "t|$rows|0",
 	'VACUUM moves what is left');
+is(value($node, "SELECT count(*) > 0 FROM ivfpq_recall_curve('t_v')"), 't', 'and measures recall');
 is(whole_scan(), "$rows|$rows", 'every row once');
 value($node, 'VACUUM t');
 is(value($node, "SELECT 8192 + model_bytes + list_bytes + pending_bytes + free_bytes = bytes
@@ -81,6 +82,8 @@ value($node, 'CREATE TABLE u (id int, v vector(8))');
 value($node, 'CREATE INDEX u_v ON u USING ivfpq (v) WITH (lists = 40)');
 value($node, 'INSERT INTO u SELECT i, vec(i, 8) FROM generate_series(1, 12000) AS i');
 value($node, 'VACUUM u');
+# VACUUM does not wait until its WAL is on disk; a commit does, and all WAL before it is there then.
+value($node, "INSERT INTO gate VALUES ('none', 0)");
 crash($node);
 is(value($node, "SELECT trained, rows, pending_rows FROM ivfpq_info('u_v')"), 't|12000|0', 'it is in WAL');
 compares($node, 'u', 'v <-> vec(0, 8)', 'with every row');

@@ -75,7 +75,7 @@ CREATE TABLE before (id int, v vector(600));
 ALTER TABLE before ALTER v SET STORAGE EXTERNAL;
 CREATE INDEX before_pass ON before USING brin (pass(id)) WITH (pages_per_range = 1);
 CREATE INDEX before_v ON before USING ivfpq (v) WITH (lists = 4, m = 4);
-INSERT INTO before SELECT i, array_fill(i, ARRAY[600])::vector FROM generate_series(1, 10200) AS i;
+INSERT INTO before SELECT i, array_fill(i, ARRAY[600])::vector FROM generate_series(1, 13000) AS i;
 SQL
 $toast = value($node, "SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 'before'");
 $gate->query_safe('SELECT pg_advisory_lock(1)');
@@ -86,7 +86,7 @@ value($node, "VACUUM $toast");
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
 my (undef, $complaints) = finish($vacuum);
 is($complaints, '', 'VACUUM does not look for what is gone');
-is(value($node, "SELECT trained, pending_rows FROM ivfpq_info('before_v')"), 't|2050',
+is(value($node, "SELECT trained, pending_rows FROM ivfpq_info('before_v')"), 't|2750',
 	'it trains the index, and leaves the dead alone');
 compares($node, 'before', 'v <-> array_fill(7, ARRAY[600])::vector', 'every row is there');
 
