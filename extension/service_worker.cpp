@@ -25,6 +25,7 @@
 #include "extension/device_library.h"
 #include "extension/service.h"
 #include "extension/settings.h"
+#include "extension/stopwatch.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -60,19 +61,13 @@ struct Place {
     int number;  // -1: the host
     std::unique_ptr<Device> device;
     std::unique_ptr<Mirror> mirror;  // after the device: it ends first
-    std::vector<MirrorSearch*> searches;
-};
-
-// Searches that were gathered and run together.
-struct Turn {
-    std::vector<uint32> slots;
-    std::vector<MirrorSearch> searches;
 };
 
 struct Worker {
     std::vector<Place> places;
     std::vector<std::string> not_opened;  // why devices are not among them
-    Turn turns[Mirror::turns];
+    std::vector<MirrorSearch> searches;   // (slots)
+    std::vector<MirrorSearch*> answered;
     std::unordered_map<int, Assembly> assemblies;       // by owner
     std::unordered_map<uint64_t, MirrorUse> published;  // by database and index
     std::vector<ListPage> pages;
@@ -80,14 +75,15 @@ struct Worker {
     TimestampTz model_wanted_at = 0;
     TimestampTz assemblies_checked = 0;
 
-    // What a turn takes is there before memory is short.
+    // There before memory is short.
     void reserve() {
-        constexpr size_t most = 4096;  // pgwarp.max_batch
-        for (Turn& turn : turns) {
-            turn.slots.reserve(most);
-            turn.searches.reserve(most);
-        }
-        for (Place& place : places) place.searches.reserve(most);
+        searches.resize(static_cast<size_t>(service->slots));
+        answered.reserve(static_cast<size_t>(service->slots));
+    }
+    // Whether batches are under way.
+    bool waits_for_device() const {
+        return std::any_of(places.begin(), places.end(),
+                           [](const Place& place) { return place.mirror->busy(); });
     }
 
     Place* place_of(const MirrorKey& key) {
@@ -146,7 +142,7 @@ void add_place(Worker* worker, int number, std::unique_ptr<Device> device) {
     device = make_failing_device(std::move(device), &settings.fault);
     // The rest is for models and for what a search needs.
     auto mirror = std::make_unique<Mirror>(*device, budget - budget / 4);
-    worker->places.push_back({number, std::move(device), std::move(mirror), {}});
+    worker->places.push_back({number, std::move(device), std::move(mirror)});
 }
 
 std::unique_ptr<Device> open_place(int number, OpenError* error) {
@@ -240,19 +236,17 @@ void note_failure(Attempt result, const char* message, const char* what) {
         ereport(LOG, (errmsg("pgwarp service could not %s: %s", what, message)));
 }
 
-// Gathers what is in the ring and starts it. False: there was nothing.
-bool start_turn(Worker* worker, int number) {
-    Turn& turn = worker->turns[number];
-    turn.slots.clear();
-    turn.searches.clear();
-    uint32 slot_number;
-    while (turn.slots.size() < static_cast<size_t>(settings.max_batch) &&
-           ring_pop(search_ring(), &slot_number)) {
-        SearchSlot* slot = service_slot(static_cast<int>(slot_number));
+// Hands what is in the ring to the mirrors. False: there was nothing.
+bool take_searches(Worker* worker) {
+    bool any = false;
+    uint32 number;
+    while (ring_pop(search_ring(), &number)) {
+        SearchSlot* slot = service_slot(static_cast<int>(number));
         pg_atomic_exchange_u32(&slot->queued, 0);
         if (!change_state(slot, SlotState::submitted, SlotState::running)) continue;
-        turn.slots.push_back(slot_number);
-        MirrorSearch search{};
+        any = true;
+        MirrorSearch& search = worker->searches[number];
+        search = {};
         search.key = slot->key;
         search.query = slot->query;
         search.dims = slot->dims;
@@ -261,19 +255,15 @@ bool start_turn(Worker* worker, int number) {
         search.found = slot->found;
         search.probed = slot->probed;
         search.outcome = MirrorSearch::Outcome::unknown;
-        turn.searches.push_back(search);
-    }
-    if (turn.slots.empty()) return false;
-
-    for (Place& place : worker->places) place.searches.clear();
-    for (MirrorSearch& search : turn.searches)
-        if (Place* place = worker->place_of(search.key)) place->searches.push_back(&search);
-    for (Place& place : worker->places) {
+        Place* place = worker->place_of(search.key);
         char message[256];
-        note_failure(attempt(message, [&] { place.mirror->start(number, place.searches); }),
-                     message, "start a batch");
+        Attempt result = Attempt::done;
+        if (place) result = attempt(message, [&] { place->mirror->submit(&search); });
+        if (result != Attempt::done) search.outcome = MirrorSearch::Outcome::failed;
+        if (!place || result != Attempt::done) worker->answered.push_back(&search);
+        note_failure(result, message, "take in a search");
     }
-    return true;
+    return any;
 }
 
 // One backend at a time is asked for a model; where that came to nothing, another after a while.
@@ -288,31 +278,51 @@ bool may_ask_for_model(Worker* worker, const MirrorKey& key) {
     return true;
 }
 
-// Waits for what start_turn() started, and answers.
-void finish_turn(Worker* worker, int number) {
-    Turn& turn = worker->turns[number];
-    for (Place& place : worker->places) {
-        char message[256];
-        note_failure(attempt(message, [&] { place.mirror->finish(number); }), message,
-                     "finish a batch");
-    }
-    for (size_t i = 0; i < turn.slots.size(); ++i) {
-        SearchSlot* slot = service_slot(static_cast<int>(turn.slots[i]));
-        slot->outcome = turn.searches[i].outcome;
+// Answers the searches that are through. False: there were none.
+bool answer_searches(Worker* worker) {
+    if (worker->answered.empty()) return false;
+    for (const MirrorSearch* search : worker->answered) {
+        const auto number = static_cast<uint32>(search - worker->searches.data());
+        SearchSlot* slot = service_slot(static_cast<int>(number));
+        slot->outcome = search->outcome;
         slot->bring_model = slot->outcome == MirrorSearch::Outcome::unknown &&
-                            may_ask_for_model(worker, turn.searches[i].key);
-        slot->found_count = turn.searches[i].found_count;
-        slot->probed_count = turn.searches[i].probed_count;
-        answer(turn.slots[i]);
+                            may_ask_for_model(worker, search->key);
+        slot->found_count = search->found_count;
+        slot->probed_count = search->probed_count;
+        answer(number);
     }
     const MirrorKey* last = nullptr;
-    for (const MirrorSearch& search : turn.searches) {
-        if (!last || !(*last == search.key)) publish_use(worker, search.key);
-        last = &search.key;
+    for (const MirrorSearch* search : worker->answered) {
+        if (!last || !(*last == search->key)) publish_use(worker, search->key);
+        last = &search->key;
     }
     publish_changes(worker);
-    turn.slots.clear();
+    worker->answered.clear();
     pg_atomic_fetch_add_u32(&service->turns, 1);
+    return true;
+}
+
+// Answers what is done and starts what may start, one batch after the other: where the host is the
+// device, a batch is done when it is started, and its searches do not wait for the next one. False:
+// there was nothing to do.
+bool run_batches(Worker* worker) {
+    bool any = answer_searches(worker);
+    for (Place& place : worker->places)
+        for (bool started = true; started;) {
+            char message[256];
+            Attempt result = attempt(message, [&] { place.mirror->collect(&worker->answered); });
+            any |= answer_searches(worker);
+            note_failure(result, message, "finish a batch");
+            started = false;
+            result = attempt(message, [&] {
+                started = place.mirror->start_next(static_cast<size_t>(settings.max_batch));
+            });
+            // A batch that failed to start has answers, too.
+            started |= result != Attempt::done;
+            any |= started;
+            note_failure(result, message, "start a batch");
+        }
+    return any;
 }
 
 // --- taking in
@@ -562,7 +572,10 @@ void clear_gauges() {
 }
 
 void serve(Worker* worker) {
-    int turn = 0;
+    // When nothing has happened for so long, batches are looked after every millisecond only.
+    constexpr double polled_seconds = 0.005;
+    double last_busy = 0;
+    uint32 last_turns = 0;
     while (!ShutdownRequestPending) {
         ResetLatch(MyLatch);
         if (ConfigReloadPending) {
@@ -573,26 +586,31 @@ void serve(Worker* worker) {
                 ereport(LOG, (errmsg("pgwarp.debug_fault is now %s",
                                      GetConfigOption("pgwarp.debug_fault", false, false))));
         }
-        // While one turn runs on the device, the next is gathered and started behind it.
-        bool busy = start_turn(worker, turn);
-        const int other = (turn + 1) % Mirror::turns;
-        if (!worker->turns[other].slots.empty()) {
-            finish_turn(worker, other);
-            busy = true;
-        }
-        turn = other;
+        // While some batches run on the device, others are gathered and started behind them.
+        bool busy = take_searches(worker);
+        busy |= run_batches(worker);
         // A list is taken in whenever nothing else waits, and one for every batch.
         if (take_load(worker)) {
             publish_devices(worker);
             busy = true;
         }
-        if (pg_atomic_read_u32(&service->suspect) != 0) pg_atomic_write_u32(&service->suspect, 0);
-        drop_stale_assemblies(worker);
-        if (!busy) {
+        const bool waits = worker->waits_for_device();
+        // A device that has batches and ends none is no sign of life.
+        const uint32 turns = pg_atomic_read_u32(&service->turns);
+        if ((turns != last_turns || !waits) && pg_atomic_read_u32(&service->suspect) != 0)
+            pg_atomic_write_u32(&service->suspect, 0);
+        last_turns = turns;
+        const double now = seconds_now();
+        if (busy) last_busy = now;
+        // Most batches are done sooner than this process could fall asleep and be woken.
+        const bool polls = waits && now - last_busy < polled_seconds;
+        if (busy || !polls) drop_stale_assemblies(worker);
+        if (!busy && !polls) {
             // With something that may have to be dropped, not for ever.
-            const bool waiting = !worker->assemblies.empty();
-            WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (waiting ? WL_TIMEOUT : 0),
-                      waiting ? 1000 : -1, compat_wait_event("PgwarpServiceIdle"));
+            const bool dropping = !worker->assemblies.empty();
+            const long timeout = waits ? 1 : dropping ? 1000 : -1;
+            WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
+                      timeout, compat_wait_event("PgwarpServiceIdle"));
         }
         CHECK_FOR_INTERRUPTS();
     }

@@ -66,6 +66,7 @@ const config_enum_entry fault_options[] = {
     {"slow", static_cast<int>(Fault::slow), false},
     {"hung", static_cast<int>(Fault::hung), false},
     {"no_host_memory", static_cast<int>(Fault::no_host_memory), false},
+    {"slow_large", static_cast<int>(Fault::slow_large), false},
     {nullptr, 0, false},
 };
 

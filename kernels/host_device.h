@@ -21,9 +21,10 @@ enum class Fault : int {
     out_of_memory,   // there is no room for a search, nor for a list
     unknown,         // something throws what nobody expects
     late,            // every search fails after it has written its results
-    slow,            // a search takes a second
+    slow,            // a search takes a second, others may end before
     hung,            // a search never ends
     no_host_memory,  // the host has no memory for a search, nor for a list
+    slow_large,      // a search for more than a thousand takes a second
 };
 
 // The device, with `fault` looked up at every search, put, and call of an executor, of which the

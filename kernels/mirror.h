@@ -12,6 +12,7 @@
 #include "kernels/list_store.h"
 #include "kernels/quantizer.h"
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -86,8 +87,11 @@ struct MirrorChange {
 
 class Mirror {
   public:
-    // Searches under way at once: while one set runs, another is gathered.
-    static constexpr int turns = 2;
+    // Batches that run at once, at most: of an index and a class of shapes, where while one runs
+    // another is gathered; of an index; and in all.
+    static constexpr size_t most_of_shape = 2;
+    static constexpr size_t most_of_index = 6;
+    static constexpr size_t most_batches = 16;
 
     // `budget`: bytes of lists to keep at most. The device outlives the mirror.
     Mirror(Device& device, size_t budget);
@@ -116,14 +120,19 @@ class Mirror {
     bool append(const MirrorKey& key, uint32_t list, const MirrorVersion& from,
                 const MirrorVersion& to, std::span<const ListPage> pages);
 
-    // Starts all of them, in batches by index; finish() waits for those of the turn. They see the
-    // lists as they are at start(), whatever is put or forgotten meanwhile. Their memory stays
-    // where it is until then. What fails is marked so, the rest is answered, and then the first
-    // failure is thrown; a DeviceFailure says that the device is lost also where it has failed
-    // many times in a row.
-    void start(int turn, std::span<MirrorSearch* const> searches);
-    bool busy(int turn) const { return !running_[turn].empty(); }
-    void finish(int turn);
+    // Takes a search over, until collect() names it: its memory stays where it is.
+    void submit(MirrorSearch* search);
+    // Starts the next batch of searches that were submitted: of one index and with about as much to
+    // do. It sees the lists as they are now, whatever is put, appended or forgotten meanwhile.
+    // False where there is none, or where as many run as may.
+    bool start_next(size_t most_searches);
+    // Appends to `answered` the searches of batches that are done, and does not wait for others.
+    // What fails, here and above, is marked so, the rest is answered, and then the first failure is
+    // thrown; a DeviceFailure says that the device is lost also where it has failed many times in a
+    // row.
+    void collect(std::vector<MirrorSearch*>* answered);
+    // Whether batches run.
+    bool busy() const { return !running_.empty(); }
 
     // Null where the index is not known.
     const MirrorUse* use(const MirrorKey& key) const;
@@ -137,19 +146,33 @@ class Mirror {
 
   private:
     struct Served;
+    struct LaneSlot;
     using Versions = std::vector<MirrorVersion>;
 
-    // The searches of one turn in one index.
+    struct WaitingLane {
+        std::shared_ptr<Served> served;
+        size_t lane;
+    };
+    // A batch under way.
     struct Running {
         std::shared_ptr<Served> served;
-        std::shared_ptr<const Versions> versions;  // at start()
-        ListBatch* batch;
+        std::shared_ptr<const Versions> versions;  // at start_next()
+        size_t lane, slot;
         std::vector<MirrorSearch*> searches;
+        std::chrono::steady_clock::time_point since;
+
+        ListBatch& batch() const;
     };
 
     Served* find(const MirrorKey& key) const;
-    void start_batch(int turn, const std::shared_ptr<Served>& served,
-                     std::vector<MirrorSearch*> searches);
+    static uint64_t name_of(uint32_t database, uint32_t index) {
+        return uint64_t{database} << 32 | index;
+    }
+    void dismiss(Served& served);
+    bool may_start(const WaitingLane& lane) const;
+    void start_batch(const WaitingLane& where, const std::vector<MirrorSearch*>& searches);
+    static void make_batch(Served& served, LaneSlot& slot, const ListBatchShape& shape);
+    bool free_idle_batches();
     void finish_batch(Running& running);
     void note_failure(Served& served, std::exception_ptr* failure);
     // Forgets the index that was not searched for the longest time; false: there is none.
@@ -170,7 +193,10 @@ class Mirror {
     uint64_t clock_ = 0;                 // counts puts and batches
     int failures_in_a_row_ = 0;
     std::unordered_map<uint64_t, std::shared_ptr<Served>> served_;  // by database and index
-    std::vector<Running> running_[turns];
+    std::vector<WaitingLane> waiting_;                              // lanes with searches that wait
+    uint64_t last_ticket_ = 0;
+    std::vector<Running> running_;
+    std::vector<MirrorSearch*> answered_;  // until collect()
 };
 
 }  // namespace pgwarp

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -269,6 +270,7 @@ void fail(Fault fault) {
         case Fault::none:
         case Fault::out_of_memory:
         case Fault::no_host_memory:
+        case Fault::slow_large:
             break;
     }
 }
@@ -301,15 +303,31 @@ class FailingStore final : public ListStore {
     void start(ListBatch& batch, size_t queries) override {
         fail_for_memory(fault());
         store_->start(batch, queries);
+        const bool large = std::any_of(batch.wanted, batch.wanted + queries,
+                                       [](const ListQuery& wanted) { return wanted.k > 1000; });
+        if (fault() == Fault::slow || (fault() == Fault::slow_large && large))
+            slow_until_[&batch] = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     }
-    bool done(ListBatch& batch) override { return store_->done(batch); }
+    bool done(ListBatch& batch) override {
+        const auto slow = slow_until_.find(&batch);
+        if (slow != slow_until_.end() && std::chrono::steady_clock::now() < slow->second)
+            return false;
+        return store_->done(batch);
+    }
     void wait(ListBatch& batch) override {
+        const auto slow = slow_until_.find(&batch);
+        if (slow != slow_until_.end()) {
+            std::this_thread::sleep_until(slow->second);
+            slow_until_.erase(slow);
+        }
         store_->wait(batch);
-        fail(fault());
+        if (fault() != Fault::slow) fail(fault());
     }
 
   private:
     Fault fault() const { return static_cast<Fault>(*fault_); }
+
+    std::map<const ListBatch*, std::chrono::steady_clock::time_point> slow_until_;
 
     std::unique_ptr<ListStore> store_;
     const volatile int* fault_;

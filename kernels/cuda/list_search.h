@@ -12,6 +12,8 @@ namespace pgwarp::gpu {
 
 // What a batch keeps from one search to the next.
 struct SearchSpace {
+    explicit SearchSpace(Stream::Priority priority) : stream(priority), copies(priority) {}
+
     Stream stream;
     std::unique_ptr<Blas> blas;  // once there was a search by list
     Buffer<char> scratch;

@@ -45,9 +45,15 @@ struct Directory {
     uint64_t entries = 0;
 };
 
+// Short searches do not wait behind all blocks of a long one that was started before.
+bool is_short(const ListBatchShape& shape) {
+    return shape.k <= 128 && shape.probes <= 64;
+}
+
 struct CudaListBatch final : ListBatch {
     CudaListBatch(const ListBatchShape& wanted_shape, uint32_t dims, uint32_t lists)
-        : input(wanted_shape.queries * (sizeof(ListQuery) + dims * sizeof(float))),
+        : space(is_short(wanted_shape) ? Stream::Priority::urgent : Stream::Priority::ordinary),
+          input(wanted_shape.queries * (sizeof(ListQuery) + dims * sizeof(float))),
           answers(wanted_shape.queries * wanted_shape.k),
           counts(wanted_shape.queries),
           probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)) {

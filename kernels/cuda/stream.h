@@ -37,8 +37,16 @@ class Event {
 
 class Stream {
   public:
-    Stream() {
-        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    // Blocks of urgent streams are dispatched before those of others that wait for a
+    // multiprocessor.
+    enum class Priority { ordinary, urgent };
+    explicit Stream(Priority priority = Priority::ordinary) {
+        int least = 0, greatest = 0;
+        check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+              "cudaDeviceGetStreamPriorityRange");
+        check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                           priority == Priority::urgent ? greatest : least),
+              "cudaStreamCreate");
     }
     ~Stream() {
         if (stream_) cudaStreamDestroy(stream_);

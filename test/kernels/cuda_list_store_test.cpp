@@ -173,6 +173,40 @@ TEST_F(CudaListStoreTest, Appends) {
             }
 }
 
+// A long batch and short ones beside it, which end before it or not: each has its own answers.
+TEST_F(CudaListStoreTest, EndsBatchesInAnyOrder) {
+    const Context context(options());
+    ListCase c;
+    c.entries = small_tests() ? 3000 : 60000;
+    c.queries = many;
+    c.k = 2048;
+    c.probes = 20;
+    ListWorld world(c, test_seed());
+    const auto store = make_list_store(context, world.quantizer());
+    world.put_all(*store);
+    const auto large = world.make_batch(*store), first = world.make_batch(*store),
+               second = world.make_batch(*store);
+    for (size_t q = 0; q < many; ++q) first->wanted[q] = second->wanted[q] = {10, 3};
+    for (int round = 0; round < 10; ++round) {
+        const ListWorld before = world;
+        store->start(*large, many);
+        store->start(*first, 20);
+        for (uint32_t l = 0; l < c.lists; l += 3) world.grow(*store, l, 5);
+        store->start(*second, 3);
+        ListBatch* batches[] = {large.get(), first.get(), second.get()};
+        for (size_t left = 3; left > 0;)
+            for (ListBatch*& batch : batches) {
+                if (!batch || !store->done(*batch)) continue;
+                store->wait(*batch);
+                batch = nullptr;
+                --left;
+            }
+        for (size_t q = 0; q < many; q += 100) before.check(*large, q);
+        for (size_t q = 0; q < 20; q += 5) before.check(*first, q);
+        for (size_t q = 0; q < 3; ++q) world.check(*second, q);
+    }
+}
+
 // The same appended lists and whole ones on the CPU: the same answers but for rounding.
 TEST_F(CudaListStoreTest, AppendsAsTheCpuDoes) {
     const Context context(options());

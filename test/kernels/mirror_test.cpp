@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -85,11 +86,29 @@ struct Asked {
     }
 };
 
-void run(Mirror& mirror, std::initializer_list<Asked*> asked, int turn = 0) {
-    std::vector<MirrorSearch*> searches;
-    for (Asked* one : asked) searches.push_back(&one->search);
-    mirror.start(turn, searches);
-    mirror.finish(turn);
+void submit(Mirror& mirror, std::initializer_list<Asked*> asked) {
+    for (Asked* one : asked) mirror.submit(&one->search);
+}
+
+std::vector<MirrorSearch*> collect(Mirror& mirror) {
+    std::vector<MirrorSearch*> answered;
+    mirror.collect(&answered);
+    return answered;
+}
+
+// Until all are answered; then it throws the last failure.
+void run(Mirror& mirror, std::initializer_list<Asked*> asked) {
+    submit(mirror, asked);
+    std::vector<MirrorSearch*> answered;
+    std::exception_ptr failure;
+    while (answered.size() < asked.size()) try {
+            while (mirror.start_next(1000)) {
+            }
+            mirror.collect(&answered);
+        } catch (...) {
+            failure = std::current_exception();
+        }
+    if (failure) std::rethrow_exception(failure);
 }
 
 std::vector<float> near(const Model& model, uint32_t list) {
@@ -254,16 +273,16 @@ TEST_F(MirrorTest, HoldsWhatASearchUnderWaySees) {
     mirror.put(key_a, 3, {1, 3, 4, 0}, old_pages);
     Asked first(key_a, near(model, 3), 50, 1);
     Asked second(key_a, near(model, 3), 50, 1);
-    MirrorSearch* searches[] = {&first.search};
-    MirrorSearch* more[] = {&second.search};
-    mirror.start(0, searches);
-    EXPECT_TRUE(mirror.busy(0));
+    submit(mirror, {&first});
+    EXPECT_FALSE(mirror.busy());
+    EXPECT_TRUE(mirror.start_next(10));
+    EXPECT_TRUE(mirror.busy());
     mirror.put(key_a, 3, {2, 3, 6, 0}, new_pages);
-    mirror.start(1, more);
+    submit(mirror, {&second});
+    EXPECT_TRUE(mirror.start_next(10));
     mirror.forget(1, 10);
-    mirror.finish(0);
-    mirror.finish(1);
-    EXPECT_FALSE(mirror.busy(0));
+    EXPECT_EQ(collect(mirror).size(), 2u);
+    EXPECT_FALSE(mirror.busy());
     // Versions and contents belong together, whatever came between.
     EXPECT_EQ(first.ids(), (std::set<uint64_t>{100, 101, 102, 103}));
     EXPECT_EQ(first.probed[0].version.generation, 1u);
@@ -302,10 +321,10 @@ TEST_F(MirrorTest, AppendsToTheVersionItIsToldOf) {
 
     // A search under way has contents and version of its start.
     Asked under_way(key_a, near(model, 3), 50, 1);
-    MirrorSearch* searches[] = {&under_way.search};
-    mirror.start(0, searches);
+    submit(mirror, {&under_way});
+    EXPECT_TRUE(mirror.start_next(10));
     EXPECT_TRUE(mirror.append(key_a, 3, before, after, second));
-    mirror.finish(0);
+    EXPECT_EQ(collect(mirror).size(), 1u);
     EXPECT_EQ(under_way.ids(), four);
     EXPECT_EQ(under_way.probed[0].version, before);
     const std::set<uint64_t> nine{100, 101, 102, 103, 200, 201, 202, 300, 301};
@@ -372,6 +391,15 @@ class ToldDevice final : public Device {
     int room = 1000;  // for so many stores
     // Searches find no room beside more lists than these.
     size_t searchable_lists = 1000;
+    // Whether a batch is done, by what its searches want; the batches started, and those there are.
+    std::function<bool(const ListQuery&)> done = [](const ListQuery&) { return true; };
+    struct Started {
+        size_t searches;
+        uint32_t k, probes;
+        friend bool operator==(const Started&, const Started&) = default;
+    };
+    std::vector<Started> started;
+    int batches = 0;
 
     const char* name() const noexcept override { return "told"; }
     DeviceMemoryUse memory() const noexcept override { return {}; }
@@ -383,9 +411,13 @@ class ToldDevice final : public Device {
 
   private:
     struct Batch final : ListBatch {
+        explicit Batch(ToldDevice& of) : device(of) { ++device.batches; }
+        ~Batch() override { --device.batches; }
+        ToldDevice& device;
         std::vector<float> room;
         std::vector<ListQuery> asked;
         std::vector<Neighbor> answer;
+        std::vector<uint32_t> counts;
     };
     struct Store final : ListStore {
         explicit Store(ToldDevice& of) : device(of) {
@@ -399,7 +431,7 @@ class ToldDevice final : public Device {
         bool holds(uint32_t) const noexcept override { return true; }
         size_t bytes() const noexcept override { return 0; }
         std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override {
-            auto batch = std::make_unique<Batch>();
+            auto batch = std::make_unique<Batch>(device);
             batch->shape = shape;
             batch->room.resize(shape.queries * dims);
             batch->asked.resize(shape.queries);
@@ -408,18 +440,172 @@ class ToldDevice final : public Device {
             batch->wanted = batch->asked.data();
             return batch;
         }
-        void start(ListBatch& batch, size_t) override {
+        void start(ListBatch& batch, size_t queries) override {
             if (held.size() > device.searchable_lists) throw OutOfDeviceMemory(1, 1, 1);
-            batch.found = static_cast<Batch&>(batch).answer.data();
-            batch.found_counts = &device.found;
+            device.started.push_back({queries, batch.wanted[0].k, batch.wanted[0].probes});
+            auto& told = static_cast<Batch&>(batch);
+            told.counts.assign(queries, device.found);
+            batch.found = told.answer.data();
+            batch.found_counts = told.counts.data();
             batch.probed = device.probed.data();
         }
-        bool done(ListBatch&) override { return true; }
+        bool done(ListBatch& batch) override { return device.done(batch.wanted[0]); }
         void wait(ListBatch&) override {}
         ToldDevice& device;
         std::set<uint32_t> held;
     };
 };
+
+// A device with two indexes, whose batches end when they are told to.
+struct MirrorBatchTest : MirrorTest {
+    ToldDevice told;
+    Mirror mirror{told, size_t{1} << 30};
+    using Started = ToldDevice::Started;
+
+    void SetUp() override {
+        told.probed = {0};
+        mirror.add(key_a, model.quantizer());
+        mirror.add(key_b, model.quantizer());
+    }
+    std::unique_ptr<Asked> ask(const MirrorKey& key, uint32_t k) {
+        auto asked = std::make_unique<Asked>(key, near(model, 0), k, 1);
+        mirror.submit(&asked->search);
+        return asked;
+    }
+    void start_all() {
+        while (mirror.start_next(1000)) {
+        }
+    }
+};
+
+// A slow batch keeps neither searches of another shape nor another index waiting.
+TEST_F(MirrorBatchTest, EndsBatchesOneByOne) {
+    bool slow = true;
+    told.done = [&](const ListQuery& wanted) { return !slow || wanted.k < 1000; };
+    const auto large = ask(key_a, 2000);
+    const auto small = ask(key_a, 10), other = ask(key_b, 10);
+    start_all();
+    EXPECT_EQ(told.started, (std::vector<Started>{{1, 2000, 1}, {1, 10, 1}, {1, 10, 1}}));
+    EXPECT_EQ(collect(mirror), (std::vector<MirrorSearch*>{&small->search, &other->search}));
+    EXPECT_EQ(small->search.outcome, Outcome::found);
+    EXPECT_EQ(other->search.outcome, Outcome::found);
+    EXPECT_TRUE(mirror.busy());
+    for (int i = 0; i < 5; ++i) {
+        const auto next = ask(key_a, 10);
+        start_all();
+        EXPECT_EQ(collect(mirror), std::vector<MirrorSearch*>{&next->search});
+    }
+    slow = false;
+    EXPECT_EQ(collect(mirror), std::vector<MirrorSearch*>{&large->search});
+    EXPECT_EQ(large->search.outcome, Outcome::found);
+    EXPECT_FALSE(mirror.busy());
+}
+
+// While batches run, searches gather; the one that has waited longest comes first.
+TEST_F(MirrorBatchTest, GathersWhileBatchesRun) {
+    bool done = false;
+    told.done = [&](const ListQuery&) { return done; };
+    std::vector<std::unique_ptr<Asked>> asked;
+    const auto ask_many = [&](const MirrorKey& key, int searches) {
+        for (int i = 0; i < searches; ++i) asked.push_back(ask(key, 10));
+    };
+    ask_many(key_a, 40);
+    start_all();
+    ask_many(key_a, 9);
+    start_all();
+    EXPECT_EQ(told.started, (std::vector<Started>{{40, 10, 1}})) << "few wait for more";
+    ask_many(key_a, 1);
+    start_all();
+    ask_many(key_a, 30);
+    ask_many(key_b, 1);
+    ask_many(key_a, 30);
+    start_all();
+    EXPECT_EQ(told.started, (std::vector<Started>{{40, 10, 1}, {10, 10, 1}, {1, 10, 1}}));
+    EXPECT_TRUE(collect(mirror).empty());
+    ask_many(key_b, 1);
+    done = true;
+    EXPECT_EQ(collect(mirror).size(), 51u);
+    told.started.clear();
+    EXPECT_TRUE(mirror.start_next(44)) << "as many as are allowed";
+    EXPECT_TRUE(mirror.start_next(44));
+    EXPECT_TRUE(mirror.start_next(44));
+    EXPECT_FALSE(mirror.start_next(44));
+    EXPECT_EQ(told.started, (std::vector<Started>{{44, 10, 1}, {16, 10, 1}, {1, 10, 1}}));
+    EXPECT_EQ(collect(mirror).size(), 61u);
+    for (const auto& one : asked) EXPECT_EQ(one->search.outcome, Outcome::found);
+}
+
+TEST_F(MirrorBatchTest, BoundsWhatRunsAtOnce) {
+    told.done = [](const ListQuery&) { return false; };
+    std::vector<std::unique_ptr<Asked>> asked;
+    const auto ask_shapes = [&](const MirrorKey& key) {
+        for (int i = 0; i < 20; ++i)
+            for (const uint32_t k : {10u, 200u, 2000u}) {
+                asked.push_back(ask(key, k));
+                start_all();
+            }
+    };
+    ask_shapes(key_a);
+    EXPECT_EQ(told.started.size(), Mirror::most_of_index);
+    EXPECT_EQ(told.batches, static_cast<int>(Mirror::most_of_index));
+    ask_shapes(key_b);
+    EXPECT_EQ(told.started.size(), 2 * Mirror::most_of_index) << "an index does not starve another";
+    for (uint32_t i = 0; i < 10; ++i) {
+        const MirrorKey key{2, i + 1, 2, i, 7};
+        mirror.add(key, model.quantizer());
+        ask_shapes(key);
+    }
+    EXPECT_EQ(told.started.size(), Mirror::most_batches);
+    told.done = [](const ListQuery&) { return true; };
+    size_t answered = 0;
+    for (int i = 0; i < 1000 && answered < asked.size(); ++i) {
+        start_all();
+        answered += collect(mirror).size();
+    }
+    EXPECT_EQ(answered, asked.size());
+    // Batches of shapes that are not asked for any more give their memory back.
+    for (int i = 0; i < 20000; ++i) {
+        const auto one = ask(key_a, 10);
+        start_all();
+        collect(mirror);
+    }
+    EXPECT_LE(told.batches, 12 * static_cast<int>(Mirror::most_of_index) - 4);
+}
+
+// Searches of an index that is forgotten before they start are answered, too.
+TEST_F(MirrorBatchTest, AnswersForAForgottenIndex) {
+    told.done = [](const ListQuery&) { return false; };
+    const auto first = ask(key_a, 10), second = ask(key_a, 10);
+    start_all();
+    std::vector<std::unique_ptr<Asked>> asked;
+    for (int i = 0; i < 3; ++i) asked.push_back(ask(key_a, 2000));
+    mirror.forget(1, 10);
+    EXPECT_EQ(collect(mirror).size(), 3u);
+    for (const auto& one : asked) EXPECT_EQ(one->search.outcome, Outcome::unknown);
+    EXPECT_FALSE(mirror.start_next(10));
+    told.done = [](const ListQuery&) { return true; };
+    EXPECT_EQ(collect(mirror).size(), 2u);
+    EXPECT_EQ(first->search.outcome, Outcome::found);
+    EXPECT_EQ(second->search.outcome, Outcome::found);
+}
+
+TEST_F(MirrorTest, OthersEndBeforeASlowBatch) {
+    volatile int fault = static_cast<int>(Fault::slow_large);
+    const std::unique_ptr<Device> failing = make_failing_device(std::move(device), &fault);
+    Mirror mirror(*failing, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    Asked large(key_a, near(model, 3), 2000, 1);
+    Asked small(key_a, near(model, 3), 5, 1);
+    submit(mirror, {&large, &small});
+    while (mirror.start_next(10)) {
+    }
+    EXPECT_EQ(collect(mirror), std::vector<MirrorSearch*>{&small.search});
+    EXPECT_TRUE(mirror.busy());
+    std::vector<MirrorSearch*> rest;
+    while (rest.empty()) rest = collect(mirror);
+    EXPECT_EQ(rest, std::vector<MirrorSearch*>{&large.search});
+    EXPECT_EQ(large.search.outcome, Outcome::found);
+}
 
 TEST_F(MirrorTest, BelievesNoAnswerThatCannotBe) {
     ToldDevice told;
@@ -592,7 +778,7 @@ TEST_F(MirrorTest, MarksWhatFails) {
     EXPECT_ANY_THROW(run(mirror, {&unknown}));
     EXPECT_EQ(unknown.search.outcome, Outcome::failed);
     fault = static_cast<int>(Fault::none);
-    EXPECT_FALSE(mirror.busy(0));
+    EXPECT_FALSE(mirror.busy());
     EXPECT_EQ(outcome(Fault::none), Outcome::found);
 
     // Of two indexes in one turn, both are through with it, and both are served again.
