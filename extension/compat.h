@@ -294,3 +294,7 @@ using CompatToastSnapshot = SnapshotData;
 #else
 #define compat_wal_timeline() ThisTimeLineID
 #endif
+
+// Whether the client is still connected. Declared here: libpq/libpq.h includes headers of libraries
+// that PostgreSQL was built with (gssapi), which need not be installed.
+extern "C" bool pq_check_connection(void);

@@ -28,6 +28,7 @@ extern "C" {
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
+#include "utils/timestamp.h"
 }
 
 namespace pgwarp {
@@ -128,6 +129,7 @@ struct NumberRing {
 };
 
 enum class WorkerState : uint32 { starting, serving, down };
+inline constexpr Size service_text = 256;  // bytes of a reason
 
 struct DeviceInfo {
     int number;  // -1: the host
@@ -172,12 +174,21 @@ struct ServiceShared {
     pg_atomic_uint32 worker_state;  // WorkerState
     pid_t worker_pid;
     Latch* worker_latch;
-    char why[256];       // there is no service
-    bool served_before;  // a worker had its devices once
+    TimestampTz since;       // of the state
+    char why[service_text];  // there is no service
+    bool served_before;      // a worker had its devices once
+    // Why a worker ended last, other than as it was told to. Written by the worker that ends.
+    char last_failure[service_text];
+    TimestampTz last_failure_at;
+    bool failure_unsaid;  // the next worker writes it to the log
 
-    pg_atomic_uint32 turns;  // that the worker has finished: it is alive where they change
-    // 1: a backend gave up waiting. Nobody submits until the worker, alive after all, clears it.
+    // Counts batches that the worker has finished and load buffers that it has taken in: the worker
+    // is alive where it changes.
+    pg_atomic_uint32 turns;
+    // 1: a backend saw no sign of life for all of its timeout. No backend waits for the worker
+    // then, unless its setting insists, until the worker, alive after all, clears it.
     pg_atomic_uint32 suspect;
+    TimestampTz suspected_at;
 
     double look_up_cost;  // of its devices, in look-ups of the CPU
 
@@ -209,6 +220,10 @@ bool ring_pop(NumberRing* ring, uint32* number);
 
 // service_memory.cpp: called while the postmaster loads the library.
 void request_service();
+
+// What the worker says of itself, also from a signal handler: neither allocates.
+void set_worker_state(WorkerState state);
+void note_service_failure(const char* why);
 
 // Null where there is no service, or all places are taken.
 IndexStatistics* statistics_of(Oid database, Oid index);

@@ -19,11 +19,6 @@ namespace pgwarp {
 
 namespace {
 
-bool worker_serves() {
-    return service &&
-           pg_atomic_read_u32(&service->worker_state) == static_cast<uint32>(WorkerState::serving);
-}
-
 SearchSlot* my_slot() {
     return service_slot(compat_my_proc_number());
 }
@@ -50,31 +45,16 @@ void prepare_exit() {
     before_shmem_exit(abandon_at_exit, Datum{0});
 }
 
-void wake_worker() {
-    if (service->worker_latch) SetLatch(service->worker_latch);
-}
-
-// True: answered. False: the worker is gone, or silent for too long.
-bool wait_for_answer(SearchSlot* slot) {
-    // Less patience than this says nothing about the worker.
-    constexpr int least_patience = 500;
-    const TimestampTz start = GetCurrentTimestamp();
-    const uint32 turns = pg_atomic_read_u32(&service->turns);
+// False: no answer in time.
+bool wait_for_answer(SearchSlot* slot, Patience* patience) {
     while (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) {
-        if (!worker_serves()) return false;
-        const TimestampTz now = GetCurrentTimestamp();
-        if (TimestampDifferenceExceeds(start, now, settings.service_timeout)) {
+        if (patience_ends(patience)) {
+            // It may have come in the last moment.
             if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done)) break;
-            if (TimestampDifferenceExceeds(start, now, least_patience) &&
-                pg_atomic_read_u32(&service->turns) == turns) {
-                pg_atomic_write_u32(&service->suspect, 1);
-                // Where it sleeps, it has only to look.
-                wake_worker();
-            }
             return false;
         }
-        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
-                  compat_wait_event("PgwarpServiceAnswer"));
+        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+                  wait_milliseconds(*patience), compat_wait_event("PgwarpServiceAnswer"));
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
     }
@@ -116,15 +96,15 @@ bool try_take_buffer(LoadKind kind, const MirrorKey& key) {
     return false;
 }
 
-// The buffer to fill next, or null: none free and nobody to wait, or no worker to free one.
-LoadBuffer* take_buffer(LoadKind kind, const MirrorKey& key, bool wait) {
+// The buffer to fill next, or null: none is free, and there is no patience (null), or no more.
+LoadBuffer* take_buffer(LoadKind kind, const MirrorKey& key, Patience* patience) {
     prepare_exit();
     while (!try_take_buffer(kind, key)) {
-        if (!wait || !worker_serves()) {
+        if (!patience || patience_ends(patience)) {
             ConditionVariableCancelSleep();
             return nullptr;
         }
-        ConditionVariableTimedSleep(&service->load_freed, 100,
+        ConditionVariableTimedSleep(&service->load_freed, wait_milliseconds(*patience),
                                     compat_wait_event("PgwarpServiceLoad"));
     }
     ConditionVariableCancelSleep();
@@ -148,7 +128,7 @@ struct ListSender {
     MirrorKey key;
     EntryLayout layout;
     LoadKind kind;
-    bool wait;
+    Patience* patience;  // null: free buffers only
     LoadBuffer* buffer;  // being filled; null: none yet
     ListPart* part;      // the last in it
 };
@@ -156,7 +136,7 @@ struct ListSender {
 bool ensure_room(ListSender* sender, Size bytes) {
     if (sender->buffer && sender->buffer->bytes + bytes <= LoadBuffer::room) return true;
     if (sender->buffer) post_buffer();
-    sender->buffer = take_buffer(sender->kind, sender->key, sender->wait);
+    sender->buffer = take_buffer(sender->kind, sender->key, sender->patience);
     return sender->buffer != nullptr;
 }
 
@@ -260,6 +240,15 @@ void close_part(ListSender* sender) {
 
 }  // namespace
 
+bool worker_serves() {
+    return service &&
+           pg_atomic_read_u32(&service->worker_state) == static_cast<uint32>(WorkerState::serving);
+}
+
+void wake_worker() {
+    if (service->worker_latch) SetLatch(service->worker_latch);
+}
+
 MirrorKey mirror_key(Relation index, const MetaPage& meta) {
     return {MyDatabaseId, RelationGetRelid(index), compat_tablespace(index),
             compat_file_number(index), meta.build_id};
@@ -281,7 +270,9 @@ bool service_usable(Relation index, const char** reason) {
             *reason = "temporary tables are in the memory of their session";
         else if (executor == ExecutorChoice::automatic &&
                  pg_atomic_read_u32(&service->suspect) != 0)
-            *reason = "the service was silent for too long";
+            *reason = silent_reason;
+        else if (executor == ExecutorChoice::automatic && statement_waited_in_vain())
+            *reason = "the service did not answer this statement in time";
         else
             return true;
     } else if (executor == ExecutorChoice::service) {
@@ -300,7 +291,7 @@ ScanCosts service_costs() {
 }
 
 SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
-                        uint32 probes) {
+                        uint32 probes, Patience* patience) {
     prepare_exit();
     SearchSlot* slot = my_slot();
     // An answer that an error kept this backend from releasing.
@@ -320,7 +311,7 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
 
     volatile bool answered = false;
     PG_TRY();
-    { answered = wait_for_answer(slot); }
+    { answered = wait_for_answer(slot, patience); }
     PG_CATCH();
     {
         abandon(slot);
@@ -336,7 +327,7 @@ void release_slot(SearchSlot* slot) {
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
 }
 
-bool send_model(Relation index, const MetaPage& meta, bool wait) {
+bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
     const MirrorKey key = mirror_key(index, meta);
     const Quantizer model = read_model(index, meta);
     const QuantizerShape shape = shape_of(meta);
@@ -344,7 +335,7 @@ bool send_model(Relation index, const MetaPage& meta, bool wait) {
     const Size all = centroid_floats + Size{shape.codebook_rows()} * codewords;
     constexpr Size floats_a_part = (LoadBuffer::room - sizeof(ModelPart)) / sizeof(float);
     for (Size first = 0; first < all; first += floats_a_part) {
-        LoadBuffer* buffer = take_buffer(LoadKind::model, key, wait);
+        LoadBuffer* buffer = take_buffer(LoadKind::model, key, patience);
         if (!buffer) return false;
         const Size floats = Min(floats_a_part, all - first);
         const ModelPart part{shape, first, floats};
@@ -362,9 +353,9 @@ bool send_model(Relation index, const MetaPage& meta, bool wait) {
 }
 
 uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
-                  bool wait, LoadKind kind) {
+                  Patience* patience, LoadKind kind) {
     ListSender sender{
-        mirror_key(index, meta), EntryLayout::of(meta.m), kind, wait, nullptr, nullptr};
+        mirror_key(index, meta), EntryLayout::of(meta.m), kind, patience, nullptr, nullptr};
     volatile uint32 sent = 0;
     PG_TRY();
     {
@@ -385,8 +376,8 @@ uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists,
     return sent;
 }
 
-void wait_for_loads() {
-    while (posted != 0 && worker_serves()) {
+bool wait_for_loads(Patience* patience) {
+    while (true) {
         for (int i = 0; i < service->load_buffers; ++i) {
             // Free, or another backend's by now.
             const LoadBuffer* buffer = service_load_buffer(i);
@@ -395,11 +386,12 @@ void wait_for_loads() {
                               buffer->owner == compat_my_proc_number();
             if (!ours) posted &= ~(uint64{1} << i);
         }
-        if (posted != 0)
-            ConditionVariableTimedSleep(&service->load_freed, 100,
-                                        compat_wait_event("PgwarpServiceLoad"));
+        if (posted == 0 || patience_ends(patience)) break;
+        ConditionVariableTimedSleep(&service->load_freed, wait_milliseconds(*patience),
+                                    compat_wait_event("PgwarpServiceLoad"));
     }
     ConditionVariableCancelSleep();
+    return posted == 0 && worker_serves();
 }
 
 void send_forget(Oid database, Oid index) {
@@ -408,7 +400,7 @@ void send_forget(Oid database, Oid index) {
     key.database = database;
     key.index = index;
     // A full queue is no reason to wait: what is not forgotten is given up when it is not used.
-    if (take_buffer(LoadKind::forget, key, false)) post_buffer();
+    if (take_buffer(LoadKind::forget, key, nullptr)) post_buffer();
 }
 
 }  // namespace pgwarp

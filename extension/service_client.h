@@ -3,6 +3,7 @@
 
 #include "extension/ivfpq_curve.h"
 #include "extension/service.h"
+#include "extension/service_patience.h"
 
 extern "C" {
 #include "utils/rel.h"
@@ -19,6 +20,11 @@ bool service_usable(Relation index, const char** reason);
 
 // Whether there is a service at all; or why not.
 bool service_serves(const char** reason);
+inline constexpr char silent_reason[] = "the service was silent for too long";
+
+// Whether a worker is there, alive or not; wakes it.
+bool worker_serves();
+void wake_worker();
 
 // What a scan by the service costs.
 ScanCosts service_costs();
@@ -27,7 +33,7 @@ ScanCosts service_costs();
 // release_slot(); null where the service did not answer, for whatever reason. Errors of
 // PostgreSQL's own (a cancelled query) leave nothing behind.
 SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
-                        uint32 probes);
+                        uint32 probes, Patience* patience);
 void release_slot(SearchSlot* slot);
 
 // All of a list; or, where `from` is resident, what was appended to it since that version.
@@ -36,13 +42,13 @@ struct ListToSend {
     MirrorVersion from;
 };
 
-// Hands the model, or lists, over to the worker. Without `wait` only as far as there are free
-// buffers. Returns how many lists went. `kind`: lists or whole_index.
-bool send_model(Relation index, const MetaPage& meta, bool wait);
+// Hands the model, or lists, over to the worker. Without patience (null) only as far as there are
+// free buffers. Returns how many lists went. `kind`: lists or whole_index.
+bool send_model(Relation index, const MetaPage& meta, Patience* patience);
 uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
-                  bool wait, LoadKind kind = LoadKind::lists);
-// Waits until the worker has taken in what this backend sent.
-void wait_for_loads();
+                  Patience* patience, LoadKind kind = LoadKind::lists);
+// Waits until the worker has taken in what this backend sent; false where it did not.
+bool wait_for_loads(Patience* patience);
 
 // Tells the worker to forget an index, or all of a database (index 0).
 void send_forget(Oid database, Oid index);

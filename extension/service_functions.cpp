@@ -75,11 +75,20 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
     int64 resident = 0;
     IndexStatistics* statistics =
         meta.lists > 0 ? statistics_of(MyDatabaseId, RelationGetRelid(open.index)) : nullptr;
-    if (meta.lists > 0 && send_model(open.index, meta, true)) {
+    if (meta.lists > 0) {
+        Patience patience = load_patience();
+        bool taken = send_model(open.index, meta, &patience);
         auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
         for (uint32 i = 0; i < meta.lists; ++i) lists[i] = {i, {}};
-        send_lists(open.index, meta, lists, meta.lists, true, LoadKind::whole_index);
-        wait_for_loads();
+        if (taken) {
+            send_lists(open.index, meta, lists, meta.lists, &patience, LoadKind::whole_index);
+            taken = wait_for_loads(&patience);
+        }
+        if (!taken)
+            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                            errmsg("the pgwarp service did not take in index \"%s\": %s",
+                                   RelationGetRelationName(open.index),
+                                   service_serves(&reason) ? silent_reason : reason)));
         if (statistics)
             resident = static_cast<int64>(
                 pg_atomic_read_u64(&statistics->counters[counter_resident_lists]));
@@ -111,14 +120,20 @@ PGWARP_FUNCTION(pgwarp_service) {
     if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
         elog(ERROR, "return type must be a row type");
     const char* reason = nullptr;
-    const bool serves = service_serves(&reason);
-    Datum values[3] = {};
-    bool nulls[3] = {false, !serves, serves};
-    values[0] = BoolGetDatum(serves);
-    if (serves)
-        values[1] = Int32GetDatum(service->worker_pid);
-    else
-        values[2] = CStringGetTextDatum(reason);
+    const bool is_there = service_serves(&reason);
+    const bool silent = is_there && pg_atomic_read_u32(&service->suspect) != 0;
+    if (silent) reason = silent_reason;
+    const bool failed_before = service && service->last_failure[0];
+    Datum values[6] = {};
+    bool nulls[6] = {false, !is_there, !reason, !service, !failed_before, !failed_before};
+    values[0] = BoolGetDatum(is_there && !silent);
+    if (is_there) values[1] = Int32GetDatum(service->worker_pid);
+    if (reason) values[2] = CStringGetTextDatum(reason);
+    if (service) values[3] = TimestampTzGetDatum(silent ? service->suspected_at : service->since);
+    if (failed_before) {
+        values[4] = CStringGetTextDatum(service->last_failure);
+        values[5] = TimestampTzGetDatum(service->last_failure_at);
+    }
     PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(descriptor, values, nulls)));
 }
 

@@ -59,6 +59,7 @@ void startup() {
         // The slots behind it are large and mostly never used: only what matters is touched.
         memset(service, 0, sizeof(ServiceShared));
         pg_atomic_init_u32(&service->worker_state, static_cast<uint32>(WorkerState::starting));
+        service->since = GetCurrentTimestamp();
         pg_atomic_init_u32(&service->suspect, 0);
         pg_atomic_init_u32(&service->turns, 0);
         for (pg_atomic_uint32& time : service->sent_at) pg_atomic_init_u32(&time, 0);
@@ -107,6 +108,19 @@ LoadBuffer* service_load_buffer(int number) {
     char* first = reinterpret_cast<char*>(service_slot(slot_count()));
     return reinterpret_cast<LoadBuffer*>(first +
                                          static_cast<Size>(number) * MAXALIGN(sizeof(LoadBuffer)));
+}
+
+void set_worker_state(WorkerState state) {
+    service->since = GetCurrentTimestamp();
+    pg_memory_barrier();
+    pg_atomic_write_u32(&service->worker_state, static_cast<uint32>(state));
+}
+
+void note_service_failure(const char* why) {
+    strlcpy(service->why, why, sizeof(service->why));
+    strlcpy(service->last_failure, why, sizeof(service->last_failure));
+    service->last_failure_at = GetCurrentTimestamp();
+    service->failure_unsaid = true;
 }
 
 void ring_push(NumberRing* ring, uint32 number) {

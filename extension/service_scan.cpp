@@ -106,8 +106,9 @@ void visit_whole(void* state, uint32 list, Page page, const EntryLayout& layout)
 bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form, uint32 k,
                         uint32 probes, ServiceAnswer* answer) {
     const MirrorKey key = mirror_key(index, meta);
+    answer->patience = search_patience();
     for (bool sent = false;; sent = true) {
-        SearchSlot* slot = ask_service(key, form, meta.code_dims, k, probes);
+        SearchSlot* slot = ask_service(key, form, meta.code_dims, k, probes, &answer->patience);
         if (!slot) return false;
         if (slot->outcome == MirrorSearch::Outcome::found) {
             answer->found_count = slot->found_count;
@@ -123,8 +124,8 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form,
         const bool asked = slot->bring_model;
         release_slot(slot);
         if (!unknown || sent || !(asked || insists_on_service())) return false;
-        if (!send_model(index, meta, true) || !insists_on_service()) return false;
-        wait_for_loads();
+        if (!send_model(index, meta, &answer->patience) || !insists_on_service()) return false;
+        if (!wait_for_loads(&answer->patience)) return false;
     }
 }
 
@@ -197,7 +198,9 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         if (may_send(key, probe.list, whole_interval)) to_send[send_count++] = {probe.list, {}};
     }
     if (!result.current) result.because = "a list changed";
-    if (send_count > 0) send_lists(index, meta, to_send, send_count, insists_on_service());
+    Patience patience = answer.patience;
+    if (send_count > 0)
+        send_lists(index, meta, to_send, send_count, insists_on_service() ? &patience : nullptr);
 
     pfree(to_send);
     pfree(grown);

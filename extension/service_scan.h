@@ -7,6 +7,7 @@
 #pragma once
 
 #include "extension/service.h"
+#include "extension/service_patience.h"
 
 extern "C" {
 #include "utils/rel.h"
@@ -20,6 +21,7 @@ struct ServiceAnswer {
     uint32 found_count;
     MirrorProbe* probed;
     uint32 probed_count;
+    Patience patience;  // what is left of it, for what completes the answer
 };
 
 // Asks for the k nearest by their codes. False where the service has no answer, for whatever

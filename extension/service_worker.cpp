@@ -16,14 +16,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include <unistd.h>
-
 #include "kernels/device.h"
 #include "kernels/device_choice.h"
 #include "kernels/host_device.h"
 #include "kernels/mirror.h"
 #include "extension/device_library.h"
 #include "extension/service.h"
+#include "extension/service_watchdog.h"
 #include "extension/settings.h"
 #include "extension/stopwatch.h"
 
@@ -103,16 +102,10 @@ struct Worker {
 
 enum class Attempt { done, failed, no_memory, lost };
 
-// A call of a device may never come back.
-volatile sig_atomic_t in_attempt = 0;
-
 // Runs what may throw; leaves a message. Nothing of PostgreSQL is called inside.
 template <typename Function>
-Attempt attempt(char (&message)[256], Function&& function) {
-    struct Inside {
-        Inside() { in_attempt = 1; }
-        ~Inside() { in_attempt = 0; }
-    } inside;
+Attempt attempt(char (&message)[256], Function&& function, int patience = 1) {
+    const WatchedCall watched(patience);
     try {
         function();
         return Attempt::done;
@@ -225,6 +218,8 @@ void publish_changes(Worker* worker) {
 }
 
 [[noreturn]] void end_for_lost_device(const char* message) {
+    note_service_failure(message);
+    service->failure_unsaid = false;
     ereport(LOG, (errmsg("pgwarp service ends: %s", message),
                   errdetail("It starts again; until then sessions read the index pages.")));
     proc_exit(1);
@@ -449,6 +444,7 @@ bool take_load(Worker* worker) {
     pg_memory_barrier();
     pg_atomic_write_u32(&buffer->state, static_cast<uint32>(LoadState::free));
     ConditionVariableBroadcast(&service->load_freed);
+    pg_atomic_fetch_add_u32(&service->turns, 1);
     note_failure(result, message, "take in a list");
     return true;
 }
@@ -479,7 +475,7 @@ void drop_stale_assemblies(Worker* worker) {
 
 // Wakes everybody who waits, with an answer that sends them to the pages.
 void leave_service(int, Datum) {
-    pg_atomic_write_u32(&service->worker_state, static_cast<uint32>(WorkerState::down));
+    set_worker_state(WorkerState::down);
     service->worker_pid = 0;
     pg_memory_barrier();
     for (int i = 0; i < service->slots; ++i) {
@@ -499,35 +495,6 @@ void leave_service(int, Datum) {
         pg_atomic_write_u32(&service_load_buffer(static_cast<int>(number))->state,
                             static_cast<uint32>(LoadState::free));
     ConditionVariableBroadcast(&service->load_freed);
-}
-
-// The end of a worker that waits for its device and has been told to end. What was interrupted is
-// the device's library and no code of PostgreSQL, whose part can be put in order here: without that
-// the postmaster would take this for a crash. What the library holds locked, such as the heap, may
-// be wanted for it: after another while the process ends all the same.
-constexpr unsigned patience_seconds = 5;
-
-void give_up_device(SIGNAL_ARGS) {
-    static volatile sig_atomic_t before = 0;
-    if (!ShutdownRequestPending) return;
-    if (!in_attempt) {
-        alarm(patience_seconds);
-        return;
-    }
-    if (before) _exit(2);
-    before = 1;
-    sigset_t alarm_only;
-    sigemptyset(&alarm_only);
-    sigaddset(&alarm_only, SIGALRM);
-    sigprocmask(SIG_UNBLOCK, &alarm_only, nullptr);
-    alarm(patience_seconds);
-    shmem_exit(1);
-    _exit(1);
-}
-
-void request_shutdown(SIGNAL_ARGS) {
-    SignalHandlerForShutdownRequest(postgres_signal_arg);
-    alarm(patience_seconds);
 }
 
 void publish_devices(const Worker* worker) {
@@ -558,7 +525,7 @@ void clear_gauges() {
         ereport(LOG, (errmsg("pgwarp serves from the CPU: %s", message)));
     strlcpy(service->why, message, sizeof(service->why));
     service->devices = 0;
-    pg_atomic_write_u32(&service->worker_state, static_cast<uint32>(WorkerState::down));
+    set_worker_state(WorkerState::down);
     if (!service->served_before) proc_exit(0);
     const TimestampTz start = GetCurrentTimestamp();
     while (!ShutdownRequestPending &&
@@ -623,20 +590,28 @@ void serve(Worker* worker) {
 using namespace pgwarp;
 
 extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
+    if (service->failure_unsaid) {
+        ereport(LOG, (errmsg("pgwarp service was ended: %s", service->last_failure),
+                      errdetail("It starts again; until then sessions read the index pages.")));
+        service->failure_unsaid = false;
+    }
+    start_watchdog();
     // Signals are still blocked: the threads that a device's driver starts inherit that.
     char message[256] = "there is no device";
     Worker* worker = nullptr;
-    const Attempt opened = attempt(message, [&] {
-        auto made = std::make_unique<Worker>();
-        open_places(made.get());
-        made->reserve();
-        if (made->places.empty() && !made->not_opened.empty())
-            strlcpy(message, made->not_opened[0].c_str(), sizeof(message));
-        if (!made->places.empty()) worker = made.release();
-    });
+    const Attempt opened = attempt(
+        message,
+        [&] {
+            auto made = std::make_unique<Worker>();
+            open_places(made.get());
+            made->reserve();
+            if (made->places.empty() && !made->not_opened.empty())
+                strlcpy(message, made->not_opened[0].c_str(), sizeof(message));
+            if (!made->places.empty()) worker = made.release();
+        },
+        10);
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
-    pqsignal(SIGTERM, request_shutdown);
-    pqsignal(SIGALRM, give_up_device);
+    pqsignal(SIGTERM, request_service_end);
     BackgroundWorkerUnblockSignals();
     // Another process may have the memory that this one lacked, which says nothing of devices.
     if (opened == Attempt::no_memory) {
@@ -655,8 +630,7 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
     clear_gauges();
     publish_devices(worker);
     pg_atomic_write_u32(&service->suspect, 0);
-    pg_memory_barrier();
-    pg_atomic_write_u32(&service->worker_state, static_cast<uint32>(WorkerState::serving));
+    set_worker_state(WorkerState::serving);
     for (const Place& place : worker->places)
         ereport(LOG, (errmsg("pgwarp serves from %s", place.device->name())));
     for (const std::string& why : worker->not_opened)

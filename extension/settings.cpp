@@ -29,6 +29,7 @@ Settings settings = {
     .device_memory = 0,
     .max_batch = 1024,
     .host_threads = 1,
+    .watchdog_timeout = 30000,
     .fault = static_cast<int>(Fault::none),
     .fault_after = 0,
 };
@@ -124,6 +125,12 @@ void define_service_settings() {
                             "Sets the threads of the service where pgwarp.devices is host.",
                             nullptr, &settings.host_threads, settings.host_threads, 1, 256,
                             at_start, 0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "pgwarp.watchdog_timeout",
+        "Sets after how long in one call of a device the service is ended and started again.",
+        "0 never ends it. Opening the devices may take ten times as long.",
+        &settings.watchdog_timeout, settings.watchdog_timeout, 0, INT_MAX / 10, PGC_SIGHUP,
+        GUC_UNIT_MS, nullptr, nullptr, nullptr);
     DefineCustomEnumVariable("pgwarp.debug_fault", "Makes the devices of the service fail.",
                              "For tests of pgwarp.", &settings.fault, settings.fault, fault_options,
                              PGC_SIGHUP, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr,

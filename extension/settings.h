@@ -28,6 +28,7 @@ struct Settings {
     int device_memory;  // MB; 0: most of it
     int max_batch;
     int host_threads;
+    int watchdog_timeout;  // milliseconds; 0: none
     int fault;        // Fault; for tests
     int fault_after;  // calls of a build that go well before
 };

@@ -464,9 +464,16 @@ CREATE FUNCTION pgwarp_prewarm(index regclass) RETURNS bigint
 COMMENT ON FUNCTION pgwarp_prewarm(regclass) IS
     'loads the lists of an ivfpq index into the service; returns how many are resident';
 
-CREATE FUNCTION pgwarp_service(OUT serves boolean, OUT pid int, OUT reason text)
+CREATE FUNCTION pgwarp_service(
+    OUT serves boolean,
+    OUT pid int,
+    OUT reason text,
+    OUT since timestamptz,
+    OUT last_failure text,
+    OUT last_failure_at timestamptz)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION pgwarp_service() IS 'whether the service answers searches, or why it does not';
+COMMENT ON FUNCTION pgwarp_service() IS
+    'whether the service answers searches, or why it does not, since when, and why it ended last';
 
 CREATE FUNCTION pgwarp_devices(
     OUT device int,

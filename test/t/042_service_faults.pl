@@ -6,7 +6,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 use IvfpqTest;
 
-my $node = new_node('faults', service => 1, conf => "max_connections = 60\nrestart_after_crash = on");
+my $node = new_node('faults', service => 1, conf => "max_connections = 60\nrestart_after_crash = on\npgwarp.watchdog_timeout = 0");
 make_table($node, 't', 8, 4000);
 value($node, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 16)');
 
