@@ -8,6 +8,7 @@
 #include "kernels/fallback_executor.h"
 #include "kernels/host_device.h"
 #include "extension/build_executor.h"
+#include "extension/build_memory.h"
 #include "extension/device_library.h"
 #include "extension/guard.h"
 #include "extension/settings.h"
@@ -39,20 +40,10 @@ namespace {
 
 // Starting a device takes about as long as this much work does on a CPU.
 constexpr double least_work_for_a_device = 1e10;
-// Of a device's memory, of which builds take little, and clusterings as much as their rows have;
-// searches have the rest.
-constexpr size_t most_device_memory = size_t{16} << 30;
-constexpr size_t host_memory = size_t{1} << 30;
-
-// What builds may take: their most, or less where pgwarp.device_memory says so.
-DeviceBudget build_budget() {
-    const size_t said = static_cast<size_t>(settings.device_memory) << 20;
-    return {said > 0 ? Min(most_device_memory, said) : most_device_memory, host_memory};
-}
-
 // What an earlier call of this session has left. Never destroyed: at the end of a process the
 // driver may be gone before us.
 Device* kept_device = nullptr;
+int kept_build_memory = 0;  // pgwarp.build_memory when it was opened
 
 // A device takes a tenth of a second to end: a thread sees to that while the session goes on.
 std::thread closing;
@@ -81,8 +72,7 @@ void run_in_thread(std::thread* thread, Function function) {
 // In a thread of its own: calls nothing of PostgreSQL that allocates or reports.
 void open_in_thread(BuildDevice* build) {
     try {
-        build->device =
-            open_device(build_budget(), build->threads, build->error, sizeof(build->error));
+        build->device = open_device(build->threads, build->error, sizeof(build->error));
         if (build->device) build->executor = build->device->make_executor();
     } catch (const std::exception& failure) {
         strlcpy(build->error, failure.what(), sizeof(build->error));
@@ -93,13 +83,15 @@ void open_in_thread(BuildDevice* build) {
 
 void start_opening(BuildDevice* build) {
     if (kept_device) {
+        keep_one_device_less();
         build->device.reset(std::exchange(kept_device, nullptr));
-        try {
-            build->executor = build->device->make_executor();
-            return;
-        } catch (...) {
-            build->device.reset();
-        }
+        if (kept_build_memory == settings.build_memory) try {
+                build->executor = build->device->make_executor();
+                return;
+            } catch (...) {
+                // Another one is opened.
+            }
+        build->device.reset();
     }
     wait_for_closing();
     run_in_thread(&build->opening, [build] { open_in_thread(build); });
@@ -116,6 +108,7 @@ void refuse(const char* why) {
 }
 
 BuildDevice* begin_opening(double work, int threads) {
+    build_charge();
     Owned<BuildDevice>* owned = owned_by<BuildDevice>(CurrentMemoryContext);
     guarded([&] {
         owned->object = new BuildDevice{};
@@ -160,9 +153,11 @@ void let_go(BuildDevice* build, bool sound) {
         build->wait();
         build->fallback = nullptr;
         build->executor.reset();
-        if (build->device && sound && settings.keep_device && !kept_device && build->lasting) {
-            build->device->trim();
+        if (build->device && sound && settings.keep_device && !kept_device && build->lasting &&
+            keep_one_device(*build->device)) {
+            build->device->trim(0);
             kept_device = build->device.release();
+            kept_build_memory = settings.build_memory;
         }
         if (build->device) end_device(std::move(build->device));
     });
@@ -170,19 +165,20 @@ void let_go(BuildDevice* build, bool sound) {
 
 }  // namespace
 
-std::unique_ptr<Device> open_device(const DeviceBudget& budget, int threads, char* error,
-                                    size_t error_size) {
+std::unique_ptr<Device> open_device(int threads, char* error, size_t error_size) {
     std::unique_ptr<Device> device;
     const char* devices = settings.devices;
     if (strcmp(devices, "none") == 0) {
         strlcpy(error, "pgwarp.devices is none", error_size);
     } else if (devices_are_hosts()) {
-        device = make_host_device(threads, budget.host, &QueryCancelPending, &ProcDiePending);
+        device = make_host_device(threads, host_build_memory(), &QueryCancelPending,
+                                  &ProcDiePending, build_charge());
     } else {
-        const auto open = [&budget](int number, OpenError* why) {
+        const auto open = [](int number, OpenError* why) {
             DeviceOptions options;
             options.device = number;
-            options.memory_budget = budget.device;
+            options.build_share = build_memory();
+            options.charge = build_charge();
             options.interrupt = &QueryCancelPending;
             options.other_interrupt = &ProcDiePending;
             options.leave = true;
@@ -200,6 +196,12 @@ std::unique_ptr<Device> open_device(const DeviceBudget& budget, int threads, cha
     }
     if (!device) return nullptr;
     return make_failing_device(std::move(device), &settings.fault, settings.fault_after);
+}
+
+void warn_of_device(const char* failure) {
+    const char* hint = build_memory_hint(failure);
+    ereport(WARNING, (errmsg("the device failed, and the CPU did the rest: %s", failure),
+                      hint ? errhint("%s", hint) : 0));
 }
 
 bool wants_device(double work) {
@@ -263,8 +265,7 @@ void close_build_executor(BuildExecutor* executor) {
     if (build->fallback) strlcpy(failure, build->fallback->failure().c_str(), sizeof(failure));
     let_go(build, failure[0] == '\0');
     executor->executor = nullptr;
-    if (failure[0] != '\0')
-        ereport(WARNING, (errmsg("the device failed, and the CPU did the rest: %s", failure)));
+    if (failure[0] != '\0') warn_of_device(failure);
 }
 
 // --- work that has its own way without a device
@@ -320,10 +321,11 @@ void close_device_work(DeviceWork* device) {
     let_go(device->build.owned, !device->failed);
     device->executor = nullptr;
     if (!device->failed) return;
+    const char* hint = build_memory_hint(device->failure);
     if (must_be_a_device())
         ereport(ERROR, (errcode(ERRCODE_EXTERNAL_ROUTINE_EXCEPTION), errmsg("%s", device->failure),
-                        errhint("Set pgwarp.build_executor to auto or cpu.")));
-    ereport(WARNING, (errmsg("the device failed, and the CPU did the rest: %s", device->failure)));
+                        errhint("%s", hint ? hint : "Set pgwarp.build_executor to auto or cpu.")));
+    warn_of_device(device->failure);
 }
 
 }  // namespace pgwarp

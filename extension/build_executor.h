@@ -20,14 +20,12 @@ struct BuildExecutor {
     int threads;
 };
 
-// The device of pgwarp.devices, or null with the reason. Throws, and reports nothing; signals are
-// blocked meanwhile, for the driver's threads must not take this process's.
-struct DeviceBudget {
-    size_t device;  // bytes of a device's memory; 0: most of what is free
-    size_t host;    // of the host's, where that stands for a device
-};
-std::unique_ptr<Device> open_device(const DeviceBudget& budget, int threads, char* error,
-                                    size_t error_size);
+// The device of pgwarp.devices, or null with the reason; its memory is charged to the share of
+// builds. build_charge() was called before. Throws, and reports nothing; signals are blocked
+// meanwhile, for the driver's threads must not take this process's.
+std::unique_ptr<Device> open_device(int threads, char* error, size_t error_size);
+// What a user hears of it.
+void warn_of_device(const char* failure);
 
 // By pgwarp.build_executor: whether so much work, in multiplications, is for a device, if there is
 // one.
@@ -41,7 +39,7 @@ BuildExecutor open_build_executor(const char* unfit, double work, int threads);
 BuildExecutor begin_build_executor(const char* unfit, double work, int threads);
 void finish_build_executor(BuildExecutor* executor);
 // Warns where a device failed on the way. One that did not is kept for the session's next call
-// where pgwarp.keep_device says so.
+// where pgwarp.keep_device says so, and sessions do not keep too many.
 void close_build_executor(BuildExecutor* executor);
 
 // A device for work that has a way of its own where there is none, or where it fails: null then,

@@ -4,6 +4,7 @@
 
 #include "kernels/fallback_graph_builder.h"
 #include "extension/build_executor.h"
+#include "extension/build_memory.h"
 #include "extension/graph_device.h"
 #include "extension/guard.h"
 #include "extension/settings.h"
@@ -23,22 +24,13 @@ struct GraphDevice {
 
 namespace {
 
-constexpr size_t host_memory = size_t{1} << 30;
-
-// What pgwarp.device_memory says, or else most of what is free: a graph works on all its rows at
-// once, and takes what they need.
-DeviceBudget graph_budget() {
-    const size_t said = static_cast<size_t>(settings.device_memory) << 20;
-    return {said, said > 0 ? said : host_memory};
-}
-
 void open_builder(GraphDevice* graph, int threads, char* error, size_t error_size) {
     // Threads of the driver must not take this process's signals.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-        graph->device = open_device(graph_budget(), threads, error, error_size);
+        graph->device = open_device(threads, error, error_size);
         if (graph->device) graph->builder = graph->device->make_graph_builder();
     } catch (const std::exception& failure) {
         strlcpy(error, failure.what(), error_size);
@@ -60,6 +52,7 @@ GraphMaker open_graph_maker(double work, int threads) {
     };
     const bool must = settings.build_executor == static_cast<int>(BuildExecutorChoice::gpu);
     if (wants_device(work)) {
+        build_charge();
         char error[256] = "";
         open_builder(graph, threads, error, sizeof(error));
         if (!graph->builder) {
@@ -96,8 +89,7 @@ void close_graph_maker(GraphMaker* maker) {
         graph->device.reset();
     });
     maker->builder = nullptr;
-    if (failure[0] != '\0')
-        ereport(WARNING, (errmsg("the device failed, and the CPU did the rest: %s", failure)));
+    if (failure[0] != '\0') warn_of_device(failure);
 }
 
 }  // namespace pgwarp

@@ -18,6 +18,7 @@
 #pragma once
 
 #include "kernels/mirror.h"
+#include "extension/build_memory.h"
 #include "extension/ivfpq_format.h"
 #include "extension/settings.h"
 #include "extension/vector.h"
@@ -136,6 +137,7 @@ struct DeviceInfo {
     char name[128];
     int64 memory_budget;
     int64 memory_used;
+    int64 memory_reserved;
 };
 
 // One index's counters. `database` and `index` change under the lock; who reads them without it may
@@ -189,6 +191,8 @@ struct ServiceShared {
     // then, unless its setting insists, until the worker, alive after all, clears it.
     pg_atomic_uint32 suspect;
     TimestampTz suspected_at;
+
+    BuildShare build_share;
 
     double look_up_cost;  // of its devices, in look-ups of the CPU
 

@@ -104,12 +104,13 @@ PGWARP_FUNCTION(pgwarp_devices) {
     if (service_serves(&reason))
         for (int i = 0; i < service->devices; ++i) {
             const DeviceInfo& info = service->device[i];
-            Datum values[4];
-            bool nulls[4] = {info.number < 0, false, false, false};
+            Datum values[5];
+            bool nulls[5] = {info.number < 0, false, false, false, false};
             values[0] = Int32GetDatum(info.number);
             values[1] = CStringGetTextDatum(info.name);
             values[2] = Int64GetDatum(info.memory_budget);
             values[3] = Int64GetDatum(info.memory_used);
+            values[4] = Int64GetDatum(info.memory_reserved);
             tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
         }
     return Datum{0};

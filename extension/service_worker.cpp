@@ -60,6 +60,7 @@ struct Place {
     int number;  // -1: the host
     std::unique_ptr<Device> device;
     std::unique_ptr<Mirror> mirror;  // after the device: it ends first
+    TimestampTz empty_since = 0;     // much of its memory; 0: it is not
 };
 
 struct Worker {
@@ -135,7 +136,7 @@ void add_place(Worker* worker, int number, std::unique_ptr<Device> device) {
     device = make_failing_device(std::move(device), &settings.fault);
     // The rest is for models and for what a search needs.
     auto mirror = std::make_unique<Mirror>(*device, budget - budget / 4);
-    worker->places.push_back({number, std::move(device), std::move(mirror)});
+    worker->places.push_back({number, std::move(device), std::move(mirror), 0});
 }
 
 std::unique_ptr<Device> open_place(int number, OpenError* error) {
@@ -145,6 +146,7 @@ std::unique_ptr<Device> open_place(int number, OpenError* error) {
     DeviceOptions options;
     options.device = number;
     options.memory_budget = memory_budget(0);
+    options.build_share = build_memory();
     return std::unique_ptr<Device>(open_cuda_device(options, error));
 }
 
@@ -215,6 +217,20 @@ void publish_changes(Worker* worker) {
         attempt(message, [&] { changes = place.mirror->take_changes(); });
         for (const MirrorChange& change : changes) publish(worker, change.key, change.use);
     }
+}
+
+void publish_devices(const Worker* worker) {
+    int count = 0;
+    for (const Place& place : worker->places) {
+        DeviceInfo& info = service->device[count++];
+        const DeviceMemoryUse memory = place.device->memory();
+        info.number = place.number;
+        strlcpy(info.name, place.device->name(), sizeof(info.name));
+        info.memory_budget = static_cast<int64>(memory.budget);
+        info.memory_used = static_cast<int64>(memory.used);
+        info.memory_reserved = static_cast<int64>(memory.reserved);
+    }
+    service->devices = count;
 }
 
 [[noreturn]] void end_for_lost_device(const char* message) {
@@ -471,6 +487,34 @@ void drop_stale_assemblies(Worker* worker) {
     });
 }
 
+// Memory that stands empty goes back to the device after a while, for others to have: an index that
+// was dropped is often followed by another. A little stays, so that not every change takes and
+// gives memory. True: there is something to give back later.
+bool give_back_empty(Worker* worker) {
+    constexpr int patience_ms = 3000;
+    constexpr size_t most_kept = size_t{256} << 20;
+    bool later = false;
+    for (Place& place : worker->places) {
+        const DeviceMemoryUse use = place.device->memory();
+        const size_t kept = std::min(most_kept, use.budget / 16);
+        if (use.empty <= kept) {
+            place.empty_since = 0;
+            continue;
+        }
+        const TimestampTz now = GetCurrentTimestamp();
+        if (place.empty_since == 0) place.empty_since = now;
+        if (!TimestampDifferenceExceeds(place.empty_since, now, patience_ms)) {
+            later = true;
+            continue;
+        }
+        char message[256];
+        attempt(message, [&] { place.device->trim(kept); });
+        place.empty_since = 0;
+        publish_devices(worker);
+    }
+    return later;
+}
+
 // --- the worker's life
 
 // Wakes everybody who waits, with an answer that sends them to the pages.
@@ -495,19 +539,6 @@ void leave_service(int, Datum) {
         pg_atomic_write_u32(&service_load_buffer(static_cast<int>(number))->state,
                             static_cast<uint32>(LoadState::free));
     ConditionVariableBroadcast(&service->load_freed);
-}
-
-void publish_devices(const Worker* worker) {
-    int count = 0;
-    for (const Place& place : worker->places) {
-        DeviceInfo& info = service->device[count++];
-        const DeviceMemoryUse memory = place.device->memory();
-        info.number = place.number;
-        strlcpy(info.name, place.device->name(), sizeof(info.name));
-        info.memory_budget = static_cast<int64>(memory.budget);
-        info.memory_used = static_cast<int64>(memory.used);
-    }
-    service->devices = count;
 }
 
 // What was resident with an earlier worker is not any more.
@@ -571,10 +602,14 @@ void serve(Worker* worker) {
         if (busy) last_busy = now;
         // Most batches are done sooner than this process could fall asleep and be woken.
         const bool polls = waits && now - last_busy < polled_seconds;
-        if (busy || !polls) drop_stale_assemblies(worker);
+        bool later = false;
+        if (busy || !polls) {
+            drop_stale_assemblies(worker);
+            later = give_back_empty(worker);
+        }
         if (!busy && !polls) {
-            // With something that may have to be dropped, not for ever.
-            const bool dropping = !worker->assemblies.empty();
+            // With something that may have to be dropped or given back, not for ever.
+            const bool dropping = later || !worker->assemblies.empty();
             const long timeout = waits ? 1 : dropping ? 1000 : -1;
             WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
                       timeout, compat_wait_event("PgwarpServiceIdle"));

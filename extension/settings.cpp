@@ -27,6 +27,7 @@ Settings settings = {
     .keep_device = false,
     .devices = nullptr,
     .device_memory = 0,
+    .build_memory = 0,
     .max_batch = 1024,
     .host_threads = 1,
     .watchdog_timeout = 30000,
@@ -114,10 +115,19 @@ void define_service_settings() {
         "auto: all GPUs there are; none: no service; host: the CPU in a device's place; or numbers "
         "of GPUs, such as 0,1.",
         &settings.devices, "auto", at_start, 0, check_devices, nullptr, nullptr);
+    DefineCustomIntVariable("pgwarp.device_memory",
+                            "Sets how much memory of each device the service may use.",
+                            "0 means most of it, but for pgwarp.build_memory (of the host: 1 GB).",
+                            &settings.device_memory, settings.device_memory, 0, INT_MAX, at_start,
+                            GUC_UNIT_MB, nullptr, nullptr, nullptr);
     DefineCustomIntVariable(
-        "pgwarp.device_memory", "Sets how much memory of each device the service may use.",
-        "0 means most of it (of the host: 1 GB).", &settings.device_memory, settings.device_memory,
-        0, INT_MAX, at_start, GUC_UNIT_MB, nullptr, nullptr, nullptr);
+        "pgwarp.build_memory",
+        "Sets how much memory of a device builds, clusterings, joins and graphs may use.",
+        "All sessions together; where more is needed, the CPU does the work. 0 means a quarter of "
+        "the device (of the host: 1 GB). The service leaves it free where pgwarp.device_memory is "
+        "0.",
+        &settings.build_memory, settings.build_memory, 0, INT_MAX, PGC_SUSET, GUC_UNIT_MB, nullptr,
+        nullptr, nullptr);
     DefineCustomIntVariable("pgwarp.max_batch", "Sets how many searches the service runs at once.",
                             nullptr, &settings.max_batch, settings.max_batch, 1, 4096, PGC_SIGHUP,
                             0, nullptr, nullptr, nullptr);

@@ -26,11 +26,12 @@ struct Settings {
     // Of the server:
     char* devices;
     int device_memory;  // MB; 0: most of it
+    int build_memory;   // MB, for builds of all sessions together; 0: a quarter of the device
     int max_batch;
     int host_threads;
     int watchdog_timeout;  // milliseconds; 0: none
-    int fault;        // Fault; for tests
-    int fault_after;  // calls of a build that go well before
+    int fault;             // Fault; for tests
+    int fault_after;       // calls of a build that go well before
 };
 extern Settings settings;
 

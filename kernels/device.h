@@ -9,6 +9,7 @@
 #include "kernels/executor.h"
 #include "kernels/knn_graph.h"
 #include "kernels/list_store.h"
+#include "kernels/memory_charge.h"
 
 #include <memory>
 #include <new>
@@ -52,8 +53,15 @@ struct DeviceFailure : std::runtime_error {
 
 struct DeviceOptions {
     int device = 0;
-    size_t memory_budget = 0;   // bytes, all that the device's objects take together; 0: most of it
+    // Bytes that the device's objects may take together; 0: most of what is free, but for the share
+    // of builds.
+    size_t memory_budget = 0;
     size_t scratch_budget = 0;  // bytes of these that one running operation may use; 0: a quarter
+    // Bytes of the device that builds of all processes may take together; 0: a quarter of it.
+    size_t build_share = 0;
+    // Where not null, the device is for a build: the share is its budget, and what it takes is
+    // charged here.
+    MemoryCharge* charge = nullptr;
     // Polled by executors, as on the CPU.
     const volatile std::sig_atomic_t* interrupt = nullptr;
     const volatile std::sig_atomic_t* other_interrupt = nullptr;
@@ -64,6 +72,7 @@ struct DeviceOptions {
 struct DeviceMemoryUse {
     size_t used;      // by lists, data sets and scratch space
     size_t reserved;  // taken from the device, used or not
+    size_t empty;     // of these: what trim() can give back
     size_t budget;
 };
 
@@ -76,8 +85,9 @@ class Device {
     // Where one of its builders throws DeviceFailure or OutOfDeviceMemory, the caller's lists are
     // as they were.
     virtual std::unique_ptr<GraphBuilder> make_graph_builder() = 0;
-    // Gives back memory that nothing uses now.
-    virtual void trim() noexcept {}
+    // Gives back memory that nothing uses now, but for about `keep` bytes of it. What a batch under
+    // way may read is in use.
+    virtual void trim(size_t /*keep*/) noexcept {}
     // Copies the model.
     virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) = 0;
 };

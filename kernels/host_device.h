@@ -8,10 +8,11 @@
 namespace pgwarp {
 
 // Keeps lists in this process's memory and searches them with so many threads. Its executors take
-// copies of rows, as a device does, and poll the flags, as make_cpu_executor() says.
+// copies of rows, as a device does, and poll the flags, as make_cpu_executor() says. What they take
+// is charged to `charge`, where it is not null, with the budget as limit.
 std::unique_ptr<Device> make_host_device(
     int threads, size_t memory_budget, const volatile std::sig_atomic_t* interrupt = nullptr,
-    const volatile std::sig_atomic_t* other_interrupt = nullptr);
+    const volatile std::sig_atomic_t* other_interrupt = nullptr, MemoryCharge* charge = nullptr);
 
 // What goes wrong in the searches of a failing device, and in the work of its executors.
 enum class Fault : int {

@@ -479,11 +479,12 @@ CREATE FUNCTION pgwarp_devices(
     OUT device int,
     OUT name text,
     OUT memory bigint,
-    OUT used bigint)
+    OUT used bigint,
+    OUT reserved bigint)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION pgwarp_devices() IS
-    'devices of the service: their number (null: the host), the bytes it may use and those it uses';
+    'devices of the service: their number (null: the host), the bytes it may use, uses, and has taken';
 
 CREATE FUNCTION pgwarp_stat_indexes(
     OUT index oid,

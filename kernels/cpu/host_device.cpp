@@ -4,34 +4,96 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <thread>
 #include <vector>
+
+#include <malloc.h>
 
 namespace pgwarp {
 
 namespace {
 
+// What objects of the device hold, so that a budget binds as on a device.
+class HostRoom {
+  public:
+    HostRoom(size_t budget, MemoryCharge* charge) : budget_(budget), charge_(charge) {}
+
+    void take(size_t bytes) {
+        if (charge_ ? !charge_->take(bytes, budget_) : bytes > budget_ - std::min(used_, budget_))
+            throw OutOfDeviceMemory(bytes, charge_ ? charge_->taken() : used_, budget_);
+        used_ += bytes;
+        reserved_ = std::max(reserved_, used_);
+    }
+    void give(size_t bytes) noexcept {
+        used_ -= bytes;
+        if (charge_) charge_->give(bytes);
+    }
+    // The same for who knows only afterwards what it takes; nothing is charged.
+    void check(size_t bytes) const {
+        if (bytes > budget_ - std::min(used_, budget_))
+            throw OutOfDeviceMemory(bytes, used_, budget_);
+    }
+    void change(size_t before, size_t after) noexcept {
+        used_ = used_ - before + after;
+        reserved_ = std::max(reserved_, used_);
+    }
+    size_t available() const noexcept {
+        return charge_ ? charge_->room(budget_) : budget_ - std::min(used_, budget_);
+    }
+    DeviceMemoryUse use() const noexcept { return {used_, reserved_, reserved_ - used_, budget_}; }
+    // The C library keeps what was freed, in part.
+    void trim(size_t keep) noexcept {
+#ifdef __GLIBC__
+        malloc_trim(keep);
+#endif
+        reserved_ = used_ + std::min(keep, reserved_ - used_);
+    }
+
+  private:
+    size_t budget_;
+    MemoryCharge* charge_;
+    size_t used_ = 0;
+    size_t reserved_ = 0;  // the most that was used since the last trim()
+};
+
+class HostBlock {
+  public:
+    HostBlock(HostRoom& room, size_t bytes) : room_(room), bytes_(bytes) { room_.take(bytes); }
+    ~HostBlock() { room_.give(bytes_); }
+    HostBlock(const HostBlock&) = delete;
+    HostBlock& operator=(const HostBlock&) = delete;
+
+  private:
+    HostRoom& room_;
+    size_t bytes_;
+};
+
 // Rows of its own: the caller's stay as they are.
 class HostRows final : public Dataset {
   public:
-    HostRows(Executor& executor, const float* rows, size_t count, uint32_t dims)
-        : HostRows(executor, std::vector<float>(rows, rows + count * dims), dims) {}
-    HostRows(Executor& executor, std::vector<float> rows, uint32_t dims)
-        : copy_(std::move(rows)), taken_(executor.take(copy_.data(), copy_.size() / dims, dims)) {}
+    HostRows(HostRoom& room, Executor& executor, const float* rows, size_t count, uint32_t dims)
+        : HostRows(room, executor, std::vector<float>(rows, rows + count * dims), dims) {}
+    HostRows(HostRoom& room, Executor& executor, std::vector<float> rows, uint32_t dims)
+        : block_(room, rows.size() * sizeof(float)),
+          copy_(std::move(rows)),
+          taken_(executor.take(copy_.data(), copy_.size() / dims, dims)) {}
     Dataset& taken() { return *taken_; }
 
   private:
+    HostBlock block_;
     std::vector<float> copy_;
     std::unique_ptr<Dataset> taken_;
 };
 
 class HostRowsBuilder final : public DatasetBuilder {
   public:
-    HostRowsBuilder(Executor& executor, uint32_t dims, size_t most_rows)
-        : executor_(executor), dims_(dims), most_rows_(most_rows) {}
+    HostRowsBuilder(HostRoom& room, Executor& executor, uint32_t dims, size_t most_rows)
+        : room_(room), executor_(executor), dims_(dims), most_rows_(most_rows) {}
     void add(uint64_t position, const float* rows, size_t count) override {
         if (count > most_rows_ - count_) throw std::length_error("more rows than were said");
+        blocks_.emplace_back(room_, count * dims_ * sizeof(float));
         parts_.push_back({position, std::vector<float>(rows, rows + count * dims_)});
         count_ += count;
     }
@@ -43,7 +105,8 @@ class HostRowsBuilder final : public DatasetBuilder {
         rows.reserve(count_ * dims_);
         for (const Part& part : parts_) rows.insert(rows.end(), part.rows.begin(), part.rows.end());
         parts_.clear();
-        return std::make_unique<HostRows>(executor_, std::move(rows), dims_);
+        blocks_.clear();
+        return std::make_unique<HostRows>(room_, executor_, std::move(rows), dims_);
     }
 
   private:
@@ -51,23 +114,26 @@ class HostRowsBuilder final : public DatasetBuilder {
         uint64_t position;
         std::vector<float> rows;
     };
+    HostRoom& room_;
     Executor& executor_;
     uint32_t dims_;
     size_t most_rows_;
     size_t count_ = 0;
+    std::deque<HostBlock> blocks_;
     std::vector<Part> parts_;
 };
 
 class HostExecutor final : public Executor {
   public:
-    HostExecutor(int threads, const volatile std::sig_atomic_t* interrupt,
+    HostExecutor(HostRoom& room, int threads, const volatile std::sig_atomic_t* interrupt,
                  const volatile std::sig_atomic_t* other_interrupt)
-        : executor_(make_cpu_executor(threads, interrupt, other_interrupt)),
+        : room_(room),
+          executor_(make_cpu_executor(threads, interrupt, other_interrupt)),
           searcher_(make_cpu_executor(threads, nullptr)) {}
 
     const char* name() const noexcept override { return "host"; }
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
-        return std::make_unique<HostRows>(*executor_, rows, count, dims);
+        return std::make_unique<HostRows>(room_, *executor_, rows, count, dims);
     }
     void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override {
         executor_->kmeans_start(taken(rows), clusters, seed, centroids);
@@ -114,12 +180,13 @@ class HostExecutor final : public Executor {
         return make_plain_pass(*this, *this, input);
     }
     std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
-        return std::make_unique<HostRowsBuilder>(*executor_, dims, most_rows);
+        return std::make_unique<HostRowsBuilder>(room_, *executor_, dims, most_rows);
     }
 
   private:
     static Dataset& taken(Dataset& rows) { return static_cast<HostRows&>(rows).taken(); }
 
+    HostRoom& room_;
     std::unique_ptr<Executor> executor_;
     std::unique_ptr<Executor> searcher_;
 };
@@ -127,13 +194,13 @@ class HostExecutor final : public Executor {
 // Works on lists of its own, and hands them over when they are done.
 class HostGraphBuilder final : public GraphBuilder {
   public:
-    HostGraphBuilder(int threads, size_t budget, const volatile std::sig_atomic_t* interrupt,
+    HostGraphBuilder(HostRoom& room, int threads, const volatile std::sig_atomic_t* interrupt,
                      const volatile std::sig_atomic_t* other_interrupt)
-        : builder_(make_cpu_graph_builder(threads, interrupt, other_interrupt)), budget_(budget) {}
+        : room_(room), builder_(make_cpu_graph_builder(threads, interrupt, other_interrupt)) {}
 
     const char* name() const noexcept override { return "host"; }
     size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
-        return budget_ / (dims * sizeof(float) + options.degree * sizeof(Edge));
+        return room_.available() / (dims * sizeof(float) + options.degree * sizeof(Edge));
     }
     void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
         on_copy(rows, degree, lists, [&](Edge* copy) {
@@ -166,8 +233,8 @@ class HostGraphBuilder final : public GraphBuilder {
   private:
     template <typename Work>
     DescentReport on_copy(const GraphRows& rows, uint32_t degree, Edge* lists, Work&& work) {
-        const size_t bytes = rows.count * (rows.dims * sizeof(float) + degree * sizeof(Edge));
-        if (bytes > budget_) throw OutOfDeviceMemory(bytes, 0, budget_);
+        const HostBlock block(room_,
+                              rows.count * (rows.dims * sizeof(float) + degree * sizeof(Edge)));
         builder_->progress = progress;
         std::vector<Edge> copy(lists, lists + rows.count * degree);
         const DescentReport report = work(copy.data());
@@ -175,27 +242,27 @@ class HostGraphBuilder final : public GraphBuilder {
         return report;
     }
 
+    HostRoom& room_;
     std::unique_ptr<GraphBuilder> builder_;
-    size_t budget_;
 };
 
-// Counts what its stores hold, so that a budget binds as on a device.
 class HostDevice final : public Device {
   public:
     HostDevice(int threads, size_t budget, const volatile std::sig_atomic_t* interrupt,
-               const volatile std::sig_atomic_t* other_interrupt)
+               const volatile std::sig_atomic_t* other_interrupt, MemoryCharge* charge)
         : threads_(threads),
-          budget_(budget),
+          room_(budget, charge),
           interrupt_(interrupt),
           other_interrupt_(other_interrupt) {}
 
     const char* name() const noexcept override { return "host"; }
-    DeviceMemoryUse memory() const noexcept override { return {used_, used_, budget_}; }
+    DeviceMemoryUse memory() const noexcept override { return room_.use(); }
+    void trim(size_t keep) noexcept override { room_.trim(keep); }
     std::unique_ptr<Executor> make_executor() override {
-        return std::make_unique<HostExecutor>(threads_, interrupt_, other_interrupt_);
+        return std::make_unique<HostExecutor>(room_, threads_, interrupt_, other_interrupt_);
     }
     std::unique_ptr<GraphBuilder> make_graph_builder() override {
-        return std::make_unique<HostGraphBuilder>(threads_, budget_, interrupt_, other_interrupt_);
+        return std::make_unique<HostGraphBuilder>(room_, threads_, interrupt_, other_interrupt_);
     }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<Store>(*this, quantizer);
@@ -208,7 +275,7 @@ class HostDevice final : public Device {
             : device_(device),
               store_(make_cpu_list_store(quantizer, device.threads_, nullptr)),
               entry_bytes_(quantizer.shape.m + sizeof(float) + sizeof(uint64_t)) {}
-        ~Store() override { device_.used_ -= store_->bytes(); }
+        ~Store() override { device_.room_.change(store_->bytes(), 0); }
         void put(uint32_t list, std::span<const ListPage> pages) override {
             within_budget(pages, [&] { store_->put(list, pages); });
         }
@@ -218,7 +285,7 @@ class HostDevice final : public Device {
         void drop(uint32_t list) override {
             const size_t before = store_->bytes();
             store_->drop(list);
-            device_.used_ -= before - store_->bytes();
+            device_.room_.change(before, store_->bytes());
         }
         bool holds(uint32_t list) const noexcept override { return store_->holds(list); }
         size_t bytes() const noexcept override { return store_->bytes(); }
@@ -235,10 +302,9 @@ class HostDevice final : public Device {
             const size_t before = store_->bytes();
             size_t wanted = 0;
             for (const ListPage& page : pages) wanted += page.count * entry_bytes_;
-            if (device_.used_ + wanted > device_.budget_)
-                throw OutOfDeviceMemory(wanted, device_.used_, device_.budget_);
+            device_.room_.check(wanted);
             change();
-            device_.used_ += store_->bytes() - before;
+            device_.room_.change(before, store_->bytes());
         }
 
         HostDevice& device_;
@@ -247,10 +313,9 @@ class HostDevice final : public Device {
     };
 
     int threads_;
-    size_t budget_;
+    HostRoom room_;
     const volatile std::sig_atomic_t* interrupt_;
     const volatile std::sig_atomic_t* other_interrupt_;
-    size_t used_ = 0;
 };
 
 void fail(Fault fault) {
@@ -540,7 +605,7 @@ class FailingDevice final : public Device {
         : device_(std::move(device)), fault_(fault), good_calls_(good_calls) {}
     const char* name() const noexcept override { return device_->name(); }
     DeviceMemoryUse memory() const noexcept override { return device_->memory(); }
-    void trim() noexcept override { device_->trim(); }
+    void trim(size_t keep) noexcept override { device_->trim(keep); }
     std::unique_ptr<Executor> make_executor() override {
         if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
         return std::make_unique<FailingExecutor>(device_->make_executor(), fault_, good_calls_);
@@ -564,8 +629,9 @@ class FailingDevice final : public Device {
 
 std::unique_ptr<Device> make_host_device(int threads, size_t memory_budget,
                                          const volatile std::sig_atomic_t* interrupt,
-                                         const volatile std::sig_atomic_t* other_interrupt) {
-    return std::make_unique<HostDevice>(threads, memory_budget, interrupt, other_interrupt);
+                                         const volatile std::sig_atomic_t* other_interrupt,
+                                         MemoryCharge* charge) {
+    return std::make_unique<HostDevice>(threads, memory_budget, interrupt, other_interrupt, charge);
 }
 
 std::unique_ptr<Device> make_failing_device(std::unique_ptr<Device> device,

@@ -12,7 +12,9 @@ size_t budget_of(const DeviceOptions& options) {
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     // What is left over is for the context, cuBLAS and its modules, which load as they are used.
     const size_t most = free - std::min(free, std::max(total / 10, size_t{512} << 20));
-    return options.memory_budget == 0 ? most : options.memory_budget;
+    const size_t share = options.build_share == 0 ? total / 4 : options.build_share;
+    if (options.charge) return share;
+    return options.memory_budget == 0 ? most - std::min(most, share) : options.memory_budget;
 }
 
 int attribute(cudaDeviceAttr which, int device) {
@@ -27,7 +29,7 @@ Context::Context(const DeviceOptions& options)
     : device(options.device),
       interrupt(options.interrupt),
       other_interrupt(options.other_interrupt),
-      memory(budget_of(options)) {
+      memory(budget_of(options), options.charge) {
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     if (properties.major < 8)

@@ -43,7 +43,7 @@ class CudaDevice final : public Device {
 
     const char* name() const noexcept override { return context_.name.c_str(); }
     DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
-    void trim() noexcept override { context_.memory.trim(); }
+    void trim(size_t keep) noexcept override { context_.memory.trim(keep); }
     std::unique_ptr<Executor> make_executor() override { return gpu::make_executor(context_); }
     std::unique_ptr<GraphBuilder> make_graph_builder() override {
         return gpu::make_graph_builder(context_);

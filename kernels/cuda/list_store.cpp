@@ -442,6 +442,8 @@ void CudaListStore::wait(ListBatch& base) {
     std::erase(running_, batch.serial);
     batch.finished.synchronize();
     batch.directory.reset();
+    // The last batch of an index that is not searched again may have kept lists that were dropped.
+    free_retired();
 }
 
 }  // namespace

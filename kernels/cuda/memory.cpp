@@ -1,136 +1,20 @@
 #include "kernels/cuda/memory.h"
 
-#include <algorithm>
-
 namespace pgwarp::gpu {
 
-namespace {
-
-constexpr size_t alignment = 512;
-constexpr size_t segment_bytes = size_t{64} << 20;
-
-size_t round_up(size_t bytes, size_t to) {
-    return (bytes + to - 1) / to * to;
-}
-
-}  // namespace
-
-DeviceMemory::~DeviceMemory() {
-    for (const auto& [address, bytes] : segments_) cudaFree(address);
-}
-
-void* DeviceMemory::allocate(size_t bytes) {
-    if (bytes == 0) return nullptr;
-    const std::lock_guard lock(mutex_);
-    const size_t rounded = round_up(bytes, alignment);
-    if (void* block = take_free(rounded)) return block;
-    add_segment(rounded, bytes);
-    return take_free(rounded);
-}
-
-// The best fitting free block, or null.
-void* DeviceMemory::take_free(size_t bytes) {
-    const auto found = by_size_.lower_bound({bytes, nullptr});
-    if (found == by_size_.end()) return nullptr;
-    const Address address = found->second;
-    const Block block = free_.at(address);
-    by_size_.erase(found);
-    free_.erase(address);
-    if (block.bytes > bytes) {
-        free_[address + bytes] = {block.bytes - bytes, block.segment};
-        by_size_.insert({block.bytes - bytes, address + bytes});
-    }
-    taken_[address] = {bytes, block.segment};
-    used_ += bytes;
-    return address;
-}
-
-void DeviceMemory::add_segment(size_t bytes, size_t wanted) {
-    const auto out_of_memory = [&] { return OutOfDeviceMemory(wanted, used_, budget_); };
-    if (bytes > budget_ - std::min(used_, budget_)) throw out_of_memory();
-    if (reserved_ + std::max(bytes, segment_bytes) > budget_) release_empty_segments();
-    const size_t room = budget_ - std::min(reserved_, budget_);
-    if (bytes > room) throw out_of_memory();  // there is room, but in pieces
-    const size_t size = std::max(bytes, std::min(segment_bytes, room / alignment * alignment));
-
+void* CudaSegments::take_segment(size_t bytes) {
     void* segment = nullptr;
-    cudaError_t error = cudaMalloc(&segment, size);
+    const cudaError_t error = cudaMalloc(&segment, bytes);
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        release_empty_segments();
-        error = cudaMalloc(&segment, size);
-    }
-    if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        throw out_of_memory();
+        return nullptr;
     }
     check(error, "cudaMalloc");
-    const auto address = static_cast<Address>(segment);
-    segments_[address] = size;
-    reserved_ += size;
-    free_[address] = {size, address};
-    by_size_.insert({size, address});
+    return segment;
 }
 
-void DeviceMemory::free(void* pointer) noexcept {
-    if (!pointer) return;
-    const std::lock_guard lock(mutex_);
-    const auto found = taken_.find(static_cast<Address>(pointer));
-    if (found == taken_.end()) return;
-    Address address = found->first;
-    Block block = found->second;
-    taken_.erase(found);
-    used_ -= block.bytes;
-
-    const auto after = free_.find(address + block.bytes);
-    if (after != free_.end() && after->second.segment == block.segment) {
-        block.bytes += after->second.bytes;
-        by_size_.erase({after->second.bytes, after->first});
-        free_.erase(after);
-    }
-    auto before = free_.lower_bound(address);
-    if (before != free_.begin()) {
-        --before;
-        if (before->first + before->second.bytes == address &&
-            before->second.segment == block.segment) {
-            block.bytes += before->second.bytes;
-            address = before->first;
-            by_size_.erase({before->second.bytes, address});
-        }
-    }
-    free_[address] = block;
-    by_size_.insert({block.bytes, address});
-}
-
-void DeviceMemory::release_empty_segments() noexcept {
-    for (auto segment = segments_.begin(); segment != segments_.end();) {
-        const auto [address, bytes] = *segment;
-        const auto block = free_.find(address);
-        if (block == free_.end() || block->second.bytes != bytes) {
-            ++segment;
-            continue;
-        }
-        by_size_.erase({bytes, address});
-        free_.erase(block);
-        cudaFree(address);
-        reserved_ -= bytes;
-        segment = segments_.erase(segment);
-    }
-}
-
-void DeviceMemory::trim() noexcept {
-    const std::lock_guard lock(mutex_);
-    release_empty_segments();
-}
-
-DeviceMemoryUse DeviceMemory::use() const noexcept {
-    const std::lock_guard lock(mutex_);
-    return {used_, reserved_, budget_};
-}
-
-size_t DeviceMemory::available() const noexcept {
-    const std::lock_guard lock(mutex_);
-    return budget_ - std::min(used_, budget_);
+void CudaSegments::give_segment(void* segment) noexcept {
+    cudaFree(segment);
 }
 
 }  // namespace pgwarp::gpu

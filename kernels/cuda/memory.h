@@ -1,59 +1,25 @@
-// The device's memory under one budget.
-//
-// cudaMalloc() is slow and stops the device, so memory is taken from it in segments, and blocks
-// are cut from those: the smallest free block that is large enough, neighbours joined again when
-// freed. Segments that stand empty are given back when the budget is needed elsewhere.
-//
-// Freeing is immediate: whoever frees makes sure that the device is done with the block, or that
-// its next user comes after this one in the same stream.
+// The device's memory under one budget, and arrays in it.
 #pragma once
 
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/segments.h"
 
 #include <cstddef>
-#include <map>
-#include <mutex>
-#include <set>
 #include <utility>
 
 namespace pgwarp::gpu {
 
-class DeviceMemory {
+class CudaSegments : public SegmentSource {
   public:
-    explicit DeviceMemory(size_t budget) : budget_(budget) {}
-    ~DeviceMemory();
-    DeviceMemory(const DeviceMemory&) = delete;
-    DeviceMemory& operator=(const DeviceMemory&) = delete;
+    void* take_segment(size_t bytes) override;
+    void give_segment(void* segment) noexcept override;
+};
 
-    // Aligned to 512 bytes. Throws OutOfDeviceMemory; 0 bytes are null.
-    void* allocate(size_t bytes);
-    void free(void* block) noexcept;
-
-    // Gives segments that stand empty back to the device.
-    void trim() noexcept;
-
-    DeviceMemoryUse use() const noexcept;
-    size_t available() const noexcept;
-
-  private:
-    using Address = char*;
-    struct Block {
-        size_t bytes;
-        Address segment;
-    };
-
-    void* take_free(size_t bytes);
-    void add_segment(size_t bytes, size_t wanted);
-    void release_empty_segments() noexcept;
-
-    mutable std::mutex mutex_;
-    const size_t budget_;
-    size_t used_ = 0;
-    size_t reserved_ = 0;
-    std::map<Address, size_t> segments_;
-    std::map<Address, Block> taken_;
-    std::map<Address, Block> free_;                 // by address, for joining neighbours
-    std::set<std::pair<size_t, Address>> by_size_;  // the same blocks
+// The segments' source is there before the pool and ends after it.
+class DeviceMemory : private CudaSegments, public SegmentPool {
+  public:
+    explicit DeviceMemory(size_t budget, MemoryCharge* charge = nullptr)
+        : SegmentPool(static_cast<SegmentSource&>(*this), budget, charge) {}
 };
 
 // An array on the device, owned.

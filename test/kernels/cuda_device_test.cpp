@@ -61,10 +61,58 @@ TEST_F(CudaDeviceTest, AllocatorRefusesMoreThanItsBudget) {
         EXPECT_EQ(e.budget, size_t{10} << 20);
     }
     EXPECT_NO_THROW(Buffer<char>(memory, 3 << 20));
+    EXPECT_THROW(PinnedBuffer<char>(size_t{1} << 50), OutOfHostMemory);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     // And more than the device has.
     DeviceMemory huge(std::numeric_limits<size_t>::max() / 2);
     EXPECT_THROW(Buffer<char>(huge, size_t{1} << 50), OutOfDeviceMemory);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+// What is given back is free for other processes, as the driver counts it.
+TEST_F(CudaDeviceTest, AllocatorGivesBackWhatStandsEmpty) {
+    const auto free_bytes = [] {
+        size_t free = 0, total = 0;
+        check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+        return free;
+    };
+    DeviceMemory memory(size_t{2} << 30);
+    Buffer<char> kept(memory, 1000);
+    { Buffer<char> large(memory, size_t{1} << 30); }
+    const size_t before = free_bytes();
+    memory.trim(size_t{1} << 30);
+    EXPECT_GE(memory.use().reserved, size_t{1} << 30);
+    memory.trim();
+    EXPECT_LE(memory.use().reserved, size_t{64} << 20);
+    EXPECT_GE(free_bytes(), before + (size_t{900} << 20));
+}
+
+// Builds of all processes have one share, and the service leaves it free.
+TEST_F(CudaDeviceTest, BuildsHaveAShare) {
+    uint64_t taken = 0;
+    MemoryCharge charge(taken);
+    DeviceOptions wanted = options(0);
+    OpenError error;
+    const auto budget = [&] {
+        const std::unique_ptr<Device> device(pgwarp_open_device(&wanted, &error));
+        return device ? device->memory().budget : 0;
+    };
+    const size_t most = budget();
+    wanted.build_share = size_t{1} << 30;
+    EXPECT_GT(budget(), most);
+    wanted.charge = &charge;
+    EXPECT_EQ(budget(), size_t{1} << 30);
+    EXPECT_EQ(taken, 0u);
+    // Another process has taken most of it.
+    taken = (size_t{1} << 30) - (size_t{8} << 20);
+    {
+        const std::unique_ptr<Device> device(pgwarp_open_device(&wanted, &error));
+        ASSERT_NE(device, nullptr) << error.message;
+        const auto executor = device->make_executor();
+        std::vector<float> rows(size_t{16} << 20);
+        EXPECT_THROW(executor->take(rows.data(), rows.size() / 64, 64), OutOfDeviceMemory);
+    }
+    EXPECT_EQ(taken, (size_t{1} << 30) - (size_t{8} << 20));
 }
 
 TEST_F(CudaDeviceTest, LibraryLoadsWorksAndUnloads) {

@@ -151,7 +151,7 @@ for my $timeout (1, 20, 60, 150, 400)
 is(value($node, 'SELECT count(*) FROM pg_stat_progress_knn_graph'), 0, 'no progress is left');
 
 # Beyond the device's memory: part by part, though the server's own would do.
-$node->append_conf('postgresql.conf', 'pgwarp.device_memory = ' . ($host ? 1 : 12));
+$node->append_conf('postgresql.conf', 'pgwarp.build_memory = ' . ($host ? 1 : 12));
 $node->restart;
 my $words = messages("SET pgwarp.build_executor = 'gpu';
 	CREATE TABLE g_small AS SELECT * FROM knn_graph('t', 'id', 'v', 10, 'nn_descent')");
