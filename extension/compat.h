@@ -128,6 +128,9 @@ static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
 #endif
 #define compat_begin_datum_sort(type, operation, memory) \
     tuplesort_begin_datum(type, operation, InvalidOid, false, memory, nullptr, 0)
+// The same, to be read several times: true, or the flag for it.
+#define compat_begin_rereadable_datum_sort(type, operation, memory) \
+    tuplesort_begin_datum(type, operation, InvalidOid, false, memory, nullptr, 1)
 
 // 18 lets the caller have room before the row.
 #if PG_VERSION_NUM >= 180000
@@ -298,3 +301,14 @@ using CompatToastSnapshot = SnapshotData;
 // Whether the client is still connected. Declared here: libpq/libpq.h includes headers of libraries
 // that PostgreSQL was built with (gssapi), which need not be installed.
 extern "C" bool pq_check_connection(void);
+
+// 17 removed old_snapshot_threshold. Before it, a scan reports a snapshot that is too old for a
+// page it reads. Needs utils/snapmgr.h.
+#if PG_VERSION_NUM < 170000
+#define compat_old_snapshots_end() (old_snapshot_threshold >= 0)
+#define compat_check_snapshot(snapshot, relation, page) TestForOldSnapshot(snapshot, relation, page)
+#else
+#define compat_old_snapshots_end() false
+#define compat_check_snapshot(snapshot, relation, page) \
+    ((void)(snapshot), (void)(relation), (void)(page))
+#endif
