@@ -1,12 +1,14 @@
-// An index access method is not told LIMIT. After the executor has set up a query, this hook walks
-// its plan and notes each ivfpq scan with the Limit node above it, if the nodes between pass rows
-// on one by one. When the scan starts, the node's count is read: by then the executor has evaluated
-// it, parameters and all. Notes live as long as their query.
+// An index access method is not told LIMIT, nor conditions that are no index conditions. After the
+// executor has set up a query, this hook walks its plan and notes each ivfpq scan with the Limit
+// node above it, if the nodes between pass rows on one by one, and with the bounds on its distance.
+// When the scan starts, the node's count is read: by then the executor has evaluated it, parameters
+// and all. Notes live as long as their query.
 
 #include <algorithm>
 
 #include "extension/ivfpq.h"
 #include "extension/ivfpq_limit.h"
+#include "extension/settings.h"
 
 extern "C" {
 #include "executor/executor.h"
@@ -20,8 +22,9 @@ namespace {
 ExecutorStart_hook_type previous_hook = nullptr;
 
 struct ScanNote {
-    const IndexScanState* scan;
+    IndexScanState* scan;
     const LimitState* limit;  // null: none
+    List* bounds;             // see init_bounds()
     ScanNote* next;
     MemoryContextCallback callback;
 };
@@ -41,12 +44,21 @@ ScanNote* find_note(const IndexScanState* scan) {
     return note;
 }
 
+ScanNote* find_note(IndexScanDesc scan) {
+    ScanNote* note = notes;
+    while (note && note->scan->iss_ScanDesc != scan) note = note->next;
+    return note;
+}
+
 void note_scan(IndexScanState* scan, const LimitState* limit) {
     ScanNote* note = find_note(scan);
     if (!note) {
         const MemoryContext query = scan->ss.ps.state->es_query_cxt;
         note = static_cast<ScanNote*>(MemoryContextAllocZero(query, sizeof(ScanNote)));
         note->scan = scan;
+        const MemoryContext before = MemoryContextSwitchTo(query);
+        note->bounds = init_bounds(scan);
+        MemoryContextSwitchTo(before);
         note->callback.func = drop_note;
         note->callback.arg = note;
         MemoryContextRegisterResetCallback(query, &note->callback);
@@ -120,17 +132,28 @@ void start_executor(QueryDesc* query, int flags) {
 
 }  // namespace
 
-uint32 wanted_rows(IndexScanDesc scan) {
+WantedRows wanted_rows(IndexScanDesc scan) {
     // Without a Limit, enough to begin with.
-    constexpr double unknown = 100;
-    constexpr double most = 10000;
-    const ScanNote* note = notes;
-    while (note && note->scan->iss_ScanDesc != scan) note = note->next;
-    if (!note) return unknown;
-    double rows = unknown;
-    if (note->limit && !note->limit->noCount)
-        rows = static_cast<double>(note->limit->count) + static_cast<double>(note->limit->offset);
-    return static_cast<uint32>(std::clamp(rows / passing_share(note->scan), 1.0, most));
+    constexpr uint32 unknown = 100;
+    // Conditions may leave so few rows that a scan had better begin with less than LIMIT would
+    // need.
+    constexpr double most_for_conditions = 10000;
+    constexpr double most = 1 << 25;
+    const ScanNote* note = find_note(scan);
+    if (!note) return {unknown, 0};
+    const bool known = note->limit && !note->limit->noCount;
+    const double rows =
+        known ? static_cast<double>(note->limit->count) + static_cast<double>(note->limit->offset)
+              : unknown;
+    const double passing = std::min(rows / passing_share(note->scan), most_for_conditions);
+    return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),
+            known ? static_cast<Size>(rows) : 0};
+}
+
+DistanceBound wanted_bound(IndexScanDesc scan, Metric metric) {
+    const ScanNote* note = find_note(scan);
+    if (!note) return evaluate_bounds(NIL, nullptr, metric, settings.target_recall);
+    return evaluate_bounds(note->bounds, note->scan, metric, settings.target_recall);
 }
 
 void install_limit_hook() {

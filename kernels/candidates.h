@@ -32,8 +32,10 @@ class CandidateSelection {
   public:
     static size_t room_for(size_t wanted) { return 2 * wanted; }
 
-    CandidateSelection(Candidate* room, size_t wanted, Candidate floor)
-        : items_(room), wanted_(wanted), floor_(floor) {}
+    // Candidates farther than `limit` do not count.
+    CandidateSelection(Candidate* room, size_t wanted, Candidate floor,
+                       double limit = std::numeric_limits<double>::infinity())
+        : items_(room), wanted_(wanted), floor_(floor), limit_(limit), bound_(limit) {}
 
     // Nothing farther than this is kept.
     double bound() const { return bound_; }
@@ -41,7 +43,10 @@ class CandidateSelection {
     void offer(double distance, uint64_t id) {
         if (distance > bound_) return;
         // Sums that overflowed are far away; they are not lost.
-        if (distance != distance) distance = std::numeric_limits<double>::infinity();
+        if (distance != distance) {
+            distance = std::numeric_limits<double>::infinity();
+            if (distance > bound_) return;
+        }
         const Candidate candidate{distance, id};
         if (candidate < floor_ || candidate == floor_) return;
         items_[count_++] = candidate;
@@ -52,14 +57,24 @@ class CandidateSelection {
     void start_over() {
         count_ = 0;
         shrunk_ = false;
-        bound_ = std::numeric_limits<double>::infinity();
+        bound_ = limit_;
     }
 
     struct Result {
         size_t count;
         Candidate floor;  // where to go on
-        bool complete;    // nothing was left out: there is nothing to go on to
+        bool complete;    // nothing within the limit was left out
     };
+
+    // What was kept, in any order; a candidate that was offered twice may be there twice. For a
+    // CandidateQueue.
+    Result finish_unsorted() {
+        if (count_ > wanted_) shrink();
+        Candidate last = floor_;
+        for (size_t i = 0; i < count_; ++i)
+            if (i == 0 || last < items_[i]) last = items_[i];
+        return {count_, last, !shrunk_};
+    }
 
     // Sorts what was kept. A candidate that was offered twice is there once; one id at two
     // distances is two candidates.
@@ -85,7 +100,47 @@ class CandidateSelection {
     size_t count_ = 0;
     Candidate floor_;
     bool shrunk_ = false;
-    double bound_ = std::numeric_limits<double>::infinity();
+    double limit_;
+    double bound_;
+};
+
+// Hands out candidates that lie in the caller's memory, nearest first, a part at a time. Sorts only
+// what is asked for.
+class CandidateQueue {
+  public:
+    CandidateQueue() = default;
+    CandidateQueue(Candidate* items, size_t count) : items_(items), count_(count) {}
+
+    // Also where nothing but repetitions are left.
+    bool empty() const { return next_ == count_; }
+
+    struct Part {
+        Candidate* items;  // in order, each candidate once; the caller may change them
+        size_t count;      // 0: there are no more
+    };
+    Part take(size_t most) {
+        Part part{items_ + next_, 0};
+        while (part.count == 0 && next_ < count_ && most > 0) {
+            Candidate* begin = items_ + next_;
+            const size_t taken = std::min(most, count_ - next_);
+            if (next_ + taken < count_) std::nth_element(begin, begin + taken, items_ + count_);
+            std::sort(begin, begin + taken);
+            next_ += taken;
+            const Candidate last = begin[taken - 1];
+            size_t kept = static_cast<size_t>(std::unique(begin, begin + taken) - begin);
+            part = {begin, kept};
+            // The last part may have ended with the same candidate.
+            if (kept > 0 && begin[0] == last_) part = {begin + 1, kept - 1};
+            last_ = last;
+        }
+        return part;
+    }
+
+  private:
+    Candidate* items_ = nullptr;
+    size_t count_ = 0;
+    size_t next_ = 0;
+    Candidate last_ = no_floor;  // taken
 };
 
 }  // namespace pgwarp

@@ -150,5 +150,51 @@ TEST_F(Candidates, OneIdAtTwoDistances) {
     expect_same(select(together, 3, no_floor, false).kept, together);
 }
 
+TEST_F(Candidates, ALimitLeavesOutWhatIsFarther) {
+    for (int i = 0; i < 50; ++i) {
+        const auto stream = random_stream();
+        const double limit = static_cast<double>(between(random, 0, 200)) / 8 - 12;
+        const size_t wanted = between(random, 1, 700);
+        std::vector<Candidate> room(CandidateSelection::room_for(wanted));
+        CandidateSelection selection(room.data(), wanted, no_floor, limit);
+        for (const Candidate& candidate : stream) selection.offer(candidate.distance, candidate.id);
+        const auto result = selection.finish();
+        auto expected = expected_order(stream);
+        std::erase_if(expected, [&](const Candidate& c) { return c.distance > limit; });
+        if (result.complete) {
+            room.resize(result.count);
+            expect_same(room, expected);
+        } else {
+            EXPECT_LE(room[result.count - 1].distance, limit);
+        }
+    }
+}
+
+// A queue of what a selection kept yields what the selection would have, whatever the parts.
+TEST_F(Candidates, AQueueYieldsEachOnceInOrder) {
+    for (int i = 0; i < 200; ++i) {
+        const auto stream = random_stream();
+        const size_t wanted = between(random, 1, 4000);
+        std::vector<Candidate> room(CandidateSelection::room_for(wanted));
+        CandidateSelection selection(room.data(), wanted, no_floor);
+        for (const Candidate& candidate : stream) selection.offer(candidate.distance, candidate.id);
+        const auto result = selection.finish_unsorted();
+        const Round sorted = select(stream, wanted, no_floor, false);
+        EXPECT_EQ(result.complete, sorted.complete);
+        EXPECT_TRUE(sorted.kept.empty() || result.floor == sorted.floor);
+        CandidateQueue queue(room.data(), result.count);
+        std::vector<Candidate> found;
+        const size_t most = between(random, 1, 300);
+        while (!queue.empty()) {
+            const auto part = queue.take(between(random, 1, most));
+            found.insert(found.end(), part.items, part.items + part.count);
+            if (part.count > 0) part.items[0] = {};
+        }
+        EXPECT_EQ(queue.take(5).count, 0u);
+        expect_same(found, sorted.kept);
+    }
+    EXPECT_TRUE(CandidateQueue().empty());
+}
+
 }  // namespace
 }  // namespace pgwarp
