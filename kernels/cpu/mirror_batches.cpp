@@ -264,6 +264,15 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
     if (failure) std::rethrow_exception(failure);
 }
 
+namespace {
+
+// A loss is told in place of any other failure.
+void note_device_failure(const char* message, bool lost, std::exception_ptr* failure) {
+    if (lost || !*failure) *failure = std::make_exception_ptr(DeviceFailure(message, lost));
+}
+
+}  // namespace
+
 // Inside a catch block. Searches of the batch stay marked as failed; the others go on, and what is
 // worth telling is thrown when they are through.
 void Mirror::note_failure(Served& served, std::exception_ptr* failure) {
@@ -275,14 +284,14 @@ void Mirror::note_failure(Served& served, std::exception_ptr* failure) {
     } catch (const OutOfDeviceMemory&) {
         shrink_budget();
     } catch (const DeviceFailure& thrown) {
-        const bool lost = thrown.lost || ++failures_in_a_row_ >= enough;
-        if (lost || !*failure)
-            *failure = std::make_exception_ptr(DeviceFailure(thrown.what(), lost));
+        note_device_failure(thrown.what(), thrown.lost || ++failures_in_a_row_ >= enough, failure);
     } catch (const std::bad_alloc&) {
         // The host's memory says nothing of the device.
         if (!*failure) *failure = std::current_exception();
+    } catch (const std::exception& thrown) {
+        note_device_failure(thrown.what(), ++failures_in_a_row_ >= enough, failure);
     } catch (...) {
-        if (!*failure) *failure = std::current_exception();
+        note_device_failure("unknown exception", ++failures_in_a_row_ >= enough, failure);
     }
 }
 

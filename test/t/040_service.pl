@@ -145,7 +145,7 @@ SKIP:
 	$plain->append_conf('postgresql.conf', "shared_preload_libraries = 'pgwarp'");
 	$plain->restart;
 	wait_until($plain, "reason <> 'its worker is not running' FROM pgwarp_service()");
-	my @lines = log_of($plain) =~ /LOG:  (pgwarp serves from the CPU: .+)/g;
+	my @lines = log_of($plain) =~ /LOG:  (pgwarp does not serve: .+)/g;
 	is(scalar(@lines), 1, "one line says why: @lines");
 	is(value($plain, "SET enable_seqscan = off; SELECT count(*) FROM (SELECT FROM t ORDER BY v <-> vec(1, 4) LIMIT 3) AS s"),
 		3, 'no GPU: the pages are read');

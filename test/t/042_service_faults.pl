@@ -30,7 +30,7 @@ sub fault
 	# A new worker starts with the setting, and has nothing to say of it.
 	for (1 .. 100)
 	{
-		last if slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name|pgwarp serves from (?!the CPU)/;
+		last if slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name|pgwarp serves from /;
 		usleep(50_000);
 	}
 	return;
@@ -69,6 +69,28 @@ fault('none');
 loaded();
 is(nearest(7), "7\nservice", 'lost: a new worker serves');
 like(slurp_file($node->logfile), qr/pgwarp service ends: a loss on purpose/, 'the log says why');
+
+# A failure that is neither the device's nor memory's counts as well: after some in a row the worker
+# ends, and the log does not fill.
+$before = worker();
+my $log_before = -s $node->logfile;
+fault('unknown');
+my $session = session($node);
+$session->query($settings);
+for my $n (1 .. 40)
+{
+	is($session->query("SELECT id FROM t ORDER BY v <-> vec($n, 8) LIMIT 1"), $n, 'unknown: a right answer') if $n % 10 == 0;
+	$session->query("SELECT id FROM t ORDER BY v <-> vec($n, 8) LIMIT 1");
+}
+$session->quit;
+wait_until($node, "coalesce(pid, 0) <> $before FROM pgwarp_service()");
+fault('none');
+my $log = slurp_file($node->logfile, $log_before);
+like($log, qr/pgwarp service ends: unknown exception/, 'unknown: the worker gives up');
+my $lines = () = $log =~ /could not finish a batch/g;
+cmp_ok($lines, '<=', 2, 'unknown: the log says so once in a while');
+is(value($node, 'SELECT last_failure FROM pgwarp_service()'), 'unknown exception', 'unknown: so does pgwarp_service()');
+loaded();
 
 # A worker that hangs: the timeout, and after it nobody waits.
 fault('hung');
