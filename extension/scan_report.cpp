@@ -26,7 +26,10 @@ void count(IndexStatistics* statistics, Counter counter, int64 amount) {
 }  // namespace
 
 void report_round(Relation index, ScanReport* report) {
-    IndexStatistics* statistics = statistics_of(MyDatabaseId, RelationGetRelid(index));
+    // An index of this transaction may yet be rolled back.
+    IndexStatistics* statistics = index->rd_createSubid == InvalidSubTransactionId
+                                      ? statistics_of(MyDatabaseId, RelationGetRelid(index))
+                                      : nullptr;
     if (statistics) {
         if (report->rounds == 1) {
             count(statistics, report->by_service ? counter_service_searches : counter_cpu_searches,

@@ -17,6 +17,8 @@
 // opens a relation.
 #pragma once
 
+#include <span>
+
 #include "kernels/mirror.h"
 #include "extension/build_memory.h"
 #include "extension/ivfpq_format.h"
@@ -47,7 +49,7 @@ struct SearchSlot {
     // Written by the backend before it submits:
     MirrorKey key;
     uint32 dims;
-    uint32 k;
+    uint32 k;  // 0: no search; found_count is to be how many lists are resident
     uint32 probes;
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
@@ -68,7 +70,7 @@ inline bool change_state(SearchSlot* slot, SlotState from, SlotState to) {
 
 enum class LoadState : uint32 { free, filling, ready };
 // whole_index: lists too, but for them no list of the same index gives way.
-enum class LoadKind : uint32 { model, lists, whole_index, forget };
+enum class LoadKind : uint32 { model, lists, whole_index };
 
 struct LoadBuffer {
     static constexpr uint32 room = 1024 * 1024;
@@ -126,7 +128,24 @@ struct NumberRing {
     uint32 size;
     uint32 head;
     uint32 count;
+    uint64 pushed;  // ever
     uint32 numbers[FLEXIBLE_ARRAY_MEMBER];
+};
+
+// Indexes that the worker is to forget. It does so when it has taken in all load buffers that were
+// handed over before: a model among them would bring the index back.
+struct Forget {
+    Oid database;
+    Oid index;     // 0: all of the database
+    uint64 loads;  // handed over before
+};
+struct ForgetQueue {
+    static constexpr uint32 size =
+        1024;  // beyond it they are lost, and give way when room is short
+    slock_t mutex;
+    uint32 head;
+    uint32 count;
+    Forget forgets[size];
 };
 
 enum class WorkerState : uint32 { starting, serving, down };
@@ -167,6 +186,7 @@ inline constexpr int first_gauge = counter_lists;
 struct IndexStatistics {
     Oid database;
     Oid index;
+    pg_atomic_uint64 last_used;  // microseconds, as TimestampTz; to the second
     pg_atomic_uint64 counters[counter_count];
 };
 inline constexpr int most_indexes = 1024;
@@ -208,7 +228,10 @@ struct ServiceShared {
     static constexpr uint32 send_times = 4096;
     pg_atomic_uint32 sent_at[send_times];
 
+    ForgetQueue forgets;
+
     LWLock* lock;  // over the assignment of statistics
+    int places;    // of these that are used
     IndexStatistics statistics[most_indexes];
 };
 
@@ -221,6 +244,9 @@ NumberRing* load_ring();
 
 void ring_push(NumberRing* ring, uint32 number);
 bool ring_pop(NumberRing* ring, uint32* number);
+// How many ever were.
+uint64 ring_pushed(NumberRing* ring);
+uint64 ring_popped(NumberRing* ring);
 
 // service_memory.cpp: called while the postmaster loads the library.
 void request_service();
@@ -229,12 +255,19 @@ void request_service();
 void set_worker_state(WorkerState state);
 void note_service_failure(const char* why);
 
-// Null where there is no service, or all places are taken.
+// service_statistics.cpp
+std::span<IndexStatistics> statistics_places();
+// An index's place, which another may have to leave. Null where there is no service.
 IndexStatistics* statistics_of(Oid database, Oid index);
 // The same, where there is an entry already.
 IndexStatistics* find_statistics(Oid database, Oid index);
 // Index 0: all of a database.
 void forget_statistics(Oid database, Oid index);
 void reset_statistics(Oid database);
+
+// service_forget.cpp: tells the worker that an index is gone, or all of a database (index 0).
+void post_forget(Oid database, Oid index);
+// The worker's side: the next that is due.
+bool take_forget(Forget* forget);
 
 }  // namespace pgwarp

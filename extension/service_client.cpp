@@ -302,7 +302,7 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
     slot->dims = dims;
     slot->k = k;
     slot->probes = probes;
-    memcpy(slot->query, query, dims * sizeof(float));
+    if (dims > 0) memcpy(slot->query, query, dims * sizeof(float));
     pg_write_barrier();
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
     if (pg_atomic_exchange_u32(&slot->queued, 1) == 0)
@@ -329,6 +329,7 @@ void release_slot(SearchSlot* slot) {
 
 bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
     const MirrorKey key = mirror_key(index, meta);
+    forget_at_abort(index);
     const Quantizer model = read_model(index, meta);
     const QuantizerShape shape = shape_of(meta);
     const Size centroid_floats = Size{shape.lists} * shape.dims;
@@ -394,13 +395,13 @@ bool wait_for_loads(Patience* patience) {
     return posted == 0 && worker_serves();
 }
 
-void send_forget(Oid database, Oid index) {
-    if (!worker_serves()) return;
-    MirrorKey key{};
-    key.database = database;
-    key.index = index;
-    // A full queue is no reason to wait: what is not forgotten is given up when it is not used.
-    if (take_buffer(LoadKind::forget, key, nullptr)) post_buffer();
+bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists) {
+    SearchSlot* slot = ask_service(key, nullptr, 0, 0, 0, patience);
+    if (!slot) return false;
+    const bool answered = slot->outcome == MirrorSearch::Outcome::found;
+    *lists = slot->found_count;
+    release_slot(slot);
+    return answered;
 }
 
 }  // namespace pgwarp

@@ -50,8 +50,12 @@ uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists,
 // Waits until the worker has taken in what this backend sent; false where it did not.
 bool wait_for_loads(Patience* patience);
 
-// Tells the worker to forget an index, or all of a database (index 0).
-void send_forget(Oid database, Oid index);
+// How many lists of an index are resident; false where the worker does not say.
+bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists);
+
+// service_forget.cpp: to be called where the worker hears of an index. One that this transaction
+// has made is forgotten if the transaction is rolled back.
+void forget_at_abort(Relation index);
 
 // Makes DROP tell.
 void install_drop_hook();

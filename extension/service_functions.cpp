@@ -1,6 +1,4 @@
-// The service as SQL sees it, and what it is told when an index is dropped.
-
-#include <algorithm>
+// The service as SQL sees it.
 
 #include "kernels/mirror.h"
 #include "extension/ivfpq_functions.h"
@@ -9,54 +7,10 @@
 
 extern "C" {
 #include "access/htup_details.h"
-#include "access/xact.h"
-#include "catalog/objectaccess.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_database.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 }
-
-namespace pgwarp {
-
-namespace {
-
-object_access_hook_type previous_hook = nullptr;
-
-// A drop that is rolled back costs loading the lists again, no more.
-void note_drop(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {
-    if (previous_hook) previous_hook(access, class_id, object, sub, argument);
-    if (access != OAT_DROP || !service || sub != 0) return;
-    Oid database;
-    Oid index;
-    if (class_id == RelationRelationId) {
-        database = MyDatabaseId;
-        index = object;
-    } else if (class_id == DatabaseRelationId) {
-        database = object;
-        index = InvalidOid;
-    } else {
-        return;
-    }
-    // Most of what is dropped is no index of ours, and none that the service has heard of.
-    const bool known = std::any_of(
-        std::begin(service->statistics), std::end(service->statistics), [&](const auto& entry) {
-            return entry.database == database && (index == InvalidOid || entry.index == index);
-        });
-    if (!known) return;
-    send_forget(database, index);
-    forget_statistics(database, index);
-}
-
-}  // namespace
-
-void install_drop_hook() {
-    previous_hook = object_access_hook;
-    object_access_hook = note_drop;
-}
-
-}  // namespace pgwarp
 
 using namespace pgwarp;
 
@@ -72,26 +26,25 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
         ereport(ERROR,
                 (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                  errmsg("cannot load a temporary index: it is in the memory of its session")));
-    int64 resident = 0;
-    IndexStatistics* statistics =
-        meta.lists > 0 ? statistics_of(MyDatabaseId, RelationGetRelid(open.index)) : nullptr;
+    uint32 resident = 0;
     if (meta.lists > 0) {
+        // So that there is a row in pg_stat_pgwarp.
+        if (open.index->rd_createSubid == InvalidSubTransactionId)
+            statistics_of(MyDatabaseId, RelationGetRelid(open.index));
         Patience patience = load_patience();
         bool taken = send_model(open.index, meta, &patience);
         auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
         for (uint32 i = 0; i < meta.lists; ++i) lists[i] = {i, {}};
         if (taken) {
             send_lists(open.index, meta, lists, meta.lists, &patience, LoadKind::whole_index);
-            taken = wait_for_loads(&patience);
+            taken = wait_for_loads(&patience) &&
+                    count_resident(mirror_key(open.index, meta), &patience, &resident);
         }
         if (!taken)
             ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                             errmsg("the pgwarp service did not take in index \"%s\": %s",
                                    RelationGetRelationName(open.index),
                                    service_serves(&reason) ? silent_reason : reason)));
-        if (statistics)
-            resident = static_cast<int64>(
-                pg_atomic_read_u64(&statistics->counters[counter_resident_lists]));
     }
     close_index(open);
     PG_RETURN_INT64(resident);
@@ -142,7 +95,7 @@ PGWARP_FUNCTION(pgwarp_stat_indexes) {
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     if (!service) return Datum{0};
-    for (IndexStatistics& entry : service->statistics) {
+    for (IndexStatistics& entry : statistics_places()) {
         if (entry.database != MyDatabaseId || entry.index == InvalidOid) continue;
         Datum values[1 + counter_count];
         bool nulls[1 + counter_count] = {};

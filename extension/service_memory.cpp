@@ -47,6 +47,7 @@ void init_ring(NumberRing* ring, int size) {
     SpinLockInit(&ring->mutex);
     ring->size = static_cast<uint32>(size);
     ring->head = ring->count = 0;
+    ring->pushed = 0;
 }
 
 void startup() {
@@ -73,8 +74,12 @@ void startup() {
             pg_atomic_init_u32(&service_slot(i)->state, static_cast<uint32>(SlotState::free));
             pg_atomic_init_u32(&service_slot(i)->queued, 0);
         }
-        for (IndexStatistics& entry : service->statistics)
+        for (IndexStatistics& entry : service->statistics) {
+            pg_atomic_init_u64(&entry.last_used, 0);
             for (pg_atomic_uint64& counter : entry.counters) pg_atomic_init_u64(&counter, 0);
+        }
+        service->places = settings.statistics_places;
+        SpinLockInit(&service->forgets.mutex);
         for (int i = 0; i < service->load_buffers; ++i)
             pg_atomic_init_u32(&service_load_buffer(i)->state,
                                static_cast<uint32>(LoadState::free));
@@ -127,6 +132,7 @@ void ring_push(NumberRing* ring, uint32 number) {
     SpinLockAcquire(&ring->mutex);
     Assert(ring->count < ring->size);
     ring->numbers[(ring->head + ring->count++) % ring->size] = number;
+    ++ring->pushed;
     SpinLockRelease(&ring->mutex);
 }
 
@@ -142,48 +148,18 @@ bool ring_pop(NumberRing* ring, uint32* number) {
     return some;
 }
 
-IndexStatistics* find_statistics(Oid database, Oid index) {
-    if (!service) return nullptr;
-    for (IndexStatistics& entry : service->statistics)
-        if (entry.index == index && entry.database == database) return &entry;
-    return nullptr;
+uint64 ring_pushed(NumberRing* ring) {
+    SpinLockAcquire(&ring->mutex);
+    const uint64 pushed = ring->pushed;
+    SpinLockRelease(&ring->mutex);
+    return pushed;
 }
 
-IndexStatistics* statistics_of(Oid database, Oid index) {
-    if (!service) return nullptr;
-    IndexStatistics* result = find_statistics(database, index);
-    if (result) return result;
-    LWLockAcquire(service->lock, LW_EXCLUSIVE);
-    IndexStatistics* vacant = nullptr;
-    for (IndexStatistics& entry : service->statistics) {
-        if (entry.index == index && entry.database == database) result = &entry;
-        if (entry.index == InvalidOid && !vacant) vacant = &entry;
-    }
-    if (!result && vacant) {
-        result = vacant;
-        for (pg_atomic_uint64& counter : result->counters) pg_atomic_write_u64(&counter, 0);
-        result->database = database;
-        pg_write_barrier();
-        result->index = index;
-    }
-    LWLockRelease(service->lock);
-    return result;
-}
-
-void forget_statistics(Oid database, Oid index) {
-    if (!service) return;
-    LWLockAcquire(service->lock, LW_EXCLUSIVE);
-    for (IndexStatistics& entry : service->statistics)
-        if (entry.database == database && (index == InvalidOid || entry.index == index))
-            entry.database = entry.index = InvalidOid;
-    LWLockRelease(service->lock);
-}
-
-void reset_statistics(Oid database) {
-    if (!service) return;
-    for (IndexStatistics& entry : service->statistics)
-        if (entry.database == database)
-            for (int i = 0; i < first_gauge; ++i) pg_atomic_write_u64(&entry.counters[i], 0);
+uint64 ring_popped(NumberRing* ring) {
+    SpinLockAcquire(&ring->mutex);
+    const uint64 popped = ring->pushed - ring->count;
+    SpinLockRelease(&ring->mutex);
+    return popped;
 }
 
 void request_service() {

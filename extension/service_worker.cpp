@@ -241,10 +241,35 @@ void publish_devices(const Worker* worker) {
     proc_exit(1);
 }
 
+// A worker that fails does so many times a second: the log has one line in a while, and how many
+// failures had none.
 void note_failure(Attempt result, const char* message, const char* what) {
+    constexpr int interval_ms = 10 * 1000;
+    static TimestampTz last_said = 0;
+    static uint64 unsaid = 0;
     if (result == Attempt::lost) end_for_lost_device(message);
-    if (result != Attempt::done)
-        ereport(LOG, (errmsg("pgwarp service could not %s: %s", what, message)));
+    if (result == Attempt::done) return;
+    const TimestampTz now = GetCurrentTimestamp();
+    if (last_said != 0 && !TimestampDifferenceExceeds(last_said, now, interval_ms)) {
+        ++unsaid;
+        return;
+    }
+    ereport(LOG, (errmsg("pgwarp service could not %s: %s", what, message),
+                  unsaid > 0 ? errdetail("It has failed another " UINT64_FORMAT
+                                         " times since this was said last.",
+                                         unsaid)
+                             : 0));
+    last_said = now;
+    unsaid = 0;
+}
+
+void tell_resident(Worker* worker, uint32 number) {
+    SearchSlot* slot = service_slot(static_cast<int>(number));
+    const Place* place = worker->place_of(slot->key);
+    slot->outcome = MirrorSearch::Outcome::found;
+    slot->found_count = place ? place->mirror->use(slot->key)->resident_lists : 0;
+    slot->probed_count = 0;
+    answer(number);
 }
 
 // Hands what is in the ring to the mirrors. False: there was nothing.
@@ -256,6 +281,10 @@ bool take_searches(Worker* worker) {
         pg_atomic_exchange_u32(&slot->queued, 0);
         if (!change_state(slot, SlotState::submitted, SlotState::running)) continue;
         any = true;
+        if (slot->k == 0) {
+            tell_resident(worker, number);
+            continue;
+        }
         MirrorSearch& search = worker->searches[number];
         search = {};
         search.key = slot->key;
@@ -443,9 +472,6 @@ bool take_load(Worker* worker) {
             case LoadKind::whole_index:
                 take_lists(worker, buffer);
                 break;
-            case LoadKind::forget:
-                worker->forget(buffer->key.database, buffer->key.index);
-                break;
         }
     });
     if (result != Attempt::done) worker->assemblies.erase(buffer->owner);
@@ -455,7 +481,7 @@ bool take_load(Worker* worker) {
         assembly->second.last_part = GetCurrentTimestamp();
     }
     publish_changes(worker);
-    if (buffer->kind != LoadKind::forget) publish_use(worker, buffer->key);
+    publish_use(worker, buffer->key);
     // What was read must have been read before somebody else writes there.
     pg_memory_barrier();
     pg_atomic_write_u32(&buffer->state, static_cast<uint32>(LoadState::free));
@@ -515,6 +541,18 @@ bool give_back_empty(Worker* worker) {
     return later;
 }
 
+// Indexes that are gone. False: there were none.
+bool take_forgets(Worker* worker) {
+    Forget forget;
+    bool some = false;
+    for (; take_forget(&forget); some = true) {
+        char message[256];
+        note_failure(attempt(message, [&] { worker->forget(forget.database, forget.index); }),
+                     message, "forget an index");
+    }
+    return some;
+}
+
 // --- the worker's life
 
 // Wakes everybody who waits, with an answer that sends them to the pages.
@@ -543,7 +581,7 @@ void leave_service(int, Datum) {
 
 // What was resident with an earlier worker is not any more.
 void clear_gauges() {
-    for (IndexStatistics& entry : service->statistics)
+    for (IndexStatistics& entry : statistics_places())
         for (int i = first_gauge; i < counter_count; ++i)
             pg_atomic_write_u64(&entry.counters[i], 0);
 }
@@ -553,7 +591,8 @@ void clear_gauges() {
 [[noreturn]] void end_without_device(const char* message) {
     constexpr long wait_ms = 60 * 1000;
     if (strcmp(service->why, message) != 0)
-        ereport(LOG, (errmsg("pgwarp serves from the CPU: %s", message)));
+        ereport(LOG, (errmsg("pgwarp does not serve: %s", message),
+                      errdetail("Sessions search the index pages on the CPU.")));
     strlcpy(service->why, message, sizeof(service->why));
     service->devices = 0;
     set_worker_state(WorkerState::down);
@@ -588,7 +627,8 @@ void serve(Worker* worker) {
         bool busy = take_searches(worker);
         busy |= run_batches(worker);
         // A list is taken in whenever nothing else waits, and one for every batch.
-        if (take_load(worker)) {
+        const bool loaded = take_load(worker);
+        if (take_forgets(worker) || loaded) {
             publish_devices(worker);
             busy = true;
         }

@@ -30,6 +30,7 @@ Settings settings = {
     .build_memory = 0,
     .max_batch = 1024,
     .host_threads = 1,
+    .statistics_places = 1024,
     .watchdog_timeout = 30000,
     .fault = static_cast<int>(Fault::none),
     .fault_after = 0,
@@ -67,6 +68,7 @@ const config_enum_entry fault_options[] = {
     {"late", static_cast<int>(Fault::late), false},
     {"slow", static_cast<int>(Fault::slow), false},
     {"hung", static_cast<int>(Fault::hung), false},
+    {"slow_put", static_cast<int>(Fault::slow_put), false},
     {"no_host_memory", static_cast<int>(Fault::no_host_memory), false},
     {"slow_large", static_cast<int>(Fault::slow_large), false},
     {nullptr, 0, false},
@@ -141,6 +143,11 @@ void define_service_settings() {
         "0 never ends it. Opening the devices may take ten times as long.",
         &settings.watchdog_timeout, settings.watchdog_timeout, 0, INT_MAX / 10, PGC_SIGHUP,
         GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("pgwarp.debug_statistics_places",
+                            "Sets for how many indexes there are statistics.",
+                            "For tests of pgwarp.", &settings.statistics_places,
+                            settings.statistics_places, 1, settings.statistics_places, at_start,
+                            GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr, nullptr);
     DefineCustomEnumVariable("pgwarp.debug_fault", "Makes the devices of the service fail.",
                              "For tests of pgwarp.", &settings.fault, settings.fault, fault_options,
                              PGC_SIGHUP, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr,

@@ -29,6 +29,7 @@ struct Settings {
     int build_memory;   // MB, for builds of all sessions together; 0: a quarter of the device
     int max_batch;
     int host_threads;
+    int statistics_places;
     int watchdog_timeout;  // milliseconds; 0: none
     int fault;             // Fault; for tests
     int fault_after;       // calls of a build that go well before

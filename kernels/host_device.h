@@ -24,6 +24,7 @@ enum class Fault : int {
     late,            // every search fails after it has written its results
     slow,            // a search takes a second, others may end before
     hung,            // a search never ends
+    slow_put,        // taking in a list takes a second
     no_host_memory,  // the host has no memory for a search, nor for a list
     slow_large,      // a search for more than a thousand takes a second
 };

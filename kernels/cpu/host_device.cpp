@@ -336,6 +336,7 @@ void fail(Fault fault) {
         case Fault::out_of_memory:
         case Fault::no_host_memory:
         case Fault::slow_large:
+        case Fault::slow_put:
             break;
     }
 }
@@ -353,6 +354,7 @@ class FailingStore final : public ListStore {
 
     void put(uint32_t list, std::span<const ListPage> pages) override {
         fail_for_memory(fault());
+        if (fault() == Fault::slow_put) std::this_thread::sleep_for(std::chrono::seconds(1));
         store_->put(list, pages);
     }
     void append(uint32_t list, std::span<const ListPage> pages) override {

@@ -9,12 +9,12 @@ use IvfpqTest;
 
 my $node = new_node('waits', service => 1, conf => "max_connections = 60\npgwarp.watchdog_timeout = 0");
 make_table($node, 'small', 8, 2000);
-value($node, 'CREATE INDEX small_v ON small USING ivfpq (v) WITH (lists = 8)');
+value($node, 'CREATE INDEX small_v ON small USING ivfpq (v) WITH (lists = 1)');
 # A model of several megabytes: it travels in as many load buffers.
 make_table($node, 'large', 1000, 1200);
 value($node, 'CREATE INDEX large_v ON large USING ivfpq (v) WITH (lists = 900, m = 250)');
 wait_until($node, 'serves FROM pgwarp_service()');
-is(value($node, "SELECT pgwarp_prewarm('small_v')"), 8, 'one index is resident');
+is(value($node, "SELECT pgwarp_prewarm('small_v')"), 1, 'one index is resident');
 
 sub fault
 {
@@ -55,9 +55,8 @@ sub loaders_wait
 	return;
 }
 
-# A worker that takes a second for a batch, and one load buffer after each; all load buffers are taken.
-fault('slow');
-my $load = searches();
+# A worker that takes a second for a list, and answers searches between; all load buffers are taken.
+fault('slow_put');
 my $loads = pgbench('load.sql', '--client=24', '--transactions=1');
 loaders_wait(12);
 my $asker = session($node);
@@ -75,13 +74,12 @@ is($answer, '20|20', 'slow: many searches of a statement');
 cmp_ok($seconds, '<', 3, 'slow: wait in vain once');
 is($asker->query('SELECT reason FROM ivfpq_last_scan()'), 'the service did not answer this statement in time',
 	'slow: as the scan says');
-$load->kill_kill;
 $loads->kill_kill;
 fault('none');
 
 # A worker that never comes back.
 fault('hung');
-$load = searches();
+my $load = searches();
 my @loaders = map { session($node) } 1 .. 4;
 start($_, "SELECT pgwarp_prewarm('small_v')") for @loaders;
 loaders_wait(4);
