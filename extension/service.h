@@ -12,6 +12,20 @@
 // each change is one compare-and-swap, so a cancelled backend and the worker cannot both have it.
 // Who is waiting is woken by its latch.
 //
+// Slots are small. The query and the room for its answer are in a block, of which there are as many
+// as searches may be under way (pgwarp.max_searches). Numbers of free blocks are in a ring: who
+// takes one out has it alone. From there it goes with the slot, and has one owner at any time:
+//
+//     the backend    takes it out just before it submits; no error can come in between
+//     the slot       while that is submitted, running, done or abandoned
+//     who frees the slot gives the block back, and does so first where the slot may be taken at
+//     once:
+//         cancelled while submitted, and done: the backend, also when it exits (before_shmem_exit)
+//         abandoned: the worker, when the search that writes to the block is through
+//
+// So a block is never another's while the worker may write to it, and a backend that ends leaves
+// none behind. A backend that finds no free block within some milliseconds searches the pages.
+//
 // Lists travel the other way in load buffers: a backend, which holds the locks that reading an
 // index takes, fills one with pages of lists, or with a model, and hands it over. The worker never
 // opens a relation.
@@ -41,7 +55,6 @@ inline constexpr uint32 service_most_probes = 2048;
 
 enum class SlotState : uint32 { free, submitted, running, done, abandoned };
 
-// Pages of it that are never used take no memory: the operating system gives them on first touch.
 struct SearchSlot {
     pg_atomic_uint32 state;   // SlotState
     pg_atomic_uint32 queued;  // 1: the slot's number is in the ring
@@ -51,12 +64,17 @@ struct SearchSlot {
     uint32 dims;
     uint32 k;  // 0: no search; found_count is to be how many lists are resident
     uint32 probes;
+    int block;  // -1: none
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
     uint32 bring_model;  // 1: unknown, and this backend is asked to bring the model
     uint32 found_count;
     uint32 probed_count;
+};
+static_assert(sizeof(SearchSlot) <= 128);
 
+// Pages of it that are never used take no memory: the operating system gives them on first touch.
+struct SearchBlock {
     MirrorProbe probed[service_most_probes];
     Neighbor found[service_most_k];
     float query[max_dims];  // the backend's
@@ -217,8 +235,10 @@ struct ServiceShared {
     double look_up_cost;  // of its devices, in look-ups of the CPU
 
     int slots;
+    int blocks;
     int load_buffers;
     ConditionVariable load_freed;
+    ConditionVariable block_freed;
 
     int devices;
     DeviceInfo device[most_devices];
@@ -239,14 +259,21 @@ struct ServiceShared {
 extern ServiceShared* service;
 SearchSlot* service_slot(int number);
 LoadBuffer* service_load_buffer(int number);
+SearchBlock* service_block(int number);
 NumberRing* search_ring();
 NumberRing* load_ring();
+NumberRing* block_ring();  // of blocks that are free
 
 void ring_push(NumberRing* ring, uint32 number);
 bool ring_pop(NumberRing* ring, uint32* number);
+// As the next to be popped.
+void ring_push_front(NumberRing* ring, uint32 number);
 // How many ever were.
 uint64 ring_pushed(NumberRing* ring);
 uint64 ring_popped(NumberRing* ring);
+
+// Gives the block of a slot back, if it has one. For who is about to free the slot, or just did.
+void give_block_back(SearchSlot* slot);
 
 // service_memory.cpp: called while the postmaster loads the library.
 void request_service();

@@ -26,9 +26,28 @@ SearchSlot* my_slot() {
 // Takes a search back, whatever state it is in. What the worker has begun stays its own until it
 // is through.
 void abandon(SearchSlot* slot) {
-    if (change_state(slot, SlotState::submitted, SlotState::free)) return;
-    if (change_state(slot, SlotState::running, SlotState::abandoned)) return;
-    change_state(slot, SlotState::done, SlotState::free);
+    if (change_state(slot, SlotState::submitted, SlotState::free))
+        give_block_back(slot);
+    else if (!change_state(slot, SlotState::running, SlotState::abandoned))
+        release_slot(slot);
+}
+
+// A free block, or false: there is none within a time in which the pages could be searched.
+bool take_block(Patience* patience, uint32* block) {
+    constexpr int most_wait_ms = 20;
+    if (ring_pop(block_ring(), block)) return true;
+    const TimestampTz began = GetCurrentTimestamp();
+    bool taken = false;
+    while (!taken && !patience_ends(patience) &&
+           (patience->while_alive ||
+            !TimestampDifferenceExceeds(began, GetCurrentTimestamp(), most_wait_ms))) {
+        ConditionVariableTimedSleep(&service->block_freed,
+                                    std::min(wait_milliseconds(*patience), long{most_wait_ms}),
+                                    compat_wait_event("PgwarpServiceBlock"));
+        taken = ring_pop(block_ring(), block);
+    }
+    ConditionVariableCancelSleep();
+    return taken;
 }
 
 void drop_filling();
@@ -295,14 +314,17 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
     prepare_exit();
     SearchSlot* slot = my_slot();
     // An answer that an error kept this backend from releasing.
-    change_state(slot, SlotState::done, SlotState::free);
+    release_slot(slot);
     // Not free: the worker still has a search this backend has given up.
     if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) return nullptr;
+    uint32 block = 0;
+    if (k > 0 && !take_block(patience, &block)) return nullptr;
+    slot->block = k > 0 ? static_cast<int>(block) : -1;
     slot->key = key;
     slot->dims = dims;
     slot->k = k;
     slot->probes = probes;
-    if (dims > 0) memcpy(slot->query, query, dims * sizeof(float));
+    if (k > 0) memcpy(service_block(slot->block)->query, query, dims * sizeof(float));
     pg_write_barrier();
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
     if (pg_atomic_exchange_u32(&slot->queued, 1) == 0)
@@ -324,6 +346,8 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
 }
 
 void release_slot(SearchSlot* slot) {
+    if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) return;
+    give_block_back(slot);
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
 }
 

@@ -34,6 +34,7 @@ ScanCosts service_costs();
 // PostgreSQL's own (a cancelled query) leave nothing behind.
 SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
                         uint32 probes, Patience* patience);
+// Does nothing where the slot holds no answer.
 void release_slot(SearchSlot* slot);
 
 // All of a list; or, where `from` is resident, what was appended to it since that version.

@@ -1,8 +1,10 @@
 // Setting up the service: shared memory, and the worker's registration.
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/mirror.h"
+#include "extension/device_library.h"
 #include "extension/service.h"
 #include "extension/settings.h"
 
@@ -22,25 +24,55 @@ ServiceShared* service = nullptr;
 
 namespace {
 
-constexpr int load_buffer_count = 16;
-
 shmem_startup_hook_type previous_startup = nullptr;
+
+char* area = nullptr;
+
+// How many there are of each; the postmaster decides.
+struct Counts {
+    int slots;
+    int blocks;
+    int load_buffers;
+} counts;
+
+// Where no device can be, there is no search to make room for.
+bool device_can_be() {
+    if (cuda_library_is_there()) return true;
+    int numbers[most_devices];
+    const int count = parse_devices(settings.devices, numbers);
+    return std::find(numbers, numbers + count, host_device) != numbers + count;
+}
+
+Counts decide_counts() {
+    constexpr int load_buffers = 16;
+    const int slots = compat_max_backends();
+    if (!device_can_be()) return {slots, 0, 0};
+    return {slots, std::min(slots, settings.max_searches), load_buffers};
+}
 
 Size ring_bytes(int numbers) {
     return MAXALIGN(offsetof(NumberRing, numbers) + static_cast<Size>(numbers) * sizeof(uint32));
 }
 
-int slot_count() {
-    return compat_max_backends();
-}
+// Backends beside each other do not share a line of the cache.
+constexpr Size slot_bytes = TYPEALIGN(PG_CACHE_LINE_SIZE, sizeof(SearchSlot));
+constexpr Size block_bytes = MAXALIGN(sizeof(SearchBlock));
+constexpr Size load_buffer_bytes = MAXALIGN(sizeof(LoadBuffer));
 
-char* area = nullptr;
-
-Size shared_bytes() {
-    return MAXALIGN(sizeof(ServiceShared)) + ring_bytes(slot_count()) +
-           ring_bytes(load_buffer_count) +
-           static_cast<Size>(slot_count()) * MAXALIGN(sizeof(SearchSlot)) +
-           static_cast<Size>(load_buffer_count) * MAXALIGN(sizeof(LoadBuffer));
+// What lies behind each other in the area.
+struct Layout {
+    Size search_ring, load_ring, block_ring, slots, blocks, load_buffers, end;
+};
+Layout layout_of(const Counts& of) {
+    Layout layout;
+    layout.search_ring = MAXALIGN(sizeof(ServiceShared));
+    layout.load_ring = layout.search_ring + ring_bytes(of.slots);
+    layout.block_ring = layout.load_ring + ring_bytes(of.load_buffers);
+    layout.slots = TYPEALIGN(PG_CACHE_LINE_SIZE, layout.block_ring + ring_bytes(of.blocks));
+    layout.blocks = layout.slots + static_cast<Size>(of.slots) * slot_bytes;
+    layout.load_buffers = layout.blocks + static_cast<Size>(of.blocks) * block_bytes;
+    layout.end = layout.load_buffers + static_cast<Size>(of.load_buffers) * load_buffer_bytes;
+    return layout;
 }
 
 void init_ring(NumberRing* ring, int size) {
@@ -54,25 +86,30 @@ void startup() {
     if (previous_startup) previous_startup();
     LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
     bool found;
-    area = static_cast<char*>(ShmemInitStruct("pgwarp", shared_bytes(), &found));
+    area = static_cast<char*>(ShmemInitStruct("pgwarp", layout_of(counts).end, &found));
     service = reinterpret_cast<ServiceShared*>(area);
     if (!found) {
-        // The slots behind it are large and mostly never used: only what matters is touched.
+        // The blocks behind it are large and mostly never used: only what matters is touched.
         memset(service, 0, sizeof(ServiceShared));
         pg_atomic_init_u32(&service->worker_state, static_cast<uint32>(WorkerState::starting));
         service->since = GetCurrentTimestamp();
         pg_atomic_init_u32(&service->suspect, 0);
         pg_atomic_init_u32(&service->turns, 0);
         for (pg_atomic_uint32& time : service->sent_at) pg_atomic_init_u32(&time, 0);
-        service->slots = slot_count();
-        service->load_buffers = load_buffer_count;
+        service->slots = counts.slots;
+        service->blocks = counts.blocks;
+        service->load_buffers = counts.load_buffers;
         service->lock = &GetNamedLWLockTranche("pgwarp")->lock;
         ConditionVariableInit(&service->load_freed);
+        ConditionVariableInit(&service->block_freed);
         init_ring(search_ring(), service->slots);
         init_ring(load_ring(), service->load_buffers);
+        init_ring(block_ring(), service->blocks);
+        for (int i = 0; i < service->blocks; ++i) ring_push(block_ring(), static_cast<uint32>(i));
         for (int i = 0; i < service->slots; ++i) {
             pg_atomic_init_u32(&service_slot(i)->state, static_cast<uint32>(SlotState::free));
             pg_atomic_init_u32(&service_slot(i)->queued, 0);
+            service_slot(i)->block = -1;
         }
         for (IndexStatistics& entry : service->statistics) {
             pg_atomic_init_u64(&entry.last_used, 0);
@@ -88,31 +125,47 @@ void startup() {
 }
 
 void request_memory() {
-    RequestAddinShmemSpace(shared_bytes());
+    counts = decide_counts();
+    RequestAddinShmemSpace(layout_of(counts).end);
     RequestNamedLWLockTranche("pgwarp", 1);
 }
 
 }  // namespace
 
 NumberRing* search_ring() {
-    return reinterpret_cast<NumberRing*>(area + MAXALIGN(sizeof(ServiceShared)));
+    return reinterpret_cast<NumberRing*>(area + layout_of(counts).search_ring);
 }
 
 NumberRing* load_ring() {
-    return reinterpret_cast<NumberRing*>(reinterpret_cast<char*>(search_ring()) +
-                                         ring_bytes(slot_count()));
+    return reinterpret_cast<NumberRing*>(area + layout_of(counts).load_ring);
+}
+
+NumberRing* block_ring() {
+    return reinterpret_cast<NumberRing*>(area + layout_of(counts).block_ring);
 }
 
 SearchSlot* service_slot(int number) {
-    char* first = reinterpret_cast<char*>(load_ring()) + ring_bytes(load_buffer_count);
-    return reinterpret_cast<SearchSlot*>(first +
-                                         static_cast<Size>(number) * MAXALIGN(sizeof(SearchSlot)));
+    return reinterpret_cast<SearchSlot*>(area + layout_of(counts).slots +
+                                         static_cast<Size>(number) * slot_bytes);
+}
+
+SearchBlock* service_block(int number) {
+    return reinterpret_cast<SearchBlock*>(area + layout_of(counts).blocks +
+                                          static_cast<Size>(number) * block_bytes);
 }
 
 LoadBuffer* service_load_buffer(int number) {
-    char* first = reinterpret_cast<char*>(service_slot(slot_count()));
-    return reinterpret_cast<LoadBuffer*>(first +
-                                         static_cast<Size>(number) * MAXALIGN(sizeof(LoadBuffer)));
+    return reinterpret_cast<LoadBuffer*>(area + layout_of(counts).load_buffers +
+                                         static_cast<Size>(number) * load_buffer_bytes);
+}
+
+void give_block_back(SearchSlot* slot) {
+    if (slot->block < 0) return;
+    const auto block = static_cast<uint32>(slot->block);
+    slot->block = -1;
+    // What was used last is used next: no more blocks are ever touched than were in use at once.
+    ring_push_front(block_ring(), block);
+    ConditionVariableSignal(&service->block_freed);
 }
 
 void set_worker_state(WorkerState state) {
@@ -132,6 +185,16 @@ void ring_push(NumberRing* ring, uint32 number) {
     SpinLockAcquire(&ring->mutex);
     Assert(ring->count < ring->size);
     ring->numbers[(ring->head + ring->count++) % ring->size] = number;
+    ++ring->pushed;
+    SpinLockRelease(&ring->mutex);
+}
+
+void ring_push_front(NumberRing* ring, uint32 number) {
+    SpinLockAcquire(&ring->mutex);
+    Assert(ring->count < ring->size);
+    ring->head = (ring->head + ring->size - 1) % ring->size;
+    ring->numbers[ring->head] = number;
+    ++ring->count;
     ++ring->pushed;
     SpinLockRelease(&ring->mutex);
 }

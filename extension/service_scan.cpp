@@ -107,16 +107,19 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form,
                         uint32 probes, ServiceAnswer* answer) {
     const MirrorKey key = mirror_key(index, meta);
     answer->patience = search_patience();
+    k = Max(k, 1u);
+    // Before the answer is there: an error must not keep its block.
+    answer->found = static_cast<Neighbor*>(palloc(k * sizeof(Neighbor)));
+    answer->probed = static_cast<MirrorProbe*>(palloc(probes * sizeof(MirrorProbe)));
     for (bool sent = false;; sent = true) {
         SearchSlot* slot = ask_service(key, form, meta.code_dims, k, probes, &answer->patience);
         if (!slot) return false;
         if (slot->outcome == MirrorSearch::Outcome::found) {
             answer->found_count = slot->found_count;
             answer->probed_count = slot->probed_count;
-            answer->found = static_cast<Neighbor*>(palloc(Max(k, 1u) * sizeof(Neighbor)));
-            answer->probed = static_cast<MirrorProbe*>(palloc(probes * sizeof(MirrorProbe)));
-            memcpy(answer->found, slot->found, slot->found_count * sizeof(Neighbor));
-            memcpy(answer->probed, slot->probed, slot->probed_count * sizeof(MirrorProbe));
+            const SearchBlock* block = service_block(slot->block);
+            memcpy(answer->found, block->found, slot->found_count * sizeof(Neighbor));
+            memcpy(answer->probed, block->probed, slot->probed_count * sizeof(MirrorProbe));
             release_slot(slot);
             return true;
         }

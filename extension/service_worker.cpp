@@ -170,10 +170,12 @@ void wake(uint32 slot_number) {
 
 void answer(uint32 number) {
     SearchSlot* slot = service_slot(static_cast<int>(number));
-    if (change_state(slot, SlotState::running, SlotState::done))
+    if (change_state(slot, SlotState::running, SlotState::done)) {
         wake(number);
-    else
+    } else {
+        give_block_back(slot);
         pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+    }
 }
 
 void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
@@ -288,12 +290,13 @@ bool take_searches(Worker* worker) {
         MirrorSearch& search = worker->searches[number];
         search = {};
         search.key = slot->key;
-        search.query = slot->query;
+        SearchBlock* block = service_block(slot->block);
+        search.query = block->query;
         search.dims = slot->dims;
         search.k = slot->k;
         search.probes = slot->probes;
-        search.found = slot->found;
-        search.probed = slot->probed;
+        search.found = block->found;
+        search.probed = block->probed;
         search.outcome = MirrorSearch::Outcome::unknown;
         Place* place = worker->place_of(search.key);
         char message[256];

@@ -29,6 +29,7 @@ Settings settings = {
     .device_memory = 0,
     .build_memory = 0,
     .max_batch = 1024,
+    .max_searches = 256,
     .host_threads = 1,
     .statistics_places = 1024,
     .watchdog_timeout = 30000,
@@ -133,6 +134,12 @@ void define_service_settings() {
     DefineCustomIntVariable("pgwarp.max_batch", "Sets how many searches the service runs at once.",
                             nullptr, &settings.max_batch, settings.max_batch, 1, 4096, PGC_SIGHUP,
                             0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("pgwarp.max_searches",
+                            "Sets how many searches may be under way in the service.",
+                            "Further ones are done by the sessions themselves. Each takes about "
+                            "150 kB of shared memory.",
+                            &settings.max_searches, settings.max_searches, 1, 100000, at_start, 0,
+                            nullptr, nullptr, nullptr);
     DefineCustomIntVariable("pgwarp.host_threads",
                             "Sets the threads of the service where pgwarp.devices is host.",
                             nullptr, &settings.host_threads, settings.host_threads, 1, 256,

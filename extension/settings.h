@@ -28,6 +28,7 @@ struct Settings {
     int device_memory;  // MB; 0: most of it
     int build_memory;   // MB, for builds of all sessions together; 0: a quarter of the device
     int max_batch;
+    int max_searches;
     int host_threads;
     int statistics_places;
     int watchdog_timeout;  // milliseconds; 0: none

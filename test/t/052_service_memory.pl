@@ -1,0 +1,118 @@
+# Shared memory of the service is for searches under way, not for connections; more searches than there
+# is room for get right answers, and room that a search has taken comes back, however it ends.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+use IvfpqTest;
+
+my $size = "SELECT coalesce(sum(allocated_size), 0) FROM pg_shmem_allocations WHERE name = 'pgwarp'";
+my $node = new_node('memory', service => 1, conf => 'max_connections = 1000');
+my $bytes = value($node, $size);
+cmp_ok($bytes, '<', 60_000_000, "a thousand connections: $bytes bytes");
+$node->append_conf('postgresql.conf', "max_connections = 2000");
+$node->restart;
+cmp_ok(value($node, $size) - $bytes, '<', 500_000, 'a thousand more take hardly any');
+my $devices = value($node, 'SHOW pgwarp.devices');
+$node->append_conf('postgresql.conf', "max_connections = 50\npgwarp.devices = 'none'");
+$node->restart;
+is(value($node, $size), 0, 'none where there is no service');
+SKIP:
+{
+	my $libraries = value($node, "SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'");
+	skip 'pgwarp was built with CUDA', 1 if -e "$libraries/pgwarp_cuda.so";
+	$node->append_conf('postgresql.conf', "pgwarp.devices = 'auto'");
+	$node->restart;
+	cmp_ok(value($node, $size), '<', 1_000_000, 'little where no device can be');
+}
+
+# Room for two searches.
+$node->append_conf('postgresql.conf', "pgwarp.devices = '$devices'\npgwarp.max_searches = 2");
+$node->restart;
+make_table($node, 't', 8, 3000);
+value($node, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 8)');
+wait_until($node, 'serves FROM pgwarp_service()');
+value($node, "SELECT pgwarp_prewarm('t_v')");
+my $settings = "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET pgwarp.service_timeout = '20s'";
+my $folder = $PostgreSQL::Test::Utils::tmp_check;
+append_to_file("$folder/many.sql", "\\set n random(1, 3000)
+$settings;
+SELECT 1 / (id = :n)::int FROM t ORDER BY v <-> vec(:n, 8) LIMIT 1;\n");
+$node->command_ok([ 'pgbench', '--no-vacuum', '--client=20', '--jobs=2', '--transactions=40',
+	"--file=$folder/many.sql", '--port=' . $node->port, '--host=' . $node->host, 'postgres' ],
+	'twenty clients have right answers');
+is(value($node, 'SELECT service_searches + cpu_searches, service_searches > 50 FROM pg_stat_pgwarp'), '800|t',
+	'many of them by the service');
+
+sub fault
+{
+	my ($name) = @_;
+	my $from = -s $node->logfile;
+	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = '$name'");
+	value($node, 'SELECT pg_reload_conf()');
+	for (1 .. 100)
+	{
+		last if slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name/;
+		usleep(50_000);
+	}
+	return;
+}
+my @sessions = map { session($node) } 1 .. 4;
+$_->query($settings) for @sessions;
+sub nearest
+{
+	my ($session, $n) = @_;
+	start($session, "SELECT id FROM t ORDER BY v <-> vec($n, 8) LIMIT 1");
+	return;
+}
+sub searching
+{
+	my ($n) = @_;
+	wait_until($node, "count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%vec($n, 8)%' AND pid <> pg_backend_pid()
+		AND wait_event_type = 'Extension'");
+	return;
+}
+# Both blocks are the service's for a second: who comes then has the pages.
+sub both_blocks
+{
+	my ($name) = @_;
+	nearest($sessions[$_], 10 + $_) for 0, 1;
+	searching(10 + $_) for 0, 1;
+	is($sessions[2]->query('SELECT id FROM t ORDER BY v <-> vec(12, 8) LIMIT 1') .
+		$sessions[2]->query('SELECT path FROM ivfpq_last_scan()'), '12cpu', "$name: a third search, from the pages");
+	for (0, 1)
+	{
+		my ($result, $complaints) = finish($sessions[$_]);
+		is("$result$complaints" . $sessions[$_]->query('SELECT path FROM ivfpq_last_scan()'), 10 + $_ . 'service',
+			"$name: the first two, by the service");
+	}
+	return;
+}
+fault('slow');
+both_blocks('at first');
+
+# Cancelled and ended while they run; the worker gives the blocks back.
+nearest($sessions[0], 20);
+searching(20);
+nearest($sessions[3], 21);
+searching(21);
+value($node, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%vec(20, 8)%' AND pid <> pg_backend_pid()");
+value($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%vec(21, 8)%' AND pid <> pg_backend_pid()");
+like((finish($sessions[0]))[1], qr/canceling statement due to user request/, 'cancelled');
+usleep(2_500_000);
+both_blocks('after a cancel and an end');
+
+# And when the worker ends in the middle of it.
+nearest($sessions[$_], 30 + $_) for 0, 1;
+searching(30 + $_) for 0, 1;
+my $worker = value($node, 'SELECT pid FROM pgwarp_service()');
+kill('TERM', $worker);
+is((finish($sessions[$_]))[0], 30 + $_, 'the worker ends: a right answer') for 0, 1;
+wait_until($node, "serves AND pid <> $worker FROM pgwarp_service()");
+value($node, "SELECT pgwarp_prewarm('t_v')");
+both_blocks('with another worker');
+$_->quit for @sessions[0 .. 2];
+indexes_are_sound($node);
+$node->stop;
+done_testing();
