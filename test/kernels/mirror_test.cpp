@@ -801,18 +801,21 @@ TEST_F(MirrorTest, MarksWhatFails) {
     }
     EXPECT_EQ(outcome(Fault::none), Outcome::found);
 
-    // A device that does nothing but fail is lost.
-    fault = static_cast<int>(Fault::failed);
-    int failures = 0;
-    for (bool lost = false; !lost && failures < 100; ++failures) {
-        Asked again(key_a, near(model, 3), 5, 1);
-        try {
-            run(mirror, {&again});
-        } catch (const DeviceFailure& failure) {
-            lost = failure.lost;
+    // A device that does nothing but fail is lost, whatever it throws.
+    for (const Fault thrown : {Fault::failed, Fault::unknown}) {
+        EXPECT_EQ(outcome(Fault::none), Outcome::found);
+        fault = static_cast<int>(thrown);
+        int failures = 0;
+        for (bool lost = false; !lost && failures < 100; ++failures) {
+            Asked again(key_a, near(model, 3), 5, 1);
+            try {
+                run(mirror, {&again});
+            } catch (const DeviceFailure& failure) {
+                lost = failure.lost;
+            }
         }
+        EXPECT_EQ(failures, 16);
     }
-    EXPECT_EQ(failures, 16);
     fault = static_cast<int>(Fault::none);
 }
 
