@@ -266,8 +266,8 @@ NumberRing* block_ring();  // of blocks that are free
 
 void ring_push(NumberRing* ring, uint32 number);
 bool ring_pop(NumberRing* ring, uint32* number);
-// As the next to be popped.
-void ring_push_front(NumberRing* ring, uint32 number);
+// As the next to be popped. True where the ring was empty.
+bool ring_push_front(NumberRing* ring, uint32 number);
 // How many ever were.
 uint64 ring_pushed(NumberRing* ring);
 uint64 ring_popped(NumberRing* ring);

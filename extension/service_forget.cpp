@@ -105,8 +105,10 @@ void post_forget(Oid database, Oid index) {
 }
 
 bool take_forget(Forget* forget) {
-    const uint64 loads = ring_popped(load_ring());
     ForgetQueue* queue = &service->forgets;
+    // The worker polls; see ring_pop().
+    if (*static_cast<volatile uint32*>(&queue->count) == 0) return false;
+    const uint64 loads = ring_popped(load_ring());
     SpinLockAcquire(&queue->mutex);
     const bool due = queue->count > 0 && queue->forgets[queue->head].loads <= loads;
     if (due) {

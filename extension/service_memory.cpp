@@ -164,8 +164,9 @@ void give_block_back(SearchSlot* slot) {
     const auto block = static_cast<uint32>(slot->block);
     slot->block = -1;
     // What was used last is used next: no more blocks are ever touched than were in use at once.
-    ring_push_front(block_ring(), block);
-    ConditionVariableSignal(&service->block_freed);
+    // A backend waits only where it found none left. All that wait look, as one block after another
+    // may come back before the first of them has looked.
+    if (ring_push_front(block_ring(), block)) ConditionVariableBroadcast(&service->block_freed);
 }
 
 void set_worker_state(WorkerState state) {
@@ -189,17 +190,21 @@ void ring_push(NumberRing* ring, uint32 number) {
     SpinLockRelease(&ring->mutex);
 }
 
-void ring_push_front(NumberRing* ring, uint32 number) {
+bool ring_push_front(NumberRing* ring, uint32 number) {
     SpinLockAcquire(&ring->mutex);
     Assert(ring->count < ring->size);
+    const bool was_empty = ring->count == 0;
     ring->head = (ring->head + ring->size - 1) % ring->size;
     ring->numbers[ring->head] = number;
     ++ring->count;
     ++ring->pushed;
     SpinLockRelease(&ring->mutex);
+    return was_empty;
 }
 
 bool ring_pop(NumberRing* ring, uint32* number) {
+    // The worker polls: an empty ring is seen without taking its lock from those who push.
+    if (*static_cast<volatile uint32*>(&ring->count) == 0) return false;
     SpinLockAcquire(&ring->mutex);
     const bool some = ring->count > 0;
     if (some) {
