@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "extension/build_memory.h"
-#include "extension/service.h"
+#include "extension/compat.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -12,11 +12,13 @@ extern "C" {
 
 namespace pgwarp {
 
+BuildShare* common_build_share = nullptr;
+
 namespace {
 
 BuildShare* shared() {
     static BuildShare own = {};
-    return service ? &service->build_share : &own;
+    return common_build_share ? common_build_share : &own;
 }
 
 uint64_t kept_here = 0;

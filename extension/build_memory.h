@@ -17,6 +17,9 @@ struct BuildShare {
     uint64_t kept_devices;  // that sessions keep open
 };
 
+// Of all sessions; null where the library was not preloaded. The service's shared memory has it.
+extern BuildShare* common_build_share;
+
 // What a device for such work is charged to. To be called first by the backend's own thread: what
 // the backend holds is given back when it exits.
 MemoryCharge* build_charge();

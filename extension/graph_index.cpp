@@ -5,7 +5,8 @@
 #include "extension/graph_index.h"
 #include "extension/graph_progress.h"
 #include "extension/graph_set.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
+#include "extension/ivfpq_options.h"
 #include "extension/ivfpq_functions.h"
 #include "extension/knn_batch.h"
 
@@ -39,8 +40,7 @@ bool same_metric(GraphMetric wanted, Metric metric) {
 // Whether a batch can be searched in it, and its order is the one that is wanted.
 bool serves(Oid number, AttrNumber column, GraphMetric metric) {
     Relation index = index_open(number, AccessShareLock);
-    const bool fits = index->rd_rel->relkind == RELKIND_INDEX && index->rd_indam &&
-                      index->rd_indam->amgettuple == ivfpq_get_tuple &&
+    const bool fits = index->rd_rel->relkind == RELKIND_INDEX && is_ivfpq(index) &&
                       index->rd_index->indisvalid && index->rd_index->indkey.values[0] == column &&
                       RelationGetIndexPredicate(index) == NIL &&
                       same_metric(metric, metric_of(index));

@@ -3,7 +3,9 @@
 // with. This hook runs once pg_class has the new options: it refuses those that no REINDEX could
 // use, and says where the index keeps others until a REINDEX.
 
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_alter.h"
+#include "extension/ivfpq_format.h"
+#include "extension/ivfpq_options.h"
 #include "extension/ivfpq_page.h"
 
 extern "C" {
@@ -117,7 +119,7 @@ void check_altered(ObjectAccessType access, Oid class_id, Oid object, int sub, v
     if (!options_changed(object, &options)) return;
     const Relation index = index_open(object, AccessShareLock);
     // A build that failed leaves an index without pages.
-    if (index->rd_indam->amoptions == ivfpq_options && RelationGetNumberOfBlocks(index) > 0) {
+    if (is_ivfpq(index) && RelationGetNumberOfBlocks(index) > 0) {
         const MetaPage meta = read_meta(index);
         MetaPage wanted = {};
         wanted.dims = meta.dims;

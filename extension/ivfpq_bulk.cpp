@@ -8,7 +8,9 @@
 #include <exception>
 
 #include "kernels/lapack.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
+#include "extension/ivfpq_format.h"
+#include "extension/ivfpq_options.h"
 #include "extension/ivfpq_bulk.h"
 #include "extension/ivfpq_model.h"
 #include "extension/settings.h"
@@ -72,27 +74,7 @@ void add_page(BulkWriter* writer) {
     ++writer->place.pages;
 }
 
-// Why there is no LAPACK, or nothing.
-void lapack_is_there(char* reason, Size size) {
-    try {
-        require_lapack();
-    } catch (const std::exception& error) {
-        strlcpy(reason, error.what(), size);
-    }
-}
-
 }  // namespace
-
-bool check_lapack(const char* quantizer, int report_level) {
-    char reason[256] = "";
-    lapack_is_there(reason, sizeof(reason));
-    if (reason[0])
-        ereport(report_level,
-                (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                 errmsg("quantizer = '%s' needs LAPACK", quantizer), errdetail("%s.", reason),
-                 errhint("Install liblapack.so.3, in Debian the package libopenblas0-serial.")));
-    return reason[0] == '\0';
-}
 
 uint64 new_build_id() {
     uint64 id;

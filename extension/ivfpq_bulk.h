@@ -59,9 +59,6 @@ void write_init_fork(Relation index, const MetaPage& meta);
 
 uint64 new_build_id();
 
-// Whether the system has what training of rotations needs; reports at this level where it lacks it.
-bool check_lapack(const char* quantizer, int report_level);
-
 // What is known of an index before any row was seen.
 MetaPage new_meta(Relation index);
 

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "extension/ivfpq.h"
+#include "extension/ivfpq_format.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"

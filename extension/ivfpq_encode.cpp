@@ -6,7 +6,7 @@
 #include "kernels/rotation.h"
 #include "kernels/row_pass.h"
 #include "extension/guard.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
 #include "extension/ivfpq_encode.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/stopwatch.h"

@@ -13,6 +13,7 @@
 #include "kernels/common.h"
 #include "kernels/quantizer.h"
 #include "extension/compat.h"
+#include "extension/limits.h"
 
 extern "C" {
 #include "storage/block.h"
@@ -29,7 +30,6 @@ inline constexpr uint32 format_version = 3;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
-inline constexpr int max_lists = 32768;  // 15 bits: the build sorts by (list, tid) in one int64
 inline constexpr int default_bits = 8;
 
 enum class PageKind : uint16 {

@@ -1,4 +1,4 @@
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_options.h"
 #include "extension/ivfpq_functions.h"
 
 extern "C" {
@@ -39,8 +39,7 @@ void check_index(Relation index) {
                 (errcode(ERRCODE_WRONG_OBJECT_TYPE),
                  errmsg("\"%s\" is a partitioned index", RelationGetRelationName(index)),
                  errhint("Name the index of a partition, as pg_partition_tree() lists them.")));
-    if (index->rd_rel->relkind != RELKIND_INDEX || !index->rd_indam ||
-        index->rd_indam->amgettuple != ivfpq_get_tuple)
+    if (index->rd_rel->relkind != RELKIND_INDEX || !is_ivfpq(index))
         ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
                         errmsg("\"%s\" is not an ivfpq index", RelationGetRelationName(index))));
     if (!index->rd_index->indisvalid)

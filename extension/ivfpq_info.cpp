@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_format.h"
+#include "extension/ivfpq_options.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_functions.h"
 #include "extension/ivfpq_page.h"

@@ -1,4 +1,5 @@
 #include "extension/ivfpq.h"
+#include "extension/ivfpq_format.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
 #include "extension/ivfpq_vector_code.h"

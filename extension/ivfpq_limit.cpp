@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_options.h"
 #include "extension/ivfpq_limit.h"
 #include "extension/settings.h"
 
@@ -93,9 +93,7 @@ void show_limit(PlanState* node, const LimitState* limit) {
         case T_IndexScanState: {
             IndexScanState* scan = reinterpret_cast<IndexScanState*>(node);
             // EXPLAIN alone opens no index.
-            if (scan->iss_RelationDesc &&
-                scan->iss_RelationDesc->rd_indam->amgettuple == ivfpq_get_tuple)
-                note_scan(scan, limit);
+            if (scan->iss_RelationDesc && is_ivfpq(scan->iss_RelationDesc)) note_scan(scan, limit);
             compat_planstate_walk(node, show_no_limit, nullptr);
             break;
         }

@@ -4,6 +4,7 @@
 #include "extension/ivfpq_bound.h"
 
 extern "C" {
+#include "access/genam.h"
 #include "access/relscan.h"
 }
 

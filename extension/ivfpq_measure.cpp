@@ -9,7 +9,8 @@
 
 #include "kernels/executor.h"
 #include "extension/guard.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
+#include "extension/ivfpq_format.h"
 #include "extension/ivfpq_buffers.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_encode.h"

@@ -13,7 +13,8 @@
 #include "kernels/nibble_scan.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
+#include "extension/ivfpq_format.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
 

@@ -1,9 +1,11 @@
 #include <cstddef>
 
-#include "extension/ivfpq.h"
-#include "extension/ivfpq_bulk.h"
+#include "extension/ivfpq_format.h"
+#include "extension/ivfpq_lapack.h"
+#include "extension/ivfpq_options.h"
 
 extern "C" {
+#include "access/amapi.h"
 #include "access/reloptions.h"
 }
 
@@ -114,6 +116,10 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
     };
     return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
                                                 sizeof(IndexOptions), table, lengthof(table)));
+}
+
+bool is_ivfpq(Relation index) {
+    return index->rd_indam && index->rd_indam->amoptions == ivfpq_options;
 }
 
 IndexOptions options_of(Relation index) {

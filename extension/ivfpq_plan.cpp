@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/additive.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_format.h"
 #include "extension/ivfpq_plan.h"
 
 extern "C" {

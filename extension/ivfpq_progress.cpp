@@ -1,6 +1,5 @@
 #include <iterator>
 
-#include "extension/ivfpq.h"
 #include "extension/ivfpq_progress.h"
 #include "extension/stopwatch.h"
 

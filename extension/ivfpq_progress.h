@@ -32,4 +32,7 @@ void report_progress(int parameter, int64 value);
 void begin_build_times();
 void tell_build_times(Relation index, double rows, const char* executor);
 
+// The access method's callback.
+char* ivfpq_phase_name(int64 phase);
+
 }  // namespace pgwarp

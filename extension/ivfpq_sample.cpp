@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "extension/block_sample.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_progress.h"
 #include "extension/ivfpq_sample.h"

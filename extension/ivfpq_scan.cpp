@@ -22,12 +22,13 @@
 #include <cstring>
 #include <limits>
 
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_format.h"
+#include "extension/ivfpq_scan.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_limit.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
-#include "extension/ivfpq_scan.h"
+#include "extension/scan_state.h"
 #include "extension/service_client.h"
 #include "extension/settings.h"
 

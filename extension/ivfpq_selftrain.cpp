@@ -14,7 +14,10 @@
 
 #include "kernels/executor.h"
 #include "extension/guard.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
+#include "extension/ivfpq_format.h"
+#include "extension/ivfpq_lapack.h"
+#include "extension/ivfpq_options.h"
 #include "extension/ivfpq_buffers.h"
 #include "extension/ivfpq_bulk.h"
 #include "extension/ivfpq_curve.h"

@@ -7,7 +7,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/executor.h"
 #include "extension/guard.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_format.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_progress.h"
 #include "extension/ivfpq_train.h"

@@ -1,6 +1,7 @@
 // VACUUM: removes dead entries list by list, and lets an untrained index train itself.
 
 #include "extension/ivfpq.h"
+#include "extension/ivfpq_format.h"
 #include "extension/ivfpq_buffers.h"
 #include "extension/ivfpq_measure.h"
 #include "extension/ivfpq_page.h"

@@ -4,7 +4,8 @@
 #include <limits>
 
 #include "kernels/list_store.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_format.h"
+#include "extension/ivfpq_scan.h"
 #include "extension/ivfpq_curve.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_model.h"

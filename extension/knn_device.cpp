@@ -7,7 +7,7 @@
 #include "kernels/row_pass.h"
 #include "extension/build_executor.h"
 #include "extension/guard.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
 #include "extension/ivfpq_lists.h"
 #include "extension/knn_device.h"
 #include "extension/parallel_reader.h"

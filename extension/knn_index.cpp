@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_column.h"
 #include "extension/ivfpq_functions.h"
 #include "extension/knn_index.h"
 #include "extension/table_reader.h"

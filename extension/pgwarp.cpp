@@ -1,7 +1,8 @@
 // Entry point of pgwarp.so.
 
 #include "kernels/mirror.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_alter.h"
+#include "extension/ivfpq_options.h"
 #include "extension/ivfpq_limit.h"
 #include "extension/service.h"
 #include "extension/service_client.h"

@@ -19,7 +19,7 @@
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_model.h"
 #include "extension/ivfpq_page.h"
-#include "extension/ivfpq_scan.h"
+#include "extension/scan_state.h"
 #include "extension/ivfpq_tid.h"
 #include "extension/service_client.h"
 #include "extension/service_scan.h"

@@ -12,7 +12,7 @@
 
 #include "extension/ivfpq_lists.h"
 #include "extension/ivfpq_page.h"
-#include "extension/ivfpq_scan.h"
+#include "extension/scan_state.h"
 #include "extension/ivfpq_tid.h"
 
 extern "C" {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "extension/ivfpq_lists.h"
-#include "extension/ivfpq_scan.h"
+#include "extension/scan_state.h"
 #include "extension/ivfpq_tid.h"
 
 extern "C" {

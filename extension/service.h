@@ -275,6 +275,10 @@ uint64 ring_popped(NumberRing* ring);
 // Gives the block of a slot back, if it has one. For who is about to free the slot, or just did.
 void give_block_back(SearchSlot* slot);
 
+// Whether a worker is there, alive or not; wakes it.
+bool worker_serves();
+void wake_worker();
+
 // service_memory.cpp: called while the postmaster loads the library.
 void request_service();
 

@@ -259,15 +259,6 @@ void close_part(ListSender* sender) {
 
 }  // namespace
 
-bool worker_serves() {
-    return service &&
-           pg_atomic_read_u32(&service->worker_state) == static_cast<uint32>(WorkerState::serving);
-}
-
-void wake_worker() {
-    if (service->worker_latch) SetLatch(service->worker_latch);
-}
-
 MirrorKey mirror_key(Relation index, const MetaPage& meta) {
     return {MyDatabaseId, RelationGetRelid(index), compat_tablespace(index),
             compat_file_number(index), meta.build_id};

@@ -22,10 +22,6 @@ bool service_usable(Relation index, const char** reason);
 bool service_serves(const char** reason);
 inline constexpr char silent_reason[] = "the service was silent for too long";
 
-// Whether a worker is there, alive or not; wakes it.
-bool worker_serves();
-void wake_worker();
-
 // What a scan by the service costs.
 ScanCosts service_costs();
 

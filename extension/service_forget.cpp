@@ -3,10 +3,11 @@
 // needs the room.
 
 #include "kernels/mirror.h"
-#include "extension/ivfpq.h"
+#include "extension/ivfpq_options.h"
 #include "extension/service_client.h"
 
 extern "C" {
+#include "access/amapi.h"
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/objectaccess.h"
@@ -38,7 +39,7 @@ bool is_ivfpq(Oid relation) {
     // Methods of PostgreSQL's own have lower numbers.
     if (!is_index || method < FirstNormalObjectId) return false;
     IndexAmRoutine* routine = GetIndexAmRoutineByAmId(method, true);
-    const bool ours = routine && routine->ambuild == ivfpq_build;
+    const bool ours = routine && routine->amoptions == ivfpq_options;
     if (routine) pfree(routine);
     return ours;
 }

@@ -88,6 +88,7 @@ void startup() {
     bool found;
     area = static_cast<char*>(ShmemInitStruct("pgwarp", layout_of(counts).end, &found));
     service = reinterpret_cast<ServiceShared*>(area);
+    common_build_share = &service->build_share;
     if (!found) {
         // The blocks behind it are large and mostly never used: only what matters is touched.
         memset(service, 0, sizeof(ServiceShared));
@@ -167,6 +168,15 @@ void give_block_back(SearchSlot* slot) {
     // A backend waits only where it found none left. All that wait look, as one block after another
     // may come back before the first of them has looked.
     if (ring_push_front(block_ring(), block)) ConditionVariableBroadcast(&service->block_freed);
+}
+
+bool worker_serves() {
+    return service &&
+           pg_atomic_read_u32(&service->worker_state) == static_cast<uint32>(WorkerState::serving);
+}
+
+void wake_worker() {
+    if (service->worker_latch) SetLatch(service->worker_latch);
 }
 
 void set_worker_state(WorkerState state) {

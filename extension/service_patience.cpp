@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "kernels/mirror.h"
-#include "extension/service_client.h"
 #include "extension/service_patience.h"
 #include "extension/settings.h"
 

@@ -4,7 +4,8 @@
 
 #include "kernels/host_device.h"
 #include "extension/settings.h"
-#include "extension/ivfpq_format.h"
+#include "extension/compat.h"
+#include "extension/limits.h"
 
 extern "C" {
 #include "miscadmin.h"

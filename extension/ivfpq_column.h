@@ -1,0 +1,23 @@
+// The vector column of an index: its metric, its dimensions, and the form its vectors have there.
+#pragma once
+
+#include "kernels/common.h"
+#include "extension/compat.h"
+
+extern "C" {
+#include "utils/rel.h"
+}
+
+namespace pgwarp {
+
+// Support function 1 of an operator class returns its metric's number.
+inline constexpr uint16 metric_procedure = 1;
+
+// The metric of an index, from its operator class.
+Metric metric_of(Relation index);
+// The dimensions of an index's column or expression; an error where it has none.
+int dims_of(Relation index);
+// The vector as the index sees it: unit length for cosine (the zero vector stays zero).
+void index_form(Metric metric, const float* from, uint32 dims, float* to);
+
+}  // namespace pgwarp
