@@ -12,7 +12,7 @@
 EXTENSION = pgwarp
 MODULE_big = pgwarp
 DATA = $(wildcard sql/pgwarp--*.sql)
-OBJS = $(patsubst %.cpp,%.o,$(sort $(wildcard extension/*.cpp)))
+OBJS = $(patsubst %.cpp,%.o,$(sort $(wildcard extension/*.cpp extension/*/*.cpp)))
 
 # Expanded at once: PGXS asks whether these are defined, not whether they are empty.
 REGRESS := $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))

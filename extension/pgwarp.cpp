@@ -1,11 +1,11 @@
 // Entry point of pgwarp.so.
 
 #include "kernels/mirror.h"
-#include "extension/ivfpq_alter.h"
-#include "extension/ivfpq_options.h"
-#include "extension/ivfpq_limit.h"
-#include "extension/service.h"
-#include "extension/service_client.h"
+#include "extension/am/alter.h"
+#include "extension/index/options.h"
+#include "extension/scan/limit.h"
+#include "extension/service/service.h"
+#include "extension/service/client.h"
 #include "extension/settings.h"
 
 extern "C" {

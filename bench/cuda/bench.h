@@ -1,8 +1,8 @@
 // What the benches of the CUDA kernels share. See main.cpp.
 #pragma once
 
-#include "kernels/cuda/context.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/base/context.h"
+#include "kernels/cuda/base/stream.h"
 
 #include <cuda_profiler_api.h>
 

@@ -4,7 +4,7 @@
 // among the queries, nearer to the first. Without a file: made-up clusters.
 
 #include "bench/cuda/bench.h"
-#include "kernels/cuda/exact_search.h"
+#include "kernels/cuda/products/exact_search.h"
 #include "kernels/random.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 #include "bench/cuda/bench.h"
-#include "kernels/cuda/exact_search.h"
+#include "kernels/cuda/products/exact_search.h"
 #include "kernels/cuda/executor.h"
 
 #include <limits>

@@ -1,5 +1,5 @@
 #include "bench/cuda/bench.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/base/launch.cuh"
 
 namespace pgwarp::gpu {
 

@@ -2,10 +2,10 @@
 // float32. Kernels are what lies between the upload of the rows and the download of the lists.
 
 #include "bench/cuda/bench.h"
-#include "kernels/cuda/exact_search.h"
-#include "kernels/cuda/graph_builder.h"
-#include "kernels/cuda/graph_match.h"
-#include "kernels/cuda/graph_trees.h"
+#include "kernels/cuda/products/exact_search.h"
+#include "kernels/cuda/graph/builder.h"
+#include "kernels/cuda/graph/match.h"
+#include "kernels/cuda/graph/trees.h"
 #include "kernels/draw_rows.h"
 #include "kernels/random.h"
 #include "kernels/workers.h"

@@ -1,7 +1,7 @@
 #include "bench/cuda/bench.h"
-#include "kernels/cuda/exact_search.h"
+#include "kernels/cuda/products/exact_search.h"
 #include "kernels/cuda/executor.h"
-#include "kernels/cuda/list_store.h"
+#include "kernels/cuda/lists/list_store.h"
 
 #include <cstring>
 #include <numeric>

@@ -5,7 +5,7 @@
 #include "kernels/additive.h"
 #include "kernels/compare_codes.h"
 #include "kernels/cuda/executor.h"
-#include "kernels/cuda/lsq_encoder.h"
+#include "kernels/cuda/train/lsq_encoder.h"
 #include "kernels/rotation.h"
 
 #include <limits>

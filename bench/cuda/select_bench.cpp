@@ -1,5 +1,5 @@
 #include "bench/cuda/bench.h"
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/select/select.h"
 
 #include <cstring>
 

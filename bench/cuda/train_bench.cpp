@@ -1,7 +1,7 @@
 #include "bench/cuda/bench.h"
-#include "kernels/cuda/encode.h"
+#include "kernels/cuda/train/encode.h"
 #include "kernels/cuda/executor.h"
-#include "kernels/cuda/model.h"
+#include "kernels/cuda/lists/model.h"
 
 namespace pgwarp::gpu {
 

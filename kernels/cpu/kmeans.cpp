@@ -1,7 +1,7 @@
 #include "kernels/kmeans.h"
 
 #include "kernels/cpu/argmin.h"
-#include "kernels/cpu/groups.h"
+#include "kernels/common/groups.h"
 #include "kernels/cpu/products.h"
 #include "kernels/distance.h"
 #include "kernels/draw_rows.h"

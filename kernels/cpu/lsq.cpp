@@ -3,8 +3,8 @@
 #include "kernels/cpu/lsq_scores.h"
 #include "kernels/cpu/products.h"
 #include "kernels/distance.h"
-#include "kernels/lsq_chance.h"
-#include "kernels/lsq_scale.h"
+#include "kernels/common/lsq_chance.h"
+#include "kernels/common/lsq_scale.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "kernels/cpu/lapack.h"
+#include "kernels/common/linear_algebra.h"
 #include "kernels/lsq.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/rotation.h"

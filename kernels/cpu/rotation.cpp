@@ -1,8 +1,8 @@
 #include "kernels/rotation.h"
 
-#include "kernels/cpu/lapack.h"
+#include "kernels/common/linear_algebra.h"
 #include "kernels/cpu/products.h"
-#include "kernels/cpu/rotation_spread.h"
+#include "kernels/common/rotation_spread.h"
 #include "kernels/distance.h"
 #include "kernels/product_quantizer.h"
 

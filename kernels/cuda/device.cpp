@@ -2,10 +2,10 @@
 
 #include "kernels/device.h"
 
-#include "kernels/cuda/context.h"
+#include "kernels/cuda/base/context.h"
 #include "kernels/cuda/executor.h"
-#include "kernels/cuda/graph_builder.h"
-#include "kernels/cuda/list_store.h"
+#include "kernels/cuda/graph/builder.h"
+#include "kernels/cuda/lists/list_store.h"
 
 #include <cstdio>
 #include <mutex>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/context.h"
+#include "kernels/cuda/base/context.h"
 #include "kernels/executor.h"
 
 #include <memory>

@@ -1,6 +1,6 @@
 // The allocator, and the library as those see it who open it.
 
-#include "kernels/cuda/memory.h"
+#include "kernels/cuda/base/memory.h"
 #include "kernels/device.h"
 
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
 // What the device's tests share. Without a device they are skipped.
 #pragma once
 
-#include "kernels/cuda/context.h"
-#include "kernels/cuda/products.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/base/context.h"
+#include "kernels/cuda/products/products.h"
+#include "kernels/cuda/base/stream.h"
 
 #include <random>
 #include <vector>

@@ -1,9 +1,9 @@
 // k-NN graphs on the device: exact ones against float64 and the CPU's, NN-Descent, merge and append
 // by recall floors.
 
-#include "kernels/cuda/graph_builder.h"
-#include "kernels/cuda/graph_hash.h"
-#include "kernels/cuda/graph_trees.h"
+#include "kernels/cuda/graph/builder.h"
+#include "kernels/cuda/graph/hash.h"
+#include "kernels/cuda/graph/trees.h"
 #include "kernels/device.h"
 #include "kernels/workers.h"
 

@@ -1,7 +1,7 @@
 // The list store on the device against float64, and against itself under change.
 
-#include "kernels/cuda/list_store.h"
-#include "kernels/cuda/search_plan.h"
+#include "kernels/cuda/lists/list_store.h"
+#include "kernels/cuda/lists/search_plan.h"
 
 #include <cstdlib>
 #include <limits>

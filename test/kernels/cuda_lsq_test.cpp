@@ -3,9 +3,9 @@
 
 #include "kernels/additive.h"
 #include "kernels/cuda/executor.h"
-#include "kernels/cuda/lsq_encoder.h"
-#include "kernels/cuda/sums.h"
-#include "kernels/cuda/word_fit.h"
+#include "kernels/cuda/train/lsq_encoder.h"
+#include "kernels/cuda/train/sums.h"
+#include "kernels/cuda/train/word_fit.h"
 #include "kernels/executor.h"
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // Rotations and sub-quantizers of four bits on the device against the CPU.
 
 #include "kernels/cuda/executor.h"
-#include "kernels/cuda/nibbles.h"
+#include "kernels/cuda/train/nibbles.h"
 #include "kernels/executor.h"
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // k-selection on the device, by each method, against a sort on the host.
 
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/select/select.h"
 
 #include <algorithm>
 #include <cmath>

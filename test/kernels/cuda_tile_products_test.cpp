@@ -1,8 +1,8 @@
 // Products and nearest others of short vectors against float64; and the nearest of long ones, which
 // are found another way.
 
-#include "kernels/cuda/assign.h"
-#include "kernels/cuda/tile_products.h"
+#include "kernels/cuda/products/assign.h"
+#include "kernels/cuda/products/tile_products.h"
 
 #include <cmath>
 #include <limits>

@@ -2,7 +2,7 @@
 
 #include "kernels/rotation.h"
 
-#include "kernels/cpu/lapack.h"
+#include "kernels/common/linear_algebra.h"
 #include "kernels/product_quantizer.h"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // Layouts, keys and plans of the CUDA kernels, where there is no device.
 
-#include "kernels/cuda/code_tiles.h"
-#include "kernels/cuda/keys.h"
-#include "kernels/cuda/search_layout.h"
-#include "kernels/cuda/search_plan.h"
-#include "kernels/cuda/select_plan.h"
+#include "kernels/cuda/lists/code_tiles.h"
+#include "kernels/cuda/select/keys.h"
+#include "kernels/cuda/lists/search_layout.h"
+#include "kernels/cuda/lists/search_plan.h"
+#include "kernels/cuda/select/plan.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Blocks cut from segments, with memory of the host in a device's place.
 
-#include "kernels/cuda/segments.h"
+#include "kernels/cuda/base/segments.h"
 #include "test/kernels/seed.h"
 
 #include <gtest/gtest.h>

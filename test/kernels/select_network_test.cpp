@@ -1,6 +1,6 @@
 // The merging and sorting networks of WarpSelect, as the device runs them.
 
-#include "kernels/cuda/networks.h"
+#include "kernels/cuda/select/networks.h"
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use IvfpqTest;
 
-# --- the format, as far as it is damaged here: see ivfpq_format.h
+# --- the format, as far as it is damaged here: see extension/index/format.h
 
 my $page = 8192;
 my $none = 0xffffffff;
@@ -202,7 +202,7 @@ for my $n (0 .. $#damages)
 	print $handle $file;
 	close $handle;
 }
-ok($format_is_known, 'the format is as this test knows it') or BAIL_OUT('ivfpq_format.h has changed');
+ok($format_is_known, 'the format is as this test knows it') or BAIL_OUT('extension/index/format.h has changed');
 $node->start;
 
 # --- what comes of it

@@ -1,0 +1,139 @@
+// ALTER INDEX ... SET and RESET. Options take effect when an index is built, and PostgreSQL, which
+// checks them one by one, knows neither the dimensions of the column nor what the index was built
+// with. This hook runs once pg_class has the new options: it refuses those that no REINDEX could
+// use, and says where the index keeps others until a REINDEX.
+
+#include "extension/am/alter.h"
+#include "extension/index/format.h"
+#include "extension/index/options.h"
+#include "extension/index/page.h"
+
+extern "C" {
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+object_access_hook_type previous_hook = nullptr;
+
+// Whether this command gave an index other options. The command has not ended: the catalog cache
+// has the row of pg_class from before it, SnapshotSelf sees the one it wrote.
+bool options_changed(Oid object, IndexOptions* options) {
+    HeapTuple before = SearchSysCache1(RELOID, ObjectIdGetDatum(object));
+    if (!HeapTupleIsValid(before)) return false;
+    if (reinterpret_cast<Form_pg_class>(GETSTRUCT(before))->relkind != RELKIND_INDEX) {
+        ReleaseSysCache(before);
+        return false;
+    }
+    bool changed = false;
+    const Relation catalog = table_open(RelationRelationId, AccessShareLock);
+    ScanKeyData key;
+    ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(object));
+    SysScanDesc scan = systable_beginscan(catalog, ClassOidIndexId, true, SnapshotSelf, 1, &key);
+    const HeapTuple after = systable_getnext(scan);
+    if (HeapTupleIsValid(after)) {
+        bool was_null;
+        bool is_null;
+        const Datum was = SysCacheGetAttr(RELOID, before, Anum_pg_class_reloptions, &was_null);
+        const Datum is =
+            heap_getattr(after, Anum_pg_class_reloptions, RelationGetDescr(catalog), &is_null);
+        changed = was_null != is_null || (!is_null && !datumIsEqual(was, is, false, -1));
+        if (changed) *options = parse_options(is, is_null);
+    }
+    systable_endscan(scan);
+    table_close(catalog, AccessShareLock);
+    ReleaseSysCache(before);
+    return changed;
+}
+
+// What differs, for the message: what the index has, and what a REINDEX would give it.
+struct Differences {
+    StringInfoData has;
+    StringInfoData gets;
+};
+
+void add_text(Differences* differences, const char* option, const char* has, const char* gets) {
+    const char* comma = differences->has.len > 0 ? ", " : "";
+    appendStringInfo(&differences->has, "%s%s = %s", comma, option, has);
+    appendStringInfo(&differences->gets, "%s%s = %s", comma, option, gets);
+}
+
+void add_number(Differences* differences, const char* option, uint32 has, uint32 gets) {
+    if (has != gets) add_text(differences, option, psprintf("%u", has), psprintf("%u", gets));
+}
+
+// `asked`, and `built` from it where the index is trained, against what is asked for now. 0:
+// choose.
+void add_choice(Differences* differences, const char* option, uint32 asked, uint32 built,
+                uint32 asked_now) {
+    if (asked == asked_now || (built != 0 && built == asked_now)) return;
+    const uint32 has = built ? built : asked;
+    add_text(differences, option, has ? psprintf("%u", has) : "default",
+             asked_now ? psprintf("%u", asked_now) : "default");
+}
+
+void tell_differences(Relation index, const MetaPage& meta, const MetaPage& wanted) {
+    Differences differences;
+    initStringInfo(&differences.has);
+    initStringInfo(&differences.gets);
+    const bool trained = meta.lists > 0;
+    add_choice(&differences, "lists", meta.asked_lists, meta.lists, wanted.asked_lists);
+    add_choice(&differences, "m", meta.asked_m, trained ? meta.m : 0, wanted.asked_m);
+    add_number(&differences, "bits", meta.bits, wanted.bits);
+    if (meta.quantizer != wanted.quantizer)
+        add_text(&differences, "quantizer", quantizer_name(meta.quantizer),
+                 quantizer_name(wanted.quantizer));
+    add_number(&differences, "dims", meta.code_dims, wanted.code_dims);
+    // Other quantizers than lsq have no rounds, which needs no words beside the quantizer's.
+    if (meta.quantizer == wanted.quantizer)
+        add_number(&differences, "rounds", meta.search_rounds, wanted.search_rounds);
+    if (differences.has.len == 0) return;
+    ereport(NOTICE,
+            (errmsg("index \"%s\" stays as it was built until a REINDEX",
+                    RelationGetRelationName(index)),
+             errdetail("It has %s; a REINDEX gives it %s.", differences.has.data,
+                       differences.gets.data),
+             errhint("Run REINDEX INDEX CONCURRENTLY %s.",
+                     quote_qualified_identifier(get_namespace_name(RelationGetNamespace(index)),
+                                                RelationGetRelationName(index)))));
+}
+
+void check_altered(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {
+    if (previous_hook) previous_hook(access, class_id, object, sub, argument);
+    if (access != OAT_POST_ALTER || class_id != RelationRelationId || sub != 0) return;
+    IndexOptions options;
+    if (!options_changed(object, &options)) return;
+    const Relation index = index_open(object, AccessShareLock);
+    // A build that failed leaves an index without pages.
+    if (is_ivfpq(index) && RelationGetNumberOfBlocks(index) > 0) {
+        const MetaPage meta = read_meta(index);
+        MetaPage wanted = {};
+        wanted.dims = meta.dims;
+        apply_options(options, &wanted);
+        tell_differences(index, meta, wanted);
+    }
+    index_close(index, AccessShareLock);
+}
+
+}  // namespace
+
+void install_alter_hook() {
+    previous_hook = object_access_hook;
+    object_access_hook = check_altered;
+}
+
+}  // namespace pgwarp

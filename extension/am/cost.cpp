@@ -1,0 +1,171 @@
+// What a scan costs, in the planner's units.
+//
+// The start of a scan is its first round: the model is read, the probed lists are scanned, and the
+// candidates' rows are visited in the table. Every row of the pending list is visited, too. After
+// that, each further row costs its share of scanning everything. The planner takes from the total
+// what a LIMIT wants, so the rounds after the first are charged only to queries that reach them.
+
+#include <algorithm>
+#include <cmath>
+
+#include "extension/am/callbacks.h"
+#include "extension/index/format.h"
+#include "extension/index/curve.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+#include "extension/service/client.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/relation.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "utils/float.h"
+#include "utils/selfuncs.h"
+#include "utils/spccache.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// What an index, real or not, would have a scan do.
+struct ScanPlan {
+    double lists;          // 0: untrained
+    double model_pages;    // that every scan reads
+    double pending_pages;  // whose rows every scan visits
+    double pending_rows;
+    double code_bytes;
+    Effort effort;
+    bool by_service;
+    ScanCosts costs;  // of looking into lists
+};
+
+// Whether scans will go to the service. Asks nobody, and reports nothing: that is for the scan.
+bool will_be_served(Relation index) {
+    const char* reason;
+    return settings.executor != static_cast<int>(ExecutorChoice::cpu) && service_serves(&reason) &&
+           service_usable(index, &reason);
+}
+
+ScanPlan plan_scan(Relation index, double rows, uint32 k) {
+    const MetaPage meta = read_meta(index);
+    ScanPlan plan = {};
+    plan.lists = meta.lists;
+    plan.pending_pages = meta.pending.pages;
+    plan.pending_rows = std::min(rows, plan.pending_pages * EntryLayout::of(0).capacity);
+    if (meta.lists == 0) return plan;
+    plan.model_pages = static_cast<double>(meta.directory - meta.centroids);
+    plan.code_bytes = meta.m;
+    plan.costs = cpu_costs(meta);
+    plan.effort = choose_effort(meta, k);
+    if (will_be_served(index)) {
+        const Effort effort = choose_effort(meta, k, service_costs());
+        plan.by_service =
+            effort.candidates <= service_most_k && effort.probes <= service_most_probes;
+        if (plan.by_service) {
+            plan.effort = effort;
+            plan.costs = service_costs();
+        }
+    }
+    return plan;
+}
+
+// An index that is not there: as a build would probably make it.
+ScanPlan plan_hypothetical_scan(double rows, double pages, uint32 k) {
+    MetaPage meta = {};
+    meta.lists = static_cast<uint32>(std::clamp(std::sqrt(rows), 1.0, double{max_lists}));
+    meta.bits = default_bits;
+    ScanPlan plan = {};
+    plan.lists = meta.lists;
+    plan.model_pages = pages / 10;
+    plan.code_bytes = 32;
+    plan.costs = cpu_costs(meta);
+    plan.effort = choose_effort(meta, k);
+    return plan;
+}
+
+// Visiting rows in the order they lie in, and keeping the nearest.
+double pending_cost(const ScanPlan& plan, double table_pages, double k, double expression,
+                    double random_page, double sequential_page) {
+    const double rows = plan.pending_rows;
+    if (rows == 0) return 0;
+    const double pages = std::max(1.0, table_pages);
+    const double visited = std::max(1.0, pages * (1 - std::exp(-rows / pages)));
+    const double page = random_page - (random_page - sequential_page) * std::sqrt(visited / pages);
+    // Each row is found by its TID, not met in passing: twice the cost of a tuple.
+    const double row = cpu_index_tuple_cost + 2 * cpu_tuple_cost +
+                       cpu_operator_cost * (1 + 2 * std::log2(2 * std::max(1.0, k))) + expression;
+    return plan.pending_pages * sequential_page + visited * page + rows * row;
+}
+
+}  // namespace
+
+void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* startup_cost,
+                Cost* total_cost, Selectivity* selectivity, double* correlation, double* pages) {
+    *selectivity = 1;
+    *correlation = 0;
+    // The index answers ORDER BY one distance, and nothing else.
+    if (list_length(path->indexorderbys) != 1) {
+        *startup_cost = *total_cost = get_float8_infinity();
+        *pages = 0;
+        compat_disable(path);
+        return;
+    }
+
+    GenericCosts costs = {};
+    genericcostestimate(root, path, loop_count, &costs);
+    *selectivity = costs.indexSelectivity;
+
+    const IndexOptInfo* info = path->indexinfo;
+    const double rows = std::max(1.0, info->tuples);
+    const double index_pages = std::max(1.0, static_cast<double>(info->pages));
+    double random_page, sequential_page;
+    get_tablespace_page_costs(info->reltablespace, &random_page, &sequential_page);
+
+    constexpr double most = 1 << 25;
+    const double k = root->limit_tuples > 0 ? std::clamp(root->limit_tuples, 1.0, most) : 100;
+    const uint32 wanted = static_cast<uint32>(std::ceil(k));
+    ScanPlan plan;
+    if (info->hypothetical) {
+        plan = plan_hypothetical_scan(rows, index_pages, wanted);
+    } else {
+        Relation index = relation_open(info->indexoid, NoLock);
+        plan = plan_scan(index, rows, wanted);
+        relation_close(index, NoLock);
+    }
+
+    // An index's expression is evaluated for each row that is ranked.
+    QualCost expression;
+    cost_qual_eval(&expression, info->indexprs, root);
+    double start = pending_cost(plan, static_cast<double>(info->rel->pages), k,
+                                expression.per_tuple, random_page, sequential_page);
+    const double list_rows = rows - plan.pending_rows;
+    const double list_pages = std::max(0.0, index_pages - plan.model_pages - plan.pending_pages);
+    double all = 0;
+    if (plan.lists > 0) {
+        // A look-up of a code's byte takes about a tenth of an operator's time.
+        const double look_up = 0.1 * cpu_operator_cost;
+        const double probes = std::min<double>(plan.effort.probes, plan.lists);
+        const double share = probes / plan.lists;
+        const double row = random_page + cpu_tuple_cost + cpu_operator_cost + expression.per_tuple;
+        const double first_rows = std::min<double>(list_rows, plan.effort.candidates);
+        // Lists lie on runs of pages; the rows of candidates lie anywhere.
+        const double entries = list_rows * plan.code_bytes * look_up;
+        const double lists = list_pages * sequential_page + entries;
+        if (plan.by_service) {
+            start += probes * plan.costs.probe * look_up + share * entries * plan.costs.look_up;
+        } else {
+            // The model is read by every scan and stays in the cache.
+            start += 0.1 * sequential_page * plan.model_pages + cpu_operator_cost * plan.lists;
+            start += share * (list_pages * sequential_page + entries * plan.costs.look_up);
+        }
+        start += first_rows * row;
+        all = (1 - share) * lists + std::max(0.0, list_rows - first_rows) * row;
+    }
+    *startup_cost = start;
+    *total_cost = start + all;
+    *pages = index_pages;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,114 @@
+// The access method's handler: what ivfpq can do, and who does it.
+
+#include <cstring>
+
+#include "extension/am/callbacks.h"
+#include "extension/build/build.h"
+#include "extension/index/column.h"
+#include "extension/index/options.h"
+#include "extension/build/progress.h"
+#include "extension/scan/scan.h"
+#include "extension/types/vector.h"
+
+extern "C" {
+#include "access/amvalidate.h"
+#include "access/htup_details.h"
+#include "catalog/pg_amop.h"
+#include "catalog/pg_amproc.h"
+#include "catalog/pg_opclass.h"
+#include "catalog/pg_opfamily.h"
+#include "commands/vacuum.h"
+#include "utils/builtins.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
+}
+
+namespace pgwarp {
+
+bool ivfpq_validate(Oid opclass) {
+    HeapTuple tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclass));
+    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for operator class %u", opclass);
+    const Oid family = reinterpret_cast<Form_pg_opclass>(GETSTRUCT(tuple))->opcfamily;
+    ReleaseSysCache(tuple);
+
+    bool sound = true;
+    CatCList* operators = SearchSysCacheList1(AMOPSTRATEGY, ObjectIdGetDatum(family));
+    for (int i = 0; i < operators->n_members; ++i) {
+        const Form_pg_amop form =
+            reinterpret_cast<Form_pg_amop>(GETSTRUCT(&operators->members[i]->tuple));
+        if (form->amopstrategy == 1 && form->amoppurpose == AMOP_ORDER) continue;
+        ereport(INFO, (errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+                       errmsg("operator family of ivfpq contains operator %s with strategy %d that "
+                              "is no ordering operator",
+                              format_operator(form->amopopr), form->amopstrategy)));
+        sound = false;
+    }
+    ReleaseCatCacheList(operators);
+
+    CatCList* procedures = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(family));
+    bool has_metric = false;
+    for (int i = 0; i < procedures->n_members; ++i) {
+        const Form_pg_amproc form =
+            reinterpret_cast<Form_pg_amproc>(GETSTRUCT(&procedures->members[i]->tuple));
+        if (form->amprocnum == metric_procedure &&
+            check_amproc_signature(form->amproc, INT4OID, true, 1, 1, INT4OID)) {
+            has_metric = true;
+            continue;
+        }
+        ereport(INFO, (errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+                       errmsg("operator family of ivfpq contains function %s with wrong signature "
+                              "or number %d",
+                              format_procedure(form->amproc), form->amprocnum)));
+        sound = false;
+    }
+    ReleaseCatCacheList(procedures);
+    if (!has_metric) {
+        ereport(INFO,
+                (errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+                 errmsg("operator class of ivfpq lacks support function %d", metric_procedure)));
+        sound = false;
+    }
+    return sound;
+}
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(ivfpq_handler) {
+    IndexAmRoutine* routine = makeNode(IndexAmRoutine);
+    routine->amstrategies = 1;
+    routine->amsupport = 1;
+    routine->amcanorderbyop = true;
+    // The planner may use a partial index without a condition on it.
+    routine->amoptionalkey = true;
+    routine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
+    routine->amkeytype = InvalidOid;
+
+    routine->ambuild = ivfpq_build;
+    routine->ambuildempty = ivfpq_build_empty;
+    routine->aminsert = ivfpq_insert;
+    routine->ambulkdelete = ivfpq_bulk_delete;
+    routine->amvacuumcleanup = ivfpq_vacuum_cleanup;
+    routine->amcostestimate = ivfpq_cost;
+    routine->amoptions = ivfpq_options;
+    routine->ambuildphasename = ivfpq_phase_name;
+    routine->amvalidate = ivfpq_validate;
+    routine->ambeginscan = ivfpq_begin_scan;
+    routine->amrescan = ivfpq_rescan;
+    routine->amgettuple = ivfpq_get_tuple;
+    routine->amendscan = ivfpq_end_scan;
+    PG_RETURN_POINTER(routine);
+}
+
+PGWARP_FUNCTION(ivfpq_metric_l2) {
+    PG_RETURN_INT32(static_cast<int32>(Metric::l2));
+}
+
+PGWARP_FUNCTION(ivfpq_metric_inner_product) {
+    PG_RETURN_INT32(static_cast<int32>(Metric::inner_product));
+}
+
+PGWARP_FUNCTION(ivfpq_metric_cosine) {
+    PG_RETURN_INT32(static_cast<int32>(Metric::cosine));
+}

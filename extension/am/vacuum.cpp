@@ -1,0 +1,89 @@
+// VACUUM: removes dead entries list by list, and lets an untrained index train itself.
+
+#include "extension/am/callbacks.h"
+#include "extension/index/format.h"
+#include "extension/index/buffers.h"
+#include "extension/build/measure.h"
+#include "extension/index/page.h"
+#include "extension/build/selftrain.h"
+#include "extension/build/train.h"
+
+extern "C" {
+#include "access/genam.h"
+#include "commands/vacuum.h"
+#include "storage/bufmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* removal) {
+    const ListPlace place = read_place(index, meta, list);
+    BlockNumber block = place.head;
+    BlockNumber steps = 0;
+    while (BlockNumberIsValid(block)) {
+        compat_vacuum_delay();
+        count_step(index, block, place, &steps);
+        block = remove_dead(index, meta, list, block, removal);
+    }
+}
+
+// Pages in use by the structures of the index, by what it says itself.
+double pages_in_use(Relation index, const MetaPage& meta) {
+    double pages = 1 + static_cast<double>(meta.pending.pages) + meta.free_pages;
+    if (meta.lists == 0) return pages;
+    pages += training_end(meta) - meta.centroids;
+    for (uint32 list = 0; list < meta.lists; ++list) pages += read_place(index, meta, list).pages;
+    return pages;
+}
+
+// Trains an index that has enough rows now, or ends what a training left to do.
+void train_or_go_on(Relation index, BufferAccessStrategy ring) {
+    const MetaPage meta = read_meta(index);
+    if (meta.lists == 0) {
+        if (pending_rows(index, meta) >= least_rows_to_train_by_itself) train_in_place(index, ring);
+        return;
+    }
+    if (meta.pending.pages > 0) move_pending(index, ring);
+    if (!was_measured(meta)) measure_in_place(index, ring);
+}
+
+}  // namespace
+
+IndexBulkDeleteResult* ivfpq_bulk_delete(IndexVacuumInfo* info, IndexBulkDeleteResult* stats,
+                                         IndexBulkDeleteCallback callback, void* callback_state) {
+    Relation index = info->index;
+    if (!stats) stats = static_cast<IndexBulkDeleteResult*>(palloc0(sizeof(IndexBulkDeleteResult)));
+    Removal removal{callback, callback_state, 0, 0};
+    read_through(info->strategy, [&] {
+        const MetaPage meta = read_meta(index);
+        // The pending list first: training may only move entries away from it.
+        vacuum_list(index, meta, pending_list, &removal);
+        for (uint32 list = 0; list < meta.lists; ++list) vacuum_list(index, meta, list, &removal);
+    });
+    stats->tuples_removed += removal.removed;
+    stats->num_index_tuples = removal.kept;
+    return stats;
+}
+
+IndexBulkDeleteResult* ivfpq_vacuum_cleanup(IndexVacuumInfo* info, IndexBulkDeleteResult* stats) {
+    if (info->analyze_only) return stats;
+    Relation index = info->index;
+    if (!stats) {
+        stats = static_cast<IndexBulkDeleteResult*>(palloc0(sizeof(IndexBulkDeleteResult)));
+        stats->num_index_tuples = info->num_heap_tuples;
+        stats->estimated_count = true;
+    }
+    train_or_go_on(index, info->strategy);
+    read_through(info->strategy, [&] {
+        const BlockNumber pages = RelationGetNumberOfBlocks(index);
+        const MetaPage meta = read_meta(index);
+        if (pages > pages_in_use(index, meta)) reclaim_lost_pages(index, meta);
+        stats->num_pages = RelationGetNumberOfBlocks(index);
+        stats->pages_free = read_meta(index).free_pages;
+    });
+    return stats;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,196 @@
+// CREATE INDEX: sample, train, encode, write, measure.
+
+#include <algorithm>
+
+#include "kernels/executor.h"
+#include "extension/guard.h"
+#include "extension/build/bulk_lists.h"
+#include "extension/device/executor.h"
+#include "extension/build/build.h"
+#include "extension/index/format.h"
+#include "extension/build/bulk.h"
+#include "extension/index/curve.h"
+#include "extension/build/encode.h"
+#include "extension/index/lists.h"
+#include "extension/index/page.h"
+#include "extension/build/parallel.h"
+#include "extension/build/progress.h"
+#include "extension/build/train.h"
+#include "extension/types/vector.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "commands/progress.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// --- an index without a model
+
+void bulk_pending_row(Relation, ItemPointer tid, Datum*, bool* nulls, bool, void* writer) {
+    if (!nulls[0]) bulk_entry(static_cast<BulkWriter*>(writer), pending_list, {*tid, 0, nullptr});
+}
+
+IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
+                                 const MetaPage& meta) {
+    BulkWriter* writer = begin_bulk(index, meta, nullptr);
+    IndexBuildResult result = {};
+    report_phase(BuildPhase::write);
+    result.heap_tuples =
+        table_index_build_scan(heap, index, info, false, true, bulk_pending_row, writer, nullptr);
+    end_bulk_lists(writer);
+    report_phase(BuildPhase::log);
+    bulk_log(writer);
+    result.index_tuples = writer->rows;
+    ereport(
+        NOTICE,
+        (errmsg("index \"%s\" is not trained yet: the table has too few rows",
+                RelationGetRelationName(index)),
+         errdetail("Scans of it are exact. It trains itself in the VACUUM that finds " UINT64_FORMAT
+                   " rows, or with REINDEX from " UINT64_FORMAT " rows on.",
+                   least_rows_to_train_by_itself, least_rows_to_train)));
+    return result;
+}
+
+// --- an index with a model
+
+void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
+    report_progress(PROGRESS_CREATEIDX_TUPLES_TOTAL, static_cast<int64>(encoded.rows));
+    log_together(encoded, writer);
+    if (list_starts(encoded.sort)) {
+        // Where others log meanwhile, they have half of the processors.
+        const int threads =
+            Max(writer->lists_are_logged ? (1 + encoded.threads) / 2 : encoded.threads, 1);
+        bulk_sorted_lists(writer, encoded.sort, threads, [](int64 rows) {
+            report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, rows);
+        });
+        report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, static_cast<int64>(encoded.rows));
+        end_bulk_lists(writer);
+        end_of_pages(encoded);
+        return;
+    }
+    EncodedRow row;
+    int64 written = 0;
+    while (next_sorted_row(encoded.sort, &row)) {
+        bulk_entry(writer, row.list, {number_tid(row.tid), row.offset, row.code});
+        if (++written % 1024 == 0) report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
+    }
+    report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
+    end_bulk_lists(writer);
+    end_of_pages(encoded);
+}
+
+// With the lists of some neighbors, where the entries are in memory.
+CurveQuery* queries_with_lists(const EncodeInput& input, const Sample& queries,
+                               const EncodeResult& encoded) {
+    CurveQuery* curve_queries =
+        make_curve_queries(input, queries.tids, encoded.neighbors, encoded.participants);
+    if (!list_starts(encoded.sort)) return curve_queries;
+    const uint32 count = Min(queries.count, curve_trial_queries);
+    uint32* lists = static_cast<uint32*>(palloc(Size{count} * curve_neighbors * sizeof(uint32)));
+    uint64* tids = static_cast<uint64*>(palloc(Size{count} * curve_neighbors * sizeof(uint64)));
+    for (uint32 i = 0; i < count; ++i) {
+        std::copy_n(curve_queries[i].neighbors, curve_neighbors, tids + i * curve_neighbors);
+        curve_queries[i].lists = lists + i * curve_neighbors;
+    }
+    find_lists(encoded.sort, tids, count * curve_neighbors, Max(encoded.threads, 1), lists);
+    pfree(tids);
+    return curve_queries;
+}
+
+void measure(Relation index, BulkWriter* writer, const CurveQuery* queries, uint32 count,
+             const EncodeResult& encoded) {
+    report_phase(BuildPhase::measure);
+    MetaPage meta = writer->meta;
+    // The metapage gets the curve, and is logged last.
+    meta.curve = measure_together(encoded, index, meta, queries, count);
+    bulk_meta(writer, meta);
+}
+
+// A device starts while the table is sampled.
+BuildExecutor begin_executor(const MetaPage& meta, double rows, const TrainingPlan& plan,
+                             int workers) {
+    const double work = rows * plan.lists * meta.dims;
+    return begin_build_executor(nullptr, work, 1 + workers);
+}
+
+IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, MetaPage meta,
+                               const TrainingPlan& plan, Sample* sample, BuildExecutor executor,
+                               int workers) {
+    const Sample queries = set_queries_aside(sample);
+    report_phase(BuildPhase::start);
+    finish_build_executor(&executor);
+    const Quantizer model = train_model(executor.executor, plan, sample, &meta);
+    if (!executor.device) close_build_executor(&executor);
+    pfree(sample->rows);
+    pfree(sample->tids);
+
+    report_phase(BuildPhase::encode);
+    const EncodeInput input{model, queries.rows, queries.count};
+    EncodeResult encoded = encode_table(heap, index, info, input, workers,
+                                        executor.device ? executor.executor : nullptr);
+    const char* done_by = pstrdup(executor.device ? executor.executor->name() : "cpu");
+    if (executor.device) close_build_executor(&executor);
+    meta.rows_at_build = static_cast<uint64>(encoded.rows);
+    // The directory sits in front of the lists, so its size is known now; its contents are not.
+    report_phase(BuildPhase::write);
+    BulkWriter* writer = begin_bulk(index, meta, &model);
+    const CurveQuery* curve_queries = queries_with_lists(input, queries, encoded);
+    begin_curve_together(encoded, writer->meta, curve_queries, queries.count);
+    write_entries(writer, encoded);
+    measure(index, writer, curve_queries, queries.count, encoded);
+    report_phase(BuildPhase::log);
+    bulk_log(writer);
+
+    IndexBuildResult result = {};
+    result.heap_tuples = encoded.heap_rows;
+    result.index_tuples = encoded.rows;
+    end_encode_table(&encoded);
+    tell_build_times(index, result.index_tuples, done_by);
+    return result;
+}
+
+}  // namespace
+
+IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
+    if (RelationGetNumberOfBlocks(index) != 0)
+        elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
+    forget_size();
+    begin_build_times();
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq build", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+
+    const MetaPage meta = new_meta(index);
+    const TableLook look = look_at_table(heap, index, info, least_rows_to_train, meta.seed);
+    TrainingPlan plan = {};
+    BuildExecutor executor = {};
+    Sample sample = {};
+    const int workers = build_workers(heap, index);
+    if (look.seen >= least_rows_to_train) {
+        plan = plan_training(RelationGetRelationName(index), look.rows, meta, ERROR);
+        executor = begin_executor(meta, look.rows, plan, workers);
+        sample = sample_table(heap, index, info, meta.metric, meta.dims, look, plan.sample_rows,
+                              meta.seed);
+    }
+    // A concurrent build may see rows go between the look and the sample.
+    const IndexBuildResult result =
+        sample.count > 0 ? build_trained(heap, index, info, meta, plan, &sample, executor, workers)
+                         : build_untrained(heap, index, info, meta);
+
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+    IndexBuildResult* out = static_cast<IndexBuildResult*>(palloc(sizeof(IndexBuildResult)));
+    *out = result;
+    return out;
+}
+
+void ivfpq_build_empty(Relation index) {
+    write_init_fork(index, new_meta(index));
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,198 @@
+// Model and directory are written through buffers: the directory changes once all lists are there.
+// Pages of lists are written to the file at once, as they are, where a buffer would first have the
+// file extended by zeros. Whoever logs a page reads it into a buffer, gives it its LSN and leaves
+// it dirty, so that checkpoints know of it: what became of the first write does not matter any
+// more.
+
+#include <cstring>
+#include <exception>
+
+#include "kernels/lapack.h"
+#include "extension/index/column.h"
+#include "extension/index/format.h"
+#include "extension/index/options.h"
+#include "extension/build/bulk.h"
+#include "extension/index/model.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/xloginsert.h"
+#include "miscadmin.h"
+#include "storage/smgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+void meta_image(Page page, const MetaPage& meta) {
+    page_init(page, PageKind::meta, 0);
+    *page_meta(page) = meta;
+}
+
+// Pages are written in the order of their blocks, each once.
+void write_next_page(void* state, BlockNumber block, Page image) {
+    BulkWriter* writer = static_cast<BulkWriter*>(state);
+    const Buffer buffer = compat_extend(writer->index, false);
+    if (block != writer->end || BufferGetBlockNumber(buffer) != block)
+        elog(ERROR, "page %u of a new index was extended as %u", block,
+             BufferGetBlockNumber(buffer));
+    memcpy(BufferGetPage(buffer), image, BLCKSZ);
+    MarkBufferDirty(buffer);
+    UnlockReleaseBuffer(buffer);
+    ++writer->end;
+}
+
+bool page_under_way(const BulkWriter* writer) {
+    return BlockNumberIsValid(writer->place.tail);
+}
+
+void finish_page(BulkWriter* writer, BlockNumber next) {
+    page_tail(writer->page)->next = next;
+    PageSetChecksumInplace(writer->page, writer->place.tail);
+    bulk_pages(writer, writer->place.tail, static_cast<char*>(writer->page), 1);
+}
+
+void finish_list(BulkWriter* writer) {
+    if (!page_under_way(writer)) return;
+    finish_page(writer, InvalidBlockNumber);
+    if (writer->list == pending_list)
+        writer->meta.pending = writer->place;
+    else
+        writer->places[writer->list] = writer->place;
+}
+
+void add_page(BulkWriter* writer) {
+    CHECK_FOR_INTERRUPTS();
+    if (page_under_way(writer))
+        finish_page(writer, writer->end + 1);
+    else
+        writer->place.head = writer->end;
+    page_init(writer->page, PageKind::list, writer->list);
+    page_tail(writer->page)->prev = writer->place.tail;
+    writer->place.tail = writer->end;
+    ++writer->place.pages;
+}
+
+}  // namespace
+
+uint64 new_build_id() {
+    uint64 id;
+    if (!pg_strong_random(&id, sizeof(id)))
+        ereport(ERROR,
+                (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random build id")));
+    return id;
+}
+
+MetaPage new_meta(Relation index) {
+    MetaPage meta = {};
+    meta.magic = format_magic;
+    meta.version = format_version;
+    meta.build_id = new_build_id();
+    meta.dims = static_cast<uint32>(dims_of(index));
+    apply_options(options_of(index), &meta);
+    meta.metric = metric_of(index);
+    meta.centroids = meta.codebook = meta.rotation = meta.directory = InvalidBlockNumber;
+    meta.seed = settings.seed;
+    meta.pending = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
+    meta.free_head = InvalidBlockNumber;
+    return meta;
+}
+
+BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* model) {
+    BulkWriter* writer = static_cast<BulkWriter*>(palloc0(sizeof(BulkWriter)));
+    writer->index = index;
+    writer->meta = meta;
+    writer->list = pending_list;
+    writer->place = meta.pending;
+    writer->page = alloc_pages(1);
+    PGAlignedBlock image;
+    if (model) place_model(&writer->meta, meta_block + 1);
+    meta_image(image.data, writer->meta);
+    write_next_page(writer, meta_block, image.data);
+    if (model) {
+        write_model(writer->meta, *model, write_next_page, writer);
+        writer->places = static_cast<ListPlace*>(palloc(meta.lists * sizeof(ListPlace)));
+        for (uint32 i = 0; i < meta.lists; ++i)
+            writer->places[i] = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
+    }
+    writer->lists_begin = writer->end;
+    return writer;
+}
+
+void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
+    if (list != writer->list) {
+        finish_list(writer);
+        writer->list = list;
+        writer->place = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
+    }
+    const EntryLayout layout = layout_of(writer->meta, list);
+    Page page = writer->page;
+    if (!page_under_way(writer) || page_tail(page)->count >= layout.capacity) add_page(writer);
+    put_entry(page, layout, page_tail(page)->count++, entry);
+    ++writer->rows;
+}
+
+char* alloc_pages(Size count) {
+    // Files may be written past the kernel's cache, by whole pages of memory.
+    constexpr Size alignment = 4096;
+    return reinterpret_cast<char*>(TYPEALIGN(alignment, palloc(count * BLCKSZ + alignment)));
+}
+
+void bulk_pages(BulkWriter* writer, BlockNumber first, char* pages, BlockNumber count) {
+    const BlockNumber end = RelationGetNumberOfBlocks(writer->index);
+    if (first != writer->end || end != first)
+        elog(ERROR, "page %u of a new index would be extended as %u", first, end);
+    for (BlockNumber i = 0; i < count; ++i)
+        smgrextend(RelationGetSmgr(writer->index), MAIN_FORKNUM, first + i,
+                   pages + Size{i} * BLCKSZ, false);
+    writer->end += count;
+    if (writer->listener.tell) writer->listener.tell(writer->listener.state, writer->end);
+}
+
+void end_bulk_lists(BulkWriter* writer) {
+    finish_list(writer);
+    const MetaPage& meta = writer->meta;
+    for (uint32 first = 0; first < meta.lists; first += places_per_page) {
+        const Buffer buffer = read_page(writer->index, meta.directory + first / places_per_page,
+                                        PageKind::directory, BUFFER_LOCK_EXCLUSIVE);
+        memcpy(page_places(BufferGetPage(buffer)), writer->places + first,
+               Min(places_per_page, meta.lists - first) * sizeof(ListPlace));
+        MarkBufferDirty(buffer);
+        UnlockReleaseBuffer(buffer);
+    }
+    bulk_meta(writer, meta);
+}
+
+void bulk_meta(BulkWriter* writer, const MetaPage& meta) {
+    writer->meta = meta;
+    const Buffer buffer =
+        read_page(writer->index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    *page_meta(BufferGetPage(buffer)) = meta;
+    MarkBufferDirty(buffer);
+    UnlockReleaseBuffer(buffer);
+}
+
+void log_pages(Relation index, BlockNumber first, BlockNumber end) {
+    log_newpage_range(index, MAIN_FORKNUM, first, end, true);
+}
+
+void bulk_log(BulkWriter* writer) {
+    if (RelationNeedsWAL(writer->index))
+        log_pages(writer->index, meta_block,
+                  writer->lists_are_logged ? writer->lists_begin : writer->end);
+}
+
+void write_init_fork(Relation index, const MetaPage& meta) {
+    const Buffer buffer =
+        ReadBufferExtended(index, INIT_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, nullptr);
+    START_CRIT_SECTION();
+    meta_image(BufferGetPage(buffer), meta);
+    MarkBufferDirty(buffer);
+    // The init fork is logged though the relation is not.
+    log_newpage_buffer(buffer, true);
+    END_CRIT_SECTION();
+    UnlockReleaseBuffer(buffer);
+}
+
+}  // namespace pgwarp

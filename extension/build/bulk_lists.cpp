@@ -1,0 +1,154 @@
+#include <algorithm>
+
+#include "kernels/workers.h"
+#include "extension/build/bulk_lists.h"
+#include "extension/guard.h"
+#include "extension/index/lists.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Pages that are filled together: little enough for a cache.
+constexpr BlockNumber batch_pages = 256;
+constexpr BlockNumber task_pages = 8;
+
+// Lists lie one after the other, in whole pages.
+struct Plan {
+    const EntrySort* sort;
+    const uint64* starts;  // (lists + 1), of rows
+    BlockNumber* firsts;   // (lists + 1), of pages
+    uint32 lists;
+    EntryLayout layout;
+};
+
+Plan make_plan(const BulkWriter* writer, const EntrySort* sort) {
+    Plan plan;
+    plan.sort = sort;
+    plan.starts = list_starts(sort);
+    plan.lists = writer->meta.lists;
+    plan.layout = layout_of(writer->meta, 0);
+    plan.firsts = static_cast<BlockNumber*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, (Size{plan.lists} + 1) * sizeof(BlockNumber)));
+    BlockNumber next = writer->end;
+    for (uint32 list = 0; list < plan.lists; ++list) {
+        plan.firsts[list] = next;
+        const uint64 rows = plan.starts[list + 1] - plan.starts[list];
+        next += static_cast<BlockNumber>((rows + plan.layout.capacity - 1) / plan.layout.capacity);
+    }
+    plan.firsts[plan.lists] = next;
+    return plan;
+}
+
+// The list of a page: the last that begins there or before, as those without rows have no page.
+uint32 list_of(const Plan& plan, BlockNumber block) {
+    return static_cast<uint32>(std::upper_bound(plan.firsts, plan.firsts + plan.lists + 1, block) -
+                               plan.firsts - 1);
+}
+
+// In a thread: nothing here allocates or reports.
+void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
+    const BlockNumber first = plan.firsts[list], end = plan.firsts[list + 1];
+    page_init(page, PageKind::list, list);
+    PageTail* tail = page_tail(page);
+    tail->prev = block > first ? block - 1 : InvalidBlockNumber;
+    tail->next = block + 1 < end ? block + 1 : InvalidBlockNumber;
+    const uint64 row = plan.starts[list] + uint64{block - first} * plan.layout.capacity;
+    const uint64 rows = std::min<uint64>(plan.layout.capacity, plan.starts[list + 1] - row);
+    tail->count = static_cast<decltype(tail->count)>(rows);
+    for (uint32 slot = 0; slot < rows; ++slot) {
+        const EncodedRow entry = sorted_row(plan.sort, row + slot);
+        put_entry(page, plan.layout, slot, {number_tid(entry.tid), entry.offset, entry.code});
+    }
+    PageSetChecksumInplace(page, block);
+}
+
+// Pages that threads fill. Not on the stack, which an error may leave while they work.
+struct Batch {
+    Plan plan;
+    BlockNumber first;
+    BlockNumber count;
+    char* pages;
+};
+
+void fill_pages(const Batch& batch, BlockNumber begin, BlockNumber end) {
+    const Plan& plan = batch.plan;
+    uint32 list = list_of(plan, batch.first + begin);
+    for (BlockNumber i = begin; i < end; ++i) {
+        while (batch.first + i >= plan.firsts[list + 1]) ++list;
+        fill_page(plan, list, batch.first + i, batch.pages + Size{i} * BLCKSZ);
+    }
+}
+
+// The next pages, from `first` on.
+void begin_batch(Workers* workers, Batch* batch, BlockNumber first) {
+    batch->first = first;
+    batch->count = std::min(batch_pages, batch->plan.firsts[batch->plan.lists] - first);
+    guarded([&] {
+        workers->begin((batch->count + task_pages - 1) / task_pages, [batch](size_t task, int) {
+            const auto begin = static_cast<BlockNumber>(task) * task_pages;
+            fill_pages(*batch, begin, std::min(batch->count, begin + task_pages));
+        });
+    });
+}
+
+void end_batch(Workers* workers, Batch* batch) {
+    bool interrupted;
+    do {
+        interrupted = false;
+        guarded([&] {
+            try {
+                workers->end();
+            } catch (const Interrupted&) {
+                interrupted = true;
+            }
+        });
+        if (!interrupted) return;
+        CHECK_FOR_INTERRUPTS();
+        begin_batch(workers, batch, batch->first);
+    } while (true);
+}
+
+}  // namespace
+
+void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
+                       void (*done)(int64 rows)) {
+    // An error may come while threads work: they end with this context, before what they read does.
+    const MemoryContext context =
+        AllocSetContextCreate(entries_context(sort), "ivfpq pages", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    const Plan plan = make_plan(writer, sort);
+    const BlockNumber end = plan.firsts[plan.lists];
+    // One is filled while the other is written.
+    Batch* batches = static_cast<Batch*>(palloc(2 * sizeof(Batch)));
+    for (int i = 0; i < 2; ++i) batches[i] = {plan, 0, 0, alloc_pages(batch_pages)};
+    Owned<Workers>* workers = owned_by<Workers>(context);
+    guarded([&] { workers->object = new Workers(threads, &QueryCancelPending, &ProcDiePending); });
+    int filling = 0;
+    if (writer->end < end) begin_batch(workers->object, &batches[filling], writer->end);
+    while (writer->end < end) {
+        CHECK_FOR_INTERRUPTS();
+        const Batch& batch = batches[filling];
+        end_batch(workers->object, &batches[filling]);
+        filling = 1 - filling;
+        const BlockNumber next = batch.first + batch.count;
+        if (next < end) begin_batch(workers->object, &batches[filling], next);
+        bulk_pages(writer, batch.first, batch.pages, batch.count);
+        done(static_cast<int64>(plan.starts[list_of(plan, next - 1)]));
+    }
+    for (uint32 list = 0; list < plan.lists; ++list) {
+        const BlockNumber pages_of_list = plan.firsts[list + 1] - plan.firsts[list];
+        if (pages_of_list > 0)
+            writer->places[list] = {plan.firsts[list], plan.firsts[list + 1] - 1, 0, pages_of_list};
+    }
+    writer->rows = static_cast<double>(plan.starts[plan.lists]);
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "kernels/rotation.h"
+#include "kernels/row_pass.h"
+#include "extension/guard.h"
+#include "extension/index/column.h"
+#include "extension/build/encode.h"
+#include "extension/index/lists.h"
+#include "extension/util/stopwatch.h"
+#include "extension/types/vector.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// A block that the device works on.
+struct BlockUnderWay {
+    const uint64* tids;
+    BlockRing* ring;  // null: the pass's own rows
+    RowBlock block;
+};
+
+}  // namespace
+
+struct EncodePass {
+    EncodeInput input;
+    Executor* executor;
+    Executor* searcher;
+    RowSink sink;
+    MemoryContext row_context;
+
+    uint32 batch;  // rows encoded together
+    uint32 count;
+    float* rows;     // (batch)(table's dims)
+    float* turned;   // (batch)(dims), where the model has a rotation: as the model sees them
+    uint64* tids;    // (batch)
+    uint32* lists;   // (batch)
+    uint8* codes;    // (batch)(m)
+    float* offsets;  // (batch)
+
+    Neighbor* neighbors;  // (query_count)(neighbors_kept)
+    double total;
+
+    // On a device:
+    Owned<RowPass>* device;
+    BlockUnderWay under_way[RowPass::most_under_way];  // the oldest first
+    uint32 under_way_count;
+    // Of this process, in seconds:
+    uint32 blocks;
+    double starting;
+    double finishing;
+    double putting;
+};
+
+namespace {
+
+template <typename T>
+T* alloc_array(Size count) {
+    return static_cast<T*>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(T)));
+}
+
+// Enough rows for a matrix product to be worth it, within four megabytes.
+uint32 batch_rows(uint32 dims) {
+    return static_cast<uint32>(
+        std::clamp<Size>((Size{4} << 20) / (dims * sizeof(float)), 32, 1024));
+}
+
+}  // namespace
+
+namespace {
+
+void put_rows(EncodePass* pass, const uint64* tids, uint32 count, const uint32* lists,
+              const uint8* codes, const float* offsets) {
+    pass->sink.put(pass->sink.state, {count, lists, tids, offsets, codes});
+    pass->total += count;
+}
+
+// Rows in index form, no more than a batch of them, on the CPU.
+void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32 count) {
+    if (count == 0) return;
+    const EncodeInput& input = pass->input;
+    const Rotation& rotation = input.model.rotation;
+    CHECK_FOR_INTERRUPTS();
+    guarded_interruptibly([&] {
+        if (rotation.matrix) pass->executor->rotate(rotation, rows, count, pass->turned);
+        pass->executor->encode(input.model, {rotation.matrix ? pass->turned : rows, count,
+                                             pass->lists, pass->codes, pass->offsets});
+    });
+    if (rotation.matrix && input.model.shape.metric != Metric::inner_product)
+        for (uint32 i = 0; i < count; ++i)
+            pass->offsets[i] += dropped_norm(rows + Size{i} * rotation.from, rotation.from,
+                                             pass->turned + Size{i} * rotation.to, rotation.to);
+    guarded_interruptibly([&] {
+        if (input.query_count > 0)
+            pass->searcher->exact_search({input.queries, input.query_count, rows, count, tids,
+                                          input.model.table_dims(), input.model.shape.metric,
+                                          neighbors_kept, pass->neighbors});
+    });
+    put_rows(pass, tids, count, pass->lists, pass->codes, pass->offsets);
+}
+
+// The oldest block of a device.
+void finish_block(EncodePass* pass) {
+    const BlockUnderWay done = pass->under_way[0];
+    PassedBlock passed;
+    Stopwatch watch;
+    guarded_interruptibly([&] { passed = pass->device->object->finish(); });
+    pass->finishing += watch.lap();
+    put_rows(pass, done.tids, static_cast<uint32>(passed.count), passed.lists, passed.codes,
+             passed.offsets);
+    pass->putting += watch.lap();
+    if (done.ring) give_back(done.ring, done.block);
+    for (uint32 i = 1; i < pass->under_way_count; ++i) pass->under_way[i - 1] = pass->under_way[i];
+    --pass->under_way_count;
+}
+
+void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockUnderWay& block) {
+    CHECK_FOR_INTERRUPTS();
+    if (pass->under_way_count == RowPass::most_under_way) finish_block(pass);
+    Stopwatch watch;
+    guarded_interruptibly([&] { pass->device->object->start(rows, block.tids, count); });
+    pass->starting += watch.lap();
+    ++pass->blocks;
+    pass->under_way[pass->under_way_count++] = block;
+}
+
+}  // namespace
+
+void encode_block(EncodePass* pass, BlockRing* ring, const RowBlock& block) {
+    start_block(pass, block.rows, *block.count, {block.tids, ring, block});
+}
+
+void flush_encode(EncodePass* pass) {
+    if (!pass->device) {
+        encode_rows(pass, pass->rows, pass->tids, pass->count);
+    } else {
+        if (pass->count > 0) start_block(pass, pass->rows, pass->count, {pass->tids, nullptr, {}});
+        while (pass->under_way_count > 0) finish_block(pass);
+    }
+    pass->count = 0;
+}
+
+namespace {
+
+EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& sink) {
+    EncodePass* pass = static_cast<EncodePass*>(palloc0(sizeof(EncodePass)));
+    pass->input = input;
+    pass->sink = sink;
+    pass->row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
+    pass->batch = batch;
+    pass->rows = alloc_array<float>(Size{pass->batch} * input.model.table_dims());
+    pass->tids = alloc_array<uint64>(pass->batch);
+    pass->neighbors = alloc_array<Neighbor>(Size{input.query_count} * neighbors_kept + 1);
+    for (Size i = 0; i < Size{input.query_count} * neighbors_kept; ++i)
+        pass->neighbors[i] = {std::numeric_limits<float>::infinity(), 0};
+    return pass;
+}
+
+}  // namespace
+
+EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
+    // One thread: the participants of a build are processes. With many lists a batch takes seconds,
+    // and can be encoded again. The search cannot, for it adds to what it found before: it is not
+    // interrupted, and has few queries where encoding has many lists.
+    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
+    Owned<Executor>* searcher = owned_by<Executor>(CurrentMemoryContext);
+    guarded([&] {
+        executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
+        searcher->object = make_cpu_executor(1, nullptr).release();
+    });
+    const QuantizerShape& shape = input.model.shape;
+    EncodePass* pass = begin_pass(batch_rows(input.model.table_dims()), input, sink);
+    pass->executor = executor->object;
+    pass->searcher = searcher->object;
+    if (input.model.rotation.matrix)
+        pass->turned = alloc_array<float>(Size{pass->batch} * shape.dims);
+    pass->lists = alloc_array<uint32>(pass->batch);
+    pass->codes = alloc_array<uint8>(Size{pass->batch} * shape.m);
+    pass->offsets = alloc_array<float>(pass->batch);
+    return pass;
+}
+
+EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
+                            const RowSink& sink) {
+    EncodePass* pass = begin_pass(batch, input, sink);
+    pass->device = owned_by<RowPass>(CurrentMemoryContext);
+    guarded_interruptibly([&] {
+        RowPassInput wanted;
+        wanted.quantizer = &pass->input.model;
+        wanted.dims = input.model.table_dims();
+        wanted.metric = input.model.shape.metric;
+        wanted.block_rows = batch;
+        wanted.queries = input.queries;
+        wanted.query_count = input.query_count;
+        wanted.k = neighbors_kept;
+        pass->device->object = device->begin_pass(wanted).release();
+    });
+    return pass;
+}
+
+void encode_one_row(EncodePass* pass, uint64 tid, const Vector* vector) {
+    const Quantizer& model = pass->input.model;
+    const uint32 dims = model.table_dims();
+    index_form(model.shape.metric, vector->x, dims, pass->rows + Size{pass->count} * dims);
+    pass->tids[pass->count] = tid;
+    if (++pass->count == pass->batch) flush_encode(pass);
+}
+
+void encode_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
+    if (nulls[0]) return;
+    EncodePass* pass = static_cast<EncodePass*>(argument);
+    MemoryContextReset(pass->row_context);
+    const MemoryContext before = MemoryContextSwitchTo(pass->row_context);
+    const Vector* vector = datum_get_vector(values[0]);
+    MemoryContextSwitchTo(before);
+    encode_one_row(pass, tid_number(*tid), vector);
+}
+
+const Neighbor* neighbors_of(EncodePass* pass) {
+    if (pass->device && pass->device->object)
+        guarded([&] {
+            if (pass->input.query_count > 0) pass->device->object->nearest(pass->neighbors);
+            // Its device may end before the memory context.
+            delete std::exchange(pass->device->object, nullptr);
+        });
+    if (pass->blocks > 0)
+        ereport(DEBUG1,
+                (errmsg_internal(
+                    "%u blocks of at most %u rows: %.3f s to start them, %.3f s to wait "
+                    "for the device, %.3f s to take entries",
+                    pass->blocks, pass->batch, pass->starting, pass->finishing, pass->putting)));
+    pass->blocks = 0;
+    return pass->neighbors;
+}
+
+double rows_of(const EncodePass* pass) {
+    return pass->total;
+}
+
+CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tids,
+                               const Neighbor* neighbors, uint32 participants) {
+    const Rotation& rotation = input.model.rotation;
+    CurveQuery* queries = alloc_array<CurveQuery>(input.query_count + 1);
+    Neighbor* merged = alloc_array<Neighbor>(Size{participants} * neighbors_kept);
+    for (uint32 q = 0; q < input.query_count; ++q) {
+        Size count = 0;
+        for (uint32 p = 0; p < participants; ++p) {
+            const Neighbor* found = neighbors + (Size{p} * input.query_count + q) * neighbors_kept;
+            for (uint32 i = 0; i < neighbors_kept; ++i)
+                if (found[i].id != 0 && found[i].id != query_tids[q]) merged[count++] = found[i];
+        }
+        std::sort(merged, merged + count, [](const Neighbor& a, const Neighbor& b) {
+            return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
+        });
+        uint64* tids = alloc_array<uint64>(curve_neighbors);
+        for (Size i = 0; i < curve_neighbors; ++i) tids[i] = i < count ? merged[i].id : 0;
+        const float* vector = input.queries + Size{q} * input.model.table_dims();
+        if (rotation.matrix) {
+            float* turned = alloc_array<float>(rotation.to);
+            rotate_one(rotation, vector, turned);
+            vector = turned;
+        }
+        queries[q] = {query_tids[q], vector, tids};
+    }
+    pfree(merged);
+    return queries;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,72 @@
+// The pass over the table that turns rows into entries, sorted by list, and on its way finds the
+// true neighbors of the sampled queries for the recall curve.
+#pragma once
+
+#include "kernels/executor.h"
+#include "kernels/quantizer.h"
+#include "extension/table/block_ring.h"
+#include "extension/index/curve.h"
+#include "extension/index/format.h"
+
+extern "C" {
+#include "nodes/execnodes.h"
+#include "utils/rel.h"
+#include "utils/tuplesort.h"
+}
+
+namespace pgwarp {
+
+// One more than the curve wants: a query finds itself.
+inline constexpr uint32 neighbors_kept = curve_neighbors + 1;
+
+// What every participant of a build works from. The arrays may lie in shared memory.
+struct EncodeInput {
+    Quantizer model;
+    const float* queries;  // (query_count)(table's dims), not turned
+    uint32 query_count;
+};
+
+struct EncodedRow {
+    uint32 list;
+    uint64 tid;
+    float offset;
+    const uint8* code;
+};
+struct EncodedRows {
+    Size count;
+    const uint32* lists;
+    const uint64* tids;
+    const float* offsets;
+    const uint8* codes;  // (count)(m)
+};
+// Takes the rows as they are encoded, in the order they came.
+struct RowSink {
+    void (*put)(void* state, const EncodedRows& rows);
+    void* state;
+};
+
+struct EncodePass;
+EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink);
+// The same on a device, `batch` rows at a time; the device rotates rows where the model has a
+// rotation.
+EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
+                            const RowSink& sink);
+// An IndexBuildCallback; its argument is the EncodePass.
+void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
+                void* pass);
+// One row by itself, its vector as it is in the table.
+void encode_one_row(EncodePass* pass, uint64 tid, const struct Vector* vector);
+// On a device: a block of rows in index form, which goes back to its ring when they are encoded.
+void encode_block(EncodePass* pass, BlockRing* ring, const RowBlock& block);
+// Encodes what is left.
+void flush_encode(EncodePass* pass);
+// Once all rows were encoded: (query_count)(neighbors_kept).
+const Neighbor* neighbors_of(EncodePass* pass);
+double rows_of(const EncodePass* pass);
+
+// Merges the neighbors of all participants, (participants)(query_count)(neighbors_kept), drops each
+// query itself, and makes queries for measure_curve.
+CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tids,
+                               const Neighbor* neighbors, uint32 participants);
+
+}  // namespace pgwarp

@@ -1,0 +1,191 @@
+// A VACUUM that trains an index can be cancelled, or the server can crash, after the metapage names
+// the model and before it has the curve. A later VACUUM measures then. Queries are rows drawn by
+// the index's entries; a pass over the table finds their true neighbors. Until the metapage has the
+// curve, in one WAL record, nothing of this shows: cut short again, it is done again.
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "kernels/executor.h"
+#include "extension/guard.h"
+#include "extension/index/column.h"
+#include "extension/index/format.h"
+#include "extension/index/buffers.h"
+#include "extension/index/curve.h"
+#include "extension/build/encode.h"
+#include "extension/index/lists.h"
+#include "extension/build/measure.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+#include "extension/scan/rows.h"
+#include "extension/build/train.h"
+#include "extension/build/vacuum_rows.h"
+#include "extension/types/vector.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "commands/vacuum.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Fewer tell too little; the next VACUUM may see more.
+constexpr uint32 least_queries = 64;
+// More entries than queries are drawn, for rows that cannot be seen.
+constexpr uint32 entries_a_query = 4;
+
+// Expressions and predicates run code of users, which may do what PostgreSQL forbids while there
+// are workers.
+bool must_wait(Relation index) {
+    if (!IsInParallelMode() ||
+        (RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL))
+        return false;
+    ereport(LOG,
+            (errmsg("recall of index \"%s\" is not measured yet", RelationGetRelationName(index)),
+             errdetail("A parallel VACUUM cannot evaluate expressions."),
+             errhint("Autovacuum will go on, or VACUUM (PARALLEL 0).")));
+    return true;
+}
+
+struct Draw {
+    Sample entries;  // TIDs only
+    Random random{0};
+};
+
+void draw_entries(void* state, uint32, Page page, const EntryLayout& layout) {
+    Draw* draw = static_cast<Draw*>(state);
+    const ItemPointerData* tids = page_tids(page, layout);
+    for (uint32 i = 0; i < page_tail(page)->count; ++i) {
+        const uint32 slot = draw_slot(&draw->entries, &draw->random);
+        if (slot < draw->entries.room) draw->entries.tids[slot] = tid_number(tids[i]);
+    }
+}
+
+Sample draw_queries(Relation heap, Relation index, const MetaPage& meta,
+                    BufferAccessStrategy ring) {
+    Draw draw;
+    draw.random = Random(static_cast<uint64>(meta.seed));
+    Sample queries = new_sample(meta.dims, curve_query_room(meta.dims));
+    draw.entries = {};
+    draw.entries.room = entries_a_query * queries.room;
+    draw.entries.tids = static_cast<uint64*>(palloc(draw.entries.room * sizeof(uint64)));
+    const ListVisitor visitor{draw_entries, &draw};
+    for (uint32 list = 0; list < meta.lists; ++list) {
+        compat_vacuum_delay();
+        read_through(ring, [&] { walk_lists(index, meta, &list, 1, visitor); });
+    }
+    uint64* tids = draw.entries.tids;
+    const uint32 drawn = draw.entries.count;
+    Snapshot snapshot = fresh_snapshot();
+    RowReader* reader = open_row_reader(heap, index, snapshot);
+    for (uint32 i = 0; i < drawn && queries.count < queries.room; ++i) {
+        compat_vacuum_delay();
+        std::swap(tids[i], tids[i + draw.random.below(drawn - i)]);
+        const Vector* row = read_row(reader, number_tid(tids[i]));
+        if (!row) continue;
+        index_form(meta.metric, row->x, meta.dims, queries.rows + Size{queries.count} * meta.dims);
+        queries.tids[queries.count++] = tids[i];
+    }
+    close_row_reader(reader);
+    UnregisterSnapshot(snapshot);
+    return queries;
+}
+
+// Rows of the table, compared with all queries in batches.
+struct Comparison {
+    const Sample* queries;
+    Metric metric;
+    Executor* executor;
+    uint32 batch;
+    uint32 count;
+    float* rows;   // (batch)(dims)
+    uint64* tids;  // (batch)
+    Neighbor* neighbors;
+    MemoryContext row_context;
+};
+
+void compare_batch(Comparison* comparison) {
+    const Sample& queries = *comparison->queries;
+    compat_vacuum_delay();
+    // Not interrupted: it adds to what it found before.
+    guarded([&] {
+        comparison->executor->exact_search(
+            {queries.rows, queries.count, comparison->rows, comparison->count, comparison->tids,
+             queries.dims, comparison->metric, neighbors_kept, comparison->neighbors});
+    });
+    comparison->count = 0;
+}
+
+void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* state) {
+    if (nulls[0]) return;
+    Comparison* comparison = static_cast<Comparison*>(state);
+    const uint32 dims = comparison->queries->dims;
+    MemoryContextReset(comparison->row_context);
+    const MemoryContext before = MemoryContextSwitchTo(comparison->row_context);
+    const Vector* row = datum_get_vector(values[0]);
+    MemoryContextSwitchTo(before);
+    index_form(comparison->metric, row->x, dims, comparison->rows + Size{comparison->count} * dims);
+    comparison->tids[comparison->count] = tid_number(*tid);
+    if (++comparison->count == comparison->batch) compare_batch(comparison);
+}
+
+// The true neighbors of all queries, (queries)(neighbors_kept), themselves among them.
+const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
+                               const Sample& queries) {
+    Comparison comparison = {};
+    comparison.queries = &queries;
+    comparison.metric = metric;
+    comparison.batch = 1024;
+    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
+    guarded([&] { executor->object = make_cpu_executor(1, nullptr).release(); });
+    comparison.executor = executor->object;
+    const auto alloc = [](Size bytes) {
+        return MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+    };
+    comparison.rows =
+        static_cast<float*>(alloc(Size{comparison.batch} * queries.dims * sizeof(float)));
+    comparison.tids = static_cast<uint64*>(alloc(comparison.batch * sizeof(uint64)));
+    const Size kept = Size{queries.count} * neighbors_kept;
+    comparison.neighbors = static_cast<Neighbor*>(alloc(kept * sizeof(Neighbor)));
+    std::fill_n(comparison.neighbors, kept, Neighbor{std::numeric_limits<float>::infinity(), 0});
+    comparison.row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
+
+    Snapshot snapshot = fresh_snapshot();
+    IndexInfo* info = BuildIndexInfo(index);
+    info->ii_Concurrent = true;
+    TableScanDesc scan = table_beginscan_strat(heap, snapshot, 0, nullptr, true, true);
+    table_index_build_scan(heap, index, info, true, false, compare_row, &comparison, scan);
+    UnregisterSnapshot(snapshot);
+    if (comparison.count > 0) compare_batch(&comparison);
+    return comparison.neighbors;
+}
+
+}  // namespace
+
+void measure_in_place(Relation index, BufferAccessStrategy ring) {
+    if (must_wait(index)) return;
+    VacuumRows rows = begin_vacuum_rows(index);
+    MetaPage meta = read_meta(index);
+    const Sample queries = draw_queries(rows.heap, index, meta, ring);
+    if (queries.count >= least_queries) {
+        const Neighbor* neighbors = find_neighbors(rows.heap, index, meta.metric, queries);
+        const EncodeInput input{read_model(index, meta), queries.rows, queries.count};
+        const CurveQuery* curve_queries = make_curve_queries(input, queries.tids, neighbors, 1);
+        meta.curve = measure_curve(index, meta, curve_queries, queries.count);
+        write_training(index, meta);
+        ereport(LOG, (errmsg("recall of index \"%s\" was measured with %u queries",
+                             RelationGetRelationName(index), queries.count)));
+    }
+    end_vacuum_rows(&rows);
+}
+
+}  // namespace pgwarp

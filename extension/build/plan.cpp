@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/additive.h"
+#include "extension/index/format.h"
+#include "extension/build/plan.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "postmaster/autovacuum.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+constexpr uint32 rows_per_list = 64;        // to place a centroid well
+constexpr uint32 least_rows_per_list = 16;  // to place it at all
+constexpr uint32 dims_of_many_rows = 256;
+// Words of full length have the most to learn.
+constexpr uint32 rows_for_additive = 100000;
+constexpr Size megabyte = 1024 * 1024;
+
+uint32 choose_lists(double rows, uint32 dims) {
+    // More lists make shorter ones, but each scan compares the query with every centroid, which
+    // costs more the longer the vectors are.
+    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.25 : 0.75;
+    return static_cast<uint32>(
+        std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
+}
+
+uint32 choose_m(uint32 dims, uint32 bits, QuantizerKind quantizer) {
+    // Codes that take long to find are short ones.
+    if (quantizer == QuantizerKind::lsq) return std::min<uint32>(dims, 8);
+    // Scanned so much faster, a byte more costs less than a row ranked in vain; but what is scanned
+    // has to come from memory.
+    if (bits == 4) return std::clamp<uint32>(dims <= 512 ? dims / 2 : dims / 6, 1, max_m);
+    const uint32 m = dims <= 16 ? dims : dims <= 64 ? dims / 2 : dims <= 512 ? dims / 4 : dims / 8;
+    return std::min<uint32>(m, max_m);
+}
+
+// Bytes that training needs whatever the sample: the codebook with the copy that an iteration
+// writes, the centroids with theirs and with two for the trial of rounding them.
+Size model_bytes(uint32 lists, uint32 dims) {
+    return sizeof(float) * (4 * Size{lists} * dims + 2 * Size{dims} * codewords);
+}
+
+// A rotation's matrices and LAPACK's (its working memory for
+// singular values is about four of them, and sums are kept in float64), and the turned rows.
+Size rotation_bytes(const MetaPage& meta, Size rows) {
+    return sizeof(float) *
+           (12 * Size{meta.dims} * meta.dims + 2 * rows * meta.code_dims + 8192 * meta.dims);
+}
+
+// Bytes beside the model and the sample.
+Size quantizer_bytes(const MetaPage& meta, uint32 m) {
+    if (has_rotation(meta)) return rotation_bytes(meta, residual_rows(meta));
+    if (meta.quantizer != QuantizerKind::lsq) return 0;
+    // It starts from a rotation, of some of the rows. Then there are the codebook, the words it is
+    // made of and their sums, and either tables for the search or equations for the words.
+    const LsqShape shape{meta.code_dims, m};
+    return std::max(rotation_bytes(meta, rows_for_rotation),
+                    4 * sizeof(float) * shape.words() * shape.dims +
+                        std::max(2 * LsqEncoder::bytes(shape), lsq_fit_bytes(shape)));
+}
+
+// A sampled row: its floats, its TID, and what an iteration notes of it, a short code or two at
+// most.
+Size sample_row_bytes(uint32 dims) {
+    return dims * sizeof(float) + sizeof(uint64) + 32;
+}
+
+// Autovacuum, which trains as well, has a bound of its own where one is set.
+struct MemoryBound {
+    const char* setting;
+    int kilobytes;
+};
+
+MemoryBound training_memory() {
+    if (compat_is_autovacuum() && autovacuum_work_mem != -1)
+        return {"autovacuum_work_mem", autovacuum_work_mem};
+    return {"maintenance_work_mem", maintenance_work_mem};
+}
+
+// What a plan with so many lists takes.
+struct Need {
+    const MetaPage& meta;
+    double rows;      // of the table
+    Size more_bytes;  // of the quantizer
+
+    Size model(uint32 lists) const { return model_bytes(lists, meta.dims) + more_bytes; }
+    double wanted_rows(uint32 lists) const {
+        return std::min<double>(rows,
+                                std::max(Size{lists} * rows_per_list, Size{residual_rows(meta)}));
+    }
+    double needed_rows(uint32 lists) const {
+        return std::min<double>(rows, std::max(Size{lists} * least_rows_per_list, Size{codewords}));
+    }
+    double rows_in(Size memory, uint32 lists) const {
+        return memory > model(lists)
+                   ? static_cast<double>((memory - model(lists)) / sample_row_bytes(meta.dims))
+                   : 0;
+    }
+    bool fits(Size memory, uint32 lists) const {
+        return rows_in(memory, lists) >= needed_rows(lists);
+    }
+    Size megabytes(uint32 lists) const {
+        return (model(lists) +
+                static_cast<Size>(needed_rows(lists)) * sample_row_bytes(meta.dims)) /
+                   megabyte +
+               1;
+    }
+};
+
+// Each list has pages of its own.
+void tell_of_many_lists(const char* index_name, double rows, const MetaPage& meta, int level) {
+    if (meta.asked_lists * static_cast<double>(least_rows_per_list) <= rows) return;
+    const uint32 better = choose_lists(rows, meta.code_dims);
+    if (meta.asked_lists <= better) return;
+    ereport(
+        level,
+        (errmsg("index \"%s\" has too many lists for its rows", index_name),
+         errdetail("It gets %u lists for about %.0f rows, and every list that has a row takes a "
+                   "page of its own: up to %.0f MB.",
+                   meta.asked_lists, rows,
+                   std::ceil(std::min<double>(meta.asked_lists, rows) * BLCKSZ / megabyte)),
+         errhint("Without the option it gets %u: ALTER INDEX ... RESET (lists), then REINDEX.",
+                 better)));
+}
+
+}  // namespace
+
+uint32 residual_rows(const MetaPage& meta) {
+    if (meta.quantizer == QuantizerKind::lsq) return rows_for_additive;
+    return has_rotation(meta) && meta.code_dims <= dims_of_many_rows ? rows_for_rotation
+                                                                     : rows_for_codes;
+}
+
+TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& meta,
+                           int report_level) {
+    TrainingPlan plan;
+    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims, meta.bits, meta.quantizer);
+    const uint32 best = meta.asked_lists ? meta.asked_lists : choose_lists(rows, meta.code_dims);
+    const Need need{meta, rows, quantizer_bytes(meta, plan.m)};
+    const MemoryBound bound = training_memory();
+    const Size memory = static_cast<Size>(bound.kilobytes) * 1024;
+    // Fewer lists than would be best still answer right; a user's own number is kept or refused.
+    plan.lists = best;
+    while (!meta.asked_lists && plan.lists > 1 && !need.fits(memory, plan.lists))
+        plan.lists = plan.lists * 3 / 4;
+    if (!need.fits(memory, plan.lists)) {
+        // Less would do for a single list; what is worth setting is what does for all of them.
+        ereport(
+            report_level,
+            (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+             errmsg("memory required is %zu MB, %s is %d MB", need.megabytes(best), bound.setting,
+                    bound.kilobytes / 1024),
+             report_level < ERROR ? errdetail("Index \"%s\" stays untrained.", index_name) : 0));
+        plan.sample_rows = 0;
+        return plan;
+    }
+    if (plan.lists < best)
+        ereport(NOTICE,
+                (errmsg_plural("index \"%s\" gets %u list instead of %u, for %s is too small",
+                               "index \"%s\" gets %u lists instead of %u, for %s is too small",
+                               plan.lists, index_name, plan.lists, best, bound.setting),
+                 errhint("Set maintenance_work_mem to at least %zu MB and REINDEX.",
+                         need.megabytes(best))));
+    if (meta.asked_lists)
+        tell_of_many_lists(index_name, rows, meta, report_level == ERROR ? NOTICE : report_level);
+    plan.sample_rows = static_cast<uint32>(
+        std::min(need.wanted_rows(plan.lists), need.rows_in(memory, plan.lists)));
+    return plan;
+}
+
+uint32 most_sample_rows(const MetaPage& meta) {
+    const Size memory = static_cast<Size>(training_memory().kilobytes) * 1024;
+    const Size wanted = std::max(Size{max_lists} * rows_per_list, Size{rows_for_additive});
+    return static_cast<uint32>(std::min(wanted, memory / sample_row_bytes(meta.dims)));
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,244 @@
+// Which blocks of a table are looked at, and in which order. Each block has a turn, a hash of its
+// number, uniform over all uint64. A round visits the blocks whose turns lie in one interval, in
+// the order in which they lie in the file; the next round takes the interval that follows. So
+// rounds draw without replacement, and nothing is kept of the blocks drawn before.
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "extension/table/block_sample.h"
+#include "extension/index/column.h"
+#include "extension/index/lists.h"
+#include "extension/build/progress.h"
+#include "extension/build/sample.h"
+#include "extension/util/large_memory.h"
+#include "extension/types/vector.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "commands/progress.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+uint64 turn_of(BlockNumber block, int64 seed) {
+    return Random(static_cast<uint64>(seed) ^ uint64{block} << 32).next();
+}
+
+// The end of the interval that has this share of all turns.
+uint64 turns_of(double share) {
+    return share >= 1 ? PG_UINT64_MAX : static_cast<uint64>(std::ldexp(share, 64));
+}
+
+struct Turns {
+    uint64 first;
+    uint64 end;  // PG_UINT64_MAX: no end
+    bool has(uint64 turn) const { return turn >= first && (turn < end || end == PG_UINT64_MAX); }
+};
+
+bool bit_of(const uint8* bits, BlockNumber block) {
+    return bits[block / 8] >> block % 8 & 1;
+}
+
+// --- looking
+
+// Rows of the blocks looked at.
+struct BlockCounts {
+    double blocks;
+    double rows;
+    double squares;
+    uint64 here;  // rows of the block under way
+
+    void end_block() {
+        ++blocks;
+        rows += static_cast<double>(here);
+        squares += static_cast<double>(here) * static_cast<double>(here);
+        here = 0;
+    }
+    // The standard error of the mean, relative to it, for blocks drawn without replacement.
+    double error(double all_blocks) const {
+        if (rows == 0 || blocks < 2) return 1;
+        const double mean = rows / blocks;
+        const double variance = std::max(0.0, squares - rows * mean) / (blocks - 1);
+        return std::sqrt(variance / blocks * (1 - blocks / all_blocks)) / mean;
+    }
+};
+
+void count_row(Relation, ItemPointer, Datum*, bool* nulls, bool alive, void* counts) {
+    if (!nulls[0] && alive) ++static_cast<BlockCounts*>(counts)->here;
+}
+
+struct WholeLook {
+    uint64 rows;
+    uint8* has_rows;
+    BlockNumber last;
+};
+
+void note_row(Relation, ItemPointer tid, Datum*, bool* nulls, bool alive, void* state) {
+    WholeLook* look = static_cast<WholeLook*>(state);
+    const BlockNumber block = ItemPointerGetBlockNumber(tid);
+    if (block != look->last) report_progress(PROGRESS_SCAN_BLOCKS_DONE, block);
+    look->last = block;
+    if (nulls[0] || !alive) return;
+    ++look->rows;
+    look->has_rows[block / 8] |= static_cast<uint8>(1 << block % 8);
+}
+
+void look_at_all(BlockSampler* sampler, TableLook* look) {
+    WholeLook whole = {};
+    whole.has_rows = static_cast<uint8*>(MemoryContextAllocExtended(
+        CurrentMemoryContext, Size{look->blocks} / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
+    sample_blocks(sampler, 0, look->blocks, note_row, &whole);
+    look->seen = whole.rows;
+    look->rows = static_cast<double>(whole.rows);
+    look->has_rows = whole.has_rows;
+    for (BlockNumber block = 0; block < look->blocks; ++block)
+        look->blocks_with_rows += bit_of(whole.has_rows, block);
+}
+
+// --- sampling
+
+struct SampleState {
+    Sample* sample;
+    Metric metric;
+    Random* random;
+    MemoryContext row_context;
+};
+
+void sample_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool alive, void* argument) {
+    SampleState* state = static_cast<SampleState*>(argument);
+    Sample* sample = state->sample;
+    if (nulls[0] || !alive) return;
+    const uint32 slot = draw_slot(sample, state->random);
+    if (slot == sample->room) return;
+    const MemoryContext before = MemoryContextSwitchTo(state->row_context);
+    const Vector* vector = datum_get_vector(values[0]);
+    index_form(state->metric, vector->x, sample->dims, sample->rows + Size{slot} * sample->dims);
+    sample->tids[slot] = tid_number(*tid);
+    MemoryContextSwitchTo(before);
+    MemoryContextReset(state->row_context);
+}
+
+void swap_rows(Sample* sample, uint32 a, uint32 b) {
+    float* row_a = sample->rows + Size{a} * sample->dims;
+    std::swap_ranges(row_a, row_a + sample->dims, sample->rows + Size{b} * sample->dims);
+    std::swap(sample->tids[a], sample->tids[b]);
+}
+
+}  // namespace
+
+Sample new_sample(uint32 dims, uint32 room) {
+    Sample sample = {};
+    sample.dims = dims;
+    sample.room = room;
+    sample.rows =
+        static_cast<float*>(alloc_large(CurrentMemoryContext, Size{room} * dims * sizeof(float)));
+    sample.tids = static_cast<uint64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(room, 1u) * sizeof(uint64)));
+    return sample;
+}
+
+uint32 draw_slot(Sample* sample, Random* random) {
+    ++sample->seen;
+    if (sample->count < sample->room) return sample->count++;
+    return static_cast<uint32>(std::min<uint64>(random->below(sample->seen), sample->room));
+}
+
+void shuffle_sample(Sample* sample, Random* random, uint32 rows) {
+    for (uint32 i = 0; i + 1 < std::min(sample->count, rows); ++i)
+        swap_rows(sample, i, i + static_cast<uint32>(random->below(sample->count - i)));
+}
+
+TableLook look_at_table(Relation heap, Relation index, IndexInfo* info, uint64 enough, int64 seed) {
+    // Lists are planned by the square root of the rows, so half of this error reaches them.
+    constexpr double sound_error = 0.05;
+    constexpr double first_looks = 64;
+    constexpr double growth = 4;
+    // From there on a pass over all blocks costs less than single ones would.
+    constexpr double most_share = 0.25;
+    report_phase(BuildPhase::sample);
+    TableLook look = {};
+    look.blocks = RelationGetNumberOfBlocks(heap);
+    report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, look.blocks);
+    BlockSampler* sampler = open_block_sampler(heap, index, info);
+    BlockCounts counts = {};
+    bool sound = false;
+    Turns turns = {};
+    for (double share = first_looks / Max(look.blocks, 1u); !sound && share <= most_share;
+         share *= growth) {
+        turns = {turns.end, turns_of(share)};
+        for (BlockNumber block = 0; block < look.blocks; ++block) {
+            if (!turns.has(turn_of(block, seed))) continue;
+            sample_blocks(sampler, block, 1, count_row, &counts);
+            counts.end_block();
+        }
+        sound =
+            counts.rows >= static_cast<double>(enough) && counts.error(look.blocks) <= sound_error;
+    }
+    if (sound) {
+        look.seen = static_cast<uint64>(counts.rows);
+        look.rows = counts.rows / counts.blocks * look.blocks;
+    } else {
+        look_at_all(sampler, &look);
+    }
+    close_block_sampler(sampler);
+    return look;
+}
+
+Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
+                    const TableLook& look, uint32 rows, int64 seed) {
+    report_phase(BuildPhase::sample);
+    Sample sample = new_sample(dims, rows);
+    Random random(static_cast<uint64>(seed));
+    SampleState state{
+        &sample, metric, &random,
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq sample row", ALLOCSET_DEFAULT_SIZES)};
+    report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, look.blocks);
+
+    // Some rows of each of many blocks, every block with the same chance: reading a block costs
+    // more than the rows on it, and rows that lie together may be alike. Of enough blocks, more
+    // rows.
+    constexpr double few_of_block = 4;
+    constexpr double most_of_block = 8;
+    constexpr double least_blocks = 16384;
+    constexpr double enough_blocks = 49152;
+    const BlockNumber blocks = look.has_rows ? look.blocks_with_rows : look.blocks;
+    const double average = Max(look.rows / Max(blocks, 1u), 1e-9);
+    const double some_of_block = std::clamp(rows / enough_blocks, few_of_block, most_of_block);
+    // Some more than it takes: blocks may have few. Every row of a block has the same chance, so
+    // that full blocks are not told by as few rows as those that are nearly empty.
+    const double part = std::min(1.0, (std::ceil(some_of_block) + 2) / average);
+    const double of_block = std::min(average / 1.25, some_of_block);
+    double share = std::max(rows / of_block, least_blocks) / Max(blocks, 1u);
+    BlockSampler* sampler = open_block_sampler(heap, index, info);
+    // Rows that lie in few blocks may all be elsewhere: go on.
+    constexpr double short_of_rows = 0.9;
+    Turns turns = {};
+    do {
+        turns = {turns.end, turns_of(share)};
+        const bool whole = turns.first == 0 && share >= 1;
+        if (whole && !look.has_rows) {
+            sample_blocks(sampler, 0, look.blocks, sample_row, &state);
+            report_progress(PROGRESS_SCAN_BLOCKS_DONE, look.blocks);
+            break;
+        }
+        for (BlockNumber block = 0; block < look.blocks; ++block) {
+            if (look.has_rows && !bit_of(look.has_rows, block)) continue;
+            if (!turns.has(turn_of(block, seed))) continue;
+            sample_some_rows(sampler, block, whole ? 1 : part, &random, sample_row, &state);
+            report_progress(PROGRESS_SCAN_BLOCKS_DONE, block + 1);
+        }
+        share *= 2;
+    } while (turns.end != PG_UINT64_MAX && static_cast<double>(sample.seen) < short_of_rows * rows);
+    close_block_sampler(sampler);
+    MemoryContextDelete(state.row_context);
+    shuffle_sample(&sample, &random, shuffled_rows);
+    return sample;
+}
+
+}  // namespace pgwarp

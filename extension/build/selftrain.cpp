@@ -1,0 +1,272 @@
+// Training an index in place.
+//
+// The model is written to new pages, then the metapage names it: from that record on, new entries
+// go to its lists. The entries of the pending list follow one by one, each in one WAL record. Scans
+// read the pending list before the other lists, so an entry is seen in one place or the other, and
+// a scan that sees it in both drops one. A crash or a cancelled VACUUM leaves the index right at
+// any point: what is still pending is searched exactly, and the next VACUUM goes on.
+//
+// Rows are read by their pending entries, with fresh snapshots; an entry whose row cannot be seen
+// now stays pending for the next VACUUM, which removes it or moves it.
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/executor.h"
+#include "extension/guard.h"
+#include "extension/index/column.h"
+#include "extension/index/format.h"
+#include "extension/index/lapack.h"
+#include "extension/index/options.h"
+#include "extension/index/buffers.h"
+#include "extension/build/bulk.h"
+#include "extension/index/curve.h"
+#include "extension/build/encode.h"
+#include "extension/index/lists.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+#include "extension/scan/rows.h"
+#include "extension/build/selftrain.h"
+#include "extension/build/train.h"
+#include "extension/build/vacuum_rows.h"
+
+extern "C" {
+#include "access/xact.h"
+#include "commands/vacuum.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// An expression runs code of users, which may do what PostgreSQL forbids while there are workers:
+// catch an error, for one.
+bool must_wait(Relation index) {
+    if (!IsInParallelMode() || RelationGetIndexExpressions(index) == NIL) return false;
+    ereport(LOG, (errmsg("entries of index \"%s\" stay pending", RelationGetRelationName(index)),
+                  errdetail("A parallel VACUUM cannot evaluate expressions."),
+                  errhint("Autovacuum will go on, or VACUUM (PARALLEL 0).")));
+    return true;
+}
+
+void write_logged_page(void* index, BlockNumber block, Page image) {
+    write_page(static_cast<Relation>(index), block, image);
+}
+
+struct MoveState {
+    Relation index;
+    BufferAccessStrategy ring;
+    const MetaPage* meta;
+    BlockNumber block;
+    uint32 moved;
+};
+
+void move_rows(void* argument, const EncodedRows& rows) {
+    MoveState* state = static_cast<MoveState*>(argument);
+    for (Size i = 0; i < rows.count; ++i) {
+        const Entry entry{number_tid(rows.tids[i]), rows.offsets[i],
+                          rows.codes + i * state->meta->m};
+        state->moved +=
+            move_pending_entry(state->index, *state->meta, state->block, rows.lists[i], entry);
+    }
+}
+
+// TIDs of one pending page; none where it left the list.
+uint32 copy_tids(Relation index, BufferAccessStrategy ring, BlockNumber block, uint64* tids,
+                 BlockNumber* next) {
+    const EntryLayout layout = EntryLayout::of(0);
+    uint32 count = 0;
+    *next = InvalidBlockNumber;
+    read_through(ring, [&] {
+        Buffer buffer;
+        if (!read_list_page(index, block, pending_list, layout, BUFFER_LOCK_SHARE, &buffer)) return;
+        Page page = BufferGetPage(buffer);
+        count = page_tail(page)->count;
+        for (uint32 i = 0; i < count; ++i) tids[i] = tid_number(page_tids(page, layout)[i]);
+        *next = page_tail(page)->next;
+        UnlockReleaseBuffer(buffer);
+    });
+    return count;
+}
+
+// Moves the entries of one page, and those that take their slots, until all that are left there
+// were tried and could not be read. Returns the page that follows.
+BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePass* pass,
+                      MoveState* state) {
+    uint64* tids = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
+    uint64* unread = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
+    uint32 unread_count = 0;
+    BlockNumber next;
+    state->block = block;
+    while (true) {
+        compat_vacuum_delay();
+        const uint32 count = copy_tids(index, state->ring, block, tids, &next);
+        Snapshot snapshot = fresh_snapshot();
+        RowReader* reader = open_row_reader(heap, index, snapshot);
+        uint32 tried = 0;
+        uint32 still_unread = 0;
+        for (uint32 i = 0; i < count; ++i) {
+            const bool seen_before = std::binary_search(unread, unread + unread_count, tids[i]);
+            const Vector* row = seen_before ? nullptr : read_row(reader, number_tid(tids[i]));
+            if (!row) {
+                tids[still_unread++] = tids[i];
+                continue;
+            }
+            ++tried;
+            encode_one_row(pass, tids[i], row);
+        }
+        flush_encode(pass);
+        close_row_reader(reader);
+        UnregisterSnapshot(snapshot);
+        std::copy(tids, tids + still_unread, unread);
+        unread_count = still_unread;
+        std::sort(unread, unread + unread_count);
+        if (tried == 0) break;
+    }
+    pfree(tids);
+    pfree(unread);
+    return next;
+}
+
+void move_all(Relation heap, Relation index, const MetaPage& meta, EncodePass* pass,
+              MoveState* state) {
+    const ListPlace place = read_place(index, meta, pending_list);
+    BlockNumber block = place.head;
+    BlockNumber steps = 0;
+    while (BlockNumberIsValid(block)) {
+        count_step(index, block, place, &steps);
+        block = move_page(heap, index, block, pass, state);
+    }
+}
+
+// Draws among the pending entries whose rows can be seen now, and counts these. Others may be of
+// transactions that are under way, or of rows long dead: a model is not for them.
+Sample draw_pending(Relation heap, Relation index, const MetaPage& meta, BufferAccessStrategy ring,
+                    Random* random) {
+    const ListPlace place = read_place(index, meta, pending_list);
+    Sample drawn = {};
+    drawn.room = static_cast<uint32>(
+        std::min<Size>(Size{place.pages} * max_page_entries, most_sample_rows(meta)));
+    drawn.tids = static_cast<uint64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, std::max(drawn.room, 1u) * sizeof(uint64)));
+    uint64* tids = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
+    BlockNumber steps = 0;
+    for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
+        compat_vacuum_delay();
+        count_step(index, block, place, &steps);
+        const uint32 count = copy_tids(index, ring, block, tids, &block);
+        Snapshot snapshot = fresh_snapshot();
+        RowReader* reader = open_row_reader(heap, index, snapshot);
+        for (uint32 i = 0; i < count; ++i) {
+            CHECK_FOR_INTERRUPTS();
+            if (!sees_row(reader, number_tid(tids[i]))) continue;
+            const uint32 slot = draw_slot(&drawn, random);
+            if (slot < drawn.room) drawn.tids[slot] = tids[i];
+        }
+        close_row_reader(reader);
+        UnregisterSnapshot(snapshot);
+    }
+    pfree(tids);
+    return drawn;
+}
+
+// Reads so many of the rows drawn, in the order they lie in.
+Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* drawn, uint32 rows,
+                  Random* random) {
+    Sample sample = new_sample(meta.dims, std::min(rows, drawn->count));
+    for (uint32 i = 0; i < sample.room; ++i)
+        std::swap(drawn->tids[i], drawn->tids[i + random->below(drawn->count - i)]);
+    std::sort(drawn->tids, drawn->tids + sample.room);
+    Snapshot snapshot = fresh_snapshot();
+    RowReader* reader = open_row_reader(heap, index, snapshot);
+    for (uint32 i = 0; i < sample.room; ++i) {
+        compat_vacuum_delay();
+        const Vector* row = read_row(reader, number_tid(drawn->tids[i]));
+        if (!row) continue;
+        index_form(meta.metric, row->x, meta.dims, sample.rows + Size{sample.count} * meta.dims);
+        sample.tids[sample.count++] = drawn->tids[i];
+    }
+    close_row_reader(reader);
+    UnregisterSnapshot(snapshot);
+    sample.seen = drawn->seen;
+    shuffle_sample(&sample, random);
+    return sample;
+}
+
+// Writes the model, moves the pending entries to its lists, and measures.
+void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPlan& plan,
+                Sample* sample, BufferAccessStrategy ring) {
+    const Sample queries = set_queries_aside(sample);
+    Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
+    guarded([&] {
+        executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
+    });
+    const Quantizer model = train_model(executor->object, plan, sample, meta);
+
+    meta->build_id = new_build_id();
+    meta->rows_at_build = sample->seen;
+    const BlockNumber pages = place_model(meta, 0);
+    place_model(meta, extend_by(index, pages));
+    write_model(*meta, model, write_logged_page, index);
+    write_training(index, *meta);
+
+    MoveState state{index, ring, meta, InvalidBlockNumber, 0};
+    const EncodeInput input{model, queries.rows, queries.count};
+    EncodePass* pass = begin_encode(input, {move_rows, &state});
+    move_all(heap, index, *meta, pass, &state);
+    const CurveQuery* curve_queries =
+        make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
+    meta->curve = measure_curve(index, *meta, curve_queries, queries.count);
+    write_training(index, *meta);
+    ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
+                         RelationGetRelationName(index), sample->count, meta->lists)));
+}
+
+}  // namespace
+
+double pending_rows(Relation index, const MetaPage& meta) {
+    if (meta.pending.pages == 0) return 0;
+    // All pages are full but the last; nobody but VACUUM, who asks, takes it away.
+    const EntryLayout layout = EntryLayout::of(0);
+    Buffer buffer;
+    if (!read_list_page(index, meta.pending.tail, pending_list, layout, BUFFER_LOCK_SHARE, &buffer))
+        report_damage(index, meta.pending.tail, "it is not the tail of its list");
+    const uint32 last = page_tail(BufferGetPage(buffer))->count;
+    UnlockReleaseBuffer(buffer);
+    return static_cast<double>(meta.pending.pages - 1) * layout.capacity + last;
+}
+
+void train_in_place(Relation index, BufferAccessStrategy ring) {
+    if (must_wait(index)) return;
+    VacuumRows rows = begin_vacuum_rows(index);
+    MetaPage meta = read_meta(index);
+    Random random(static_cast<uint64>(meta.seed));
+    Sample drawn = {};
+    // VACUUM has other work than this, and does it with or without a model.
+    if (!needs_lapack(meta) || check_lapack(quantizer_name(meta.quantizer), WARNING))
+        drawn = draw_pending(rows.heap, index, meta, ring, &random);
+    if (drawn.seen >= least_rows_to_train_by_itself) {
+        const TrainingPlan plan = plan_training(RelationGetRelationName(index),
+                                                static_cast<double>(drawn.seen), meta, WARNING);
+        Sample sample = {};
+        if (plan.sample_rows > 0)
+            sample = read_drawn(rows.heap, index, meta, &drawn, plan.sample_rows, &random);
+        if (sample.count > 0) train_from(rows.heap, index, &meta, plan, &sample, ring);
+    }
+    end_vacuum_rows(&rows);
+}
+
+void move_pending(Relation index, BufferAccessStrategy ring) {
+    if (must_wait(index)) return;
+    VacuumRows rows = begin_vacuum_rows(index);
+    const MetaPage meta = read_meta(index);
+    MoveState state{index, ring, &meta, InvalidBlockNumber, 0};
+    EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0}, {move_rows, &state});
+    move_all(rows.heap, index, meta, pass, &state);
+    end_vacuum_rows(&rows);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/sort_keys.h"
+#include "extension/guard.h"
+#include "extension/build/sort.h"
+#include "extension/util/large_memory.h"
+
+extern "C" {
+#include "catalog/pg_operator_d.h"
+#include "catalog/pg_type_d.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+// Rows that one process sorts stay in memory as long as they fit, and are sorted by threads there.
+// Else they go through a tuplesort, which spills and has its runs merged across processes: a tuple
+// is a key of list and TID, then offset and code.
+struct EntrySort {
+    uint32 m;
+    int memory;  // kilobytes
+
+    // In memory; `chunks` is null where a tuplesort has the rows.
+    MemoryContext context;
+    char** chunks;    // keys (rows), offsets (rows), codes (rows)(m)
+    int chunk_shift;  // a chunk has 1 << chunk_shift rows
+    Size room;        // rows
+    Size count;
+    KeyedRow* order;  // once sorted
+    uint64* starts;   // (lists + 1)
+    Size next;
+
+    Tuplesortstate* sort;
+    TupleTableSlot* in;
+    TupleTableSlot* out;
+    bytea* entry;
+};
+
+namespace {
+
+constexpr int tid_bits = 48;
+static_assert(max_lists <= 1 << (63 - tid_bits), "list and TID share one int64");
+constexpr uint64 tid_mask = (uint64{1} << tid_bits) - 1;
+// Memory that is taken by large pieces can lie on large pages; it counts when it is written to.
+constexpr int least_chunk_shift = 12;
+constexpr int most_chunk_shift = 20;
+constexpr Size most_chunk_bytes = Size{32} << 20;
+
+Size payload_bytes(const EntrySort* sort) {
+    return sizeof(float) + sort->m;
+}
+
+Size chunk_rows(const EntrySort* sort) {
+    return Size{1} << sort->chunk_shift;
+}
+
+Size chunk_bytes(const EntrySort* sort) {
+    return chunk_rows(sort) * (sizeof(uint64) + payload_bytes(sort));
+}
+
+// Where a row is.
+struct EntryPlace {
+    uint64* key;
+    float* offset;
+    uint8* code;
+};
+
+EntryPlace entry_place(const EntrySort* sort, Size row) {
+    char* keys = sort->chunks[row >> sort->chunk_shift];
+    char* offsets = keys + chunk_rows(sort) * sizeof(uint64);
+    char* codes = offsets + chunk_rows(sort) * sizeof(float);
+    const Size at = row & (chunk_rows(sort) - 1);
+    return {reinterpret_cast<uint64*>(keys) + at, reinterpret_cast<float*>(offsets) + at,
+            reinterpret_cast<uint8*>(codes) + at * sort->m};
+}
+
+void begin_in_memory(EntrySort* sort) {
+    // A quarter stays free: should the rows not fit, chunks and tuplesort are there together for a
+    // while. Sorting takes an array beside the rows, and counts for each thread.
+    const Size bytes = static_cast<Size>(sort->memory) * 1024 / 4 * 3;
+    const Size row_bytes = sizeof(uint64) + payload_bytes(sort) + 2 * sizeof(KeyedRow);
+    const Size room = bytes / row_bytes;
+    // Some chunks at least, so that little of the memory is lost to the last.
+    constexpr Size least_chunks = 16;
+    sort->chunk_shift = least_chunk_shift;
+    while (sort->chunk_shift < most_chunk_shift && 2 * chunk_bytes(sort) <= most_chunk_bytes &&
+           2 * chunk_rows(sort) * least_chunks <= room)
+        ++sort->chunk_shift;
+    sort->room = room / chunk_rows(sort) * chunk_rows(sort);
+    if (sort->room == 0) return;
+    sort->context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq entries", ALLOCSET_DEFAULT_SIZES);
+    sort->chunks = static_cast<char**>(
+        MemoryContextAlloc(sort->context, (sort->room >> sort->chunk_shift) * sizeof(char*)));
+}
+
+void begin_tuplesort(EntrySort* sort, SortCoordinate coordinate) {
+    TupleDesc descriptor = CreateTemplateTupleDesc(2);
+    TupleDescInitEntry(descriptor, 1, "key", INT8OID, -1, 0);
+    TupleDescInitEntry(descriptor, 2, "entry", BYTEAOID, -1, 0);
+    AttrNumber attribute = 1;
+    Oid operation = Int8LessOperator;
+    Oid collation = InvalidOid;
+    bool nulls_first = false;
+    sort->sort = compat_sort_begin(descriptor, &attribute, &operation, &collation, &nulls_first,
+                                   sort->memory, coordinate);
+    sort->in = MakeSingleTupleTableSlot(descriptor, &TTSOpsVirtual);
+    sort->out = MakeSingleTupleTableSlot(descriptor, &TTSOpsMinimalTuple);
+    const Size bytes = VARHDRSZ + payload_bytes(sort);
+    sort->entry = static_cast<bytea*>(palloc0(bytes));
+    SET_VARSIZE(sort->entry, bytes);
+}
+
+void put_tuple(EntrySort* sort, uint64 key, float offset, const uint8* code) {
+    char* data = VARDATA(sort->entry);
+    memcpy(data, &offset, sizeof(float));
+    memcpy(data + sizeof(float), code, sort->m);
+    ExecClearTuple(sort->in);
+    sort->in->tts_values[0] = Int64GetDatum(static_cast<int64>(key));
+    sort->in->tts_values[1] = PointerGetDatum(sort->entry);
+    sort->in->tts_isnull[0] = sort->in->tts_isnull[1] = false;
+    ExecStoreVirtualTuple(sort->in);
+    tuplesort_puttupleslot(sort->sort, sort->in);
+}
+
+// More rows than fit into memory.
+void move_to_tuplesort(EntrySort* sort) {
+    const MemoryContext before = MemoryContextSwitchTo(MemoryContextGetParent(sort->context));
+    begin_tuplesort(sort, nullptr);
+    for (Size first = 0; first < sort->count; first += chunk_rows(sort)) {
+        for (Size row = first; row < Min(first + chunk_rows(sort), sort->count); ++row) {
+            const EntryPlace place = entry_place(sort, row);
+            put_tuple(sort, *place.key, *place.offset, place.code);
+            if (row % 4096 == 0) CHECK_FOR_INTERRUPTS();
+        }
+        pfree(sort->chunks[first >> sort->chunk_shift]);
+    }
+    MemoryContextDelete(sort->context);
+    sort->chunks = nullptr;
+    MemoryContextSwitchTo(before);
+}
+
+uint64 entry_key(uint32 list, uint64 tid) {
+    return static_cast<uint64>(list) << tid_bits | tid;
+}
+
+// Some rows, from `first` on, for which there is room.
+void put_in_memory(EntrySort* sort, const EncodedRows& rows, Size first, Size end) {
+    while (first < end) {
+        const Size at = sort->count & (chunk_rows(sort) - 1);
+        if (at == 0)
+            sort->chunks[sort->count >> sort->chunk_shift] =
+                static_cast<char*>(alloc_large(sort->context, chunk_bytes(sort)));
+        const Size here = Min(end - first, chunk_rows(sort) - at);
+        const EntryPlace place = entry_place(sort, sort->count);
+        for (Size i = 0; i < here; ++i)
+            place.key[i] = entry_key(rows.lists[first + i], rows.tids[first + i]);
+        memcpy(place.offset, rows.offsets + first, here * sizeof(float));
+        memcpy(place.code, rows.codes + first * sort->m, here * sort->m);
+        sort->count += here;
+        first += here;
+    }
+}
+
+void sort_in_memory(EntrySort* sort, uint32 lists, int threads) {
+    sort->order =
+        static_cast<KeyedRow*>(alloc_large(sort->context, sort->count * sizeof(KeyedRow)));
+    sort->starts = static_cast<uint64*>(
+        MemoryContextAllocHuge(sort->context, (Size{lists} + 1) * sizeof(uint64)));
+    guarded_interruptibly([&] {
+        Workers workers(threads, &QueryCancelPending, &ProcDiePending);
+        // A chunk begins with its keys.
+        sort_by_group(
+            workers,
+            {reinterpret_cast<uint64* const*>(sort->chunks), chunk_rows(sort), sort->count},
+            tid_bits, lists, sort->order, sort->starts);
+    });
+}
+
+}  // namespace
+
+EntrySort* begin_entry_sort(uint32 m, int memory, SortCoordinate coordinate) {
+    EntrySort* sort = static_cast<EntrySort*>(palloc0(sizeof(EntrySort)));
+    sort->m = m;
+    sort->memory = memory;
+    if (!coordinate) begin_in_memory(sort);
+    if (!sort->chunks) begin_tuplesort(sort, coordinate);
+    return sort;
+}
+
+void sort_rows(void* state, const EncodedRows& rows) {
+    EntrySort* sort = static_cast<EntrySort*>(state);
+    Size first = 0;
+    if (sort->chunks) {
+        first = Min(rows.count, sort->room - sort->count);
+        put_in_memory(sort, rows, 0, first);
+        if (first < rows.count) move_to_tuplesort(sort);
+    }
+    for (; first < rows.count; ++first)
+        put_tuple(sort, entry_key(rows.lists[first], rows.tids[first]), rows.offsets[first],
+                  rows.codes + first * sort->m);
+}
+
+void perform_entry_sort(EntrySort* sort, uint32 lists, int threads) {
+    if (sort->chunks)
+        sort_in_memory(sort, lists, threads);
+    else
+        tuplesort_performsort(sort->sort);
+}
+
+const uint64* list_starts(const EntrySort* sort) {
+    return sort->chunks ? sort->starts : nullptr;
+}
+
+MemoryContext entries_context(const EntrySort* sort) {
+    return sort->context;
+}
+
+EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
+    // Rows of one list lie all over memory.
+    constexpr uint64 ahead = 16;
+    if (at + ahead < sort->count) {
+        const EntryPlace later = entry_place(sort, sort->order[at + ahead].row);
+        __builtin_prefetch(later.offset);
+        __builtin_prefetch(later.code);
+    }
+    const uint64 key = sort->order[at].key;
+    const EntryPlace place = entry_place(sort, sort->order[at].row);
+    return {static_cast<uint32>(key >> tid_bits), key & tid_mask, *place.offset, place.code};
+}
+
+void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int threads,
+                uint32* lists) {
+    // A filter in the first cache tells of nearly every row that it is none of them.
+    constexpr int filter_bits = 18;
+    const auto hash = [](uint64 tid) { return tid * 0x9E3779B97F4A7C15 >> (64 - filter_bits); };
+    uint64* filter = static_cast<uint64*>(palloc0((Size{1} << filter_bits) / 8));
+    KeyedRow* wanted = static_cast<KeyedRow*>(palloc(Max(Size{count}, Size{1}) * sizeof(KeyedRow)));
+    for (uint32 i = 0; i < count; ++i) {
+        lists[i] = PG_UINT32_MAX;
+        wanted[i] = {tids[i], i};
+        filter[hash(tids[i]) / 64] |= uint64{1} << hash(tids[i]) % 64;
+    }
+    const auto before = [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; };
+    std::sort(wanted, wanted + count, before);
+    const auto look = [&](Size first, Size end) {
+        for (Size at = first; at < end; ++at) {
+            const uint64 tid = sort->order[at].key & tid_mask;
+            if (!(filter[hash(tid) / 64] >> hash(tid) % 64 & 1)) continue;
+            // A row may be the neighbor of several.
+            for (const KeyedRow* found =
+                     std::lower_bound(wanted, wanted + count, KeyedRow{tid, 0}, before);
+                 found != wanted + count && found->key == tid; ++found)
+                lists[found->row] = static_cast<uint32>(sort->order[at].key >> tid_bits);
+        }
+    };
+    constexpr Size task_rows = 65536;
+    guarded_interruptibly([&] {
+        Workers workers(threads, &QueryCancelPending, &ProcDiePending);
+        workers.run((sort->count + task_rows - 1) / task_rows, [&](size_t task, int) {
+            look(task * task_rows, Min((task + 1) * task_rows, sort->count));
+        });
+    });
+    pfree(wanted);
+    pfree(filter);
+}
+
+bool next_sorted_row(EntrySort* sort, EncodedRow* row) {
+    if (sort->chunks) {
+        if (sort->next == sort->count) return false;
+        *row = sorted_row(sort, sort->next++);
+        return true;
+    }
+    if (!tuplesort_gettupleslot(sort->sort, true, false, sort->out, nullptr)) return false;
+    slot_getallattrs(sort->out);
+    const uint64 key = static_cast<uint64>(DatumGetInt64(sort->out->tts_values[0]));
+    const char* data = VARDATA_ANY(DatumGetPointer(sort->out->tts_values[1]));
+    row->list = static_cast<uint32>(key >> tid_bits);
+    row->tid = key & tid_mask;
+    memcpy(&row->offset, data, sizeof(float));
+    row->code = reinterpret_cast<const uint8*>(data + sizeof(float));
+    return true;
+}
+
+void end_entry_sort(EntrySort* sort) {
+    if (sort->chunks) {
+        MemoryContextDelete(sort->context);
+    } else {
+        ExecDropSingleTupleTableSlot(sort->in);
+        ExecDropSingleTupleTableSlot(sort->out);
+        tuplesort_end(sort->sort);
+        pfree(sort->entry);
+    }
+    pfree(sort);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <cstring>
+
+#include "extension/build/tasks.h"
+#include "extension/build/bulk.h"
+
+extern "C" {
+#include "access/parallel.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/bufmgr.h"
+#include "storage/latch.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Pages that are logged by one participant at a time: some records of 32.
+constexpr BlockNumber range_pages = 128;
+// WAL is written by one at a time, a page whenever its buffers are full: a few who fill them keep
+// that one busy, and more would stand in each other's way. Each pins the pages of a record, which
+// must not be most of the buffers there are.
+int most_logging() {
+    return std::clamp(NBuffers / 256, 1, 4);
+}
+
+enum class TaskKind { wait, log, write_ahead, begin_curve, measure, end };
+struct Task {
+    TaskKind kind;
+    BlockNumber first, end;  // of pages
+    uint32 query;
+};
+
+// The next thing to do. Some begin with pages, and others with queries.
+Task take_task(SharedTasks* tasks, const SharedCurve* curve, bool pages_first) {
+    Task task = {TaskKind::wait, 0, 0, 0};
+    SpinLockAcquire(&tasks->mutex);
+    const BlockNumber written = tasks->pages_end - tasks->next_page;
+    const bool pages = tasks->logging < most_logging() &&
+                       (written >= range_pages || (tasks->all_are_written && written > 0));
+    const bool can_measure = tasks->all_are_written && tasks->curve_is_there;
+    const bool queries = can_measure && tasks->next_query < curve->count;
+    if (tasks->wants_wal_ahead && IsParallelWorker()) {
+        task.kind = TaskKind::write_ahead;
+        tasks->wants_wal_ahead = false;
+    } else if (tasks->curve_can_begin) {
+        task.kind = TaskKind::begin_curve;
+        tasks->curve_can_begin = false;
+    } else if (pages && (pages_first || !queries)) {
+        task = {TaskKind::log, tasks->next_page, tasks->next_page + Min(written, range_pages), 0};
+        tasks->next_page = task.end;
+        ++tasks->logging;
+    } else if (queries) {
+        task = {TaskKind::measure, 0, 0, query_of_turn(tasks->next_query++, curve->count)};
+    } else if (can_measure) {
+        // What pages there are is left to those who log.
+        task.kind = TaskKind::end;
+    }
+    SpinLockRelease(&tasks->mutex);
+    return task;
+}
+
+bool all_are_logged(SharedTasks* tasks) {
+    SpinLockAcquire(&tasks->mutex);
+    const bool logged =
+        tasks->all_are_written && tasks->next_page == tasks->pages_end && tasks->logging == 0;
+    SpinLockRelease(&tasks->mutex);
+    return logged;
+}
+
+// Until all pages are logged.
+void write_ahead(SharedTasks* tasks) {
+    // Buffers of WAL hold what is logged in several times this.
+    constexpr long nap_milliseconds = 1;
+    WalAhead ahead = begin_wal_ahead();
+    while (!all_are_logged(tasks)) {
+        CHECK_FOR_INTERRUPTS();
+        if (write_wal_ahead(&ahead)) continue;
+        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap_milliseconds,
+                  WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
+        ResetLatch(MyLatch);
+    }
+    end_wal_ahead(&ahead);
+    SpinLockAcquire(&tasks->mutex);
+    tasks->wal_ahead = ahead.figures;
+    SpinLockRelease(&tasks->mutex);
+}
+
+// Needs nothing of the index but its model.
+void begin_curve_by_lists(Relation index, SharedTasks* tasks, SharedCurve* curve) {
+    CurveQuery trials[curve_trial_queries];
+    for (uint32 i = 0; i < curve->trials(); ++i) {
+        trials[i] = curve->query(i);
+        trials[i].lists = curve->trial_lists() + i * curve_neighbors;
+    }
+    curve->grid = begin_curve(index, curve->meta, trials, curve->count);
+    note_curve(tasks);
+}
+
+}  // namespace
+
+void init_tasks(SharedTasks* tasks) {
+    memset(static_cast<void*>(tasks), 0, sizeof(SharedTasks));
+    SpinLockInit(&tasks->mutex);
+    ConditionVariableInit(&tasks->work_condition);
+}
+
+void init_curve(SharedCurve* curve) {
+    memset(static_cast<void*>(curve), 0, sizeof(SharedCurve));
+    SpinLockInit(&curve->mutex);
+}
+
+void do_tasks(Relation index, SharedTasks* tasks, SharedCurve* curve, bool pages_first) {
+    CurveTally tally = {};
+    while (true) {
+        CHECK_FOR_INTERRUPTS();
+        const Task task = take_task(tasks, curve, pages_first);
+        if (task.kind == TaskKind::wait) {
+            ConditionVariableSleep(&tasks->work_condition, WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
+            continue;
+        }
+        ConditionVariableCancelSleep();
+        if (task.kind == TaskKind::end) break;
+        if (task.kind == TaskKind::log) {
+            log_pages(index, task.first, task.end);
+            SpinLockAcquire(&tasks->mutex);
+            --tasks->logging;
+            SpinLockRelease(&tasks->mutex);
+            continue;
+        }
+        if (task.kind == TaskKind::write_ahead) {
+            write_ahead(tasks);
+            continue;
+        }
+        if (task.kind == TaskKind::begin_curve) {
+            begin_curve_by_lists(index, tasks, curve);
+            continue;
+        }
+        tally_query(index, curve->meta, curve->grid, curve->query(task.query), task.query, &tally);
+    }
+    SpinLockAcquire(&curve->mutex);
+    add_tally(tally, &curve->tally);
+    SpinLockRelease(&curve->mutex);
+}
+
+void begin_pages(SharedTasks* tasks, BlockNumber first, bool write_ahead) {
+    SpinLockAcquire(&tasks->mutex);
+    tasks->next_page = tasks->pages_end = first;
+    tasks->wants_wal_ahead = write_ahead;
+    SpinLockRelease(&tasks->mutex);
+    ConditionVariableSignal(&tasks->work_condition);
+}
+
+void note_written_pages(void* state, BlockNumber end) {
+    SharedTasks* tasks = static_cast<SharedTasks*>(state);
+    SpinLockAcquire(&tasks->mutex);
+    const BlockNumber ranges = end / range_pages - tasks->pages_end / range_pages;
+    tasks->pages_end = end;
+    SpinLockRelease(&tasks->mutex);
+    // One for each range: to wake them all would take the leader longer, and most could not log.
+    for (BlockNumber i = 0; i < ranges; ++i) ConditionVariableSignal(&tasks->work_condition);
+}
+
+void note_end_of_pages(SharedTasks* tasks) {
+    SpinLockAcquire(&tasks->mutex);
+    tasks->all_are_written = true;
+    const BlockNumber left = tasks->pages_end - tasks->next_page;
+    SpinLockRelease(&tasks->mutex);
+    ConditionVariableBroadcast(&tasks->work_condition);
+    ereport(DEBUG1, (errmsg_internal("%u pages are left to log when the last is written", left)));
+}
+
+void share_queries(SharedCurve* curve, const MetaPage& meta, const CurveQuery* queries,
+                   uint32 count) {
+    curve->meta = meta;
+    curve->count = count;
+    for (uint32 i = 0; i < count; ++i) {
+        curve->query_tids()[i] = queries[i].self;
+        memcpy(curve->neighbors() + Size{i} * curve_neighbors, queries[i].neighbors,
+               curve_neighbors * sizeof(uint64));
+        memcpy(curve->vectors() + Size{i} * meta.code_dims, queries[i].vector,
+               meta.code_dims * sizeof(float));
+    }
+    for (uint32 i = 0; i < curve->trials() && queries[i].lists; ++i)
+        memcpy(curve->trial_lists() + Size{i} * curve_neighbors, queries[i].lists,
+               curve_neighbors * sizeof(uint32));
+}
+
+void let_curve_begin(SharedTasks* tasks) {
+    SpinLockAcquire(&tasks->mutex);
+    tasks->curve_can_begin = true;
+    SpinLockRelease(&tasks->mutex);
+    ConditionVariableSignal(&tasks->work_condition);
+}
+
+void note_curve(SharedTasks* tasks) {
+    SpinLockAcquire(&tasks->mutex);
+    tasks->curve_is_there = true;
+    SpinLockRelease(&tasks->mutex);
+    ConditionVariableBroadcast(&tasks->work_condition);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,57 @@
+#include "extension/build/vacuum_rows.h"
+
+extern "C" {
+#include "access/table.h"
+#include "catalog/index.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// VACUUM does not hold back the cleaning of row versions elsewhere, for it looks at none. Here it
+// does, and another VACUUM must not take the long vectors of the table's rows away from under our
+// snapshots. Returns whether VACUUM was exempt. (Ending the transaction resets the flag.)
+bool set_vacuum_flag(bool exempt) {
+    LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+    const bool was_exempt = MyProc->statusFlags & PROC_IN_VACUUM;
+    if (exempt)
+        MyProc->statusFlags |= PROC_IN_VACUUM;
+    else
+        MyProc->statusFlags &= ~PROC_IN_VACUUM;
+    ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+    LWLockRelease(ProcArrayLock);
+    return was_exempt;
+}
+
+}  // namespace
+
+VacuumRows begin_vacuum_rows(Relation index) {
+    VacuumRows rows;
+    rows.context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq vacuum", ALLOCSET_DEFAULT_SIZES);
+    rows.before = MemoryContextSwitchTo(rows.context);
+    rows.heap = table_open(IndexGetRelation(RelationGetRelid(index), false), NoLock);
+    rows.was_exempt = set_vacuum_flag(false);
+    return rows;
+}
+
+void end_vacuum_rows(VacuumRows* rows) {
+    set_vacuum_flag(rows->was_exempt);
+    table_close(rows->heap, NoLock);
+    MemoryContextSwitchTo(rows->before);
+    MemoryContextDelete(rows->context);
+}
+
+Snapshot fresh_snapshot() {
+    static SnapshotData snapshot;
+    snapshot.snapshot_type = SNAPSHOT_MVCC;
+    return RegisterSnapshot(GetSnapshotData(&snapshot));
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,54 @@
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "extension/device/library.h"
+#include "extension/compat.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+using Path = char[MAXPGPATH];
+
+void library_path(Path& path) {
+    snprintf(path, sizeof(path), "%s/pgwarp_cuda.so", pkglib_path);
+}
+
+}  // namespace
+
+bool cuda_library_is_there() {
+    Path path;
+    library_path(path);
+    return access(path, F_OK) == 0;
+}
+
+Device* open_cuda_device(const DeviceOptions& options, OpenError* error) {
+    // Until the library says otherwise: what is missing here is missing for every device.
+    error->failure = OpenFailure::no_such_device;
+    if (!cuda_library_is_there()) {
+        strlcpy(error->message, "pgwarp was built without CUDA", sizeof(error->message));
+        return nullptr;
+    }
+    // The library brings others of some hundred megabytes: not where they are of no use.
+    if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
+        strlcpy(error->message, "there is no driver for CUDA devices (libcuda.so.1)",
+                sizeof(error->message));
+        return nullptr;
+    }
+    Path path;
+    library_path(path);
+    // Never closed: the device's objects have their code there.
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void* open = library ? dlsym(library, open_device_symbol) : nullptr;
+    if (!open) {
+        strlcpy(error->message, dlerror(), sizeof(error->message));
+        return nullptr;
+    }
+    return reinterpret_cast<OpenDevice*>(open)(&options, error);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,64 @@
+#include <cstring>
+
+#include "extension/graph/edge_writer.h"
+
+extern "C" {
+#include "access/htup_details.h"
+#include "access/tupmacs.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+}
+
+namespace pgwarp {
+
+struct EdgeWriter {
+    Tuplestorestate* rows;
+    TupleTableSlot* slot;  // holds the row that is copied
+    char* src;             // places in it
+    char* rank;
+    char* dst;
+    char* distance;
+};
+
+EdgeWriter* open_edge_writer(const ReturnSetInfo* result) {
+    constexpr Oid types[] = {INT8OID, INT4OID, INT8OID, FLOAT4OID};
+    const TupleDesc columns = result->setDesc;
+    EdgeWriter* writer = static_cast<EdgeWriter*>(palloc(sizeof(EdgeWriter)));
+    Datum values[lengthof(types)] = {Int64GetDatum(0), Int32GetDatum(0), Int64GetDatum(0),
+                                     Float4GetDatum(0)};
+    bool nulls[lengthof(types)] = {};
+    if (columns->natts != lengthof(types)) elog(ERROR, "an edge has four columns");
+    for (int i = 0; i < columns->natts; ++i)
+        if (TupleDescAttr(columns, i)->atttypid != types[i])
+            elog(ERROR, "column %d of an edge is of another type", i + 1);
+    MinimalTuple row = compat_form_minimal_tuple(columns, values, nulls);
+    char* data = reinterpret_cast<char*>(row) + row->t_hoff - MINIMAL_TUPLE_OFFSET;
+    Size offset = 0;
+    char* places[lengthof(types)];
+    for (int i = 0; i < columns->natts; ++i) {
+        const auto* column = TupleDescAttr(columns, i);
+        offset = att_align_nominal(offset, column->attalign);
+        places[i] = data + offset;
+        offset += column->attlen;
+    }
+    if (data + offset != reinterpret_cast<char*>(row) + row->t_len)
+        elog(ERROR, "a row of an edge has another length");
+    writer->rows = result->setResult;
+    writer->slot = MakeSingleTupleTableSlot(columns, &TTSOpsMinimalTuple);
+    ExecStoreMinimalTuple(row, writer->slot, false);
+    writer->src = places[0];
+    writer->rank = places[1];
+    writer->dst = places[2];
+    writer->distance = places[3];
+    return writer;
+}
+
+void write_edge(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 distance) {
+    memcpy(writer->src, &src, sizeof(src));
+    memcpy(writer->rank, &rank, sizeof(rank));
+    memcpy(writer->dst, &dst, sizeof(dst));
+    memcpy(writer->distance, &distance, sizeof(distance));
+    tuplestore_puttupleslot(writer->rows, writer->slot);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,139 @@
+#include <algorithm>
+
+#include "kernels/knn_graph.h"
+#include "extension/graph/edge_writer.h"
+#include "extension/graph/index.h"
+#include "extension/graph/progress.h"
+#include "extension/graph/set.h"
+#include "extension/index/column.h"
+#include "extension/index/options.h"
+#include "extension/index/argument.h"
+#include "extension/knn/batch.h"
+
+extern "C" {
+#include "access/genam.h"
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+bool same_metric(GraphMetric wanted, Metric metric) {
+    switch (wanted) {
+        case GraphMetric::l2:
+            return metric == Metric::l2;
+        case GraphMetric::inner_product:
+            return metric == Metric::inner_product;
+        case GraphMetric::cosine:
+            return metric == Metric::cosine;
+        case GraphMetric::l1:
+            return false;
+    }
+    return false;
+}
+
+// Whether a batch can be searched in it, and its order is the one that is wanted.
+bool serves(Oid number, AttrNumber column, GraphMetric metric) {
+    Relation index = index_open(number, AccessShareLock);
+    const bool fits = index->rd_rel->relkind == RELKIND_INDEX && is_ivfpq(index) &&
+                      index->rd_index->indisvalid && index->rd_index->indkey.values[0] == column &&
+                      RelationGetIndexPredicate(index) == NIL &&
+                      same_metric(metric, metric_of(index));
+    index_close(index, NoLock);
+    return fits;
+}
+
+Oid find_index(const TableColumns& columns, GraphMetric metric) {
+    const AttrNumber column = find_column(columns.table, columns.vector);
+    Relation table = table_open(columns.table, AccessShareLock);
+    Oid found = InvalidOid;
+    // The rows of children are not in the index of their parent.
+    const bool alone = table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE &&
+                       find_inheritance_children(columns.table, NoLock) == NIL;
+    if (alone && table->rd_rel->relkind != RELKIND_VIEW) {
+        List* indexes = RelationGetIndexList(table);
+        ListCell* cell;
+        foreach (cell, indexes)
+            if (!OidIsValid(found) && serves(lfirst_oid(cell), column, metric))
+                found = lfirst_oid(cell);
+        list_free(indexes);
+    }
+    table_close(table, NoLock);
+    if (!OidIsValid(found))
+        ereport(ERROR,
+                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                 errmsg("table \"%s\" has no ivfpq index on column \"%s\" for this metric",
+                        get_rel_name(columns.table), columns.vector),
+                 errdetail("It must be on the column itself and over all rows, of a table without "
+                           "children."),
+                 errhint("Create the index, or use method nn_descent.")));
+    return found;
+}
+
+bool is_zero(const float* vector, uint32 dims) {
+    return std::all_of(vector, vector + dims, [](float value) { return value == 0; });
+}
+
+// One more than k was asked for: the row finds itself, but for one that has as many twins.
+void put_found(const IndexGraph& graph, EdgeWriter* writer, int64 key, const KnnRows& found) {
+    int32 rank = 0;
+    for (uint32 i = 0; i < found.count && rank < static_cast<int32>(graph.k); ++i) {
+        const KnnRow& row = found.rows[i];
+        if (row.key_is_null || row.key == key) continue;
+        // A zero vector has no cosine distance.
+        if (row.distance != row.distance) continue;
+        write_edge(writer, key, ++rank, row.key, static_cast<float4>(row.distance));
+    }
+}
+
+}  // namespace
+
+void build_graph_by_index(const IndexGraph& graph) {
+    // Opened first, for it checks the caller's rights.
+    TableReader* reader = open_table_reader(graph.columns);
+    const Oid number = find_index(graph.columns, graph.metric);
+    const KnnIndex index = open_knn_index(number, graph.columns.key);
+    KnnBatch* batch = open_knn_batch(index, graph.k + 1);
+    const Size room = most_queries(batch);
+    float* vectors = static_cast<float*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, room * index.dims * sizeof(float)));
+    EdgeWriter* writer = open_edge_writer(graph.result);
+    GraphSet set = {};
+    set.metric = graph.metric;
+    Size key_room = room;
+    set.keys =
+        static_cast<int64*>(MemoryContextAllocHuge(CurrentMemoryContext, key_room * sizeof(int64)));
+    while (dims_of(reader) != 0) {
+        if (set.count + room > key_room) {
+            key_room = std::max(set.count + room, 2 * key_room);
+            set.keys = static_cast<int64*>(repalloc_huge(set.keys, key_room * sizeof(int64)));
+        }
+        int64* keys = set.keys + set.count;
+        const Size count = read_block(reader, {vectors, keys, room});
+        if (count == 0) break;
+        search_batch(batch, vectors, static_cast<uint32>(count));
+        for (Size i = 0; i < count; ++i) {
+            if (graph.metric == GraphMetric::cosine &&
+                is_zero(vectors + i * index.dims, index.dims)) {
+                ++set.zeros;
+                continue;
+            }
+            put_found(graph, writer, keys[i], rows_of(batch, static_cast<uint32>(i)));
+        }
+        set.count += count;
+        report_graph_stage(GraphStage::searching, static_cast<int64>(set.count), 0);
+    }
+    set.nulls = counts_of(reader).nulls;
+    close_table_reader(reader);
+    close_knn_batch(batch);
+    close_knn_index(index);
+    check_unique_keys(set, graph.columns);
+    report_left_out(set);
+}
+
+}  // namespace pgwarp

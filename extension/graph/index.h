@@ -1,0 +1,20 @@
+// The graph of a table by its index: every vector is a query.
+#pragma once
+
+#include "kernels/knn_graph.h"
+#include "extension/compat.h"
+#include "extension/table/table_reader.h"
+
+namespace pgwarp {
+
+struct IndexGraph {
+    TableColumns columns;
+    GraphMetric metric;
+    uint32 k;
+    const ReturnSetInfo* result;  // of (src, rank, dst, distance)
+};
+
+// Reports an error where the table has no index that orders by this metric.
+void build_graph_by_index(const IndexGraph& graph);
+
+}  // namespace pgwarp

@@ -1,0 +1,330 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/knn_graph.h"
+#include "extension/graph/metric.h"
+#include "extension/graph/progress.h"
+#include "extension/graph/set.h"
+#include "extension/table/parallel_reader.h"
+
+extern "C" {
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+constexpr Size block_rows = 1024;  // that are written at a time
+
+float* alloc_rows(Size count, uint32 dims) {
+    return static_cast<float*>(MemoryContextAllocHuge(
+        CurrentMemoryContext, std::max<Size>(count, 1) * dims * sizeof(float)));
+}
+
+// What a graph of so many rows takes, by the dearer method.
+Size memory_for(const GraphRoom& room, uint32 dims, Size count) {
+    DescentOptions options = DescentOptions::for_neighbors(room.k);
+    options.degree = room.degree;
+    const Size each = dims * sizeof(float) + (room.degree + room.k) * sizeof(Edge) +
+                      2 * (sizeof(int64) + sizeof(KeyedRow));
+    return count * each + std::max(descent_memory(count, dims, options, room.threads),
+                                   exact_graph_memory(count, dims, room.threads));
+}
+
+struct Reading {
+    GraphSet* set;
+    Size key_room;
+    Size row_room;  // in memory
+    Size most_rows;
+    Size piece_room;
+};
+
+// As the planner thinks there will be, and more as they come.
+void make_room(Reading* reading, Size wanted) {
+    GraphSet* set = reading->set;
+    if (wanted > reading->key_room) {
+        reading->key_room = std::max(wanted, 2 * reading->key_room);
+        set->keys =
+            static_cast<int64*>(repalloc_huge(set->keys, reading->key_room * sizeof(int64)));
+    }
+    if (set->file || wanted <= reading->row_room) return;
+    reading->row_room = std::min(reading->most_rows, std::max(wanted, 2 * reading->row_room));
+    set->rows = static_cast<float*>(
+        repalloc_huge(set->rows, reading->row_room * set->dims * sizeof(float)));
+}
+
+void add_piece(Reading* reading, uint64 position, Size count) {
+    GraphSet* set = reading->set;
+    if (set->piece_count == reading->piece_room) {
+        reading->piece_room = std::max<Size>(64, 2 * reading->piece_room);
+        const Size bytes = reading->piece_room * sizeof(RowPiece);
+        set->pieces = static_cast<RowPiece*>(
+            set->pieces ? repalloc_huge(set->pieces, bytes)
+                        : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+    }
+    set->pieces[set->piece_count++] = {position, set->count, 0, count};
+}
+
+// Sorts the pieces. Returns each row's place among those that came; null where nothing moves.
+uint32* find_order(GraphSet* set) {
+    const auto before = [](const RowPiece& a, const RowPiece& b) {
+        return a.position < b.position;
+    };
+    RowPiece* end = set->pieces + set->piece_count;
+    const bool sorted = std::is_sorted(set->pieces, end, before);
+    if (!sorted) std::sort(set->pieces, end, before);
+    Size begin = 0;
+    for (RowPiece* piece = set->pieces; piece != end; ++piece) {
+        piece->begin = begin;
+        begin += piece->count;
+    }
+    if (sorted) return nullptr;
+    uint32* sources = static_cast<uint32*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, set->count * sizeof(uint32)));
+    for (const RowPiece* piece = set->pieces; piece != end; ++piece)
+        for (Size i = 0; i < piece->count; ++i)
+            sources[piece->begin + i] = static_cast<uint32>(piece->first + i);
+    return sources;
+}
+
+// Rows that several processes read come in any order. A seed is to mean the same graph every time,
+// so they get the table's. Along the circles of the permutation, without room for a second copy;
+// rows in a file stay where they are.
+void restore_order(GraphSet* set) {
+    uint32* sources = find_order(set);
+    if (!sources) return;
+    const Size row_bytes = set->file ? 0 : set->dims * sizeof(float);
+    float* rows = set->file ? nullptr : set->rows;
+    float* first_row = static_cast<float*>(palloc(std::max<Size>(row_bytes, 1)));
+    const auto row_at = [&](Size i) { return rows + i * set->dims; };
+    for (Size begin = 0; begin < set->count; ++begin) {
+        if (begin % 8192 == 0) CHECK_FOR_INTERRUPTS();
+        if (sources[begin] == begin) continue;
+        const int64 first_key = set->keys[begin];
+        if (rows) memcpy(first_row, row_at(begin), row_bytes);
+        Size to = begin;
+        while (sources[to] != begin) {
+            const Size from = sources[to];
+            set->keys[to] = set->keys[from];
+            if (rows) memcpy(row_at(to), row_at(from), row_bytes);
+            sources[to] = static_cast<uint32>(to);
+            to = from;
+        }
+        set->keys[to] = first_key;
+        if (rows) memcpy(row_at(to), first_row, row_bytes);
+        sources[to] = static_cast<uint32>(to);
+    }
+    if (rows)
+        for (Size i = 0; i < set->piece_count; ++i) set->pieces[i].first = set->pieces[i].begin;
+    pfree(first_row);
+    pfree(sources);
+}
+
+}  // namespace
+
+void spill_graph_set(GraphSet* set) {
+    set->file = BufFileCreateTemp(false);
+    for (Size row = 0; row < set->count; row += block_rows) {
+        CHECK_FOR_INTERRUPTS();
+        compat_write_temporary(set->file, set->rows + row * set->dims,
+                               std::min(block_rows, set->count - row) * set->dims * sizeof(float));
+    }
+    pfree(set->rows);
+    set->rows = nullptr;
+}
+
+void check_unique_keys(const GraphSet& set, const TableColumns& columns) {
+    // Many tables have them in order.
+    const auto not_after = [](int64 a, int64 b) { return a >= b; };
+    if (std::adjacent_find(set.keys, set.keys + set.count, not_after) == set.keys + set.count)
+        return;
+    int64* sorted = static_cast<int64*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(int64)));
+    memcpy(sorted, set.keys, set.count * sizeof(int64));
+    std::sort(sorted, sorted + set.count);
+    const int64* twice = std::adjacent_find(sorted, sorted + set.count);
+    if (twice != sorted + set.count)
+        ereport(ERROR,
+                (errcode(ERRCODE_UNIQUE_VIOLATION),
+                 errmsg("key %lld is in column \"%s\" of \"%s\" more than once",
+                        static_cast<long long>(*twice), columns.key, get_rel_name(columns.table)),
+                 errhint("The keys of a graph must tell its rows apart.")));
+    pfree(sorted);
+}
+
+Size rows_in_memory(const GraphRoom& room, uint32 dims) {
+    const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    // Two parts of a size that a graph is worth making of, at least.
+    Size least = 2 * std::max<Size>(512, 4 * Size{room.degree});
+    Size most = most_graph_rows;
+    if (memory_for(room, dims, least) > memory) return least;
+    while (least < most) {
+        const Size middle = least + (most - least + 1) / 2;
+        if (memory_for(room, dims, middle) > memory)
+            most = middle - 1;
+        else
+            least = middle;
+    }
+    return least;
+}
+
+namespace {
+
+// One block of a ring, behind the rows that are there.
+void take_rows(Reading* reading, const RowBlock& block) {
+    GraphSet* set = reading->set;
+    const uint64 position = *block.position;
+    int64* keys = reinterpret_cast<int64*>(block.tids);
+    for (Size i = 0; i < *block.count; ++i) keys[i] = id_key(block.tids[i]);
+    const Size count = prepare_rows(set->metric, block.rows, keys, *block.count, set->dims);
+    set->zeros += static_cast<int64>(*block.count - count);
+    if (count == 0) return;
+    if (!set->file && set->count + count > reading->most_rows) spill_graph_set(set);
+    if (set->count + count > most_graph_rows)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("a graph can have %zu rows at most", most_graph_rows)));
+    make_room(reading, set->count + count);
+    memcpy(set->keys + set->count, keys, count * sizeof(int64));
+    const Size bytes = count * set->dims * sizeof(float);
+    if (set->file)
+        compat_write_temporary(set->file, block.rows, bytes);
+    else
+        memcpy(set->rows + set->count * set->dims, block.rows, bytes);
+    add_piece(reading, position, count);
+    set->count += count;
+    report_graph_stage(GraphStage::reading, static_cast<int64>(set->count), 0);
+}
+
+}  // namespace
+
+GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room) {
+    report_graph_stage(GraphStage::reading, 0, 0);
+    TableReader* reader = open_table_reader(columns);
+    GraphSet set = {};
+    set.metric = metric;
+    set.dims = dims_of(reader);
+    const uint32 dims = std::max(set.dims, 1u);
+    const Size most = rows_in_memory(room, dims);
+    const Size expected =
+        std::clamp<Size>(static_cast<Size>(1.05 * estimated_rows(reader)), 1, most);
+    Reading reading = {&set, expected, expected, most, 0};
+    set.keys =
+        static_cast<int64*>(MemoryContextAllocHuge(CurrentMemoryContext, expected * sizeof(int64)));
+    set.rows = alloc_rows(expected, dims);
+    if (set.dims > 0) {
+        ParallelReader* rows = open_parallel_reader(
+            reader, {RowIds::keys, false, max_parallel_maintenance_workers, usual_ring_bytes(), 1},
+            nullptr);
+        RowBlock block;
+        while (next_block(rows, &block)) {
+            CHECK_FOR_INTERRUPTS();
+            take_rows(&reading, block);
+            give_back(rows, block);
+        }
+        set.nulls = close_parallel_reader(rows).nulls;
+    } else {
+        set.nulls = counts_of(reader).nulls;
+    }
+    close_table_reader(reader);
+    report_graph_stage(GraphStage::keys, 0, 0);
+    restore_order(&set);
+    check_unique_keys(set, columns);
+    return set;
+}
+
+void add_graph_set(GraphSet* set, const GraphSet& other) {
+    const Size count = set->count + other.count;
+    set->keys =
+        static_cast<int64*>(repalloc_huge(set->keys, std::max<Size>(count, 1) * sizeof(int64)));
+    set->rows = static_cast<float*>(
+        repalloc_huge(set->rows, std::max<Size>(count * set->dims, 1) * sizeof(float)));
+    memcpy(set->keys + set->count, other.keys, other.count * sizeof(int64));
+    memcpy(set->rows + set->count * set->dims, other.rows, other.count * set->dims * sizeof(float));
+    set->count = count;
+    set->nulls += other.nulls;
+    set->zeros += other.zeros;
+}
+
+void join_in_file(GraphSet* set, GraphSet* other) {
+    if (!set->file) spill_graph_set(set);
+    float* rows = alloc_rows(block_rows, std::max(set->dims, 1u));
+    for (Size row = 0; row < other->count; row += block_rows) {
+        CHECK_FOR_INTERRUPTS();
+        const Size count = std::min(block_rows, other->count - row);
+        if (other->file)
+            read_spilled(*other, row, count, rows);
+        else
+            memcpy(rows, other->rows + row * set->dims, count * set->dims * sizeof(float));
+        compat_write_temporary(set->file, rows, count * set->dims * sizeof(float));
+    }
+    pfree(rows);
+    const Size count = set->count + other->count;
+    set->keys =
+        static_cast<int64*>(repalloc_huge(set->keys, std::max<Size>(count, 1) * sizeof(int64)));
+    memcpy(set->keys + set->count, other->keys, other->count * sizeof(int64));
+    const Size bytes = (set->piece_count + 1) * sizeof(RowPiece);
+    set->pieces =
+        static_cast<RowPiece*>(set->pieces ? repalloc_huge(set->pieces, bytes)
+                                           : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+    set->pieces[set->piece_count++] = {0, set->count, set->count, other->count};
+    set->count = count;
+    set->nulls += other->nulls;
+    set->zeros += other->zeros;
+    if (other->file) BufFileClose(other->file);
+    if (other->rows) pfree(other->rows);
+    pfree(other->keys);
+    *other = {};
+}
+
+void report_left_out(const GraphSet& set) {
+    if (set.nulls > 0)
+        ereport(NOTICE, (errmsg_plural("%lld row without a vector is left out",
+                                       "%lld rows without a vector are left out",
+                                       static_cast<unsigned long>(set.nulls),
+                                       static_cast<long long>(set.nulls))));
+    if (set.zeros > 0)
+        ereport(NOTICE, (errmsg_plural("%lld row whose vector is zero is left out",
+                                       "%lld rows whose vector is zero are left out",
+                                       static_cast<unsigned long>(set.zeros),
+                                       static_cast<long long>(set.zeros)),
+                         errdetail("A vector without a direction has no cosine distance.")));
+}
+
+void read_spilled(const GraphSet& set, Size first, Size count, float* rows) {
+    const Size row_bytes = set.dims * sizeof(float);
+    const RowPiece* piece =
+        std::upper_bound(set.pieces, set.pieces + set.piece_count, first,
+                         [](Size row, const RowPiece& other) { return row < other.begin; });
+    Size row = first;
+    while (row < first + count) {
+        CHECK_FOR_INTERRUPTS();
+        const RowPiece& here = piece[-1];
+        const Size at = here.first + (row - here.begin);
+        const Size some = std::min(here.begin + here.count, first + count) - row;
+        if (BufFileSeek(set.file, 0, static_cast<off_t>(at * row_bytes), SEEK_SET) != 0)
+            ereport(ERROR, (errcode_for_file_access(), errmsg("could not read temporary file")));
+        compat_read_temporary(set.file, rows + (row - first) * set.dims, some * row_bytes);
+        row += some;
+        ++piece;
+    }
+}
+
+KeyedRow* sort_by_key(const GraphSet& set) {
+    KeyedRow* sorted = static_cast<KeyedRow*>(MemoryContextAllocHuge(
+        CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(KeyedRow)));
+    for (Size i = 0; i < set.count; ++i) sorted[i] = {set.keys[i], static_cast<uint32>(i)};
+    std::sort(sorted, sorted + set.count,
+              [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; });
+    return sorted;
+}
+
+uint32 find_key(const KeyedRow* sorted, Size count, int64 key) {
+    const KeyedRow* found =
+        std::lower_bound(sorted, sorted + count, key,
+                         [](const KeyedRow& row, int64 wanted) { return row.key < wanted; });
+    return found != sorted + count && found->key == key ? found->row : no_row;
+}
+
+}  // namespace pgwarp

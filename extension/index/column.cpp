@@ -1,0 +1,61 @@
+#include <cmath>
+#include <cstring>
+
+#include "kernels/distance.h"
+#include "extension/index/column.h"
+
+extern "C" {
+#include "access/genam.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+[[noreturn]] void report_no_dimensions(Relation index) {
+    const char* what = pg_get_indexdef_columns(RelationGetRelid(index), true);
+    const Oid table = index->rd_index->indrelid;
+    const bool is_column = index->rd_index->indkey.values[0] != 0;
+    ereport(
+        ERROR,
+        (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("column does not have dimensions"),
+         is_column ? errdetail("Column %s of table \"%s\" has type vector, not vector(n).", what,
+                               get_rel_name(table))
+                   : errdetail("Expression %s has type vector, not vector(n).", what),
+         is_column ? errhint("Use ALTER TABLE %s ALTER COLUMN %s TYPE vector(n), or "
+                             "CREATE INDEX ... USING ivfpq ((%s::vector(n))) and ORDER BY the same "
+                             "expression.",
+                             quote_identifier(get_rel_name(table)), what, what)
+                   : errhint("Use CREATE INDEX ... USING ivfpq ((%s::vector(n))) and ORDER BY the "
+                             "same expression.",
+                             what)));
+}
+
+}  // namespace
+
+Metric metric_of(Relation index) {
+    const FmgrInfo* procedure = index_getprocinfo(index, 1, metric_procedure);
+    const int32 metric = DatumGetInt32(
+        FunctionCall1Coll(const_cast<FmgrInfo*>(procedure), InvalidOid, Int32GetDatum(0)));
+    return static_cast<Metric>(metric);
+}
+
+int dims_of(Relation index) {
+    const int dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
+    if (dims < 0) report_no_dimensions(index);
+    return dims;
+}
+
+void index_form(Metric metric, const float* from, uint32 dims, float* to) {
+    if (metric != Metric::cosine) {
+        memcpy(to, from, dims * sizeof(float));
+        return;
+    }
+    const double norm = std::sqrt(squared_norm(from, dims));
+    for (uint32 i = 0; i < dims; ++i) to[i] = norm > 0 ? static_cast<float>(from[i] / norm) : 0;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,321 @@
+// The trained model on its pages. Scans and single inserts work on the pages where they lie: the
+// buffer cache is the one copy that all backends share, and a backend needs no memory for a model
+// of any size.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/distance.h"
+#include "kernels/list_scan.h"
+#include "kernels/nibble_scan.h"
+#include "kernels/product_quantizer.h"
+#include "kernels/rotation.h"
+#include "extension/index/column.h"
+#include "extension/index/format.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+
+namespace pgwarp {
+
+namespace {
+
+// The rows of one page, all of them or a segment of one.
+template <typename Element>
+struct PageRows {
+    uint32 first;  // row
+    uint32 count;
+    uint32 begin;         // element of the row
+    uint32 length;        // elements of a row here
+    const Element* data;  // (count)(length)
+};
+
+// Visits the pages of a run of rows, each under its share lock.
+template <typename Element, typename Visit>
+void visit_pages(Relation index, BlockNumber block, PageKind kind, uint32 rows, uint32 elements,
+                 Visit visit) {
+    const RowLayout layout = RowLayout::of(elements, std::is_same_v<Element, float>);
+    for (uint32 row = 0; row < rows; row += layout.rows_per_page)
+        for (uint32 segment = 0; segment < layout.segments; ++segment, ++block) {
+            const Buffer buffer = read_page(index, block, kind, BUFFER_LOCK_SHARE);
+            Page page = BufferGetPage(buffer);
+            const uint32 here = Min(layout.rows_per_page, rows - row);
+            if (page_tail(page)->count != here)
+                report_damage(index, block, "it does not hold the rows it should");
+            const uint32 begin = segment * layout.segment_elements;
+            visit(PageRows<Element>{row, here, begin,
+                                    Min(layout.segment_elements, elements - begin),
+                                    page_elements<Element>(page)});
+            UnlockReleaseBuffer(buffer);
+        }
+}
+
+// The same with the model's own elements: visit takes PageRows of either kind.
+template <typename Visit>
+void visit_centroids(Relation index, const MetaPage& meta, Visit visit) {
+    if (meta.wide)
+        visit_pages<float>(index, meta.centroids, PageKind::centroids, meta.lists, meta.code_dims,
+                           visit);
+    else
+        visit_pages<bfloat16>(index, meta.centroids, PageKind::centroids, meta.lists,
+                              meta.code_dims, visit);
+}
+
+template <typename Visit>
+void visit_codebook(Relation index, const MetaPage& meta, Visit visit) {
+    if (meta.wide)
+        visit_pages<float>(index, meta.codebook, PageKind::codebook, codebook_rows(meta),
+                           codewords_of(meta), visit);
+    else
+        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, codebook_rows(meta),
+                              codewords_of(meta), visit);
+}
+
+template <typename Visit>
+void visit_rotation(Relation index, const MetaPage& meta, Visit visit) {
+    if (meta.wide)
+        visit_pages<float>(index, meta.rotation, PageKind::rotation, meta.code_dims, meta.dims,
+                           visit);
+    else
+        visit_pages<bfloat16>(index, meta.rotation, PageKind::rotation, meta.code_dims, meta.dims,
+                              visit);
+}
+
+template <typename Element>
+void copy_floats(const Element* from, Size count, float* to) {
+    for (Size i = 0; i < count; ++i) to[i] = to_float(from[i]);
+}
+
+template <typename Element>
+void read_centroid_of(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
+    const RowLayout layout = RowLayout::of(meta.code_dims, meta.wide);
+    const BlockNumber first = meta.centroids + list / layout.rows_per_page * layout.segments;
+    for (uint32 segment = 0; segment < layout.segments; ++segment) {
+        const Buffer buffer =
+            read_page(index, first + segment, PageKind::centroids, BUFFER_LOCK_SHARE);
+        const uint32 begin = segment * layout.segment_elements;
+        const uint32 length = Min(layout.segment_elements, meta.code_dims - begin);
+        copy_floats(
+            page_elements<Element>(BufferGetPage(buffer)) + list % layout.rows_per_page * length,
+            length, centroid + begin);
+        UnlockReleaseBuffer(buffer);
+    }
+}
+
+// As they lie on the pages, (codebook_rows)(codewords of a sub-quantizer).
+void read_codewords(Relation index, const MetaPage& meta, float* words) {
+    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        copy_floats(page.data, static_cast<Size>(page.count) * page.length,
+                    words + static_cast<Size>(page.first) * page.length);
+    });
+}
+
+void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
+    if (meta.wide)
+        read_centroid_of<float>(index, meta, list, centroid);
+    else
+        read_centroid_of<bfloat16>(index, meta, list, centroid);
+}
+
+void write_rows(const MetaPage& meta, BlockNumber block, PageKind kind, const float* data,
+                uint32 rows, uint32 elements, PageSink sink, void* state) {
+    const RowLayout layout = RowLayout::of(elements, meta.wide);
+    PGAlignedBlock image;
+    for (uint32 row = 0; row < rows; row += layout.rows_per_page)
+        for (uint32 segment = 0; segment < layout.segments; ++segment, ++block) {
+            const uint32 here = Min(layout.rows_per_page, rows - row);
+            const uint32 begin = segment * layout.segment_elements;
+            const uint32 length = Min(layout.segment_elements, elements - begin);
+            page_init(image.data, kind, 0);
+            page_tail(image.data)->count = static_cast<uint16>(here);
+            // Segments exist only where a page holds one row, so rows are contiguous.
+            const float* from = data + static_cast<Size>(row) * elements + begin;
+            const Size count = static_cast<Size>(here) * length;
+            if (meta.wide)
+                memcpy(page_elements<float>(image.data), from, count * sizeof(float));
+            else
+                std::transform(from, from + count, page_elements<bfloat16>(image.data),
+                               to_bfloat16);
+            sink(state, block, image.data);
+        }
+}
+
+}  // namespace
+
+float model_form(Relation index, const MetaPage& meta, const float* vector, float* form) {
+    if (!has_rotation(meta)) {
+        index_form(meta.metric, vector, meta.dims, form);
+        return 0;
+    }
+    float* whole = static_cast<float*>(palloc(meta.dims * sizeof(float)));
+    index_form(meta.metric, vector, meta.dims, whole);
+    visit_rotation(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        const RowsOf<Element> rows{page.data, page.length, page.count};
+        float partial[page_room / sizeof(bfloat16)];
+        dot_products(whole + page.begin, rows, page.length, partial);
+        for (uint32 i = 0; i < page.count; ++i) {
+            float* sum = &form[page.first + i];
+            *sum = page.begin == 0 ? partial[i] : *sum + partial[i];
+        }
+    });
+    const float dropped = dropped_norm(whole, meta.dims, form, meta.code_dims);
+    pfree(whole);
+    return dropped;
+}
+
+void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms) {
+    const bool l2 = meta.metric != Metric::inner_product;
+    visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        const RowsOf<Element> centroids{page.data, page.length, page.count};
+        float partial[page_room / sizeof(bfloat16)];
+        if (l2)
+            squared_l2_distances(query + page.begin, centroids, page.length, partial);
+        else
+            dot_products(query + page.begin, centroids, page.length, partial);
+        for (uint32 i = 0; i < page.count; ++i) {
+            const float term = l2 ? partial[i] : -partial[i];
+            float* total = &terms[page.first + i];
+            *total = page.begin == 0 ? term : *total + term;
+        }
+    });
+    // Sums that overflowed are far away. Lists are sorted by their terms, which NaN would upset.
+    for (uint32 i = 0; i < meta.lists; ++i)
+        if (std::isnan(terms[i])) terms[i] = std::numeric_limits<float>::infinity();
+}
+
+void read_table(Relation index, const MetaPage& meta, const float* query, float* table) {
+    const QuantizerShape shape = shape_of(meta);
+    const float factor = table_factor(meta.metric);
+    memset(table, 0, table_floats(meta) * sizeof(float));
+    uint32 part = 0;
+    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        float factors[page_room / sizeof(bfloat16) / nibble_words];
+        for (uint32 i = 0; i < page.count; ++i)
+            factors[i] = factor * query[shape.dim_of_row(page.first + i)];
+        for (uint32 i = 0; i < page.count;) {
+            while (page.first + i >= shape.part_begin(part + 1)) ++part;
+            const uint32 end = Min(page.count, shape.part_begin(part + 1) - page.first);
+            const Element* rows = page.data + Size{i} * page.length;
+            float* sums = table + Size{part} * page.length;
+            if (page.length == codewords)
+                add_codebook_rows(factors + i, rows, end - i, sums);
+            else
+                add_nibble_rows(factors + i, rows, end - i, sums);
+            i = end;
+        }
+    });
+}
+
+uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid) {
+    // By L2 for every metric, as in training.
+    MetaPage by_l2 = meta;
+    by_l2.metric = Metric::l2;
+    float* terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
+    read_list_terms(index, by_l2, form, terms);
+    uint32 list = 0;
+    for (uint32 i = 1; i < meta.lists; ++i)
+        if (terms[i] < terms[list]) list = i;
+    pfree(terms);
+    read_centroid(index, meta, list, centroid);
+    return list;
+}
+
+float encode_by_pieces(Relation index, const MetaPage& meta, const float* residual,
+                       const float* centroid, uint8* code) {
+    const QuantizerShape shape = shape_of(meta);
+    if (meta.bits == 4) {
+        float* words = static_cast<float*>(palloc(Size{shape.dims} * nibble_words * sizeof(float)));
+        read_codewords(index, meta, words);
+        const float offset = encode_nibbles(shape, words, residual, centroid, code);
+        pfree(words);
+        return offset;
+    }
+    PieceEncoder encoder;
+    uint32 piece = 0;
+    float offset = 0;
+    visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        for (uint32 i = 0; i < page.count; ++i) {
+            const uint32 dim = page.first + i;
+            encoder.add(residual[dim], centroid[dim], page.data + i * codewords);
+            if (dim + 1 < shape.piece_begin(piece + 1)) continue;
+            const PieceEncoder::Result result = encoder.finish();
+            code[piece++] = result.code;
+            offset += result.offset;
+        }
+    });
+    return offset;
+}
+
+void read_codebook(Relation index, const MetaPage& meta, float* codebook) {
+    if (meta.bits != 4) {
+        read_codewords(index, meta, codebook);
+        return;
+    }
+    float* words = static_cast<float*>(
+        palloc(static_cast<Size>(meta.code_dims) * nibble_words * sizeof(float)));
+    read_codewords(index, meta, words);
+    pair_nibble_words(shape_of(meta), words, codebook);
+    pfree(words);
+}
+
+Quantizer read_model(Relation index, const MetaPage& meta) {
+    const auto alloc = [](Size floats) {
+        return static_cast<float*>(
+            MemoryContextAllocHuge(CurrentMemoryContext, floats * sizeof(float)));
+    };
+    float* centroids = alloc(static_cast<Size>(meta.lists) * meta.code_dims);
+    float* codebook = alloc(static_cast<Size>(codebook_rows(meta)) * codewords);
+    visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+        copy_floats(page.data, static_cast<Size>(page.count) * page.length,
+                    centroids + static_cast<Size>(page.first) * meta.code_dims + page.begin);
+    });
+    read_codebook(index, meta, codebook);
+    Quantizer model{shape_of(meta), centroids, codebook};
+    if (has_rotation(meta)) {
+        float* matrix = alloc(static_cast<Size>(meta.code_dims) * meta.dims);
+        visit_rotation(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+            copy_floats(page.data, static_cast<Size>(page.count) * page.length,
+                        matrix + static_cast<Size>(page.first) * meta.dims + page.begin);
+        });
+        model.rotation = {meta.dims, meta.code_dims, matrix};
+    }
+    return model;
+}
+
+BlockNumber place_model(MetaPage* meta, BlockNumber first) {
+    meta->centroids = first;
+    meta->codebook = meta->centroids + centroid_pages(*meta);
+    meta->rotation = meta->codebook + codebook_pages(*meta);
+    meta->directory = meta->rotation + rotation_pages(*meta);
+    return training_end(*meta) - first;
+}
+
+void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state) {
+    write_rows(meta, meta.centroids, PageKind::centroids, model.centroids, meta.lists,
+               meta.code_dims, sink, state);
+    if (meta.bits == 4) {
+        float* words = static_cast<float*>(
+            palloc(static_cast<Size>(meta.code_dims) * nibble_words * sizeof(float)));
+        nibble_words_of(model.shape, model.codebook, words);
+        write_rows(meta, meta.codebook, PageKind::codebook, words, meta.code_dims, nibble_words,
+                   sink, state);
+        pfree(words);
+    } else {
+        write_rows(meta, meta.codebook, PageKind::codebook, model.codebook, codebook_rows(meta),
+                   codewords, sink, state);
+    }
+    if (has_rotation(meta))
+        write_rows(meta, meta.rotation, PageKind::rotation, model.rotation.matrix, meta.code_dims,
+                   meta.dims, sink, state);
+    for (uint32 first = 0; first < meta.lists; first += places_per_page) {
+        PGAlignedBlock image;
+        page_init(image.data, PageKind::directory, 0);
+        for (uint32 i = 0; i < Min(places_per_page, meta.lists - first); ++i)
+            page_places(image.data)[i] = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
+        sink(state, meta.directory + first / places_per_page, image.data);
+    }
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,48 @@
+// The trained model of an index: written once, read from its pages.
+#pragma once
+
+#include "kernels/quantizer.h"
+#include "extension/index/format.h"
+
+namespace pgwarp {
+
+inline QuantizerShape shape_of(const MetaPage& meta) {
+    return {meta.code_dims, meta.lists, meta.m, meta.metric, meta.bits, meta.search_rounds};
+}
+
+// A vector of the table as the model sees it: in index form, and turned where the index has a
+// rotation; (code_dims). All functions below take vectors like this. Returns what a rotation to
+// fewer dimensions has dropped of the squared norm, which is a part of every L2 distance.
+float model_form(Relation index, const MetaPage& meta, const float* vector, float* form);
+
+// Each list's part of the distance, (lists): |q - c|^2, or -<q, c> for inner product.
+void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms);
+
+// The query's table: (m)(256), or (2m)(16) with four bits.
+inline Size table_floats(const MetaPage& meta) {
+    return Size{shape_of(meta).parts()} * codewords_of(meta);
+}
+void read_table(Relation index, const MetaPage& meta, const float* query, float* table);
+
+// The list nearest to a vector, and its centroid (code_dims).
+uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid);
+
+// The code (m) of a residual by a product quantizer; returns the entry's offset for L2.
+float encode_by_pieces(Relation index, const MetaPage& meta, const float* residual,
+                       const float* centroid, uint8* code);
+
+// The codebook as the kernels have it, (codebook_rows)(256).
+void read_codebook(Relation index, const MetaPage& meta, float* codebook);
+
+// The whole model, copied into the current memory context.
+Quantizer read_model(Relation index, const MetaPage& meta);
+
+// The pages of a model as images, from meta.centroids on; the directory's lists are empty. The
+// sink takes (state, block, image).
+using PageSink = void (*)(void* state, BlockNumber block, Page image);
+void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state);
+
+// Sets the blocks of the model in `meta` for a run that starts at `first`; returns its length.
+BlockNumber place_model(MetaPage* meta, BlockNumber first);
+
+}  // namespace pgwarp

@@ -1,0 +1,156 @@
+#include <cstddef>
+
+#include "extension/index/format.h"
+#include "extension/index/lapack.h"
+#include "extension/index/options.h"
+
+extern "C" {
+#include "access/amapi.h"
+#include "access/reloptions.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+relopt_kind options_kind;
+
+relopt_enum_elt_def quantizer_names[] = {
+    {"pq", static_cast<int>(QuantizerKind::pq)},
+    {"opq", static_cast<int>(QuantizerKind::opq)},
+    {"lsq", static_cast<int>(QuantizerKind::lsq)},
+    {nullptr, 0},
+};
+
+IndexOptions default_options() {
+    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0};
+}
+
+// Options that no index of these dimensions can have, and what the system lacks: known before any
+// work.
+void check_quantizer(QuantizerKind kind, uint32 dims, const IndexOptions& options) {
+    if (options.bits != 0 && options.bits != 4 && options.bits != 8)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("bits must be 4 or 8, not %d", options.bits)));
+    if (kind != QuantizerKind::opq && options.dims > 0)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("dims can be given with quantizer = 'opq' only")));
+    if (kind != QuantizerKind::lsq && options.rounds > 0)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("rounds can be given with quantizer = 'lsq' only")));
+    if (kind == QuantizerKind::lsq && options.bits == 4)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("bits must be 8 with quantizer = 'lsq'")));
+    if (kind == QuantizerKind::lsq && options.m > max_lsq_m)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("m cannot be greater than %d with quantizer = 'lsq'", max_lsq_m)));
+    if (kind == QuantizerKind::pq) return;
+    if (dims > static_cast<uint32>(max_rotated_dims))
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("column cannot have more than %d dimensions for quantizer = '%s'",
+                               max_rotated_dims, quantizer_name(kind))));
+    if (static_cast<uint32>(options.dims) > dims)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("dims cannot be greater than the number of dimensions"),
+                 errdetail("dims is %d, the column has %u dimensions.", options.dims, dims)));
+    check_lapack(quantizer_name(kind), ERROR);
+}
+
+// Whether codes of this many bytes can be made of vectors of this many dimensions.
+void check_code(const MetaPage& meta) {
+    if (meta.asked_m > meta.code_dims)
+        ereport(
+            ERROR,
+            (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+             errmsg("m cannot be greater than the number of dimensions"),
+             meta.code_dims == meta.dims
+                 ? errdetail("m is %u, the column has %u dimensions.", meta.asked_m, meta.dims)
+                 : errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
+    if (meta.bits == 4 && meta.code_dims < 2)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("bits = 4 needs at least two dimensions")));
+    if (meta.bits == 4 && meta.asked_m > meta.code_dims / 2)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("m cannot be greater than half the number of dimensions with bits = 4"),
+                 errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
+}
+
+}  // namespace
+
+void init_options() {
+    options_kind = add_reloption_kind();
+    add_int_reloption(options_kind, "lists", "Number of inverted lists; 0 chooses by the rows", 0,
+                      0, max_lists, AccessExclusiveLock);
+    add_int_reloption(options_kind, "m", "Bytes of a code; 0 chooses by the dimensions", 0, 0,
+                      max_m, AccessExclusiveLock);
+    add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer, 4 or 8; 0 chooses", 0, 0, 8,
+                      AccessExclusiveLock);
+    add_enum_reloption(options_kind, "quantizer", "How codes are made", quantizer_names,
+                       static_cast<int>(QuantizerKind::pq),
+                       "Valid values are \"pq\", \"opq\" and \"lsq\".", AccessExclusiveLock);
+    add_int_reloption(options_kind, "dims",
+                      "Dimensions that a rotation leaves; 0: as many as the vectors have", 0, 0,
+                      max_rotated_dims, AccessExclusiveLock);
+    add_int_reloption(options_kind, "rounds",
+                      "Rounds of the search for a code with quantizer = 'lsq'; 0 chooses", 0, 0,
+                      max_search_rounds, AccessExclusiveLock);
+}
+
+bytea* ivfpq_options(Datum reloptions, bool validate) {
+    const auto option = [](const char* name, size_t offset, relopt_type type = RELOPT_TYPE_INT) {
+        relopt_parse_elt element = {};
+        element.optname = name;
+        element.opttype = type;
+        element.offset = static_cast<int>(offset);
+        return element;
+    };
+    const relopt_parse_elt table[] = {
+        option("lists", offsetof(IndexOptions, lists)),
+        option("m", offsetof(IndexOptions, m)),
+        option("bits", offsetof(IndexOptions, bits)),
+        option("quantizer", offsetof(IndexOptions, quantizer), RELOPT_TYPE_ENUM),
+        option("dims", offsetof(IndexOptions, dims)),
+        option("rounds", offsetof(IndexOptions, rounds)),
+    };
+    return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
+                                                sizeof(IndexOptions), table, lengthof(table)));
+}
+
+bool is_ivfpq(Relation index) {
+    return index->rd_indam && index->rd_indam->amoptions == ivfpq_options;
+}
+
+IndexOptions options_of(Relation index) {
+    if (index->rd_options) return *reinterpret_cast<IndexOptions*>(index->rd_options);
+    return default_options();
+}
+
+IndexOptions parse_options(Datum reloptions, bool is_null) {
+    if (is_null) return default_options();
+    return *reinterpret_cast<IndexOptions*>(ivfpq_options(reloptions, false));
+}
+
+void apply_options(const IndexOptions& options, MetaPage* meta) {
+    const auto kind = static_cast<QuantizerKind>(options.quantizer);
+    check_quantizer(kind, meta->dims, options);
+    meta->bits = static_cast<uint8>(options.bits > 0 ? options.bits : default_bits);
+    meta->quantizer = kind;
+    meta->code_dims = options.dims > 0 ? static_cast<uint32>(options.dims) : meta->dims;
+    meta->search_rounds = 0;
+    if (kind == QuantizerKind::lsq)
+        meta->search_rounds =
+            static_cast<uint32>(options.rounds > 0 ? options.rounds : default_search_rounds);
+    meta->asked_lists = static_cast<uint32>(options.lists);
+    meta->asked_m = static_cast<uint32>(options.m);
+    check_code(*meta);
+}
+
+const char* quantizer_name(QuantizerKind kind) {
+    for (const relopt_enum_elt_def& name : quantizer_names)
+        if (name.string_val && name.symbol_val == static_cast<int>(kind)) return name.string_val;
+    return "unknown";
+}
+
+}  // namespace pgwarp

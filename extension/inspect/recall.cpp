@@ -1,0 +1,287 @@
+// ivfpq_recall: the recall of an index as it is now, with the settings as they are now.
+//
+// Rows drawn from the table are the queries. One pass over the table finds the true neighbors of
+// all of them, then each is searched through the index as a query with LIMIT k would be. A row is
+// no neighbor of itself, nor does it take the place of a candidate. A found row counts if it is as
+// near as the k-th true neighbor, so rows at equal distance do not make a difference.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "kernels/distance.h"
+#include "kernels/random.h"
+#include "kernels/row_pass.h"
+#include "extension/device/executor.h"
+#include "extension/guard.h"
+#include "extension/index/column.h"
+#include "extension/scan/scan.h"
+#include "extension/index/argument.h"
+#include "extension/index/lists.h"
+#include "extension/index/page.h"
+#include "extension/scan/rows.h"
+#include "extension/types/vector.h"
+
+extern "C" {
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "catalog/index.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// On a device k-selection ends there.
+constexpr uint32 device_most_k = 2048;
+
+// Of one of two blocks of rows.
+Size block_bytes() {
+    return std::min(size_t{4} << 20, static_cast<Size>(maintenance_work_mem) * 1024 / 4);
+}
+
+// One pass over the rows a snapshot sees, calling back as an index build does.
+void scan_rows(const OpenIndex& open, Snapshot snapshot, IndexBuildCallback callback, void* state) {
+    IndexInfo* info = BuildIndexInfo(open.index);
+    info->ii_Concurrent = true;
+    TableScanDesc scan = table_beginscan_strat(open.heap, snapshot, 0, nullptr, true, true);
+    table_index_build_scan(open.heap, open.index, info, true, false, callback, state, scan);
+}
+
+struct Queries {
+    uint32 room;
+    uint32 count;
+    uint64 seen;
+    Random random{0};
+    Vector** vectors;
+    uint64* tids;
+};
+
+void draw_query(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* state) {
+    Queries* queries = static_cast<Queries*>(state);
+    if (nulls[0]) return;
+    ++queries->seen;
+    uint32 slot;
+    if (queries->count < queries->room) {
+        slot = queries->count++;
+        queries->vectors[slot] = nullptr;
+    } else {
+        const uint64 draw = queries->random.below(queries->seen);
+        if (draw >= queries->room) return;
+        slot = static_cast<uint32>(draw);
+    }
+    if (queries->vectors[slot]) pfree(queries->vectors[slot]);
+    queries->vectors[slot] = reinterpret_cast<Vector*>(PG_DETOAST_DATUM_COPY(values[0]));
+    queries->tids[slot] = tid_number(*tid);
+}
+
+// The rows go by in blocks: one is filled while the other is compared with the queries.
+struct Truth {
+    const Queries* queries;
+    Metric metric;
+    uint32 dims;
+    Owned<RowPass>* pass;
+    struct {
+        float* rows;
+        uint64* tids;
+    } blocks[2];
+    uint32 room;  // of a block
+    uint32 count;
+    uint32 filling;
+    bool under_way;  // the other
+    MemoryContext row_context;
+};
+
+void finish_block(Truth* truth) {
+    if (truth->under_way) guarded_interruptibly([&] { truth->pass->object->finish(); });
+    truth->under_way = false;
+}
+
+void compare_block(Truth* truth) {
+    finish_block(truth);
+    if (truth->count == 0) return;
+    const auto& block = truth->blocks[truth->filling];
+    guarded_interruptibly(
+        [&] { truth->pass->object->start(block.rows, block.tids, truth->count); });
+    truth->under_way = true;
+    truth->filling = 1 - truth->filling;
+    truth->count = 0;
+}
+
+// As far from everything as can be, or farther: no neighbor of anything.
+bool has_distances(Metric metric, const Vector* vector) {
+    if (metric != Metric::cosine) return true;
+    // As exact_distance() would have it.
+    const float norm =
+        cosine_parts(vector->x, vector->x, static_cast<size_t>(vector->dims)).squared_norm_a;
+    return norm > 0 && std::isfinite(norm);
+}
+
+void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* state) {
+    Truth* truth = static_cast<Truth*>(state);
+    if (nulls[0]) return;
+    CHECK_FOR_INTERRUPTS();
+    MemoryContextReset(truth->row_context);
+    const MemoryContext before = MemoryContextSwitchTo(truth->row_context);
+    const Vector* row = datum_get_vector(values[0]);
+    MemoryContextSwitchTo(before);
+    check_same_dims(truth->queries->vectors[0], row);
+    if (!has_distances(truth->metric, row)) return;
+    const auto& block = truth->blocks[truth->filling];
+    index_form(truth->metric, row->x, truth->dims, block.rows + Size{truth->count} * truth->dims);
+    block.tids[truth->count] = tid_number(*tid);
+    if (++truth->count == truth->room) compare_block(truth);
+}
+
+// The true neighbors of all queries, (queries)(k), themselves among them.
+Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries& queries,
+                         Metric metric, uint32 k) {
+    Truth truth = {};
+    truth.queries = &queries;
+    truth.metric = metric;
+    truth.dims = static_cast<uint32>(queries.vectors[0]->dims);
+    truth.row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq truth", ALLOCSET_DEFAULT_SIZES);
+    const Size row_bytes = truth.dims * sizeof(float);
+    truth.room = static_cast<uint32>(std::clamp<Size>(block_bytes() / row_bytes, 16, 65536));
+    const auto alloc = [](Size bytes) {
+        return MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+    };
+    for (auto& block : truth.blocks) {
+        block.rows = static_cast<float*>(alloc(truth.room * row_bytes));
+        block.tids = static_cast<uint64*>(alloc(truth.room * sizeof(uint64)));
+    }
+    float* forms = static_cast<float*>(alloc(queries.count * row_bytes));
+    for (uint32 q = 0; q < queries.count; ++q)
+        index_form(metric, queries.vectors[q]->x, truth.dims, forms + Size{q} * truth.dims);
+    auto* nearest = static_cast<Neighbor*>(alloc(Size{queries.count} * k * sizeof(Neighbor)));
+
+    const double rows = static_cast<double>(queries.seen);
+    BuildExecutor executor = open_build_executor(
+        k > device_most_k ? "a device finds at most 2047 neighbors" : nullptr,
+        rows * queries.count * truth.dims, 1 + max_parallel_maintenance_workers);
+    truth.pass = owned_by<RowPass>(CurrentMemoryContext);
+    guarded_interruptibly([&] {
+        RowPassInput input;
+        input.dims = truth.dims;
+        input.metric = metric;
+        input.block_rows = truth.room;
+        input.expected_rows = static_cast<size_t>(rows);
+        input.queries = forms;
+        input.query_count = queries.count;
+        input.k = k;
+        truth.pass->object = executor.executor->begin_pass(input).release();
+    });
+    scan_rows(open, snapshot, compare_row, &truth);
+    compare_block(&truth);
+    finish_block(&truth);
+    guarded_interruptibly([&] { truth.pass->object->nearest(nearest); });
+    // Before the device it is of.
+    guarded([&] { delete std::exchange(truth.pass->object, nullptr); });
+    close_build_executor(&executor);
+    return nearest;
+}
+
+// The exact distance of the k-th of them; infinite where there are fewer.
+double farthest_of(RowReader* reader, Metric metric, const Vector* query, uint64 self,
+                   const Neighbor* nearest, uint32 k) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    double farthest = -infinity;
+    uint32 count = 0;
+    for (uint32 i = 0; i <= k && count < k; ++i) {
+        if (!(nearest[i].distance < infinity)) break;
+        if (nearest[i].id == self) continue;
+        const Vector* row = read_row(reader, number_tid(nearest[i].id));
+        if (!row) continue;
+        farthest = std::max(farthest, exact_distance(metric, query, row));
+        ++count;
+    }
+    return count == k ? farthest : infinity;
+}
+
+// How many of the first k rows the index gives are among the true k nearest.
+uint32 count_hits(const OpenIndex& open, Snapshot snapshot, RowReader* reader, Metric metric,
+                  const Vector* query, uint64 self, uint32 k, double farthest) {
+    ScanKeyData order = {};
+    order.sk_flags = SK_ORDER_BY;
+    order.sk_attno = 1;
+    order.sk_strategy = 1;
+    order.sk_argument = PointerGetDatum(query);
+    IndexScanDesc scan = compat_index_beginscan(open.heap, open.index, snapshot, 0, 1);
+    want_rows(scan, k, 1);
+    index_rescan(scan, nullptr, 0, &order, 1);
+    uint32 hits = 0;
+    for (uint32 found = 0; found < k;) {
+        const ItemPointer tid = index_getnext_tid(scan, ForwardScanDirection);
+        if (!tid) break;
+        if (tid_number(*tid) == self) continue;
+        ++found;
+        const Vector* row = read_row(reader, *tid);
+        if (row && exact_distance(metric, query, row) <= farthest) ++hits;
+    }
+    rest_row_reader(reader);
+    index_endscan(scan);
+    return hits;
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(ivfpq_recall) {
+    const int32 samples = PG_GETARG_INT32(1);
+    const int32 k = PG_GETARG_INT32(2);
+    if (samples < 1 || samples > 100000)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("samples must be between 1 and 100000")));
+    if (k < 1 || k > 10000)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("k must be between 1 and 10000")));
+    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
+    // Each query twice, and what it finds, which the pass notes twice again.
+    const Size bytes = 2 * block_bytes() + static_cast<Size>(samples) *
+                                               (2 * read_meta(open.index).dims * sizeof(float) +
+                                                3 * (k + 1) * sizeof(Neighbor));
+    if (bytes > static_cast<Size>(maintenance_work_mem) * 1024)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                               bytes / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                        errhint("Ask for fewer samples, or a smaller k.")));
+    Snapshot snapshot = GetActiveSnapshot();
+    const Metric metric = metric_of(open.index);
+
+    Queries queries;
+    queries.room = static_cast<uint32>(samples);
+    queries.count = 0;
+    queries.seen = 0;
+    queries.vectors = static_cast<Vector**>(palloc(queries.room * sizeof(Vector*)));
+    queries.tids = static_cast<uint64*>(palloc(queries.room * sizeof(uint64)));
+    scan_rows(open, snapshot, draw_query, &queries);
+    if (queries.seen < 2) {
+        close_index(open);
+        PG_RETURN_NULL();
+    }
+
+    const uint32 wanted = static_cast<uint32>(std::min<uint64>(k, queries.seen - 1));
+    const Neighbor* nearest = find_neighbors(open, snapshot, queries, metric, wanted + 1);
+
+    RowReader* reader = open_row_reader(open.heap, open.index, snapshot);
+    double hits = 0;
+    for (uint32 q = 0; q < queries.count; ++q) {
+        CHECK_FOR_INTERRUPTS();
+        const Vector* query = queries.vectors[q];
+        const uint64 self = queries.tids[q];
+        const double farthest =
+            farthest_of(reader, metric, query, self, nearest + Size{q} * (wanted + 1), wanted);
+        hits += count_hits(open, snapshot, reader, metric, query, self, wanted, farthest);
+    }
+    close_row_reader(reader);
+    close_index(open);
+    PG_RETURN_FLOAT8(hits / (static_cast<double>(queries.count) * wanted));
+}

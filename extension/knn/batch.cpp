@@ -1,0 +1,408 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/list_store.h"
+#include "extension/index/format.h"
+#include "extension/scan/scan.h"
+#include "extension/index/curve.h"
+#include "extension/index/lists.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+#include "extension/scan/rows.h"
+#include "extension/knn/batch.h"
+#include "extension/knn/lists.h"
+#include "extension/settings.h"
+#include "extension/table/table_reader.h"
+
+extern "C" {
+#include "access/genam.h"
+#include "access/relscan.h"
+#include "optimizer/cost.h"
+#include "pgstat.h"
+#include "storage/predicate.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// A row that a query wants to look at.
+struct Wish {
+    uint64 tid;
+    uint32 query;
+
+    friend bool operator<(const Wish& a, const Wish& b) {
+        return a.tid < b.tid || (a.tid == b.tid && a.query < b.query);
+    }
+};
+
+// What lies nearer comes first; a distance that is none comes last.
+bool nearer(const KnnRow& a, const KnnRow& b) {
+    const double far = std::numeric_limits<double>::infinity();
+    const double left = std::isnan(a.distance) ? far : a.distance;
+    const double right = std::isnan(b.distance) ? far : b.distance;
+    return left < right || (left == right && tid_number(a.place) < tid_number(b.place));
+}
+
+template <typename T>
+T* alloc_array(Size count) {
+    return static_cast<T*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(T)));
+}
+
+}  // namespace
+
+struct KnnBatch {
+    MemoryContext context;
+    MemoryContext batch_context;  // of one search
+    const KnnIndex* index;
+    Snapshot snapshot;
+    uint32 k;
+    Size memory;
+    uint32 room;  // queries of a batch
+    RowReader* reader;
+    IndexScanDesc scan;  // for queries that go on, or are few; null until then
+    KnnQuery* query;     // the other way
+
+    MetaPage meta;
+    Effort effort;
+    uint64* pending;  // sorted
+    Size pending_count;
+    bool pending_known;  // false: too many to remember
+    ListSearch* lists;
+    bool lists_tried;
+
+    // Of the last search:
+    const float* queries;  // (count)(dims)
+    uint32 count;
+    KnnRow* rows;    // (count)(k): a heap with the farthest on top, until they are sorted
+    uint32* counts;  // (count)
+    Wish* wishes;
+    Size wish_count;
+    Size wish_room;
+};
+
+// --- the pending list
+
+namespace {
+
+struct PendingCopy {
+    uint64* tids;
+    Size count;
+    Size room;
+};
+
+void copy_pending_page(void* state, uint32, Page page, const EntryLayout& layout) {
+    auto* copy = static_cast<PendingCopy*>(state);
+    const ItemPointerData* tids = page_tids(page, layout);
+    const uint32 count = page_tail(page)->count;
+    if (copy->count + count > copy->room) {
+        copy->room = 2 * (copy->count + count);
+        copy->tids = static_cast<uint64*>(repalloc_huge(copy->tids, copy->room * sizeof(uint64)));
+    }
+    for (uint32 i = 0; i < count; ++i) copy->tids[copy->count++] = tid_number(tids[i]);
+}
+
+void forget_pending(void* state) {
+    static_cast<PendingCopy*>(state)->count = 0;
+}
+
+// Before the lists, where its entries go when the index is trained.
+void read_pending(KnnBatch* batch) {
+    Relation index = batch->index->index;
+    PendingCopy copy{alloc_array<uint64>(max_page_entries), 0, max_page_entries};
+    bool sound;
+    do {
+        batch->meta = read_meta(index);
+        const Size entries =
+            Size{batch->meta.pending.pages} * EntryLayout::of(0).capacity * sizeof(uint64);
+        batch->pending_known = entries <= batch->memory / 8;
+        if (!batch->pending_known) break;
+        copy.count = 0;
+        const uint32 list = pending_list;
+        walk_lists(index, batch->meta, &list, 1,
+                   {copy_pending_page, &copy, nullptr, forget_pending});
+        // What was untrained may have been trained meanwhile: entries left for lists then.
+        sound = batch->meta.lists > 0 || read_meta(index).build_id == batch->meta.build_id;
+    } while (!sound);
+    std::sort(copy.tids, copy.tids + copy.count);
+    batch->pending = copy.tids;
+    batch->pending_count =
+        static_cast<Size>(std::unique(copy.tids, copy.tids + copy.count) - copy.tids);
+}
+
+// --- ranking
+
+void offer(KnnBatch* batch, uint32 query, const KnnRow& row) {
+    KnnRow* rows = batch->rows + Size{query} * batch->k;
+    uint32* count = &batch->counts[query];
+    if (*count < batch->k) {
+        rows[(*count)++] = row;
+        std::push_heap(rows, rows + *count, nearer);
+    } else if (nearer(row, rows[0])) {
+        std::pop_heap(rows, rows + *count, nearer);
+        rows[*count - 1] = row;
+        std::push_heap(rows, rows + *count, nearer);
+    }
+}
+
+// The row that was read last, but for its distance.
+KnnRow row_at_hand(const KnnBatch* batch) {
+    KnnRow row = {};
+    row.place = place_of_row(batch->reader);
+    if (batch->index->key_attribute != 0) {
+        const Datum key =
+            value_of_row(batch->reader, batch->index->key_attribute, &row.key_is_null);
+        if (!row.key_is_null) row.key = key_of(key, batch->index->key_type);
+    }
+    return row;
+}
+
+double distance_to(const KnnBatch* batch, uint32 query, const Vector* vector) {
+    const Size dims = batch->index->dims;
+    if (static_cast<Size>(vector->dims) != dims)
+        ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
+                        errmsg("different vector dimensions %zu and %d", dims, vector->dims)));
+    return exact_distance(batch->index->metric, batch->queries + query * dims, vector->x, dims);
+}
+
+void put_wish(void* state, uint32 query, uint64 tid) {
+    auto* batch = static_cast<KnnBatch*>(state);
+    if (batch->wish_count == batch->wish_room) {
+        batch->wish_room *= 2;
+        batch->wishes =
+            static_cast<Wish*>(repalloc_huge(batch->wishes, batch->wish_room * sizeof(Wish)));
+    }
+    batch->wishes[batch->wish_count++] = {tid, query};
+}
+
+// Compares one row with the queries that want it: wishes[at .. end), or all where it is pending.
+void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
+    const Vector* vector = read_row(batch->reader, number_tid(tid));
+    if (!vector) return;
+    KnnRow row = row_at_hand(batch);
+    if (is_pending) {
+        for (uint32 query = 0; query < batch->count; ++query) {
+            row.distance = distance_to(batch, query, vector);
+            offer(batch, query, row);
+        }
+        return;
+    }
+    for (Size i = at; i < end; ++i) {
+        // An entry may have moved while its list was read twice, in parts.
+        if (i > at && batch->wishes[i].query == batch->wishes[i - 1].query) continue;
+        row.distance = distance_to(batch, batch->wishes[i].query, vector);
+        offer(batch, batch->wishes[i].query, row);
+    }
+}
+
+// Visits the pending rows and those that are wished for, in the order they lie in.
+void rank_rows(KnnBatch* batch) {
+    std::sort(batch->wishes, batch->wishes + batch->wish_count);
+    constexpr Size later = 12;
+    constexpr Size soon = 4;
+    const auto expect = [&](Size wish, Expected when) {
+        if (wish < batch->wish_count)
+            expect_row(batch->reader, number_tid(batch->wishes[wish].tid), when);
+    };
+    Size wish = 0;
+    Size next = 0;
+    while (wish < batch->wish_count || next < batch->pending_count) {
+        CHECK_FOR_INTERRUPTS();
+        expect(wish + later, Expected::later);
+        expect(wish + soon, Expected::soon);
+        const bool has_wish = wish < batch->wish_count;
+        const bool is_pending = next < batch->pending_count &&
+                                (!has_wish || batch->pending[next] <= batch->wishes[wish].tid);
+        const uint64 tid = is_pending ? batch->pending[next++] : batch->wishes[wish].tid;
+        Size end = wish;
+        while (end < batch->wish_count && batch->wishes[end].tid == tid) ++end;
+        rank_row(batch, tid, is_pending, wish, end);
+        wish = end;
+    }
+    rest_row_reader(batch->reader);
+}
+
+// --- an ordinary scan
+
+void scan_for(KnnBatch* batch, uint32 query) {
+    const KnnIndex* index = batch->index;
+    const MemoryContext before = MemoryContextSwitchTo(batch->context);
+    if (!batch->scan) {
+        batch->scan = compat_index_beginscan(index->heap, index->index, batch->snapshot, 0, 1);
+        want_rows(batch->scan, batch->k);
+    }
+    Vector* vector = new_vector(static_cast<int>(index->dims));
+    memcpy(vector->x, batch->queries + Size{query} * index->dims, index->dims * sizeof(float));
+    ScanKeyData order = {};
+    order.sk_flags = SK_ORDER_BY;
+    order.sk_attno = 1;
+    order.sk_strategy = 1;
+    order.sk_argument = PointerGetDatum(vector);
+    index_rescan(batch->scan, nullptr, 0, &order, 1);
+    batch->counts[query] = 0;
+    while (batch->counts[query] < batch->k) {
+        CHECK_FOR_INTERRUPTS();
+        const ItemPointer tid = index_getnext_tid(batch->scan, ForwardScanDirection);
+        if (!tid) break;
+        const Vector* found = read_row(batch->reader, *tid);
+        if (!found) continue;
+        KnnRow row = row_at_hand(batch);
+        row.distance = distance_to(batch, query, found);
+        offer(batch, query, row);
+    }
+    rest_row_reader(batch->reader);
+    pfree(vector);
+    MemoryContextSwitchTo(before);
+}
+
+// --- batches
+
+int search_threads() {
+    // Threads of the session, as many as a query of it may have workers.
+    return 1 + max_parallel_workers_per_gather;
+}
+
+// The lists are read as a whole: worth it once the queries would read most of them anyway.
+bool worth_the_lists(const KnnBatch* batch) {
+    return Size{batch->count} * batch->effort.probes >= 2 * Size{batch->meta.lists};
+}
+
+bool search_by_lists(KnnBatch* batch) {
+    if (batch->meta.lists == 0 || !batch->pending_known || batch->effort.candidates > max_list_k)
+        return false;
+    const bool at_hand = batch->lists && holds_all_lists(batch->lists);
+    if (!at_hand && !worth_the_lists(batch)) return false;
+    if (!batch->lists_tried) {
+        const MemoryContext before = MemoryContextSwitchTo(batch->context);
+        batch->lists = open_list_search(batch->index->index, batch->meta, batch->memory * 3 / 4,
+                                        search_threads());
+        batch->lists_tried = true;
+        MemoryContextSwitchTo(before);
+    }
+    if (!batch->lists) return false;
+
+    const Size dims = batch->index->dims, code_dims = batch->meta.code_dims;
+    float* forms = alloc_array<float>(batch->count * code_dims);
+    for (uint32 i = 0; i < batch->count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        model_form(batch->index->index, batch->meta, batch->queries + i * dims,
+                   forms + i * code_dims);
+    }
+    search_lists(batch->lists,
+                 {forms, batch->count, batch->effort.probes, batch->effort.candidates},
+                 {put_wish, batch});
+    pfree(forms);
+    return true;
+}
+
+void search_index(KnnBatch* batch) {
+    for (uint32 i = 0; i < batch->count; ++i) pgstat_count_index_scan(batch->index->index);
+    batch->wish_count = 0;
+    const bool untrained = batch->meta.lists == 0 && batch->pending_known;
+    const bool by_lists = search_by_lists(batch);
+    if (by_lists || untrained) rank_rows(batch);
+    // An untrained index was searched whole.
+    const bool may_go_on =
+        !untrained && settings.iterative_scan != static_cast<int>(IterativeScan::off);
+    for (uint32 i = 0; i < batch->count; ++i)
+        if (!untrained && (!by_lists || (batch->counts[i] < batch->k && may_go_on)))
+            scan_for(batch, i);
+    for (uint32 i = 0; i < batch->count; ++i) {
+        KnnRow* rows = batch->rows + Size{i} * batch->k;
+        std::sort(rows, rows + batch->counts[i], nearer);
+        for (uint32 r = 0; r < batch->counts[i]; ++r)
+            rows[r].distance = operator_distance(batch->index->metric, rows[r].distance);
+    }
+}
+
+Size query_bytes(const KnnBatch* batch) {
+    // The caller's vector and its index form, the rows, the wishes and their candidates.
+    const Size candidates = Min(batch->effort.candidates, max_list_k);
+    return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
+           candidates * 2 * sizeof(Wish) + list_search_bytes(static_cast<uint32>(candidates)) + 64;
+}
+
+}  // namespace
+
+KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "knn", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    auto* batch = static_cast<KnnBatch*>(palloc0(sizeof(KnnBatch)));
+    batch->context = context;
+    batch->batch_context = AllocSetContextCreate(context, "knn batch", ALLOCSET_DEFAULT_SIZES);
+    batch->index = &index;
+    batch->k = k;
+    batch->memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    batch->snapshot = RegisterSnapshot(GetActiveSnapshot());
+    if (index.by_query) {
+        batch->query = open_knn_query(index, k);
+        batch->effort = {1, 1};
+    } else {
+        // As for every scan of an access method that takes no finer locks.
+        PredicateLockRelation(index.index, batch->snapshot);
+        batch->reader = open_row_reader(index.heap, index.index, batch->snapshot);
+        read_pending(batch);
+        batch->effort = choose_effort(batch->meta, k);
+        if (settings.max_probes > 0)
+            batch->effort.probes =
+                Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));
+    }
+    if (query_bytes(batch) > batch->memory / 4)
+        ereport(ERROR,
+                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                        4 * query_bytes(batch) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                 errhint("Ask for a smaller k.")));
+    constexpr Size most = 16384;
+    batch->room = static_cast<uint32>(std::min(most, batch->memory / 4 / query_bytes(batch)));
+    MemoryContextSwitchTo(before);
+    return batch;
+}
+
+uint32 most_queries(const KnnBatch* batch) {
+    return batch->room;
+}
+
+void search_batch(KnnBatch* batch, const float* queries, uint32 count) {
+    MemoryContextReset(batch->batch_context);
+    const MemoryContext before = MemoryContextSwitchTo(batch->batch_context);
+    batch->queries = queries;
+    batch->count = count;
+    batch->rows = alloc_array<KnnRow>(Size{count} * batch->k);
+    batch->counts = alloc_array<uint32>(count);
+    memset(batch->counts, 0, count * sizeof(uint32));
+    if (batch->query) {
+        for (uint32 i = 0; i < count; ++i) {
+            CHECK_FOR_INTERRUPTS();
+            batch->counts[i] = run_knn_query(batch->query, queries + Size{i} * batch->index->dims,
+                                             batch->rows + Size{i} * batch->k);
+            // A scan in rounds hands out rows in the order of each round.
+            KnnRow* rows = batch->rows + Size{i} * batch->k;
+            std::sort(rows, rows + batch->counts[i], nearer);
+        }
+    } else {
+        batch->wish_room = 1024;
+        batch->wishes = alloc_array<Wish>(batch->wish_room);
+        search_index(batch);
+    }
+    MemoryContextSwitchTo(before);
+}
+
+KnnRows rows_of(const KnnBatch* batch, uint32 query) {
+    return {batch->rows + Size{query} * batch->k, batch->counts[query]};
+}
+
+void close_knn_batch(KnnBatch* batch) {
+    if (batch->scan) index_endscan(batch->scan);
+    if (batch->reader) close_row_reader(batch->reader);
+    UnregisterSnapshot(batch->snapshot);
+    MemoryContextDelete(batch->context);
+}
+
+}  // namespace pgwarp

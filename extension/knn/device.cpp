@@ -1,0 +1,254 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "kernels/distance.h"
+#include "kernels/row_pass.h"
+#include "extension/device/executor.h"
+#include "extension/guard.h"
+#include "extension/index/column.h"
+#include "extension/index/lists.h"
+#include "extension/knn/device.h"
+#include "extension/table/parallel_reader.h"
+#include "extension/settings.h"
+#include "extension/util/stopwatch.h"
+
+extern "C" {
+#include "optimizer/cost.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+struct KnnDevice {
+    MemoryContext context;
+    MemoryContext search_context;
+    const KnnIndex* index;
+    uint32 k;
+    Size memory;
+    uint32 room;
+    TableReader* table;
+    double expected_rows;
+    DeviceWork* device;
+    Owned<RowPass>* pass;
+
+    bool useless;       // there is no device, it failed, or the table has rows it cannot order
+    Neighbor* nearest;  // (count)(k), of the last search
+};
+
+namespace {
+
+// On a device k-selection ends there.
+constexpr uint32 most_k = 1024;
+
+// Seconds, about, as both were measured: a search in the lists takes a quarter of a millisecond; a
+// device takes half a second to start, rows have to be read, and products be made.
+bool is_worth_it(const KnnIndex& index, double rows, double queries) {
+    const double threads = 1 + max_parallel_workers_per_gather;
+    const double in_lists = queries * 2.5e-4 / threads;
+    const double on_device = 0.5 + rows * index.dims * 1e-9 + queries * rows * index.dims * 2e-14;
+    return on_device < in_lists;
+}
+
+struct Searching {
+    KnnDevice* knn;
+    ParallelReader* reader;
+    RowBlock under_way[RowPass::most_under_way];
+    uint32 count;
+    bool good;
+};
+
+// The oldest block has been read.
+void finish_oldest(Searching* s) {
+    if (s->good)
+        s->good = run_on_device(s->knn->device, [&](Executor&) { s->knn->pass->object->finish(); });
+    give_back(s->reader, s->under_way[0]);
+    for (uint32 i = 1; i < s->count; ++i) s->under_way[i - 1] = s->under_way[i];
+    --s->count;
+}
+
+// Every row goes to the device. False: it cannot go on, and the rest of the table was not read.
+bool send_table(Searching* s, ParallelCounts* counts) {
+    RowBlock block;
+    // One more is taken before the oldest is given back.
+    const uint32 most = most_taken_blocks(s->reader) - 1;
+    while (s->good && next_block(s->reader, &block)) {
+        CHECK_FOR_INTERRUPTS();
+        s->good = run_on_device(s->knn->device, [&](Executor&) {
+            s->knn->pass->object->start(block.rows, block.tids, *block.count);
+        });
+        if (!s->good) break;
+        s->under_way[s->count++] = block;
+        while (s->good && s->count > most) finish_oldest(s);
+    }
+    while (s->good && s->count > 0) finish_oldest(s);
+    if (!s->good) {
+        // The device may still read from the ring.
+        guarded([&] { delete std::exchange(s->knn->pass->object, nullptr); });
+        abandon_parallel_reader(s->reader);
+        return false;
+    }
+    *counts = close_parallel_reader(s->reader);
+    return true;
+}
+
+// As the device sees them. False: one has no direction.
+bool make_forms(const KnnDevice* knn, const float* queries, uint32 count, float* forms) {
+    const uint32 dims = knn->index->dims;
+    for (uint32 i = 0; i < count; ++i) {
+        const float* query = queries + Size{i} * dims;
+        const double norm = squared_norm(query, dims);
+        if (knn->index->metric == Metric::cosine && (!(norm > 0) || !std::isfinite(norm)))
+            return false;
+        index_form(knn->index->metric, query, dims, forms + Size{i} * dims);
+    }
+    return true;
+}
+
+// Distances beyond all numbers, on either side, are not told apart on a device.
+bool found_all(const KnnDevice* knn, uint32 count, int64 rows) {
+    const uint32 expected = static_cast<uint32>(std::min<int64>(knn->k, rows));
+    if (expected == 0) return true;
+    for (uint32 i = 0; i < count; ++i) {
+        const Neighbor* nearest = knn->nearest + Size{i} * knn->k;
+        if (!std::isfinite(nearest[0].distance) || !std::isfinite(nearest[expected - 1].distance))
+            return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
+    // Who says how many lists to look into wants to see what comes of it.
+    if (index.by_query || k > most_k || settings.probes > 0 || settings.max_probes > 0)
+        return nullptr;
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "knn on a device", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    auto* knn = static_cast<KnnDevice*>(palloc0(sizeof(KnnDevice)));
+    knn->context = context;
+    knn->index = &index;
+    knn->k = k;
+    knn->memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    const Oid table = RelationGetRelid(index.heap);
+    TableColumns columns = {};
+    columns.table = table;
+    columns.vector = get_attname(table, index.vector_attribute, false);
+    columns.key =
+        index.key_attribute > 0 ? get_attname(table, index.key_attribute, false) : nullptr;
+    columns.only = true;
+    columns.null_keys = true;
+    knn->table = open_table_reader(columns);
+    const double rows = knn->expected_rows = estimated_rows(knn->table);
+    constexpr double enough = 1e30;
+    if (rows > 0)
+        knn->device = begin_device_work(is_worth_it(index, rows, queries) ? enough : 0,
+                                        1 + max_parallel_workers_per_gather);
+    if (!knn->device) {
+        close_table_reader(knn->table);
+        MemoryContextSwitchTo(before);
+        MemoryContextDelete(context);
+        return nullptr;
+    }
+    knn->pass = owned_by<RowPass>(context);
+    knn->search_context = AllocSetContextCreate(context, "knn search", ALLOCSET_DEFAULT_SIZES);
+    // The caller's vectors, their forms, and what is found.
+    const Size query_bytes = 2 * index.dims * sizeof(float) + k * sizeof(Neighbor) + 64;
+    knn->room =
+        static_cast<uint32>(std::clamp<Size>(knn->memory / 2 / query_bytes, 16, size_t{1} << 22));
+    MemoryContextSwitchTo(before);
+    return knn;
+}
+
+uint32 most_queries(const KnnDevice* device) {
+    return device->room;
+}
+
+bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
+    MemoryContextReset(knn->search_context);
+    knn->useless = knn->useless || !is_open(knn->device);
+    if (knn->useless) return false;
+    const MemoryContext before = MemoryContextSwitchTo(knn->search_context);
+    const uint32 dims = knn->index->dims;
+    const auto alloc = [](Size bytes) {
+        return MemoryContextAllocHuge(CurrentMemoryContext, Max(bytes, Size{1}));
+    };
+    float* forms = static_cast<float*>(alloc(Size{count} * dims * sizeof(float)));
+    knn->nearest = static_cast<Neighbor*>(alloc(Size{count} * knn->k * sizeof(Neighbor)));
+    bool good = make_forms(knn, queries, count, forms);
+    if (good) {
+        const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
+                                     knn->index->metric == Metric::cosine,
+                                     max_parallel_workers_per_gather, usual_ring_bytes(),
+                                     RowPass::most_under_way};
+        Stopwatch watch;
+        Searching s = {};
+        s.knn = knn;
+        s.reader = open_parallel_reader(knn->table, wanted, knn->device->executor);
+        s.good = run_on_device(knn->device, [&](Executor& executor) {
+            RowPassInput input;
+            input.dims = dims;
+            input.metric = knn->index->metric;
+            input.block_rows = most_block_rows(s.reader);
+            input.expected_rows = static_cast<size_t>(knn->expected_rows);
+            input.queries = forms;
+            input.query_count = count;
+            input.k = knn->k;
+            knn->pass->object = executor.begin_pass(input).release();
+        });
+        const double beginning = watch.lap();
+        ParallelCounts counts = {};
+        good = send_table(&s, &counts);
+        const double reading = watch.lap();
+        good = good && !counts.odd && run_on_device(knn->device, [&](Executor&) {
+                   knn->pass->object->nearest(knn->nearest);
+               });
+        guarded([&] { delete std::exchange(knn->pass->object, nullptr); });
+        knn->useless = counts.odd || knn->device->failed;
+        good = good && found_all(knn, count, counts.rows);
+        ereport(
+            DEBUG1,
+            (errmsg_internal("%u queries were compared with " INT64_FORMAT " rows on %s%s", count,
+                             counts.rows, knn->device->executor->name(),
+                             good ? "" : ", to no avail"),
+             errdetail_internal("%.3f s to begin, %.3f s to read the table, %.3f s for the rest",
+                                beginning, reading, watch.lap())));
+    }
+    MemoryContextSwitchTo(before);
+    // The lists are searched in memory of their own.
+    if (!good) MemoryContextReset(knn->search_context);
+    if (knn->device->failed && must_use_device()) close_device_work(knn->device);
+    return good;
+}
+
+uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {
+    const Neighbor* nearest = knn->nearest + Size{query} * knn->k;
+    uint32 count = 0;
+    for (; count < knn->k && std::isfinite(nearest[count].distance); ++count) {
+        KnnRow row = {};
+        const double distance = nearest[count].distance;
+        row.distance = operator_distance(
+            knn->index->metric, knn->index->metric == Metric::cosine ? distance / 2 : distance);
+        if (knn->index->key_attribute > 0) {
+            row.key_is_null = nearest[count].id == null_key_id;
+            if (!row.key_is_null) row.key = id_key(nearest[count].id);
+        } else {
+            row.place = number_tid(nearest[count].id);
+        }
+        rows[count] = row;
+    }
+    return count;
+}
+
+void close_knn_device(KnnDevice* knn) {
+    close_table_reader(knn->table);
+    // One that must be there is missed even where nothing was asked.
+    if (must_use_device()) is_open(knn->device);
+    close_device_work(knn->device);
+    MemoryContextDelete(knn->context);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "extension/index/column.h"
+#include "extension/index/argument.h"
+#include "extension/knn/index.h"
+#include "extension/table/table_reader.h"
+#include "extension/types/vector.h"
+
+extern "C" {
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "catalog/index.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rls.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// The column of an index that is on one.
+AttrNumber indexed_column(Oid index) {
+    HeapTuple tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
+    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for index %u", index);
+    const AttrNumber attribute =
+        reinterpret_cast<Form_pg_index>(GETSTRUCT(tuple))->indkey.values[0];
+    ReleaseSysCache(tuple);
+    return attribute;
+}
+
+void refuse(Relation index, const char* kind) {
+    ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                    errmsg("index \"%s\" is %s", RelationGetRelationName(index), kind),
+                    errdetail("Batches are searched in indexes on a column over the whole table."),
+                    errhint("Use a LATERAL join with ORDER BY and LIMIT.")));
+}
+
+// A plan would not use such an index either: rows of older snapshots may be missing from it.
+bool is_too_young(Relation index) {
+    return index->rd_index->indcheckxmin &&
+           !TransactionIdPrecedes(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data),
+                                  TransactionXmin);
+}
+
+void check_key_type(KnnIndex* knn, const char* key) {
+    const Oid type = get_atttype(RelationGetRelid(knn->heap), knn->key_attribute);
+    if (!is_key_type(type, &knn->key_type))
+        ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+                        errmsg("column \"%s\" of table \"%s\" is of type %s, not an integer", key,
+                               RelationGetRelationName(knn->heap), format_type_be(type)),
+                        errhint("Keys are of type bigint, integer or smallint.")));
+}
+
+}  // namespace
+
+KnnIndex open_knn_index(Oid index, const char* key) {
+    KnnIndex knn = {};
+    const Oid table = table_of(index);
+    // Who lacks the right must not hold up others by waiting for a lock. Of an index on an
+    // expression, which is refused below, nobody gets anything.
+    const auto check_rights = [&] {
+        knn.vector_attribute = indexed_column(index);
+        knn.key_attribute = key ? find_column(table, key) : InvalidAttrNumber;
+        const AttrNumber columns[] = {
+            key ? knn.key_attribute : AttrNumber{SelfItemPointerAttributeNumber},
+            knn.vector_attribute};
+        check_select_rights(table, columns, knn.vector_attribute != 0 ? 2 : 1);
+    };
+    check_rights();
+    knn.heap = table_open(table, AccessShareLock);
+    knn.index = index_open(index, AccessShareLock);
+    if (IndexGetRelation(index, true) != table)
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                        errmsg("could not open parent table of index \"%s\"",
+                               RelationGetRelationName(knn.index))));
+    check_rights();
+    check_index(knn.index);
+    if (knn.vector_attribute == 0) refuse(knn.index, "on an expression");
+    if (RelationGetIndexPredicate(knn.index) != NIL) refuse(knn.index, "partial");
+    if (key) check_key_type(&knn, key);
+    knn.metric = metric_of(knn.index);
+    knn.dims = static_cast<uint32>(dims_of(knn.index));
+    knn.by_query = check_enable_rls(table, InvalidOid, true) == RLS_ENABLED ||
+                   is_too_young(knn.index) ||
+                   (key && knn.key_attribute > 0 &&
+                    compat_is_virtual(TupleDescAttr(knn.heap->rd_att, knn.key_attribute - 1)));
+    return knn;
+}
+
+void close_knn_index(const KnnIndex& knn) {
+    index_close(knn.index, NoLock);
+    table_close(knn.heap, NoLock);
+}
+
+double operator_distance(Metric metric, double distance) {
+    switch (metric) {
+        case Metric::l2:
+            return std::sqrt(distance);
+        case Metric::inner_product:
+            return distance;
+        case Metric::cosine:
+            // Rounding can carry a cosine past the end of its range. NaN stays.
+            return distance < 0 ? 0 : distance > 2 ? 2 : distance;
+    }
+    pg_unreachable();
+}
+
+// --- by a query
+
+struct KnnQuery {
+    const KnnIndex* index;
+    uint32 k;
+    char* text;
+    Oid type;  // of vectors
+};
+
+namespace {
+
+// OPERATOR(schema.<->)
+char* operator_text(Relation index) {
+    const Oid type = index->rd_opcintype[0];
+    const Oid number = get_opfamily_member(index->rd_opfamily[0], type, type, 1);
+    HeapTuple tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(number));
+    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for operator %u", number);
+    const Form_pg_operator form = reinterpret_cast<Form_pg_operator>(GETSTRUCT(tuple));
+    char* text =
+        psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)),
+                 NameStr(form->oprname));
+    ReleaseSysCache(tuple);
+    return text;
+}
+
+}  // namespace
+
+KnnQuery* open_knn_query(const KnnIndex& index, uint32 k) {
+    auto* query = static_cast<KnnQuery*>(palloc0(sizeof(KnnQuery)));
+    query->index = &index;
+    query->k = k;
+    query->type = index.index->rd_opcintype[0];
+    const Oid table = RelationGetRelid(index.heap);
+    const char* vector = quote_identifier(get_attname(table, index.vector_attribute, false));
+    const char* distance = psprintf("%s %s $1", vector, operator_text(index.index));
+    query->text =
+        psprintf("SELECT %s, %s FROM ONLY %s WHERE %s IS NOT NULL ORDER BY %s LIMIT %u",
+                 index.key_attribute
+                     ? psprintf("%s::pg_catalog.int8",
+                                quote_identifier(get_attname(table, index.key_attribute, false)))
+                     : "ctid",
+                 distance,
+                 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(index.heap)),
+                                            RelationGetRelationName(index.heap)),
+                 vector, distance, k);
+    return query;
+}
+
+uint32 run_knn_query(KnnQuery* query, const float* vector, KnnRow* rows) {
+    if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
+    Vector* argument = new_vector(static_cast<int>(query->index->dims));
+    memcpy(argument->x, vector, query->index->dims * sizeof(float));
+    Datum values[] = {PointerGetDatum(argument)};
+    if (SPI_execute_with_args(query->text, 1, &query->type, values, nullptr, true, query->k) !=
+        SPI_OK_SELECT)
+        elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(SPI_result));
+    const uint32 count = static_cast<uint32>(SPI_processed);
+    for (uint32 i = 0; i < count; ++i) {
+        const HeapTuple tuple = SPI_tuptable->vals[i];
+        bool distance_is_null;
+        KnnRow row = {};
+        const Datum key = SPI_getbinval(tuple, SPI_tuptable->tupdesc, 1, &row.key_is_null);
+        if (!query->index->key_attribute)
+            row.place = *reinterpret_cast<ItemPointer>(DatumGetPointer(key));
+        else if (!row.key_is_null)
+            row.key = DatumGetInt64(key);
+        row.distance =
+            DatumGetFloat8(SPI_getbinval(tuple, SPI_tuptable->tupdesc, 2, &distance_is_null));
+        rows[i] = row;
+    }
+    SPI_finish();
+    return count;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,161 @@
+// kmeans_assign: the nearest of some centroids, for one vector after another.
+//
+// A query calls this for every row of a table with the same array. Taking the array apart costs as
+// much as the search, and fetching it from a TOAST table more than that. So the centroids are kept
+// as a matrix as long as it is certain that they are the same: where the argument is a constant,
+// and where it is the same stored value as before. Any other array is searched where it lies.
+
+#include <cstring>
+#include <limits>
+
+#include "kernels/distance.h"
+#include "extension/types/vector.h"
+#include "extension/types/vector_cache.h"
+
+extern "C" {
+#include "access/detoast.h"
+#include "nodes/primnodes.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+struct Centroids {
+    bool constant;
+    varatt_external pointer;  // of the stored value; not looked at where constant
+    uint32 count;
+    uint32 dims;
+    float* matrix;     // (count)(dims); null: nothing kept
+    float* distances;  // (count)
+};
+
+// Calls visit(number, vector) for each element.
+template <typename Visit>
+void visit_centroids(ArrayType* array, Visit visit) {
+    const int count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+    if (ARR_NDIM(array) > 1)
+        ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+                        errmsg("centroids must be an array of one dimension")));
+    if (count == 0)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("centroids must not be empty")));
+    if (array_contains_nulls(array))
+        ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+                        errmsg("centroids must not contain nulls")));
+    // The elements of an array are neither toasted nor packed.
+    char* at = ARR_DATA_PTR(array);
+    for (int i = 0; i < count; ++i) {
+        at = reinterpret_cast<char*>(att_align_nominal(at, TYPALIGN_INT));
+        visit(static_cast<uint32>(i), reinterpret_cast<const Vector*>(at));
+        at += VARSIZE(at);
+    }
+}
+
+// A parameter of the query does not count: PL/pgSQL evaluates one expression with many values of
+// it.
+bool is_constant(const FmgrInfo* function, int argument) {
+    const Node* call = function->fn_expr;
+    if (!call || !IsA(call, FuncExpr)) return false;
+    const List* arguments = reinterpret_cast<const FuncExpr*>(call)->args;
+    return argument < list_length(arguments) && IsA(list_nth(arguments, argument), Const);
+}
+
+bool is_stored(Datum datum, varatt_external* pointer) {
+    varlena* value = reinterpret_cast<varlena*>(DatumGetPointer(datum));
+    if (!VARATT_IS_EXTERNAL_ONDISK(value)) return false;
+    VARATT_EXTERNAL_GET_POINTER(*pointer, value);
+    return true;
+}
+
+bool is_same(const Centroids* kept, Datum datum) {
+    if (!kept || !kept->matrix) return false;
+    varatt_external pointer;
+    return kept->constant ||
+           (is_stored(datum, &pointer) && memcmp(&pointer, &kept->pointer, sizeof(pointer)) == 0);
+}
+
+// Keeps the centroids for the calls to come.
+Centroids* keep(FmgrInfo* function, Datum datum, ArrayType* array, bool constant) {
+    auto* kept = static_cast<Centroids*>(function->fn_extra);
+    if (kept && kept->matrix) {
+        pfree(kept->matrix);
+        pfree(kept->distances);
+    }
+    if (!kept) kept = static_cast<Centroids*>(MemoryContextAlloc(function->fn_mcxt, sizeof(*kept)));
+    memset(kept, 0, sizeof(*kept));
+    function->fn_extra = kept;
+    kept->constant = constant;
+    if (!constant) is_stored(datum, &kept->pointer);
+    kept->count = static_cast<uint32>(ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)));
+    float* matrix = nullptr;
+    visit_centroids(array, [&](uint32 i, const Vector* centroid) {
+        if (i == 0) {
+            kept->dims = static_cast<uint32>(centroid->dims);
+            matrix = static_cast<float*>(MemoryContextAllocHuge(
+                function->fn_mcxt, Size{kept->count} * kept->dims * sizeof(float)));
+        }
+        if (static_cast<uint32>(centroid->dims) != kept->dims)
+            ereport(ERROR,
+                    (errcode(ERRCODE_DATA_EXCEPTION),
+                     errmsg("different vector dimensions %u and %d", kept->dims, centroid->dims)));
+        memcpy(matrix + Size{i} * kept->dims, centroid->x, kept->dims * sizeof(float));
+    });
+    kept->distances =
+        static_cast<float*>(MemoryContextAllocHuge(function->fn_mcxt, kept->count * sizeof(float)));
+    kept->matrix = matrix;
+    return kept;
+}
+
+uint32 nearest_of(const Centroids* kept, const Vector* vector) {
+    if (static_cast<uint32>(vector->dims) != kept->dims)
+        ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
+                        errmsg("different vector dimensions %d and %u", vector->dims, kept->dims)));
+    squared_l2_distances(vector->x, {kept->matrix, kept->dims, kept->count}, kept->dims,
+                         kept->distances);
+    uint32 nearest = 0;
+    for (uint32 i = 1; i < kept->count; ++i)
+        if (kept->distances[i] < kept->distances[nearest]) nearest = i;
+    return nearest;
+}
+
+uint32 nearest_in(ArrayType* array, const Vector* vector) {
+    uint32 nearest = 0;
+    float least = std::numeric_limits<float>::infinity();
+    visit_centroids(array, [&](uint32 i, const Vector* centroid) {
+        check_same_dims(vector, centroid);
+        const float distance =
+            squared_l2_distance(vector->x, centroid->x, static_cast<size_t>(vector->dims));
+        if (distance < least) {
+            least = distance;
+            nearest = i;
+        }
+    });
+    return nearest;
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(pgwarp_kmeans_assign) {
+    const Vector* vector = find_vector(PG_GETARG_DATUM(0));
+    const Datum given = PG_GETARG_DATUM(1);
+    FmgrInfo* function = fcinfo->flinfo;
+    const auto* kept = static_cast<Centroids*>(function->fn_extra);
+    if (!is_same(kept, given)) {
+        ArrayType* array = DatumGetArrayTypeP(given);
+        const bool constant = is_constant(function, 1);
+        varatt_external pointer;
+        if (!constant && !is_stored(given, &pointer))
+            PG_RETURN_INT32(static_cast<int32>(nearest_in(array, vector)) + 1);
+        kept = keep(function, given, array, constant);
+        if (reinterpret_cast<void*>(array) != DatumGetPointer(given)) pfree(array);
+    }
+    PG_RETURN_INT32(static_cast<int32>(nearest_of(kept, vector)) + 1);
+}

@@ -1,0 +1,272 @@
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/list_store.h"
+#include "extension/guard.h"
+#include "extension/index/lists.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+#include "extension/knn/lists.h"
+
+extern "C" {
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Queries that a store is asked for at once: the more look into a list together, the better.
+constexpr uint32 most_at_once = 4096;
+constexpr uint32 least_at_once = 16;
+
+// Lists [begin, end).
+struct Chunk {
+    uint32 begin;
+    uint32 end;
+};
+
+// The pages of one list.
+struct Copies {
+    char* pages;  // (count)(BLCKSZ)
+    Size count;
+    Size room;
+};
+
+void copy_page(void* state, uint32, Page page, const EntryLayout&) {
+    auto* copies = static_cast<Copies*>(state);
+    if (copies->count == copies->room) {
+        copies->room *= 2;
+        copies->pages = static_cast<char*>(repalloc_huge(copies->pages, copies->room * BLCKSZ));
+    }
+    memcpy(copies->pages + copies->count++ * BLCKSZ, page, BLCKSZ);
+}
+
+void forget_pages(void* state) {
+    static_cast<Copies*>(state)->count = 0;
+}
+
+template <typename T>
+T* alloc_array(Size count) {
+    return static_cast<T*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(T)));
+}
+
+}  // namespace
+
+struct ListSearch {
+    MemoryContext context;
+    Relation index;
+    MetaPage meta;
+    Owned<ListStore>* store;
+    Owned<ListBatch>* batch;  // made by the first search
+    Size batch_memory;
+    uint32 at_once;  // queries of a batch
+    Chunk* chunks;
+    uint32 chunk_count;
+    uint32 held;  // chunk in the store; chunk_count: none
+    Copies copies;
+};
+
+namespace {
+
+// Cuts the lists into runs that fit into memory. False where a list by itself does not.
+bool cut_lists(ListSearch* search, Size memory) {
+    const MetaPage& meta = search->meta;
+    const MemoryContext scratch =
+        AllocSetContextCreate(CurrentMemoryContext, "knn places", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(scratch);
+    uint32* lists = alloc_array<uint32>(meta.lists);
+    ListPlace* places = alloc_array<ListPlace>(meta.lists);
+    for (uint32 i = 0; i < meta.lists; ++i) lists[i] = i;
+    read_places(search->index, meta, lists, meta.lists, places);
+    MemoryContextSwitchTo(before);
+
+    search->chunks = alloc_array<Chunk>(meta.lists);
+    // In the store an entry has its code twice, an offset, and a TID of eight bytes.
+    const Size page_bytes = Size{EntryLayout::of(meta.m).capacity} * (2 * meta.m + 12);
+    constexpr Size list_bytes = 192;
+    Size bytes = 0;
+    bool fits = true;
+    for (uint32 list = 0; list < meta.lists && fits; ++list) {
+        const Size here = places[list].pages * page_bytes + list_bytes;
+        fits = here <= memory;
+        if (search->chunk_count == 0 || bytes + here > memory) {
+            search->chunks[search->chunk_count++] = {list, list};
+            bytes = 0;
+        }
+        bytes += here;
+        search->chunks[search->chunk_count - 1].end = list + 1;
+    }
+    search->held = search->chunk_count;
+    MemoryContextDelete(scratch);
+    return fits;
+}
+
+void load_list(ListSearch* search, uint32 list) {
+    search->copies.count = 0;
+    walk_lists(search->index, search->meta, &list, 1,
+               {copy_page, &search->copies, nullptr, forget_pages});
+    const EntryLayout layout = layout_of(search->meta, list);
+    guarded([&] {
+        std::vector<ListPage> pages(search->copies.count);
+        for (Size i = 0; i < pages.size(); ++i) {
+            Page page = search->copies.pages + i * BLCKSZ;
+            pages[i] = {page_codes(page), layout.capacity, page_tail(page)->count,
+                        page_offsets(page, layout),
+                        reinterpret_cast<const uint8*>(page_tids(page, layout))};
+        }
+        search->store->object->put(list, pages);
+    });
+}
+
+void load_chunk(ListSearch* search, uint32 chunk) {
+    if (search->held == chunk) return;
+    if (search->held < search->chunk_count) {
+        const Chunk& old = search->chunks[search->held];
+        guarded([&] {
+            for (uint32 list = old.begin; list < old.end; ++list) search->store->object->drop(list);
+        });
+    }
+    search->held = search->chunk_count;
+    for (uint32 list = search->chunks[chunk].begin; list < search->chunks[chunk].end; ++list)
+        load_list(search, list);
+    search->held = chunk;
+}
+
+void make_batch(ListSearch* search, const ListWants& wants) {
+    const ListBatch* batch = search->batch->object;
+    if (batch && batch->shape.k >= wants.candidates && batch->shape.probes >= wants.probes) return;
+    const Size query_bytes =
+        cpu_query_bytes(shape_of(search->meta), wants.candidates, wants.probes) +
+        search->meta.code_dims * sizeof(float) + wants.candidates * sizeof(Neighbor) +
+        wants.probes * sizeof(uint32);
+    search->at_once = static_cast<uint32>(
+        std::clamp<Size>(search->batch_memory / query_bytes, least_at_once, most_at_once));
+    guarded([&] {
+        delete search->batch->object;
+        search->batch->object = nullptr;
+        search->batch->object =
+            search->store->object->make_batch({search->at_once, wants.candidates, wants.probes})
+                .release();
+    });
+}
+
+// Searches what the store holds for some of the queries.
+const ListBatch* search_held(ListSearch* search, const ListWants& wants, uint32 first,
+                             uint32 count) {
+    ListBatch* batch = search->batch->object;
+    const Size dims = search->meta.code_dims;
+    memcpy(batch->queries, wants.forms + first * dims, count * dims * sizeof(float));
+    for (uint32 i = 0; i < count; ++i) batch->wanted[i] = {wants.candidates, wants.probes};
+    CHECK_FOR_INTERRUPTS();
+    guarded_interruptibly([&] { search->store->object->search(*batch, count); });
+    return batch;
+}
+
+// What was found for a query in the chunks before, sorted.
+struct Best {
+    Neighbor* found;   // (count)(candidates)
+    uint32* counts;    // (count)
+    Neighbor* merged;  // (2 candidates)
+};
+
+void merge_found(const Best& best, const ListWants& wants, uint32 query, const Neighbor* found,
+                 uint32 count) {
+    Neighbor* mine = best.found + Size{query} * wants.candidates;
+    const Neighbor* end =
+        std::merge(mine, mine + best.counts[query], found, found + count, best.merged,
+                   [](const Neighbor& a, const Neighbor& b) {
+                       return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
+                   });
+    best.counts[query] = static_cast<uint32>(std::min<Size>(end - best.merged, wants.candidates));
+    memcpy(mine, best.merged, best.counts[query] * sizeof(Neighbor));
+}
+
+void put_found(const CandidateSink& sink, uint32 query, const Neighbor* found, uint32 count) {
+    for (uint32 i = 0; i < count; ++i) sink.put(sink.state, query, found[i].id);
+}
+
+}  // namespace
+
+ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads) {
+    const Size rotation = has_rotation(meta) ? Size{meta.dims} * meta.code_dims : 0;
+    const Size model = sizeof(float) * (Size{meta.code_dims} * meta.lists +
+                                        Size{codebook_rows(meta)} * codewords + rotation);
+    // A second copy while the store takes it in.
+    if (2 * model > memory / 4) return nullptr;
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "knn lists", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    auto* search = static_cast<ListSearch*>(palloc0(sizeof(ListSearch)));
+    search->context = context;
+    search->index = index;
+    search->meta = meta;
+    search->batch_memory = memory / 3;
+    if (!cut_lists(search, memory - search->batch_memory - model)) {
+        MemoryContextSwitchTo(before);
+        MemoryContextDelete(context);
+        return nullptr;
+    }
+    search->copies.room = 16;
+    search->copies.pages = alloc_array<char>(search->copies.room * BLCKSZ);
+    search->store = owned_by<ListStore>(context);
+    // Ends before its store: callbacks come in the opposite order.
+    search->batch = owned_by<ListBatch>(context);
+    const Quantizer quantizer = read_model(index, meta);
+    guarded([&] {
+        search->store->object =
+            make_cpu_list_store(quantizer, threads, &QueryCancelPending, &ProcDiePending).release();
+    });
+    pfree(const_cast<float*>(quantizer.centroids));
+    pfree(const_cast<float*>(quantizer.codebook));
+    if (quantizer.rotation.matrix) pfree(const_cast<float*>(quantizer.rotation.matrix));
+    MemoryContextSwitchTo(before);
+    return search;
+}
+
+bool holds_all_lists(const ListSearch* search) {
+    return search->chunk_count == 1 && search->held == 0;
+}
+
+Size list_search_bytes(uint32 candidates) {
+    return candidates * sizeof(Neighbor) + sizeof(uint32);
+}
+
+void search_lists(ListSearch* search, const ListWants& wants, const CandidateSink& sink) {
+    const MemoryContext before = MemoryContextSwitchTo(search->context);
+    make_batch(search, wants);
+    const bool whole = search->chunk_count == 1;
+    Best best = {};
+    if (!whole) {
+        best.found = alloc_array<Neighbor>(Size{wants.count} * wants.candidates);
+        best.counts = alloc_array<uint32>(wants.count);
+        best.merged = alloc_array<Neighbor>(2 * Size{wants.candidates});
+        memset(best.counts, 0, wants.count * sizeof(uint32));
+    }
+    for (uint32 chunk = 0; chunk < search->chunk_count; ++chunk) {
+        load_chunk(search, chunk);
+        for (uint32 first = 0; first < wants.count; first += search->at_once) {
+            const uint32 count = std::min(search->at_once, wants.count - first);
+            const ListBatch* batch = search_held(search, wants, first, count);
+            for (uint32 i = 0; i < count; ++i) {
+                const Neighbor* found = batch->found + i * batch->found_stride;
+                if (whole)
+                    put_found(sink, first + i, found, batch->found_counts[i]);
+                else
+                    merge_found(best, wants, first + i, found, batch->found_counts[i]);
+            }
+        }
+    }
+    if (!whole) {
+        for (uint32 i = 0; i < wants.count; ++i)
+            put_found(sink, i, best.found + Size{i} * wants.candidates, best.counts[i]);
+        pfree(best.found);
+        pfree(best.counts);
+        pfree(best.merged);
+    }
+    MemoryContextSwitchTo(before);
+}
+
+}  // namespace pgwarp

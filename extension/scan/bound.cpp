@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "extension/scan/bound.h"
+
+extern "C" {
+#include "executor/executor.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// --- finding it in the plan
+
+// Whether two expressions are the same distance, the operands of one perhaps exchanged.
+bool same_distance(const Expr* a, const Expr* b) {
+    if (!IsA(a, OpExpr) || !IsA(b, OpExpr)) return false;
+    const OpExpr* x = reinterpret_cast<const OpExpr*>(a);
+    const OpExpr* y = reinterpret_cast<const OpExpr*>(b);
+    if (list_length(x->args) != 2 || list_length(y->args) != 2) return false;
+    if (x->opno == y->opno && equal(x->args, y->args)) return true;
+    return x->opno == get_commutator(y->opno) && equal(linitial(x->args), lsecond(y->args)) &&
+           equal(lsecond(x->args), linitial(y->args));
+}
+
+// The expression that bounds `distance` from above in this condition; null: none does.
+Expr* bound_in(const Expr* condition, const Expr* distance) {
+    if (!IsA(condition, OpExpr)) return nullptr;
+    const OpExpr* comparison = reinterpret_cast<const OpExpr*>(condition);
+    if (list_length(comparison->args) != 2) return nullptr;
+    Expr* left = static_cast<Expr*>(linitial(comparison->args));
+    Expr* right = static_cast<Expr*>(lsecond(comparison->args));
+    Expr* bound = nullptr;
+    switch (get_opcode(comparison->opno)) {
+        case F_FLOAT8LT:
+        case F_FLOAT8LE:
+        case F_FLOAT84LT:
+        case F_FLOAT84LE:
+            if (same_distance(left, distance)) bound = right;
+            break;
+        case F_FLOAT8GT:
+        case F_FLOAT8GE:
+        case F_FLOAT48GT:
+        case F_FLOAT48GE:
+            if (same_distance(right, distance)) bound = left;
+            break;
+        default:
+            break;
+    }
+    // One value for the whole scan, and no subquery that runs for it.
+    Node* node = reinterpret_cast<Node*>(bound);
+    if (!bound || contain_var_clause(node) || contain_volatile_functions(node) ||
+        contain_subplans(node))
+        return nullptr;
+    return bound;
+}
+
+// --- what it means
+
+// The greatest exact_distance() of a row whose distance is `r` or less, with room for rounding.
+double exact_bound(Metric metric, double r) {
+    switch (metric) {
+        case Metric::l2:
+            return r < 0 ? -infinity : r * r * (1 + 1e-9);
+        case Metric::inner_product:
+            return r + 1e-9 * std::abs(r);
+        case Metric::cosine:
+            // Rounding may carry a cosine past the end of its range, which the operator does not
+            // show.
+            if (r < 0) return -infinity;
+            return r >= 2 ? infinity : r + 1e-6;
+    }
+    pg_unreachable();
+}
+
+bool farther(const DistanceBound::Difference& a, const DistanceBound::Difference& b) {
+    return a.exact < b.exact;
+}
+
+}  // namespace
+
+List* init_bounds(IndexScanState* scan) {
+    const IndexScan* plan = reinterpret_cast<const IndexScan*>(scan->ss.ps.plan);
+    if (list_length(plan->indexorderbyorig) != 1) return NIL;
+    const Expr* distance = static_cast<const Expr*>(linitial(plan->indexorderbyorig));
+    List* bounds = NIL;
+    for (int i = 0; i < list_length(plan->scan.plan.qual); ++i) {
+        const Expr* condition = static_cast<const Expr*>(list_nth(plan->scan.plan.qual, i));
+        Expr* bound = bound_in(condition, distance);
+        if (bound) bounds = lappend(bounds, ExecInitExpr(bound, &scan->ss.ps));
+    }
+    return bounds;
+}
+
+DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric, double recall) {
+    DistanceBound result = {};
+    result.distance = infinity;
+    result.scaled = metric == Metric::cosine;
+    result.missing = (1 - recall) / 4;
+    for (int i = 0; i < list_length(bounds); ++i) {
+        ExprState* state = static_cast<ExprState*>(list_nth(bounds, i));
+        bool is_null;
+        const Datum value = ExecEvalExprSwitchContext(state, scan->ss.ps.ps_ExprContext, &is_null);
+        double r = -infinity;  // no distance is less than null
+        if (!is_null)
+            r = exprType(reinterpret_cast<const Node*>(state->expr)) == FLOAT4OID
+                    ? static_cast<double>(DatumGetFloat4(value))
+                    : DatumGetFloat8(value);
+        // Not a number is greater than all numbers; and distances may be infinite.
+        if (!is_null && !std::isfinite(r)) continue;
+        result.given = true;
+        result.distance = std::min(result.distance, is_null ? r : exact_bound(metric, r));
+    }
+    return result;
+}
+
+void note_ranked(DistanceBound* bound, double code, double exact) {
+    if (exact <= bound->distance) {
+        ++bound->found;
+        ++bound->group_found;
+    }
+    if (bound->scaled) code /= 2;
+    const double difference = code - exact;
+    if (!std::isfinite(difference)) return;
+    if (exact <= bound->distance) {
+        ++bound->within;
+        bound->sum += difference;
+        bound->squares += difference * difference;
+    }
+    DistanceBound::Difference* nearest = bound->nearest;
+    int* count = &bound->nearest_count;
+    if (*count == DistanceBound::most_nearest) {
+        if (!(exact < nearest[0].exact)) return;
+        std::pop_heap(nearest, nearest + (*count)--, farther);
+    }
+    nearest[*count] = {exact, difference};
+    std::push_heap(nearest, nearest + ++*count, farther);
+}
+
+double code_limit(const DistanceBound& bound) {
+    if (!bound.given || bound.missing <= 0) return infinity;
+    double count = static_cast<double>(bound.within);
+    double sum = bound.sum;
+    double squares = bound.squares;
+    if (bound.within < DistanceBound::most_nearest) {
+        if (bound.nearest_count < DistanceBound::least_nearest) return infinity;
+        count = bound.nearest_count;
+        sum = squares = 0;
+        for (int i = 0; i < bound.nearest_count; ++i) {
+            sum += bound.nearest[i].difference;
+            squares += bound.nearest[i].difference * bound.nearest[i].difference;
+        }
+    }
+    const double mean = sum / count;
+    const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
+    // Differences are sums over many bytes of a code: no more than exp(-z^2 / 2) of them lie z
+    // deviations above their mean.
+    const double z = std::sqrt(-2 * std::log(bound.missing));
+    const double limit = bound.distance + mean + z * deviation;
+    return bound.scaled ? 2 * limit : limit;
+}
+
+bool worth_going_on(DistanceBound* bound, double nearest_term) {
+    const double found = static_cast<double>(bound->found);
+    const bool worth = bound->groups == 0 ||
+                       nearest_term <= (bound->scaled ? 2 : 1) * bound->distance ||
+                       static_cast<double>(bound->group_found) > bound->missing * found;
+    ++bound->groups;
+    bound->group_found = 0;
+    return worth;
+}
+
+}  // namespace pgwarp

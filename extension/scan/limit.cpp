@@ -1,0 +1,162 @@
+// An index access method is not told LIMIT, nor conditions that are no index conditions. After the
+// executor has set up a query, this hook walks its plan and notes each ivfpq scan with the Limit
+// node above it, if the nodes between pass rows on one by one, and with the bounds on its distance.
+// When the scan starts, the node's count is read: by then the executor has evaluated it, parameters
+// and all. Notes live as long as their query.
+
+#include <algorithm>
+
+#include "extension/index/options.h"
+#include "extension/scan/limit.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "executor/executor.h"
+#include "nodes/nodeFuncs.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+ExecutorStart_hook_type previous_hook = nullptr;
+
+struct ScanNote {
+    IndexScanState* scan;
+    const LimitState* limit;  // null: none
+    List* bounds;             // see init_bounds()
+    ScanNote* next;
+    MemoryContextCallback callback;
+};
+ScanNote* notes = nullptr;
+
+void drop_note(void* argument) {
+    for (ScanNote** at = &notes; *at; at = &(*at)->next)
+        if (*at == argument) {
+            *at = (*at)->next;
+            return;
+        }
+}
+
+ScanNote* find_note(const IndexScanState* scan) {
+    ScanNote* note = notes;
+    while (note && note->scan != scan) note = note->next;
+    return note;
+}
+
+ScanNote* find_note(IndexScanDesc scan) {
+    ScanNote* note = notes;
+    while (note && note->scan->iss_ScanDesc != scan) note = note->next;
+    return note;
+}
+
+void note_scan(IndexScanState* scan, const LimitState* limit) {
+    ScanNote* note = find_note(scan);
+    if (!note) {
+        const MemoryContext query = scan->ss.ps.state->es_query_cxt;
+        note = static_cast<ScanNote*>(MemoryContextAllocZero(query, sizeof(ScanNote)));
+        note->scan = scan;
+        const MemoryContext before = MemoryContextSwitchTo(query);
+        note->bounds = init_bounds(scan);
+        MemoryContextSwitchTo(before);
+        note->callback.func = drop_note;
+        note->callback.arg = note;
+        MemoryContextRegisterResetCallback(query, &note->callback);
+        note->next = notes;
+        notes = note;
+    }
+    note->limit = limit;
+}
+
+void show_limit(PlanState* node, const LimitState* limit);
+
+bool show_no_limit(PlanState* node, void*) {
+    show_limit(node, nullptr);
+    return false;
+}
+
+bool show_same_limit(PlanState* node, void* limit) {
+    show_limit(node, static_cast<const LimitState*>(limit));
+    return false;
+}
+
+double passing_share(const IndexScanState* scan) {
+    const Plan* plan = scan->ss.ps.plan;
+    if (plan->qual == NIL) return 1;
+    const double rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
+    return rows > 0 ? std::clamp(plan->plan_rows / rows, 1e-6, 1.0) : 1;
+}
+
+void show_limit(PlanState* node, const LimitState* limit) {
+    if (!node) return;
+    switch (nodeTag(node)) {
+        case T_IndexScanState: {
+            IndexScanState* scan = reinterpret_cast<IndexScanState*>(node);
+            // EXPLAIN alone opens no index.
+            if (scan->iss_RelationDesc && is_ivfpq(scan->iss_RelationDesc)) note_scan(scan, limit);
+            compat_planstate_walk(node, show_no_limit, nullptr);
+            break;
+        }
+        case T_LimitState:
+            compat_planstate_walk(node, show_same_limit, node);
+            break;
+        case T_ResultState:
+        case T_LockRowsState:
+        case T_SubqueryScanState:
+        case T_AppendState:
+        case T_MergeAppendState:
+            compat_planstate_walk(node, show_same_limit, const_cast<LimitState*>(limit));
+            break;
+        case T_NestLoopState:
+            // The outer side runs until the join has its rows; the inner side starts over.
+            show_limit(outerPlanState(node), limit);
+            show_limit(innerPlanState(node), nullptr);
+            break;
+        default:
+            compat_planstate_walk(node, show_no_limit, nullptr);
+    }
+}
+
+void start_executor(QueryDesc* query, int flags) {
+    if (previous_hook)
+        previous_hook(query, flags);
+    else
+        standard_ExecutorStart(query, flags);
+    show_limit(query->planstate, nullptr);
+    for (ListCell* cell = list_head(query->estate->es_subplanstates); cell;
+         cell = lnext(query->estate->es_subplanstates, cell))
+        show_limit(static_cast<PlanState*>(lfirst(cell)), nullptr);
+}
+
+}  // namespace
+
+WantedRows wanted_rows(IndexScanDesc scan) {
+    // Without a Limit, enough to begin with.
+    constexpr uint32 unknown = 100;
+    // Conditions may leave so few rows that a scan had better begin with less than LIMIT would
+    // need.
+    constexpr double most_for_conditions = 10000;
+    constexpr double most = 1 << 25;
+    const ScanNote* note = find_note(scan);
+    if (!note) return {unknown, 0};
+    const bool known = note->limit && !note->limit->noCount;
+    const double rows =
+        known ? static_cast<double>(note->limit->count) + static_cast<double>(note->limit->offset)
+              : unknown;
+    const double passing = std::min(rows / passing_share(note->scan), most_for_conditions);
+    return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),
+            known ? static_cast<Size>(rows) : 0};
+}
+
+DistanceBound wanted_bound(IndexScanDesc scan, Metric metric) {
+    const ScanNote* note = find_note(scan);
+    if (!note) return evaluate_bounds(NIL, nullptr, metric, settings.target_recall);
+    return evaluate_bounds(note->bounds, note->scan, metric, settings.target_recall);
+}
+
+void install_limit_hook() {
+    previous_hook = ExecutorStart_hook;
+    ExecutorStart_hook = start_executor;
+}
+
+}  // namespace pgwarp

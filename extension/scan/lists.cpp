@@ -1,0 +1,332 @@
+// The lists' side of a scan: the nearest lists to the query, in groups, and their candidates by
+// code.
+//
+// Candidates are ordered by (distance by code, TID), so the place to go on from in a group is one
+// pair. The first walk over a group keeps as many candidates as the round wants, which is all that
+// most queries need. A round that wants more walks the group again and keeps as many as memory
+// holds, for all rounds to come; and what lies behind those goes, by a third walk, into an order
+// that may be on disk. So a scan to the end of the index reads each list three times at most. TIDs
+// that were read after the snapshot was taken may be held as long as the scan lasts.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/list_scan.h"
+#include "kernels/mirror.h"
+#include "extension/index/buffers.h"
+#include "extension/index/curve.h"
+#include "extension/index/lists.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+#include "extension/scan/state.h"
+#include "extension/index/tid.h"
+#include "extension/service/client.h"
+#include "extension/service/completion.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Puts the lists of the group into place; what lies behind it stays unordered until it is wanted.
+void order_group(ScanState* s) {
+    const float* terms = s->terms;
+    std::partial_sort(s->order + s->group_begin, s->order + s->group_end, s->order + s->meta.lists,
+                      [terms](uint32 a, uint32 b) {
+                          return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
+                      });
+}
+
+// The pending list, whose rows are compared with the query itself, does without.
+const float* query_form(Relation index, ScanState* s) {
+    if (!s->form_ready) model_form(index, s->meta, s->query->x, s->form);
+    s->form_ready = true;
+    return s->form;
+}
+
+// What distances by codes are made of.
+void read_tables(Relation index, ScanState* s) {
+    if (s->table) return;
+    const MetaPage& meta = s->meta;
+    s->terms = scratch_array<float>(s->scratch, meta.lists);
+    s->table = scratch_array<float>(s->scratch, table_floats(meta));
+    const float* form = query_form(index, s);
+    read_list_terms(index, meta, form, s->terms);
+    read_table(index, meta, form, s->table);
+    if (meta.bits == 4)
+        s->nibbles = make_nibble_table(s->table, meta.m,
+                                       scratch_array<uint8>(s->scratch, table_floats(meta)));
+}
+
+void rank_lists(Relation index, ScanState* s) {
+    if (s->order) return;
+    read_tables(index, s);
+    s->order = scratch_array<uint32>(s->scratch, s->meta.lists);
+    for (uint32 i = 0; i < s->meta.lists; ++i) s->order[i] = i;
+    order_group(s);
+}
+
+struct GatherState {
+    Relation index;
+    ScanState* scan;
+    CandidateSelection* selection;
+    Page coming = nullptr;  // the next page, perhaps
+    // Where all of a page's candidates are to be ordered, and not only the nearest are kept:
+    CandidateOrder* ordered = nullptr;
+};
+
+// Entries from `first` on, of codes of four bits.
+void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float list_term,
+                    const ItemPointerData* tids, uint32 first) {
+    // Before there is a bound every entry is within it: a few of them make one.
+    constexpr uint32 few = 64;
+    NibbleHit hits[max_page_entries];
+    for (uint32 end; first < columns.count; first = end) {
+        const double bound = gather.selection->bound();
+        end = std::isinf(bound) ? std::min(columns.count, first + few) : columns.count;
+        const CodeColumns part{columns.codes + first, columns.stride, end - first,
+                               columns.offsets + first,
+                               end == columns.count ? columns.next : nullptr};
+        const uint32 found = scan_nibbles(gather.scan->nibbles, part, list_term, bound, hits);
+        for (uint32 i = 0; i < found; ++i)
+            gather.selection->offer(hits[i].distance, tid_number(tids[first + hits[i].entry]));
+    }
+}
+
+void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first) {
+    const GatherState* gather = static_cast<GatherState*>(state);
+    const ScanState* s = gather->scan;
+    const uint32 count = page_tail(page)->count;
+    const CodeColumns columns{page_codes(page), layout.capacity, count, page_offsets(page, layout),
+                              gather->coming ? page_codes(gather->coming) : nullptr};
+    const ItemPointerData* tids = page_tids(page, layout);
+    if (s->meta.bits == 4) {
+        gather_nibbles(*gather, columns, s->terms[list], tids, first);
+        return;
+    }
+    if (gather->coming) expect_entries(gather->coming, layout);
+    float distances[max_page_entries + 8];
+    scan_codes(s->table, layout.m, columns, s->terms[list], distances);
+    for (uint32 i = first; i < count; ++i)
+        if (!(distances[i] > gather->selection->bound()))
+            gather->selection->offer(distances[i], tid_number(tids[i]));
+}
+
+void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
+    gather_entries(state, list, page, layout, 0);
+}
+
+// --- all candidates behind a floor
+
+// The selection has room for those of one page.
+void order_page(void* state) {
+    auto* gather = static_cast<GatherState*>(state);
+    const CandidateSelection::Result page = gather->selection->finish_unsorted();
+    const Candidate* candidates = gather->scan->candidates;
+    for (Size i = 0; i < page.count; ++i) put_candidate(gather->ordered, candidates[i]);
+    gather->selection->start_over();
+}
+
+void walk_group(IndexScanDesc scan, ScanState* s, GatherState* gather,
+                void (*between_pages)(void* state)) {
+    walk_lists(scan->indexRelation, s->meta, s->order + s->group_begin,
+               s->group_end - s->group_begin,
+               {gather_page, gather, between_pages, nullptr, &gather->coming});
+    check_snapshot(scan->indexRelation, s->meta, s->order + s->group_begin,
+                   s->group_end - s->group_begin, scan->xs_snapshot);
+}
+
+void order_candidates(IndexScanDesc scan, ScanState* s) {
+    constexpr Size page_entries = max_page_entries;
+    s->ordered = open_candidate_order(scan_memory() / 4);
+    CandidateSelection selection(reserve_candidates(s, page_entries), page_entries, s->list_floor,
+                                 code_limit(s->bound));
+    GatherState gather{scan->indexRelation, s, &selection};
+    gather.ordered = s->ordered;
+    walk_group(scan, s, &gather, order_page);
+    s->stage = GroupStage::ordered;
+}
+
+// --- the nearest candidates behind a floor
+
+// As many as memory holds.
+void hold_candidates(IndexScanDesc scan, ScanState* s) {
+    const Size most = most_candidates();
+    Candidate* room = reserve_candidates(s, most);
+    CandidateSelection selection(room, most, s->list_floor, code_limit(s->bound));
+    GatherState gather{scan->indexRelation, s, &selection};
+    walk_group(scan, s, &gather, nullptr);
+    const CandidateSelection::Result result = selection.finish_unsorted();
+    s->held = CandidateQueue(room, result.count);
+    s->held_all = result.complete;
+    s->list_floor = result.floor;
+    s->stage = GroupStage::held;
+}
+
+// A part of the group's candidates, nearest first.
+using Part = CandidateQueue::Part;
+
+Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
+    Candidate* room = reserve_candidates(s, wanted);
+    CandidateSelection selection(room, wanted, s->list_floor, code_limit(s->bound));
+    GatherState gather{scan->indexRelation, s, &selection};
+    walk_group(scan, s, &gather, nullptr);
+    const CandidateSelection::Result result = selection.finish();
+    s->list_floor = result.floor;
+    s->stage = result.complete ? GroupStage::ended : GroupStage::walked;
+    return {room, result.count};
+}
+
+// Empty at the end of the group.
+Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
+    if (s->stage == GroupStage::first) {
+        if (wanted <= most_candidates()) return first_part(scan, s, wanted);
+        order_candidates(scan, s);
+    }
+    if (s->stage == GroupStage::walked) hold_candidates(scan, s);
+    if (s->stage == GroupStage::held) {
+        const Part part = s->held.take(wanted);
+        if (part.count > 0) return part;
+        if (s->held_all)
+            s->stage = GroupStage::ended;
+        else
+            order_candidates(scan, s);
+    }
+    if (s->stage == GroupStage::ordered) {
+        const Size most = std::min(wanted, most_candidates());
+        Candidate* room = reserve_candidates(s, most);
+        const Part part{room, take_candidates(s->ordered, room, most)};
+        if (part.count > 0) return part;
+        close_candidate_order(s->ordered);
+        s->ordered = nullptr;
+        s->stage = GroupStage::ended;
+    }
+    return {s->candidates, 0};
+}
+
+// What lies beyond the bound is not worth ranking, nor is what would follow.
+void cut_part(ScanState* s, Part* part) {
+    const double limit = code_limit(s->bound);
+    while (part->count > 0 && part->items[part->count - 1].distance > limit) {
+        --part->count;
+        s->stage = GroupStage::ended;
+    }
+}
+
+bool worth_going_on(ScanState* s) {
+    if (!s->bound.given) return true;
+    float nearest = std::numeric_limits<float>::infinity();
+    for (uint32 i = s->group_end; i < s->meta.lists; ++i)
+        nearest = std::min(nearest, s->terms[s->order[i]]);
+    return worth_going_on(&s->bound, nearest);
+}
+
+void end_group(ScanState* s) {
+    if (s->ordered) close_candidate_order(s->ordered);
+    s->ordered = nullptr;
+    const uint32 size = s->group_end - s->group_begin;
+    const uint32 lists = worth_going_on(s) ? bounded_probes(s->meta.lists, s->meta) : 0;
+    s->group_begin = s->group_end;
+    s->group_end = std::max(s->group_begin, std::min(lists, s->group_begin + 2 * size));
+    s->list_floor = no_floor;
+    s->stage = GroupStage::first;
+    order_group(s);
+}
+
+void prepare_completion(void* state) {
+    const GatherState* gather = static_cast<GatherState*>(state);
+    read_tables(gather->index, gather->scan);
+}
+
+uint64* sorted_ids(const Candidate* candidates, Size count) {
+    auto* ids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
+    for (Size i = 0; i < count; ++i) ids[i] = candidates[i].id;
+    std::sort(ids, ids + count);
+    return ids;
+}
+
+}  // namespace
+
+uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
+    probes = std::min(probes, meta.lists);
+    return settings.max_probes > 0 ? std::min<uint32>(probes, settings.max_probes) : probes;
+}
+
+void gather_from_lists(IndexScanDesc scan, ScanState* s) {
+    rank_lists(scan->indexRelation, s);
+    s->report.probes = std::max(s->report.probes, s->group_end);
+    Size left = s->wanted + s->repeated;
+    s->repeated = 0;
+    // Only an order has more to give than a part.
+    do {
+        Part part = next_part(scan, s, left);
+        if (s->bound.given) cut_part(s, &part);
+        s->report.candidates += static_cast<int64>(part.count);
+        left -= part.count;
+        rank_candidates(scan, s, part.items, part.count);
+    } while (left > 0 && s->stage == GroupStage::ordered);
+    // What was ranked tells what lies beyond the bound.
+    if (s->stage == GroupStage::walked && s->list_floor.distance > code_limit(s->bound))
+        s->stage = GroupStage::ended;
+    if (s->stage == GroupStage::ended) end_group(s);
+}
+
+bool gather_from_service(IndexScanDesc scan, ScanState* s) {
+    Relation index = scan->indexRelation;
+    const Effort effort = choose_effort(s->meta, s->limit, service_costs());
+    const uint32 probes = bounded_probes(effort.probes, s->meta);
+    const uint32 wanted = effort.candidates + s->passed_over;
+    if (wanted > service_most_k || probes > service_most_probes) {
+        s->report.reason = "too many candidates or probes for the service";
+        return false;
+    }
+    ServiceAnswer answer;
+    if (!ask_for_candidates(index, s->meta, query_form(index, s), wanted, probes, &answer)) {
+        s->report.reason = "the service had no answer";
+        return false;
+    }
+    Candidate* room = reserve_candidates(s, Size{wanted} + most_appended);
+    CandidateSelection selection(room, wanted, no_floor);
+    GatherState gather{index, s, &selection};
+    const Completion completion =
+        complete_answer(index, s->meta, answer, {prepare_completion, gather_entries, &gather});
+    if (!completion.current) {
+        s->report.reason = completion.because;
+        return false;
+    }
+    for (uint32 i = 0; i < answer.probed_count; ++i)
+        check_snapshot(index, s->meta, &answer.probed[i].list, 1, scan->xs_snapshot);
+    for (uint32 i = 0; i < answer.found_count; ++i)
+        selection.offer(answer.found[i].distance, answer.found[i].id);
+    const CandidateSelection::Result result = selection.finish();
+    Size count = result.count;
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    for (uint32 i = 0; i < completion.appended_count; ++i)
+        room[count++] = {unknown, completion.appended[i]};
+    s->report.by_service = true;
+    s->report.probes = probes;
+    s->report.candidates += static_cast<int64>(count);
+    s->report.lists_read = completion.read_lists;
+    s->report.lists_grown = completion.grown_lists;
+    uint64* served = sorted_ids(room, count);
+    rank_candidates(scan, s, room, count);
+    s->served = served;
+    s->served_count = count;
+
+    s->group_end = probes;
+    s->wanted = wanted;
+    s->repeated = count;
+    if (s->bound.given && result.count >= wanted && result.floor.distance > code_limit(s->bound)) {
+        clear_vector_cache(s->cache);
+        rank_lists(index, s);
+        end_group(s);
+    }
+    return true;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,117 @@
+// The pending list's side of a scan. Its entries have no codes; its rows are ranked by exact
+// distance, all of them, at the beginning of the scan.
+//
+// First the TIDs are copied, which is a short walk, so that VACUUM seldom comes between. Then the
+// rows are read, with no page locked. What was read after the snapshot was taken stays true for it,
+// so the list is read once: an untrained index has all its rows there, and a scan of it does not
+// care whether VACUUM trains the index meanwhile. In a trained index, an entry may move from the
+// pending list to another list after it was read here, and would be met there again; the list's
+// generation tells whether one has.
+
+#include <algorithm>
+
+#include "extension/index/lists.h"
+#include "extension/index/page.h"
+#include "extension/scan/state.h"
+#include "extension/index/tid.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+struct PendingCopy {
+    ScanState* scan;
+    uint32 count;
+    uint64 tids[max_page_entries];  // of one page
+};
+
+void copy_page(void* state, uint32, Page page, const EntryLayout& layout) {
+    auto* copy = static_cast<PendingCopy*>(state);
+    const ItemPointerData* tids = page_tids(page, layout);
+    copy->count = page_tail(page)->count;
+    for (uint32 i = 0; i < copy->count; ++i) copy->tids[i] = tid_number(tids[i]);
+}
+
+// Out of the page's lock, as this may write to a file.
+void keep_page(void* state) {
+    const auto* copy = static_cast<PendingCopy*>(state);
+    for (uint32 i = 0; i < copy->count; ++i) put_tid(copy->scan->pending_tids, copy->tids[i]);
+}
+
+void forget_pages(void* state) {
+    ScanState* s = static_cast<PendingCopy*>(state)->scan;
+    close_tid_set(s->pending_tids);
+    s->pending_tids = open_tid_set(scan_memory() / 8);
+}
+
+void rank_pending(ScanState* s) {
+    s->pending = open_candidate_order(scan_memory() / 8);
+    rewind_tid_set(s->pending_tids);
+    constexpr Size ahead = 12;
+    uint64 coming[ahead];
+    Size begin = 0;
+    Size end = 0;
+    bool more = true;
+    while (true) {
+        CHECK_FOR_INTERRUPTS();
+        while (more && end - begin < ahead) {
+            more = next_tid(s->pending_tids, &coming[end % ahead]);
+            if (!more) break;
+            expect_row(s->reader, number_tid(coming[end++ % ahead]), Expected::later);
+        }
+        if (begin == end) break;
+        const uint64 tid = coming[begin++ % ahead];
+        const Vector* row = read_row(s->reader, number_tid(tid));
+        if (!row) continue;
+        const double distance = row_distance(s, row);
+        if (!(distance > s->bound.distance) || !s->bound.given)
+            put_candidate(s->pending, {distance, tid});
+    }
+}
+
+}  // namespace
+
+bool read_pending(IndexScanDesc scan, ScanState* s) {
+    Relation index = scan->indexRelation;
+    if (s->pending_tids) close_tid_set(s->pending_tids);
+    s->pending_tids = nullptr;
+    s->pending_done = s->meta.pending.pages == 0 && !BlockNumberIsValid(s->meta.pending.head);
+    const uint32 list = pending_list;
+    if (s->pending_done && s->meta.pending.generation > 0)
+        check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
+    // What is empty when it is looked at has no entry that the snapshot sees.
+    if (s->pending_done) return true;
+    s->pending_tids = open_tid_set(scan_memory() / 8);
+    auto* copy = static_cast<PendingCopy*>(palloc(sizeof(PendingCopy)));
+    copy->scan = s;
+    s->pending_generation = s->meta.pending.generation;
+    walk_lists(index, s->meta, &list, 1, {copy_page, copy, keep_page, forget_pages});
+    check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
+    pfree(copy);
+    if (s->meta.lists == 0 && read_meta(index).build_id != s->meta.build_id) return false;
+    sort_tid_set(s->pending_tids);
+    rank_pending(s);
+    return true;
+}
+
+void gather_from_pending(ScanState* s) {
+    Candidate part[256];
+    for (Size left = s->wanted; left > 0 && !s->pending_done;) {
+        const Size count = take_candidates(s->pending, part, std::min<Size>(left, lengthof(part)));
+        for (Size i = 0; i < count; ++i) add_row(s, part[i].distance, part[i].id);
+        s->ranked += static_cast<int64>(count);
+        left -= count;
+        s->pending_done = count == 0;
+    }
+}
+
+bool pending_has_moved(Relation index, const ScanState* s) {
+    return s->pending_tids && !is_empty(s->pending_tids) &&
+           read_place(index, s->meta, pending_list).generation != s->pending_generation;
+}
+
+}  // namespace pgwarp

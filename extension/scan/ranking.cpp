@@ -1,0 +1,168 @@
+// The rows of a scan's candidates: read from the table, ranked by exact distance.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "extension/index/lists.h"
+#include "extension/scan/state.h"
+#include "extension/index/tid.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+Size most_rows() {
+    return most_candidates();
+}
+
+void reserve_rows(ScanState* s, Size more) {
+    const Size bytes = (s->row_count + more) * sizeof(RankedRow);
+    if (bytes <= s->row_room) return;
+    s->rows = static_cast<RankedRow*>(
+        scratch_grow(s->scratch, s->rows, s->row_count * sizeof(RankedRow), bytes));
+    s->row_room = bytes;
+}
+
+// Room for some rows more, in memory or elsewhere.
+void expect_rows(ScanState* s, Size more) {
+    // Cached vectors lie behind everything else in the scratch memory.
+    clear_vector_cache(s->cache);
+    if (!s->ranked_rows && s->row_count + more <= most_rows()) {
+        reserve_rows(s, more);
+        return;
+    }
+    if (!s->ranked_rows) s->ranked_rows = open_candidate_order(scan_memory() / 4);
+    for (Size i = 0; i < s->row_count; ++i)
+        put_candidate(s->ranked_rows, {s->rows[i].distance, tid_number(s->rows[i].tid)});
+    s->row_count = 0;
+}
+
+// Candidates, sorted by id, without those that came another way.
+Size drop_known(IndexScanDesc scan, const ScanState* s, Candidate* candidates, Size count) {
+    if (s->served_count > 0)
+        count = static_cast<Size>(std::remove_if(candidates, candidates + count,
+                                                 [s](const Candidate& candidate) {
+                                                     return std::binary_search(
+                                                         s->served, s->served + s->served_count,
+                                                         candidate.id);
+                                                 }) -
+                                  candidates);
+    if (count == 0 || !pending_has_moved(scan->indexRelation, s)) return count;
+    uint64* tids = static_cast<uint64*>(palloc(count * sizeof(uint64)));
+    bool* found = static_cast<bool*>(palloc(count * sizeof(bool)));
+    for (Size i = 0; i < count; ++i) tids[i] = candidates[i].id;
+    find_tids(s->pending_tids, tids, count, found);
+    Size kept = 0;
+    for (Size i = 0; i < count; ++i)
+        if (!found[i]) candidates[kept++] = candidates[i];
+    pfree(found);
+    pfree(tids);
+    return kept;
+}
+
+}  // namespace
+
+Size scan_memory() {
+    return static_cast<Size>(work_mem) * 1024;
+}
+
+Size most_candidates() {
+    return std::clamp<Size>(scan_memory() / 64, 1024, 4000000);
+}
+
+Candidate* reserve_candidates(ScanState* s, Size wanted) {
+    const Size bytes = CandidateSelection::room_for(wanted) * sizeof(Candidate);
+    if (bytes > s->candidate_room) {
+        s->candidates = static_cast<Candidate*>(scratch_grow(s->scratch, s->candidates, 0, bytes));
+        s->candidate_room = bytes;
+    }
+    return s->candidates;
+}
+
+double row_distance(const ScanState* s, const Vector* row) {
+    const double distance = exact_distance(s->meta.metric, s->query, row);
+    return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+}
+
+void add_row(ScanState* s, double distance, uint64 tid) {
+    ++s->round_rows;
+    if (s->ranked_rows) {
+        put_candidate(s->ranked_rows, {distance, tid});
+        return;
+    }
+    if (s->row_count * sizeof(RankedRow) == s->row_room) {
+        expect_rows(s, std::max<Size>(64, s->row_count));
+        --s->round_rows;
+        add_row(s, distance, tid);
+        return;
+    }
+    s->rows[s->row_count++] = {distance, number_tid(tid)};
+}
+
+void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
+    expect_rows(s, count);
+    s->ranked += static_cast<int64>(count);
+    std::sort(candidates, candidates + count,
+              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    count = static_cast<Size>(
+        std::unique(candidates, candidates + count,
+                    [](const Candidate& a, const Candidate& b) { return a.id == b.id; }) -
+        candidates);
+    count = drop_known(scan, s, candidates, count);
+    constexpr Size some_time = 12;
+    constexpr Size later = 6;
+    constexpr Size soon = 2;
+    for (Size i = 0; i < std::min(count, some_time); ++i)
+        expect_row(s->reader, number_tid(candidates[i].id), Expected::some_time);
+    for (Size i = 0; i < count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        if (i + some_time < count)
+            expect_row(s->reader, number_tid(candidates[i + some_time].id), Expected::some_time);
+        if (i + later < count)
+            expect_row(s->reader, number_tid(candidates[i + later].id), Expected::later);
+        if (i + soon < count)
+            expect_row(s->reader, number_tid(candidates[i + soon].id), Expected::soon);
+        const Vector* row = read_row(s->reader, number_tid(candidates[i].id));
+        if (!row) continue;
+        const double distance = row_distance(s, row);
+        if (s->bound.given) {
+            note_ranked(&s->bound, candidates[i].distance, distance);
+            if (distance > s->bound.distance) continue;
+        }
+        add_row(s, distance, candidates[i].id);
+        keep_row(s->reader, s->cache);
+    }
+}
+
+void begin_rows(ScanState* s) {
+    s->row_count = s->row_next = s->round_rows = 0;
+    if (s->ranked_rows) close_candidate_order(s->ranked_rows);
+    s->ranked_rows = nullptr;
+}
+
+void sort_rows(ScanState* s) {
+    if (s->ranked_rows) return;
+    std::sort(s->rows, s->rows + s->row_count, [](const RankedRow& a, const RankedRow& b) {
+        return a.distance < b.distance ||
+               (a.distance == b.distance && tid_number(a.tid) < tid_number(b.tid));
+    });
+}
+
+bool more_rows(ScanState* s) {
+    if (!s->ranked_rows) return false;
+    clear_vector_cache(s->cache);
+    Candidate part[256];
+    const Size count = take_candidates(s->ranked_rows, part, lengthof(part));
+    s->row_next = s->row_count = 0;
+    reserve_rows(s, count);
+    for (Size i = 0; i < count; ++i)
+        s->rows[s->row_count++] = {part[i].distance, number_tid(part[i].id)};
+    return count > 0;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,73 @@
+#include "kernels/mirror.h"
+#include "extension/scan/report.h"
+#include "extension/service/service.h"
+
+extern "C" {
+#include "access/htup_details.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Of this session.
+struct {
+    Oid index;
+    ScanReport report;
+} last_scan;
+
+void count(IndexStatistics* statistics, Counter counter, int64 amount) {
+    if (amount > 0) pg_atomic_fetch_add_u64(&statistics->counters[counter], amount);
+}
+
+}  // namespace
+
+void report_round(Relation index, ScanReport* report) {
+    // An index of this transaction may yet be rolled back.
+    IndexStatistics* statistics = index->rd_createSubid == InvalidSubTransactionId
+                                      ? statistics_of(MyDatabaseId, RelationGetRelid(index))
+                                      : nullptr;
+    if (statistics) {
+        if (report->rounds == 1) {
+            count(statistics, report->by_service ? counter_service_searches : counter_cpu_searches,
+                  1);
+            count(statistics, counter_fallbacks, report->fell_back);
+        }
+        count(statistics, counter_candidates, report->candidates - report->counted_candidates);
+        count(statistics, counter_ranked_rows, report->ranked_rows - report->counted_rows);
+        report->counted_candidates = report->candidates;
+        report->counted_rows = report->ranked_rows;
+    }
+    last_scan.index = RelationGetRelid(index);
+    last_scan.report = *report;
+}
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(ivfpq_last_scan) {
+    TupleDesc descriptor;
+    if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
+        elog(ERROR, "return type must be a row type");
+    if (!OidIsValid(last_scan.index)) PG_RETURN_NULL();
+    const ScanReport& report = last_scan.report;
+    Datum values[10] = {};
+    bool nulls[10] = {};
+    values[0] = ObjectIdGetDatum(last_scan.index);
+    values[1] = CStringGetTextDatum(report.by_service ? "service" : "cpu");
+    if (report.reason && !report.by_service)
+        values[2] = CStringGetTextDatum(report.reason);
+    else
+        nulls[2] = true;
+    values[3] = Int32GetDatum(report.rounds);
+    values[4] = Int32GetDatum(static_cast<int32>(report.probes));
+    values[5] = Int64GetDatum(report.candidates);
+    values[6] = Int64GetDatum(report.ranked_rows);
+    values[7] = Int32GetDatum(static_cast<int32>(report.lists_read));
+    values[8] = Int32GetDatum(static_cast<int32>(report.lists_grown));
+    PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(descriptor, values, nulls)));
+}

@@ -1,0 +1,176 @@
+// The exact side of a scan: candidates come from codes, their order from the table's own values.
+
+#include <cmath>
+
+#include "kernels/distance.h"
+#include "extension/table/heap_hints.h"
+#include "extension/scan/rows.h"
+#include "extension/table/toast_reader.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "catalog/index.h"
+#include "executor/executor.h"
+#include "nodes/execnodes.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+struct RowReader {
+    Relation heap;
+    Relation index;
+    BlockNumber heap_blocks;  // at least so many
+    Snapshot snapshot;
+    IndexFetchTableData* fetch;
+    bool hints;          // heap_hints.h knows the table's pages
+    ToastReader* toast;  // while a round reads rows
+    TupleTableSlot* slot;
+    IndexInfo* info;
+    AttrNumber attribute;  // 0: an expression
+    EState* estate;        // for an expression
+    MemoryContext row_context;
+    Datum datum;  // of the row read last
+    const Vector* vector;
+};
+
+RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
+    RowReader* reader = static_cast<RowReader*>(palloc0(sizeof(RowReader)));
+    reader->heap = heap;
+    reader->index = index;
+    reader->snapshot = snapshot;
+    reader->info = BuildIndexInfo(index);
+    reader->attribute = reader->info->ii_IndexAttrNumbers[0];
+    reader->slot = table_slot_create(heap, nullptr);
+    reader->fetch = table_index_fetch_begin(heap);
+    reader->hints = can_hint(heap);
+    if (reader->attribute == 0) reader->estate = CreateExecutorState();
+    reader->row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
+    return reader;
+}
+
+namespace {
+
+// An entry of a damaged index may name any row; a block behind the end of the table must not be
+// asked for, as one of them means: extend it.
+void check_tid(RowReader* reader, const ItemPointerData& tid) {
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    if (block < reader->heap_blocks) return;
+    reader->heap_blocks = RelationGetNumberOfBlocks(reader->heap);
+    if (block >= reader->heap_blocks)
+        ereport(ERROR,
+                (errcode(ERRCODE_INDEX_CORRUPTED),
+                 errmsg("index \"%s\" is damaged", RelationGetRelationName(reader->index)),
+                 errdetail("It has an entry for row (%u,%u), the table has %u blocks.", block,
+                           ItemPointerGetOffsetNumberNoCheck(&tid), reader->heap_blocks),
+                 errhint("Please REINDEX it.")));
+}
+
+}  // namespace
+
+bool sees_row(RowReader* reader, ItemPointerData tid) {
+    check_tid(reader, tid);
+    bool call_again = false;
+    bool all_dead = false;
+    if (reader->hints) pin_hinted(reader->heap, reader->fetch, tid);
+    if (!table_index_fetch_tuple(reader->fetch, &tid, reader->snapshot, reader->slot, &call_again,
+                                 &all_dead))
+        return false;
+    if (reader->hints) note_hint(reader->heap, reader->slot, tid);
+    return true;
+}
+
+const Vector* read_row(RowReader* reader, ItemPointerData tid) {
+    MemoryContextReset(reader->row_context);
+    if (!sees_row(reader, tid)) return nullptr;
+
+    const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
+    Datum value;
+    bool is_null;
+    if (reader->attribute != 0) {
+        value = slot_getattr(reader->slot, reader->attribute, &is_null);
+    } else {
+        ResetPerTupleExprContext(reader->estate);
+        GetPerTupleExprContext(reader->estate)->ecxt_scantuple = reader->slot;
+        Datum values[INDEX_MAX_KEYS];
+        bool nulls[INDEX_MAX_KEYS];
+        FormIndexDatum(reader->info, reader->slot, reader->estate, values, nulls);
+        value = values[0];
+        is_null = nulls[0];
+    }
+    MemoryContextSwitchTo(GetMemoryChunkContext(reader));
+    if (!reader->toast) reader->toast = open_toast_reader(reader->heap);
+    MemoryContextSwitchTo(reader->row_context);
+    reader->datum = value;
+    reader->vector =
+        is_null ? nullptr : reinterpret_cast<const Vector*>(read_value(reader->toast, value));
+    MemoryContextSwitchTo(before);
+    return reader->vector;
+}
+
+ItemPointerData place_of_row(const RowReader* reader) {
+    return reader->slot->tts_tid;
+}
+
+Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null) {
+    return slot_getattr(reader->slot, attribute, is_null);
+}
+
+void expect_row(const RowReader* reader, ItemPointerData tid, Expected when) {
+    if (!reader->hints) return;
+    switch (when) {
+        case Expected::some_time:
+            return prefetch_hint(reader->heap, tid);
+        case Expected::later:
+            return prefetch_page(reader->heap, tid);
+        case Expected::soon:
+            return prefetch_tuple(reader->heap, tid);
+    }
+}
+
+void ease_fetch(const RowReader* reader, IndexFetchTableData* fetch, const ItemPointerData& tid) {
+    if (reader->hints && fetch) pin_hinted(reader->heap, fetch, tid);
+}
+
+void keep_row(RowReader* reader, VectorCache* cache) {
+    keep_vector(cache, reader->datum, reader->vector);
+}
+
+void rest_row_reader(RowReader* reader) {
+    ExecClearTuple(reader->slot);
+    table_index_fetch_reset(reader->fetch);
+    if (reader->toast) close_toast_reader(reader->toast);
+    reader->toast = nullptr;
+}
+
+void close_row_reader(RowReader* reader) {
+    rest_row_reader(reader);
+    table_index_fetch_end(reader->fetch);
+    ExecDropSingleTupleTableSlot(reader->slot);
+    if (reader->estate) FreeExecutorState(reader->estate);
+    MemoryContextDelete(reader->row_context);
+    pfree(reader);
+}
+
+double exact_distance(Metric metric, const float* query, const float* row, size_t dims) {
+    switch (metric) {
+        case Metric::l2:
+            return squared_l2_distance(query, row, dims);
+        case Metric::inner_product:
+            return -static_cast<double>(dot_product(query, row, dims));
+        case Metric::cosine: {
+            const CosineParts parts = cosine_parts(query, row, dims);
+            return 1.0 - parts.product / std::sqrt(static_cast<double>(parts.squared_norm_a) *
+                                                   parts.squared_norm_b);
+        }
+    }
+    pg_unreachable();
+}
+
+double exact_distance(Metric metric, const Vector* query, const Vector* row) {
+    check_same_dims(query, row);
+    return exact_distance(metric, query->x, row->x, static_cast<size_t>(query->dims));
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,238 @@
+// ORDER BY v <op> query: rounds of candidates from the lists, each ranked by exact distance.
+//
+// A round takes the nearest candidates, by their codes, from the lists nearest to the query, reads
+// their rows, drops those the snapshot does not see, sorts by exact distance and hands the rows
+// out. When more rows are wanted, the next round goes on behind the last candidate. When the lists
+// of a group hold no more, the next lists follow, until the index is exhausted, or no row within
+// the bound of the query's condition is left (bound.h). Where LIMIT is known, the first round
+// goes on until it has as many rows, so that they come in order.
+//
+// Entries of the pending list have no codes; the scan ranks them by exact distance when it begins,
+// and each round hands out the nearest of what is left of them.
+//
+// The first round may come from the service, which has its own arithmetic: its distances need not
+// be ours to the last bit. So its candidates are remembered, and the second round begins with
+// the first candidate again and passes over them.
+//
+// Nothing is pinned or locked between two calls. That is safe for the snapshots of ordinary
+// queries: a row whose TID was given to another row since the candidate was read is not visible.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "extension/index/format.h"
+#include "extension/scan/scan.h"
+#include "extension/index/curve.h"
+#include "extension/scan/limit.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+#include "extension/scan/state.h"
+#include "extension/service/client.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/relscan.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+ScanState* state_of(IndexScanDesc scan) {
+    return static_cast<ScanState*>(scan->opaque);
+}
+
+// --- rounds
+
+void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
+    if (s->query->dims != static_cast<int>(meta.dims))
+        ereport(ERROR,
+                (errcode(ERRCODE_DATA_EXCEPTION),
+                 errmsg("different vector dimensions %d and %u", s->query->dims, meta.dims)));
+    s->meta = meta;
+    s->bound = wanted_bound(scan, meta.metric);
+    const WantedRows wanted =
+        s->wanted_rows > 0 ? WantedRows{s->wanted_rows, s->wanted_rows} : wanted_rows(scan);
+    s->limit = wanted.rows;
+    s->least_rows = wanted.in_order;
+    // A bound may leave fewer rows than LIMIT wants. What a few tell of it makes further rounds
+    // cheap.
+    constexpr uint32 few = 100;
+    if (s->bound.given && settings.iterative_scan != static_cast<int>(IterativeScan::off))
+        s->limit = std::min(s->limit, few);
+    const Effort effort = choose_effort(meta, s->limit);
+    s->wanted = Size{effort.candidates} + s->passed_over;
+    s->list_floor = no_floor;
+    s->group_end = bounded_probes(effort.probes, meta);
+    s->report.probes = s->group_end;
+}
+
+// Of an index that VACUUM trains while its pending list is read, the scan knows too little.
+void begin_scan(IndexScanDesc scan, ScanState* s) {
+    do begin_model(scan, s, read_meta(scan->indexRelation));
+    while (!read_pending(scan, s));
+    s->started = true;
+}
+
+bool exhausted(const ScanState* s) {
+    return s->pending_done && s->group_begin >= s->group_end;
+}
+
+// More candidates for the round under way.
+void gather(IndexScanDesc scan, ScanState* s) {
+    Relation index = scan->indexRelation;
+    clear_vector_cache(s->cache);
+    gather_from_pending(s);
+    if (s->group_begin < s->group_end) {
+        const bool ask = s->report.rounds == 0 && service_usable(index, &s->report.reason);
+        s->report.fell_back = ask && !gather_from_service(scan, s);
+        if (!s->report.by_service || s->report.rounds > 0) gather_from_lists(scan, s);
+    }
+    s->wanted = std::min(2 * s->wanted, std::max(s->wanted, most_candidates()));
+    ++s->report.rounds;
+    s->report.ranked_rows = s->ranked;
+    report_round(index, &s->report);
+    s->finished = exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
+                  (settings.max_scan_tuples > 0 && s->ranked >= settings.max_scan_tuples);
+}
+
+void next_round(IndexScanDesc scan, ScanState* s) {
+    // The reader outlives rescans, as the state does.
+    const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s));
+    if (!s->reader)
+        s->reader = open_row_reader(scan->heapRelation, scan->indexRelation, scan->xs_snapshot);
+    MemoryContextSwitchTo(s->context);
+    begin_rows(s);
+    if (!s->started) begin_scan(scan, s);
+    do gather(scan, s);
+    while (s->round_rows < s->least_rows && !s->finished);
+    s->least_rows = 0;
+    rest_row_reader(s->reader);
+    sort_rows(s);
+    MemoryContextSwitchTo(before);
+}
+
+bool next_rows(IndexScanDesc scan, ScanState* s) {
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    bool more = more_rows(s);
+    MemoryContextSwitchTo(before);
+    if (!more && !s->finished) {
+        next_round(scan, s);
+        more = true;
+    }
+    return more;
+}
+
+// Temporary files end here, memory by its context.
+void close_orders(ScanState* s) {
+    if (s->ordered) close_candidate_order(s->ordered);
+    if (s->pending) close_candidate_order(s->pending);
+    if (s->pending_tids) close_tid_set(s->pending_tids);
+    if (s->ranked_rows) close_candidate_order(s->ranked_rows);
+    s->ordered = s->pending = s->ranked_rows = nullptr;
+    s->pending_tids = nullptr;
+}
+
+Vector* query_of(IndexScanDesc scan) {
+    const ScanKey key = &scan->orderByData[0];
+    if (!(key->sk_flags & SK_ISNULL)) {
+        // A copy: the key's memory is the executor's.
+        const Vector* given = datum_get_vector(key->sk_argument);
+        Vector* query = new_vector(given->dims);
+        memcpy(query->x, given->x, given->dims * sizeof(float));
+        return query;
+    }
+    // Every distance from null is null: all rows, in any order.
+    const int dims = static_cast<int>(read_meta(scan->indexRelation).dims);
+    Vector* query = new_vector(dims);
+    memset(query->x, 0, static_cast<Size>(dims) * sizeof(float));
+    return query;
+}
+
+void start(IndexScanDesc scan, ScanState* s) {
+    // The planner is told so by infinite costs.
+    if (scan->numberOfOrderBys != 1)
+        elog(ERROR, "cannot scan ivfpq index \"%s\" by %d distances",
+             RelationGetRelationName(scan->indexRelation), scan->numberOfOrderBys);
+    if (!IsMVCCSnapshot(scan->xs_snapshot))
+        elog(ERROR, "non-MVCC snapshots are not supported with ivfpq");
+    compat_count_search(scan);
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    s->query = query_of(scan);
+    s->scratch = open_scratch(s->context);
+    s->cache = open_vector_cache(s->context, s->scratch);
+    s->form = scratch_array<float>(s->scratch, static_cast<Size>(s->query->dims));
+    s->last_distance = -std::numeric_limits<double>::infinity();
+    MemoryContextSwitchTo(before);
+}
+
+}  // namespace
+
+IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
+    IndexScanDesc scan = RelationGetIndexScan(index, keys, order_bys);
+    ScanState* s = static_cast<ScanState*>(palloc0(sizeof(ScanState)));
+    s->context = AllocSetContextCreate(CurrentMemoryContext, "ivfpq scan", ALLOCSET_DEFAULT_SIZES);
+    scan->opaque = s;
+    return scan;
+}
+
+void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over) {
+    state_of(scan)->wanted_rows = rows;
+    state_of(scan)->passed_over = passed_over;
+}
+
+void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int) {
+    ScanState* s = state_of(scan);
+    close_orders(s);
+    const ScanState kept = *s;
+    MemoryContextReset(s->context);
+    *s = {};
+    s->wanted_rows = kept.wanted_rows;
+    s->passed_over = kept.passed_over;
+    s->context = kept.context;
+    s->reader = kept.reader;
+    if (keys && scan->numberOfKeys > 0)
+        memmove(scan->keyData, keys, static_cast<Size>(scan->numberOfKeys) * sizeof(ScanKeyData));
+    if (order_bys && scan->numberOfOrderBys > 0)
+        memmove(scan->orderByData, order_bys,
+                static_cast<Size>(scan->numberOfOrderBys) * sizeof(ScanKeyData));
+}
+
+bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
+    Assert(ScanDirectionIsForward(direction));
+    (void)direction;
+    ScanState* s = state_of(scan);
+    if (!s->query) start(scan, s);
+    while (true) {
+        if (s->row_next >= s->row_count) {
+            if (!next_rows(scan, s)) return false;
+            continue;
+        }
+        const RankedRow& row = s->rows[s->row_next++];
+        if (settings.iterative_scan == static_cast<int>(IterativeScan::strict_order)) {
+            if (row.distance < s->last_distance) continue;
+            s->last_distance = row.distance;
+        }
+        scan->xs_heaptid = row.tid;
+        if (s->reader) ease_fetch(s->reader, scan->xs_heapfetch, row.tid);
+        scan->xs_recheck = false;
+        scan->xs_recheckorderby = false;
+        return true;
+    }
+}
+
+void ivfpq_end_scan(IndexScanDesc scan) {
+    ScanState* s = state_of(scan);
+    close_orders(s);
+    if (s->reader) close_row_reader(s->reader);
+    MemoryContextDelete(s->context);
+    pfree(s);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,223 @@
+#include <cstring>
+
+#include "extension/service/worker.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/timestamp.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+void wake(uint32 slot_number) {
+    SetLatch(&ProcGlobal->allProcs[slot_number].procLatch);
+}
+
+}  // namespace
+
+void answer(uint32 number) {
+    SearchSlot* slot = service_slot(static_cast<int>(number));
+    if (change_state(slot, SlotState::running, SlotState::done)) {
+        wake(number);
+    } else {
+        give_block_back(slot);
+        pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+    }
+}
+
+namespace {
+
+void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
+    IndexStatistics* statistics = find_statistics(key.database, key.index);
+    if (!statistics) return;
+    MirrorUse* published = nullptr;
+    char message[256];
+    attempt(message,
+            [&] { published = &worker->published[uint64_t{key.database} << 32 | key.index]; });
+    if (!published) return;
+    MirrorUse& before = *published;
+    // A mirror that took the index in anew counts from nought.
+    if (use.batches < before.batches || use.reloads < before.reloads) before = {};
+    pg_atomic_uint64* counters = statistics->counters;
+    const auto add = [counters](Counter which, uint64_t now, uint64_t then) {
+        if (now > then) pg_atomic_fetch_add_u64(&counters[which], static_cast<int64>(now - then));
+    };
+    add(counter_batches, use.batches, before.batches);
+    add(counter_batch_queries, use.batch_queries, before.batch_queries);
+    add(counter_reloads, use.reloads, before.reloads);
+    add(counter_appends, use.appends, before.appends);
+    add(counter_received_bytes, use.received, before.received);
+    add(counter_evictions, use.evictions, before.evictions);
+    add(counter_errors, use.errors, before.errors);
+    pg_atomic_write_u64(&counters[counter_lists], use.lists);
+    pg_atomic_write_u64(&counters[counter_resident_lists], use.resident_lists);
+    pg_atomic_write_u64(&counters[counter_bytes], use.bytes);
+    before = use;
+}
+
+}  // namespace
+
+void publish_use(Worker* worker, const MirrorKey& key) {
+    const Place* place = worker->place_of(key);
+    publish(worker, key, place ? *place->mirror->use(key) : MirrorUse{});
+}
+
+void publish_changes(Worker* worker) {
+    for (const Place& place : worker->places) {
+        std::vector<MirrorChange> changes;
+        char message[256];
+        attempt(message, [&] { changes = place.mirror->take_changes(); });
+        for (const MirrorChange& change : changes) publish(worker, change.key, change.use);
+    }
+}
+
+namespace {
+
+[[noreturn]] void end_for_lost_device(const char* message) {
+    note_service_failure(message);
+    service->failure_unsaid = false;
+    ereport(LOG, (errmsg("pgwarp service ends: %s", message),
+                  errdetail("It starts again; until then sessions read the index pages.")));
+    proc_exit(1);
+}
+
+}  // namespace
+
+// A worker may fail thousands of times a second: the log has one line in a while, and how many
+// failures had none.
+void note_failure(Attempt result, const char* message, const char* what) {
+    constexpr int interval_ms = 10 * 1000;
+    static TimestampTz last_said = 0;
+    static uint64 unsaid = 0;
+    if (result == Attempt::lost) end_for_lost_device(message);
+    if (result == Attempt::done) return;
+    const TimestampTz now = GetCurrentTimestamp();
+    if (last_said != 0 && !TimestampDifferenceExceeds(last_said, now, interval_ms)) {
+        ++unsaid;
+        return;
+    }
+    ereport(LOG, (errmsg("pgwarp service could not %s: %s", what, message),
+                  unsaid > 0 ? errdetail("It has failed another " UINT64_FORMAT
+                                         " times since this was said last.",
+                                         unsaid)
+                             : 0));
+    last_said = now;
+    unsaid = 0;
+}
+
+namespace {
+
+void tell_resident(Worker* worker, uint32 number) {
+    SearchSlot* slot = service_slot(static_cast<int>(number));
+    const Place* place = worker->place_of(slot->key);
+    slot->outcome = MirrorSearch::Outcome::found;
+    slot->found_count = place ? place->mirror->use(slot->key)->resident_lists : 0;
+    slot->probed_count = 0;
+    answer(number);
+}
+
+}  // namespace
+
+bool take_searches(Worker* worker) {
+    bool any = false;
+    uint32 number;
+    while (ring_pop(search_ring(), &number)) {
+        SearchSlot* slot = service_slot(static_cast<int>(number));
+        pg_atomic_exchange_u32(&slot->queued, 0);
+        if (!change_state(slot, SlotState::submitted, SlotState::running)) continue;
+        any = true;
+        if (slot->k == 0) {
+            tell_resident(worker, number);
+            continue;
+        }
+        MirrorSearch& search = worker->searches[number];
+        search = {};
+        search.key = slot->key;
+        SearchBlock* block = service_block(slot->block);
+        search.query = block->query;
+        search.dims = slot->dims;
+        search.k = slot->k;
+        search.probes = slot->probes;
+        search.found = block->found;
+        search.probed = block->probed;
+        search.outcome = MirrorSearch::Outcome::unknown;
+        Place* place = worker->place_of(search.key);
+        char message[256];
+        Attempt result = Attempt::done;
+        if (place) result = attempt(message, [&] { place->mirror->submit(&search); });
+        if (result != Attempt::done) search.outcome = MirrorSearch::Outcome::failed;
+        if (!place || result != Attempt::done) worker->answered.push_back(&search);
+        note_failure(result, message, "take in a search");
+    }
+    return any;
+}
+
+namespace {
+
+// One backend at a time is asked for a model; where that came to nothing, another after a while.
+bool may_ask_for_model(Worker* worker, const MirrorKey& key) {
+    constexpr int interval_ms = 500;
+    const TimestampTz now = GetCurrentTimestamp();
+    if (worker->wanted_model == key &&
+        !TimestampDifferenceExceeds(worker->model_wanted_at, now, interval_ms))
+        return false;
+    worker->wanted_model = key;
+    worker->model_wanted_at = now;
+    return true;
+}
+
+// Answers the searches that are through. False: there were none.
+bool answer_searches(Worker* worker) {
+    if (worker->answered.empty()) return false;
+    for (const MirrorSearch* search : worker->answered) {
+        const auto number = static_cast<uint32>(search - worker->searches.data());
+        SearchSlot* slot = service_slot(static_cast<int>(number));
+        slot->outcome = search->outcome;
+        slot->bring_model = slot->outcome == MirrorSearch::Outcome::unknown &&
+                            may_ask_for_model(worker, search->key);
+        slot->found_count = search->found_count;
+        slot->probed_count = search->probed_count;
+        answer(number);
+    }
+    const MirrorKey* last = nullptr;
+    for (const MirrorSearch* search : worker->answered) {
+        if (!last || !(*last == search->key)) publish_use(worker, search->key);
+        last = &search->key;
+    }
+    publish_changes(worker);
+    worker->answered.clear();
+    pg_atomic_fetch_add_u32(&service->turns, 1);
+    return true;
+}
+
+}  // namespace
+
+// One batch after the other: where the host is the device, a batch is done when it is started, and
+// its searches do not wait for the next one.
+bool run_batches(Worker* worker) {
+    bool any = answer_searches(worker);
+    for (Place& place : worker->places)
+        for (bool started = true; started;) {
+            char message[256];
+            Attempt result = attempt(message, [&] { place.mirror->collect(&worker->answered); });
+            any |= answer_searches(worker);
+            note_failure(result, message, "finish a batch");
+            started = false;
+            result = attempt(message, [&] {
+                started = place.mirror->start_next(static_cast<size_t>(settings.max_batch));
+            });
+            // A batch that failed to start has answers, too.
+            started |= result != Attempt::done;
+            any |= started;
+            note_failure(result, message, "start a batch");
+        }
+    return any;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,422 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/mirror.h"
+#include "extension/index/lists.h"
+#include "extension/index/model.h"
+#include "extension/index/page.h"
+#include "extension/service/client.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/timestamp.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+SearchSlot* my_slot() {
+    return service_slot(compat_my_proc_number());
+}
+
+// Takes a search back, whatever state it is in. What the worker has begun stays its own until it
+// is through.
+void abandon(SearchSlot* slot) {
+    if (change_state(slot, SlotState::submitted, SlotState::free))
+        give_block_back(slot);
+    else if (!change_state(slot, SlotState::running, SlotState::abandoned))
+        release_slot(slot);
+}
+
+// A free block, or false: there is none within a time in which the pages could be searched.
+bool take_block(Patience* patience, uint32* block) {
+    constexpr int most_wait_ms = 20;
+    if (ring_pop(block_ring(), block)) return true;
+    const TimestampTz began = GetCurrentTimestamp();
+    bool taken = false;
+    while (!taken && !patience_ends(patience) &&
+           (patience->while_alive ||
+            !TimestampDifferenceExceeds(began, GetCurrentTimestamp(), most_wait_ms))) {
+        ConditionVariableTimedSleep(&service->block_freed,
+                                    std::min(wait_milliseconds(*patience), long{most_wait_ms}),
+                                    compat_wait_event("PgwarpServiceBlock"));
+        taken = ring_pop(block_ring(), block);
+    }
+    ConditionVariableCancelSleep();
+    return taken;
+}
+
+void drop_filling();
+
+void abandon_at_exit(int, Datum) {
+    abandon(my_slot());
+    drop_filling();
+}
+
+void prepare_exit() {
+    static bool prepared = false;
+    if (prepared) return;
+    prepared = true;
+    before_shmem_exit(abandon_at_exit, Datum{0});
+}
+
+// False: no answer in time.
+bool wait_for_answer(SearchSlot* slot, Patience* patience) {
+    while (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) {
+        if (patience_ends(patience)) {
+            // It may have come in the last moment.
+            if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done)) break;
+            return false;
+        }
+        WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+                  wait_milliseconds(*patience), compat_wait_event("PgwarpServiceAnswer"));
+        ResetLatch(MyLatch);
+        CHECK_FOR_INTERRUPTS();
+    }
+    pg_read_barrier();
+    return true;
+}
+
+// --- load buffers
+
+// The buffer this backend is filling, for the case that an error ends it.
+int filling = -1;
+// Those it has handed over and not seen free since.
+uint64 posted = 0;
+
+void drop_filling() {
+    if (filling < 0) return;
+    pg_memory_barrier();
+    pg_atomic_write_u32(&service_load_buffer(filling)->state, static_cast<uint32>(LoadState::free));
+    ConditionVariableBroadcast(&service->load_freed);
+    filling = -1;
+}
+
+bool try_take_buffer(LoadKind kind, const MirrorKey& key) {
+    for (int i = 0; i < service->load_buffers; ++i) {
+        LoadBuffer* buffer = service_load_buffer(i);
+        uint32 expected = static_cast<uint32>(LoadState::free);
+        if (!pg_atomic_compare_exchange_u32(&buffer->state, &expected,
+                                            static_cast<uint32>(LoadState::filling)))
+            continue;
+        buffer->kind = kind;
+        buffer->owner = compat_my_proc_number();
+        buffer->owner_pid = MyProcPid;
+        buffer->key = key;
+        buffer->bytes = 0;
+        filling = i;
+        posted &= ~(uint64{1} << i);
+        return true;
+    }
+    return false;
+}
+
+// The buffer to fill next, or null: none is free, and there is no patience (null), or no more.
+LoadBuffer* take_buffer(LoadKind kind, const MirrorKey& key, Patience* patience) {
+    prepare_exit();
+    while (!try_take_buffer(kind, key)) {
+        if (!patience || patience_ends(patience)) {
+            ConditionVariableCancelSleep();
+            return nullptr;
+        }
+        ConditionVariableTimedSleep(&service->load_freed, wait_milliseconds(*patience),
+                                    compat_wait_event("PgwarpServiceLoad"));
+    }
+    ConditionVariableCancelSleep();
+    return service_load_buffer(filling);
+}
+
+void post_buffer() {
+    pg_write_barrier();
+    pg_atomic_write_u32(&service_load_buffer(filling)->state,
+                        static_cast<uint32>(LoadState::ready));
+    posted |= uint64{1} << filling;
+    ring_push(load_ring(), static_cast<uint32>(filling));
+    filling = -1;
+    wake_worker();
+}
+
+// --- lists
+
+// Fills load buffers with the pages of lists, as many as fit into each.
+struct ListSender {
+    MirrorKey key;
+    EntryLayout layout;
+    LoadKind kind;
+    Patience* patience;  // null: free buffers only
+    LoadBuffer* buffer;  // being filled; null: none yet
+    ListPart* part;      // the last in it
+};
+
+bool ensure_room(ListSender* sender, Size bytes) {
+    if (sender->buffer && sender->buffer->bytes + bytes <= LoadBuffer::room) return true;
+    if (sender->buffer) post_buffer();
+    sender->buffer = take_buffer(sender->kind, sender->key, sender->patience);
+    return sender->buffer != nullptr;
+}
+
+void begin_part(ListSender* sender, const ListToSend& what, uint32 first_page) {
+    auto* part = reinterpret_cast<ListPart*>(sender->buffer->data + sender->buffer->bytes);
+    *part = {};
+    part->list = what.list;
+    part->m = sender->layout.m;
+    part->first_page = first_page;
+    part->from = what.from;
+    sender->buffer->bytes += sizeof(ListPart);
+    sender->part = part;
+}
+
+// The entries of a page from `first` on, which is under a share lock.
+void add_page(ListSender* sender, Page page, uint32 first) {
+    const EntryLayout& layout = sender->layout;
+    const uint32 count = page_tail(page)->count - first;
+    // Few entries are copied column by column, most of a page in one go.
+    const bool whole = first == 0 && count > layout.capacity / 2;
+    const EntryLayout to_layout = whole ? layout : columns_for(layout.m, count);
+    auto* to = reinterpret_cast<LoadedPage*>(sender->buffer->data + sender->buffer->bytes);
+    to->count = count;
+    to->capacity = to_layout.capacity;
+    char* columns = reinterpret_cast<char*>(to + 1);
+    const char* from = page_data(page);
+    const Size bytes = loaded_page_bytes(to_layout);
+    if (whole) {
+        memcpy(columns, from, layout.tids_at + layout.capacity * sizeof(ItemPointerData));
+    } else {
+        for (uint32 j = 0; j < layout.m; ++j)
+            memcpy(columns + Size{j} * count, from + Size{j} * layout.capacity + first, count);
+        memcpy(columns + to_layout.offsets_at, from + layout.offsets_at + first * sizeof(float),
+               count * sizeof(float));
+        memcpy(columns + to_layout.tids_at, page_tids(page, layout) + first,
+               count * sizeof(ItemPointerData));
+    }
+    sender->buffer->bytes += static_cast<uint32>(bytes);
+    sender->part->bytes += static_cast<uint32>(bytes);
+    ++sender->part->pages;
+}
+
+// Sends a list as it is now, or what was appended to it. A part that is never followed by a last
+// one is dropped by the worker when another first one comes, so a list that changes meanwhile is
+// simply begun again, or left.
+bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, ListSender* sender) {
+    const uint32 list = what.list;
+    const Size page_bytes = loaded_page_bytes(sender->layout);
+    const ListPlace before = read_place(index, meta, list);
+    MirrorVersion version{before.generation, InvalidBlockNumber, 0, 1};
+    if (what.from.resident) {
+        if (before.generation != what.from.generation) return false;
+        version = what.from;
+    }
+    // What was empty has no tail to go on from.
+    uint32 first = version.items;
+    BlockNumber block = BlockNumberIsValid(version.tail) ? version.tail : before.head;
+    if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
+    begin_part(sender, what, 0);
+    BlockNumber steps = 0;
+    uint32 pages = 0;
+    while (BlockNumberIsValid(block)) {
+        CHECK_FOR_INTERRUPTS();
+        if (sender->buffer->bytes + page_bytes > LoadBuffer::room) {
+            if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
+            begin_part(sender, what, pages);
+        }
+        count_step(index, block, before, &steps);
+        Buffer page_buffer;
+        if (!read_list_page(index, block, list, sender->layout, BUFFER_LOCK_SHARE, &page_buffer))
+            return false;
+        Page page = BufferGetPage(page_buffer);
+        version.tail = block;
+        version.items = page_tail(page)->count;
+        if (version.items > first) {
+            add_page(sender, page, first);
+            ++pages;
+        }
+        block = page_tail(page)->next;
+        UnlockReleaseBuffer(page_buffer);
+        if (version.items < first) return false;
+        first = 0;
+    }
+    if (read_place(index, meta, list).generation != before.generation) return false;
+    if (version == what.from) return false;
+    sender->part->last = 1;
+    sender->part->version = version;
+    return true;
+}
+
+// A list that could not be sent leaves a part without an end behind, which the worker must not take
+// for the beginning of the next.
+void close_part(ListSender* sender) {
+    if (sender->buffer && sender->part && !sender->part->last && sender->part->first_page == 0) {
+        // Nothing of it was posted: take it back.
+        sender->buffer->bytes =
+            static_cast<uint32>(reinterpret_cast<char*>(sender->part) - sender->buffer->data);
+    }
+    sender->part = nullptr;
+}
+
+}  // namespace
+
+MirrorKey mirror_key(Relation index, const MetaPage& meta) {
+    return {MyDatabaseId, RelationGetRelid(index), compat_tablespace(index),
+            compat_file_number(index), meta.build_id};
+}
+
+bool service_serves(const char** reason) {
+    if (worker_serves()) return true;
+    *reason = !service          ? "the library was not preloaded, or pgwarp.devices is 'none'"
+              : service->why[0] ? service->why
+                                : "its worker is not running";
+    return false;
+}
+
+bool service_usable(Relation index, const char** reason) {
+    const auto executor = static_cast<ExecutorChoice>(settings.executor);
+    if (executor == ExecutorChoice::cpu) return false;
+    if (service_serves(reason)) {
+        if (RelationUsesLocalBuffers(index))
+            *reason = "temporary tables are in the memory of their session";
+        else if (executor == ExecutorChoice::automatic &&
+                 pg_atomic_read_u32(&service->suspect) != 0)
+            *reason = silent_reason;
+        else if (executor == ExecutorChoice::automatic && statement_waited_in_vain())
+            *reason = "the service did not answer this statement in time";
+        else
+            return true;
+    } else if (executor == ExecutorChoice::service) {
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("the pgwarp service is not available: %s", *reason),
+                        errhint("Set ivfpq.executor to 'auto', or see shared_preload_libraries and "
+                                "pgwarp.devices.")));
+    }
+    return false;
+}
+
+ScanCosts service_costs() {
+    // Each list's version is compared with its pages.
+    constexpr double probe = 1750;
+    return {probe, service->look_up_cost};
+}
+
+SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
+                        uint32 probes, Patience* patience) {
+    prepare_exit();
+    SearchSlot* slot = my_slot();
+    // An answer that an error kept this backend from releasing.
+    release_slot(slot);
+    // Not free: the worker still has a search this backend has given up.
+    if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) return nullptr;
+    uint32 block = 0;
+    if (k > 0 && !take_block(patience, &block)) return nullptr;
+    slot->block = k > 0 ? static_cast<int>(block) : -1;
+    slot->key = key;
+    slot->dims = dims;
+    slot->k = k;
+    slot->probes = probes;
+    if (k > 0) memcpy(service_block(slot->block)->query, query, dims * sizeof(float));
+    pg_write_barrier();
+    pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
+    if (pg_atomic_exchange_u32(&slot->queued, 1) == 0)
+        ring_push(search_ring(), static_cast<uint32>(compat_my_proc_number()));
+    wake_worker();
+
+    volatile bool answered = false;
+    PG_TRY();
+    { answered = wait_for_answer(slot, patience); }
+    PG_CATCH();
+    {
+        abandon(slot);
+        PG_RE_THROW();
+    }
+    PG_END_TRY();
+    if (answered) return slot;
+    abandon(slot);
+    return nullptr;
+}
+
+void release_slot(SearchSlot* slot) {
+    if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) return;
+    give_block_back(slot);
+    pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+}
+
+bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
+    const MirrorKey key = mirror_key(index, meta);
+    forget_at_abort(index);
+    const Quantizer model = read_model(index, meta);
+    const QuantizerShape shape = shape_of(meta);
+    const Size centroid_floats = Size{shape.lists} * shape.dims;
+    const Size all = centroid_floats + Size{shape.codebook_rows()} * codewords;
+    constexpr Size floats_a_part = (LoadBuffer::room - sizeof(ModelPart)) / sizeof(float);
+    for (Size first = 0; first < all; first += floats_a_part) {
+        LoadBuffer* buffer = take_buffer(LoadKind::model, key, patience);
+        if (!buffer) return false;
+        const Size floats = Min(floats_a_part, all - first);
+        const ModelPart part{shape, first, floats};
+        memcpy(buffer->data, &part, sizeof(part));
+        float* to = reinterpret_cast<float*>(buffer->data + sizeof(part));
+        for (Size i = 0; i < floats; ++i) {
+            const Size at = first + i;
+            to[i] =
+                at < centroid_floats ? model.centroids[at] : model.codebook[at - centroid_floats];
+        }
+        buffer->bytes = static_cast<uint32>(sizeof(part) + floats * sizeof(float));
+        post_buffer();
+    }
+    return true;
+}
+
+uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
+                  Patience* patience, LoadKind kind) {
+    ListSender sender{
+        mirror_key(index, meta), EntryLayout::of(meta.m), kind, patience, nullptr, nullptr};
+    volatile uint32 sent = 0;
+    PG_TRY();
+    {
+        for (uint32 i = 0; i < count; ++i) {
+            const bool whole = send_list(index, meta, lists[i], &sender);
+            close_part(&sender);
+            if (whole) sent = sent + 1;
+            if (!whole && !sender.buffer) break;
+        }
+        if (sender.buffer) post_buffer();
+    }
+    PG_CATCH();
+    {
+        drop_filling();
+        PG_RE_THROW();
+    }
+    PG_END_TRY();
+    return sent;
+}
+
+bool wait_for_loads(Patience* patience) {
+    while (true) {
+        for (int i = 0; i < service->load_buffers; ++i) {
+            // Free, or another backend's by now.
+            const LoadBuffer* buffer = service_load_buffer(i);
+            const bool ours = pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&buffer->state)) ==
+                                  static_cast<uint32>(LoadState::ready) &&
+                              buffer->owner == compat_my_proc_number();
+            if (!ours) posted &= ~(uint64{1} << i);
+        }
+        if (posted == 0 || patience_ends(patience)) break;
+        ConditionVariableTimedSleep(&service->load_freed, wait_milliseconds(*patience),
+                                    compat_wait_event("PgwarpServiceLoad"));
+    }
+    ConditionVariableCancelSleep();
+    return posted == 0 && worker_serves();
+}
+
+bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists) {
+    SearchSlot* slot = ask_service(key, nullptr, 0, 0, 0, patience);
+    if (!slot) return false;
+    const bool answered = slot->outcome == MirrorSearch::Outcome::found;
+    *lists = slot->found_count;
+    release_slot(slot);
+    return answered;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/mirror.h"
+#include "extension/index/buffers.h"
+#include "extension/index/lists.h"
+#include "extension/index/page.h"
+#include "extension/service/client.h"
+#include "extension/service/completion.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+bool insists_on_service() {
+    return settings.executor == static_cast<int>(ExecutorChoice::service);
+}
+
+// What is sent, and how often at most, in milliseconds: whole lists that lost an entry; what was
+// appended to one list; appended entries of an index, where they are few.
+constexpr uint32 whole_interval = 250;
+constexpr uint32 appended_interval = 20;
+constexpr uint32 few_interval = 1000;
+// A query that had to read so many appended entries sends them: each costs it, and those that
+// follow, a visit to the table. Fewer wait, as sending costs the worker more than reading a few.
+constexpr uint32 enough_appended = 8;
+constexpr uint32 any_list = PG_UINT32_MAX;
+
+// Of all backends that see a change one sends it.
+bool may_send(const MirrorKey& key, uint32 list, uint32 interval_ms) {
+    const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database;
+    pg_atomic_uint32* sent_at = &service->sent_at[hash % ServiceShared::send_times];
+    const auto now = static_cast<uint32>(GetCurrentTimestamp() / 1000);
+    uint32 before = pg_atomic_read_u32(sent_at);
+    return now - before >= interval_ms && pg_atomic_compare_exchange_u32(sent_at, &before, now);
+}
+
+// Entries of grown lists, as long as they are few.
+struct Collection {
+    uint64* tids;
+    uint32 count;  // more than most_appended: too many, and not kept
+};
+
+void collect(void* state, uint32, Page page, const EntryLayout& layout, uint32 first) {
+    auto* collection = static_cast<Collection*>(state);
+    const ItemPointerData* tids = page_tids(page, layout);
+    for (uint32 i = first; i < page_tail(page)->count; ++i, ++collection->count)
+        if (collection->count < most_appended)
+            collection->tids[collection->count] = tid_number(tids[i]);
+}
+
+// A resident list, from what the mirror has of it on.
+struct Appended {
+    bool recycled;   // the mirror's tail is a page of another list now
+    uint32 entries;  // since
+};
+
+Appended walk_appended(Relation index, const MetaPage& meta, const MirrorProbe& probe,
+                       const ListPlace& place, const CompletionVisitor& visitor) {
+    const EntryLayout layout = layout_of(meta, probe.list);
+    Appended appended = {};
+    // What was empty when it was sent has no tail to go on from.
+    const bool was_empty = probe.version.tail == InvalidBlockNumber;
+    uint32 first = was_empty ? 0 : probe.version.items;
+    BlockNumber steps = 0;
+    for (BlockNumber block = was_empty ? place.head : probe.version.tail;
+         BlockNumberIsValid(block);) {
+        count_step(index, block, place, &steps);
+        Buffer buffer;
+        if (!read_list_page(index, block, probe.list, layout, BUFFER_LOCK_SHARE, &buffer)) {
+            appended.recycled = true;
+            break;
+        }
+        Page page = BufferGetPage(buffer);
+        const uint32 count = page_tail(page)->count;
+        if (count > first) {
+            appended.entries += count - first;
+            visitor.visit(visitor.state, probe.list, page, layout, first);
+        }
+        appended.recycled = count < first;
+        first = 0;
+        block = page_tail(page)->next;
+        UnlockReleaseBuffer(buffer);
+        if (appended.recycled) break;
+    }
+    return appended;
+}
+
+struct WholeVisit {
+    const CompletionVisitor* visitor;
+};
+
+void visit_whole(void* state, uint32 list, Page page, const EntryLayout& layout) {
+    const CompletionVisitor* visitor = static_cast<WholeVisit*>(state)->visitor;
+    visitor->visit(visitor->state, list, page, layout, 0);
+}
+
+}  // namespace
+
+bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form, uint32 k,
+                        uint32 probes, ServiceAnswer* answer) {
+    const MirrorKey key = mirror_key(index, meta);
+    answer->patience = search_patience();
+    k = Max(k, 1u);
+    // Before the answer is there: an error must not keep its block.
+    answer->found = static_cast<Neighbor*>(palloc(k * sizeof(Neighbor)));
+    answer->probed = static_cast<MirrorProbe*>(palloc(probes * sizeof(MirrorProbe)));
+    for (bool sent = false;; sent = true) {
+        SearchSlot* slot = ask_service(key, form, meta.code_dims, k, probes, &answer->patience);
+        if (!slot) return false;
+        if (slot->outcome == MirrorSearch::Outcome::found) {
+            answer->found_count = slot->found_count;
+            answer->probed_count = slot->probed_count;
+            const SearchBlock* block = service_block(slot->block);
+            memcpy(answer->found, block->found, slot->found_count * sizeof(Neighbor));
+            memcpy(answer->probed, block->probed, slot->probed_count * sizeof(MirrorProbe));
+            release_slot(slot);
+            return true;
+        }
+        const bool unknown = slot->outcome == MirrorSearch::Outcome::unknown;
+        const bool asked = slot->bring_model;
+        release_slot(slot);
+        if (!unknown || sent || !(asked || insists_on_service())) return false;
+        if (!send_model(index, meta, &answer->patience) || !insists_on_service()) return false;
+        if (!wait_for_loads(&answer->patience)) return false;
+    }
+}
+
+Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAnswer& answer,
+                           const CompletionVisitor& visitor) {
+    const uint32 count = answer.probed_count;
+    uint32* lists = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
+    ListPlace* before = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
+    ListPlace* after = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
+    uint32* absent = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
+    bool* grown = static_cast<bool*>(palloc0(Max(count, 1u) * sizeof(bool)));
+    // A list that has grown and then lost an entry is in it twice.
+    auto* to_send = static_cast<ListToSend*>(palloc(Max(2 * count, 1u) * sizeof(ListToSend)));
+    uint32 absent_count = 0;
+    uint32 send_count = 0;
+    const MirrorKey key = mirror_key(index, meta);
+    Completion result = {};
+    result.current = true;
+    result.appended = static_cast<uint64*>(palloc(most_appended * sizeof(uint64)));
+    Collection collection{result.appended, 0};
+    const CompletionVisitor collector{nullptr, collect, &collection};
+
+    for (uint32 i = 0; i < count; ++i) lists[i] = answer.probed[i].list;
+    read_places(index, meta, lists, count, before);
+    for (uint32 i = 0; i < count && result.current; ++i) {
+        const MirrorProbe& probe = answer.probed[i];
+        if (!probe.version.resident) {
+            absent[absent_count++] = probe.list;
+            if (probe.wanted || insists_on_service()) to_send[send_count++] = {probe.list, {}};
+            continue;
+        }
+        // An early end for what the last look below would find as well.
+        if (before[i].generation != probe.version.generation) {
+            result.current = false;
+            continue;
+        }
+        // Nearly always nothing has changed.
+        if (is_seen_as_tail(index, probe.version.tail, probe.list, probe.version.items)) continue;
+        const Appended appended = walk_appended(index, meta, probe, before[i], collector);
+        if (appended.recycled) result.current = false;
+        grown[i] = appended.entries > 0;
+        result.grown_lists += grown[i];
+    }
+    if (result.grown_lists > 0 &&
+        (collection.count >= enough_appended || may_send(key, any_list, few_interval)))
+        for (uint32 i = 0; i < count; ++i)
+            if (grown[i] && may_send(key, answer.probed[i].list, appended_interval))
+                to_send[send_count++] = {answer.probed[i].list, answer.probed[i].version};
+
+    const bool few = collection.count <= most_appended;
+    result.appended_count = few ? collection.count : 0;
+    if (result.current && (absent_count > 0 || !few)) {
+        visitor.prepare(visitor.state);
+        WholeVisit whole{&visitor};
+        walk_lists(index, meta, absent, absent_count, {visit_whole, &whole});
+        result.read_lists = absent_count;
+        for (uint32 i = 0; i < count && !few; ++i)
+            if (grown[i] &&
+                walk_appended(index, meta, answer.probed[i], before[i], visitor).recycled)
+                result.current = false;
+    }
+
+    // The last look. A list that has its generation still has lost nothing since it was sent, so
+    // what was seen of its end above makes it whole.
+    read_places(index, meta, lists, count, after);
+    for (uint32 i = 0; i < count; ++i) {
+        const MirrorProbe& probe = answer.probed[i];
+        if (!probe.version.resident || after[i].generation == probe.version.generation) continue;
+        result.current = false;
+        if (may_send(key, probe.list, whole_interval)) to_send[send_count++] = {probe.list, {}};
+    }
+    if (!result.current) result.because = "a list changed";
+    Patience patience = answer.patience;
+    if (send_count > 0)
+        send_lists(index, meta, to_send, send_count, insists_on_service() ? &patience : nullptr);
+
+    pfree(to_send);
+    pfree(grown);
+    pfree(absent);
+    pfree(after);
+    pfree(before);
+    pfree(lists);
+    return result;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,129 @@
+// Telling the worker of indexes that are gone: dropped, or made by a transaction that was rolled
+// back. What it is not told of, on a standby and after a crash of the worker, it gives up when it
+// needs the room.
+
+#include "kernels/mirror.h"
+#include "extension/index/options.h"
+#include "extension/service/client.h"
+
+extern "C" {
+#include "access/amapi.h"
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "utils/syscache.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+object_access_hook_type previous_hook = nullptr;
+
+// Indexes of this transaction that the worker has heard of, and how many; beyond these the worker
+// is not told.
+constexpr int most_new = 64;
+Oid new_indexes[most_new];
+int new_count = 0;
+
+bool is_ivfpq(Oid relation) {
+    const HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+    if (!HeapTupleIsValid(tuple)) return false;
+    const auto* form = reinterpret_cast<Form_pg_class>(GETSTRUCT(tuple));
+    const bool is_index = form->relkind == RELKIND_INDEX;
+    const Oid method = form->relam;
+    ReleaseSysCache(tuple);
+    // Methods of PostgreSQL's own have lower numbers.
+    if (!is_index || method < FirstNormalObjectId) return false;
+    IndexAmRoutine* routine = GetIndexAmRoutineByAmId(method, true);
+    const bool ours = routine && routine->amoptions == ivfpq_options;
+    if (routine) pfree(routine);
+    return ours;
+}
+
+// A drop that is rolled back costs loading the lists again, no more.
+void note_drop(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {
+    if (previous_hook) previous_hook(access, class_id, object, sub, argument);
+    if (access != OAT_DROP || !service || sub != 0) return;
+    if (class_id == RelationRelationId) {
+        if (!is_ivfpq(object)) return;
+        post_forget(MyDatabaseId, object);
+        forget_statistics(MyDatabaseId, object);
+    } else if (class_id == DatabaseRelationId) {
+        post_forget(object, InvalidOid);
+        forget_statistics(object, InvalidOid);
+    }
+}
+
+void forget_new() {
+    for (int i = 0; i < new_count; ++i) post_forget(MyDatabaseId, new_indexes[i]);
+    new_count = 0;
+}
+
+void at_transaction_end(XactEvent event, void*) {
+    if (event == XACT_EVENT_ABORT) forget_new();
+    if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE) new_count = 0;
+}
+
+// Which of them the subtransaction has made does not matter: loading one again is all that it
+// costs.
+void at_subtransaction_end(SubXactEvent event, SubTransactionId, SubTransactionId, void*) {
+    if (event == SUBXACT_EVENT_ABORT_SUB) forget_new();
+}
+
+}  // namespace
+
+void forget_at_abort(Relation index) {
+    if (index->rd_createSubid == InvalidSubTransactionId) return;
+    static bool registered = false;
+    if (!registered) {
+        RegisterXactCallback(at_transaction_end, nullptr);
+        RegisterSubXactCallback(at_subtransaction_end, nullptr);
+        registered = true;
+    }
+    for (int i = 0; i < new_count; ++i)
+        if (new_indexes[i] == RelationGetRelid(index)) return;
+    if (new_count < most_new) new_indexes[new_count++] = RelationGetRelid(index);
+}
+
+void post_forget(Oid database, Oid index) {
+    if (!worker_serves()) return;
+    // Before the queue's lock: what this backend has seen sent must have gone first.
+    const uint64 loads = ring_pushed(load_ring());
+    ForgetQueue* queue = &service->forgets;
+    SpinLockAcquire(&queue->mutex);
+    if (queue->count < ForgetQueue::size) {
+        Forget* forget = &queue->forgets[(queue->head + queue->count++) % ForgetQueue::size];
+        forget->database = database;
+        forget->index = index;
+        forget->loads = loads;
+    }
+    SpinLockRelease(&queue->mutex);
+    wake_worker();
+}
+
+bool take_forget(Forget* forget) {
+    ForgetQueue* queue = &service->forgets;
+    // The worker polls; see ring_pop().
+    if (*static_cast<volatile uint32*>(&queue->count) == 0) return false;
+    const uint64 loads = ring_popped(load_ring());
+    SpinLockAcquire(&queue->mutex);
+    const bool due = queue->count > 0 && queue->forgets[queue->head].loads <= loads;
+    if (due) {
+        *forget = queue->forgets[queue->head];
+        queue->head = (queue->head + 1) % ForgetQueue::size;
+        --queue->count;
+    }
+    SpinLockRelease(&queue->mutex);
+    return due;
+}
+
+void install_drop_hook() {
+    previous_hook = object_access_hook;
+    object_access_hook = note_drop;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include "kernels/mirror.h"
+#include "extension/service/patience.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/xact.h"
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// When the statement began whose search has waited in vain.
+TimestampTz vain_statement = 0;
+
+Patience begin(int timeout, bool while_alive) {
+    const TimestampTz now = GetCurrentTimestamp();
+    return {timeout, while_alive, now, pg_atomic_read_u32(&service->turns), now};
+}
+
+// PostgreSQL itself looks for a closed connection only where client_connection_check_interval says
+// so, and who waits for the worker does not touch the connection.
+void check_client(Patience* patience, TimestampTz now) {
+    constexpr int interval_ms = 1000;
+    if (!MyProcPort || !TimestampDifferenceExceeds(patience->client_seen, now, interval_ms)) return;
+    patience->client_seen = now;
+    if (pq_check_connection()) return;
+    ClientConnectionLost = true;
+    InterruptPending = true;
+    CHECK_FOR_INTERRUPTS();
+}
+
+void suspect_worker() {
+    service->suspected_at = GetCurrentTimestamp();
+    pg_memory_barrier();
+    pg_atomic_write_u32(&service->suspect, 1);
+    // Where it sleeps, it has only to look.
+    wake_worker();
+}
+
+}  // namespace
+
+Patience search_patience() {
+    return begin(settings.service_timeout,
+                 settings.executor == static_cast<int>(ExecutorChoice::service));
+}
+
+Patience load_patience() {
+    constexpr int least = 60000;
+    return begin(std::max(least, settings.service_timeout), true);
+}
+
+bool patience_ends(Patience* patience) {
+    // Less patience than this says nothing about the worker.
+    constexpr int least_patience = 500;
+    if (!worker_serves()) return true;
+    if (!patience->while_alive && pg_atomic_read_u32(&service->suspect) != 0) return true;
+    const TimestampTz now = GetCurrentTimestamp();
+    check_client(patience, now);
+    const uint32 turns = pg_atomic_read_u32(&service->turns);
+    const bool alive = turns != patience->turns;
+    if (alive && patience->while_alive) {
+        patience->turns = turns;
+        patience->began = now;
+    }
+    if (!TimestampDifferenceExceeds(patience->began, now, patience->timeout)) return false;
+    if (!alive && TimestampDifferenceExceeds(patience->began, now, least_patience))
+        suspect_worker();
+    if (!patience->while_alive) vain_statement = GetCurrentStatementStartTimestamp();
+    return true;
+}
+
+long wait_milliseconds(const Patience& patience) {
+    constexpr long interval = 100;
+    const long left = TimestampDifferenceMilliseconds(
+        GetCurrentTimestamp(),
+        TimestampTzPlusMilliseconds(patience.began, int64{patience.timeout}));
+    // One more than is left: time is over when more than the timeout has passed.
+    return std::clamp(left + 1, 1L, interval);
+}
+
+bool statement_waited_in_vain() {
+    return vain_statement != 0 && vain_statement == GetCurrentStatementStartTimestamp();
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,99 @@
+// Counters of indexes, in shared memory. There are places for so many indexes; where all are taken,
+// the one that was not counted for longest gives way. So nothing depends on who gives a place back:
+// a standby is never told of an index that was dropped.
+
+#include <algorithm>
+
+#include "kernels/mirror.h"
+#include "extension/service/service.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/xact.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Where this process counted last, or whatever is there by now.
+IndexStatistics* last_place = nullptr;
+
+bool is_of(const IndexStatistics& entry, Oid database, Oid index) {
+    return entry.index == index && entry.database == database;
+}
+
+// To the second: all backends write it.
+void touch(IndexStatistics* entry) {
+    const auto now = static_cast<uint64>(GetCurrentStatementStartTimestamp());
+    if (now - pg_atomic_read_u64(&entry->last_used) > USECS_PER_SEC)
+        pg_atomic_write_u64(&entry->last_used, now);
+}
+
+// Under the lock.
+IndexStatistics* give_place(Oid database, Oid index) {
+    IndexStatistics* place = nullptr;
+    for (IndexStatistics& entry : statistics_places()) {
+        if (is_of(entry, database, index)) return &entry;
+        if (entry.index == InvalidOid) {
+            if (!place || place->index != InvalidOid) place = &entry;
+        } else if (!place ||
+                   (place->index != InvalidOid &&
+                    pg_atomic_read_u64(&entry.last_used) < pg_atomic_read_u64(&place->last_used))) {
+            place = &entry;
+        }
+    }
+    place->index = InvalidOid;
+    pg_write_barrier();
+    for (pg_atomic_uint64& counter : place->counters) pg_atomic_write_u64(&counter, 0);
+    pg_atomic_write_u64(&place->last_used,
+                        static_cast<uint64>(GetCurrentStatementStartTimestamp()));
+    place->database = database;
+    pg_write_barrier();
+    place->index = index;
+    return place;
+}
+
+}  // namespace
+
+std::span<IndexStatistics> statistics_places() {
+    return {service->statistics, static_cast<size_t>(service->places)};
+}
+
+IndexStatistics* find_statistics(Oid database, Oid index) {
+    if (!service) return nullptr;
+    if (last_place && is_of(*last_place, database, index)) return last_place;
+    for (IndexStatistics& entry : statistics_places())
+        if (is_of(entry, database, index)) return last_place = &entry;
+    return nullptr;
+}
+
+IndexStatistics* statistics_of(Oid database, Oid index) {
+    if (!service) return nullptr;
+    IndexStatistics* result = find_statistics(database, index);
+    if (!result) {
+        LWLockAcquire(service->lock, LW_EXCLUSIVE);
+        result = last_place = give_place(database, index);
+        LWLockRelease(service->lock);
+    }
+    touch(result);
+    return result;
+}
+
+void forget_statistics(Oid database, Oid index) {
+    if (!service) return;
+    LWLockAcquire(service->lock, LW_EXCLUSIVE);
+    for (IndexStatistics& entry : statistics_places())
+        if (entry.database == database && (index == InvalidOid || entry.index == index))
+            entry.database = entry.index = InvalidOid;
+    LWLockRelease(service->lock);
+}
+
+void reset_statistics(Oid database) {
+    if (!service) return;
+    for (IndexStatistics& entry : statistics_places())
+        if (entry.database == database)
+            for (int i = 0; i < first_gauge; ++i) pg_atomic_write_u64(&entry.counters[i], 0);
+}
+
+}  // namespace pgwarp

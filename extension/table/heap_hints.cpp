@@ -1,0 +1,97 @@
+#include "extension/table/heap_hints.h"
+
+extern "C" {
+#include "access/heapam.h"
+#include "storage/buf_internals.h"
+#include "storage/bufmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Pages of a table are next to each other; those of two tables may want the same place, and which
+// table a hint is of is not written down. It need not be: what is pinned by hint is looked at.
+constexpr uint32 room = 65536;
+struct Hint {
+    BlockNumber block;
+    Buffer buffer;
+};
+Hint hints[room];
+
+// A pin by hint does not tell PostgreSQL that the page is in use. One in so many goes the long way,
+// which does.
+constexpr uint32 long_way = 16;
+uint32 pins = 0;
+
+Hint* place_of(Relation heap, BlockNumber block) {
+    return &hints[(block + compat_file_number(heap) * 0x9e37) % room];
+}
+
+Buffer hinted(Relation heap, const ItemPointerData& tid) {
+    // A damaged index may name any row.
+    if (ItemPointerGetOffsetNumberNoCheck(&tid) > MaxHeapTuplesPerPage) return InvalidBuffer;
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    const Hint* hint = place_of(heap, block);
+    return hint->block == block ? hint->buffer : InvalidBuffer;
+}
+
+}  // namespace
+
+bool can_hint(Relation heap) {
+    return heap->rd_tableam == GetHeapamTableAmRoutine() && !RelationUsesLocalBuffers(heap);
+}
+
+void pin_hinted(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid) {
+    if (++pins % long_way != 0) pin_known(heap, fetch, tid);
+}
+
+bool pin_known(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid) {
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    Buffer* pinned = &reinterpret_cast<IndexFetchHeapData*>(fetch)->xs_cbuf;
+    if (BufferIsValid(*pinned) && BufferGetBlockNumber(*pinned) == block) return true;
+    const Buffer buffer = hinted(heap, tid);
+    if (!BufferIsValid(buffer) ||
+        !ReadRecentBuffer(compat_locator(heap), MAIN_FORKNUM, block, buffer))
+        return false;
+    // The fetch finds the page it wants in its hands.
+    if (BufferIsValid(*pinned)) ReleaseBuffer(*pinned);
+    *pinned = buffer;
+    // As the fetch does with a page that is new to it.
+    heap_page_prune_opt(heap, buffer);
+    return true;
+}
+
+void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData& tid) {
+    if (!TTS_IS_BUFFERTUPLE(slot)) return;
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    *place_of(heap, block) = {block,
+                              reinterpret_cast<const BufferHeapTupleTableSlot*>(slot)->buffer};
+}
+
+void prefetch_hint(Relation heap, const ItemPointerData& tid) {
+    __builtin_prefetch(place_of(heap, ItemPointerGetBlockNumberNoCheck(&tid)));
+}
+
+void prefetch_page(Relation heap, const ItemPointerData& tid) {
+    const Buffer buffer = hinted(heap, tid);
+    if (!BufferIsValid(buffer)) return;
+    Page page = BufferGetPage(buffer);
+    __builtin_prefetch(GetBufferDescriptor(buffer - 1));
+    __builtin_prefetch(page);
+    __builtin_prefetch(PageGetItemId(page, ItemPointerGetOffsetNumberNoCheck(&tid)));
+}
+
+void prefetch_tuple(Relation heap, const ItemPointerData& tid) {
+    const Buffer buffer = hinted(heap, tid);
+    if (!BufferIsValid(buffer)) return;
+    // Nothing is pinned: what is read here may be of any page, and says where to look ahead only.
+    Page page = BufferGetPage(buffer);
+    const uint32 offset = PageGetItemId(page, ItemPointerGetOffsetNumberNoCheck(&tid))->lp_off;
+    constexpr uint32 line = 64;
+    constexpr uint32 lines = 8;
+    const char* tuple = static_cast<char*>(page) + offset % BLCKSZ;
+    for (uint32 i = 0; i < lines; ++i) __builtin_prefetch(tuple + i * line);
+}
+
+}  // namespace pgwarp

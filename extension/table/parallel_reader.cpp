@@ -1,0 +1,393 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/distance.h"
+#include "extension/table/parallel_reader.h"
+
+extern "C" {
+#include "access/parallel.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "optimizer/paths.h"
+#include "pgstat.h"
+#include "storage/spin.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+enum ShmKey : uint64 {
+    key_shared = 0x70677801,
+    key_snapshot,
+    key_ring,
+    key_query_text,
+    key_usage,
+    key_wal_usage,
+};
+
+struct Member {
+    TableMember table;
+    uint64 first_range;
+};
+
+// In dynamic shared memory, with the members behind it.
+struct SharedRead {
+    // Set by the leader before the workers start:
+    SharedTable table;
+    RowIds ids;
+    bool normalise;
+    BlockNumber range_blocks;
+    uint64 ranges;
+    int member_count;
+
+    pg_atomic_uint64 next_range;
+    slock_t mutex;
+    // Under `mutex`, added by each worker at its end:
+    ParallelCounts counts;
+    bool saw_largest_key;
+
+    Member* members() { return reinterpret_cast<Member*>(this + 1); }
+    static Size bytes(int members) { return sizeof(SharedRead) + members * sizeof(Member); }
+};
+
+// Blocks of one range have their own numbers below it.
+constexpr int part_bits = 24;
+
+// What one process fills blocks with.
+struct Filling {
+    TableReader* table;
+    RowIds ids;
+    bool normalise;
+    int64* keys;        // (block_rows), where ids are keys
+    bool* key_is_null;  // (block_rows)
+    bool odd;
+    bool saw_largest_key;
+};
+
+Filling new_filling(TableReader* table, RowIds ids, bool normalise, uint32 block_rows) {
+    Filling filling = {};
+    filling.table = table;
+    filling.ids = ids;
+    filling.normalise = normalise;
+    if (ids == RowIds::keys) {
+        filling.keys = static_cast<int64*>(palloc(block_rows * sizeof(int64)));
+        filling.key_is_null = static_cast<bool*>(palloc(block_rows * sizeof(bool)));
+    }
+    return filling;
+}
+
+void make_ids(Filling* filling, Size count, uint64* ids) {
+    for (Size i = 0; i < count; ++i) {
+        ids[i] = filling->key_is_null[i] ? null_key_id : key_id(filling->keys[i]);
+        filling->saw_largest_key |= ids[i] == null_key_id && !filling->key_is_null[i];
+    }
+}
+
+void make_normal(Filling* filling, Size count, float* rows) {
+    const uint32 dims = dims_of(filling->table);
+    for (Size i = 0; i < count; ++i) {
+        float* row = rows + i * dims;
+        const double norm = std::sqrt(squared_norm(row, dims));
+        if (!(norm > 0) || !std::isfinite(norm)) {
+            filling->odd = true;
+            continue;
+        }
+        for (uint32 d = 0; d < dims; ++d) row[d] = static_cast<float>(row[d] / norm);
+    }
+}
+
+// Fewer rows than there is room for: the last of them have been read.
+Size fill_block(Filling* filling, const RowBlock& block, uint32 room) {
+    VectorBlock wanted = {block.rows, filling->keys, room};
+    if (filling->ids == RowIds::places) wanted.places = block.tids;
+    wanted.key_is_null = filling->key_is_null;
+    const Size count = read_block(filling->table, wanted);
+    if (filling->ids == RowIds::keys) make_ids(filling, count, block.tids);
+    if (filling->normalise) make_normal(filling, count, block.rows);
+    *block.count = static_cast<uint32>(count);
+    return count;
+}
+
+int workers_for(const TableReader* table, const TableMember* members, int count, int most) {
+    if (count == 0 || IsInParallelMode() || most <= 0) return 0;
+    (void)table;
+    double pages = 0;
+    int option = -1;
+    for (int i = 0; i < count; ++i) {
+        Relation relation = table_open(members[i].table, NoLock);
+        pages += members[i].blocks;
+        option = Max(option, RelationGetParallelWorkers(relation, -1));
+        // Long vectors lie outside of the table, and cost all the more.
+        if (OidIsValid(relation->rd_rel->reltoastrelid)) {
+            Relation toast = table_open(relation->rd_rel->reltoastrelid, AccessShareLock);
+            pages += RelationGetNumberOfBlocks(toast);
+            table_close(toast, AccessShareLock);
+        }
+        table_close(relation, NoLock);
+    }
+    if (option >= 0) return Min(option, most);
+    // As the planner.
+    int workers = 0;
+    for (double size = Max(min_parallel_table_scan_size, 1); pages >= size; size *= 3) ++workers;
+    return Min(workers, most);
+}
+
+}  // namespace
+
+struct ParallelReader {
+    TableReader* table;
+    Executor* device;
+    RingShape shape;
+    uint32 held;
+    bool attached;  // all workers that will come have come
+
+    // With workers:
+    ParallelContext* context;  // null: this process reads
+    SharedRead* shared;
+    BlockRing* ring;
+    BufferUsage* usage;
+    WalUsage* wal_usage;
+
+    // Without:
+    Filling filling;
+    RowBlock own[2];
+    uint32 own_counts[2];
+    uint64 own_positions[2];
+    bool own_taken[2];
+    uint64 next_position;
+    bool finished;
+};
+
+namespace {
+
+void begin_alone(ParallelReader* reader, const ParallelRead& wanted) {
+    const uint32 dims = dims_of(reader->table);
+    reader->filling =
+        new_filling(reader->table, wanted.ids, wanted.normalise, reader->shape.block_rows);
+    for (uint32 i = 0; i < 2; ++i) {
+        reader->own[i].number = i;
+        reader->own[i].count = &reader->own_counts[i];
+        reader->own[i].position = &reader->own_positions[i];
+        reader->own[i].rows = static_cast<float*>(MemoryContextAllocHuge(
+            CurrentMemoryContext, Size{reader->shape.block_rows} * dims * sizeof(float)));
+        reader->own[i].tids = static_cast<uint64*>(MemoryContextAllocHuge(
+            CurrentMemoryContext, reader->shape.block_rows * sizeof(uint64)));
+    }
+}
+
+// Ranges of about as many rows as a block has room for.
+BlockNumber blocks_of_range(const TableReader* table, const TableMember* members, int count,
+                            int workers, uint32 block_rows) {
+    double pages = 0;
+    for (int i = 0; i < count; ++i) pages += members[i].blocks;
+    const double rows = Max(estimated_rows(table), 1.0);
+    const double fitting = block_rows * 0.95 * Max(pages, 1.0) / rows;
+    // Every worker has some, so that none waits long for the last.
+    const double fair = pages / (8.0 * (workers + 1));
+    return static_cast<BlockNumber>(std::clamp(std::min(fitting, fair), 1.0, 8192.0));
+}
+
+bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted,
+                        const TableMember* members, int member_count, int workers) {
+    const Snapshot snapshot = snapshot_of(reader->table);
+    const uint32 dims = dims_of(reader->table);
+    const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
+    const Size sizes[] = {SharedRead::bytes(member_count),
+                          EstimateSnapshotSpace(snapshot),
+                          block_ring_bytes(reader->shape.blocks, reader->shape.block_rows, dims),
+                          text_bytes,
+                          mul_size(sizeof(BufferUsage), workers),
+                          mul_size(sizeof(WalUsage), workers)};
+    EnterParallelMode();
+    ParallelContext* context = CreateParallelContext("pgwarp", "pgwarp_read_worker", workers);
+    for (const Size size : sizes) {
+        shm_toc_estimate_chunk(&context->estimator, size);
+        shm_toc_estimate_keys(&context->estimator, 1);
+    }
+    InitializeParallelDSM(context);
+    if (context->seg == nullptr) {
+        DestroyParallelContext(context);
+        ExitParallelMode();
+        return false;
+    }
+    void* chunks[lengthof(sizes)];
+    for (int i = 0; i < static_cast<int>(lengthof(sizes)); ++i) {
+        chunks[i] = shm_toc_allocate(context->toc, sizes[i]);
+        if (sizes[i] > 0) shm_toc_insert(context->toc, key_shared + i, chunks[i]);
+    }
+    SharedRead* shared = static_cast<SharedRead*>(chunks[0]);
+    memset(static_cast<void*>(shared), 0, sizes[0]);
+    shared->table = share_table(reader->table);
+    shared->ids = wanted.ids;
+    shared->normalise = wanted.normalise;
+    shared->range_blocks =
+        blocks_of_range(reader->table, members, member_count, workers, reader->shape.block_rows);
+    shared->member_count = member_count;
+    for (int i = 0; i < member_count; ++i) {
+        shared->members()[i] = {members[i], shared->ranges};
+        shared->ranges += (members[i].blocks + shared->range_blocks - 1) / shared->range_blocks;
+    }
+    pg_atomic_init_u64(&shared->next_range, 0);
+    SpinLockInit(&shared->mutex);
+    SerializeSnapshot(snapshot, static_cast<char*>(chunks[1]));
+    reader->ring = init_block_ring(chunks[2], reader->shape.blocks, reader->shape.block_rows, dims);
+    if (text_bytes > 0) memcpy(chunks[3], debug_query_string, text_bytes);
+    reader->usage = static_cast<BufferUsage*>(chunks[4]);
+    reader->wal_usage = static_cast<WalUsage*>(chunks[5]);
+    reader->shared = shared;
+    reader->context = context;
+    LaunchParallelWorkers(context);
+    if (context->nworkers_launched == 0) {
+        DestroyParallelContext(context);
+        ExitParallelMode();
+        reader->context = nullptr;
+        return false;
+    }
+    if (reader->device) reader->device->know_memory(chunks[2], sizes[2]);
+    return true;
+}
+
+}  // namespace
+
+ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wanted,
+                                     Executor* device) {
+    ParallelReader* reader = static_cast<ParallelReader*>(palloc0(sizeof(ParallelReader)));
+    reader->table = table;
+    reader->device = device;
+    rewind_table_reader(table);
+    TableMember* members = nullptr;
+    const int member_count = members_of(table, &members);
+    int workers = workers_for(table, members, member_count, wanted.workers);
+    workers = Min(workers, workers_in_shared_memory(workers, Max(wanted.held, 1u), dims_of(table),
+                                                    wanted.memory));
+    reader->held = Max(wanted.held, 1u);
+    reader->shape = ring_shape(workers, reader->held, dims_of(table), wanted.memory);
+    if (workers == 0 || !begin_with_workers(reader, wanted, members, member_count, workers))
+        begin_alone(reader, wanted);
+    return reader;
+}
+
+uint32 most_block_rows(const ParallelReader* reader) {
+    return reader->shape.block_rows;
+}
+
+uint32 most_taken_blocks(const ParallelReader* reader) {
+    return reader->context ? reader->held : Min(reader->held, 2u);
+}
+
+bool next_block(ParallelReader* reader, RowBlock* block) {
+    // Workers start while the caller gets ready; one that never does must not be waited for.
+    if (reader->context && !reader->attached) {
+        WaitForParallelWorkersToAttach(reader->context);
+        reader->attached = true;
+    }
+    if (reader->context)
+        return wait_for_full_block(reader->ring, reader->context->nworkers_launched, block);
+    if (reader->finished) return false;
+    const int free = reader->own_taken[0] ? 1 : 0;
+    if (reader->own_taken[free]) elog(ERROR, "all blocks of a reader are taken");
+    const Size count = fill_block(&reader->filling, reader->own[free], reader->shape.block_rows);
+    reader->finished = count < reader->shape.block_rows;
+    if (count == 0) return false;
+    reader->own_positions[free] = reader->next_position++;
+    reader->own_taken[free] = true;
+    *block = reader->own[free];
+    return true;
+}
+
+void give_back(ParallelReader* reader, const RowBlock& block) {
+    if (reader->context)
+        give_back(reader->ring, block);
+    else
+        reader->own_taken[block.number] = false;
+}
+
+void abandon_parallel_reader(ParallelReader* reader) {
+    if (!reader->context) return;
+    if (reader->device) reader->device->forget_memory(reader->ring);
+    // Workers that are at it are told to end, and waited for.
+    DestroyParallelContext(reader->context);
+    ExitParallelMode();
+    reader->context = nullptr;
+}
+
+ParallelCounts close_parallel_reader(ParallelReader* reader) {
+    ParallelCounts counts;
+    if (!reader->context) {
+        const TableCounts read = counts_of(reader->table);
+        const Filling& filling = reader->filling;
+        counts = {read.rows, read.nulls, filling.odd || filling.saw_largest_key};
+        return counts;
+    }
+    ParallelContext* context = reader->context;
+    WaitForParallelWorkersToFinish(context);
+    for (int i = 0; i < context->nworkers_launched; ++i)
+        InstrAccumParallelQuery(&reader->usage[i], &reader->wal_usage[i]);
+    counts = reader->shared->counts;
+    counts.odd |= reader->shared->saw_largest_key;
+    if (reader->device) reader->device->forget_memory(reader->ring);
+    DestroyParallelContext(context);
+    ExitParallelMode();
+    reader->context = nullptr;
+    return counts;
+}
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
+    SharedRead* shared = static_cast<SharedRead*>(shm_toc_lookup(toc, key_shared, false));
+    BlockRing* ring = static_cast<BlockRing*>(shm_toc_lookup(toc, key_ring, false));
+    debug_query_string = static_cast<char*>(shm_toc_lookup(toc, key_query_text, true));
+    pgstat_report_activity(STATE_RUNNING, debug_query_string);
+    InstrStartParallelQuery();
+    TableReader* table = open_shared_reader(
+        shared->table,
+        RestoreSnapshot(static_cast<char*>(shm_toc_lookup(toc, key_snapshot, false))));
+    Filling filling = new_filling(table, shared->ids, shared->normalise, block_rows_of(ring));
+
+    RowBlock block = {};
+    int member = 0;
+    for (uint64 range;
+         (range = pg_atomic_fetch_add_u64(&shared->next_range, 1)) < shared->ranges;) {
+        CHECK_FOR_INTERRUPTS();
+        // Ranges come in order; a table without blocks has none.
+        const Member* members = shared->members();
+        while (member + 1 < shared->member_count && range >= members[member + 1].first_range)
+            ++member;
+        const BlockNumber first =
+            static_cast<BlockNumber>(range - members[member].first_range) * shared->range_blocks;
+        const BlockNumber end = Min(members[member].table.blocks, first + shared->range_blocks);
+        read_blocks(table, members[member].table.table, first, end);
+        for (uint64 part = 0;; ++part) {
+            if (!block.count) block = take_empty_block(ring);
+            const Size count = fill_block(&filling, block, block_rows_of(ring));
+            *block.position = range << part_bits | part;
+            if (count > 0) {
+                hand_over(ring, block);
+                block = {};
+            }
+            if (count < block_rows_of(ring)) break;
+        }
+    }
+    const TableCounts counts = counts_of(table);
+    SpinLockAcquire(&shared->mutex);
+    shared->counts.rows += counts.rows;
+    shared->counts.nulls += counts.nulls;
+    shared->counts.odd |= filling.odd;
+    shared->saw_largest_key |= filling.saw_largest_key;
+    SpinLockRelease(&shared->mutex);
+    leave_block_ring(ring);
+    close_table_reader(table);
+    BufferUsage* usage = static_cast<BufferUsage*>(shm_toc_lookup(toc, key_usage, false));
+    WalUsage* wal_usage = static_cast<WalUsage*>(shm_toc_lookup(toc, key_wal_usage, false));
+    InstrEndParallelQuery(&usage[ParallelWorkerNumber], &wal_usage[ParallelWorkerNumber]);
+}

@@ -1,0 +1,98 @@
+#include <cstring>
+
+#include "extension/types/vector_cache.h"
+
+extern "C" {
+#include "access/detoast.h"
+}
+
+namespace pgwarp {
+
+// A hash table that is never more than half full, without deletion.
+struct VectorCache {
+    static constexpr uint32 slots = 512;
+    struct Slot {
+        Oid relation;
+        Oid value;
+        const Vector* vector;  // null: a free slot
+    };
+
+    VectorCache* next;
+    MemoryContextCallback callback;
+    Scratch* scratch;
+    Size mark;  // of the scratch memory, before the first vector
+    uint32 count;
+    Slot table[slots];
+
+    Slot* find(Oid relation, Oid value) {
+        uint32 at = (value * 2654435761u) % slots;
+        while (table[at].vector && (table[at].relation != relation || table[at].value != value))
+            at = (at + 1) % slots;
+        return &table[at];
+    }
+};
+
+namespace {
+
+VectorCache* caches = nullptr;
+
+void drop_cache(void* cache) {
+    for (VectorCache** at = &caches; *at; at = &(*at)->next)
+        if (*at == cache) {
+            *at = (*at)->next;
+            return;
+        }
+}
+
+bool is_external(Datum datum, varatt_external* pointer) {
+    varlena* value = reinterpret_cast<varlena*>(DatumGetPointer(datum));
+    if (!VARATT_IS_EXTERNAL_ONDISK(value)) return false;
+    VARATT_EXTERNAL_GET_POINTER(*pointer, value);
+    return true;
+}
+
+}  // namespace
+
+VectorCache* open_vector_cache(MemoryContext context, Scratch* scratch) {
+    auto* cache = static_cast<VectorCache*>(scratch_alloc(scratch, sizeof(VectorCache)));
+    memset(cache, 0, sizeof(VectorCache));
+    cache->scratch = scratch;
+    cache->callback.func = drop_cache;
+    cache->callback.arg = cache;
+    MemoryContextRegisterResetCallback(context, &cache->callback);
+    cache->next = caches;
+    caches = cache;
+    return cache;
+}
+
+void clear_vector_cache(VectorCache* cache) {
+    if (cache->count == 0) return;
+    memset(cache->table, 0, sizeof(cache->table));
+    cache->count = 0;
+    scratch_return(cache->scratch, cache->mark);
+}
+
+void keep_vector(VectorCache* cache, Datum datum, const Vector* vector) {
+    varatt_external pointer;
+    if (!is_external(datum, &pointer) || cache->count == VectorCache::slots / 2) return;
+    VectorCache::Slot* slot = cache->find(pointer.va_toastrelid, pointer.va_valueid);
+    if (slot->vector) return;
+    if (cache->count == 0) cache->mark = scratch_mark(cache->scratch);
+    void* copy = scratch_try_alloc(cache->scratch, VARSIZE(vector));
+    if (!copy) return;
+    memcpy(copy, vector, VARSIZE(vector));
+    *slot = {pointer.va_toastrelid, pointer.va_valueid, static_cast<Vector*>(copy)};
+    ++cache->count;
+}
+
+const Vector* find_vector(Datum datum) {
+    varatt_external pointer;
+    if (caches && is_external(datum, &pointer))
+        for (VectorCache* cache = caches; cache; cache = cache->next) {
+            const VectorCache::Slot* slot = cache->find(pointer.va_toastrelid, pointer.va_valueid);
+            if (slot->vector) return slot->vector;
+        }
+    return datum_get_vector(datum);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,46 @@
+// Chance in the search for codes, the same on the CPU and on devices: it follows from the row, so
+// that a row has the same code, but for rounding, wherever it is encoded.
+#pragma once
+
+#include "kernels/common.h"
+#include "kernels/common/both_sides.h"
+
+namespace pgwarp {
+
+PGWARP_BOTH uint64_t mixed_bits(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+}
+
+// A row's seed is the sum of these over its dimensions, in whatever order.
+PGWARP_BOTH uint64_t seed_part(uint32_t dim, uint32_t bits) {
+    return mixed_bits((uint64_t{dim} << 32 | bits) + 0x9e3779b97f4a7c15ULL);
+}
+
+class LsqChance {
+  public:
+    PGWARP_BOTH explicit LsqChance(uint64_t seed) : state_(seed) {}
+
+    // Uniform below `bound`.
+    PGWARP_BOTH uint32_t below(uint32_t bound) {
+        state_ += 0x9e3779b97f4a7c15ULL;
+        return static_cast<uint32_t>((mixed_bits(state_) >> 32) * bound >> 32);
+    }
+
+    // Calls set(k, code) for `count` codes among `books`, each with the same chance to be chosen
+    // (algorithm 2 of the paper), with a code of chance.
+    template <typename Set>
+    PGWARP_BOTH void perturb(uint32_t books, uint32_t count, Set set) {
+        for (uint32_t k = 0; k < books && count > 0; ++k) {
+            if (below(books - k) >= count) continue;
+            set(k, below(256));
+            --count;
+        }
+    }
+
+  private:
+    uint64_t state_;
+};
+
+}  // namespace pgwarp

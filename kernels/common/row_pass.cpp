@@ -1,0 +1,99 @@
+#include "kernels/row_pass.h"
+
+#include "kernels/common/table_rows.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace pgwarp {
+
+namespace {
+
+class PlainPass final : public RowPass {
+  public:
+    PlainPass(Executor& executor, Executor& searcher, const RowPassInput& input)
+        : executor_(executor), searcher_(searcher), input_(input) {
+        if (input.quantizer) {
+            const QuantizerShape& shape = input.quantizer->shape;
+            quantizer_.emplace(*input.quantizer);
+            lists_.resize(input.block_rows);
+            codes_.resize(input.block_rows * shape.m);
+            offsets_.resize(input.block_rows);
+        }
+        nearest_.resize(input.query_count * input.k, {std::numeric_limits<float>::infinity(), 0});
+    }
+
+    void start(const float* rows, const uint64_t* ids, size_t count) override {
+        if (blocks_.size() == most_under_way) throw std::logic_error("too many blocks under way");
+        if (count > input_.block_rows) throw std::invalid_argument("block is too large");
+        blocks_.push_back({rows, ids, count});
+    }
+
+    PassedBlock finish() override {
+        if (blocks_.empty()) throw std::logic_error("no block is under way");
+        const Block block = blocks_.front();
+        PassedBlock passed;
+        passed.count = block.count;
+        if (quantizer_) {
+            if (block.count > 0)
+                encode_table_rows(
+                    executor_, quantizer_->get(),
+                    {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()},
+                    turned_);
+            passed.lists = lists_.data();
+            passed.codes = codes_.data();
+            passed.offsets = offsets_.data();
+        }
+        if (input_.query_count > 0 && block.count > 0) search(block);
+        ++finished_;
+        if (input_.tell_nearest) passed.nearest = nearest_.data();
+        passed.searched_blocks = finished_;
+        blocks_.pop_front();
+        return passed;
+    }
+
+    void nearest(Neighbor* out) override { std::copy(nearest_.begin(), nearest_.end(), out); }
+
+  private:
+    struct Block {
+        const float* rows;
+        const uint64_t* ids;
+        size_t count;
+    };
+    // A search that broke off may have written some of what it found.
+    void search(const Block& block) {
+        before_ = nearest_;
+        try {
+            searcher_.exact_search({input_.queries, input_.query_count, block.rows, block.count,
+                                    block.ids, input_.dims, input_.metric, input_.k,
+                                    nearest_.data()});
+        } catch (...) {
+            nearest_.swap(before_);
+            throw;
+        }
+    }
+
+    Executor& executor_;
+    Executor& searcher_;
+    RowPassInput input_;
+    std::optional<QuantizerCopy> quantizer_;
+    std::vector<float> turned_;
+    std::deque<Block> blocks_;
+    size_t finished_ = 0;
+    std::vector<uint32_t> lists_;
+    std::vector<uint8_t> codes_;
+    std::vector<float> offsets_;
+    std::vector<Neighbor> nearest_, before_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowPass> make_plain_pass(Executor& executor, Executor& searcher,
+                                         const RowPassInput& input) {
+    return std::make_unique<PlainPass>(executor, searcher, input);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,50 @@
+#include "kernels/cuda/base/context.h"
+
+#include <algorithm>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+size_t budget_of(const DeviceOptions& options) {
+    use_device(options.device);
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    // What is left over is for the context, cuBLAS and its modules, which load as they are used.
+    const size_t most = free - std::min(free, std::max(total / 10, size_t{512} << 20));
+    const size_t share = options.build_share == 0 ? total / 4 : options.build_share;
+    if (options.charge) return share;
+    return options.memory_budget == 0 ? most - std::min(most, share) : options.memory_budget;
+}
+
+int attribute(cudaDeviceAttr which, int device) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+    return value;
+}
+
+}  // namespace
+
+Context::Context(const DeviceOptions& options)
+    : device(options.device),
+      interrupt(options.interrupt),
+      other_interrupt(options.other_interrupt),
+      memory(budget_of(options), options.charge) {
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    if (properties.major < 8)
+        throw DeviceFailure(std::string("device ") + properties.name +
+                                " is too old: compute capability 8.0 or later is needed",
+                            false);
+    name = properties.name;
+    processors = static_cast<uint32_t>(attribute(cudaDevAttrMultiProcessorCount, device));
+    block_shared_bytes =
+        static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    scratch_budget = options.scratch_budget == 0 ? memory.use().budget / 4 : options.scratch_budget;
+}
+
+size_t Context::scratch() const {
+    return std::min(scratch_budget, memory.available());
+}
+
+}  // namespace pgwarp::gpu

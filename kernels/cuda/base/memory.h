@@ -1,0 +1,104 @@
+// The device's memory under one budget, and arrays in it.
+#pragma once
+
+#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/segments.h"
+
+#include <cstddef>
+#include <utility>
+
+namespace pgwarp::gpu {
+
+class CudaSegments : public SegmentSource {
+  public:
+    void* take_segment(size_t bytes) override;
+    void give_segment(void* segment) noexcept override;
+};
+
+// The segments' source is there before the pool and ends after it.
+class DeviceMemory : private CudaSegments, public SegmentPool {
+  public:
+    explicit DeviceMemory(size_t budget, MemoryCharge* charge = nullptr)
+        : SegmentPool(static_cast<SegmentSource&>(*this), budget, charge) {}
+};
+
+// An array on the device, owned.
+template <typename T>
+class Buffer {
+  public:
+    Buffer() = default;
+    Buffer(DeviceMemory& memory, size_t count)
+        : memory_(&memory),
+          data_(static_cast<T*>(memory.allocate(count * sizeof(T)))),
+          count_(count) {}
+    ~Buffer() { reset(); }
+    Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+        std::swap(memory_, other.memory_);
+        std::swap(data_, other.data_);
+        std::swap(count_, other.count_);
+        return *this;
+    }
+
+    void reset() noexcept {
+        if (data_) memory_->free(data_);
+        data_ = nullptr;
+        count_ = 0;
+    }
+    // Room for `count`; what was there is lost where it grows.
+    void grow(DeviceMemory& memory, size_t count) {
+        if (count <= count_) return;
+        reset();
+        *this = Buffer(memory, count);
+    }
+
+    T* data() const { return data_; }
+    size_t size() const { return count_; }
+    T* operator+(size_t i) const { return data_ + i; }
+
+  private:
+    DeviceMemory* memory_ = nullptr;
+    T* data_ = nullptr;
+    size_t count_ = 0;
+};
+
+// An array of host memory that the device reaches, owned. Every address is the same on both sides.
+template <typename T>
+class PinnedBuffer {
+  public:
+    PinnedBuffer() = default;
+    explicit PinnedBuffer(size_t count) : count_(count) {
+        if (count == 0) return;
+        void* data = nullptr;
+        const cudaError_t error =
+            cudaHostAlloc(&data, count * sizeof(T), cudaHostAllocPortable | cudaHostAllocMapped);
+        if (error == cudaErrorMemoryAllocation) {
+            cudaGetLastError();
+            throw OutOfHostMemory(count * sizeof(T));
+        }
+        check(error, "cudaHostAlloc");
+        data_ = static_cast<T*>(data);
+    }
+    ~PinnedBuffer() {
+        if (data_) cudaFreeHost(data_);
+    }
+    PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
+    PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(count_, other.count_);
+        return *this;
+    }
+    void grow(size_t count) {
+        if (count > count_) *this = PinnedBuffer(count);
+    }
+
+    T* data() const { return data_; }
+    size_t size() const { return count_; }
+    T& operator[](size_t i) const { return data_[i]; }
+
+  private:
+    T* data_ = nullptr;
+    size_t count_ = 0;
+};
+
+}  // namespace pgwarp::gpu

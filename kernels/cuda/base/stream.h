@@ -1,0 +1,120 @@
+// Streams, events and cuBLAS handles, owned.
+#pragma once
+
+#include "kernels/cuda/base/check.h"
+
+#include <utility>
+
+namespace pgwarp::gpu {
+
+class Event {
+  public:
+    explicit Event(unsigned flags = cudaEventDisableTiming) {
+        check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
+    }
+    ~Event() {
+        if (event_) cudaEventDestroy(event_);
+    }
+    Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+    Event& operator=(Event&& other) noexcept {
+        std::swap(event_, other.event_);
+        return *this;
+    }
+    operator cudaEvent_t() const { return event_; }
+
+    void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+    void synchronize() { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+    bool done() {
+        const cudaError_t state = cudaEventQuery(event_);
+        if (state == cudaErrorNotReady) return false;
+        check(state, "cudaEventQuery");
+        return true;
+    }
+
+  private:
+    cudaEvent_t event_ = nullptr;
+};
+
+class Stream {
+  public:
+    // Blocks of urgent streams are dispatched before those of others that wait for a
+    // multiprocessor.
+    enum class Priority { ordinary, urgent };
+    explicit Stream(Priority priority = Priority::ordinary) {
+        int least = 0, greatest = 0;
+        check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+              "cudaDeviceGetStreamPriorityRange");
+        check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                           priority == Priority::urgent ? greatest : least),
+              "cudaStreamCreate");
+    }
+    ~Stream() {
+        if (stream_) cudaStreamDestroy(stream_);
+    }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+    operator cudaStream_t() const { return stream_; }
+
+    void synchronize() { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+    void wait(const Event& event) {
+        check(cudaStreamWaitEvent(stream_, event), "cudaStreamWaitEvent");
+    }
+
+  private:
+    cudaStream_t stream_ = nullptr;
+};
+
+// One a stream: a handle's workspace must not serve two streams at once. It is made when it is
+// first asked for, as that takes its time, and not everybody does.
+class Blas {
+  public:
+    explicit Blas(cudaStream_t stream) : stream_(stream) {}
+    ~Blas() {
+        if (handle_) cublasDestroy(handle_);
+    }
+    Blas(const Blas&) = delete;
+    Blas& operator=(const Blas&) = delete;
+    operator cublasHandle_t() const {
+        if (!handle_) {
+            check(cublasCreate(&handle_), "cublasCreate");
+            const cublasStatus_t status = cublasSetStream(handle_, stream_);
+            if (status != CUBLAS_STATUS_SUCCESS) {
+                cublasDestroy(std::exchange(handle_, nullptr));
+                fail(status, "cublasSetStream");
+            }
+        }
+        return handle_;
+    }
+
+  private:
+    cudaStream_t stream_;
+    mutable cublasHandle_t handle_ = nullptr;
+};
+
+// Waits for the stream when it goes, also where an exception is on its way: declared after the
+// buffers of an operation, so that none of them is freed under the device.
+class FinishStream {
+  public:
+    explicit FinishStream(cudaStream_t stream) : stream_(stream) {}
+    ~FinishStream() { cudaStreamSynchronize(stream_); }
+    FinishStream(const FinishStream&) = delete;
+    FinishStream& operator=(const FinishStream&) = delete;
+
+  private:
+    cudaStream_t stream_;
+};
+
+template <typename T>
+void copy_async(T* to, const T* from, size_t count, cudaStream_t stream) {
+    if (count == 0) return;
+    check(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDefault, stream),
+          "cudaMemcpyAsync");
+}
+
+template <typename T>
+void clear_async(T* to, size_t count, cudaStream_t stream) {
+    if (count == 0) return;
+    check(cudaMemsetAsync(to, 0, count * sizeof(T), stream), "cudaMemsetAsync");
+}
+
+}  // namespace pgwarp::gpu

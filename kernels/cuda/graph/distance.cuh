@@ -1,0 +1,57 @@
+// The distance of two rows, from the rows themselves: the one that stands in a list.
+#pragma once
+
+#include "kernels/cuda/graph/rows.h"
+#include "kernels/cuda/select/warp_select.cuh"
+
+namespace pgwarp::gpu {
+
+__device__ __forceinline__ float sum_of_lanes(float sum) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(whole_warp, sum, distance);
+    return sum;
+}
+
+template <GraphMetric metric>
+__device__ __forceinline__ float add_term(float sum, float a, float b) {
+    const float off = a - b;
+    if constexpr (metric == GraphMetric::inner_product)
+        return fmaf(-a, b, sum);
+    else if constexpr (metric == GraphMetric::l1)
+        return sum + fabsf(off);
+    else
+        return fmaf(off, off, sum);
+}
+
+template <GraphMetric metric>
+__device__ __forceinline__ float sum_of_terms(const float* a, const float* b, uint32_t stride) {
+    float sum = 0;
+    for (uint32_t d = lane_id() * 4; d < stride; d += 128) {
+        const float4 x = __ldg(reinterpret_cast<const float4*>(a + d));
+        const float4 y = __ldg(reinterpret_cast<const float4*>(b + d));
+        sum = add_term<metric>(sum, x.x, y.x);
+        sum = add_term<metric>(sum, x.y, y.y);
+        sum = add_term<metric>(sum, x.z, y.z);
+        sum = add_term<metric>(sum, x.w, y.w);
+    }
+    return sum_of_lanes(sum);
+}
+
+// A warp; all lanes get it.
+__device__ __forceinline__ float row_distance(const GraphView& view, uint32_t a, uint32_t b) {
+    const float *x = view.row(a), *y = view.row(b);
+    switch (view.metric) {
+        case GraphMetric::l2:
+            return sum_of_terms<GraphMetric::l2>(x, y, view.stride);
+        case GraphMetric::cosine:
+            return sum_of_terms<GraphMetric::l2>(x, y, view.stride) / 2;
+        case GraphMetric::inner_product:
+            return sum_of_terms<GraphMetric::inner_product>(x, y, view.stride);
+        case GraphMetric::l1:
+            return sum_of_terms<GraphMetric::l1>(x, y, view.stride);
+    }
+    return 0;
+}
+
+}  // namespace pgwarp::gpu

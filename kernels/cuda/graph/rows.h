@@ -1,0 +1,64 @@
+// The rows of a k-NN graph on the device, and its lists there.
+//
+// A list is (degree) keys as in keys.h, of distance and row: sorting keys sorts edges. The row's
+// highest bit says that the neighbor has not been sampled yet (NEW in the paper); empty places
+// hold no_edge.
+#pragma once
+
+#include "kernels/cuda/base/context.h"
+#include "kernels/cuda/select/keys.h"
+#include "kernels/cuda/base/upload.h"
+#include "kernels/knn_graph.h"
+
+namespace pgwarp::gpu {
+
+inline constexpr uint32_t fresh_edge = 0x80000000u;
+
+PGWARP_BOTH uint64_t no_edge() {
+    return make_key(bits_float(infinity_bits), no_row);
+}
+PGWARP_BOTH uint32_t edge_row(uint64_t key) {
+    return key_index(key) & ~fresh_edge;
+}
+
+// What kernels get. All metrics but L1 are matters of products; those of L2 are taken from amidst
+// the rows.
+struct GraphView {
+    const float* rows;  // (count)(stride), the end of each row padded with zeros
+    uint32_t count;
+    uint32_t dims;
+    uint32_t stride;  // a multiple of four
+    GraphMetric metric;
+
+    PGWARP_BOTH const float* row(uint32_t i) const { return rows + size_t{i} * stride; }
+    PGWARP_BOTH bool centred() const {
+        return metric == GraphMetric::l2 || metric == GraphMetric::cosine;
+    }
+};
+
+class DeviceGraphRows {
+  public:
+    // Throws DeviceFailure where sums of their squares do not fit a float: not for a device.
+    DeviceGraphRows(const Context& context, Uploader& uploader, cudaStream_t stream,
+                    const GraphRows& rows);
+
+    const GraphView& view() const { return view_; }
+    static size_t row_bytes(uint32_t dims) { return (size_t{dims} + 3) / 4 * 4 * sizeof(float); }
+
+  private:
+    Buffer<float> rows_;
+    GraphView view_;
+};
+
+// Edges as the caller has them, in the place of keys, and back. `count` edges.
+void edges_to_keys(uint64_t* edges, size_t count, cudaStream_t stream);
+void keys_to_edges(uint64_t* keys, size_t count, cudaStream_t stream);
+// Lists of another degree: what has no place is left out, places that are left are empty.
+void copy_lists(const uint64_t* from, uint32_t from_degree, size_t count, uint64_t* to,
+                uint32_t to_degree, cudaStream_t stream);
+// (count): the distances in one place of all lists.
+void place_distances(const uint64_t* lists, uint32_t degree, uint32_t place, size_t count,
+                     float* distances, cudaStream_t stream);
+void fill_keys(uint64_t* keys, size_t count, uint64_t key, cudaStream_t stream);
+
+}  // namespace pgwarp::gpu

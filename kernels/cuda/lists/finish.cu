@@ -1,0 +1,248 @@
+#include "kernels/cuda/lists/finish.h"
+
+#include "kernels/cuda/select/block_select.cuh"
+#include "kernels/cuda/base/launch.cuh"
+#include "kernels/cuda/select/neighbor.cuh"
+
+namespace pgwarp::gpu {
+
+namespace {
+
+struct FinishArguments {
+    StoreView store;
+    QueryView queries;
+    CandidateView candidates;
+    AnswerView answers;
+};
+
+struct Place {
+    uint32_t list;
+    uint32_t position;
+};
+
+// The list that holds the entry of this number: the last that begins at or before it.
+__device__ Place place_of(const StoreView& store, uint32_t entry) {
+    uint32_t low = 0, high = store.model.shape.lists;
+    while (low + 1 < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (__ldg(&store.lists[middle].first) <= entry)
+            low = middle;
+        else
+            high = middle;
+    }
+    return {low, entry - __ldg(&store.lists[low].first)};
+}
+
+// Dimension d of what an entry's code stands for.
+__device__ float decoded(const StoreView& store, const uint8_t* tile, uint32_t entry, uint32_t d) {
+    const DeviceModel& model = store.model;
+    if (model.shape.search_rounds > 0) {
+        float sum = 0;
+        for (uint32_t j = 0; j < model.shape.m; ++j) {
+            const uint32_t word = j * codewords + tile[store.layout.place(entry, j)];
+            sum += __ldg(store.codewords + size_t{word} * model.shape.dims + d);
+        }
+        return sum;
+    }
+    const uint32_t piece = __ldg(model.piece_of + d);
+    const uint32_t begin = __ldg(model.piece_begins + piece);
+    const uint32_t dims = __ldg(model.piece_begins + piece + 1) - begin;
+    const uint32_t code = tile[store.layout.place(entry, piece)];
+    return __ldg(store.codewords + size_t{begin} * codewords + code * dims + (d - begin));
+}
+
+// A warp: the distance as quantizer.h defines it, in float32, from the codewords.
+__device__ float score(const StoreView& store, const float* vector, const Place& place) {
+    const DeviceModel& model = store.model;
+    const DeviceList& list = store.lists[place.list];
+    const uint8_t* tile =
+        list.tiles + size_t{place.position / tile_entries} * store.layout.tile_bytes();
+    const float* centroid = model.centroids + size_t{place.list} * model.shape.dims;
+    const bool l2 = model.shape.metric != Metric::inner_product;
+    float sum = 0;
+    for (uint32_t d = lane_id(); d < model.shape.dims; d += 32) {
+        const float w = decoded(store, tile, place.position % tile_entries, d);
+        const float q = __ldg(vector + d), c = __ldg(centroid + d);
+        sum = l2 ? fmaf(q - c, q - c, fmaf(-2 * q, w, sum)) : fmaf(-q, c + w, sum);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(whole_warp, sum, distance);
+    return sum + list.offsets[place.position];
+}
+
+// Sums that overflowed are far away, as on the CPU.
+__device__ uint32_t ordered_score(float distance) {
+    return ordered_bits(distance == distance ? distance : bits_float(infinity_bits));
+}
+
+// Zero-extended to 48 bits; the most significant word comes first.
+__device__ uint64_t tid_of(const StoreView& store, const Place& place) {
+    const uint16_t* tid = store.lists[place.list].tids + size_t{place.position} * 3;
+    return static_cast<uint64_t>(tid[0]) << 32 | static_cast<uint64_t>(tid[1]) << 16 | tid[2];
+}
+
+// A candidate with its TID, and the distance it was found with.
+__device__ IdKey final_key(const StoreView& store, uint64_t key) {
+    if (key == no_key) return {~0u, ~0u, ~0u};
+    const uint64_t tid = tid_of(store, place_of(store, key_index(key)));
+    return {static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(tid >> 32),
+            static_cast<uint32_t>(tid)};
+}
+
+// A block a query. `items` * threads keys are sorted.
+template <class Shape, int items, Distances distances>
+__global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishArguments a) {
+    using Storage = typename BlockSelect<Shape>::Storage;
+    auto* storage = shared_memory<Storage>();
+    auto* found = reinterpret_cast<IdKey*>(storage + 1);                      // (threads * items)
+    auto* places = reinterpret_cast<Place*>(found + Shape::threads * items);  // (kept)
+    const uint32_t query = blockIdx.x;
+    const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
+    const uint32_t k = a.queries.wanted[query].k;
+    const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
+    const uint32_t length = min(a.candidates.counts[query], a.candidates.room);
+
+    uint32_t count = 0;
+    if (distances == Distances::final && length <= Shape::threads * items) {
+        // All of them are sorted: no need to select.
+        for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads)
+            found[i] = final_key(a.store, i < length ? keys[i] : no_key);
+        for (uint32_t i = threadIdx.x; i - threadIdx.x < length; i += Shape::threads)
+            count += __syncthreads_count(i < length && keys[i] != no_key);
+    } else {
+        BlockSelect<Shape> select(*storage, candidates_for(k));
+        collect_keys(select, keys, length);
+        count = select.kept_count();
+        for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads) {
+            const uint64_t key = i < count ? select.kept()[i] : no_key;
+            found[i] = final_key(a.store, key);
+            if (distances == Distances::rough && i < count)
+                places[i] = place_of(a.store, key_index(key));
+        }
+        __syncthreads();
+    }
+    if (distances == Distances::rough) {
+        for (uint32_t i = threadIdx.x / 32; i < count; i += Shape::warps) {
+            const float distance = score(a.store, vector, places[i]);
+            if (lane_id() == 0) found[i].distance = ordered_score(distance);
+        }
+    }
+    __syncthreads();
+    IdKey item[items];
+#pragma unroll
+    for (int i = 0; i < items; ++i) item[i] = found[i * Shape::threads + threadIdx.x];
+    __syncthreads();
+    block_sort<Shape::threads, items>(item, found);
+    const uint32_t results = min(k, count);
+    Neighbor* out = a.answers.found + query * a.answers.stride;
+#pragma unroll
+    for (int i = 0; i < items; ++i) {
+        const uint32_t at = threadIdx.x * items + i;
+        if (at < results) put_neighbor(out + at, item[i]);
+    }
+    if (threadIdx.x == 0) a.answers.found_counts[query] = results;
+}
+
+template <class Shape, int items, Distances distances>
+void launch_finish(const FinishArguments& arguments, cudaStream_t stream) {
+    const size_t shared = sizeof(typename BlockSelect<Shape>::Storage) +
+                          Shape::threads * items * sizeof(IdKey) + Shape::kept * sizeof(Place);
+    launch("finish", finish<Shape, items, distances>,
+           {arguments.queries.count, Shape::threads, shared, stream}, arguments);
+}
+
+// A warp a query: no barriers, and all in registers. For large batches, where others' work covers
+// the time that a warp waits for memory; up to 32 * registers candidates.
+constexpr unsigned block_warps = 4;
+
+template <int registers, int queue>
+__global__ void __launch_bounds__(block_warps * 32) finish_by_warp(FinishArguments a) {
+    const uint32_t query = blockIdx.x * block_warps + threadIdx.x / 32;
+    if (query >= a.queries.count) return;
+    const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
+    const uint32_t k = a.queries.wanted[query].k, candidates = candidates_for(k);
+    const uint32_t length = min(a.candidates.counts[query], a.candidates.room);
+    const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
+
+    WarpSelect<registers, queue> select(candidates);
+    uint64_t next = lane_id() < length ? keys[lane_id()] : no_key;
+#pragma unroll 1
+    for (uint32_t at = lane_id();; at += 32) {
+        select.add(next);
+        next = at + 32 < length ? keys[at + 32] : no_key;
+        const bool last = at - lane_id() + 32 >= length;
+        if (select.full() || last) select.merge();
+        if (last) break;
+    }
+    IdKey item[registers];
+    Place place[registers];
+    uint32_t count = 0;
+#pragma unroll
+    for (int r = 0; r < registers; ++r) {
+        const uint64_t key = r * 32 + lane_id() < candidates ? select.key(r) : no_key;
+        const bool real = key != no_key;
+        count += __popc(__ballot_sync(whole_warp, real));
+        place[r] = real ? place_of(a.store, key_index(key)) : Place{0, 0};
+        const uint64_t tid = real ? tid_of(a.store, place[r]) : ~uint64_t{0};
+        item[r] = {~0u, static_cast<uint32_t>(tid >> 32), static_cast<uint32_t>(tid)};
+    }
+#pragma unroll
+    for (int r = 0; r < registers; ++r) {
+        const int here = static_cast<int>(min(32u, count - min(count, r * 32u)));
+#pragma unroll 2
+        for (int i = 0; i < here; ++i) {
+            const Place one{__shfl_sync(whole_warp, place[r].list, i),
+                            __shfl_sync(whole_warp, place[r].position, i)};
+            const float distance = score(a.store, vector, one);
+            if (lane_id() == i) item[r].distance = ordered_score(distance);
+        }
+    }
+    block_sort<32, registers>(item, static_cast<IdKey*>(nullptr));
+    Neighbor* out = a.answers.found + query * a.answers.stride;
+    const uint32_t results = min(k, count);
+#pragma unroll
+    for (int r = 0; r < registers; ++r) {
+        const uint32_t at = lane_id() * registers + r;
+        if (at < results) put_neighbor(out + at, item[r]);
+    }
+    if (lane_id() == 0) a.answers.found_counts[query] = results;
+}
+
+template <int registers, int queue>
+void launch_warps(const FinishArguments& arguments, cudaStream_t stream) {
+    launch("finish_by_warp", finish_by_warp<registers, queue>,
+           {divide_up(arguments.queries.count, block_warps), block_warps * 32, 0, stream},
+           arguments);
+}
+
+// Queries from which on there are warps enough to keep the device busy.
+constexpr uint32_t least_by_warp = 1024;
+
+}  // namespace
+
+void finish_search(const StoreView& store, const QueryView& queries,
+                   const CandidateView& candidates, Distances distances, const AnswerView& answers,
+                   cudaStream_t stream) {
+    const uint32_t most = candidates_for(queries.k);
+    const bool many = queries.count >= least_by_warp;
+    auto* finish_all = &launch_finish<LargeSelect, 8, Distances::rough>;
+    if (distances == Distances::final) {
+        finish_all = &launch_finish<LargeSelect, 8, Distances::final>;
+        if (most <= MediumSelect::threads)
+            finish_all = &launch_finish<MediumSelect, 1, Distances::final>;
+        else if (most <= MediumSelect::kept)
+            finish_all = &launch_finish<MediumSelect, 8, Distances::final>;
+    } else if (many && most <= 32) {
+        finish_all = &launch_warps<1, 2>;
+    } else if (many && most <= 128) {
+        finish_all = &launch_warps<4, 3>;
+    } else if (most <= MediumSelect::threads) {
+        finish_all = &launch_finish<MediumSelect, 1, Distances::rough>;
+    } else if (most <= MediumSelect::kept) {
+        finish_all = &launch_finish<MediumSelect, 8, Distances::rough>;
+    }
+    finish_all({store, queries, candidates, answers}, stream);
+}
+
+}  // namespace pgwarp::gpu

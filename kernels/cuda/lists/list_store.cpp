@@ -1,0 +1,456 @@
+// Lists on the device, for batches that overlap.
+//
+// A list's memory is one block: tiles, offsets, TIDs. Uploads have a stream of their own, which a
+// batch waits for when it starts. A batch reads the lists through a directory that never changes:
+// where lists have changed since the last one was made, the next batch makes another. Memory of
+// lists that were replaced is freed once no batch runs that may have seen them.
+//
+// Appending copies the list to a new block, on the device, and writes the new entries there. A scan
+// reads whole tiles and tells entries from padding by offsets that are NaN, so that writing behind
+// the last entry of a block that a batch reads would give that batch entries it does not know.
+// The copy takes microseconds, as lists are short for the device's bandwidth.
+
+#include "kernels/cuda/lists/list_store.h"
+
+#include "kernels/cuda/lists/far_lists.h"
+#include "kernels/cuda/lists/list_search.h"
+#include "kernels/cuda/lists/tile_codes.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+constexpr size_t tid_bytes = 3 * sizeof(uint16_t);
+
+// Entries of a list with these pages behind those it has.
+uint32_t checked_count(uint32_t before, std::span<const ListPage> pages) {
+    size_t count = before;
+    for (const ListPage& page : pages) count += page.count;
+    if (count >= std::numeric_limits<int32_t>::max()) throw std::length_error("list too long");
+    return static_cast<uint32_t>(count);
+}
+
+struct Directory {
+    Buffer<DeviceList> lists;
+    Event uploaded;
+    uint32_t longest_list = 0;
+    uint64_t entries = 0;
+};
+
+// Short searches do not wait behind all blocks of a long one that was started before.
+bool is_short(const ListBatchShape& shape) {
+    return shape.k <= 128 && shape.probes <= 64;
+}
+
+struct CudaListBatch final : ListBatch {
+    CudaListBatch(const ListBatchShape& wanted_shape, uint32_t dims, uint32_t lists)
+        : space(is_short(wanted_shape) ? Stream::Priority::urgent : Stream::Priority::ordinary),
+          input(wanted_shape.queries * (sizeof(ListQuery) + dims * sizeof(float))),
+          answers(wanted_shape.queries * wanted_shape.k),
+          counts(wanted_shape.queries),
+          probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)) {
+        shape = wanted_shape;
+        shape.probes = std::min(shape.probes, lists);
+        // One copy takes both to the device.
+        wanted = reinterpret_cast<ListQuery*>(input.data());
+        queries = reinterpret_cast<float*>(wanted + shape.queries);
+        found = answers.data();
+        found_counts = counts.data();
+        probed = probed_lists.data();
+    }
+    ~CudaListBatch() override { finish(); }
+    // Whatever is under way.
+    void finish() noexcept {
+        cudaStreamSynchronize(space.stream);
+        cudaStreamSynchronize(space.copies);
+    }
+
+    SearchSpace space;
+    PinnedBuffer<char> input;
+    PinnedBuffer<Neighbor> answers;
+    PinnedBuffer<uint32_t> counts;
+    PinnedBuffer<uint32_t> probed_lists;
+    Buffer<char> device_input;
+    std::shared_ptr<const Directory> directory;
+    Event finished;
+    uint64_t serial = 0;
+    bool running = false;
+};
+
+class CudaListStore final : public ListStore {
+  public:
+    CudaListStore(const Context& context, const Quantizer& quantizer);
+    ~CudaListStore() override { cudaStreamSynchronize(uploads_); }
+
+    void put(uint32_t list, std::span<const ListPage> pages) override;
+    void append(uint32_t list, std::span<const ListPage> pages) override;
+    void drop(uint32_t list) override;
+    bool holds(uint32_t list) const noexcept override {
+        return list < lists_.size() && lists_[list].held;
+    }
+    size_t bytes() const noexcept override { return bytes_; }
+
+    std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override;
+    void start(ListBatch& batch, size_t queries) override;
+    bool done(ListBatch& batch) override;
+    void wait(ListBatch& batch) override;
+
+  private:
+    struct List {
+        bool held = false;
+        uint32_t count = 0;
+        Buffer<char> memory;
+    };
+    // Memory that batches up to `serial` may still read.
+    struct Retired {
+        uint64_t serial;
+        Buffer<char> memory;
+    };
+    struct Staging {
+        PinnedBuffer<char> room;
+        Event copied;
+    };
+
+    void check_list(uint32_t list) const {
+        if (list >= lists_.size()) throw std::out_of_range("no such list");
+    }
+    size_t offsets_at(uint32_t count) const {
+        return size_t{(count + tile_entries - 1) / tile_entries} * layout_.tile_bytes();
+    }
+    static size_t padded_entries(uint32_t count) {
+        return (size_t{count} + tile_entries - 1) / tile_entries * tile_entries;
+    }
+    DeviceList view_of(const List& list, uint64_t first) const;
+    size_t tids_at(uint32_t count) const {
+        return offsets_at(count) + padded_entries(count) * sizeof(float);
+    }
+    size_t list_bytes(uint32_t count) const { return tids_at(count) + size_t{count} * tid_bytes; }
+    Buffer<char> allocate(size_t bytes);
+    void copy_entries(const List& from, uint32_t count, const Buffer<char>& to);
+    void upload(std::span<const ListPage> pages, EntryRange entries, const Buffer<char>& to);
+    void replace(uint32_t list, bool held, uint32_t count, Buffer<char> memory);
+    void free_retired() noexcept;
+    void refresh_directory(Stream& stream);
+    SearchPlan plan_with(const SearchShape& shape, size_t room) const;
+
+    const Context& context_;
+    Stream uploads_;
+    FarLists far_;
+    Model model_;
+    CodeLayout layout_;
+    Buffer<float> codewords_;
+    CentroidMatrix centroids_;
+    float largest_word_ = 0;
+
+    std::vector<List> lists_;
+    size_t bytes_ = 0;
+    std::array<Staging, 4> staging_;
+    size_t next_staging_ = 0;
+    Buffer<char> raw_;
+    Event uploaded_;
+
+    std::shared_ptr<Directory> directory_;
+    std::vector<Retired> retired_;
+    std::vector<uint64_t> running_;  // serials
+    uint64_t last_serial_ = 0;
+};
+
+float largest_word_of(const Quantizer& quantizer) {
+    const QuantizerShape& shape = quantizer.shape;
+    double largest = 0;
+    for (uint32_t j = 0; j < shape.m; ++j)
+        for (uint32_t c = 0; c < codewords; ++c) {
+            double norm = 0;
+            for (uint32_t d = shape.piece_begin(j); d < shape.piece_begin(j + 1); ++d) {
+                const double w = quantizer.codebook[size_t{d} * codewords + c];
+                norm += w * w;
+            }
+            largest = std::max(largest, norm);
+        }
+    return static_cast<float>(std::sqrt(largest));
+}
+
+CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
+    : context_(context),
+      far_(context, uploads_, quantizer),
+      model_(context, uploads_, far_.quantizer()),
+      layout_(CodeLayout::of(quantizer.shape.m)),
+      codewords_(context.memory, size_t{quantizer.shape.codebook_rows()} * codewords),
+      centroids_(context, uploads_, model_.view().centroids, quantizer.shape.lists,
+                 quantizer.shape.dims, Origin::zero, Wanted::products),
+      largest_word_(largest_word_of(quantizer)),
+      lists_(quantizer.shape.lists) {
+    transpose_codebook(model_.view(), codewords_.data(), uploads_);
+    uploads_.synchronize();
+}
+
+DeviceList CudaListStore::view_of(const List& list, uint64_t first) const {
+    const char* memory = list.memory.data();
+    return {reinterpret_cast<const uint8_t*>(memory),
+            reinterpret_cast<const float*>(memory + offsets_at(list.count)),
+            reinterpret_cast<const uint16_t*>(memory + tids_at(list.count)), list.count,
+            static_cast<uint32_t>(first)};
+}
+
+// Memory of replaced lists is waited for before there is none.
+Buffer<char> CudaListStore::allocate(size_t bytes) {
+    free_retired();
+    try {
+        return Buffer<char>(context_.memory, bytes);
+    } catch (const OutOfDeviceMemory&) {
+        if (retired_.empty()) throw;
+        uploads_.synchronize();
+        free_retired();
+        return Buffer<char>(context_.memory, bytes);
+    }
+}
+
+void CudaListStore::put(uint32_t list, std::span<const ListPage> pages) {
+    context_.use();
+    check_list(list);
+    const uint32_t count = checked_count(0, pages);
+    Buffer<char> memory;
+    if (count > 0) {
+        memory = allocate(list_bytes(count));
+        upload(pages, {0, count}, memory);
+    }
+    replace(list, true, count, std::move(memory));
+}
+
+void CudaListStore::append(uint32_t number, std::span<const ListPage> pages) {
+    context_.use();
+    check_list(number);
+    const List& list = lists_[number];
+    if (!list.held) throw std::logic_error("list is not held");
+    const uint32_t count = checked_count(list.count, pages);
+    if (count == list.count) return;
+    Buffer<char> memory = allocate(list_bytes(count));
+    copy_entries(list, count, memory);
+    upload(pages, {list.count, count}, memory);
+    replace(number, true, count, std::move(memory));
+}
+
+// To a block for `count` entries.
+void CudaListStore::copy_entries(const List& from, uint32_t count, const Buffer<char>& to) {
+    copy_async(to.data(), from.memory.data(), offsets_at(from.count), uploads_);
+    copy_async(to + offsets_at(count), from.memory + offsets_at(from.count),
+               from.count * sizeof(float), uploads_);
+    copy_async(to + tids_at(count), from.memory + tids_at(from.count),
+               size_t{from.count} * tid_bytes, uploads_);
+}
+
+void CudaListStore::drop(uint32_t list) {
+    context_.use();
+    check_list(list);
+    replace(list, false, 0, {});
+    free_retired();
+}
+
+// Offsets and TIDs go straight to their place, codes by way of the kernel that tiles them.
+void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
+                           const Buffer<char>& to) {
+    const auto [first_entry, count] = entries;
+    const size_t offset_bytes = (padded_entries(count) - first_entry) * sizeof(float);
+    const size_t new_tid_bytes = size_t{count - first_entry} * tid_bytes;
+    const size_t table_at = (offset_bytes + new_tid_bytes + 15) / 16 * 16;
+    const size_t codes_at = table_at + pages.size() * sizeof(RawPage);
+    size_t code_bytes = 0;
+    for (const ListPage& page : pages) code_bytes += size_t{layout_.m} * page.stride;
+
+    Staging& staging = staging_[next_staging_++ % staging_.size()];
+    staging.copied.synchronize();
+    staging.room.grow(codes_at + code_bytes);
+    char* room = staging.room.data();
+    auto* offsets = reinterpret_cast<float*>(room);
+    auto* table = reinterpret_cast<RawPage*>(room + table_at);
+    uint32_t first = 0, filled = 0;
+    size_t at = 0;
+    for (const ListPage& page : pages) {
+        if (page.count == 0) continue;
+        std::memcpy(offsets + first, page.offsets, page.count * sizeof(float));
+        std::memcpy(room + offset_bytes + size_t{first} * tid_bytes, page.tids,
+                    size_t{page.count} * tid_bytes);
+        // The last row of a page ends with its last entry: what lies behind is not ours to read.
+        const size_t bytes = size_t{layout_.m - 1} * page.stride + page.count;
+        std::memcpy(room + codes_at + at, page.codes, bytes);
+        table[filled++] = {first_entry + first, page.stride, at};
+        first += page.count;
+        at += bytes;
+    }
+    std::fill(offsets + first, offsets + offset_bytes / sizeof(float),
+              std::numeric_limits<float>::quiet_NaN());
+
+    const size_t raw_bytes = codes_at - table_at + at;
+    if (raw_.size() < raw_bytes) {
+        uploads_.synchronize();
+        raw_.grow(context_.memory, raw_bytes * 2);
+    }
+    // Of a whole list they lie side by side there, too.
+    const bool together = first_entry == 0;
+    copy_async(to + offsets_at(count) + first_entry * sizeof(float), room,
+               offset_bytes + (together ? new_tid_bytes : 0), uploads_);
+    if (!together)
+        copy_async(to + tids_at(count) + size_t{first_entry} * tid_bytes, room + offset_bytes,
+                   new_tid_bytes, uploads_);
+    copy_async(raw_.data(), room + table_at, raw_bytes, uploads_);
+    staging.copied.record(uploads_);
+    tile_codes(layout_, reinterpret_cast<const uint8_t*>(raw_ + (codes_at - table_at)),
+               reinterpret_cast<const RawPage*>(raw_.data()), filled, entries,
+               reinterpret_cast<uint8_t*>(to.data()), uploads_);
+    far_.move_offsets(layout_, reinterpret_cast<const uint8_t*>(to.data()), entries,
+                      reinterpret_cast<float*>(to + offsets_at(count)), uploads_);
+    uploaded_.record(uploads_);
+}
+
+void CudaListStore::replace(uint32_t number, bool held, uint32_t count, Buffer<char> memory) {
+    List& list = lists_[number];
+    if (list.memory.data()) retired_.push_back({last_serial_, {}});
+    bytes_ += memory.size();
+    bytes_ -= list.memory.size();
+    if (list.memory.data()) retired_.back().memory = std::move(list.memory);
+    list.held = held;
+    list.count = count;
+    list.memory = std::move(memory);
+    directory_.reset();
+}
+
+void CudaListStore::free_retired() noexcept {
+    if (retired_.empty() || cudaEventQuery(uploaded_) != cudaSuccess) return;
+    const uint64_t oldest = running_.empty() ? std::numeric_limits<uint64_t>::max()
+                                             : *std::min_element(running_.begin(), running_.end());
+    std::erase_if(retired_, [&](const Retired& r) { return r.serial < oldest; });
+}
+
+void CudaListStore::refresh_directory(Stream& stream) {
+    if (directory_) return;
+    auto directory = std::make_shared<Directory>();
+    std::vector<DeviceList> views;
+    views.reserve(lists_.size());
+    for (const List& list : lists_) {
+        views.push_back(view_of(list, directory->entries));
+        directory->entries += list.count;
+        directory->longest_list = std::max(directory->longest_list, list.count);
+    }
+    if (directory->entries > std::numeric_limits<uint32_t>::max())
+        throw std::length_error("more than 2^32 entries in one store");
+    directory->lists = Buffer<DeviceList>(context_.memory, views.size());
+    // From pageable memory: read when the call returns.
+    copy_async(directory->lists.data(), views.data(), views.size(), stream);
+    directory->uploaded.record(stream);
+    directory_ = std::move(directory);
+}
+
+std::unique_ptr<ListBatch> CudaListStore::make_batch(const ListBatchShape& shape) {
+    context_.use();
+    if (shape.k == 0 || shape.k > max_list_k || shape.probes == 0 || shape.queries == 0)
+        throw std::invalid_argument("batch out of range");
+    const QuantizerShape& model = model_.view().shape;
+    auto batch = std::make_unique<CudaListBatch>(shape, model.dims, model.lists);
+    batch->device_input = Buffer<char>(context_.memory, batch->input.size());
+    return batch;
+}
+
+// Where lists have taken the room that one query needs, they are to give way; it is another thing
+// where the scratch budget itself is too small.
+SearchPlan CudaListStore::plan_with(const SearchShape& shape, size_t room) const {
+    const size_t scratch = std::min(context_.scratch_budget, room);
+    try {
+        return plan_search(shape, {context_.processors, scratch});
+    } catch (const std::length_error&) {
+        if (room >= context_.scratch_budget) throw;
+        const DeviceMemoryUse use = context_.memory.use();
+        throw OutOfDeviceMemory(context_.scratch_budget, use.used, use.budget);
+    }
+}
+
+void CudaListStore::start(ListBatch& base, size_t queries) {
+    context_.use();
+    auto& batch = static_cast<CudaListBatch&>(base);
+    if (batch.running) throw std::logic_error("batch is running");
+    check_batch(batch, queries, static_cast<uint32_t>(lists_.size()));
+    SearchShape shape{};
+    for (size_t i = 0; i < queries; ++i) {
+        shape.k = std::max(shape.k, batch.wanted[i].k);
+        shape.probes = std::max(shape.probes, batch.wanted[i].probes);
+    }
+    if (queries == 0) return;
+    free_retired();
+    const QuantizerShape& model = model_.view().shape;
+    shape.queries = static_cast<uint32_t>(queries);
+    shape.probes = std::min(shape.probes, model.lists);
+    batch.found_stride = shape.k;
+    batch.probed_stride = shape.probes;
+    shape.dims = model.dims;
+    shape.lists = model.lists;
+    shape.layout = layout_;
+
+    Stream& stream = batch.space.stream;
+    refresh_directory(stream);
+    shape.longest_list = directory_->longest_list;
+    shape.entries = directory_->entries;
+    const size_t room = context_.memory.available() + batch.space.scratch.size();
+    const SearchPlan plan = plan_with(shape, room);
+
+    stream.wait(uploaded_);
+    stream.wait(directory_->uploaded);
+    const size_t wanted_bytes = batch.shape.queries * sizeof(ListQuery);
+    copy_async(batch.device_input.data(), batch.input.data(),
+               wanted_bytes + queries * model.dims * sizeof(float), stream);
+    batch.directory = directory_;
+    batch.serial = ++last_serial_;
+    running_.push_back(batch.serial);
+    batch.running = true;
+    auto* vectors = reinterpret_cast<float*>(batch.device_input + wanted_bytes);
+    try {
+        far_.move_queries(vectors, queries, stream);
+        const StoreView store{model_.view(),      layout_,       codewords_.data(),
+                              centroids_.norms(), largest_word_, directory_->lists.data()};
+        search_lists(context_, batch.space,
+                     {store, &centroids_, shape, vectors,
+                      reinterpret_cast<const ListQuery*>(batch.device_input.data()),
+                      batch.answers.data(), batch.counts.data(), batch.probed_lists.data()},
+                     plan);
+        batch.finished.record(stream);
+    } catch (...) {
+        batch.finish();
+        std::erase(running_, batch.serial);
+        batch.running = false;
+        batch.directory.reset();
+        throw;
+    }
+}
+
+bool CudaListStore::done(ListBatch& base) {
+    context_.use();
+    auto& batch = static_cast<CudaListBatch&>(base);
+    return !batch.running || batch.finished.done();
+}
+
+void CudaListStore::wait(ListBatch& base) {
+    context_.use();
+    auto& batch = static_cast<CudaListBatch&>(base);
+    if (!batch.running) return;
+    batch.running = false;
+    std::erase(running_, batch.serial);
+    batch.finished.synchronize();
+    batch.directory.reset();
+    // The last batch of an index that is not searched again may have kept lists that were dropped.
+    free_retired();
+}
+
+}  // namespace
+
+std::unique_ptr<ListStore> make_list_store(const Context& context, const Quantizer& quantizer) {
+    context.use();
+    return std::make_unique<CudaListStore>(context, quantizer);
+}
+
+}  // namespace pgwarp::gpu

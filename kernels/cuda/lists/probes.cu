@@ -1,0 +1,162 @@
+#include "kernels/cuda/lists/probes.h"
+
+#include "kernels/cuda/select/float_rows.cuh"
+#include "kernels/cuda/base/launch.cuh"
+#include "kernels/cuda/select/short_row.cuh"
+
+#include <algorithm>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+struct ProbeArguments {
+    StoreView store;
+    QueryView queries;
+    ProbeChoice choice;
+};
+
+// One warp: for the lists in their order, how many tiles come before each, and how many of them
+// it takes to have a bound.
+__device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t probes) {
+    const QueryView& queries = a.queries;
+    const uint32_t* probed = queries.probed + size_t{query} * queries.probes;
+    uint32_t* starts =
+        queries.tile_starts ? queries.tile_starts + size_t{query} * (queries.probes + 1) : nullptr;
+    const uint32_t wanted = candidates_for(queries.wanted[query].k);
+    uint32_t tiles_before = 0, entries_before = 0, first = 0;
+    for (uint32_t base = 0; base < probes; base += 32) {
+        const uint32_t at = base + lane_id();
+        const uint32_t count = at < probes ? a.store.lists[probed[at]].count : 0;
+        uint32_t tiles = (count + tile_entries - 1) / tile_entries, entries = count;
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const uint32_t more_tiles = __shfl_up_sync(whole_warp, tiles, distance);
+            const uint32_t more_entries = __shfl_up_sync(whole_warp, entries, distance);
+            if (lane_id() >= distance) tiles += more_tiles, entries += more_entries;
+        }
+        if (starts && at < probes) starts[at + 1] = tiles_before + tiles;
+        // Lists are taken until there are enough entries: those before which there are not.
+        const bool taken =
+            at < probes && (entries_before + entries - count < 2 * wanted || at == 0);
+        first += __popc(__ballot_sync(whole_warp, taken));
+        tiles_before += __shfl_sync(whole_warp, tiles, 31);
+        entries_before += __shfl_sync(whole_warp, entries, 31);
+    }
+    if (lane_id() != 0) return;
+    if (starts) starts[0] = 0;
+    if (a.choice.first.counts) a.choice.first.counts[query] = first;
+}
+
+// The list of rank `rank`, and its term.
+__device__ __forceinline__ void put_probe(const ProbeArguments& a, uint32_t query, uint32_t rank,
+                                          uint64_t key, float norm) {
+    const QueryView& queries = a.queries;
+    // A row of NaN has no order: lists that nothing is known of come as they are.
+    const uint32_t list = key == no_key ? rank : key_index(key);
+    const size_t at = size_t{query} * queries.probes + rank;
+    queries.probed[at] = list;
+    queries.terms[at] = key == no_key ? bits_float(infinity_bits) : key_value(key) + norm;
+    if (a.choice.host_probed) a.choice.host_probed[at] = list;
+    const VisitCounts& visits = a.choice.visits;
+    if (!visits.sizes) return;
+    const uint32_t bin = query / visits.part_queries * a.store.model.shape.lists + list;
+    visits.ranks[at] = a.store.lists[list].count > 0 ? atomicAdd(&visits.sizes[bin], 1u) : no_index;
+}
+
+// Few lists, and few of them probed: a warp a query. For many queries: one warp alone takes longer
+// than a block does.
+constexpr unsigned short_warps = 4;
+constexpr uint32_t least_by_warp = 512;
+
+template <int items>
+__global__ void __launch_bounds__(short_warps * 32, 5) choose_short(ProbeArguments a) {
+    __shared__ uint64_t room[short_warps][ShortRow<items>::kept];
+    const QueryView& queries = a.queries;
+    const uint32_t query = blockIdx.x * short_warps + threadIdx.x / 32;
+    if (query >= queries.count) return;
+    const uint32_t lists = a.store.model.shape.lists;
+    const uint32_t probes = min(queries.wanted[query].probes, lists);
+    const float norm = queries.norms ? queries.norms[query] : 0.0f;
+    const float* coarse = queries.coarse + query * queries.coarse_stride;
+    const float* norms = queries.coarse_lacks_norms ? a.store.centroid_norms : nullptr;
+    const ShortRow<items> row([&](uint32_t list, float(&four)[4]) {
+        load_four(coarse, list, lists, four);
+        if (!norms) return;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (list + i < lists) four[i] += __ldg(norms + list + i);
+    });
+    row.select(probes, room[threadIdx.x / 32],
+               [&](uint32_t i, uint64_t key) { put_probe(a, query, i, key, norm); });
+    count_entries(a, query, probes);
+}
+
+template <int items>
+void launch_short(const ProbeArguments& arguments, cudaStream_t stream) {
+    launch("choose_short", choose_short<items>,
+           {divide_up(arguments.queries.count, short_warps), short_warps * 32, 0, stream},
+           arguments);
+}
+
+// A block a query. More probes than a block selects at once come in rounds.
+template <class Shape, int sort_items>
+__global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArguments a) {
+    constexpr uint32_t round_probes = Shape::threads * sort_items;
+    auto& storage = *shared_memory<typename BlockSelect<Shape>::Storage>();
+    const QueryView& queries = a.queries;
+    const uint32_t query = blockIdx.x;
+    const uint32_t lists = a.store.model.shape.lists;
+    const uint32_t probes = min(queries.wanted[query].probes, lists);
+    const float norm = queries.norms ? queries.norms[query] : 0.0f;
+    __shared__ uint64_t last;
+    uint64_t floor = 0;
+    for (uint32_t begin = 0; begin < probes; begin += round_probes) {
+        const uint32_t wanted = min(round_probes, probes - begin);
+        const FloatRow row(
+            {queries.coarse + query * queries.coarse_stride,
+             queries.coarse_lacks_norms ? a.store.centroid_norms : nullptr, 1.0f, 0, floor},
+            0, static_cast<int>(lists));
+        BlockSelect<Shape> select(storage, wanted);
+        select_row(select, row);
+        select.template sort<sort_items>([&](uint32_t i, uint64_t key) {
+            put_probe(a, query, begin + i, key, norm);
+            if (i + 1 == wanted) last = key;
+        });
+        __syncthreads();
+        floor = last;
+        __syncthreads();
+    }
+    if (threadIdx.x < 32) count_entries(a, query, probes);
+}
+
+template <class Shape, int sort_items>
+void launch_choose(const ProbeArguments& arguments, cudaStream_t stream) {
+    launch("choose_probes", choose<Shape, sort_items>,
+           {arguments.queries.count, Shape::threads, sizeof(typename BlockSelect<Shape>::Storage),
+            stream},
+           arguments);
+}
+
+}  // namespace
+
+void choose_probes(const StoreView& store, const QueryView& queries, const ProbeChoice& choice,
+                   cudaStream_t stream) {
+    const ProbeArguments arguments{store, queries, choice};
+    const uint32_t probes = std::min(queries.probes, store.model.shape.lists);
+    auto* choose_all = &launch_choose<LargeSelect, 4>;
+    const uint32_t lists = store.model.shape.lists;
+    if (queries.count < least_by_warp && probes <= 128)
+        choose_all = &launch_choose<SmallSelect, 1>;
+    else if (probes <= ShortRow<32>::kept && lists <= ShortRow<32>::most)
+        choose_all = lists <= ShortRow<8>::most ? &launch_short<8> : &launch_short<32>;
+    else if (probes <= 128)
+        choose_all = &launch_choose<SmallSelect, 1>;
+    else if (lists <= SmallSelect::capacity)
+        choose_all = &launch_choose<SmallSelect, 8>;
+    else if (probes <= 1024)
+        choose_all = &launch_choose<MediumSelect, 4>;
+    choose_all(arguments, stream);
+}
+
+}  // namespace pgwarp::gpu

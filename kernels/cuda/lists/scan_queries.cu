@@ -1,0 +1,338 @@
+#include "kernels/cuda/lists/scan_queries.h"
+
+#include "kernels/cuda/select/block_select.cuh"
+#include "kernels/cuda/base/launch.cuh"
+#include "kernels/cuda/lists/look_up.cuh"
+#include "kernels/cuda/base/stream.h"
+#include "kernels/cuda/lists/tables.cuh"
+#include "kernels/cuda/lists/tables.h"
+
+#include <algorithm>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+struct ScanArguments {
+    QueryScan scan;
+    uint32_t resident_slices;  // of the table, in shared memory at a time
+};
+
+// Slices of a query's table from `slice` on, as many as are resident.
+template <class Shape>
+__device__ void load_table(const ScanArguments& a, uint32_t query, uint32_t slice, float* table) {
+    const StoreView& store = a.scan.store;
+    const CodeLayout& layout = store.layout;
+    const uint32_t slices = min(a.resident_slices, layout.slices - slice);
+    const uint32_t slice_floats = codewords * layout.width;
+    if (a.scan.tables) {
+        const size_t first = (size_t{query} * layout.slices + slice) * slice_floats;
+        const auto* from = reinterpret_cast<const float4*>(a.scan.tables + first);
+#pragma unroll 8
+        for (uint32_t i = threadIdx.x; i < slices * slice_floats / 4; i += Shape::threads)
+            reinterpret_cast<float4*>(table)[i] = __ldg(from + i);
+        return;
+    }
+    const float* vector = a.scan.queries.vectors + size_t{query} * store.model.shape.dims;
+    for (uint32_t i = threadIdx.x; i < slices * table_units(layout.width); i += Shape::threads) {
+        const TableUnit unit(slice * table_units(layout.width) + i, layout.width);
+        float entry[1][4][2];
+        table_entries<1>(store, vector, unit.piece, unit.code, entry);
+        const uint32_t row = (unit.piece / layout.width - slice) * codewords + unit.code;
+        for (int c = 0; c < 4; ++c)
+            *reinterpret_cast<float2*>(table + (row + c) * layout.width +
+                                       unit.piece % layout.width) = {entry[0][c][0],
+                                                                     entry[0][c][1]};
+    }
+}
+
+// Goes through the tiles of a query's lists, one after the other.
+template <int width>
+class TileWalk {
+  public:
+    // A tile's codes and offsets, on their way.
+    struct Tile {
+        CodeWords<width> codes;
+        float offset;    // NaN behind the last entry
+        float term;      // of the list. Added when it is needed: nothing waits for the offset here
+        uint32_t entry;  // its number in the store
+    };
+
+    __device__ TileWalk(const ScanArguments& a, uint32_t query, uint32_t probes)
+        : store_(a.scan.store),
+          starts_(a.scan.queries.tile_starts + size_t{query} * (a.scan.queries.probes + 1)),
+          probed_(a.scan.queries.probed + size_t{query} * a.scan.queries.probes),
+          terms_(a.scan.queries.terms + size_t{query} * a.scan.queries.probes),
+          probes_(probes) {}
+
+    __device__ uint32_t tiles() const { return starts_[probes_]; }
+
+    // To the list that has tile `tile`, which is one of the query's.
+    __device__ void seek(uint32_t tile) { enter(rank_of(tile)); }
+
+    // A warp: asks for up to 32 tiles from `tile` on, a lane for each, so that they are near when
+    // load() wants them one by one.
+    __device__ void ask_for(uint32_t tile, uint32_t end) const {
+        tile += lane_id();
+        if (tile >= end) return;
+        const uint32_t rank = rank_of(tile);
+        const DeviceList& list = store_.lists[probed_[rank]];
+        const uint32_t in_list = tile - starts_[rank], bytes = store_.layout.tile_bytes();
+        const uint8_t* codes = list.tiles + size_t{in_list} * bytes;
+        for (uint32_t i = 0; i < bytes; i += 128) prefetch(codes + i);
+        prefetch(list.offsets + in_list * tile_entries);
+    }
+
+    // Slice 0 of a tile at or behind the last one.
+    __device__ __forceinline__ Tile load(uint32_t tile) {
+        while (tile >= end_) enter(rank_ + 1);
+        const uint32_t in_list = tile - begin_;
+        const uint32_t position = in_list * tile_entries + lane_id();
+        Tile loaded;
+        loaded.codes.load(words(in_list, 0));
+        loaded.offset = __ldg(list_.offsets + position);
+        loaded.term = term_;
+        loaded.entry = list_.first + position;
+        return loaded;
+    }
+    // Another slice of a tile of the current list.
+    __device__ void load_slice(uint32_t tile, uint32_t slice, CodeWords<width>& codes) const {
+        codes.load(words(tile - begin_, slice));
+    }
+
+  private:
+    static __device__ void prefetch(const void* address) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+    }
+    // The first list that ends behind the tile.
+    __device__ uint32_t rank_of(uint32_t tile) const {
+        uint32_t low = 0, high = probes_;
+        while (low < high) {
+            const uint32_t middle = (low + high) / 2;
+            if (starts_[middle + 1] > tile)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        return low;
+    }
+    __device__ void enter(uint32_t rank) {
+        rank_ = rank;
+        begin_ = starts_[rank];
+        end_ = starts_[rank + 1];
+        list_ = store_.lists[probed_[rank]];
+        term_ = terms_[rank];
+    }
+    __device__ const uint4* words(uint32_t in_list, uint32_t slice) const {
+        return reinterpret_cast<const uint4*>(list_.tiles) +
+               (size_t{in_list} * store_.layout.slices + slice) * (tile_entries * width / 16);
+    }
+
+    const StoreView& store_;
+    const uint32_t* starts_;
+    const uint32_t* probed_;
+    const float* terms_;
+    uint32_t probes_;
+    uint32_t rank_ = 0, begin_ = 0, end_ = 0;
+    DeviceList list_{};
+    float term_ = 0;
+};
+
+// A warp's run of tiles. The next tile is on its way while one is summed up.
+template <class Shape, int width>
+class TileRun {
+  public:
+    __device__ TileRun(const TileWalk<width>& walk, uint32_t tile, uint32_t end, uint32_t table)
+        : walk_(walk), tile_(tile), end_(end), asked_(tile), table_(table) {
+        if (tile_ >= end_) return;
+        ask_ahead();
+        walk_.seek(tile_);
+        next_ = walk_.load(tile_);
+    }
+    __device__ bool done() const { return tile_ >= end_; }
+
+    // The warp sums up its next tile, whose slices from `slice` on, `count` of them, have their
+    // tables in shared memory.
+    __device__ __forceinline__ void add_slices(uint32_t slice, uint32_t count) {
+        for (uint32_t i = 0; i < count; ++i) {
+            if (slice + i > 0) walk_.load_slice(tile_, slice + i, next_.codes);
+            sum_ = add_one(table_ + i * slice_bytes, next_.codes, columns_, sum_);
+        }
+    }
+    // One slice is all there is: the codes of the next tile are fetched before this one's are used.
+    __device__ __forceinline__ void add_tile(BlockSelect<Shape>& select) {
+        const Tile here = next_;
+        ask_ahead();
+        if (tile_ + 1 < end_) next_ = walk_.load(tile_ + 1);
+        sum_ = add_one(table_, here.codes, columns_, 0.0f);
+        take(select, here);
+        ++tile_;
+    }
+    // After the last slice.
+    __device__ __forceinline__ void finish_tile(BlockSelect<Shape>& select) {
+        take(select, next_);
+        ask_ahead();
+        if (++tile_ < end_) next_ = walk_.load(tile_);
+        sum_ = 0;
+    }
+
+  private:
+    using Tile = typename TileWalk<width>::Tile;
+    static constexpr uint32_t slice_bytes = codewords * width * sizeof(float);
+
+    __device__ __forceinline__ void ask_ahead() {
+        if (tile_ + 16 < asked_ || asked_ >= end_) return;
+        walk_.ask_for(asked_, end_);
+        asked_ += 32;
+    }
+    __device__ __forceinline__ void take(BlockSelect<Shape>& select, const Tile& tile) {
+        const float distance = (tile.term + tile.offset) + sum_;
+        select.collect(distance <= select.bound(), make_key(distance, tile.entry));
+    }
+
+    TileWalk<width> walk_;
+    uint32_t tile_, end_;
+    uint32_t asked_;  // for the tiles before this one
+    const LaneColumns<width> columns_;
+    const uint32_t table_;
+    Tile next_{};
+    float sum_ = 0;
+};
+
+// The whole block, the tables in shared memory: each warp at its own pace, until one has no more
+// room for what it finds, and cannot make any.
+template <class Shape, int width>
+__device__ void scan_freely(BlockSelect<Shape>& select, TileRun<Shape, width>& run, uint32_t slices,
+                            uint32_t candidates) {
+    const bool prunes = candidates <= BlockSelect<Shape>::most_pruned;
+    while (true) {
+        while (!run.done()) {
+            if (select.room() < 32 && prunes) select.prune();
+            if (select.room() < 32) break;
+            if (slices == 1) {
+                run.add_tile(select);
+            } else {
+                run.add_slices(0, slices);
+                run.finish_tile(select);
+            }
+        }
+        if (!__syncthreads_or(!run.done())) return;
+        select.cut();
+    }
+}
+
+// The whole block, more slices than shared memory holds: tile by tile, the tables changing.
+template <class Shape, int width>
+__device__ void scan_in_step(const ScanArguments& a, uint32_t query, BlockSelect<Shape>& select,
+                             TileRun<Shape, width>& run, float* table) {
+    const uint32_t slices = a.scan.store.layout.slices;
+    while (__syncthreads_or(!run.done())) {
+        for (uint32_t slice = 0; slice < slices; slice += a.resident_slices) {
+            __syncthreads();
+            load_table<Shape>(a, query, slice, table);
+            __syncthreads();
+            if (!run.done()) run.add_slices(slice, min(a.resident_slices, slices - slice));
+        }
+        if (!run.done()) run.finish_tile(select);
+        if (__syncthreads_or(select.room() < 32)) select.cut();
+    }
+}
+
+// A block's share of a query's tiles, each warp a run of its own.
+template <class Shape, int width>
+__device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split,
+                          typename BlockSelect<Shape>::Storage& storage, float* table) {
+    const StoreView& store = a.scan.store;
+    const ListQuery wanted = a.scan.queries.wanted[query];
+    const uint32_t candidates = candidates_for(a.scan.queries.k);
+    const TileWalk<width> walk(a, query, min(wanted.probes, store.model.shape.lists));
+    const auto share = [](uint32_t all, uint32_t i, uint32_t parts) {
+        return static_cast<uint32_t>(static_cast<uint64_t>(all) * i / parts);
+    };
+    const uint32_t tiles = walk.tiles();
+    const uint32_t first = share(tiles, split, a.scan.splits);
+    const uint32_t count = share(tiles, split + 1, a.scan.splits) - first;
+    const uint32_t warp = threadIdx.x / 32;
+
+    BlockSelect<Shape> select(storage, candidates_for(wanted.k));
+    TileRun<Shape, width> run(walk, first + share(count, warp, Shape::warps),
+                              first + share(count, warp + 1, Shape::warps), shared_address(table));
+    if (store.layout.slices <= a.resident_slices) {
+        if (count > 0) load_table<Shape>(a, query, 0, table);
+        __syncthreads();
+        scan_freely(select, run, store.layout.slices, candidates_for(wanted.k));
+    } else {
+        scan_in_step(a, query, select, run, table);
+    }
+    select.cut();
+    const CandidateView& out = a.scan.candidates;
+    uint64_t* keys = out.keys + size_t{query} * out.room + split * candidates;
+    for (uint32_t i = threadIdx.x; i < candidates; i += Shape::threads)
+        keys[i] = i < select.kept_count() ? select.kept()[i] : no_key;
+    if (split == 0 && threadIdx.x == 0) out.counts[query] = a.scan.splits * candidates;
+}
+
+template <class Shape, int width>
+__global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
+    scan_by_query(ScanArguments a) {
+    using Storage = typename BlockSelect<Shape>::Storage;
+    auto* storage = shared_memory<Storage>();
+    auto* table = reinterpret_cast<float*>(storage + 1);
+    const uint32_t queries = a.scan.only ? *a.scan.only_count : a.scan.queries.count;
+    for (uint32_t task = blockIdx.x; task < queries * a.scan.splits; task += gridDim.x) {
+        const uint32_t query = task / a.scan.splits;
+        scan_part<Shape, width>(a, a.scan.only ? a.scan.only[query] : query, task % a.scan.splits,
+                                *storage, table);
+        __syncthreads();
+    }
+}
+
+template <class Shape, int width>
+void launch_scan(const QueryScan& scan, const Context& context, cudaStream_t stream) {
+    constexpr size_t fixed = sizeof(typename BlockSelect<Shape>::Storage);
+    static_assert(fixed % 16 == 0);
+    const size_t slice_bytes = codewords * width * sizeof(float);
+    const size_t room = context.block_shared_bytes - fixed;
+    const auto resident =
+        static_cast<uint32_t>(std::clamp<size_t>(room / slice_bytes, 1, scan.store.layout.slices));
+    const uint32_t blocks = scan.only ? 4 * context.processors : scan.queries.count * scan.splits;
+    launch("scan_by_query", scan_by_query<Shape, width>,
+           {blocks, Shape::threads, fixed + resident * slice_bytes, stream},
+           ScanArguments{scan, resident});
+}
+
+template <class Shape>
+void launch_width(const QueryScan& scan, const Context& context, cudaStream_t stream) {
+    if (scan.store.layout.width == 32)
+        launch_scan<Shape, 32>(scan, context, stream);
+    else
+        launch_scan<Shape, 16>(scan, context, stream);
+}
+
+__global__ void find_overflows(CandidateView candidates, uint32_t queries, uint32_t* overflowed,
+                               uint32_t* count) {
+    const uint32_t query = blockIdx.x * blockDim.x + threadIdx.x;
+    if (query < queries && candidates.counts[query] > candidates.room)
+        overflowed[atomicAdd(count, 1u)] = query;
+}
+
+}  // namespace
+
+void scan_queries(const QueryScan& scan, const Context& context, cudaStream_t stream) {
+    const uint32_t candidates = candidates_for(scan.queries.k);
+    auto* scan_all = &launch_width<LargeSelect>;
+    if (candidates <= SmallSelect::kept)
+        scan_all = &launch_width<SmallSelect>;
+    else if (candidates <= MediumSelect::kept)
+        scan_all = &launch_width<MediumSelect>;
+    scan_all(scan, context, stream);
+}
+
+void list_overflows(const CandidateView& candidates, uint32_t queries, uint32_t* overflowed,
+                    uint32_t* count, cudaStream_t stream) {
+    clear_async(count, 1, stream);
+    launch("find_overflows", find_overflows, {divide_up(queries, 256u), 256, 0, stream}, candidates,
+           queries, overflowed, count);
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,47 @@
+// Sizes and records of a list search that host and device agree on. Plain C++.
+#pragma once
+
+#include "kernels/common.h"
+#include "kernels/cuda/lists/code_tiles.h"
+#include "kernels/list_store.h"
+#include "kernels/quantizer.h"
+
+namespace pgwarp::gpu {
+
+// How many candidates are collected for k results. Those of the half-precision tables are
+// re-scored in float32; near ties may change places.
+PGWARP_BOTH uint32_t candidates_for(uint32_t k) {
+    return k + (k / 8 > 16 ? k / 8 : 16);
+}
+
+// A query's table for the scan by list, in units of 16 bytes (see code_tiles.h).
+inline size_t half_table_units(const CodeLayout& layout) {
+    return size_t{layout.slices} * table_units(layout.width);
+}
+// For the scan by query, in floats: (slice)(code)(column).
+inline size_t float_table_size(const CodeLayout& layout) {
+    return size_t{layout.slices} * codewords * layout.width;
+}
+
+// The scan by list takes up to so many queries at a time.
+inline constexpr uint32_t group_queries = 4;
+
+// A query that visits a list.
+struct Visit {
+    uint32_t query;
+    float term;
+    // In the pass that makes bounds: where this query's distances go, and how many.
+    uint32_t place;
+    uint32_t limit;
+};
+
+// Up to four queries, some tiles of one list.
+struct WorkItem {
+    uint32_t list;
+    uint32_t first_visit;
+    uint32_t visits;
+    uint32_t first_tile;
+    uint32_t tiles;
+};
+
+}  // namespace pgwarp::gpu

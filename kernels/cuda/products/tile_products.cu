@@ -1,0 +1,359 @@
+// A block of four warps takes 128 rows and some tiles of 128 others, one after the other, and goes
+// over the dimensions 16 at a time. Its rows are in shared memory from the start; the others come
+// by asynchronous copies some steps ahead. A warp has 64 rows by 64 others in its accumulators. Of
+// a step it loads high and low halves once, and multiplies three times: high by high, high by low,
+// low by high.
+
+#include "kernels/cuda/products/tile_products.h"
+
+#include "kernels/cuda/base/launch.cuh"
+#include "kernels/cuda/products/split.cuh"
+#include "kernels/cuda/select/warp_select.cuh"
+
+#include <algorithm>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+constexpr unsigned threads = 128;
+constexpr uint32_t tile = 128;  // rows, and others
+constexpr uint32_t step = 16;   // dimensions
+constexpr uint32_t stages = 4;  // steps of others in shared memory
+constexpr uint32_t most_dims = 128;
+// Halves from a row to the next in shared memory: eight more than there are, so that eight rows
+// that are loaded together lie in different banks.
+constexpr uint32_t other_halves = 2 * step + 8;
+PGWARP_BOTH constexpr uint32_t row_halves(uint32_t dims) {
+    return 2 * dims + 8;
+}
+
+size_t shared_bytes(uint32_t dims) {
+    return (size_t{tile} * row_halves(dims) + size_t{stages} * tile * other_halves) *
+           sizeof(__half);
+}
+
+struct TileArguments {
+    PairView rows, others;
+    uint32_t dims;         // pair_dims()
+    uint32_t other_tiles;  // in all
+    uint32_t block_tiles;  // of one block
+    uint64_t* keys;        // for the nearest
+    float factor;          // for products
+    float* products;
+    size_t stride;
+    uint32_t columns;  // even
+};
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void copy_16_bytes(__half* to, const __half* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void end_of_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until at most so many groups are under way.
+template <int groups>
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
+
+// Four matrices of 8 x 8 halves; each lane tells where a row of them is.
+__device__ __forceinline__ void load_matrices(uint32_t (&four)[4], const __half* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// 16 rows by 8 others over 16 dimensions.
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&rows)[4],
+                                             uint32_t other0, uint32_t other1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(other0), "r"(other1));
+}
+
+// All of a block's rows, 16 bytes at a time.
+__device__ void fetch_rows(const TileArguments& a, size_t first_row, __half* to) {
+    const uint32_t pieces = a.dims / 4;  // of a row
+    const __half* from = a.rows.halves + first_row * 2 * a.dims;
+    for (uint32_t i = threadIdx.x; i < tile * pieces; i += threads) {
+        const uint32_t row = i / pieces, piece = i % pieces;
+        copy_16_bytes(to + row * row_halves(a.dims) + piece * 8, from + size_t{i} * 8);
+    }
+}
+
+// The steps of all tiles of a block, in their order.
+struct Steps {
+    uint32_t tile, end_tile, dims;
+    uint32_t d = 0;
+
+    __device__ bool ended() const { return tile == end_tile; }
+    __device__ bool is_last_of_tile() const { return d + step == dims; }
+    __device__ void next() {
+        d += step;
+        if (d == dims) d = 0, ++tile;
+    }
+};
+
+// One step's part of a tile of others; each thread copies four times 16 bytes.
+__device__ void fetch(const TileArguments& a, const Steps& at, __half* stage) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t piece = threadIdx.x + i * threads, other = piece / 4, part = piece % 4;
+        const size_t row = size_t{at.tile} * tile + other;
+        copy_16_bytes(stage + other * other_halves + part * 8,
+                      a.others.halves + row * 2 * a.dims + part / 2 * a.dims + at.d + part % 2 * 8);
+    }
+}
+
+// A warp's 64 rows by 64 others, from one step.
+__device__ __forceinline__ void multiply_step(const __half* rows, uint32_t dims,
+                                              const __half* others, float (&sums)[4][8][4]) {
+    uint32_t high[4][4], low[4][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const __half* row =
+            rows + (i * 16 + lane_id() % 16) * row_halves(dims) + lane_id() / 16 * 8;
+        load_matrices(high[i], row);
+        load_matrices(low[i], row + dims);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        uint32_t other_high[4], other_low[4];
+        const uint32_t other = j * 16 + lane_id() / 16 * 8 + lane_id() % 8;
+        const __half* from = others + other * other_halves + lane_id() / 8 % 2 * 8;
+        load_matrices(other_high, from);
+        load_matrices(other_low, from + step);
+        const auto multiply_all = [&](const uint32_t(&of_rows)[4][4],
+                                      const uint32_t(&of_others)[4]) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    multiply_add(sums[i][2 * j + half], of_rows[i], of_others[2 * half],
+                                 of_others[2 * half + 1]);
+        };
+        multiply_all(high, other_high);
+        multiply_all(high, other_low);
+        multiply_all(low, other_high);
+    }
+}
+
+// The nearest others of a lane's rows: row r / 2 * 16 + r % 2 * 8 + lane / 4 of the warp's.
+struct NearestSoFar {
+    float value[8];
+    uint32_t index[8];
+
+    __device__ NearestSoFar() {
+#pragma unroll
+        for (int r = 0; r < 8; ++r) value[r] = __uint_as_float(infinity_bits), index[r] = 0;
+    }
+    __device__ __forceinline__ void see(int r, float distance, uint32_t other) {
+        if (distance < value[r]) value[r] = distance, index[r] = other;
+    }
+    // Four lanes have others of the same rows, and so has another warp.
+    __device__ void tell(size_t first_row, size_t count, uint64_t* keys) const {
+#pragma unroll
+        for (int r = 0; r < 8; ++r) {
+            uint64_t key = make_key(value[r], index[r]);
+#pragma unroll
+            for (int distance = 1; distance < 4; distance *= 2) {
+                const uint64_t other = __shfl_xor_sync(whole_warp, key, distance);
+                key = other < key ? other : key;
+            }
+            const size_t row = first_row + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+            if (lane_id() % 4 == 0 && row < count)
+                atomicMin(reinterpret_cast<unsigned long long*>(keys) + row,
+                          static_cast<unsigned long long>(key));
+        }
+    }
+};
+
+template <bool nearest>
+__global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
+    __half* rows = shared_memory<__half>();                     // (tile)(row_halves)
+    __half* others = rows + size_t{tile} * row_halves(a.dims);  // (stages)(tile)(other_halves)
+    const size_t first_row = size_t{blockIdx.x} * tile;
+    const uint32_t first_tile = blockIdx.y * a.block_tiles;
+    Steps at{first_tile, min(first_tile + a.block_tiles, a.other_tiles), a.dims};
+    Steps ahead = at;
+    uint32_t fetched = 0, stage = 0;
+    const auto fetch_next = [&] {
+        if (!ahead.ended()) {
+            fetch(a, ahead, others + size_t{fetched} * tile * other_halves);
+            ahead.next();
+        }
+        end_of_copies();
+        fetched = (fetched + 1) % stages;
+    };
+    fetch_rows(a, first_row, rows);  // with the first step
+    for (uint32_t i = 0; i + 1 < stages; ++i) fetch_next();
+
+    const uint32_t warp = threadIdx.x / 32, own_row = warp / 2 * 64, own_other = warp % 2 * 64;
+    const auto lane_row = [&](int r) {
+        return first_row + own_row + r / 2 * 16 + r % 2 * 8 + lane_id() / 4;
+    };
+    float factors[8];
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+        const size_t row = lane_row(r);
+        factors[r] = a.factor / (row < a.rows.count ? __ldg(a.rows.scales + row) : 1.0f);
+        if (nearest) factors[r] /= __ldg(a.others.scales);
+    }
+    float sums[4][8][4] = {};
+    NearestSoFar best;
+    for (; !at.ended(); at.next()) {
+        wait_for_copies<stages - 2>();
+        // Everybody's copies are there, and everybody has left the stage that is filled next.
+        __syncthreads();
+        fetch_next();
+        multiply_step(rows + own_row * row_halves(a.dims) + at.d, a.dims,
+                      others + (size_t{stage} * tile + own_other) * other_halves, sums);
+        stage = (stage + 1) % stages;
+        if (!at.is_last_of_tile()) continue;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+            const uint32_t other = at.tile * tile + own_other + j * 8 + lane_id() % 4 * 2;
+            // Norms, or what undoes the scales.
+            float2 two = __ldg(reinterpret_cast<const float2*>(
+                (nearest ? a.others.norms : a.others.scales) + other));
+            if (!nearest) two = {1 / two.x, 1 / two.y};
+#pragma unroll
+            for (int r = 0; r < 8; ++r) {
+                float* sum = &sums[r / 2][j][r % 2 * 2];
+                if (nearest) {
+                    best.see(r, fmaf(factors[r], sum[0], two.x), other);
+                    best.see(r, fmaf(factors[r], sum[1], two.y), other + 1);
+                } else if (lane_row(r) < a.rows.count && other < a.columns) {
+                    *reinterpret_cast<float2*>(a.products + lane_row(r) * a.stride + other) = {
+                        factors[r] * sum[0] * two.x, factors[r] * sum[1] * two.y};
+                }
+                sum[0] = sum[1] = 0;
+            }
+        }
+    }
+    wait_for_copies<0>();
+    if (nearest) best.tell(first_row + own_row, a.rows.count, a.keys);
+}
+
+__global__ void take_indices(const uint64_t* keys, size_t count, uint32_t* indices) {
+    const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    if (i < count) indices[i] = key_index(keys[i]);
+}
+
+// A warp a row, of so many. `largest` is of all rows, or null.
+__global__ void __launch_bounds__(256)
+    split_into_pairs(FloatMatrix matrix, size_t rows, uint32_t dims, const uint32_t* largest,
+                     __half* halves, float* scales, float* norms) {
+    const size_t row = (size_t{blockIdx.x} * 256 + threadIdx.x) / 32;
+    if (row >= rows) return;
+    const bool is_there = row < matrix.count;
+    float x[most_dims / 32];
+    float norm = 0;
+    uint32_t own_largest = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < most_dims / 32; ++i) {
+        const uint32_t d = i * 32 + lane_id();
+        x[i] = is_there && d < matrix.dims ? element(matrix, row, d) : 0.0f;
+        norm = fmaf(x[i], x[i], norm);
+        own_largest = max(own_largest, __float_as_uint(fabsf(x[i])));
+    }
+    own_largest = __reduce_max_sync(whole_warp, own_largest);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        norm += __shfl_xor_sync(whole_warp, norm, distance);
+    const float scale = scale_for(largest ? *largest : own_largest);
+    __half* to = halves + row * 2 * dims;
+#pragma unroll
+    for (uint32_t i = 0; i < most_dims / 32; ++i) {
+        const uint32_t d = i * 32 + lane_id();
+        if (d >= dims) break;
+        const auto [high, low] = split_number(x[i] * scale);
+        to[d] = high;
+        to[dims + d] = low;
+    }
+    if (lane_id() != 0) return;
+    scales[row] = scale;
+    norms[row] = is_there ? norm : __uint_as_float(infinity_bits);
+}
+
+// Blocks enough for all multiprocessors to be busy to the end.
+void launch_tiles(const Context& context, TileArguments a, bool nearest, cudaStream_t stream) {
+    if (a.rows.count == 0 || a.others.count == 0) return;
+    constexpr uint32_t least_tiles = 2;
+    a.dims = pair_dims(a.rows.dims);
+    a.other_tiles = static_cast<uint32_t>(pair_rows(a.others.count) / tile);
+    const auto row_tiles = static_cast<uint32_t>(divide_up(a.rows.count, size_t{tile}));
+    const uint32_t wanted = divide_up(16 * context.processors, row_tiles);
+    a.block_tiles = std::clamp(divide_up(a.other_tiles, wanted),
+                               std::min(least_tiles, a.other_tiles), a.other_tiles);
+    launch("tile_products", nearest ? tile_products<true> : tile_products<false>,
+           {dim3(row_tiles, divide_up(a.other_tiles, a.block_tiles)), threads, shared_bytes(a.dims),
+            stream},
+           a);
+}
+
+}  // namespace
+
+bool fits_tiles(const Context& context, uint32_t dims) {
+    return dims <= most_dims && shared_bytes(pair_dims(dims)) <= context.block_shared_bytes;
+}
+
+void PairMatrix::grow(DeviceMemory& memory, size_t rows, uint32_t dims) {
+    halves_.grow(memory, pair_rows(rows) * 2 * pair_dims(dims));
+    scales_.grow(memory, pair_rows(rows));
+    norms_.grow(memory, pair_rows(rows));
+    largest_.grow(memory, 1);
+}
+
+void PairMatrix::split(const FloatMatrix& matrix, Scales scales, cudaStream_t stream) {
+    count_ = matrix.count;
+    dims_ = matrix.dims;
+    const bool common = scales == Scales::common;
+    if (common) find_largest(matrix, largest_.data(), stream);
+    const size_t rows = pair_rows(matrix.count);
+    launch("split_into_pairs", split_into_pairs,
+           {static_cast<unsigned>(divide_up(rows * 32, size_t{256})), 256, 0, stream}, matrix, rows,
+           pair_dims(matrix.dims), common ? largest_.data() : nullptr, halves_.data(),
+           scales_.data(), norms_.data());
+}
+
+PairView PairMatrix::view(size_t first, size_t count) const {
+    return {halves_ + first * 2 * pair_dims(dims_), scales_ + first, norms_ + first, count, dims_};
+}
+
+void nearest_by_tiles(const Context& context, const PairView& rows, const PairView& others,
+                      uint64_t* keys, uint32_t* nearest, cudaStream_t stream) {
+    check(cudaMemsetAsync(keys, 0xff, rows.count * sizeof(uint64_t), stream), "cudaMemsetAsync");
+    TileArguments arguments = {};
+    arguments.rows = rows;
+    arguments.others = others;
+    arguments.keys = keys;
+    arguments.factor = -2.0f;
+    launch_tiles(context, arguments, true, stream);
+    launch("take_indices", take_indices,
+           {static_cast<unsigned>(divide_up(rows.count, size_t{256})), 256, 0, stream},
+           static_cast<const uint64_t*>(keys), rows.count, nearest);
+}
+
+void multiply_by_tiles(const Context& context, const PairView& rows, const PairView& others,
+                       float factor, float* products, size_t stride, cudaStream_t stream) {
+    TileArguments arguments = {};
+    arguments.rows = rows;
+    arguments.others = others;
+    arguments.factor = factor;
+    arguments.products = products;
+    arguments.stride = stride;
+    arguments.columns = static_cast<uint32_t>(std::min(stride, pair_rows(others.count)) / 2 * 2);
+    launch_tiles(context, arguments, false, stream);
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,74 @@
+// Sorting inside a block: a bitonic network over keys in registers, `items` a thread. Neighbours
+// in a thread are compared in place, in a warp by shuffles, across warps through shared memory.
+#pragma once
+
+#include "kernels/cuda/select/warp_select.cuh"
+
+namespace pgwarp::gpu {
+
+__device__ __forceinline__ uint64_t from_lane_xor(uint64_t key, int distance) {
+    return __shfl_xor_sync(whole_warp, key, distance);
+}
+
+// A distance and the 64-bit id of what is that far away.
+struct IdKey {
+    uint32_t distance;  // ordered_bits()
+    uint32_t id_high;
+    uint32_t id_low;
+
+    __device__ uint64_t id() const { return static_cast<uint64_t>(id_high) << 32 | id_low; }
+    __device__ friend bool operator<(const IdKey& a, const IdKey& b) {
+        return a.distance != b.distance ? a.distance < b.distance : a.id() < b.id();
+    }
+};
+__device__ __forceinline__ IdKey from_lane_xor(const IdKey& key, int distance) {
+    return {__shfl_xor_sync(whole_warp, key.distance, distance),
+            __shfl_xor_sync(whole_warp, key.id_high, distance),
+            __shfl_xor_sync(whole_warp, key.id_low, distance)};
+}
+
+// Element i of the sorted whole is item i % items of thread i / items. `exchange` is shared
+// memory for threads * items keys, and may be used again after the next barrier. With 32 threads
+// each warp sorts on its own, and needs none.
+template <int threads, int items, class Key>
+__device__ __forceinline__ void block_sort(Key (&item)[items], Key* exchange) {
+    const int thread = threadIdx.x % threads;
+#pragma unroll 1
+    for (int size = 2; size <= threads * items; size *= 2) {
+#pragma unroll 1
+        for (int stride = size / 2; stride >= items; stride /= 2) {
+            const int distance = stride / items;
+            const bool low = (thread & distance) == 0;
+            const bool ascending = (thread * items & size) == 0;
+            if (threads > 32 && distance >= 32) {
+                __syncthreads();
+#pragma unroll
+                for (int i = 0; i < items; ++i) exchange[i * threads + thread] = item[i];
+                __syncthreads();
+            }
+#pragma unroll
+            for (int i = 0; i < items; ++i) {
+                const Key other = threads == 32 || distance < 32
+                                      ? from_lane_xor(item[i], distance)
+                                      : exchange[i * threads + (thread ^ distance)];
+                if ((other < item[i]) == (low == ascending)) item[i] = other;
+            }
+        }
+#pragma unroll
+        for (int stride = items / 2; stride > 0; stride /= 2) {
+            if (stride >= size) continue;
+#pragma unroll
+            for (int i = 0; i < items; ++i) {
+                if (i & stride) continue;
+                const bool ascending = ((thread * items + i) & size) == 0;
+                const Key a = item[i], b = item[i + stride];
+                if ((b < a) == ascending) {
+                    item[i] = b;
+                    item[i + stride] = a;
+                }
+            }
+        }
+    }
+}
+
+}  // namespace pgwarp::gpu

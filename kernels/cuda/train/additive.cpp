@@ -1,0 +1,109 @@
+#include "kernels/cuda/train/additive.h"
+
+#include "kernels/additive.h"
+#include "kernels/cuda/train/sums.h"
+#include "kernels/cuda/train/word_fit.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace pgwarp::gpu {
+
+double AdditiveCoder::step(const DeviceRows& rows, const AdditiveStep& step) {
+    const LsqShape shape = lsq_shape(step.shape);
+    std::vector<float> words(shape.words() * shape.dims);
+    words_of_codebook(shape, step.codebook, words.data());
+    const double factor = fixed_point_factor(rows.largest(), rows.count());
+    LsqSearch search;
+    search.rounds = lsq_training_rounds;
+
+    LsqEncoder encoder(context_, stream_, blas_, shape, words.data());
+    const size_t chunk_rows = std::min(rows.count(), encoder.chunk_rows());
+    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.books);
+    Buffer<float> errors(context_.memory, rows.count());
+    Buffer<unsigned long long> sums(context_.memory, words.size());
+    Buffer<uint32_t> together(context_.memory, shape.words() * shape.words());
+    Buffer<float> fitted(context_.memory, words.size());
+    std::vector<uint8_t> found(rows.count() * shape.books);
+    std::vector<float> host_errors(rows.count());
+    const FinishStream finish(stream_);
+    clear_async(sums.data(), sums.size(), stream_);
+    clear_async(together.data(), together.size(), stream_);
+    copy_async(fitted.data(), encoder.words(), fitted.size(), stream_);
+    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
+        uint8_t* before = step.codes + first * shape.books;
+        uploader_.upload(codes.data(), static_cast<const uint8_t*>(before), count * shape.books,
+                         stream_);
+        encoder.encode(search, chunk, count, true, codes.data(), errors + first);
+        add_words({chunk, codes.data(), count, shape.dims, shape.books, factor, sums.data()},
+                  stream_);
+        count_together(shape, codes.data(), count, together.data(), stream_);
+        copy_async(found.data() + first * shape.books, codes.data(), count * shape.books, stream_);
+    });
+    copy_async(host_errors.data(), errors.data(), host_errors.size(), stream_);
+    fit_words(context_, stream_, blas_,
+              {shape, rows.count(), together.data(), sums.data(), factor, fitted.data()});
+    copy_async(words.data(), fitted.data(), words.size(), stream_);
+    check(cudaStreamSynchronize(stream_), "additive codes");
+
+    std::vector<uint32_t> some(std::min(rows.count(), spread_rows));
+    std::iota(some.begin(), some.end(), 0u);
+    const std::vector<float> gathered = rows.gather(some, stream_);
+    const double error = std::accumulate(host_errors.begin(), host_errors.end(), 0.0) /
+                         static_cast<double>(rows.count());
+    lsq_relax(shape, spread_by_dimension(gathered.data(), some.size(), shape.dims).data(), error,
+              step.step, step.steps, step.seed, words.data());
+    codebook_of_words(shape, words.data(), step.codebook);
+    std::copy(found.begin(), found.end(), step.codes);
+    return error;
+}
+
+void AdditiveCoder::encode(const Quantizer& quantizer, const Encoding& e) {
+    const QuantizerShape& model = quantizer.shape;
+    const LsqShape shape = lsq_shape(model);
+    const size_t floats = size_t{model.codebook_rows()} * codewords;
+    if (!encoder_ || encoder_->shape().dims != shape.dims ||
+        encoder_->shape().books != shape.books ||
+        !std::equal(codebook_.begin(), codebook_.end(), quantizer.codebook)) {
+        encoder_.reset();
+        std::vector<float> words(floats);
+        words_of_codebook(shape, quantizer.codebook, words.data());
+        auto made = std::make_unique<LsqEncoder>(context_, stream_, blas_, shape, words.data());
+        codebook_.assign(quantizer.codebook, quantizer.codebook + floats);
+        encoder_ = std::move(made);
+    }
+    const size_t chunk_rows =
+        std::min({e.count, encoder_->chunk_rows(),
+                  CentroidMatrix::tile_rows(model.lists, model.dims, context_.scratch() / 4)});
+    Buffer<float> centroids(context_.memory, size_t{model.lists} * model.dims);
+    uploader_.upload(centroids.data(), quantizer.centroids, centroids.size(), stream_);
+    const CentroidMatrix matrix(context_, stream_, centroids.data(), model.lists, model.dims,
+                                Origin::centroids, Wanted::nearest);
+    LsqSearch search;
+    search.rounds = model.search_rounds;
+    ProductTile tile;
+    Buffer<uint32_t> lists(context_.memory, chunk_rows);
+    Buffer<uint8_t> codes(context_.memory, chunk_rows * model.m);
+    Buffer<float> offsets(context_.memory, chunk_rows);
+    ChunkedRows chunks(context_.memory, uploader_, e.rows, e.count, model.dims, chunk_rows);
+    const FinishStream finish(stream_);
+    for (size_t i = 0; i < chunks.chunks(); ++i) {
+        context_.check_interrupt();
+        const size_t first = chunks.first(i), count = chunks.rows(i);
+        float* rows = chunks.get(i, stream_);
+        matrix.find_nearest(blas_, stream_, {rows, count, model.dims, model.dims}, tile,
+                            lists.data());
+        subtract_nearest(rows, count, model.dims, centroids.data(), lists.data(), stream_);
+        encoder_->encode(search, rows, count, false, codes.data(), nullptr);
+        sum_offsets({shape, model.metric, encoder_->words(), centroids.data(), lists.data(),
+                     codes.data(), count, offsets.data()},
+                    stream_);
+        chunks.release(i, stream_);
+        copy_async(e.lists + first, lists.data(), count, stream_);
+        copy_async(e.codes + first * model.m, codes.data(), count * model.m, stream_);
+        copy_async(e.offsets + first, offsets.data(), count, stream_);
+    }
+    check(cudaStreamSynchronize(stream_), "additive codes");
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,31 @@
+// Additive codes of an index (kernels/additive.h) with a device.
+#pragma once
+
+#include "kernels/cuda/train/dataset.h"
+#include "kernels/cuda/train/lsq_encoder.h"
+
+#include <memory>
+#include <vector>
+
+namespace pgwarp::gpu {
+
+class AdditiveCoder {
+  public:
+    AdditiveCoder(const Context& context, Uploader& uploader, cudaStream_t stream, const Blas& blas)
+        : context_(context), uploader_(uploader), stream_(stream), blas_(blas) {}
+
+    // See Executor::additive_step() and encode().
+    double step(const DeviceRows& rows, const AdditiveStep& step);
+    void encode(const Quantizer& quantizer, const Encoding& encoding);
+
+  private:
+    const Context& context_;
+    Uploader& uploader_;
+    cudaStream_t stream_;
+    const Blas& blas_;
+    // Kept while the codebook is the same.
+    std::vector<float> codebook_;
+    std::unique_ptr<LsqEncoder> encoder_;
+};
+
+}  // namespace pgwarp::gpu

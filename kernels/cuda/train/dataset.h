@@ -1,0 +1,85 @@
+// Rows to train on: on the device where they fit into its budget, else in the caller's memory,
+// from where each pass streams them.
+#pragma once
+
+#include "kernels/cuda/base/context.h"
+#include "kernels/cuda/base/upload.h"
+#include "kernels/executor.h"
+
+#include <functional>
+#include <vector>
+
+namespace pgwarp::gpu {
+
+class DeviceRows final : public Dataset {
+  public:
+    DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream, const float* rows,
+               size_t count, uint32_t dims);
+    // Rows that are on the device already.
+    DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream, Buffer<float> rows,
+               size_t count, uint32_t dims);
+
+    size_t count() const { return count_; }
+    uint32_t dims() const { return dims_; }
+    bool resident() const { return resident_.data() != nullptr; }
+    float largest() const { return largest_; }  // magnitude
+
+    // Calls visit(rows, first, count) for one chunk after the other. `rows` is on the device, and
+    // the visitor's work on it is given to `stream`.
+    using Visit = std::function<void(const float* rows, size_t first, size_t count)>;
+    void visit(size_t chunk_rows, cudaStream_t stream, const Visit& visit) const;
+
+    // Makes the rows residuals: row i is from now on what it was less centroids[nearest[i]], both
+    // on the device. Where it throws, nothing has changed.
+    void subtract(const float* centroids, uint32_t clusters, const uint32_t* nearest,
+                  cudaStream_t stream);
+
+    // Some rows, to host memory.
+    std::vector<float> gather(const std::vector<uint32_t>& indices, cudaStream_t stream) const;
+
+  private:
+    void find_largest(cudaStream_t stream);
+
+    const Context& context_;
+    Uploader& uploader_;
+    const float* rows_;
+    size_t count_;
+    uint32_t dims_;
+    float largest_ = 0;
+    Buffer<float> resident_;
+    // Of rows that are streamed, and residuals: what to subtract from each chunk.
+    std::vector<uint32_t> nearest_;
+    std::vector<float> centroids_;
+    Buffer<float> device_centroids_;
+};
+
+// Rows go to the device as they come, and to their places there in the end, which takes twice their
+// memory for a moment.
+class DeviceRowsBuilder final : public DatasetBuilder {
+  public:
+    DeviceRowsBuilder(const Context& context, Uploader& uploader, Stream& stream, uint32_t dims,
+                      size_t most_rows);
+    ~DeviceRowsBuilder() override { cudaStreamSynchronize(stream_); }
+    void add(uint64_t position, const float* rows, size_t count) override;
+    size_t count() const noexcept override { return count_; }
+    std::unique_ptr<Dataset> finish() override;
+
+  private:
+    struct Part {
+        uint64_t position;
+        const float* rows;
+        size_t count;
+    };
+    const Context& context_;
+    Uploader& uploader_;
+    Stream& stream_;
+    uint32_t dims_;
+    size_t most_rows_;
+    size_t count_ = 0;
+    std::vector<Buffer<float>> chunks_;
+    size_t chunk_rows_, last_chunk_rows_ = 0;  // of each; in the last
+    std::vector<Part> parts_;
+    Event copied_;  // the last part
+};
+
+}  // namespace pgwarp::gpu

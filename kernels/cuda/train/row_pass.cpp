@@ -1,0 +1,370 @@
+// Two kinds of passes. One that encodes works by the batch: blocks are gathered on the device until
+// they are enough to keep it busy, encoded and searched together, and what came of them goes back
+// while the next batch is gathered. Three streams: rows come, are worked on, and answers go.
+//
+// One that only searches, for many queries as a rule, gathers as many rows as there is memory for,
+// all of them where they fit, and searches then: a selection is dear to begin.
+
+#include "kernels/cuda/train/row_pass.h"
+
+#include "kernels/cuda/products/assign.h"
+#include "kernels/cuda/train/encode.h"
+#include "kernels/cuda/products/exact_search.h"
+#include "kernels/cuda/base/stream.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pgwarp::gpu {
+
+namespace {
+
+// An encoder's blocks of threads take 128 rows, and five of them fit a multiprocessor.
+constexpr size_t batch_rows = 24576;
+// Rows whose products with the centroids are made at once.
+constexpr size_t most_tile_rows = 32768;
+
+void check_start(size_t under_way, size_t count, size_t block_rows) {
+    if (under_way == RowPass::most_under_way) throw std::logic_error("too many blocks under way");
+    if (count > block_rows) throw std::invalid_argument("block is too large");
+}
+
+class EncodingPass final : public RowPass {
+  public:
+    EncodingPass(const Context& context, Uploader& uploader, const RowPassInput& input);
+    ~EncodingPass() override {
+        cudaStreamSynchronize(copies_);
+        cudaStreamSynchronize(stream_);
+        cudaStreamSynchronize(answers_);
+    }
+
+    void start(const float* rows, const uint64_t* ids, size_t count) override;
+    PassedBlock finish() override;
+    void nearest(Neighbor* out) override;
+
+  private:
+    struct Batch {
+        Buffer<float> rows;
+        Buffer<uint64_t> ids;
+        Buffer<uint32_t> lists;
+        Buffer<uint8_t> codes;
+        Buffer<float> offsets;
+        PinnedBuffer<uint32_t> host_lists;
+        PinnedBuffer<uint8_t> host_codes;
+        PinnedBuffer<float> host_offsets;
+        PinnedBuffer<Neighbor> host_nearest;
+        size_t count = 0;            // rows
+        size_t searched_blocks = 0;  // of the pass, once it is launched
+        bool launched = false;
+        Event filled, worked, answered;
+    };
+    struct Block {
+        size_t batch, first, count;
+    };
+
+    void launch_batch();
+    bool searches() const { return search_.has_value(); }
+
+    const Context& context_;
+    Uploader& uploader_;
+    const uint32_t dims_;
+    const size_t block_rows_;
+    const size_t room_;  // rows of a batch
+    const bool tell_nearest_;
+    const size_t results_;
+    Stream copies_, stream_, answers_;
+    Blas blas_;
+
+    std::optional<Model> model_;
+    std::optional<CentroidMatrix> centroids_;
+    std::optional<Encoder> encoder_;
+    ProductTile tile_;
+    size_t tile_rows_ = 0;
+
+    Buffer<float> queries_;
+    std::optional<RunningSearch> search_;
+    bool shares_pairs_ = false;
+
+    std::vector<Batch> batches_;
+    size_t gathering_ = 0;  // the batch that blocks go to
+    std::deque<Block> under_way_;
+    size_t started_ = 0;
+};
+
+EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const RowPassInput& input)
+    : context_(context),
+      uploader_(uploader),
+      dims_(input.dims),
+      block_rows_(std::max<size_t>(input.block_rows, 1)),
+      room_(std::max(block_rows_, batch_rows)),
+      tell_nearest_(input.tell_nearest && input.query_count > 0),
+      results_(input.query_count * input.k),
+      blas_(stream_) {
+    DeviceMemory& memory = context.memory;
+    const QuantizerShape& shape = input.quantizer->shape;
+    model_.emplace(context, stream_, *input.quantizer);
+    centroids_.emplace(context, stream_, model_->view().centroids, shape.lists, shape.dims,
+                       Origin::centroids, Wanted::nearest);
+    encoder_.emplace(context, stream_, blas_, *model_, room_);
+    if (input.query_count > 0) {
+        queries_ = Buffer<float>(memory, input.query_count * dims_);
+        uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
+        // Rows that are split for the lists are split for the search, too.
+        shares_pairs_ = centroids_->splits_rows() && input.metric != Metric::inner_product;
+        search_.emplace(
+            context, blas_, stream_,
+            RunningSearch::Shape{queries_.data(), input.query_count, dims_, input.metric, input.k,
+                                 room_, shares_pairs_ ? centroids_->origin() : nullptr});
+    }
+    tile_rows_ = room_;
+    if (!centroids_->splits_rows())
+        tile_rows_ =
+            std::min({most_tile_rows, room_,
+                      CentroidMatrix::tile_rows(shape.lists, shape.dims, context.scratch() / 2)});
+    // Batches that blocks under way may lie in, however they fall, and the one that is gathered.
+    const size_t blocks_of_batch = room_ / block_rows_;
+    const size_t count = (most_under_way + blocks_of_batch - 1) / blocks_of_batch + 2;
+    for (size_t i = 0; i < count; ++i) {
+        Batch& batch = batches_.emplace_back();
+        batch.rows = Buffer<float>(memory, room_ * dims_);
+        batch.ids = Buffer<uint64_t>(memory, room_);
+        batch.lists = Buffer<uint32_t>(memory, room_);
+        batch.codes = Buffer<uint8_t>(memory, room_ * shape.m);
+        batch.offsets = Buffer<float>(memory, room_);
+        batch.host_lists.grow(room_);
+        batch.host_codes.grow(room_ * shape.m);
+        batch.host_offsets.grow(room_);
+        if (tell_nearest_) batch.host_nearest.grow(results_);
+    }
+    // Models are read from the caller's memory in the stream's order.
+    stream_.synchronize();
+}
+
+void EncodingPass::start(const float* rows, const uint64_t* ids, size_t count) {
+    context_.use();
+    context_.check_interrupt();
+    check_start(under_way_.size(), count, block_rows_);
+    if (batches_[gathering_].count + count > room_) launch_batch();
+    Batch& batch = batches_[gathering_];
+    uploader_.upload(batch.rows + batch.count * dims_, rows, count * dims_, copies_);
+    if (searches()) uploader_.upload(batch.ids + batch.count, ids, count, copies_);
+    under_way_.push_back({gathering_, batch.count, count});
+    batch.count += count;
+    ++started_;
+}
+
+// Works on what has been gathered; another batch gathers from here on. Its blocks have all been
+// told of: there are more batches than those under way can lie in.
+void EncodingPass::launch_batch() {
+    Batch& batch = batches_[gathering_];
+    const uint32_t m = model_->view().shape.m;
+    batch.filled.record(copies_);
+    stream_.wait(batch.filled);
+    for (size_t first = 0; first < batch.count; first += tile_rows_) {
+        const size_t count = std::min(tile_rows_, batch.count - first);
+        const float* chunk = batch.rows + first * dims_;
+        centroids_->find_nearest(blas_, stream_, {chunk, count, dims_, dims_}, tile_,
+                                 batch.lists + first);
+        encoder_->encode(
+            {chunk, count, batch.lists + first, batch.codes + first * m, batch.offsets + first});
+    }
+    if (searches())
+        search_->add(batch.rows.data(), batch.ids.data(), batch.count,
+                     shares_pairs_ ? &tile_.pairs : nullptr);
+    batch.worked.record(stream_);
+    answers_.wait(batch.worked);
+    copy_async(batch.host_lists.data(), batch.lists.data(), batch.count, answers_);
+    copy_async(batch.host_codes.data(), batch.codes.data(), batch.count * m, answers_);
+    copy_async(batch.host_offsets.data(), batch.offsets.data(), batch.count, answers_);
+    if (tell_nearest_)
+        copy_async(batch.host_nearest.data(), search_->nearest(), results_, answers_);
+    batch.answered.record(answers_);
+    // The next search writes where this is read from.
+    if (tell_nearest_) stream_.wait(batch.answered);
+    batch.searched_blocks = started_;
+    batch.launched = true;
+    gathering_ = (gathering_ + 1) % batches_.size();
+    batches_[gathering_].count = 0;
+    batches_[gathering_].launched = false;
+}
+
+PassedBlock EncodingPass::finish() {
+    context_.use();
+    if (under_way_.empty()) throw std::logic_error("no block is under way");
+    const Block block = under_way_.front();
+    if (!batches_[block.batch].launched) launch_batch();
+    Batch& batch = batches_[block.batch];
+    batch.answered.synchronize();
+    under_way_.pop_front();
+    PassedBlock passed;
+    passed.count = block.count;
+    passed.lists = batch.host_lists.data() + block.first;
+    passed.codes = batch.host_codes.data() + block.first * model_->view().shape.m;
+    passed.offsets = batch.host_offsets.data() + block.first;
+    if (tell_nearest_) {
+        passed.nearest = batch.host_nearest.data();
+        passed.searched_blocks = batch.searched_blocks;
+    }
+    return passed;
+}
+
+void EncodingPass::nearest(Neighbor* out) {
+    context_.use();
+    if (!searches()) return;
+    copy_async(out, search_->nearest(), results_, stream_);
+    stream_.synchronize();
+}
+
+class SearchingPass final : public RowPass {
+  public:
+    SearchingPass(const Context& context, Uploader& uploader, const RowPassInput& input);
+    ~SearchingPass() override {
+        cudaStreamSynchronize(copies_);
+        cudaStreamSynchronize(stream_);
+    }
+
+    void start(const float* rows, const uint64_t* ids, size_t count) override;
+    PassedBlock finish() override;
+    void nearest(Neighbor* out) override;
+
+  private:
+    void search_gathered();
+
+    const Context& context_;
+    Uploader& uploader_;
+    const RowPassInput input_;
+    const size_t block_rows_;
+    Stream copies_, stream_;
+    Blas blas_;
+    Buffer<float> queries_;
+    Buffer<Neighbor> nearest_, before_;
+    std::vector<Neighbor> told_;
+    bool merge_ = false;
+
+    Buffer<float> rows_;
+    Buffer<uint64_t> ids_;
+    size_t gathered_ = 0;
+    struct Block {
+        size_t count = 0;
+        Event read;
+    };
+    std::array<Block, most_under_way> blocks_;
+    size_t started_ = 0, finished_ = 0;
+};
+
+SearchingPass::SearchingPass(const Context& context, Uploader& uploader, const RowPassInput& input)
+    : context_(context),
+      uploader_(uploader),
+      input_(input),
+      block_rows_(std::max<size_t>(input.block_rows, 1)),
+      blas_(stream_) {
+    if (input.query_count == 0) return;
+    if (input.k == 0 || input.k > max_exact_k)
+        throw std::runtime_error("exact search on a device finds at most " +
+                                 std::to_string(max_exact_k) + " neighbours");
+    DeviceMemory& memory = context.memory;
+    queries_ = Buffer<float>(memory, input.query_count * input.dims);
+    uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
+    nearest_ = Buffer<Neighbor>(memory, input.query_count * input.k);
+    if (input.tell_nearest) told_.resize(nearest_.size());
+    // All rows, some more than are expected, where half of what is free has room for them.
+    const size_t row_bytes = input.dims * sizeof(float) + sizeof(uint64_t);
+    const size_t least = std::max(block_rows_, exact_tile_rows);
+    const size_t wanted = input.expected_rows + input.expected_rows / 16 + block_rows_;
+    const size_t fitting = memory.available() / 2 / row_bytes;
+    const size_t most = std::min<size_t>(size_t{1} << 31, std::max(fitting, block_rows_));
+    const size_t room = std::clamp(wanted, std::min(least, most), most);
+    rows_ = Buffer<float>(memory, room * input.dims);
+    ids_ = Buffer<uint64_t>(memory, room);
+    stream_.synchronize();
+}
+
+void SearchingPass::start(const float* rows, const uint64_t* ids, size_t count) {
+    context_.use();
+    context_.check_interrupt();
+    check_start(started_ - finished_, count, block_rows_);
+    Block& block = blocks_[started_ % blocks_.size()];
+    block.count = count;
+    if (input_.query_count > 0) {
+        if (gathered_ + count > ids_.size()) search_gathered();
+        uploader_.upload(rows_ + gathered_ * input_.dims, rows, count * input_.dims, copies_);
+        uploader_.upload(ids_ + gathered_, ids, count, copies_);
+        gathered_ += count;
+    }
+    block.read.record(copies_);
+    ++started_;
+}
+
+PassedBlock SearchingPass::finish() {
+    context_.use();
+    if (started_ == finished_) throw std::logic_error("no block is under way");
+    Block& block = blocks_[finished_ % blocks_.size()];
+    if (input_.tell_nearest && input_.query_count > 0) {
+        search_gathered();
+        copy_async(told_.data(), nearest_.data(), told_.size(), stream_);
+        stream_.synchronize();
+    }
+    block.read.synchronize();
+    ++finished_;
+    PassedBlock passed;
+    passed.count = block.count;
+    if (input_.tell_nearest) {
+        passed.nearest = told_.data();
+        passed.searched_blocks = started_;
+    }
+    return passed;
+}
+
+// Waits for it.
+void SearchingPass::search_gathered() {
+    if (gathered_ == 0 && merge_) return;
+    copies_.synchronize();
+    DeviceExactSearch search;
+    search.queries = queries_.data();
+    search.query_count = input_.query_count;
+    search.rows = rows_.data();
+    search.row_count = gathered_;
+    search.ids = ids_.data();
+    search.dims = input_.dims;
+    search.metric = input_.metric;
+    search.k = input_.k;
+    search.nearest = nearest_.data();
+    search.merge = merge_;
+    // A search that is broken off has merged some of what it found, and will be done again.
+    if (merge_) {
+        before_.grow(context_.memory, nearest_.size());
+        copy_async(before_.data(), nearest_.data(), nearest_.size(), stream_);
+    }
+    try {
+        exact_search(context_, blas_, stream_, search);
+    } catch (const Interrupted&) {
+        if (merge_) copy_async(nearest_.data(), before_.data(), nearest_.size(), stream_);
+        throw;
+    }
+    merge_ = true;
+    gathered_ = 0;
+}
+
+void SearchingPass::nearest(Neighbor* out) {
+    context_.use();
+    if (input_.query_count == 0) return;
+    search_gathered();
+    copy_async(out, nearest_.data(), nearest_.size(), stream_);
+    stream_.synchronize();
+}
+
+}  // namespace
+
+std::unique_ptr<RowPass> make_row_pass(const Context& context, Uploader& uploader,
+                                       const RowPassInput& input) {
+    context.use();
+    if (input.quantizer) return std::make_unique<EncodingPass>(context, uploader, input);
+    return std::make_unique<SearchingPass>(context, uploader, input);
+}
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "kernels/cuda/base/context.h"
+#include "kernels/cuda/base/upload.h"
+#include "kernels/row_pass.h"
+
+#include <memory>
+
+namespace pgwarp::gpu {
+
+// The model stays on the device, and a block comes there once, for both who read it. Context and
+// uploader outlive the pass.
+std::unique_ptr<RowPass> make_row_pass(const Context& context, Uploader& uploader,
+                                       const RowPassInput& input);
+
+}  // namespace pgwarp::gpu

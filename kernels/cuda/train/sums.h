@@ -1,0 +1,77 @@
+// Sums of rows by cluster, for the update of k-means.
+//
+// Kept as 64-bit integers, each number times one power of two: integers add up to the same sum in
+// whatever order the device adds them, so that a training repeats exactly.
+#pragma once
+
+#include "kernels/cuda/base/context.h"
+#include "kernels/cuda/lists/model.h"
+
+namespace pgwarp::gpu {
+
+// The largest magnitude among `count` floats on the device. Waits for the stream.
+float largest_magnitude(const Context& context, const float* values, size_t count,
+                        cudaStream_t stream);
+
+// The power of two for sums of up to `rows` numbers of up to `largest`.
+double fixed_point_factor(float largest, size_t rows);
+
+// Sums of doubles whose order is fixed: one a block.
+inline constexpr unsigned error_blocks = 1024;
+
+// sums (clusters)(dims) and counts (clusters) of a chunk's rows; errors, (error_blocks), of their
+// squared distances. All are added to.
+struct RowSums {
+    const float* rows;        // (count)(dims)
+    const uint32_t* nearest;  // (count)
+    const float* centroids;   // (clusters)(dims)
+    size_t count;
+    uint32_t dims;
+    double factor;
+    unsigned long long* sums;
+    uint32_t* counts;
+    double* errors;
+};
+void add_rows(const RowSums& sums, cudaStream_t stream);
+
+// The same for residuals and codes: sums (dims)(256), counts (m)(256), errors of the codebook.
+struct CodeSums {
+    const float* residuals;  // (count)(dims)
+    const uint8_t* codes;    // (count)(m)
+    size_t count;
+    double factor;
+    unsigned long long* sums;
+    uint32_t* counts;
+    double* errors;
+};
+void add_codes(const DeviceModel& model, const CodeSums& sums, cudaStream_t stream);
+
+// The same for residuals and the codes of an additive quantizer, whose words have all dimensions:
+// sums (books)(256)(dims).
+struct WordSums {
+    const float* residuals;  // (count)(dims)
+    const uint8_t* codes;    // (count)(books)
+    size_t count;
+    uint32_t dims;
+    uint32_t books;
+    double factor;
+    unsigned long long* sums;
+};
+void add_words(const WordSums& sums, cudaStream_t stream);
+
+// means[c * dims + d] from sums and counts; what has no members stays as it was.
+void row_means(const unsigned long long* sums, const uint32_t* counts, uint32_t clusters,
+               uint32_t dims, double factor, float* means, cudaStream_t stream);
+// codebook[d * 256 + c] likewise.
+void code_means(const DeviceModel& model, const unsigned long long* sums, const uint32_t* counts,
+                double factor, float* codebook, cudaStream_t stream);
+
+// rows[i] -= centroids[nearest[i]]
+void subtract_nearest(float* rows, size_t count, uint32_t dims, const float* centroids,
+                      const uint32_t* nearest, cudaStream_t stream);
+
+// to[i] = rows[indices[i]]
+void gather_rows(const float* rows, uint32_t dims, const uint32_t* indices, size_t count, float* to,
+                 cudaStream_t stream);
+
+}  // namespace pgwarp::gpu

@@ -1,0 +1,287 @@
+#include "kernels/fallback_executor.h"
+
+#include "kernels/row_pass.h"
+#include "kernels/common/table_rows.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <vector>
+
+namespace pgwarp {
+
+// The caller's rows, and what the executor of the time has made of them.
+class FallbackExecutor::Rows final : public Dataset {
+  public:
+    Rows(float* rows, size_t count, uint32_t dims) : rows_(rows), count_(count), dims_(dims) {}
+
+    // The data set of `executor`, which has not seen the rows yet where it is a new one.
+    Dataset& on(Executor& executor) {
+        if (executor_ != &executor) {
+            taken_.reset();
+            taken_ = executor.take(rows_, count_, dims_);
+            if (!centroids_.empty())
+                executor.make_residuals(*taken_, static_cast<uint32_t>(centroids_.size() / dims_),
+                                        centroids_.data());
+            executor_ = &executor;
+        }
+        return *taken_;
+    }
+    // A device makes residuals of its own copy: whoever comes after it has to do it again.
+    void made_residuals(const float* centroids, uint32_t clusters) {
+        centroids_.assign(centroids, centroids + size_t{clusters} * dims_);
+    }
+
+  private:
+    float* rows_;
+    size_t count_;
+    uint32_t dims_;
+    std::vector<float> centroids_;
+    const Executor* executor_ = nullptr;
+    std::unique_ptr<Dataset> taken_;
+};
+
+FallbackExecutor::FallbackExecutor(std::unique_ptr<Executor> device, MakeExecutor make_cpu,
+                                   MakeExecutor make_searcher)
+    : device_(std::move(device)),
+      make_cpu_(std::move(make_cpu)),
+      make_searcher_(std::move(make_searcher)) {}
+
+FallbackExecutor::~FallbackExecutor() = default;
+
+// work(executor), again on the CPU where the device cannot do it.
+template <typename Work>
+auto FallbackExecutor::run(Work&& work) {
+    if (!cpu_) {
+        try {
+            return work(*device_);
+        } catch (const DeviceFailure& failure) {
+            give_up(failure.what());
+        } catch (const OutOfDeviceMemory& failure) {
+            give_up(failure.what());
+        } catch (const OutOfHostMemory& failure) {
+            give_up(failure.what());
+        }
+    }
+    return work(*cpu_);
+}
+
+void FallbackExecutor::give_up(const char* failure) {
+    failure_ = failure;
+    searcher_ = make_searcher_();
+    cpu_ = make_cpu_();
+}
+
+template <typename Work>
+auto FallbackExecutor::run_on(Dataset& rows, Work&& work) {
+    return run(
+        [&](Executor& executor) { return work(executor, static_cast<Rows&>(rows).on(executor)); });
+}
+
+// Notes what is found with every block, as the device forgets it when it fails, and keeps the
+// blocks under way, which are then done again.
+class FallbackExecutor::Pass final : public RowPass {
+  public:
+    Pass(FallbackExecutor& owner, const RowPassInput& input)
+        : owner_(owner),
+          input_(input),
+          nearest_(input.query_count * input.k, {std::numeric_limits<float>::infinity(), 0}) {
+        input_.tell_nearest = true;
+        if (input.quantizer) {
+            quantizer_ = QuantizerCopy(*input.quantizer);
+            input_.quantizer = &quantizer_.get();
+        }
+        on_device([&] { pass_ = owner_.device_->begin_pass(input_); });
+    }
+
+    void start(const float* rows, const uint64_t* ids, size_t count) override {
+        if (blocks_.size() == most_under_way) throw std::logic_error("too many blocks under way");
+        on_device([&] { pass_->start(rows, ids, count); });
+        blocks_.push_back({rows, ids, count});
+    }
+
+    PassedBlock finish() override {
+        if (blocks_.empty()) throw std::logic_error("no block is under way");
+        PassedBlock passed;
+        if (!on_device([&] {
+                passed = pass_->finish();
+                if (!passed.nearest) return;
+                std::copy_n(passed.nearest, nearest_.size(), nearest_.begin());
+                searched_ = passed.searched_blocks;
+            }))
+            passed = finish_on_cpu(blocks_.front());
+        blocks_.pop_front();
+        ++finished_;
+        passed.nearest = nearest_.data();
+        passed.searched_blocks = std::max(searched_, finished_);
+        return passed;
+    }
+
+    void nearest(Neighbor* out) override { std::copy(nearest_.begin(), nearest_.end(), out); }
+
+  private:
+    struct Block {
+        const float* rows;
+        const uint64_t* ids;
+        size_t count;
+    };
+
+    // False where the device does nothing any more.
+    template <typename Work>
+    bool on_device(Work&& work) {
+        if (owner_.cpu_) {
+            pass_.reset();
+            return false;
+        }
+        try {
+            work();
+            return true;
+        } catch (const DeviceFailure& failure) {
+            owner_.give_up(failure.what());
+        } catch (const OutOfDeviceMemory& failure) {
+            owner_.give_up(failure.what());
+        } catch (const OutOfHostMemory& failure) {
+            owner_.give_up(failure.what());
+        }
+        pass_.reset();
+        return false;
+    }
+
+    PassedBlock finish_on_cpu(const Block& block) {
+        PassedBlock passed;
+        passed.count = block.count;
+        if (input_.quantizer) {
+            lists_.resize(input_.block_rows);
+            codes_.resize(input_.block_rows * quantizer_.get().shape.m);
+            offsets_.resize(input_.block_rows);
+            encode_table_rows(
+                *owner_.cpu_, quantizer_.get(),
+                {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()}, turned_);
+            passed.lists = lists_.data();
+            passed.codes = codes_.data();
+            passed.offsets = offsets_.data();
+        }
+        // The device may have searched it before it failed.
+        if (input_.query_count > 0 && finished_ >= searched_)
+            owner_.searcher_->exact_search({input_.queries, input_.query_count, block.rows,
+                                            block.count, block.ids, input_.dims, input_.metric,
+                                            input_.k, nearest_.data()});
+        return passed;
+    }
+
+    FallbackExecutor& owner_;
+    RowPassInput input_;
+    QuantizerCopy quantizer_;
+    std::vector<float> turned_;
+    std::unique_ptr<RowPass> pass_;  // the device's, while it works
+    std::deque<Block> blocks_;
+    std::vector<Neighbor> nearest_;  // of the first `searched_` blocks, and of those since
+    size_t searched_ = 0, finished_ = 0;
+    std::vector<uint32_t> lists_;
+    std::vector<uint8_t> codes_;
+    std::vector<float> offsets_;
+};
+
+std::unique_ptr<RowPass> FallbackExecutor::begin_pass(const RowPassInput& input) {
+    return std::make_unique<Pass>(*this, input);
+}
+
+const char* FallbackExecutor::name() const noexcept {
+    return cpu_ ? cpu_->name() : device_->name();
+}
+
+std::unique_ptr<Dataset> FallbackExecutor::take(float* rows, size_t count, uint32_t dims) {
+    auto taken = std::make_unique<Rows>(rows, count, dims);
+    run([&](Executor& executor) { taken->on(executor); });
+    return taken;
+}
+
+void FallbackExecutor::kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed,
+                                    float* centroids) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.kmeans_start(data, clusters, seed, centroids);
+    });
+}
+
+double FallbackExecutor::kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) {
+    return run_on(rows, [&](Executor& executor, Dataset& data) {
+        return executor.kmeans_step(data, clusters, centroids);
+    });
+}
+
+void FallbackExecutor::assign(Dataset& rows, uint32_t clusters, const float* centroids,
+                              uint32_t* nearest) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.assign(data, clusters, centroids, nearest);
+    });
+}
+
+void FallbackExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.make_residuals(data, clusters, centroids);
+    });
+    if (!cpu_) static_cast<Rows&>(rows).made_residuals(centroids, clusters);
+}
+
+void FallbackExecutor::codebook_start(Dataset& residuals, const QuantizerShape& shape,
+                                      uint64_t seed, float* codebook) {
+    run_on(residuals, [&](Executor& executor, Dataset& data) {
+        executor.codebook_start(data, shape, seed, codebook);
+    });
+}
+
+double FallbackExecutor::codebook_step(Dataset& residuals, const QuantizerShape& shape,
+                                       float* codebook) {
+    return run_on(residuals, [&](Executor& executor, Dataset& data) {
+        return executor.codebook_step(data, shape, codebook);
+    });
+}
+
+void FallbackExecutor::principal_directions(Dataset& rows, uint32_t to, float* matrix) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.principal_directions(data, to, matrix);
+    });
+}
+
+void FallbackExecutor::rotation_start(Dataset& residuals, const QuantizerShape& shape,
+                                      float* matrix) {
+    run_on(residuals, [&](Executor& executor, Dataset& data) {
+        executor.rotation_start(data, shape, matrix);
+    });
+}
+
+double FallbackExecutor::rotation_step(Dataset& residuals, const QuantizerShape& shape,
+                                       float* matrix, float* codebook) {
+    return run_on(residuals, [&](Executor& executor, Dataset& data) {
+        return executor.rotation_step(data, shape, matrix, codebook);
+    });
+}
+
+void FallbackExecutor::rotate(const Rotation& rotation, const float* rows, size_t count,
+                              float* out) {
+    run([&](Executor& executor) { executor.rotate(rotation, rows, count, out); });
+}
+
+double FallbackExecutor::additive_step(Dataset& residuals, const AdditiveStep& step) {
+    return run_on(residuals, [&](Executor& executor, Dataset& data) {
+        return executor.additive_step(data, step);
+    });
+}
+
+void FallbackExecutor::encode(const Quantizer& quantizer, const Encoding& encoding) {
+    run([&](Executor& executor) { executor.encode(quantizer, encoding); });
+}
+
+void FallbackExecutor::exact_search(const ExactSearch& search) {
+    // A search that broke off may have written some of what it found.
+    std::vector<Neighbor> before;
+    if (!cpu_) before.assign(search.nearest, search.nearest + search.query_count * search.k);
+    bool again = false;
+    run([&](Executor& executor) {
+        if (again) std::copy(before.begin(), before.end(), search.nearest);
+        again = true;
+        (cpu_ ? *searcher_ : executor).exact_search(search);
+    });
+}
+
+}  // namespace pgwarp

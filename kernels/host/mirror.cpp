@@ -1,0 +1,233 @@
+#include "kernels/host/mirror_served.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace pgwarp {
+
+namespace {
+
+// So many turns of the clock after somebody was asked for a list, somebody else is.
+constexpr uint64_t patience = 200;
+// When all room is taken, a list comes in at another's cost. One in so many turns is enough to
+// follow what is used, and little enough not to spend the time on loading.
+constexpr uint64_t exchange_interval = 8;
+// A code, an offset, a TID.
+size_t entry_bytes(const QuantizerShape& shape) {
+    return shape.m + sizeof(float) + sizeof(uint64_t);
+}
+
+size_t bytes_of(std::span<const ListPage> pages, const QuantizerShape& shape) {
+    size_t entries = 0;
+    for (const ListPage& page : pages) entries += page.count;
+    return entries * entry_bytes(shape);
+}
+
+}  // namespace
+
+Mirror::Mirror(Device& device, size_t budget)
+    : device_(device), full_budget_(budget), budget_(budget) {}
+
+Mirror::~Mirror() {
+    for (Running& running : running_) try {
+            running.served->store->wait(running.batch());
+        } catch (...) {
+            // It ends, whatever it says.
+        }
+}
+
+Mirror::Served* Mirror::find(const MirrorKey& key) const {
+    const auto at = served_.find(name_of(key.database, key.index));
+    return at != served_.end() && at->second->key == key ? at->second.get() : nullptr;
+}
+
+bool Mirror::knows(const MirrorKey& key) const {
+    return find(key) != nullptr;
+}
+
+const MirrorUse* Mirror::use(const MirrorKey& key) const {
+    const Served* served = find(key);
+    return served ? &served->use : nullptr;
+}
+
+DeviceLoad Mirror::load() const {
+    DeviceLoad load{0, served_.size(), full_budget_};
+    for (const auto& [name, served] : served_) load.assigned += served->assigned();
+    return load;
+}
+
+std::vector<MirrorChange> Mirror::take_changes() {
+    if (lists_lost_) {
+        for (const auto& [name, served] : served_)
+            if (served->lists_lost) changes_.push_back({served->key, served->use});
+        for (const auto& [name, served] : served_) served->lists_lost = false;
+        lists_lost_ = false;
+    }
+    return std::exchange(changes_, {});
+}
+
+void Mirror::add(const MirrorKey& key, const Quantizer& model) {
+    forget(key.database, key.index);
+    auto served = std::make_shared<Served>();
+    served->key = key;
+    served->shape = model.shape;
+    while (!served->store) try {
+            served->store = device_.make_list_store(model);
+        } catch (const OutOfDeviceMemory&) {
+            if (!give_up_index()) throw;
+        }
+    served->last_used = ++clock_;
+    served->versions = std::make_shared<Versions>(model.shape.lists);
+    served->lists.resize(model.shape.lists);
+    served->named_by.resize(model.shape.lists);
+    served->use.lists = model.shape.lists;
+    served_[name_of(key.database, key.index)] = std::move(served);
+}
+
+void Mirror::forget(uint32_t database, uint32_t index) {
+    std::erase_if(served_, [&](const auto& item) {
+        const MirrorKey& key = item.second->key;
+        if (key.database != database || (index != 0 && key.index != index)) return false;
+        bytes_ -= item.second->use.bytes;
+        dismiss(*item.second);
+        return true;
+    });
+}
+
+bool Mirror::give_up_index() {
+    const auto oldest = std::min_element(
+        served_.begin(), served_.end(),
+        [](const auto& a, const auto& b) { return a.second->last_used < b.second->last_used; });
+    if (oldest == served_.end()) return false;
+    MirrorUse last = oldest->second->use;
+    last.evictions += last.resident_lists;
+    last.lists = last.resident_lists = 0;
+    last.bytes = 0;
+    changes_.push_back({oldest->second->key, last});
+    bytes_ -= oldest->second->use.bytes;
+    dismiss(*oldest->second);
+    served_.erase(oldest);
+    return true;
+}
+
+bool Mirror::make_room(size_t wanted, const Served* kept) {
+    if (wanted > budget_) return false;
+    if (bytes_ + wanted <= budget_) return true;
+    struct Resident {
+        uint64_t last_used;
+        Served* served;
+        uint32_t list;
+    };
+    std::vector<Resident> residents;
+    for (const auto& [name, served] : served_)
+        for (uint32_t list = 0; served.get() != kept && list < served->shape.lists; ++list)
+            if ((*served->versions)[list].resident)
+                residents.push_back({served->lists[list].last_used, served.get(), list});
+    std::sort(residents.begin(), residents.end(),
+              [](const Resident& a, const Resident& b) { return a.last_used < b.last_used; });
+    // A little more than is needed now, so that not every list that comes sorts all others.
+    const size_t enough = std::min(budget_, wanted + budget_ / 16);
+    for (const Resident& resident : residents) {
+        if (bytes_ + enough <= budget_) break;
+        bytes_ -= resident.served->lists[resident.list].bytes;
+        ++resident.served->use.evictions;
+        resident.served->lists_lost = lists_lost_ = true;
+        resident.served->drop(resident.list);
+    }
+    return bytes_ + wanted <= budget_;
+}
+
+void Mirror::shrink_budget() {
+    // Of what there is, not of the budget: what lists take is an estimate, and others may have
+    // taken the room, for a while.
+    if (bytes_ == 0) return;
+    budget_ = bytes_ - bytes_ / 8;
+    make_room(0);
+}
+
+bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
+                 std::span<const ListPage> pages, Victims victims) {
+    Served* served = find(key);
+    if (!served || list >= served->shape.lists) return true;
+    const size_t wanted = bytes_of(pages, served->shape);
+    if ((*served->versions)[list].resident) {
+        bytes_ -= served->lists[list].bytes;
+        served->drop(list);
+    }
+    ++clock_;
+    // Before anything is in the store: it may have to be copied, and there may be no memory.
+    MirrorVersion& put = served->versions_to_change()[list];
+    // What is wanted is an estimate: the device itself may have less than the budget says.
+    for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
+        if (!make_room(std::min(room, budget_),
+                       victims == Victims::other_indexes ? served : nullptr) ||
+            wanted > budget_)
+            return false;
+        try {
+            served->store->put(list, pages);
+            break;
+        } catch (const OutOfDeviceMemory&) {
+            if (room >= budget_) return false;
+        }
+    }
+    Served::List& here = served->lists[list];
+    served->use.reloads += here.had_before;
+    here.had_before = true;
+    here.bytes = wanted;
+    here.last_used = clock_;
+    here.last_wanted = 0;
+    put = version;
+    put.resident = 1;
+    served->use.bytes += wanted;
+    served->use.received += wanted;
+    ++served->use.resident_lists;
+    bytes_ += wanted;
+    return true;
+}
+
+bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& from,
+                    const MirrorVersion& to, std::span<const ListPage> pages) {
+    Served* served = find(key);
+    if (!served || list >= served->shape.lists) return true;
+    MirrorVersion expected = from;
+    expected.resident = 1;
+    if (!((*served->versions)[list] == expected)) return true;
+    ++clock_;
+    Served::List& here = served->lists[list];
+    here.last_used = clock_;
+    const size_t wanted = bytes_of(pages, served->shape);
+    if (here.bytes + wanted > budget_) return false;
+    MirrorVersion* version = nullptr;
+    for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
+        if (!make_room(std::min(room, budget_))) return false;
+        // Lists that gave way: this one may be among them.
+        version = &served->versions_to_change()[list];
+        if (!version->resident) return false;
+        try {
+            served->store->append(list, pages);
+            break;
+        } catch (const OutOfDeviceMemory&) {
+            if (room >= budget_) return false;
+        }
+    }
+    *version = to;
+    version->resident = 1;
+    ++served->use.appends;
+    here.bytes += wanted;
+    served->use.bytes += wanted;
+    served->use.received += wanted;
+    bytes_ += wanted;
+    return true;
+}
+
+bool Mirror::wants(Served& served, uint32_t list) {
+    Served::List& here = served.lists[list];
+    if (here.last_wanted != 0 && clock_ - here.last_wanted < patience) return false;
+    // Nearly full: the next list that comes in drives others out.
+    if (bytes_ + budget_ / 16 > budget_ && clock_ % exchange_interval != 0) return false;
+    here.last_wanted = clock_;
+    return true;
+}
+
+}  // namespace pgwarp

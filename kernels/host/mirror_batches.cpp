@@ -1,0 +1,298 @@
+// Searches of a mirror: from their queues to batches, and from batches to answers.
+//
+// Searches wait in lanes, one for each index and class of shapes, so that none shares a batch with
+// one that takes much longer. Of the lanes that may start a batch, the one whose first search has
+// waited longest comes first: no index keeps another waiting. Each batch is answered when it is
+// done, whatever else runs.
+
+#include "kernels/host/mirror_served.h"
+
+#include <cstring>
+#include <exception>
+
+namespace pgwarp {
+
+namespace {
+
+// Where a search finds no room, an eighth of the lists go. What they may take comes back over
+// batches without failure, an eighth of the budget in so many: few searches try in vain for more.
+constexpr size_t budget_batches = 4096;
+// A lane that was not used for so long, by the clock, gives its batches back.
+constexpr uint64_t idle_lane = 8192;
+// A batch beside one that runs takes at least this part of that one's searches: smaller ones wait
+// for more, as each costs the device and the caller about the same.
+constexpr size_t least_part = 4;
+// A batch that takes longer is waited for: whoever watches this thread sees that the device hangs.
+constexpr std::chrono::seconds patience(5);
+
+// Sizes in steps, so that a batch made for one search serves the next.
+uint32_t step_up(uint32_t wanted, uint32_t least) {
+    uint32_t size = least;
+    while (size < wanted) size *= 2;
+    return size;
+}
+
+// Up to 112 and up to 1024 are where a device changes to slower kernels.
+size_t class_of(uint32_t k, uint32_t probes) {
+    const size_t by_k = k <= 112 ? 0 : k <= 1024 ? 1 : 2;
+    const size_t by_probes = probes <= 64 ? 0 : probes <= 256 ? 1 : 2;
+    return by_k * 3 + by_probes;
+}
+
+}  // namespace
+
+ListBatch& Mirror::Running::batch() const {
+    return *served->lanes[lane].slots[slot].batch;
+}
+
+void Mirror::submit(MirrorSearch* search) {
+    search->found_count = search->probed_count = 0;
+    const auto at = served_.find(name_of(search->key.database, search->key.index));
+    if (at == served_.end() || !(at->second->key == search->key) ||
+        at->second->shape.dims != search->dims) {
+        search->outcome = MirrorSearch::Outcome::unknown;
+        answered_.push_back(search);
+        return;
+    }
+    search->outcome = MirrorSearch::Outcome::failed;
+    const std::shared_ptr<Served>& served = at->second;
+    const size_t number = class_of(search->k, std::min(search->probes, served->shape.lists));
+    Served::Lane& lane = served->lanes[number];
+    if (lane.waiting.empty()) waiting_.push_back({served, number});
+    try {
+        lane.waiting.push_back({++last_ticket_, search});
+    } catch (...) {
+        if (lane.waiting.empty()) waiting_.pop_back();
+        throw;
+    }
+}
+
+// Its index is being forgotten.
+void Mirror::dismiss(Served& served) {
+    for (Served::Lane& lane : served.lanes) {
+        for (const Served::Lane::Waiting& waiting : lane.waiting) {
+            waiting.search->outcome = MirrorSearch::Outcome::unknown;
+            answered_.push_back(waiting.search);
+        }
+        lane.waiting.clear();
+    }
+    std::erase_if(waiting_, [&](const WaitingLane& lane) { return lane.served.get() == &served; });
+}
+
+bool Mirror::may_start(const WaitingLane& waiting) const {
+    if (waiting.served->running >= most_of_index) return false;
+    const Served::Lane& lane = waiting.served->lanes[waiting.lane];
+    bool room = false;
+    for (const LaneSlot& slot : lane.slots) {
+        room |= slot.running == 0;
+        if (lane.waiting.size() * least_part < slot.running) return false;
+    }
+    return room;
+}
+
+bool Mirror::start_next(size_t most_searches) {
+    if (running_.size() >= most_batches) return false;
+    auto next = waiting_.end();
+    uint64_t first = 0;
+    for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
+        if (!may_start(*at)) continue;
+        const uint64_t ticket = at->served->lanes[at->lane].waiting.front().ticket;
+        if (next != waiting_.end() && ticket > first) continue;
+        next = at;
+        first = ticket;
+    }
+    if (next == waiting_.end()) return false;
+    const WaitingLane chosen = *next;
+    std::vector<Served::Lane::Waiting>& waiting = chosen.served->lanes[chosen.lane].waiting;
+    const size_t count = std::min(waiting.size(), std::max<size_t>(most_searches, 1));
+    std::vector<MirrorSearch*> searches(count);
+    answered_.reserve(answered_.size() + count);
+    for (size_t i = 0; i < count; ++i) searches[i] = waiting[i].search;
+    waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(count));
+    if (waiting.empty()) waiting_.erase(next);
+    std::exception_ptr failure;
+    try {
+        start_batch(chosen, searches);
+    } catch (...) {
+        note_failure(*chosen.served, &failure);
+        answered_.insert(answered_.end(), searches.begin(), searches.end());
+    }
+    if (failure) std::rethrow_exception(failure);
+    return true;
+}
+
+void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearch*>& searches) {
+    Served& served = *where.served;
+    Served::Lane& lane = served.lanes[where.lane];
+    uint32_t k = 1;
+    uint32_t probes = 1;
+    for (const MirrorSearch* search : searches) {
+        k = std::max(k, std::clamp(search->k, 1u, max_list_k));
+        probes = std::max(probes, std::min(search->probes, served.shape.lists));
+    }
+    size_t number = 0;
+    while (lane.slots[number].running != 0) ++number;
+    LaneSlot& slot = lane.slots[number];
+    served.last_used = lane.last_used = clock_ + 1;
+    const auto start = [&] {
+        make_batch(served, slot, {searches.size(), k, probes});
+        ListBatch& batch = *slot.batch;
+        const uint32_t dims = served.shape.dims;
+        for (size_t i = 0; i < searches.size(); ++i) {
+            std::memcpy(batch.queries + i * dims, searches[i]->query, dims * sizeof(float));
+            batch.wanted[i] = {std::clamp(searches[i]->k, 1u, max_list_k),
+                               std::clamp(searches[i]->probes, 1u, served.shape.lists)};
+        }
+        served.store->start(batch, searches.size());
+    };
+    running_.push_back({where.served, served.versions, where.lane, number, searches,
+                        std::chrono::steady_clock::now()});
+    try {
+        try {
+            start();
+        } catch (const OutOfDeviceMemory&) {
+            if (!free_idle_batches()) throw;
+            start();
+        }
+    } catch (...) {
+        running_.pop_back();
+        throw;
+    }
+    slot.running = searches.size();
+    ++served.running;
+    ++served.use.batches;
+    served.use.batch_queries += searches.size();
+}
+
+// A batch that has room for the shape: the slot's, or another in its place.
+void Mirror::make_batch(Served& served, LaneSlot& slot, const ListBatchShape& shape) {
+    const ListBatchShape before = slot.batch ? slot.batch->shape : ListBatchShape{};
+    if (slot.batch && before.queries >= shape.queries && before.k >= shape.k &&
+        before.probes >= shape.probes)
+        return;
+    slot.batch = nullptr;
+    slot.batch = served.store->make_batch(
+        {std::max<size_t>(step_up(static_cast<uint32_t>(shape.queries), 16), before.queries),
+         std::min(std::max(step_up(shape.k, 16), before.k), max_list_k),
+         std::max(step_up(shape.probes, 16), before.probes)});
+}
+
+// Gives back the memory of batches that do not run. False: there was none.
+bool Mirror::free_idle_batches() {
+    bool any = false;
+    for (const auto& [name, served] : served_)
+        for (Served::Lane& lane : served->lanes)
+            for (LaneSlot& slot : lane.slots) {
+                if (!slot.batch || slot.running != 0) continue;
+                slot.batch = nullptr;
+                any = true;
+            }
+    return any;
+}
+
+void Mirror::finish_batch(Running& running) {
+    Served& served = *running.served;
+    ListBatch& batch = running.batch();
+    served.store->wait(batch);
+    const uint64_t now = ++clock_;
+    for (size_t i = 0; i < running.searches.size(); ++i) {
+        MirrorSearch& search = *running.searches[i];
+        const uint32_t* probed = batch.probed + i * batch.probed_stride;
+        const uint32_t probes = batch.wanted[i].probes;
+        ++served.answers;
+        if (batch.found_counts[i] > batch.wanted[i].k ||
+            std::any_of(probed, probed + probes, [&](uint32_t list) {
+                if (list >= served.shape.lists || served.named_by[list] == served.answers)
+                    return true;
+                served.named_by[list] = served.answers;
+                return false;
+            })) {
+            // Distances without an order may do that, of vectors near the end of what a float can
+            // be. The other answers are none the worse.
+            search.outcome = MirrorSearch::Outcome::failed;
+            ++served.use.errors;
+            continue;
+        }
+        search.found_count = batch.found_counts[i];
+        std::memcpy(search.found, batch.found + i * batch.found_stride,
+                    search.found_count * sizeof(Neighbor));
+        search.probed_count = probes;
+        for (uint32_t p = 0; p < search.probed_count; ++p) {
+            const uint32_t list = probed[p];
+            const MirrorVersion& version = (*running.versions)[list];
+            const bool wanted = !version.resident && wants(served, list);
+            search.probed[p] = {list, wanted, version};
+            served.lists[list].last_used = now;
+        }
+        search.outcome = MirrorSearch::Outcome::found;
+    }
+}
+
+void Mirror::collect(std::vector<MirrorSearch*>* answered) {
+    std::exception_ptr failure;
+    for (size_t i = 0; i < running_.size();) {
+        Running& running = running_[i];
+        Served& served = *running.served;
+        bool over = true;
+        try {
+            over = served.store->done(running.batch()) ||
+                   std::chrono::steady_clock::now() - running.since > patience;
+        } catch (...) {
+            // finish_batch() throws it again.
+        }
+        if (!over) {
+            ++i;
+            continue;
+        }
+        try {
+            finish_batch(running);
+            failures_in_a_row_ = 0;
+            budget_ = std::min(full_budget_, budget_ + full_budget_ / (8 * budget_batches) + 1);
+        } catch (...) {
+            note_failure(served, &failure);
+        }
+        served.lanes[running.lane].slots[running.slot].running = 0;
+        --served.running;
+        for (Served::Lane& lane : served.lanes)
+            for (LaneSlot& slot : lane.slots)
+                if (slot.running == 0 && lane.last_used + idle_lane < clock_) slot.batch = nullptr;
+        answered_.insert(answered_.end(), running.searches.begin(), running.searches.end());
+        running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
+    }
+    answered->insert(answered->end(), answered_.begin(), answered_.end());
+    answered_.clear();
+    if (failure) std::rethrow_exception(failure);
+}
+
+namespace {
+
+// A loss is told in place of any other failure.
+void note_device_failure(const char* message, bool lost, std::exception_ptr* failure) {
+    if (lost || !*failure) *failure = std::make_exception_ptr(DeviceFailure(message, lost));
+}
+
+}  // namespace
+
+// Inside a catch block. Searches of the batch stay marked as failed; the others go on, and what is
+// worth telling is thrown when they are through.
+void Mirror::note_failure(Served& served, std::exception_ptr* failure) {
+    // So many batches in a row fail on no device that is going to recover.
+    constexpr int enough = 16;
+    ++served.use.errors;
+    try {
+        throw;
+    } catch (const OutOfDeviceMemory&) {
+        shrink_budget();
+    } catch (const DeviceFailure& thrown) {
+        note_device_failure(thrown.what(), thrown.lost || ++failures_in_a_row_ >= enough, failure);
+    } catch (const std::bad_alloc&) {
+        // The host's memory says nothing of the device.
+        if (!*failure) *failure = std::current_exception();
+    } catch (const std::exception& thrown) {
+        note_device_failure(thrown.what(), ++failures_in_a_row_ >= enough, failure);
+    } catch (...) {
+        note_device_failure("unknown exception", ++failures_in_a_row_ >= enough, failure);
+    }
+}
+
+}  // namespace pgwarp
