@@ -32,7 +32,7 @@ void give_all(int, Datum) {
 
 MemoryCharge* build_charge() {
     static MemoryCharge charge(shared()->taken);
-    // After transactions have ended, and with them the devices that they used.
+    // on_shmem_exit callbacks run after transaction abort, which has closed the devices by then.
     static const bool registered = (on_shmem_exit(give_all, Datum{0}), true);
     static_cast<void>(registered);
     return &charge;

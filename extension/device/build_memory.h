@@ -1,6 +1,5 @@
-// The share of a device's memory that work of sessions may take: builds, clusterings, joins,
-// graphs. With the library preloaded it is one share for all sessions; else each session has it for
-// itself.
+// The share of a device's memory that the work of sessions may use: builds, clusterings, joins,
+// graphs. All sessions share it if the library is preloaded; otherwise each session has its own.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +13,29 @@ namespace pgwarp {
 // In shared memory; changed by atomic operations only.
 struct BuildShare {
     uint64_t taken;         // bytes of device memory
-    uint64_t kept_devices;  // that sessions keep open
+    uint64_t kept_devices;  // devices that sessions keep open between calls
 };
 
-// Of all sessions; null where the library was not preloaded. The service's shared memory has it.
+// The share of all sessions, in the service's shared memory; null where the library was not
+// preloaded.
 extern BuildShare* common_build_share;
 
-// What a device for such work is charged to. To be called first by the backend's own thread: what
-// the backend holds is given back when it exits.
+// The counter that device memory for such work is charged to. The backend's main thread must make
+// the first call: it registers the exit callback that gives back what the backend still holds.
 MemoryCharge* build_charge();
 
-// By pgwarp.build_memory; 0: the device's default.
+// pgwarp.build_memory in bytes; 0: the device's default.
 size_t build_memory();
-// The same where the host stands in a device's place.
+// The same where the host stands in for a device; never 0.
 size_t host_build_memory();
 
-// Counts one more device that is kept. False: sessions keep as many as they may. The driver takes
-// about half a gigabyte for each, which no budget counts; all of them shall take no more than a
-// quarter of the share, or there is one.
+// Counts one more kept device. False: sessions already keep the maximum. The driver takes about
+// half a gigabyte for each, which no budget counts; together kept devices may take a quarter of the
+// share, but one is always allowed.
 bool keep_one_device(const Device& device);
 void keep_one_device_less();
 
-// How to have more of it, where this failure was for lack of memory; else null.
+// A hint on raising the limit, where `failure` says that device memory ran out; else null.
 const char* build_memory_hint(const char* failure);
 
 }  // namespace pgwarp

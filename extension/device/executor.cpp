@@ -20,12 +20,13 @@ extern "C" {
 
 namespace pgwarp {
 
-// Ends from the last to the first.
+// Members are destroyed in reverse order: the executor ends before its device.
 struct BuildDevice {
     std::unique_ptr<Device> device;
     std::unique_ptr<Executor> executor;
-    FallbackExecutor* fallback = nullptr;  // the executor, where a device may fail
-    bool lasting = false;                  // a device that may be kept
+    FallbackExecutor* fallback =
+        nullptr;           // `executor`, where the CPU takes over from a failed device
+    bool lasting = false;  // a device was requested; it may be kept for the next call
     int threads = 1;
     std::thread opening;
     char error[256] = "";
@@ -38,22 +39,23 @@ struct BuildDevice {
 
 namespace {
 
-// Starting a device takes about as long as this much work does on a CPU.
+// In multiplications: opening a device takes about as long as this much work takes on a CPU.
 constexpr double least_work_for_a_device = 1e10;
-// What an earlier call of this session has left. Never destroyed: at the end of a process the
-// driver may be gone before us.
+// The device that an earlier call of this session left open. Never destroyed: when the process
+// exits, the driver may be gone before static destructors run.
 Device* kept_device = nullptr;
 int kept_build_memory = 0;  // pgwarp.build_memory when it was opened
 
-// A device takes a tenth of a second to end: a thread sees to that while the session goes on.
+// Closing a device takes a tenth of a second: this thread does it while the session continues.
 std::thread closing;
 
 void wait_for_closing() {
     if (closing.joinable()) closing.join();
 }
 
-// Runs this in a thread, or at once where no thread can be made. All signals are blocked in either
-// case: threads of the driver, which inherit the mask, must not take this process's signals.
+// Runs `function` in a thread, or synchronously where no thread can be created. Either way all
+// signals are blocked: the driver's threads inherit the mask and must not receive this process's
+// signals.
 template <typename Function>
 void run_in_thread(std::thread* thread, Function function) {
     sigset_t all, before;
@@ -69,7 +71,7 @@ void run_in_thread(std::thread* thread, Function function) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// In a thread of its own: calls nothing of PostgreSQL that allocates or reports.
+// Runs in its own thread: must call nothing of PostgreSQL that allocates or reports an error.
 void open_in_thread(BuildDevice* build) {
     try {
         build->device = open_device(build->threads, build->error, sizeof(build->error));
@@ -89,7 +91,7 @@ void start_opening(BuildDevice* build) {
                 build->executor = build->device->make_executor();
                 return;
             } catch (...) {
-                // Another one is opened.
+                // Open a new device below.
             }
         build->device.reset();
     }
@@ -121,7 +123,8 @@ BuildDevice* begin_opening(double work, int threads) {
     return owned->object;
 }
 
-// The device has been opened, or is not to be.
+// Waits for the opening thread. False: no device was requested, or opening failed; the latter is an
+// error where pgwarp.build_executor is gpu.
 bool has_opened(BuildDevice* build) {
     build->wait();
     if (build->executor) return true;
@@ -133,7 +136,7 @@ bool has_opened(BuildDevice* build) {
     return false;
 }
 
-// A process must not end while its thread talks to the driver.
+// The process must not exit while its closing thread is inside the driver.
 void wait_at_exit() {
     static bool registered = false;
     if (!registered) on_proc_exit([](int, Datum) { wait_for_closing(); }, Datum{0});
@@ -146,7 +149,8 @@ void end_device(std::unique_ptr<Device> device) {
     run_in_thread(&closing, [ending] { delete ending; });
 }
 
-// Its executor ends; the device may stay.
+// Closes the executor. Keeps the device for the session's next call where it is sound and
+// pgwarp.keep_device allows it; else closes the device, too.
 void let_go(BuildDevice* build, bool sound) {
     wait_at_exit();
     guarded([&] {
@@ -213,7 +217,8 @@ bool wants_device(double work) {
         case BuildExecutorChoice::automatic:
             break;
     }
-    // The host stands for a device in tests, which ask for it, or for its failures.
+    // Only tests let the host stand in for a device: they set pgwarp.build_executor to gpu, or
+    // inject a fault.
     if (devices_are_hosts()) return settings.fault != static_cast<int>(Fault::none);
     return work >= least_work_for_a_device && strcmp(settings.devices, "none") != 0 &&
            cuda_library_is_there();
@@ -268,7 +273,7 @@ void close_build_executor(BuildExecutor* executor) {
     if (failure[0] != '\0') warn_of_device(failure);
 }
 
-// --- work that has its own way without a device
+// --- work with a CPU path of its own
 
 DeviceWork* begin_device_work(double work, int threads) {
     if (!wants_device(work)) return nullptr;

@@ -1,5 +1,5 @@
-// Who does the arithmetic of builds and of other heavy work: this process's CPU, or a device that
-// it opens for the time.
+// The executor of builds and other heavy work: this process's CPU, or a device that it opens for
+// the duration of the work.
 #pragma once
 
 #include <memory>
@@ -13,55 +13,60 @@ namespace pgwarp {
 
 struct BuildExecutor {
     Executor* executor;
-    // A device: rows are handed to it in large blocks, by one process. Else every process that
-    // takes part in the build has an executor of its own.
+    // True: a device, which one process feeds with large blocks of rows. False: every process of
+    // the build has its own CPU executor.
     bool device;
     struct BuildDevice* owned;
     int threads;
 };
 
-// The device of pgwarp.devices, or null with the reason; its memory is charged to the share of
-// builds. build_charge() was called before. Throws, and reports nothing; signals are blocked
-// meanwhile, for the driver's threads must not take this process's.
+// Opens a device of pgwarp.devices; null, with the reason in `error`, where that fails. Its memory
+// is charged to the build share: the backend has called build_charge() before. May throw; reports
+// no PostgreSQL error. The caller blocks all signals: the driver's threads inherit the mask and
+// must not receive this process's signals.
 std::unique_ptr<Device> open_device(int threads, char* error, size_t error_size);
-// What a user hears of it.
+// Reports the failure as a WARNING: the CPU did the rest.
 void warn_of_device(const char* failure);
 
-// By pgwarp.build_executor: whether so much work, in multiplications, is for a device, if there is
-// one.
+// Whether pgwarp.build_executor sends this much work, in multiplications, to a device, should one
+// exist.
 bool wants_device(double work);
 
-// By pgwarp.build_executor. `unfit`, where not null, says why no device can do it. `work` is about
-// how many multiplications it takes: little work does not wait for a device. `threads` is for the
-// CPU. What it opens ends with the current memory context, or with close_build_executor().
+// Chooses by pgwarp.build_executor. `unfit`, where not null, says why no device can do this work.
+// `work` is the approximate number of multiplications: for little work, opening a device does not
+// pay. `threads` is for the CPU. The executor ends with the current memory context, or with
+// close_build_executor().
 BuildExecutor open_build_executor(const char* unfit, double work, int threads);
-// The same in two steps: a device starts, which takes a while, while the caller does other things.
+// The same in two steps: the device opens, which takes a while, while the caller does other work.
 BuildExecutor begin_build_executor(const char* unfit, double work, int threads);
 void finish_build_executor(BuildExecutor* executor);
-// Warns where a device failed on the way. One that did not is kept for the session's next call
-// where pgwarp.keep_device says so, and sessions do not keep too many.
+// Warns if the device failed during the work. A device that did not fail stays open for the
+// session's next call, if pgwarp.keep_device is on and sessions do not already keep the maximum.
 void close_build_executor(BuildExecutor* executor);
 
-// A device for work that has a way of its own where there is none, or where it fails: null then,
-// but for an error where pgwarp.build_executor is gpu. Closed as above.
+// A device for work with a CPU path of its own. Null where there is no device; that is an error
+// where pgwarp.build_executor is gpu. Where the device fails, the caller takes its CPU path. Closed
+// as above.
 struct DeviceWork {
-    Executor* executor;  // null: it is not open yet
+    Executor* executor;  // null: not open yet
     BuildExecutor build;
     bool failed;
     char failure[256];
 };
 DeviceWork* open_device_work(double work, int threads);
-// The same, but it opens while the caller does something else. Null: none is wanted.
+// The same, but the device opens while the caller does other work. Null: no device is wanted.
 DeviceWork* begin_device_work(double work, int threads);
-// Waits for it. False: there is none.
+// Waits until the device is open. False: there is none.
 bool is_open(DeviceWork* device);
-// Runs this on it, interruptibly. False: the device has failed, or has no room. Objects of its
-// executor end before close_device_work(), which then warns.
+// Runs `work` on the device, interruptibly. False: the device failed or ran out of memory. Objects
+// made by its executor must be destroyed before close_device_work(), which reports the failure: a
+// WARNING, or an error where pgwarp.build_executor is gpu.
 bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& executor), void* state);
 void close_device_work(DeviceWork* device);
-// What its objects may take of it together.
+// Bytes that all objects on the device may take together.
 Size device_memory_of(const DeviceWork* device);
-// Whether pgwarp.build_executor is gpu: there is no other way then, and closing reports the error.
+// Whether pgwarp.build_executor is gpu: the CPU path is not allowed then, and closing a failed
+// device is an error.
 bool must_use_device();
 
 // For lambdas that capture by reference.

@@ -27,13 +27,13 @@ bool cuda_library_is_there() {
 }
 
 Device* open_cuda_device(const DeviceOptions& options, OpenError* error) {
-    // Until the library says otherwise: what is missing here is missing for every device.
+    // Default until the library sets another: what is missing here is missing for every device.
     error->failure = OpenFailure::no_such_device;
     if (!cuda_library_is_there()) {
         strlcpy(error->message, "pgwarp was built without CUDA", sizeof(error->message));
         return nullptr;
     }
-    // The library brings others of some hundred megabytes: not where they are of no use.
+    // pgwarp_cuda.so loads several hundred megabytes of other libraries: skip it without a driver.
     if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
         strlcpy(error->message, "there is no driver for CUDA devices (libcuda.so.1)",
                 sizeof(error->message));
@@ -41,7 +41,7 @@ Device* open_cuda_device(const DeviceOptions& options, OpenError* error) {
     }
     Path path;
     library_path(path);
-    // Never closed: the device's objects have their code there.
+    // Never closed: the code of device objects lives in the library.
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void* open = library ? dlsym(library, open_device_symbol) : nullptr;
     if (!open) {

@@ -1,4 +1,4 @@
-// pgwarp_cuda.so, which is opened only where a GPU is asked for.
+// Loading pgwarp_cuda.so, only where a GPU is asked for.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@ namespace pgwarp {
 
 bool cuda_library_is_there();
 
-// A device, to be deleted by the caller, or null with the reason in `error`. Throws nothing,
-// reports nothing. Threads of the driver start in here: signals are blocked by whoever calls it, or
-// not yet unblocked.
+// Returns a device, which the caller deletes, or null with the reason in `error`. Throws nothing
+// and reports nothing. The driver's threads start in here and inherit the signal mask: the caller
+// has blocked all signals, or not yet unblocked them.
 Device* open_cuda_device(const DeviceOptions& options, OpenError* error);
 
 }  // namespace pgwarp
