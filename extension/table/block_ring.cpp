@@ -13,15 +13,16 @@ extern "C" {
 
 namespace pgwarp {
 
-// Behind it: the numbers of empty blocks, those of full ones, the blocks' counts, their positions,
-// then their TIDs and rows. Blocks are taken from the end: their order does not matter.
+// Followed in memory by the numbers of empty blocks, the numbers of full ones, the blocks' counts
+// and positions, then their TIDs and rows. Both arrays of numbers are stacks: the order of blocks
+// does not matter.
 struct BlockRing {
     uint32 blocks;
     uint32 block_rows;
     uint32 dims;
     ConditionVariable emptied;
-    ConditionVariable filled;  // or a worker left
-    pg_atomic_uint32 full;     // written under `mutex`, read by anybody
+    ConditionVariable filled;  // a block was filled, or a worker left
+    pg_atomic_uint32 full;     // written under `mutex`, read without it
     slock_t mutex;
     // Under `mutex`:
     uint32 empty;
@@ -60,8 +61,8 @@ Size block_ring_bytes(uint32 blocks, uint32 block_rows, uint32 dims) {
 
 namespace {
 
-// What one segment of dynamic shared memory may take. Containers have little of it as a rule, 64
-// MB, and who takes more than there is gets an error.
+// Bytes that one segment of dynamic shared memory may take. Containers usually have 64 MB in all,
+// and allocating more than is free is an error.
 Size shared_memory_room() {
     constexpr Size most = Size{64} << 20;
     struct statvfs room;
@@ -75,7 +76,7 @@ constexpr Size least_rows = 64;
 }  // namespace
 
 int workers_in_shared_memory(int workers, uint32 held, uint32 dims, Size memory) {
-    // A part of what is there is taken, so that twice that is no error yet.
+    // shared_memory_room() is a fraction of the free memory, so twice that is still no error.
     const Size room = 2 * shared_memory_room();
     while (workers > 0) {
         const RingShape shape = ring_shape(workers, held, dims, memory);
@@ -161,7 +162,8 @@ bool take_full_block(BlockRing* ring, RowBlock* block) {
 
 bool wait_for_full_block(BlockRing* ring, int workers, RowBlock* block) {
     while (true) {
-        // Who leaves has handed over all: looked at in this order, nothing is overlooked.
+        // A worker hands over its last block before it leaves: checking `left` first and full
+        // blocks second misses none.
         SpinLockAcquire(&ring->mutex);
         const bool all_left = ring->left == workers;
         SpinLockRelease(&ring->mutex);

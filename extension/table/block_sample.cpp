@@ -55,7 +55,7 @@ bool is_wanted(HeapTuple tuple, TransactionId oldest, Buffer buffer) {
     }
 }
 
-// How many line pointers to look at, so that each has the chance `part`.
+// How many line pointers to look at, so that each has the probability `part`.
 int draw_count(int there, double part, Random* random) {
     const double mean = there * part;
     const int whole = static_cast<int>(mean);
@@ -86,10 +86,10 @@ void sample_page(BlockSampler* sampler, BlockNumber block, double part, Random* 
         chains |= HeapTupleIsHeapOnly(tuple);
         ++count;
     }
-    // An index knows a chain of versions by its root.
+    // The index entry of a HOT chain points to its root.
     if (chains) heap_get_root_tuples(page, roots);
     LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-    // The pin keeps rows where they are.
+    // The pin keeps rows in place: pruning needs a cleanup lock.
     for (int i = 0; i < count; ++i) {
         HeapTuple tuple = &tuples[i];
         ItemPointerData tid = tuple->t_self;
@@ -111,7 +111,7 @@ void sample_page(BlockSampler* sampler, BlockNumber block, double part, Random* 
 void sample_blocks(BlockSampler* sampler, BlockNumber first, BlockNumber count,
                    IndexBuildCallback callback, void* state) {
     if (!sampler->by_page) {
-        // A concurrent build sees the rows of a snapshot.
+        // A concurrent build sees the rows of an MVCC snapshot, not of SnapshotAny.
         table_index_build_range_scan(sampler->heap, sampler->index, sampler->info, false,
                                      !sampler->info->ii_Concurrent, false, first, count, callback,
                                      state, nullptr);

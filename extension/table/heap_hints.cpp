@@ -10,8 +10,8 @@ namespace pgwarp {
 
 namespace {
 
-// Pages of a table are next to each other; those of two tables may want the same place, and which
-// table a hint is of is not written down. It need not be: what is pinned by hint is looked at.
+// Hints of a table's successive pages lie next to each other. Pages of two tables may collide, and
+// a hint does not record its table: whoever pins by a hint checks which page the buffer holds.
 constexpr uint32 room = 65536;
 struct Hint {
     BlockNumber block;
@@ -19,8 +19,8 @@ struct Hint {
 };
 Hint hints[room];
 
-// A pin by hint does not tell PostgreSQL that the page is in use. One in so many goes the long way,
-// which does.
+// A pin by hint does not bump the buffer's usage count. One visit in this many takes the normal
+// path, which does.
 constexpr uint32 long_way = 16;
 uint32 pins = 0;
 
@@ -29,7 +29,7 @@ Hint* place_of(Relation heap, BlockNumber block) {
 }
 
 Buffer hinted(Relation heap, const ItemPointerData& tid) {
-    // A damaged index may name any row.
+    // A damaged index may hold any TID.
     if (ItemPointerGetOffsetNumberNoCheck(&tid) > MaxHeapTuplesPerPage) return InvalidBuffer;
     const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
     const Hint* hint = place_of(heap, block);
@@ -54,10 +54,10 @@ bool pin_known(Relation heap, IndexFetchTableData* fetch, const ItemPointerData&
     if (!BufferIsValid(buffer) ||
         !ReadRecentBuffer(compat_locator(heap), MAIN_FORKNUM, block, buffer))
         return false;
-    // The fetch finds the page it wants in its hands.
+    // The fetch finds its page already pinned.
     if (BufferIsValid(*pinned)) ReleaseBuffer(*pinned);
     *pinned = buffer;
-    // As the fetch does with a page that is new to it.
+    // As heapam's index fetch does with a page that it has just pinned.
     heap_page_prune_opt(heap, buffer);
     return true;
 }
@@ -85,7 +85,8 @@ void prefetch_page(Relation heap, const ItemPointerData& tid) {
 void prefetch_tuple(Relation heap, const ItemPointerData& tid) {
     const Buffer buffer = hinted(heap, tid);
     if (!BufferIsValid(buffer)) return;
-    // Nothing is pinned: what is read here may be of any page, and says where to look ahead only.
+    // Nothing is pinned: the buffer may hold any page, so what is read here may only choose an
+    // address to prefetch.
     Page page = BufferGetPage(buffer);
     const uint32 offset = PageGetItemId(page, ItemPointerGetOffsetNumberNoCheck(&tid))->lp_off;
     constexpr uint32 line = 64;

@@ -1,9 +1,9 @@
-// Where the pages of tables were in shared buffers when this session saw them last.
+// Hints: the shared buffers in which this session last saw the pages of tables.
 //
-// Ranking reads rows all over a table, and each waits for memory some five times: for the table of
-// buffers, the buffer's header, the page's, the line pointer and the row. A hint leads past the
-// first, and lets the others come while earlier rows are read. A wrong hint costs what it saved:
-// what is in a buffer is known once it is pinned.
+// Ranking reads rows all over a table, and each row costs about five cache misses: the buffer
+// mapping table, the buffer header, the page header, the line pointer and the row. A hint skips the
+// first, and allows prefetching the others while earlier rows are read. A wrong hint is found out
+// once the buffer is pinned, and costs as much as a right one saves.
 #pragma once
 
 #include "extension/compat.h"
@@ -15,15 +15,15 @@ extern "C" {
 
 namespace pgwarp {
 
-// Whether the table has pages as the functions below expect them: a heap in shared buffers.
+// Whether hints work for this table: a heap in shared buffers.
 bool can_hint(Relation heap);
 
-// Before a row is fetched: has its page pinned, where a hint was right.
+// Before a row is fetched: pins its page in `fetch`, if the hint is right.
 void pin_hinted(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid);
-// The same for who must not look the page up: whether it is pinned. Nothing tells PostgreSQL that
-// the page is in use: now and then the caller has to go another way, which does.
+// Like pin_hinted(), without a buffer lookup; returns whether it pinned. Does not bump the usage
+// count: take the normal path now and then.
 bool pin_known(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid);
-// After it was fetched.
+// After a row was fetched into `slot`: remembers the buffer of its page.
 void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData& tid);
 
 void prefetch_hint(Relation heap, const ItemPointerData& tid);

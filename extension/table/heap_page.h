@@ -12,14 +12,15 @@ extern "C" {
 
 namespace pgwarp {
 
-// As scans do: a large table must not push everything else out of the buffers. Null: any buffer.
+// A ring of buffers for large tables, as sequential scans use it: the table must not evict
+// everything else from shared buffers. Null: no ring.
 inline BufferAccessStrategy scan_strategy(Relation heap) {
     return RelationGetNumberOfBlocks(heap) > static_cast<BlockNumber>(NBuffers) / 4
                ? GetAccessStrategy(BAS_BULKREAD)
                : nullptr;
 }
 
-// A row of a page, where it lies. The item is a normal one.
+// The tuple at this offset, not copied. Its line pointer is a normal one.
 inline HeapTupleData tuple_on_page(Relation heap, Page page, BlockNumber block,
                                    OffsetNumber offset) {
     const ItemId item = PageGetItemId(page, offset);

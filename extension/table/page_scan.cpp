@@ -24,7 +24,7 @@ Verdict judge(HeapTuple tuple, TransactionId oldest, Buffer buffer) {
         case HEAPTUPLE_DEAD:
             return Verdict::ignored;
         case HEAPTUPLE_INSERT_IN_PROGRESS:
-            // Good once this transaction is.
+            // Visible once this transaction commits.
             if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data)))
                 return Verdict::indexed;
             return Verdict::unsure;
@@ -36,10 +36,10 @@ Verdict judge(HeapTuple tuple, TransactionId oldest, Buffer buffer) {
 struct PageRows {
     int count;
     HeapTupleData tuples[MaxHeapTuplesPerPage];
-    ItemPointerData places[MaxHeapTuplesPerPage];  // as the index knows them
+    ItemPointerData places[MaxHeapTuplesPerPage];  // TIDs for the index: roots of HOT chains
 };
 
-// False: somebody has to decide.
+// False: visibility needs PostgreSQL's own scan.
 bool collect_rows(Relation heap, BlockNumber block, Buffer buffer, TransactionId oldest,
                   PageRows* rows) {
     const Page page = BufferGetPage(buffer);
@@ -56,13 +56,13 @@ bool collect_rows(Relation heap, BlockNumber block, Buffer buffer, TransactionId
         rows->places[rows->count++] = tuple->t_self;
     }
     if (!chains) return true;
-    // An index knows a chain of versions by its root.
+    // The index entry of a HOT chain points to its root.
     OffsetNumber roots[MaxHeapTuplesPerPage];
     heap_get_root_tuples(page, roots);
     for (int i = 0; i < rows->count; ++i) {
         if (!HeapTupleIsHeapOnly(&rows->tuples[i])) continue;
         const OffsetNumber root = roots[ItemPointerGetOffsetNumber(&rows->places[i]) - 1];
-        // The scan reports what is wrong here.
+        // A broken chain: PostgreSQL's scan reports it.
         if (!OffsetNumberIsValid(root)) return false;
         ItemPointerSetOffsetNumber(&rows->places[i], root);
     }
@@ -72,7 +72,7 @@ bool collect_rows(Relation heap, BlockNumber block, Buffer buffer, TransactionId
 }  // namespace
 
 bool may_scan_pages(Relation heap, const IndexInfo* info) {
-    // From 17 on, scans read ahead.
+    // From PostgreSQL 17 on, its own scans prefetch.
     return PG_VERSION_NUM < 170000 && heap->rd_rel->relam == HEAP_TABLE_AM_OID &&
            !info->ii_Concurrent && info->ii_Predicate == NIL && info->ii_Expressions == NIL;
 }
@@ -89,7 +89,7 @@ double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableS
     double found = 0;
     uint32 blocks = 0;
     uint32 left = 0;
-    // Blocks in a row that are for a scan, as long as they are surely still in buffers.
+    // Consecutive blocks left to PostgreSQL's scan: few enough to be still in shared buffers then.
     constexpr BlockNumber most_left = 16;
     BlockNumber left_first = 0;
     BlockNumber left_count = 0;
@@ -110,7 +110,7 @@ double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableS
         LockBuffer(buffer, BUFFER_LOCK_SHARE);
         const bool sure = collect_rows(heap, block, buffer, oldest, rows);
         LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-        // The pin keeps rows where they are.
+        // The pin keeps rows in place: pruning needs a cleanup lock.
         for (int i = 0; sure && i < rows->count; ++i) {
             bool is_null;
             Datum value = heap_getattr(&rows->tuples[i], attribute, descriptor, &is_null);

@@ -1,4 +1,4 @@
-// A worker's share of a parallel scan for a build, page by page.
+// A worker's share of a build's parallel scan, with one lock per page.
 #pragma once
 
 #include "extension/compat.h"
@@ -11,9 +11,9 @@ extern "C" {
 
 namespace pgwarp {
 
-// A build's scan takes a page's lock twice for each row. On a heap's page where every row is either
-// live or dead there is nothing to decide, and once a page is enough. Other pages, of which another
-// transaction may yet want something, are left to PostgreSQL's scan.
+// PostgreSQL's build scan locks a page twice for each row. On a heap page where every row is
+// clearly live or dead, one share lock for the page is enough. Pages whose rows belong to
+// transactions in progress, or may be visible to an old snapshot, are left to PostgreSQL's scan.
 bool may_scan_pages(Relation heap, const IndexInfo* info);
 // As table_index_build_scan() with this parallel scan.
 double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableScanDesc parallel,

@@ -37,7 +37,7 @@ struct Member {
     uint64 first_range;
 };
 
-// In dynamic shared memory, with the members behind it.
+// In dynamic shared memory; the members follow it.
 struct SharedRead {
     // Set by the leader before the workers start:
     SharedTable table;
@@ -57,10 +57,10 @@ struct SharedRead {
     static Size bytes(int members) { return sizeof(SharedRead) + members * sizeof(Member); }
 };
 
-// Blocks of one range have their own numbers below it.
+// A block's position: the number of its range, then this many bits for its number within the range.
 constexpr int part_bits = 24;
 
-// What one process fills blocks with.
+// One process's state while it fills blocks.
 struct Filling {
     TableReader* table;
     RowIds ids;
@@ -103,7 +103,7 @@ void make_normal(Filling* filling, Size count, float* rows) {
     }
 }
 
-// Fewer rows than there is room for: the last of them have been read.
+// Returns fewer rows than `room` only at the end of the table or range.
 Size fill_block(Filling* filling, const RowBlock& block, uint32 room) {
     VectorBlock wanted = {block.rows, filling->keys, room};
     if (filling->ids == RowIds::places) wanted.places = block.tids;
@@ -124,7 +124,7 @@ int workers_for(const TableReader* table, const TableMember* members, int count,
         Relation relation = table_open(members[i].table, NoLock);
         pages += members[i].blocks;
         option = Max(option, RelationGetParallelWorkers(relation, -1));
-        // Long vectors lie outside of the table, and cost all the more.
+        // Long vectors lie in TOAST, where reading a row costs more.
         if (OidIsValid(relation->rd_rel->reltoastrelid)) {
             Relation toast = table_open(relation->rd_rel->reltoastrelid, AccessShareLock);
             pages += RelationGetNumberOfBlocks(toast);
@@ -133,7 +133,7 @@ int workers_for(const TableReader* table, const TableMember* members, int count,
         table_close(relation, NoLock);
     }
     if (option >= 0) return Min(option, most);
-    // As the planner.
+    // The planner's rule: one worker more for each tripling of the size.
     int workers = 0;
     for (double size = Max(min_parallel_table_scan_size, 1); pages >= size; size *= 3) ++workers;
     return Min(workers, most);
@@ -146,10 +146,10 @@ struct ParallelReader {
     Executor* device;
     RingShape shape;
     uint32 held;
-    bool attached;  // all workers that will come have come
+    bool attached;  // every worker that will ever start has attached
 
     // With workers:
-    ParallelContext* context;  // null: this process reads
+    ParallelContext* context;  // null: no workers, this process reads
     SharedRead* shared;
     BlockRing* ring;
     BufferUsage* usage;
@@ -182,14 +182,14 @@ void begin_alone(ParallelReader* reader, const ParallelRead& wanted) {
     }
 }
 
-// Ranges of about as many rows as a block has room for.
+// The size of a range, in table blocks: about as many rows as fit into a block of the ring.
 BlockNumber blocks_of_range(const TableReader* table, const TableMember* members, int count,
                             int workers, uint32 block_rows) {
     double pages = 0;
     for (int i = 0; i < count; ++i) pages += members[i].blocks;
     const double rows = Max(estimated_rows(table), 1.0);
     const double fitting = block_rows * 0.95 * Max(pages, 1.0) / rows;
-    // Every worker has some, so that none waits long for the last.
+    // Several ranges a worker, so that no straggler holds up the end.
     const double fair = pages / (8.0 * (workers + 1));
     return static_cast<BlockNumber>(std::clamp(std::min(fitting, fair), 1.0, 8192.0));
 }
@@ -283,7 +283,8 @@ uint32 most_taken_blocks(const ParallelReader* reader) {
 }
 
 bool next_block(ParallelReader* reader, RowBlock* block) {
-    // Workers start while the caller gets ready; one that never does must not be waited for.
+    // Workers start while the caller prepares. Waiting for attachment reports a worker that failed
+    // to start; without it the ring would wait for that worker forever.
     if (reader->context && !reader->attached) {
         WaitForParallelWorkersToAttach(reader->context);
         reader->attached = true;
@@ -312,7 +313,7 @@ void give_back(ParallelReader* reader, const RowBlock& block) {
 void abandon_parallel_reader(ParallelReader* reader) {
     if (!reader->context) return;
     if (reader->device) reader->device->forget_memory(reader->ring);
-    // Workers that are at it are told to end, and waited for.
+    // Terminates the workers that still run, and waits for them.
     DestroyParallelContext(reader->context);
     ExitParallelMode();
     reader->context = nullptr;
@@ -359,7 +360,7 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
     for (uint64 range;
          (range = pg_atomic_fetch_add_u64(&shared->next_range, 1)) < shared->ranges;) {
         CHECK_FOR_INTERRUPTS();
-        // Ranges come in order; a table without blocks has none.
+        // A worker gets ascending range numbers. A member without blocks has no range.
         const Member* members = shared->members();
         while (member + 1 < shared->member_count && range >= members[member + 1].first_range)
             ++member;

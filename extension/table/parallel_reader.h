@@ -1,11 +1,11 @@
-// The vectors of a table, read by several processes for one that has a device to feed.
+// Parallel workers read the vectors of a table for one process that feeds a device.
 //
-// Workers take ranges of blocks, each a few at a time, and fill blocks of a ring in shared memory,
-// which the process takes as they come. What they read is what its TableReader would: the same
-// rows by the same snapshot, with rights looked after before. Where there are no workers to be had,
-// or the rows are to be asked for by a query, the process reads them itself.
+// Each worker takes a range of table blocks at a time and fills blocks of a ring in shared memory;
+// the process takes full blocks in any order. The workers read what the process's TableReader
+// would: the same rows by the same snapshot, with privileges checked before they start. Where no
+// worker can be had, or a query reads the rows (see table_reader.h), the process reads them itself.
 //
-// While a reader is open, the transaction is in parallel mode: nothing is written.
+// While a reader has workers, the transaction is in parallel mode: nothing may be written.
 #pragma once
 
 #include "kernels/common.h"
@@ -15,52 +15,54 @@
 
 namespace pgwarp {
 
-// What is told of each row beside its vector.
+// What identifies a row, beside its vector.
 enum class RowIds {
     none,
     keys,    // key_id() of the key
-    places,  // TIDs as numbers
+    places,  // the TID as a number
 };
 
 struct ParallelRead {
     RowIds ids;
-    // Vectors are normalised, and one that cannot be (its norm is zero, or none) is noted.
+    // Normalise vectors. A vector that has no direction (its norm is zero or not finite) sets
+    // `odd`.
     bool normalise;
-    int workers;  // at most
-    Size memory;  // of the ring
-    uint32 held;  // blocks that are taken before the first is given back
+    int workers;  // upper bound
+    Size memory;  // bytes of the ring
+    uint32 held;  // blocks that the caller takes before it gives the first back
 };
 
-// Good for the ring's memory: to share more takes time, and who takes rows is as fast as they come.
+// A good size of the ring: a larger one takes longer to set up, and the caller consumes rows as
+// fast as they come.
 inline Size usual_ring_bytes() {
     return Min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, Size{24} << 20);
 }
 
 struct ParallelReader;
-// The table's reader is at its first row, or rewound. `device`, where not null, is told of the
-// ring's memory.
+// Rewinds the table's reader. `device`, where not null, registers the ring's memory for DMA.
 ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wanted,
                                      Executor* device);
 uint32 most_block_rows(const ParallelReader* reader);
-// Blocks that may be taken before one is given back: as many as were wanted, or fewer.
+// Blocks that the caller may take before it gives one back: at most the `held` it asked for.
 uint32 most_taken_blocks(const ParallelReader* reader);
 
-// The next block, in any order, to be given back; false: there is none any more. Its position tells
-// the order of the rows: that of the table.
+// The next block, which the caller gives back; false: no more. Blocks come in any order; their
+// positions give the order of the table.
 bool next_block(ParallelReader* reader, RowBlock* block);
 void give_back(ParallelReader* reader, const RowBlock& block);
 
-// Once all blocks were read.
+// Valid once all blocks were read.
 struct ParallelCounts {
     int64 rows;
     int64 nulls;
-    bool odd;  // something that a device cannot order: see normalise, or the largest key
+    bool odd;  // a row that a device cannot order: a vector without direction, or the largest key
 };
 ParallelCounts close_parallel_reader(ParallelReader* reader);
-// The same where nobody wants the rest.
+// Closes the reader before all blocks were read.
 void abandon_parallel_reader(ParallelReader* reader);
 
-// Keys as ids, in their order. Null is the last, and has the id of the largest key, which is odd.
+// Ids order as their keys do. Null comes last: it shares its id with the largest key, which is why
+// that key is `odd`.
 inline uint64 key_id(int64 key) {
     return static_cast<uint64>(key) ^ (uint64{1} << 63);
 }

@@ -35,7 +35,7 @@ namespace pgwarp {
 
 namespace {
 
-// A row as it comes: its values live until the next one is asked for.
+// A row of the scan or query; its values are valid until the next one is read.
 struct Row {
     Datum vector;
     Datum key;
@@ -52,20 +52,20 @@ struct TableReader {
     const char* table_name;
     const char* vector_name;
     const char* key_name;  // null: none
-    Oid key_type;          // of keys, without domains
+    Oid key_type;          // base type, below any domains
     Snapshot snapshot;
-    uint32 dims;  // 0: nothing seen yet
+    uint32 dims;  // 0: not known yet
     TableCounts counts;
 
     // The first row, read for its dimensions and not yet handed over.
     float* first_vector;
     int64 first_key;
 
-    // By scans: the table, or what belongs to it, one after another.
+    // By scans: the table, or its children and partitions, one after another.
     Oid* members;
     int member_count;
     int member_next;
-    Relation relation;  // under way, or null
+    Relation relation;  // the member being scanned, or null
     TableScanDesc scan;
     TupleTableSlot* slot;
     ToastReader* toast;
@@ -74,15 +74,15 @@ struct TableReader {
     bool only;
     bool null_keys;
 
-    // Some blocks of one table, in a process that helps another.
+    // In a parallel worker, which reads ranges of blocks.
     bool shared;
-    Oid range_table;  // of `relation`
+    Oid range_table;  // OID of `relation`
 
     // By a query.
     bool by_query;
     char* query;
-    char* portal;                 // its name, or null
-    MemoryContext fetch_context;  // of the following
+    char* portal;                 // name of the open portal, or null
+    MemoryContext fetch_context;  // holds the fields below
     TupleDesc fetched_columns;
     HeapTuple* fetched;
     uint64 fetched_count;
@@ -158,7 +158,8 @@ void check_key_column(TableReader* reader, AttrNumber attribute) {
                         errhint("Keys are of type bigint, integer or smallint.")));
 }
 
-// Everything that can be said before there is a lock: who may not read must not hold up others.
+// All checks that need no lock: a caller without privileges must not block others by waiting for
+// one.
 void check_columns(TableReader* reader) {
     const char kind = get_rel_relkind(reader->table);
     if (kind == '\0')
@@ -201,7 +202,8 @@ void check_accessible(Relation relation) {
                         errmsg("cannot access temporary or unlogged relations during recovery")));
 }
 
-// Notes the tables whose rows belong to this one. False where one of them wants a query.
+// Collects the tables whose rows belong to this one. False where one of them can only be read by a
+// query.
 bool find_members(TableReader* reader) {
     List* relations = reader->only ? list_make1_oid(reader->table)
                                    : find_all_inheritors(reader->table, AccessShareLock, nullptr);
@@ -212,7 +214,7 @@ bool find_members(TableReader* reader) {
         Relation relation = table_open(lfirst_oid(cell), NoLock);
         scannable &= can_scan(relation) && !is_computed(relation, reader->vector_name) &&
                      !(reader->key_name && is_computed(relation, reader->key_name));
-        // As queries do: a child that is another session's temporary table is passed over.
+        // Skips children that are temporary tables of other sessions, as queries do.
         const bool of_others =
             RELATION_IS_OTHER_TEMP(relation) && RelationGetRelid(relation) != reader->table;
         if (scannable && !of_others) check_accessible(relation);
@@ -233,8 +235,8 @@ void end_scan(TableReader* reader) {
     reader->relation = nullptr;
 }
 
-// Between two passes, or two tables, others may have changed what was looked at when the reader was
-// opened, and what is between them may be anybody's code.
+// Checks the types again before each scan or fetch: between two of them the caller may run any
+// code, which may have altered the table since the reader was opened.
 void check_types(const TableReader* reader, Oid vector, Oid key) {
     Oid base = InvalidOid;
     if (is_vector_type(vector) &&
@@ -244,10 +246,10 @@ void check_types(const TableReader* reader, Oid vector, Oid key) {
                     errmsg("table \"%s\" was changed while it was read", reader->table_name)));
 }
 
-// Opens a table for scans of it, whose scan is yet to begin.
+// Opens a member without starting its scan.
 void open_member(TableReader* reader, Oid member) {
     Relation relation = table_open(member, reader->shared ? AccessShareLock : NoLock);
-    // The columns of a child have the names of its parent's, not their numbers.
+    // Columns of a child match its parent's by name, not by number.
     reader->vector_attribute = find_column(member, reader->vector_name);
     if (reader->key_name) reader->key_attribute = find_column(member, reader->key_name);
     const auto type_of = [relation](AttrNumber attribute) {
@@ -263,7 +265,7 @@ void open_member(TableReader* reader, Oid member) {
 void begin_scan(TableReader* reader) {
     const MemoryContext before = MemoryContextSwitchTo(reader->context);
     open_member(reader, reader->members[reader->member_next++]);
-    // From the first block, not from where another scan is: the order of rows is promised.
+    // No synchronized scan: rows come in the order of blocks, which the header promises.
     reader->scan =
         table_beginscan_strat(reader->relation, reader->snapshot, 0, nullptr, true, false);
     MemoryContextSwitchTo(before);
@@ -307,8 +309,7 @@ void connect_spi() {
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
 }
 
-// The portal outlives the connection it was made by, so that nothing of SPI's stack is held between
-// two blocks.
+// The portal outlives its SPI connection, so that no SPI stack level stays open between two blocks.
 void open_portal(TableReader* reader) {
     connect_spi();
     PushActiveSnapshot(reader->snapshot);
@@ -329,12 +330,12 @@ Portal find_portal(const TableReader* reader) {
 }
 
 void fetch_rows(TableReader* reader) {
-    // Some rows at a time, in no more memory than a few megabytes.
+    // A batch of rows at a time, in at most a few megabytes.
     const Size row_bytes = Max(reader->dims, 64u) * sizeof(float);
     const long wanted = static_cast<long>(std::clamp<Size>((Size{1} << 20) / row_bytes, 16, 1000));
     if (!reader->portal) open_portal(reader);
     connect_spi();
-    // As for scans: from the first block. The setting is read when the scan begins, in here.
+    // No synchronized scan here either. The scan begins, and reads the setting, in the fetch below.
     const int level = NewGUCNestLevel();
     set_config_option("synchronize_seqscans", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
                       true, 0, false);
@@ -389,11 +390,11 @@ bool next_row(TableReader* reader, Row* row) {
     return false;
 }
 
-// A value that is whole in its row is looked at where it lies: behind a header of four bytes, or
-// of one. (Vector::x of the latter would be elsewhere, so this hands out the parts.)
+// A vector stored inline is read in place, behind a varlena header of four bytes or of one. (Struct
+// Vector assumes four, so these are its parts.)
 struct Elements {
     uint32 dims;
-    const char* data;  // (dims) floats, perhaps not aligned
+    const char* data;  // (dims) floats, possibly unaligned
 };
 
 Elements elements_of(TableReader* reader, Datum value) {
@@ -414,7 +415,7 @@ Elements elements_of(TableReader* reader, Datum value) {
 
 void check_row_dims(const TableReader* reader, uint32 dims) {
     if (dims == reader->dims) return;
-    // Who reads a part of the table cannot count its rows.
+    // A worker reads only ranges, so it knows no row number.
     if (reader->shared)
         ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
                         errmsg("different vector dimensions %u and %u", reader->dims, dims),
@@ -429,7 +430,7 @@ void check_row_dims(const TableReader* reader, uint32 dims) {
                               dims, reader->vector_name, reader->dims)));
 }
 
-// A column without dimensions has those of its first vector.
+// A column declared without dimensions takes those of its first vector.
 void look_ahead(TableReader* reader) {
     Row row;
     if (reader->dims > 0 || !next_row(reader, &row)) return;
@@ -455,7 +456,7 @@ TableReader* open_table_reader(const TableColumns& columns) {
     reader->null_keys = columns.null_keys;
     check_columns(reader);
 
-    // With the lock nothing changes any more; before, it may have.
+    // The table may have changed before we got the lock: check again, now that it cannot.
     Relation relation = try_relation_open(reader->table, AccessShareLock);
     if (!relation)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
@@ -544,11 +545,11 @@ int members_of(const TableReader* reader, TableMember** members) {
     bool scannable = true;
     for (int i = 0; i < reader->member_count; ++i) {
         Relation relation = table_open(reader->members[i], NoLock);
-        // The buffers of temporary tables are their session's own.
+        // Temporary tables lie in local buffers, which workers cannot read.
         scannable &= !RelationUsesLocalBuffers(relation) &&
                      relation->rd_tableam->scan_set_tidrange != nullptr;
         (*members)[i] = {reader->members[i], RelationGetNumberOfBlocks(relation)};
-        // Scans of parts take no predicate locks by themselves.
+        // TID range scans take no predicate locks: lock the whole relation.
         PredicateLockRelation(relation, reader->snapshot);
         table_close(relation, NoLock);
     }
@@ -598,7 +599,7 @@ void read_blocks(TableReader* reader, Oid member, BlockNumber first, BlockNumber
         open_member(reader, member);
         reader->range_table = member;
         reader->scan = table_beginscan_tidrange(reader->relation, reader->snapshot, &from, &to);
-        // A large table must not push all else out of the buffers, as for any scan.
+        // As sequential scans do: a large table must not evict everything else from shared buffers.
         reader->scan->rs_flags |= SO_ALLOW_STRAT;
         table_rescan_tidrange(reader->scan, &from, &to);
     } else {

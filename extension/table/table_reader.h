@@ -1,9 +1,9 @@
-// Reading the vectors of a table for functions that work on all of them.
+// Reading all vectors of a table, for SQL functions.
 //
-// What is read is what SELECT would show the caller: with his rights, by his snapshot, the rows of
-// children and partitions included, and those that policies of row security leave him. Where
-// nothing but pages and rows is between the caller and the data, the table is scanned; views,
-// foreign tables, tables with policies for the caller and the like are read by a query.
+// A reader returns the rows that SELECT would return to the caller: by the caller's privileges and
+// snapshot, including rows of children and partitions, filtered by row security. Plain tables are
+// scanned. A query reads views, foreign tables, tables with policies for the caller, and virtual
+// generated columns.
 #pragma once
 
 #include "extension/compat.h"
@@ -14,43 +14,44 @@ extern "C" {
 
 namespace pgwarp {
 
-// Lives in the memory context that is current when it is opened, with locks on the tables until the
-// end of the transaction. An error or the end of the transaction leaves nothing behind; a reader
-// that stays open between two calls of a function is closed by a callback of its ExprContext.
+// Lives in the memory context that is current when it is opened, and holds locks on its tables
+// until the end of the transaction. Needs no cleanup after an error or at the end of the
+// transaction; a reader that stays open between two calls of a function is closed by a callback of
+// its ExprContext.
 struct TableReader;
 
-// Reports an error where there is no such table or column, where a column has another type (keys
-// are int8, int4 or int2), or where the caller may not read it. Rows come in the order they lie in:
-// two readers of a table that nobody changes give the same.
+// Reports an error where the table or a column does not exist, a column has the wrong type (keys
+// are int8, int4 or int2), or the caller may not read it. Rows come in physical order: two readers
+// of an unchanged table return the same sequence.
 struct TableColumns {
     Oid table;
     const char* vector;
     const char* key;  // null: none
-    // The table by itself, without its children; and a key may be null, and is then told as one.
+    // `only`: without children. `null_keys`: a null key is no error, but returned as null.
     bool only = false;
     bool null_keys = false;
 };
 TableReader* open_table_reader(const TableColumns& columns);
 
-// The dimensions of all vectors: the column's, or else the first row's. 0: there is no vector.
+// The dimensions of all vectors: the column's, or else the first row's. 0: the table has no vector.
 uint32 dims_of(const TableReader* reader);
 
-// The next rows, into the caller's memory; fewer than there is room for at the end only. A row
-// whose vector is null is left out, and counted. Reports an error where a vector has other
-// dimensions, or where a key is null.
+// Reads the next rows into the caller's memory; fewer than `room` only at the end. Skips and counts
+// rows whose vector is null. Reports an error where a vector has other dimensions, or where a key
+// is null and null_keys is false.
 struct VectorBlock {
     float* vectors;               // (room)(dims)
     int64* keys;                  // (room), or null
     Size room;                    // at least 1
-    uint64* places = nullptr;     // (room), or null: TIDs; of tables that are scanned only
-    bool* key_is_null = nullptr;  // (room), where keys may be null
+    uint64* places = nullptr;     // (room), or null: TIDs; only for scanned tables
+    bool* key_is_null = nullptr;  // (room), with null_keys
 };
 Size read_block(TableReader* reader, const VectorBlock& block);
 
-// Of this pass, so far.
+// Counts of this pass so far.
 struct TableCounts {
-    int64 rows;   // handed over
-    int64 nulls;  // left out
+    int64 rows;   // returned
+    int64 nulls;  // skipped
 };
 TableCounts counts_of(const TableReader* reader);
 
@@ -60,11 +61,11 @@ void close_table_reader(TableReader* reader);
 
 // --- for several processes: see parallel_reader.h
 
-// About how many rows; 0 where it is not known.
+// Estimated number of rows; 0: unknown.
 double estimated_rows(const TableReader* reader);
 
-// What another process needs to read parts of the same table, flat. The snapshot is handed over
-// apart.
+// What a worker needs to read parts of the same table, without pointers. The snapshot is passed
+// separately.
 struct TableMember {
     Oid table;
     BlockNumber blocks;
@@ -79,12 +80,12 @@ struct SharedTable {
     uint32 dims;
 };
 Snapshot snapshot_of(const TableReader* reader);
-// The tables whose rows belong to it, and their blocks at this time. 0: others cannot read them.
+// The tables whose rows belong to it, and their current numbers of blocks. Returns how many; 0:
+// workers cannot read them.
 int members_of(const TableReader* reader, TableMember** members);
 SharedTable share_table(const TableReader* reader);
 
-// A reader in another process, which looks after rights and locks no more; reads the blocks of
-// read_blocks() only.
+// A reader in a worker: checks no privileges, and reads only the blocks given to read_blocks().
 TableReader* open_shared_reader(const SharedTable& table, Snapshot snapshot);
 void read_blocks(TableReader* reader, Oid member, BlockNumber first, BlockNumber end);
 
@@ -94,7 +95,7 @@ bool is_vector_type(Oid type);
 bool is_key_type(Oid type, Oid* base);
 int64 key_of(Datum value, Oid base);
 
-// The attribute of a column by its name; reports an error where there is none.
+// The attribute number of a column; reports an error where there is none.
 AttrNumber find_column(Oid table, const char* name);
 
 // Reports an error unless the caller may SELECT these columns, as for a query that names them.

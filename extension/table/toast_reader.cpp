@@ -23,9 +23,9 @@ struct ToastReader {
     TupleTableSlot* slot;
     CompatToastSnapshot snapshot_room;
     Snapshot snapshot;
-    IndexFetchTableData* fetch;  // null where the pages are not those that hints know
+    IndexFetchTableData* fetch;  // null where heap_hints do not work for the TOAST relation
 
-    // The other way, opened when it is first taken.
+    // The path by index, opened at first use.
     Relation* indexes;
     int index_count;
     IndexScanDesc scan;
@@ -33,8 +33,8 @@ struct ToastReader {
 
 namespace {
 
-// Where this session found the first chunk of a value; the others follow it, on that page and the
-// next ones. Chunks say which value they are of, so that a wrong hint is noticed.
+// Where this session found the first chunk of a value; the others follow it on that page and the
+// next ones. A chunk names its value, so a wrong hint is noticed.
 constexpr uint32 room = 65536;
 struct ValueHint {
     Oid toast;
@@ -43,7 +43,8 @@ struct ValueHint {
 };
 ValueHint value_hints[room];
 
-// One value in so many is looked up though there is a hint: see pin_known().
+// One value in this many is looked up by index in spite of a hint, which bumps the usage count: see
+// pin_known().
 constexpr uint32 long_way = 32;
 uint32 reads = 0;
 
@@ -69,16 +70,16 @@ void open_index(ToastReader* reader) {
     MemoryContextSwitchTo(before);
 }
 
-// A value under way: its chunks are copied into place one after the other.
+// A value being read: its chunks are copied into place one after the other.
 struct Copy {
     Oid value;
     char* to;
     int32 size;
-    int32 chunks;  // copied
+    int32 chunks;  // copied so far
 
     bool whole() const { return chunks * static_cast<int64>(TOAST_MAX_CHUNK_SIZE) >= size; }
 
-    // False where the slot has another chunk than the next, or none as it should be.
+    // False where the slot does not hold the next chunk, or the chunk is malformed.
     bool take(TupleTableSlot* slot) {
         bool is_null;
         if (DatumGetObjectId(slot_getattr(slot, 1, &is_null)) != value) return false;
@@ -95,8 +96,7 @@ struct Copy {
     }
 };
 
-// Whether a chunk lies where one is expected that follows another: behind it, or first on the page
-// after it.
+// Whether `b` directly follows `a`: in the next slot, or first on the next page.
 bool follows(const ItemPointerData& a, const ItemPointerData& b) {
     const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&a);
     const OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(&a);
@@ -106,7 +106,7 @@ bool follows(const ItemPointerData& a, const ItemPointerData& b) {
                                : next_block == block + 1 && next_offset == FirstOffsetNumber;
 }
 
-// By the index, as PostgreSQL does. What is found in one place is remembered.
+// By the index, as PostgreSQL does. Leaves a hint where all chunks follow each other.
 bool copy_by_index(ToastReader* reader, Copy* copy) {
     if (!reader->scan) open_index(reader);
     ScanKeyData key;
@@ -130,7 +130,7 @@ bool copy_by_index(ToastReader* reader, Copy* copy) {
     return true;
 }
 
-// The next chunk, if it lies there.
+// Copies the next chunk, if it lies at `tid`.
 bool copy_chunk_at(ToastReader* reader, Copy* copy, ItemPointerData tid) {
     bool call_again = false;
     bool all_dead = false;
@@ -189,7 +189,7 @@ varlena* read_value(ToastReader* reader, Datum value) {
     const int32 size = static_cast<int32>(VARATT_EXTERNAL_GET_EXTSIZE(pointer));
     varlena* result = static_cast<varlena*>(palloc(static_cast<Size>(size) + VARHDRSZ));
     SET_VARSIZE(result, size + VARHDRSZ);
-    // PostgreSQL knows best how to report what is wrong with a value.
+    // Let PostgreSQL's own reader report what is wrong with a value.
     return copy_chunks(reader, pointer.va_valueid, VARDATA(result), size) ? result
                                                                           : pg_detoast_datum(given);
 }

@@ -1,4 +1,4 @@
-// Reading the values of one table's TOAST relation by the dozen.
+// Reading many values of one TOAST relation.
 #pragma once
 
 #include "extension/compat.h"
@@ -10,14 +10,15 @@ extern "C" {
 namespace pgwarp {
 
 // PostgreSQL opens and locks the TOAST relation and its index for every value; a scan that ranks
-// candidates reads many from the same one. This keeps them open in between. It lives in the memory
-// context that is current when it is opened; nothing stays pinned once a value was read.
+// candidates reads many values of the same relation. The reader keeps both open in between. It
+// lives in the memory context that is current when it is opened; no buffer stays pinned after a
+// value is read.
 struct ToastReader;
 ToastReader* open_toast_reader(Relation heap);
 void close_toast_reader(ToastReader* reader);
 
-// The value in the current memory context. What is not a plain external value of that table goes
-// PostgreSQL's way.
+// Returns the detoasted value in the current memory context. PostgreSQL's own code reads everything
+// but uncompressed external values of that table.
 struct varlena* read_value(ToastReader* reader, Datum value);
 
 }  // namespace pgwarp
