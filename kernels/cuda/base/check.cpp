@@ -6,7 +6,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// Errors after which the context is gone, whatever is called next.
+// Errors after which the CUDA context is unusable: every later call fails too.
 bool is_sticky(cudaError_t error) {
     switch (error) {
         case cudaErrorIllegalAddress:
@@ -33,7 +33,7 @@ bool is_sticky(cudaError_t error) {
 }  // namespace
 
 void fail(cudaError_t error, const char* what) {
-    cudaGetLastError();  // an error that is not sticky must not surface again in the next call
+    cudaGetLastError();  // clears the error, else the next check reports it again
     throw DeviceFailure(std::string(what) + ": " + cudaGetErrorString(error), is_sticky(error));
 }
 

@@ -1,4 +1,4 @@
-// Every call into CUDA goes through check(): what fails becomes an exception with the call's name.
+// Every CUDA and cuBLAS call goes through check(), which throws DeviceFailure with the call's name.
 #pragma once
 
 #include "kernels/device.h"
@@ -18,13 +18,13 @@ inline void check(cublasStatus_t status, const char* what) {
     if (status != CUBLAS_STATUS_SUCCESS) fail(status, what);
 }
 
-// After a launch: a wrong configuration shows at once, a fault in the kernel at the next
-// synchronisation.
+// Call after a launch. Reports a bad launch configuration; a fault inside the kernel surfaces at
+// the next synchronization.
 inline void check_launch(const char* kernel) {
     check(cudaGetLastError(), kernel);
 }
 
-// Makes `device` the calling thread's.
+// Makes `device` the current device of the calling thread.
 inline void use_device(int device) {
     check(cudaSetDevice(device), "cudaSetDevice");
 }

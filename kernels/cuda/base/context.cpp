@@ -10,7 +10,7 @@ size_t budget_of(const DeviceOptions& options) {
     use_device(options.device);
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    // What is left over is for the context, cuBLAS and its modules, which load as they are used.
+    // Leave a tenth, at least 512 MB, to the CUDA context, cuBLAS and modules that load lazily.
     const size_t most = free - std::min(free, std::max(total / 10, size_t{512} << 20));
     const size_t share = options.build_share == 0 ? total / 4 : options.build_share;
     if (options.charge) return share;

@@ -1,4 +1,4 @@
-// Launching kernels, with the result checked.
+// Kernel launches with error checks.
 #pragma once
 
 #include "kernels/cuda/base/check.h"
@@ -25,7 +25,7 @@ template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Launch& how,
             Arguments&&... arguments) {
     if (how.blocks.x == 0 || how.blocks.y == 0 || how.blocks.z == 0) return;
-    constexpr size_t without_asking = 40 * 1024;  // 48 KB, less what a kernel declares itself
+    constexpr size_t without_asking = 40 * 1024;  // 48 KB less static shared memory
     if (how.shared_bytes > without_asking)
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(how.shared_bytes)),

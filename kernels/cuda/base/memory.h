@@ -1,4 +1,4 @@
-// The device's memory under one budget, and arrays in it.
+// Device memory under one budget; owned arrays in device memory and in pinned host memory.
 #pragma once
 
 #include "kernels/cuda/base/check.h"
@@ -15,14 +15,14 @@ class CudaSegments : public SegmentSource {
     void give_segment(void* segment) noexcept override;
 };
 
-// The segments' source is there before the pool and ends after it.
+// CudaSegments is the first base: it is constructed before the pool and destroyed after it.
 class DeviceMemory : private CudaSegments, public SegmentPool {
   public:
     explicit DeviceMemory(size_t budget, MemoryCharge* charge = nullptr)
         : SegmentPool(static_cast<SegmentSource&>(*this), budget, charge) {}
 };
 
-// An array on the device, owned.
+// An owned array in device memory.
 template <typename T>
 class Buffer {
   public:
@@ -45,7 +45,7 @@ class Buffer {
         data_ = nullptr;
         count_ = 0;
     }
-    // Room for `count`; what was there is lost where it grows.
+    // Makes room for `count` elements. Growing discards the contents.
     void grow(DeviceMemory& memory, size_t count) {
         if (count <= count_) return;
         reset();
@@ -62,7 +62,7 @@ class Buffer {
     size_t count_ = 0;
 };
 
-// An array of host memory that the device reaches, owned. Every address is the same on both sides.
+// An owned array in pinned, mapped host memory: host and device use the same addresses.
 template <typename T>
 class PinnedBuffer {
   public:

@@ -47,7 +47,7 @@ void* SegmentPool::take_free(size_t bytes) {
     return address;
 }
 
-// What new segments may take together.
+// Bytes that new segments may still take.
 size_t SegmentPool::segment_room() const noexcept {
     const size_t room = budget_ - std::min(reserved_, budget_);
     return charge_ ? std::min(room, charge_->room(budget_)) : room;
@@ -60,10 +60,10 @@ void SegmentPool::add_segment(size_t bytes, size_t wanted) {
     if (bytes > budget_ - std::min(used_, budget_)) throw out_of_memory();
     if (segment_room() < std::max(bytes, segment_bytes)) release_empty_segments();
     const size_t room = segment_room();
-    if (bytes > room) throw out_of_memory();  // there may be room, but in pieces
+    if (bytes > room) throw out_of_memory();  // free memory may suffice, but is fragmented
     const size_t size = std::max(bytes, std::min(segment_bytes, room / alignment * alignment));
 
-    // Another process may have been faster.
+    // Another process may have charged memory since segment_room() looked.
     if (charge_ && !charge_->take(size, budget_)) throw out_of_memory();
     void* segment = nullptr;
     try {

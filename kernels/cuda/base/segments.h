@@ -1,11 +1,12 @@
-// Blocks of memory under one budget, cut from segments.
+// A best-fit allocator of device memory under one budget.
 //
-// Taking memory from a device is slow and stops it, so that is done in segments, and blocks are cut
-// from those: the smallest free block that is large enough, neighbours joined again when freed.
-// Segments that stand empty are given back when the budget is needed elsewhere, or by trim().
+// cudaMalloc and cudaFree are slow and synchronize the device. So the pool allocates large segments
+// and cuts blocks from them: allocate() takes the smallest free block that is large enough, free()
+// coalesces a block with its free neighbors. The pool returns empty segments when the budget is
+// needed for another segment, or on trim().
 //
-// Freeing is immediate: whoever frees makes sure that the device is done with the block, or that
-// its next user comes after this one in the same stream.
+// free() takes effect at once. The caller makes sure that the device no longer uses the block, or
+// that its next user follows in the same stream.
 #pragma once
 
 #include "kernels/device.h"
@@ -21,7 +22,7 @@ namespace pgwarp::gpu {
 
 class SegmentSource {
   public:
-    // Null: there is no memory. Anything else that goes wrong is thrown.
+    // Null if out of memory. Throws on any other error.
     virtual void* take_segment(size_t bytes) = 0;
     virtual void give_segment(void* segment) noexcept = 0;
 
@@ -31,19 +32,19 @@ class SegmentSource {
 
 class SegmentPool {
   public:
-    // What it takes from the source is charged to `charge`, where that is not null, with the budget
-    // as limit: that is what all processes may hold together then.
+    // With a `charge`, segments are charged to it, and `budget` limits what all processes that
+    // share the charge hold together.
     SegmentPool(SegmentSource& source, size_t budget, MemoryCharge* charge = nullptr)
         : source_(source), budget_(budget), charge_(charge) {}
     ~SegmentPool();
     SegmentPool(const SegmentPool&) = delete;
     SegmentPool& operator=(const SegmentPool&) = delete;
 
-    // Aligned to 512 bytes. Throws OutOfDeviceMemory; 0 bytes are null.
+    // Aligned to 512 bytes; null for 0 bytes. Throws OutOfDeviceMemory.
     void* allocate(size_t bytes);
     void free(void* block) noexcept;
 
-    // Gives segments that stand empty back, but for about `keep` bytes of them.
+    // Returns empty segments to the source until at most `keep` bytes of them are left.
     void trim(size_t keep = 0) noexcept;
 
     DeviceMemoryUse use() const noexcept;
@@ -67,11 +68,11 @@ class SegmentPool {
     MemoryCharge* charge_;
     size_t used_ = 0;
     size_t reserved_ = 0;
-    size_t empty_ = 0;  // of the reserved: segments without a block in use
+    size_t empty_ = 0;  // bytes of reserved_ in segments without a block in use
     std::map<Address, size_t> segments_;
     std::map<Address, Block> taken_;
-    std::map<Address, Block> free_;                 // by address, for joining neighbours
-    std::set<std::pair<size_t, Address>> by_size_;  // the same blocks
+    std::map<Address, Block> free_;                 // by address, to coalesce neighbors
+    std::set<std::pair<size_t, Address>> by_size_;  // the blocks of free_
 };
 
 }  // namespace pgwarp::gpu

@@ -1,4 +1,4 @@
-// Streams, events and cuBLAS handles, owned.
+// Owned streams, events and cuBLAS handles.
 #pragma once
 
 #include "kernels/cuda/base/check.h"
@@ -37,8 +37,7 @@ class Event {
 
 class Stream {
   public:
-    // Blocks of urgent streams are dispatched before those of others that wait for a
-    // multiprocessor.
+    // The device dispatches waiting blocks of urgent streams before those of ordinary streams.
     enum class Priority { ordinary, urgent };
     explicit Stream(Priority priority = Priority::ordinary) {
         int least = 0, greatest = 0;
@@ -64,8 +63,8 @@ class Stream {
     cudaStream_t stream_ = nullptr;
 };
 
-// One a stream: a handle's workspace must not serve two streams at once. It is made when it is
-// first asked for, as that takes its time, and not everybody does.
+// One handle per stream: two streams must not use a handle's workspace at the same time. The handle
+// is created on first use, because cublasCreate is slow and many streams never need it.
 class Blas {
   public:
     explicit Blas(cudaStream_t stream) : stream_(stream) {}
@@ -91,8 +90,8 @@ class Blas {
     mutable cublasHandle_t handle_ = nullptr;
 };
 
-// Waits for the stream when it goes, also where an exception is on its way: declared after the
-// buffers of an operation, so that none of them is freed under the device.
+// Synchronizes the stream in its destructor, also while an exception unwinds. Declare it after the
+// buffers of an operation, so that no buffer is freed while the device still uses it.
 class FinishStream {
   public:
     explicit FinishStream(cudaStream_t stream) : stream_(stream) {}

@@ -8,10 +8,10 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// Pinning takes half a millisecond a megabyte, as long as twenty megabytes take to be copied.
+// Bytes of a staging buffer. Kept small, as pinning 1 MB takes 0.5 ms, in which 20 MB are copied.
 constexpr size_t part_bytes = size_t{4} << 20;
 constexpr size_t task_bytes = size_t{512} << 10;
-// Below this the threads' start costs more than it gains.
+// Below this size waking the threads costs more than it gains.
 constexpr size_t least_staged = size_t{1} << 20;
 
 int staging_threads() {

@@ -1,6 +1,6 @@
-// Large copies from ordinary host memory. The device reads pinned memory only: the driver's own
-// staging runs on one thread, far below what the bus can do, so several threads stage here, one
-// part ahead of the bus.
+// Large copies from pageable host memory. DMA needs pinned memory; the driver's own staging runs on
+// one thread, far below the bandwidth of the bus. Here several threads copy to pinned staging
+// buffers while the bus transfers the buffers filled before.
 #pragma once
 
 #include "kernels/cuda/base/memory.h"
@@ -16,8 +16,8 @@ class Uploader {
   public:
     Uploader();
 
-    // When it returns, `from` has been read; the copy is complete in `stream`'s order. Memory
-    // that is pinned, or on the device, is copied as it is, and must live until then.
+    // The copy is complete in `stream`'s order. Pageable memory at `from` may be reused on return;
+    // pinned or device memory is not staged, and must stay valid until the copy is complete.
     void upload(void* to, const void* from, size_t bytes, cudaStream_t stream);
 
     template <typename T>
@@ -35,7 +35,8 @@ class Uploader {
     size_t next_ = 0;
 };
 
-// Rows of host memory, in chunks on the device: while one chunk is worked on, the next comes.
+// Rows of host memory in chunks on the device, double-buffered: the next chunk is uploaded while
+// kernels work on the current one.
 class ChunkedRows {
   public:
     ChunkedRows(DeviceMemory& memory, Uploader& uploader, const float* rows, size_t count,
@@ -46,9 +47,10 @@ class ChunkedRows {
     size_t first(size_t chunk) const { return chunk * chunk_rows_; }
     size_t rows(size_t chunk) const { return std::min(chunk_rows_, count_ - first(chunk)); }
 
-    // The chunk's rows, for `stream`. In order, each chunk once.
+    // The chunk's rows on the device; `stream` waits for their upload. Call once per chunk, in
+    // order.
     float* get(size_t chunk, cudaStream_t stream);
-    // After the work on a chunk has been given to `stream`: fetches the next one.
+    // Call after enqueuing the work on a chunk to `stream`. Starts the upload of the next chunk.
     void release(size_t chunk, cudaStream_t stream);
 
   private:
