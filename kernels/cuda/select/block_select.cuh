@@ -1,22 +1,22 @@
-// The k smallest of a stream of keys, by a block: filter, collect, cut.
+// A block selects the k smallest of a stream of keys: filter, collect, cut.
 //
-// A bound filters what comes; what passes is collected in shared memory, each warp in a segment
-// of its own, so that collecting needs neither atomics nor barriers. When a segment runs full,
-// the block cuts: it keeps the k smallest of all that was collected and lowers the bound. The cut
-// is a radix selection that starts at the highest bit in which the keys differ, so that its bins
-// fill evenly. On a row in random order a few cuts are all there are, and the row streams through
-// at the speed of memory.
+// Keys above a bound are dropped. The others are collected in shared memory, each warp in a segment
+// of its own, so that collecting needs neither atomics nor barriers. When a segment is full, the
+// block cuts: it keeps the k smallest of all collected keys and lowers the bound. The cut is a
+// radix selection that starts at the highest bit in which the keys differ, so that its bins fill
+// evenly. A row in random order needs few cuts and streams through at memory bandwidth.
 //
-// Any order of offers gives the same result: keys are distinct, and what ties with the bound is
-// collected, to be decided by its index.
+// The result does not depend on the order of the keys: keys are distinct, and keys whose value
+// equals the bound are collected, so that a cut decides ties by index.
 #pragma once
 
 #include "kernels/cuda/select/block_sort.cuh"
 
 namespace pgwarp::gpu {
 
-// Room for `kept` keys, and for `segment` more a warp. So many blocks on a multiprocessor; fewer
-// of those that stream long rows, and have a ring of values beside the keys.
+// Room for `kept` keys, and for `segment` more per warp. `blocks` is the occupancy in blocks per
+// multiprocessor; `streaming_blocks` is that of kernels that stream long rows and need shared
+// memory for a FloatRing beside the keys.
 template <int thread_count, int kept_room, int segment_room, int block_count, int streaming>
 struct SelectShape {
     static constexpr int threads = thread_count;
@@ -29,7 +29,7 @@ struct SelectShape {
     static constexpr int items = capacity / threads;
     static_assert(capacity % threads == 0);
 };
-// For k of up to 128, 1152 and 2304: what a search asks for and some more.
+// For k up to 128, 1152 and 2304: that leaves room for the extra candidates of a search.
 using SmallSelect = SelectShape<128, 128, 224, 8, 6>;
 using MediumSelect = SelectShape<256, 1152, 368, 4, 3>;
 using LargeSelect = SelectShape<512, 2304, 368, 2, 2>;
@@ -43,8 +43,8 @@ class BlockSelect {
     static constexpr int capacity = Shape::capacity;
 
     struct alignas(16) Storage {
-        // Kept keys, then the warps' segments. Between cuts a slot that holds nothing may hold
-        // anything.
+        // Kept keys, then the warps' segments. Between cuts unused slots are undefined; a cut first
+        // sets them to no_key.
         uint64_t keys[capacity];
         uint32_t bins[256];
         struct {
@@ -58,13 +58,13 @@ class BlockSelect {
 
     __device__ BlockSelect(Storage& storage, uint32_t k) : s_(storage), k_(k) {}
 
-    // Nothing larger is wanted. The same in all threads of a warp.
+    // Keys with a larger value are not selected. The same in all threads of a warp.
     __device__ float bound() const { return bound_; }
 
-    // How many more keys this warp has room for.
+    // Free slots in this warp's segment.
     __device__ int room() const { return Shape::segment - waiting_; }
 
-    // All lanes of a warp; those with `wanted` give a key. The warp has room for them.
+    // Called by all lanes of a warp. Stores the keys of lanes with `wanted`; room() must suffice.
     __device__ __forceinline__ void collect(bool wanted, uint64_t key) {
         const unsigned lanes = __ballot_sync(whole_warp, wanted);
         if (wanted) {
@@ -74,8 +74,8 @@ class BlockSelect {
         waiting_ += __popc(lanes);
     }
 
-    // All lanes of a warp, each with so many keys to come: this lane's place for them, or null for
-    // all lanes where the warp has no room.
+    // Called by all lanes of a warp. Reserves `mine` slots for this lane and returns the first, or
+    // returns null in all lanes if the segment has no room for the whole warp.
     __device__ __forceinline__ uint64_t* reserve(uint32_t mine) {
         uint32_t through = mine;
 #pragma unroll
@@ -90,8 +90,9 @@ class BlockSelect {
         return s_.keys + Shape::kept + warp() * Shape::segment + at;
     }
 
-    // A warp, on its own: forgets keys that it has k smaller ones than, and lowers its bound.
-    // Rough, and a small part of the work of a cut. For k up to most_pruned.
+    // Called by one warp, without a barrier. Drops keys of its segment that are larger than k
+    // others there, and lowers the warp's bound. Approximate, and much cheaper than a cut. For k up
+    // to most_pruned.
     static constexpr uint32_t most_pruned = 32;
     __device__ void prune() {
         const Pruned pruned = prune_keys(s_, k_, waiting_);
@@ -99,8 +100,8 @@ class BlockSelect {
         bound_ = fminf(bound_, ordered_value(pruned.bound));
     }
 
-    // The whole block. Instead of collecting: key(i) for i < count gives the first keys, and may
-    // give no_key. count <= capacity; ends in a cut.
+    // Called by the whole block, before anything is collected. Loads the first keys, key(i) for
+    // i < count, unfiltered; key(i) may be no_key. count <= capacity. Ends with a cut.
     template <class GetKey>
     __device__ void fill(uint32_t count, GetKey key) {
 #pragma unroll 8
@@ -109,12 +110,12 @@ class BlockSelect {
         take(cut_keys(s_, k_, Shape::kept, Shape::segment));
     }
 
-    // The whole block: keeps the k smallest, and lowers the bound.
+    // Called by the whole block. Keeps the k smallest keys and lowers the bound.
     __device__ void cut() {
         take(cut_keys(s_, k_, kept_, waiting_));
     }
 
-    // Keys kept by the last cut, in no order, and how many. The same in all threads.
+    // Keys kept by the last cut, unordered, and their number. The same in all threads.
     __device__ const uint64_t* kept() const {
         return s_.keys;
     }
@@ -122,8 +123,8 @@ class BlockSelect {
         return kept_;
     }
 
-    // The whole block, after a cut and instead of anything else: calls put(i, key) for the kept
-    // keys in order; i runs to k, with no_key behind the last. `sort_items` * threads >= k.
+    // Called by the whole block, after a cut and as the last call. Calls put(i, key) for i < k with
+    // the kept keys in order, then no_key. `sort_items` * threads >= k.
     template <int sort_items, class Put>
     __device__ void sort(Put put) {
         uint64_t item[sort_items];
@@ -151,7 +152,7 @@ class BlockSelect {
         uint32_t count;
     };
 
-    // How many keys there are, and which bits are the same in all of them.
+    // Counts the keys, and finds the bits that are the same in all of them.
     __device__ static __forceinline__ Spread spread(Storage& s, const uint64_t (&item)[items]) {
         Spread mine{no_key, 0, 0};
 #pragma unroll
@@ -183,11 +184,11 @@ class BlockSelect {
         spread.count = __reduce_add_sync(whole_warp, spread.count);
     }
 
-    // A key that has exactly `k` of the `all.count` > k keys at or below it: some key's high bits,
-    // with ones behind.
+    // A pivot with exactly `k` of the `all.count` > k keys at or below it: the high bits of a key,
+    // followed by ones.
     __device__ static __forceinline__ uint64_t find_pivot(Storage& s, const uint64_t (&item)[items],
                                                           const Spread& all, uint32_t k) {
-        int top = 64 - __clzll(all.all_ones ^ all.any_ones);  // bits that differ lie below
+        int top = 64 - __clzll(all.all_ones ^ all.any_ones);  // the keys differ only in bits below
         uint64_t prefix = top == 64 ? 0 : all.all_ones >> top << top;
         while (true) {
             const int shift = top > 8 ? top - 8 : 0;
@@ -205,18 +206,18 @@ class BlockSelect {
             __syncthreads();
             k -= s.below;
             prefix |= static_cast<uint64_t>(s.bin) << shift;
-            // All of the bin is wanted: no need to look inside.
+            // The whole bin is selected: no need to refine.
             if (s.bin_count == k || shift == 0) return prefix | ((uint64_t{1} << shift) - 1);
             top = shift;
         }
     }
 
-    // One warp: the bin of the k-th key.
+    // Called by one warp. Finds the bin of the k-th key.
     __device__ static __forceinline__ void pick_bin(Storage& s, uint32_t k) {
         uint32_t count[8], sum = 0;
 #pragma unroll
         for (int i = 0; i < 8; ++i) sum += count[i] = s.bins[lane_id() * 8 + i];
-        uint32_t through = sum;  // this lane's bins and all before
+        uint32_t through = sum;  // inclusive prefix sum over lanes
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) {
             const uint32_t before = __shfl_up_sync(whole_warp, through, distance);
@@ -240,7 +241,7 @@ class BlockSelect {
         int waiting;
         uint32_t bound;  // ordered bits
     };
-    // The k-th smallest of the lanes' own smallest keys has k keys at or below it.
+    // The k-th smallest of the lanes' minima has at least k keys at or below it, so it is a bound.
     __device__ static __noinline__ Pruned prune_keys(Storage& s, uint32_t k, int waiting) {
         constexpr int most = (Shape::segment + 31) / 32;
         uint64_t* segment = s.keys + Shape::kept + warp() * Shape::segment;
@@ -262,7 +263,7 @@ class BlockSelect {
                 least = low == up ? min(least, other) : max(least, other);
             }
         const uint32_t bound = __shfl_sync(whole_warp, least, k - 1);
-        __syncwarp();  // all have read what is written over now
+        __syncwarp();  // all lanes have read the slots overwritten below
         int left = 0;
 #pragma unroll
         for (int i = 0; i < most; ++i) {
@@ -285,8 +286,8 @@ class BlockSelect {
         if (kept_ >= k_) bound_ = ordered_value(cut.largest);
     }
 
-    // Moves the k smallest keys to the front of the storage. Not inlined: it is rare, and its
-    // registers would push those of the stream around it into memory.
+    // Moves the k smallest keys to the front of the storage. Not inlined: cuts are rare, and the
+    // register pressure would make the streaming loop spill.
     __device__ static __noinline__ Cut cut_keys(Storage& s, uint32_t k, uint32_t kept,
                                                 uint32_t waiting) {
         uint64_t* segment = s.keys + Shape::kept + warp() * Shape::segment;
@@ -337,7 +338,8 @@ class BlockSelect {
     float bound_ = bits_float(infinity_bits);
 };
 
-// The whole block: `length` keys in global memory through a selection that has seen none.
+// Called by the whole block. Selects from `length` keys in global memory; `select` is still empty.
+// Ends with a cut.
 template <class Shape>
 __device__ void collect_keys(BlockSelect<Shape>& select, const uint64_t* keys, uint32_t length) {
     constexpr uint32_t groups = 4;

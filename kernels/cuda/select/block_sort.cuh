@@ -1,5 +1,5 @@
-// Sorting inside a block: a bitonic network over keys in registers, `items` a thread. Neighbours
-// in a thread are compared in place, in a warp by shuffles, across warps through shared memory.
+// Bitonic sort in a block: `items` keys per thread, in registers. Keys of a thread are compared in
+// place, keys of a warp by shuffles, keys of different warps through shared memory.
 #pragma once
 
 #include "kernels/cuda/select/warp_select.cuh"
@@ -10,7 +10,7 @@ __device__ __forceinline__ uint64_t from_lane_xor(uint64_t key, int distance) {
     return __shfl_xor_sync(whole_warp, key, distance);
 }
 
-// A distance and the 64-bit id of what is that far away.
+// A distance and the 64-bit id of the neighbor; ordered by distance, then id.
 struct IdKey {
     uint32_t distance;  // ordered_bits()
     uint32_t id_high;
@@ -27,9 +27,9 @@ __device__ __forceinline__ IdKey from_lane_xor(const IdKey& key, int distance) {
             __shfl_xor_sync(whole_warp, key.id_low, distance)};
 }
 
-// Element i of the sorted whole is item i % items of thread i / items. `exchange` is shared
-// memory for threads * items keys, and may be used again after the next barrier. With 32 threads
-// each warp sorts on its own, and needs none.
+// Blocked order: element i of the result is item i % items of thread i / items. `exchange` is
+// shared memory for threads * items keys; reuse it after the next barrier. With 32 threads each
+// warp sorts its own keys, and `exchange` may be null.
 template <int threads, int items, class Key>
 __device__ __forceinline__ void block_sort(Key (&item)[items], Key* exchange) {
     const int thread = threadIdx.x % threads;

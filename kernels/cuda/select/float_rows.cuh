@@ -1,6 +1,6 @@
-// Rows of floats in global memory, streamed through a BlockSelect, with 16-byte loads. The smallest
-// of what a thread has loaded is compared with the bound first, so that a value that does not
-// matter costs little more than its load.
+// Streams rows of floats from global memory through a BlockSelect, with 16-byte loads. A thread
+// compares the minimum of its loaded values with the bound first, so that a value above the bound
+// costs little more than its load.
 #pragma once
 
 #include "kernels/cuda/select/block_select.cuh"
@@ -9,17 +9,17 @@
 
 namespace pgwarp::gpu {
 
-// One row, columns begin .. end.
+// Columns [begin, end) of one row.
 class FloatRow {
   public:
-    static constexpr int group = 4;  // values a load brings
+    static constexpr int group = 4;  // values per load
 
     struct Source {
-        const float* values;  // of column 0
-        const float* addend;  // (columns), aligned as the values are; or null
+        const float* values;  // points to column 0
+        const float* addend;  // (columns), aligned like values; or null
         float sign;
         uint32_t first_index;  // of column 0
-        uint64_t floor;        // keys up to this one are left out
+        uint64_t floor;        // keys at or below are skipped
     };
 
     __device__ FloatRow(const Source& source, int begin, int end)
@@ -30,7 +30,7 @@ class FloatRow {
     __device__ uint64_t key(int at, float value) const {
         return make_key(value, source_.first_index + at);
     }
-    // The same, or no_key for what is left out.
+    // Like key(), but no_key for NaN and for keys at or below the floor.
     __device__ uint64_t key_above_floor(int at, float value) const {
         const uint64_t all = key(at, value);
         return all > source_.floor && value == value ? all : no_key;
@@ -41,12 +41,12 @@ class FloatRow {
         return key_above_floor(at, value);
     }
 
-    // The last column at or before `at` from which 16-byte loads are aligned.
+    // The last column at or before `at` whose address is aligned to 16 bytes.
     __device__ int aligned(int at) const {
         const auto address = reinterpret_cast<uintptr_t>(source_.values + at);
         return at - static_cast<int>(address / sizeof(float) % group);
     }
-    // Four values from `at` on, NaN outside the row.
+    // The four values at columns `at` to `at` + 3; NaN outside the row.
     __device__ void load(int at, float (&value)[group]) const {
         if (at >= begin_ && at + group <= end_) {
             complete(at, __ldcs(reinterpret_cast<const float4*>(source_.values + at)), value);
@@ -60,7 +60,7 @@ class FloatRow {
         }
     }
 
-    // From what lies in memory to what is selected from.
+    // Applies sign and addend to four raw values of columns `at` to `at` + 3.
     __device__ void complete(int at, const float4& four, float (&value)[group]) const {
         value[0] = four.x, value[1] = four.y, value[2] = four.z, value[3] = four.w;
 #pragma unroll
@@ -83,9 +83,10 @@ class FloatRow {
     int begin_, end_;
 };
 
-// The whole block: groups of four neighbouring values a thread, from group `next` on, to a
-// selection. load(g, value) gives this thread's group g, whose first column is base + g * step;
-// it is called again rather than kept, so that a cut in between finds registers free.
+// Called by the whole block. Offers this thread's groups next .. groups - 1, four adjacent values
+// each, to the selection. load(g, value) returns group g, whose first column is base + g * step.
+// A group that has to wait for a cut is loaded again afterwards, so that it occupies no registers
+// during the cut.
 template <class Shape, class Load>
 __device__ __forceinline__ void offer_groups(BlockSelect<Shape>& select, const FloatRow& row,
                                              int base, int next, int groups, Load load) {
@@ -108,7 +109,8 @@ __device__ __forceinline__ void offer_groups(BlockSelect<Shape>& select, const F
     }
 }
 
-// A warp: all groups at once, where there is room for what passes. False: nothing was done.
+// Called by a warp. Collects all groups at once if the segment has room for the keys within the
+// bound; otherwise returns false and collects nothing.
 template <class Shape, int groups, class Load>
 __device__ __forceinline__ bool collect_groups(BlockSelect<Shape>& select, const FloatRow& row,
                                                int base, Load load) {
@@ -135,7 +137,8 @@ __device__ __forceinline__ bool collect_groups(BlockSelect<Shape>& select, const
     return true;
 }
 
-// The whole block: the row through a selection that may have seen other keys. A cut is to follow.
+// Called by the whole block. Offers the row to a selection that may hold other keys. The caller
+// cuts afterwards.
 template <class Shape>
 __device__ void stream_row(BlockSelect<Shape>& select, const FloatRow& row) {
     constexpr int groups = 4, step = Shape::threads * FloatRow::group;
@@ -147,7 +150,7 @@ __device__ void stream_row(BlockSelect<Shape>& select, const FloatRow& row) {
     }
 }
 
-// The same for a selection that has seen nothing: the first keys need no filter. Ends in a cut.
+// Like stream_row(), for an empty selection: the first keys need no filter. Ends with a cut.
 template <class Shape>
 __device__ void select_row(BlockSelect<Shape>& select, const FloatRow& row) {
     const int head = min(row.end() - row.begin(), Shape::capacity);
@@ -157,8 +160,8 @@ __device__ void select_row(BlockSelect<Shape>& select, const FloatRow& row) {
     select.cut();
 }
 
-// Values on their way: a thread copies what it is going to read itself, some chunks ahead, and so
-// needs no barrier for them.
+// Prefetched values in shared memory. A thread copies asynchronously, some chunks ahead, the values
+// that it will read itself, so no barrier is needed.
 template <class Shape, int stage_count, int group_count>
 struct FloatRing {
     static constexpr int stages = stage_count;
@@ -167,8 +170,8 @@ struct FloatRing {
     float4 slot[stages][groups][Shape::threads];
 };
 
-// As stream_row(), for long rows without a floor: memory is kept busy while keys are collected and
-// cut.
+// Like stream_row(), for long rows without a floor: loads stay in flight while keys are collected
+// and cut.
 template <class Shape, class Ring>
 __device__ void stream_ahead(BlockSelect<Shape>& select, const FloatRow& row, Ring& ring) {
     constexpr int group = FloatRow::group, step = Shape::threads * group;

@@ -1,5 +1,5 @@
-// A value and its index as one 64-bit key: keys compare as (value, index) does, so that every
-// selection is reproducible, ties and all.
+// A value and its index as one 64-bit key. Keys order by (value, index), so that every selection is
+// deterministic, ties included.
 //
 // Zeros of either sign are equal. NaN is never selected; infinities are values like any other.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace pgwarp::gpu {
 
-inline constexpr uint64_t no_key = ~uint64_t{0};  // behind every key
+inline constexpr uint64_t no_key = ~uint64_t{0};  // larger than every key
 inline constexpr uint32_t no_index = ~uint32_t{0};
 inline constexpr uint32_t infinity_bits = 0x7f800000u;
 
@@ -36,9 +36,9 @@ PGWARP_BOTH float bits_float(uint32_t bits) {
 #endif
 }
 
-// Unsigned numbers in the order of the floats.
+// Maps a float to an unsigned number such that numbers order as the floats do.
 PGWARP_BOTH uint32_t ordered_bits(float value) {
-    const uint32_t bits = float_bits(value + 0.0f);  // -0 becomes 0
+    const uint32_t bits = float_bits(value + 0.0f);  // turns -0 into 0
     return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
 }
 PGWARP_BOTH float ordered_value(uint32_t ordered) {

@@ -1,4 +1,4 @@
-// BlockSelect over matrices.
+// BlockSelect over the rows of a matrix.
 
 #include "kernels/cuda/select/methods.h"
 
@@ -23,10 +23,10 @@ struct SelectOutput {
     float sign;
     float* values;      // sorted results, (rows)(k)
     uint32_t* indices;  // likewise
-    uint64_t* keys;     // or keys in no order, (rows * splits)(k)
+    uint64_t* keys;     // or unordered keys, (rows * splits)(k)
 };
 
-// `sort_items` as in BlockSelect::sort(); 0: keys, unsorted.
+// `sort_items`: as in BlockSelect::sort(); 0 writes unordered keys.
 template <class Shape, int sort_items>
 __device__ void write_result(BlockSelect<Shape>& select, const SelectOutput& out, size_t row) {
     if constexpr (sort_items == 0) {
@@ -43,7 +43,7 @@ __device__ void write_result(BlockSelect<Shape>& select, const SelectOutput& out
     }
 }
 
-// How far ahead a shape fetches, so that several of its blocks fit a multiprocessor.
+// Prefetch depth, limited so that Shape::streaming_blocks fit a multiprocessor's shared memory.
 template <class Shape>
 using Ring = FloatRing<Shape, Shape::threads <= 128 ? 3 : 2, Shape::threads <= 256 ? 4 : 2>;
 
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::streaming_blocks)
     write_result<Shape, sort_items>(select, out, blockIdx.x);
 }
 
-// Keys of several parts of a row into one: (rows)(length).
+// A block selects one row of keys, (rows)(length): those of all splits of a matrix row.
 template <class Shape, int sort_items>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     select_keys(const uint64_t* keys, uint32_t length, SelectOutput out) {

@@ -4,7 +4,7 @@
 
 namespace pgwarp::gpu {
 
-// The methods behind select(). `scratch`, for more than one split: (rows * splits)(k).
+// The implementations of select(). `scratch`: (rows * splits)(k) if splits > 1, else unused.
 void block_select(const SelectProblem& problem, uint32_t splits, uint64_t* scratch,
                   cudaStream_t stream);
 void warp_select(const SelectProblem& problem, uint32_t splits, uint64_t* scratch,
@@ -13,7 +13,8 @@ void warp_select(const SelectProblem& problem, uint32_t splits, uint64_t* scratc
 // For rows of up to 1024 columns.
 void short_select(const SelectProblem& problem, cudaStream_t stream);
 
-// The second pass of the first two: (rows)(length) keys into the sorted k of each row.
+// The second pass of block_select() and warp_select(): writes the sorted k smallest of each row of
+// (rows)(length) keys.
 void merge_keys(const SelectProblem& problem, const uint64_t* keys, uint32_t length,
                 cudaStream_t stream);
 

@@ -3,15 +3,15 @@
 //
 // A lane-stride array holds element i in register i / 32 of lane i % 32. Where all lengths are
 // multiples of 32, a compare-swap of stride 32 h pairs register r with register r + h of the same
-// lane, whatever the lane: the network over elements becomes one over registers, followed by what
-// happens inside each group of 32. So the functions here count in registers, and a machine says
-// what a step is:
-//     compare(i, j)           x[i] and x[j], i < j: the smaller goes to i
-//     compare_reversed(i, j)  the same, x[i] against x[j] read backwards (lane l with lane 31 - l)
-//     merge_register(i)       the 32 elements of x[i] are bitonic, and become sorted
-//     sort_register(i)        the 32 elements of x[i] become sorted
-// With one element a register the first two are plain and the last two nothing: that is the
-// network of the paper, and how the tests prove it.
+// lane, in every lane: the network over elements becomes a network over registers, followed by
+// steps inside each group of 32. So the functions here count in registers, and a Machine implements
+// the steps:
+//     compare(i, j)           compare-swap of x[i] and x[j], i < j: the smaller goes to i
+//     compare_reversed(i, j)  the same, lane l of x[i] with lane 31 - l of x[j]
+//     merge_register(i)       sorts the 32 elements of x[i], which are bitonic
+//     sort_register(i)        sorts the 32 elements of x[i]
+// With one element per register the first two are plain compare-swaps and the last two do nothing:
+// that is the paper's network, and the tests prove it in this form.
 #pragma once
 
 #include "kernels/common/both_sides.h"
@@ -25,7 +25,8 @@ PGWARP_BOTH constexpr int power_below(int length) {
     return power;
 }
 
-// MERGE-ODD-CONTINUE. A left array is short at its beginning, a right one at its end.
+// MERGE-ODD-CONTINUE. Relative to a power of two, a left array lacks elements at its beginning, a
+// right array at its end.
 template <int begin, int length, bool left, class Machine>
 PGWARP_BOTH void merge_odd_continue(Machine& machine) {
     if constexpr (length > 1) {
@@ -38,8 +39,8 @@ PGWARP_BOTH void merge_odd_continue(Machine& machine) {
     }
 }
 
-// MERGE-ODD of two sorted neighbours, registers begin .. begin + left_length and behind. Where
-// the right part is not kept, what is left of it is unspecified.
+// MERGE-ODD of two adjacent sorted arrays: `left_length` registers from `begin` on, then
+// `right_length` registers. Without keep_right the right part is unspecified afterwards.
 template <int begin, int left_length, int right_length, bool keep_right, class Machine>
 PGWARP_BOTH void merge_odd(Machine& machine) {
     constexpr int pairs = left_length < right_length ? left_length : right_length;

@@ -1,4 +1,4 @@
-// Which selection a matrix gets. Plain C++, so that it is tested where there is no device.
+// Chooses the selection method for a matrix. Plain C++: tests run it without a device.
 #pragma once
 
 #include "kernels/common.h"
@@ -9,19 +9,19 @@ inline constexpr uint32_t max_select_k = 2048;
 inline constexpr uint32_t max_running_k = 2304;
 
 enum class SelectMethod {
-    warp,    // WarpSelect: a warp a row
-    block,   // BlockSelect: a block a row
-    shorts,  // ShortRow: a warp a row that fits its registers
+    warp,    // WarpSelect: one warp per row
+    block,   // BlockSelect: one block per row
+    shorts,  // ShortRow: one warp per row, with the row in its registers
 };
 
 inline constexpr uint32_t max_short_length = 1024;
 
 struct SelectPlan {
     SelectMethod method;
-    uint32_t splits;  // parts a row is cut into; more than one are merged in a second pass
+    uint32_t splits;  // parts of a row; a second pass merges several
 };
 
-// Measured on an H200; see bench/notes/kernels.md. `processors`: of the device.
+// Thresholds measured on an H200; see bench/notes/kernels.md. `processors`: multiprocessors.
 SelectPlan plan_select(uint32_t rows, uint32_t length, uint32_t k, uint32_t processors);
 
 }  // namespace pgwarp::gpu

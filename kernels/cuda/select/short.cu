@@ -1,4 +1,4 @@
-// Rows of up to 1024 columns: a warp a row, the row in its registers. See short_row.cuh.
+// Rows of up to 1024 columns: one warp per row, the row in registers. See short_row.cuh.
 
 #include "kernels/cuda/base/launch.cuh"
 #include "kernels/cuda/select/methods.h"
@@ -47,10 +47,10 @@ __global__ void __launch_bounds__(block_warps * 32, 5) select_few(ShortRows rows
         [&](uint32_t i, uint64_t key) { rows.put(size_t{row} * rows.k + i, key); });
 }
 
-// Lanes hold runs of the result, and write it side by side by way of shared memory.
+// Each lane holds a run of the result; shared memory transposes the runs for coalesced stores.
 template <int items>
 __global__ void __launch_bounds__(block_warps * 32) sort_rows(ShortRows rows) {
-    constexpr int run = items + 1;  // apart by one, so that the runs begin in different banks
+    constexpr int run = items + 1;  // one slot of padding against bank conflicts
     __shared__ uint64_t room[block_warps][32 * run];
     const uint32_t row = blockIdx.x * block_warps + threadIdx.x / 32;
     if (row >= rows.rows) return;

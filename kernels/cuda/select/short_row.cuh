@@ -1,16 +1,16 @@
-// The k smallest of a row that one warp holds in its registers whole.
+// The k smallest of a row that fits the registers of one warp.
 //
-// For small k: a value is looked for that at least k and at most `kept` of the row are not larger
-// than. The lanes' own minima give a first guess that is mostly good enough; from there on it is a
-// matter of counting. What is not larger is moved together and sorted. For large k the row is
-// sorted as it is.
+// For small k, the warp searches for a threshold with at least k and at most `kept` values at or
+// below it. The lanes' minima give a first guess that usually suffices; otherwise the warp refines
+// it by counting. The values up to the threshold are gathered and sorted. For large k the whole row
+// is sorted.
 #pragma once
 
 #include "kernels/cuda/select/block_sort.cuh"
 
 namespace pgwarp::gpu {
 
-// Four values of a row in memory from `column` on, NaN behind its end.
+// Loads four values of a row from `column` on; NaN past its end.
 __device__ __forceinline__ void load_four(const float* row, uint32_t column, uint32_t length,
                                           float (&four)[4]) {
     const float* from = row + column;
@@ -24,17 +24,17 @@ __device__ __forceinline__ void load_four(const float* row, uint32_t column, uin
         four[i] = column + i < length ? __ldcs(from + i) : __builtin_nanf("");
 }
 
-// `items` values a lane; a multiple of 4.
+// `items` values per lane; a multiple of 4.
 template <int items>
 class ShortRow {
   public:
     static constexpr uint32_t most = items * 32;
     static constexpr uint32_t kept = 128;  // the largest k of select()
 
-    // The column of a lane's value i: four neighbours a lane, so that loads are long.
+    // The column of a lane's value i: four adjacent columns per lane, for 16-byte loads.
     __device__ static uint32_t column(int i) { return i / 4 * 128 + lane_id() * 4 + i % 4; }
 
-    // load(column, four) gives four values from a column on that is a multiple of 4, NaN for none.
+    // load(column, four) loads four values from `column` on, a multiple of 4; NaN past the end.
     template <class Load>
     __device__ explicit ShortRow(Load load) {
         uint32_t mine = 0;
@@ -50,15 +50,15 @@ class ShortRow {
         count_ = __reduce_add_sync(whole_warp, mine);
     }
 
-    // All sorted: item i of the lane is element lane * items + i; no_key behind the last.
+    // Sorts the whole row: item i of a lane is element lane * items + i; no_key after the last.
     __device__ void sort(uint64_t (&key)[items]) const {
 #pragma unroll
         for (int i = 0; i < items; ++i) key[i] = key_of(i);
         block_sort<32, items>(key, static_cast<uint64_t*>(nullptr));
     }
 
-    // The k smallest, k <= kept: calls put(i, key) for i < k in order, no_key behind the last.
-    // `room`: shared memory of this warp's own for `kept` keys.
+    // Selects the k smallest, k <= kept: calls put(i, key) for i < k in order, no_key after the
+    // last. `room`: shared memory for `kept` keys, private to this warp.
     template <class Put>
     __device__ void select(uint32_t k, uint64_t* room, Put put) const {
         const Last last = count_ <= kept ? Last{bits_float(infinity_bits), no_index} : find_last(k);
@@ -72,7 +72,7 @@ class ShortRow {
     }
 
   private:
-    // The last place that is wanted; no_index: all columns with this value.
+    // Threshold of the selection: (value, column) pairs up to this one. no_index: all columns.
     struct Last {
         float value;
         uint32_t column;
@@ -97,7 +97,7 @@ class ShortRow {
         return __reduce_add_sync(whole_warp, mine);
     }
 
-    // The j-th smallest of the lanes' minima, j <= 32: at least j values are not larger.
+    // The j-th smallest of the lanes' minima, j <= 32: at least j values are at or below it.
     __device__ float guess(float least, uint32_t j) const {
 #pragma unroll
         for (int size = 2; size <= 32; size *= 2)
@@ -110,22 +110,22 @@ class ShortRow {
         return __shfl_sync(whole_warp, least, j - 1);
     }
 
-    // A place with k to `kept` numbers up to it, where there are more than `kept`.
+    // A threshold with k to `kept` values up to it. The row has more than `kept` values.
     __device__ Last find_last(uint32_t k) const {
         float mine = value_[0];
 #pragma unroll
         for (int i = 1; i < items; ++i) mine = fminf(mine, value_[i]);
-        if (mine != mine) mine = bits_float(infinity_bits);  // a lane without numbers
+        if (mine != mine) mine = bits_float(infinity_bits);  // all values of the lane are NaN
         const uint32_t least = __reduce_min_sync(whole_warp, ordered_bits(mine));
         float value = guess(mine, min(k, 32u));
-        uint64_t low = static_cast<uint64_t>(least) << 32;  // too few up to here,
-        uint64_t high = no_key;                             // and too many up to here
+        uint64_t low = static_cast<uint64_t>(least) << 32;  // too few values up to here,
+        uint64_t high = no_key;                             // too many up to here
 #pragma unroll 1
         for (int i = 0; i < 4; ++i) {
             const uint32_t found = count_up_to(value);
             if (found >= k && found <= kept) return {value, no_index};
             (found < k ? low : high) = make_key(value, no_index);
-            // Counts grow about as the distance from the smallest number does.
+            // Interpolate: the count grows roughly linearly with the distance from the minimum.
             const float origin = ordered_value(least);
             const float share =
                 static_cast<float>((k + kept) / 2) / static_cast<float>(max(found, 1u));
@@ -133,7 +133,7 @@ class ShortRow {
             const uint64_t next = make_key(value, no_index);
             if (!(next > low && next < high)) break;
         }
-        // By halves: bits of the value first, those of the column where many are equal.
+        // Bisect: over bits of the value first, then over columns of equal values.
 #pragma unroll 1
         while (true) {
             const uint64_t middle = low + (high - low) / 2;
@@ -144,7 +144,7 @@ class ShortRow {
         }
     }
 
-    // Moves what comes up to `last` together; returns how many.
+    // Compacts the values up to `last` into `room` as keys; returns their number.
     __device__ uint32_t gather(const Last& last, uint64_t* room) const {
         return last.column == no_index
                    ? gather_if(room, [&](int i) { return value_[i] <= last.value; })
@@ -188,7 +188,7 @@ class ShortRow {
     }
 
     float value_[items];
-    uint32_t count_;  // numbers in the row
+    uint32_t count_;  // values of the row that are not NaN
 };
 
 }  // namespace pgwarp::gpu

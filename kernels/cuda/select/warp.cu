@@ -1,4 +1,4 @@
-// WarpSelect over matrices: a warp a row, or a part of one.
+// WarpSelect over the rows of a matrix: one warp per row, or per split of a row.
 
 #include "kernels/cuda/base/launch.cuh"
 #include "kernels/cuda/select/methods.h"
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(block_warps * 32) select_by_warps(WarpRows row
             const uint32_t at = base + i * 32 + lane_id();
             value[i] = at < end ? values[at] * rows.sign : __builtin_nanf("");
         }
-        // One call of the network: code, not time, is what unrolling it costs.
+        // Not unrolled, for one copy of the sorting network: copies add code size without speed.
 #pragma unroll 1
         for (int i = 0; i < ahead; ++i) {
             const float now = i == 0 ? value[0] : i == 1 ? value[1] : i == 2 ? value[2] : value[3];
@@ -75,7 +75,7 @@ void launch_warps(const WarpRows& rows, cudaStream_t stream) {
            {divide_up(rows.parts, block_warps), block_warps * 32, 0, stream}, rows);
 }
 
-// k at most, and the paper's length of a thread queue for it.
+// Instances for k up to `k`, with the paper's thread queue length.
 struct Instance {
     uint32_t k;
     void (*launch)(const WarpRows&, cudaStream_t);

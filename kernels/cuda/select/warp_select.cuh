@@ -1,9 +1,9 @@
 // WarpSelect, Algorithm 3 of the paper (see networks.h): the k smallest of a stream of keys, all
 // state in the registers of one warp.
 //
-// The warp queue W is a sorted lane-stride array; each lane keeps a queue T of up to `queue` keys
-// that passed its bound W[k - 1]. When a lane's queue is full, the queues are sorted together and
-// merged into W.
+// The warp queue W is a sorted lane-stride array; each lane has a thread queue T of up to `queue`
+// keys that passed the bound W[k - 1]. When the queue of any lane is full, the warp sorts all
+// thread queues together and merges them into W.
 #pragma once
 
 #include "kernels/cuda/select/keys.h"
@@ -17,7 +17,7 @@ __device__ __forceinline__ uint32_t lane_id() {
     return threadIdx.x % 32;
 }
 
-// The machine of networks.h: register arrays, compared by shuffles.
+// The Machine of networks.h: register arrays, compared by shuffles.
 template <int registers>
 struct LaneStrideArray {
     uint64_t key[registers];
@@ -34,7 +34,7 @@ struct LaneStrideArray {
         key[i] = from_j < key[i] ? from_j : key[i];
         key[j] = from_i > key[j] ? from_i : key[j];
     }
-    // Lanes `distance` apart; the lower one keeps the smaller key where `ascending`.
+    // Compare-swap of lanes `distance` apart; the lower lane keeps the smaller key if `ascending`.
     __device__ __forceinline__ void compare_lanes(int i, int distance, bool ascending) {
         const uint64_t other = __shfl_xor_sync(whole_warp, key[i], distance);
         const bool low = (lane_id() & distance) == 0;
@@ -47,7 +47,7 @@ struct LaneStrideArray {
     __device__ __forceinline__ void sort_register(int i) {
 #pragma unroll
         for (int size = 2; size <= 32; size *= 2) {
-            const bool ascending = (lane_id() & size) == 0;  // always, for 32
+            const bool ascending = (lane_id() & size) == 0;  // always true for size 32
 #pragma unroll
             for (int distance = size / 2; distance > 0; distance /= 2)
                 compare_lanes(i, distance, ascending);
@@ -55,7 +55,7 @@ struct LaneStrideArray {
     }
 };
 
-// `registers` * 32 keys at most.
+// k <= `registers` * 32.
 template <int registers, int queue>
 class WarpSelect {
   public:
@@ -64,17 +64,17 @@ class WarpSelect {
         for (int i = 0; i < registers + queue; ++i) array_.key[i] = no_key;
     }
 
-    // Nothing larger is kept.
+    // Larger values are not selected.
     __device__ float bound() const {
         return bound_;
     }
 
-    // Every lane, each with a value of its own, NaN for none: add(), then merge() where full().
-    // Apart, so that a caller can have one copy of the network in its code.
+    // Called by all lanes, each with its own value; NaN for none. Call merge() after add() if
+    // full(). The two are separate so that a caller can keep one copy of the network in its code.
     __device__ __forceinline__ void add(float value, uint32_t index) {
         if (value <= bound_) push(make_key(value, index));
     }
-    // The same for a key; no_key for none.
+    // Like add(value, index), for a key; no_key for none.
     __device__ __forceinline__ void add(uint64_t key) {
         if (key_value(key) <= bound_) push(key);
     }
@@ -82,7 +82,8 @@ class WarpSelect {
         return __any_sync(whole_warp, waiting_ == queue);
     }
 
-    // Also before the result is read: key(i) is then element 32 i + lane of the sorted keys.
+    // Call it also before reading the result: key(i) is then element 32 i + lane of the sorted
+    // keys.
     __device__ void merge() {
         sort_odd<registers, queue>(array_);
         merge_odd<0, registers, queue, false>(array_);
@@ -94,7 +95,7 @@ class WarpSelect {
         for (int i = 0; i < registers; ++i)
             if (i == static_cast<int>(last_ / 32)) last = array_.key[i];
         last = __shfl_sync(whole_warp, last, last_ % 32);
-        // A queue that is not full yet bounds nothing.
+        // Fewer than k keys so far: no bound yet.
         bound_ = last == no_key ? bits_float(infinity_bits) : key_value(last);
     }
     __device__ uint64_t key(int i) const {
