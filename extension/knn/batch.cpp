@@ -30,7 +30,7 @@ namespace pgwarp {
 
 namespace {
 
-// A row that a query wants to look at.
+// A candidate row of a query: its exact distance has to be computed.
 struct Wish {
     uint64 tid;
     uint32 query;
@@ -40,7 +40,7 @@ struct Wish {
     }
 };
 
-// What lies nearer comes first; a distance that is none comes last.
+// Nearest first; NaN counts as infinite and sorts last. Ties: by TID.
 bool nearer(const KnnRow& a, const KnnRow& b) {
     const double far = std::numeric_limits<double>::infinity();
     const double left = std::isnan(a.distance) ? far : a.distance;
@@ -58,28 +58,28 @@ T* alloc_array(Size count) {
 
 struct KnnBatch {
     MemoryContext context;
-    MemoryContext batch_context;  // of one search
+    MemoryContext batch_context;  // reset by each search
     const KnnIndex* index;
     Snapshot snapshot;
     uint32 k;
     Size memory;
-    uint32 room;  // queries of a batch
+    uint32 room;  // queries that fit into a batch
     RowReader* reader;
-    IndexScanDesc scan;  // for queries that go on, or are few; null until then
-    KnnQuery* query;     // the other way
+    IndexScanDesc scan;  // for queries short of rows, or too few for a batch; null until used
+    KnnQuery* query;     // not null: search by SQL (KnnIndex::by_query)
 
     MetaPage meta;
     Effort effort;
     uint64* pending;  // sorted
     Size pending_count;
-    bool pending_known;  // false: too many to remember
+    bool pending_known;  // false: too many to keep in memory
     ListSearch* lists;
     bool lists_tried;
 
     // Of the last search:
     const float* queries;  // (count)(dims)
     uint32 count;
-    KnnRow* rows;    // (count)(k): a heap with the farthest on top, until they are sorted
+    KnnRow* rows;    // (count)(k): heaps with the farthest on top, sorted at the end
     uint32* counts;  // (count)
     Wish* wishes;
     Size wish_count;
@@ -111,7 +111,8 @@ void forget_pending(void* state) {
     static_cast<PendingCopy*>(state)->count = 0;
 }
 
-// Before the lists, where its entries go when the index is trained.
+// The pending list is read before the lists: training moves its entries to lists, so that one that
+// moves in between is seen twice, never missed.
 void read_pending(KnnBatch* batch) {
     Relation index = batch->index->index;
     PendingCopy copy{alloc_array<uint64>(max_page_entries), 0, max_page_entries};
@@ -126,7 +127,7 @@ void read_pending(KnnBatch* batch) {
         const uint32 list = pending_list;
         walk_lists(index, batch->meta, &list, 1,
                    {copy_pending_page, &copy, nullptr, forget_pending});
-        // What was untrained may have been trained meanwhile: entries left for lists then.
+        // An untrained index may have been trained during the walk, which moved entries to lists.
         sound = batch->meta.lists > 0 || read_meta(index).build_id == batch->meta.build_id;
     } while (!sound);
     std::sort(copy.tids, copy.tids + copy.count);
@@ -150,7 +151,7 @@ void offer(KnnBatch* batch, uint32 query, const KnnRow& row) {
     }
 }
 
-// The row that was read last, but for its distance.
+// The row that was read last, without its distance.
 KnnRow row_at_hand(const KnnBatch* batch) {
     KnnRow row = {};
     row.place = place_of_row(batch->reader);
@@ -180,7 +181,8 @@ void put_wish(void* state, uint32 query, uint64 tid) {
     batch->wishes[batch->wish_count++] = {tid, query};
 }
 
-// Compares one row with the queries that want it: wishes[at .. end), or all where it is pending.
+// Ranks one row for the queries it is a candidate of: wishes[at .. end), or for all queries if it
+// is pending.
 void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
     const Vector* vector = read_row(batch->reader, number_tid(tid));
     if (!vector) return;
@@ -193,16 +195,17 @@ void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
         return;
     }
     for (Size i = at; i < end; ++i) {
-        // An entry may have moved while its list was read twice, in parts.
+        // VACUUM may have moved an entry during a walk, which then meets the entry twice.
         if (i > at && batch->wishes[i].query == batch->wishes[i - 1].query) continue;
         row.distance = distance_to(batch, batch->wishes[i].query, vector);
         offer(batch, batch->wishes[i].query, row);
     }
 }
 
-// Visits the pending rows and those that are wished for, in the order they lie in.
+// Visits pending rows and candidates in the order of TIDs, so that each page is pinned once.
 void rank_rows(KnnBatch* batch) {
     std::sort(batch->wishes, batch->wishes + batch->wish_count);
+    // Prefetch distances, in candidates.
     constexpr Size later = 12;
     constexpr Size soon = 4;
     const auto expect = [&](Size wish, Expected when) {
@@ -263,11 +266,11 @@ void scan_for(KnnBatch* batch, uint32 query) {
 // --- batches
 
 int search_threads() {
-    // Threads of the session, as many as a query of it may have workers.
+    // As many threads as a query of this session could have processes.
     return 1 + max_parallel_workers_per_gather;
 }
 
-// The lists are read as a whole: worth it once the queries would read most of them anyway.
+// A batch reads all lists. This pays once single scans would read most of them anyway.
 bool worth_the_lists(const KnnBatch* batch) {
     return Size{batch->count} * batch->effort.probes >= 2 * Size{batch->meta.lists};
 }
@@ -306,7 +309,7 @@ void search_index(KnnBatch* batch) {
     const bool untrained = batch->meta.lists == 0 && batch->pending_known;
     const bool by_lists = search_by_lists(batch);
     if (by_lists || untrained) rank_rows(batch);
-    // An untrained index was searched whole.
+    // An untrained index has the pending list only, and all of it was searched.
     const bool may_go_on =
         !untrained && settings.iterative_scan != static_cast<int>(IterativeScan::off);
     for (uint32 i = 0; i < batch->count; ++i)
@@ -321,7 +324,7 @@ void search_index(KnnBatch* batch) {
 }
 
 Size query_bytes(const KnnBatch* batch) {
-    // The caller's vector and its index form, the rows, the wishes and their candidates.
+    // The caller's vector, its index form, result rows, wishes, and candidates of the list search.
     const Size candidates = Min(batch->effort.candidates, max_list_k);
     return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
            candidates * 2 * sizeof(Wish) + list_search_bytes(static_cast<uint32>(candidates)) + 64;
@@ -344,7 +347,7 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
         batch->query = open_knn_query(index, k);
         batch->effort = {1, 1};
     } else {
-        // As for every scan of an access method that takes no finer locks.
+        // As index_beginscan() does for an access method without finer predicate locks.
         PredicateLockRelation(index.index, batch->snapshot);
         batch->reader = open_row_reader(index.heap, index.index, batch->snapshot);
         read_pending(batch);
@@ -382,7 +385,7 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count) {
             CHECK_FOR_INTERRUPTS();
             batch->counts[i] = run_knn_query(batch->query, queries + Size{i} * batch->index->dims,
                                              batch->rows + Size{i} * batch->k);
-            // A scan in rounds hands out rows in the order of each round.
+            // An index scan returns rows in order within each of its rounds only.
             KnnRow* rows = batch->rows + Size{i} * batch->k;
             std::sort(rows, rows + batch->counts[i], nearer);
         }

@@ -1,10 +1,10 @@
 // The nearest rows for many queries, a batch at a time.
 //
-// Candidates of a whole batch come from the lists together (lists.h). Their rows are visited in
-// the order they lie in, each once, however many queries want it: a page of the table is pinned
-// once a batch, a vector is fetched once, and with it comes the key. A query that has fewer than k
-// rows after this, because its candidates are not visible or its lists are short, goes on as an
-// ordinary scan does.
+// One search of the lists finds the candidates of all queries of a batch (lists.h). Their rows are
+// visited in the order of TIDs, each once, even if it is a candidate of several queries: a page of
+// the table is pinned once a batch, and a vector is fetched once, together with its key. A query
+// may have fewer than k rows then, because candidates are not visible or its lists are short. An
+// ordinary index scan answers it instead.
 #pragma once
 
 #include "extension/knn/index.h"
@@ -16,7 +16,7 @@ struct KnnBatch;
 KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k);
 void close_knn_batch(KnnBatch* batch);
 
-// Queries that memory has room for, vectors of the caller's included.
+// The most queries of one search_batch(): memory has room for them and for the caller's vectors.
 uint32 most_queries(const KnnBatch* batch);
 
 // Searches for these queries, (count)(dims).

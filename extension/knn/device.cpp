@@ -34,17 +34,17 @@ struct KnnDevice {
     DeviceWork* device;
     Owned<RowPass>* pass;
 
-    bool useless;       // there is no device, it failed, or the table has rows it cannot order
+    bool useless;       // no device, it failed, or the table has rows it cannot order
     Neighbor* nearest;  // (count)(k), of the last search
 };
 
 namespace {
 
-// On a device k-selection ends there.
+// Limit of k-selection on a device.
 constexpr uint32 most_k = 1024;
 
-// Seconds, about, as both were measured: a search in the lists takes a quarter of a millisecond; a
-// device takes half a second to start, rows have to be read, and products be made.
+// Compares estimates in seconds, from measurements. Lists: a quarter of a millisecond a query.
+// Device: half a second to start it, then reading the rows, then the products of queries and rows.
 bool is_worth_it(const KnnIndex& index, double rows, double queries) {
     const double threads = 1 + max_parallel_workers_per_gather;
     const double in_lists = queries * 2.5e-4 / threads;
@@ -60,7 +60,7 @@ struct Searching {
     bool good;
 };
 
-// The oldest block has been read.
+// Waits until the device has read the oldest block, and returns the block to the ring.
 void finish_oldest(Searching* s) {
     if (s->good)
         s->good = run_on_device(s->knn->device, [&](Executor&) { s->knn->pass->object->finish(); });
@@ -69,10 +69,10 @@ void finish_oldest(Searching* s) {
     --s->count;
 }
 
-// Every row goes to the device. False: it cannot go on, and the rest of the table was not read.
+// Sends all rows to the device. False: the device failed, and the rest of the table was not read.
 bool send_table(Searching* s, ParallelCounts* counts) {
     RowBlock block;
-    // One more is taken before the oldest is given back.
+    // The loop takes a block before it gives the oldest back.
     const uint32 most = most_taken_blocks(s->reader) - 1;
     while (s->good && next_block(s->reader, &block)) {
         CHECK_FOR_INTERRUPTS();
@@ -85,7 +85,7 @@ bool send_table(Searching* s, ParallelCounts* counts) {
     }
     while (s->good && s->count > 0) finish_oldest(s);
     if (!s->good) {
-        // The device may still read from the ring.
+        // The pass ends first: the device may still be reading from the ring.
         guarded([&] { delete std::exchange(s->knn->pass->object, nullptr); });
         abandon_parallel_reader(s->reader);
         return false;
@@ -94,7 +94,7 @@ bool send_table(Searching* s, ParallelCounts* counts) {
     return true;
 }
 
-// As the device sees them. False: one has no direction.
+// Converts queries to index form. False: for cosine, a query's norm is zero or not finite.
 bool make_forms(const KnnDevice* knn, const float* queries, uint32 count, float* forms) {
     const uint32 dims = knn->index->dims;
     for (uint32 i = 0; i < count; ++i) {
@@ -107,7 +107,8 @@ bool make_forms(const KnnDevice* knn, const float* queries, uint32 count, float*
     return true;
 }
 
-// Distances beyond all numbers, on either side, are not told apart on a device.
+// A device cannot order infinite distances. True if all of the k nearest (or of all rows, if these
+// are fewer) have finite ones; first and last tell, since they are sorted.
 bool found_all(const KnnDevice* knn, uint32 count, int64 rows) {
     const uint32 expected = static_cast<uint32>(std::min<int64>(knn->k, rows));
     if (expected == 0) return true;
@@ -122,7 +123,7 @@ bool found_all(const KnnDevice* knn, uint32 count, int64 rows) {
 }  // namespace
 
 KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
-    // Who says how many lists to look into wants to see what comes of it.
+    // With a fixed number of probes the caller wants the result of the index, not the exact one.
     if (index.by_query || k > most_k || settings.probes > 0 || settings.max_probes > 0)
         return nullptr;
     const MemoryContext context =
@@ -155,7 +156,7 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     }
     knn->pass = owned_by<RowPass>(context);
     knn->search_context = AllocSetContextCreate(context, "knn search", ALLOCSET_DEFAULT_SIZES);
-    // The caller's vectors, their forms, and what is found.
+    // The caller's vector, its index form, and its neighbors.
     const Size query_bytes = 2 * index.dims * sizeof(float) + k * sizeof(Neighbor) + 64;
     knn->room =
         static_cast<uint32>(std::clamp<Size>(knn->memory / 2 / query_bytes, 16, size_t{1} << 22));
@@ -218,7 +219,7 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
                                 beginning, reading, watch.lap())));
     }
     MemoryContextSwitchTo(before);
-    // The lists are searched in memory of their own.
+    // The caller then searches the lists, which need this memory.
     if (!good) MemoryContextReset(knn->search_context);
     if (knn->device->failed && must_use_device()) close_device_work(knn->device);
     return good;
@@ -245,7 +246,7 @@ uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {
 
 void close_knn_device(KnnDevice* knn) {
     close_table_reader(knn->table);
-    // One that must be there is missed even where nothing was asked.
+    // With build_executor = gpu a missing device is an error, even if there were no queries.
     if (must_use_device()) is_open(knn->device);
     close_device_work(knn->device);
     MemoryContextDelete(knn->context);

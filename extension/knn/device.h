@@ -1,8 +1,8 @@
-// The nearest rows for very many queries, by a device that compares each of them with every row.
+// The nearest rows for very many queries, by a device that compares every query with every row.
 //
-// Where queries are many for the size of the table, that is less work than any visit to its rows
-// one by one: the table is read once a batch, by workers, in the order it lies in, and what comes
-// out is exact. The index is not read.
+// With many queries for the size of the table, this takes less time than visiting candidate rows
+// one by one. Workers read the table sequentially, once a batch. The result is exact, and the index
+// is not read.
 #pragma once
 
 #include "extension/knn/index.h"
@@ -11,15 +11,15 @@ namespace pgwarp {
 
 // Lives in the memory context that is current when it is opened; `index` outlives it.
 struct KnnDevice;
-// Null where it is not worth it for about so many queries, or where there is no device.
+// `queries` is an estimate. Null: a device does not pay for that many, or there is none.
 KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries);
 void close_knn_device(KnnDevice* device);
 
-// Queries of one search, vectors of the caller's included.
+// The most queries of one search_on_device(): memory has room for them and the caller's vectors.
 uint32 most_queries(const KnnDevice* device);
 
-// Searches for these queries, (count)(dims). False: the device has failed, or there are vectors
-// that it cannot compare; nothing was found then.
+// Searches for these queries, (count)(dims). False: the device failed, or there are vectors that it
+// cannot compare; there are no results then.
 bool search_on_device(KnnDevice* device, const float* queries, uint32 count);
 
 // A query's rows, nearest first, with the operator's distances; returns their number, at most k.

@@ -35,7 +35,7 @@ uint32 wanted_rows_of(int32 k) {
     return static_cast<uint32>(k);
 }
 
-// Sets ivfpq.probes until end_probes(), or until an error ends all.
+// Sets ivfpq.probes until end_probes(), or until an error rolls it back.
 int begin_probes(FunctionCallInfo fcinfo, int argument) {
     const int level = NewGUCNestLevel();
     if (PG_ARGISNULL(argument)) return level;
@@ -43,7 +43,7 @@ int begin_probes(FunctionCallInfo fcinfo, int argument) {
     if (probes < 1)
         ereport(ERROR,
                 (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("probes must be at least 1")));
-    // More than there can be lists is as good as all.
+    // The largest number of lists; more probes change nothing.
     constexpr int most = 32768;
     char text[16];
     pg_ltoa(Min(probes, most), text);
@@ -56,17 +56,17 @@ void end_probes(int level) {
     AtEOXact_GUC(true, level);
 }
 
-// Searches some queries after others, on a device where that is worth it, else in the lists.
+// Searches block after block of queries, on a device if that pays, otherwise through the lists.
 struct Search {
     const KnnIndex* index;
     uint32 k;
-    KnnBatch* batch;    // opened when it is needed
+    KnnBatch* batch;    // null until the device is missing or fails
     KnnDevice* device;  // or null
-    Size room;          // queries that the caller may have in memory
+    Size room;          // queries in one block of the caller
     KnnRow* rows;       // (k)
 };
 
-// `queries`: about how many there will be.
+// `queries` is an estimate.
 Search open_search(const KnnIndex& index, uint32 k, double queries) {
     Search search = {};
     search.index = &index;

@@ -29,7 +29,7 @@ namespace pgwarp {
 
 namespace {
 
-// The column of an index that is on one.
+// The table's column that is indexed; 0: an expression.
 AttrNumber indexed_column(Oid index) {
     HeapTuple tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index));
     if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for index %u", index);
@@ -46,7 +46,7 @@ void refuse(Relation index, const char* kind) {
                     errhint("Use a LATERAL join with ORDER BY and LIMIT.")));
 }
 
-// A plan would not use such an index either: rows of older snapshots may be missing from it.
+// The planner does not use such an index either: it may lack rows that an older snapshot sees.
 bool is_too_young(Relation index) {
     return index->rd_index->indcheckxmin &&
            !TransactionIdPrecedes(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data),
@@ -67,8 +67,9 @@ void check_key_type(KnnIndex* knn, const char* key) {
 KnnIndex open_knn_index(Oid index, const char* key) {
     KnnIndex knn = {};
     const Oid table = table_of(index);
-    // Who lacks the right must not hold up others by waiting for a lock. Of an index on an
-    // expression, which is refused below, nobody gets anything.
+    // Checked before locking, so that a caller without the right cannot block others while waiting
+    // for the lock, and again under the lock, as the index may have changed. An index on an
+    // expression (attribute 0) is refused below.
     const auto check_rights = [&] {
         knn.vector_attribute = indexed_column(index);
         knn.key_attribute = key ? find_column(table, key) : InvalidAttrNumber;
@@ -110,7 +111,7 @@ double operator_distance(Metric metric, double distance) {
         case Metric::inner_product:
             return distance;
         case Metric::cosine:
-            // Rounding can carry a cosine past the end of its range. NaN stays.
+            // Rounding can move a cosine distance out of its range. NaN stays NaN.
             return distance < 0 ? 0 : distance > 2 ? 2 : distance;
     }
     pg_unreachable();

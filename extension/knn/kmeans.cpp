@@ -1,9 +1,10 @@
 // kmeans: clusters the vectors of a table.
 //
-// A device takes the rows as workers read them, and this process keeps none. On the CPU, what fits
-// into maintenance_work_mem is read once and clustered there, and a larger table is read again for
-// every iteration, a block at a time, with the same start and the same arithmetic but for rounding:
-// what is clustered is always the whole table.
+// All rows of the table are clustered, in one of three ways. On a device: workers read the rows,
+// the device keeps them, and this process keeps none. On the CPU, if the rows fit into
+// maintenance_work_mem: they are read once and clustered in memory. Otherwise every iteration reads
+// the table again, a block at a time. All ways have the same start and, up to rounding, the same
+// arithmetic.
 
 #include <algorithm>
 #include <cstring>
@@ -38,8 +39,8 @@ struct Clustering {
     int threads;
 
     Size room;     // rows that memory has room for
-    float* rows;   // (count of them that were needed so far)(dims)
-    uint64 count;  // of the table
+    float* rows;   // (room at most)(dims); grows as needed
+    uint64 count;  // rows of the table with a vector
     float* centroids;
     int64* sizes;
     int64 nulls;
@@ -50,13 +51,13 @@ float* alloc_floats(Size count) {
     return static_cast<float*>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(float)));
 }
 
-// Rows that maintenance_work_mem has room for beside the centroids; at least as many as make a
-// block worth its while.
+// Rows that maintenance_work_mem has room for beside the centroids. An error if these are fewer
+// than make an efficient block.
 Size rows_in_memory(uint32 dims, uint32 clusters) {
     constexpr Size least_rows = 256;
     const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
     const Size fixed = KmeansPass::bytes(dims, clusters) + 2 * sizeof(float) * dims * clusters;
-    const Size row_bytes = dims * sizeof(float) + 24;  // and what an iteration notes of it
+    const Size row_bytes = dims * sizeof(float) + 24;  // 24: an iteration's state
     const Size needed = fixed + least_rows * row_bytes;
     if (needed > memory)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -65,7 +66,7 @@ Size rows_in_memory(uint32 dims, uint32 clusters) {
     return (memory - fixed) / row_bytes;
 }
 
-// Reads the table: whole, or as far as counting it takes. True where it is in memory.
+// Reads the table into memory, and counts the rows. False: they do not all fit.
 bool read_table(Clustering* c) {
     Size room = std::min<Size>(c->room, 4096);
     c->rows = alloc_floats(room * c->dims);
@@ -100,20 +101,20 @@ void check_rows(const Clustering* c) {
 
 // --- on a device
 
-// Both end before the device.
+// Both must be deleted before the device is closed.
 struct DeviceRows {
     Owned<DatasetBuilder>* builder;
     Owned<Dataset>* rows;
 };
 
-// Reads the table. False: the device cannot go on.
+// Sends the table's rows to the device. False: the device failed.
 bool send_rows(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
-    // A block is in memory that is shared, or in this process's: little beside what the device has.
+    // A ring in shared memory or in this process; small compared with the device's memory.
     const ParallelRead wanted = {RowIds::none, false, max_parallel_maintenance_workers,
                                  usual_ring_bytes(), 2};
     ParallelReader* reader = open_parallel_reader(c->reader, wanted, device->executor);
     bool good = true;
-    // A block has been read when the next was added.
+    // The device has read a block once the next one is added.
     RowBlock block;
     RowBlock last = {};
     while (next_block(reader, &block)) {
@@ -152,7 +153,7 @@ bool iterate_on_device(Clustering* c, DeviceWork* device, const DeviceRows& rows
            });
 }
 
-// False: there is no device for it, or it did not get far.
+// False: there is no device, it does not pay, or it failed.
 bool cluster_on_device(Clustering* c) {
     const double rows = estimated_rows(c->reader);
     if (rows <= 0) return false;
@@ -163,7 +164,7 @@ bool cluster_on_device(Clustering* c) {
     Stopwatch watch;
     DeviceWork* device =
         open_device_work(rows * c->dims * c->clusters * (c->iterations + 1), c->threads);
-    // One that did not open, or was not worth it, is not tried again.
+    // A device that did not open, or does not pay, is not tried again.
     c->device_failed = !device;
     if (device) {
         const DeviceRows on_device = {owned_by<DatasetBuilder>(context),
@@ -204,7 +205,7 @@ void cluster_in_memory(Clustering* c) {
     const double work = static_cast<double>(c->count) * c->dims * c->clusters * (c->iterations + 1);
     BuildExecutor executor =
         open_build_executor(c->device_failed ? "the device has failed" : nullptr, work, c->threads);
-    // Ends before the executor it was made by.
+    // Deleted before the executor that made it.
     Owned<Dataset>* rows = owned_by<Dataset>(context);
     guarded_interruptibly([&] {
         delete std::exchange(rows->object, nullptr);
@@ -229,7 +230,7 @@ void cluster_in_memory(Clustering* c) {
 
 // --- a block at a time
 
-// Rows are wanted by their numbers, which come in order here.
+// The row that becomes the first centroid of a cluster. Sorted by row: the table is read in order.
 struct Draw {
     uint64 row;
     uint32 cluster;
@@ -282,7 +283,7 @@ void cluster_by_blocks(Clustering* c) {
             pass->object = new KmeansPass(c->dims, c->clusters, c->centroids);
         });
         add_table(c, workers->object, pass->object);
-        // The last pass only counts.
+        // The last pass only counts the sizes of clusters.
         if (i < c->iterations) guarded([&] { pass->object->finish(c->centroids); });
     }
     for (uint32 i = 0; i < c->clusters; ++i)
@@ -329,7 +330,7 @@ PGWARP_FUNCTION(pgwarp_kmeans) {
     c.clusters = static_cast<uint32>(k);
     c.iterations = iterations;
     c.seed = static_cast<uint64>(static_cast<int64>(PG_GETARG_INT32(4)));
-    // As a build trains: the cores that maintenance may have.
+    // As in a build's training: one thread for each process of a maintenance command.
     c.threads = 1 + max_parallel_maintenance_workers;
     c.nulls = counts_of(c.reader).nulls;
     if (c.dims == 0) check_rows(&c);

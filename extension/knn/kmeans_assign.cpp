@@ -1,9 +1,9 @@
-// kmeans_assign: the nearest of some centroids, for one vector after another.
+// kmeans_assign: the nearest of an array of centroids, for one vector.
 //
-// A query calls this for every row of a table with the same array. Taking the array apart costs as
-// much as the search, and fetching it from a TOAST table more than that. So the centroids are kept
-// as a matrix as long as it is certain that they are the same: where the argument is a constant,
-// and where it is the same stored value as before. Any other array is searched where it lies.
+// A query calls this for every row of a table with the same array. Deconstructing the array costs
+// as much as the search, and detoasting it costs more. So the centroids are cached as a matrix
+// while they are certain to be the same: the argument is a constant, or its TOAST pointer is the
+// one of the call before. Any other array is searched in place.
 
 #include <cstring>
 #include <limits>
@@ -26,10 +26,10 @@ namespace {
 
 struct Centroids {
     bool constant;
-    varatt_external pointer;  // of the stored value; not looked at where constant
+    varatt_external pointer;  // TOAST pointer of the array; unused if constant
     uint32 count;
     uint32 dims;
-    float* matrix;     // (count)(dims); null: nothing kept
+    float* matrix;     // (count)(dims); null: nothing cached
     float* distances;  // (count)
 };
 
@@ -55,8 +55,7 @@ void visit_centroids(ArrayType* array, Visit visit) {
     }
 }
 
-// A parameter of the query does not count: PL/pgSQL evaluates one expression with many values of
-// it.
+// A parameter (Param) does not count: PL/pgSQL evaluates one expression with many values of it.
 bool is_constant(const FmgrInfo* function, int argument) {
     const Node* call = function->fn_expr;
     if (!call || !IsA(call, FuncExpr)) return false;
@@ -78,7 +77,7 @@ bool is_same(const Centroids* kept, Datum datum) {
            (is_stored(datum, &pointer) && memcmp(&pointer, &kept->pointer, sizeof(pointer)) == 0);
 }
 
-// Keeps the centroids for the calls to come.
+// Caches the centroids in fn_extra for later calls.
 Centroids* keep(FmgrInfo* function, Datum datum, ArrayType* array, bool constant) {
     auto* kept = static_cast<Centroids*>(function->fn_extra);
     if (kept && kept->matrix) {

@@ -17,7 +17,8 @@ namespace pgwarp {
 
 namespace {
 
-// Queries that a store is asked for at once: the more look into a list together, the better.
+// Bounds on the queries of one search of the store. A list is scanned for all of its queries at
+// once, so larger batches are cheaper a query.
 constexpr uint32 most_at_once = 4096;
 constexpr uint32 least_at_once = 16;
 
@@ -63,7 +64,7 @@ struct ListSearch {
     Owned<ListBatch>* batch;  // made by the first search
     Size batch_memory;
     uint32 at_once;  // queries of a batch
-    Chunk* chunks;
+    Chunk* chunks;   // in the order of lists
     uint32 chunk_count;
     uint32 held;  // chunk in the store; chunk_count: none
     Copies copies;
@@ -71,7 +72,7 @@ struct ListSearch {
 
 namespace {
 
-// Cuts the lists into runs that fit into memory. False where a list by itself does not.
+// Cuts the lists into chunks that fit into memory. False: a single list does not fit.
 bool cut_lists(ListSearch* search, Size memory) {
     const MetaPage& meta = search->meta;
     const MemoryContext scratch =
@@ -84,7 +85,7 @@ bool cut_lists(ListSearch* search, Size memory) {
     MemoryContextSwitchTo(before);
 
     search->chunks = alloc_array<Chunk>(meta.lists);
-    // In the store an entry has its code twice, an offset, and a TID of eight bytes.
+    // In the store an entry takes its code twice, an offset of 4 bytes and a TID of 8.
     const Size page_bytes = Size{EntryLayout::of(meta.m).capacity} * (2 * meta.m + 12);
     constexpr Size list_bytes = 192;
     Size bytes = 0;
@@ -153,7 +154,7 @@ void make_batch(ListSearch* search, const ListWants& wants) {
     });
 }
 
-// Searches what the store holds for some of the queries.
+// Searches the chunk in the store for queries [first, first + count).
 const ListBatch* search_held(ListSearch* search, const ListWants& wants, uint32 first,
                              uint32 count) {
     ListBatch* batch = search->batch->object;
@@ -165,7 +166,7 @@ const ListBatch* search_held(ListSearch* search, const ListWants& wants, uint32 
     return batch;
 }
 
-// What was found for a query in the chunks before, sorted.
+// The nearest candidates of each query in the chunks searched so far, sorted.
 struct Best {
     Neighbor* found;   // (count)(candidates)
     uint32* counts;    // (count)
@@ -194,7 +195,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     const Size rotation = has_rotation(meta) ? Size{meta.dims} * meta.code_dims : 0;
     const Size model = sizeof(float) * (Size{meta.code_dims} * meta.lists +
                                         Size{codebook_rows(meta)} * codewords + rotation);
-    // A second copy while the store takes it in.
+    // Twice: the store copies the model.
     if (2 * model > memory / 4) return nullptr;
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn lists", ALLOCSET_DEFAULT_SIZES);
@@ -212,7 +213,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     search->copies.room = 16;
     search->copies.pages = alloc_array<char>(search->copies.room * BLCKSZ);
     search->store = owned_by<ListStore>(context);
-    // Ends before its store: callbacks come in the opposite order.
+    // Registered after the store, so deleted before it: a context runs callbacks in reverse order.
     search->batch = owned_by<ListBatch>(context);
     const Quantizer quantizer = read_model(index, meta);
     guarded([&] {

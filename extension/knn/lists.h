@@ -1,11 +1,11 @@
 // Candidates for many queries at once, from the lists of an index.
 //
 // Lists are copied from their pages into a store (list_store.h), which searches them for all
-// queries together: page by page and lock by lock a query costs a third more, and a store may be on
-// a device. What has been read stays good for the whole call, whatever happens to the index: it was
-// read after the snapshot was taken, and a TID that was given to another row since then leads to a
-// row that the snapshot does not see. An index that is larger than memory is read again for each
-// batch, some lists at a time.
+// queries together. Scanning pages under their locks costs a query a third more, and a store may be
+// on a device. The copies stay valid for the whole call, whatever happens to the index: they were
+// read after the snapshot was taken, and a TID that was reused since then leads to a row that the
+// snapshot does not see. An index larger than memory is read again for each batch, a chunk of lists
+// at a time.
 #pragma once
 
 #include "extension/index/format.h"
@@ -16,16 +16,16 @@ extern "C" {
 
 namespace pgwarp {
 
-// Lives in the memory context that is current when it is opened. Null where the model, or a single
-// list, takes more than this memory.
+// Lives in the memory context that is current when it is opened. Null: the model or a single list
+// does not fit into this memory.
 struct ListSearch;
 ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads);
 
-// Whether lists are at hand that need not be read again.
+// Whether all lists are in the store, so that a search reads no pages.
 bool holds_all_lists(const ListSearch* search);
 
 struct ListWants {
-    const float* forms;  // (count)(code_dims), as the model sees them
+    const float* forms;  // (count)(code_dims), by model_form()
     uint32 count;
     uint32 probes;
     uint32 candidates;  // at most max_list_k
@@ -34,10 +34,10 @@ struct CandidateSink {
     void (*put)(void* state, uint32 query, uint64 tid);
     void* state;
 };
-// Hands over the nearest candidates of every query by their codes, in any order, each once.
+// Passes the nearest candidates of every query, by code distance, to the sink, in any order.
 void search_lists(ListSearch* search, const ListWants& wants, const CandidateSink& sink);
 
-// Memory that a search takes beside the lists, for each query of a batch.
+// Bytes that search_lists() allocates for each query, at most.
 Size list_search_bytes(uint32 candidates);
 
 }  // namespace pgwarp
