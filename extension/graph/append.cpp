@@ -1,4 +1,5 @@
-// knn_graph_append: a graph after rows were added to its table, and removed from it.
+// knn_graph_append: brings a graph up to date after rows of its table were added, changed or
+// removed.
 
 #include <algorithm>
 #include <cmath>
@@ -34,17 +35,17 @@ struct AppendCounts {
     int64 removed;
 };
 
-// Keys whose lists in the table are not, or no longer, what they should be.
+// Replaces the lists in the graph's table that differ from the new ones.
 struct Changes {
     Oid graph;
     const GraphSet* set;
     const GivenGraph* given;
     const KeyedRow* sorted;
-    const float* norms;  // (rows), squared; of inner products
+    const float* norms;  // (rows), by find_norms(); null but for inner products
     uint32 k;
     AppendCounts counts;
 
-    // Some at a time, as arrays.
+    // Changes are flushed a thousand sources at a time, as array parameters.
     static constexpr int at_once = 1000;
     Datum keys[at_once];
     int key_count;
@@ -98,7 +99,7 @@ void flush_changes(Changes* changes) {
     changes->key_count = changes->edge_count = 0;
 }
 
-// A key that is gone has no list.
+// Queues a source: its edges are deleted, and those of `list` inserted. Null: the row is gone.
 void change_list(Changes* changes, int64 key, const Edge* list) {
     if (changes->key_count == Changes::at_once) flush_changes(changes);
     changes->keys[changes->key_count++] = Int64GetDatum(key);
@@ -113,8 +114,8 @@ void change_list(Changes* changes, int64 key, const Edge* list) {
     }
 }
 
-// How far two distances of the same rows may be apart: sums of so many terms come in another order
-// on another machine, or on a device.
+// How far two distances of the same rows may differ: another machine, or a device, adds up the
+// `dims` terms in another order.
 float rounding_of(const Changes& changes, uint32 row, const Edge& edge) {
     const GraphSet& set = *changes.set;
     const float part = static_cast<float>(8 + set.dims) * 0x1p-23f;
@@ -123,7 +124,7 @@ float rounding_of(const Changes& changes, uint32 row, const Edge& edge) {
     return part * changes.norms[row] * changes.norms[edge.row];
 }
 
-// Of the rows as they are in memory, or in the file.
+// Norms of the rows, in memory or in the file, for rounding_of().
 float* find_norms(const GraphSet& set) {
     if (set.metric != GraphMetric::inner_product) return nullptr;
     constexpr Size block_rows = 1024;
@@ -143,7 +144,7 @@ float* find_norms(const GraphSet& set) {
     return norms;
 }
 
-// An edge of the table. As large as two of a list, in whose place they are kept.
+// An edge of the graph's table. Twice the size of an Edge: append_by_parts() reuses Parts::lists.
 struct WrittenEdge {
     int64 dst;
     int32 rank;
@@ -151,8 +152,8 @@ struct WrittenEdge {
 };
 static_assert(sizeof(WrittenEdge) == 2 * sizeof(Edge));
 
-// Whether the edges of a row, by rank, are those of its list. Among distances that are equal, but
-// for rounding, any order is as good as another.
+// Whether the edges of a row, sorted by rank, are those of its list. Neighbors whose distances are
+// equal up to rounding may be in any order.
 bool same_list(const Changes& changes, const WrittenEdge* written, Size count, uint32 row,
                const Edge* list) {
     Size there = 0;
@@ -178,7 +179,7 @@ bool same_list(const Changes& changes, const WrittenEdge* written, Size count, u
     return true;
 }
 
-// Rows [begin, end), whose new lists are (rows)(stride). `written` has room for as many of k edges.
+// Rows [begin, end) and their new lists, (rows)(stride). `written` is scratch: (rows)(k).
 struct ChangedRows {
     Size begin, end;
     const Edge* lists;
@@ -195,7 +196,7 @@ void write_changes(Changes* changes, const ChangedRows& rows) {
         const uint32 src = find_key(changes->sorted, changes->set->count, edge.src);
         if (src == no_row || src < rows.begin || src >= rows.end) return;
         const uint32 place = lengths[src - rows.begin]++;
-        // Longer than it should be, it is another.
+        // A list longer than k differs in any case.
         if (place < changes->k)
             rows.written[(src - rows.begin) * changes->k + place] = {edge.dst, edge.rank,
                                                                      edge.distance};
@@ -216,7 +217,7 @@ void write_changes(Changes* changes, const ChangedRows& rows) {
     pfree(lengths);
 }
 
-// Sources that are no rows any more.
+// Deletes the edges of sources whose rows are gone.
 void remove_gone(Changes* changes) {
     const Size most = static_cast<Size>(maintenance_work_mem) * 1024 / NodeNumbers::node_bytes;
     Owned<NodeNumbers>* gone = owned_by<NodeNumbers>(CurrentMemoryContext);
@@ -247,7 +248,8 @@ void remove_gone(Changes* changes) {
     guarded([&] { delete std::exchange(gone->object, nullptr); });
 }
 
-// Those rows first, then the others, which are new or as good as new. Returns where these begin.
+// Moves rows with whole lists before the others, which are searched for as new rows are. Returns
+// where the others begin.
 Size order_set(GraphSet* set, bool* whole) {
     Size border = 0, end = set->count;
     while (true) {
@@ -261,7 +263,7 @@ Size order_set(GraphSet* set, bool* whole) {
     }
 }
 
-// The same in another file.
+// The same for rows in a file, which are copied to a new one.
 Size order_file(GraphSet* set, const bool* whole) {
     constexpr Size block_rows = 1024;
     BufFile* file = BufFileCreateTemp(false);
@@ -314,7 +316,8 @@ void append_in_memory(const GraphJob& job, GraphSet* set, Changes* changes) {
     flush_changes(changes);
 }
 
-// Parts of rows that are known meet those of the others, which meet each other, too.
+// Parts of rows with whole lists are merged with parts of the other rows, and these with each
+// other.
 void append_by_parts(const GraphJob& job, GraphSet* set, Changes* changes) {
     report_graph_stage(GraphStage::keys, 0, 0);
     KeyedRow* before = sort_by_key(*set);
@@ -355,7 +358,7 @@ void append_by_parts(const GraphJob& job, GraphSet* set, Changes* changes) {
     close_parts(&parts);
 }
 
-// One append at a time; others may read. LOCK TABLE asks for the caller's rights by itself.
+// Excludes other writers, not readers. LOCK TABLE checks the caller's rights.
 void lock_graph(Oid graph) {
     if (!get_rel_name(graph))
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
@@ -378,7 +381,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
                         errmsg("%s must not be null", PG_ARGISNULL(5) ? "metric" : "seed")));
     const Oid graph = PG_GETARG_OID(0), table = PG_GETARG_OID(1);
     const GraphMetric metric = graph_metric_called(text_argument(fcinfo, 5));
-    // Rows that policies hide would count as gone, and their edges, which others see, with them.
+    // A row that a policy hides would count as gone, and its edges be deleted for all users.
     if (check_enable_rls(table, InvalidOid, true) == RLS_ENABLED)
         ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
                         errmsg("knn_graph_append wants to see all rows of table \"%s\"",
@@ -392,7 +395,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     const MemoryContext context = CurrentMemoryContext;
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     lock_graph(graph);
-    // What was committed before the lock was granted is to be seen.
+    // A new snapshot, which sees what was committed while this backend waited for the lock.
     PushActiveSnapshot(GetTransactionSnapshot());
     begin_graph_progress(table);
     report_graph_stage(GraphStage::edges, 0, 0);

@@ -1,12 +1,12 @@
-// Making graphs of sets, with what they have in memory or part by part.
+// Building the graph of a set, in memory or by parts.
 #pragma once
 
 #include "extension/graph/job.h"
 
 namespace pgwarp {
 
-// The graph of a set that is in memory or in a file. One that is in memory may go to a file, where
-// the builder has no room for all of it.
+// Builds the graph of a set that is in memory or in a file. A set in memory is spilled to a file if
+// the builder has no room for all rows.
 void build_graph(const GraphJob& job, GraphSet* set, bool exact, const EdgeSink& sink);
 
 }  // namespace pgwarp

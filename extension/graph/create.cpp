@@ -1,4 +1,4 @@
-// knn_graph_create: a graph into a table of its own, with a primary key, and how good it is.
+// knn_graph_create: writes a graph to a new table, adds a primary key, and measures its recall.
 
 #include <cstring>
 
@@ -21,8 +21,8 @@ namespace pgwarp {
 
 namespace {
 
-// Takes the line that SPI adds for a statement of ours out of an error's context: the caller has
-// not written it. Lines of others, above and below it, stay.
+// Removes the line that SPI adds for this statement from an error's context: the user did not write
+// it. Lines above and below it stay.
 void drop_from_context(ErrorData* error, const char* query) {
     char* place = error->context ? strstr(error->context, query) : nullptr;
     if (!place) return;
@@ -52,7 +52,7 @@ void execute(const char* query, int expected, const char* what) {
     PG_END_TRY();
 }
 
-// The arguments of knn_graph() from `first` on, as constants.
+// An integer argument as an SQL literal.
 char* constant_or_null(FunctionCallInfo fcinfo, int number) {
     return PG_ARGISNULL(number) ? pstrdup("NULL") : psprintf("%d", PG_GETARG_INT32(number));
 }
@@ -74,7 +74,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     const MemoryContext context = CurrentMemoryContext;
     const RangeVar* name = makeRangeVarFromNameList(
         textToQualifiedNameList(cstring_to_text(text_argument(fcinfo, 0))));
-    // Named in full from here on: a name alone may be found elsewhere.
+    // Qualified from here on: search_path could resolve the bare name to another schema.
     const Oid place = RangeVarGetCreationNamespace(name);
     char* graph = quote_qualified_identifier(get_namespace_name(place), name->relname);
     if (OidIsValid(get_relname_relid(name->relname, place)))

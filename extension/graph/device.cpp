@@ -15,17 +15,17 @@ extern "C" {
 
 namespace pgwarp {
 
-// Ends from the last to the first.
+// Members are destroyed in reverse order: the builder before its device.
 struct GraphDevice {
     std::unique_ptr<Device> device;
     std::unique_ptr<GraphBuilder> builder;
-    FallbackGraphBuilder* fallback;  // the builder, where a device may fail
+    FallbackGraphBuilder* fallback;  // the builder, if the CPU may replace a failed device; or null
 };
 
 namespace {
 
 void open_builder(GraphDevice* graph, int threads, char* error, size_t error_size) {
-    // Threads of the driver must not take this process's signals.
+    // The driver's threads inherit the mask: they must not receive this process's signals.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,4 +1,4 @@
-// Who makes a graph: this process's CPU, or a device that it opens for the time.
+// The builder of a graph: this process's CPU, or a device that is open while it is built.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -12,11 +12,11 @@ struct GraphMaker {
     struct GraphDevice* owned;
 };
 
-// By pgwarp.build_executor, as builds do. `work` is about how many multiplications it takes: little
-// work does not wait for a device. `threads` is for the CPU. What it opens ends with the current
-// memory context, or with close_graph_maker().
+// Chooses by pgwarp.build_executor, as CREATE INDEX does. `work` is an estimate in multiplications:
+// little work does not pay for opening a device. `threads` is for the CPU. The maker is closed with
+// the current memory context, or by close_graph_maker().
 GraphMaker open_graph_maker(double work, int threads);
-// Warns where a device failed on the way.
+// Warns if a device failed meanwhile.
 void close_graph_maker(GraphMaker* maker);
 
 }  // namespace pgwarp

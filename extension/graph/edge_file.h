@@ -1,4 +1,5 @@
-// The edges of a graph, in memory or, beyond it, in a temporary file that is read through.
+// The edges of a graph, in memory or, if they do not fit, in a temporary file that is read
+// sequentially.
 #pragma once
 
 #include "kernels/graph_stream.h"
@@ -11,16 +12,16 @@ extern "C" {
 
 namespace pgwarp {
 
-// All edges with the caller's rights.
+// All edges of a graph's table, read with the caller's rights.
 struct GraphEdges {
-    TableEdges edges;  // where they are `most` at most
-    BufFile* file;     // otherwise: they are there, and `edges` is empty
+    TableEdges edges;  // up to `most` edges; empty if there is a file
+    BufFile* file;     // of KeyedEdge; null if they are in memory
     Size count;
 };
 GraphEdges read_graph_anywhere(Oid graph, Size most);
 void end_graph_edges(GraphEdges* edges);
 
-// The same edges with numbers of nodes in place of keys.
+// Edges with node numbers in place of keys.
 struct EdgeFile {
     BufFile* file;
     Size count;
@@ -30,7 +31,7 @@ void append_edges(EdgeFile* file, const NumberedEdge* edges, Size count);
 
 constexpr Size edges_at_once = 8192;
 
-// A file's edges as the table has them, some at a time.
+// An edge as the table has it.
 struct KeyedEdge {
     int64 src;
     int64 dst;
@@ -39,10 +40,10 @@ struct KeyedEdge {
 };
 static_assert(sizeof(KeyedEdge) == 24);
 void read_keyed(BufFile* file, Size first, Size count, KeyedEdge* to);
-// Up to edges_at_once from `first` on, wherever they are; one call goes on where the last ended, or
-// begins at 0. How many these are.
+// Copies up to edges_at_once edges from `first` on, from memory or file, and returns their number.
+// `first` is 0 or where the last call ended.
 Size next_edges(const GraphEdges& edges, Size first, KeyedEdge* to);
-// Calls use(edge) for all of them. Interruptible.
+// Calls use(edge) for all edges. Interruptible.
 template <typename Use>
 void for_edges(const GraphEdges& edges, const Use& use) {
     auto* some = static_cast<KeyedEdge*>(palloc(sizeof(KeyedEdge) * edges_at_once));

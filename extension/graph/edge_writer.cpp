@@ -13,8 +13,8 @@ namespace pgwarp {
 
 struct EdgeWriter {
     Tuplestorestate* rows;
-    TupleTableSlot* slot;  // holds the row that is copied
-    char* src;             // places in it
+    TupleTableSlot* slot;  // the row; the tuplestore copies it
+    char* src;             // addresses of its values
     char* rank;
     char* dst;
     char* distance;

@@ -60,7 +60,7 @@ GraphJob make_graph_job(FunctionCallInfo fcinfo, GraphMetric metric, int32 k,
     job.k = static_cast<uint32>(k);
     job.options = DescentOptions::for_neighbors(job.k);
     job.options.samples = knob(fcinfo, knobs.samples, "samples", 256, job.options.samples);
-    // More samples want lists to draw them from.
+    // Samples are drawn from the lists, so lists must be long enough.
     job.options.degree = std::max(job.options.degree, 2 * job.options.samples);
     job.own_samples = !PG_ARGISNULL(knobs.samples);
     job.own_iterations = !PG_ARGISNULL(knobs.iterations);
@@ -85,7 +85,7 @@ Method method_called(const char* name) {
     return Method::automatic;
 }
 
-// Up to here all pairs are compared in about a second on a core.
+// One core compares all pairs of this many rows in about a second.
 constexpr Size rows_for_exact = 10000;
 
 bool choose_exact(Method method, const GraphSet& set) {
@@ -96,7 +96,7 @@ bool choose_exact(Method method, const GraphSet& set) {
     return exact;
 }
 
-// A knob that would change nothing is a mistake.
+// Refuses a knob that the method would ignore.
 void refuse_knob(FunctionCallInfo fcinfo, int number, const char* name, const char* method,
                  bool used) {
     if (!used && !PG_ARGISNULL(number))

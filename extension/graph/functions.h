@@ -1,4 +1,4 @@
-// What the functions on graphs share: their arguments.
+// Arguments that the SQL functions on graphs share.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -15,12 +15,12 @@ void refuse_null_arguments(FunctionCallInfo fcinfo, const char* const* names, in
 char* text_argument(FunctionCallInfo fcinfo, int number);
 
 void check_neighbors(int32 k);
-// The argument of this number, or what a graph has where it is null.
+// k from this argument; if it is null, `otherwise` (that of a given graph), at least 1.
 uint32 wanted_neighbors(FunctionCallInfo fcinfo, int number, uint32 otherwise);
 
-// A job with the descent's knobs, each null or a positive number: `samples`, `iterations`.
+// Positions of the arguments for NN-Descent. `samples` and `iterations` are null or positive.
 struct GraphKnobs {
-    int samples;  // numbers of arguments
+    int samples;
     int iterations;
     int seed;
 };

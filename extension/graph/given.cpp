@@ -17,7 +17,7 @@ namespace pgwarp {
 namespace {
 
 bool about_equal(float a, float b) {
-    // What is too far for a number is only about as far as what nearly is.
+    // A distance that overflowed equals any that is near overflow.
     constexpr float very_far = 1e19f;
     if (!std::isfinite(a) || !std::isfinite(b))
         return std::fabs(a) >= very_far && std::fabs(b) >= very_far;
@@ -30,7 +30,7 @@ float finite_distance(GraphMetric metric, const float* a, const float* b, uint32
                                                              : std::numeric_limits<float>::max();
 }
 
-// How many edges of a graph have been looked at, and how many have another distance.
+// Edges checked, and those whose distance in the table is not that of the vectors.
 struct Looked {
     Size edges;
     Size others;
@@ -89,8 +89,8 @@ void load_given(const GivenGraph& given, const GraphSet& set, const KeyedRow* so
 
 namespace {
 
-// The edges of a part's rows, with distances as the table has them, into lists of the set's
-// numbers.
+// Loads the table's edges of a part's rows into parts.lists, with the table's distances and row
+// numbers of the set.
 void load_part(const Parts& parts, Size part, const Side& side) {
     const Size begin = parts.begin(part), end = begin + parts.size(part);
     std::fill_n(parts.lists, parts.size(part) * parts.degree,
@@ -105,9 +105,9 @@ void load_part(const Parts& parts, Size part, const Side& side) {
     });
 }
 
-// Reads the rows of another part, or the same, behind the part's own, and calls use(row, edge,
-// distance) with the edges of its lists that lead there: the edge as it is in the table, and the
-// distance of the rows.
+// Reads the rows of part `other`, which may be `part` itself, behind those of `part`. Calls
+// use(row, edge, distance) for the edges in parts.lists that lead to them: the edge has the table's
+// distance, `distance` is that of the vectors.
 template <typename Use>
 void for_given(const Parts& parts, Size part, Size other, const Use& use) {
     const GraphSet& set = *parts.set;
@@ -149,7 +149,7 @@ void add_given(const Parts& parts, const Side& side) {
 
 namespace {
 
-// Lists are whole that have as many edges as there can be, with the nodes that a graph has.
+// A whole list has k edges, or one to every other source of the graph if these are fewer.
 void check_lengths(const uint32* counts, Size rows, uint32 k, bool* whole) {
     const auto sources =
         static_cast<Size>(std::count_if(counts, counts + rows, [](uint32 c) { return c > 0; }));
@@ -196,7 +196,7 @@ bool* find_whole_by_parts(const Parts& parts, const GivenGraph& given, const Key
         if (src == no_row) return;
         const uint32 dst = find_key(sorted, set.count, edge.dst);
         ++counts[src];
-        // More than a list has room for are not looked at below.
+        // The pass below sees only `degree` edges of a row: a longer list is not whole.
         if (dst == no_row || dst == src || counts[src] > parts.degree) whole[src] = false;
     });
     for (Size part = 0; part < parts.count; ++part) {
@@ -221,7 +221,7 @@ void merge_by_parts(const GraphJob& job, const GraphSet& set, Size border, const
     const auto total = static_cast<int64>(parts.count + middle * (parts.count - middle));
     int64 done = 0;
     report_graph_parts(0, total);
-    // A graph of each part alone: what the given one has there may be little.
+    // Each part gets a graph of its own: few of the given edges may lie within a part.
     for (Size part = 0; part < parts.count; ++part) {
         build_part(parts, part);
         report_graph_parts(++done, total);

@@ -1,4 +1,5 @@
-// Graphs that are given, to be merged or grown: their edges among rows that have been read.
+// Existing graphs that knn_graph_merge and knn_graph_append start from: their edges, matched with
+// the rows of the tables.
 #pragma once
 
 #include "extension/graph/edge_file.h"
@@ -12,33 +13,33 @@ struct GivenGraph {
     uint32 neighbors;  // the largest rank
 };
 GivenGraph read_given_graph(Oid graph);
-// Edges of one that stay in memory.
+// The most edges of a given graph that stay in memory.
 Size given_in_memory();
 
-// An edge between two rows that are there, or with src or dst no_row.
+// An edge as row numbers; src or dst is no_row if its row is gone.
 struct FoundEdge {
     uint32 src;
     uint32 dst;
-    float distance;  // of the rows as they are
-    bool as_written;
+    float distance;   // by the vectors of the rows
+    bool as_written;  // about equal to the table's distance
 };
-// Of a set in memory.
+// For a set in memory.
 FoundEdge find_edge(const KeyedEdge& edge, const GraphSet& set, const KeyedRow* sorted);
 
-// Puts edges between rows [begin, end) into their lists. Edges of rows that are gone stay out. Most
-// distances in the table must be those of the metric.
+// Adds edges between rows [begin, end) to the lists, (count)(degree). Edges of rows that are gone
+// are left out. Reports an error if most distances in the table are not those of the metric.
 void load_given(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted, Size begin,
                 Size end, uint32 degree, Edge* lists);
 
-// Which rows have the list that the graph should have of them: as many edges as there can be, all
-// to rows that are still there, at distances that are still right. (count).
+// Rows whose lists in the graph are whole: as many edges as there can be, all to rows that still
+// exist, with distances that are still right. Returns (count).
 bool* find_whole_rows(const GivenGraph& given, const GraphSet& set, const KeyedRow* sorted,
                       uint32 k);
-// The same of a set in a file.
+// The same for a set in a file.
 bool* find_whole_by_parts(const Parts& parts, const GivenGraph& given, const KeyedRow* sorted);
 
-// Puts edges of rows in a file into what is found, with the distances of these rows. Between parts
-// [first_part, end_part), which have rows [begin, end).
+// Adds the edges of a given graph to the found lists (Parts::found), with distances by the vectors.
+// The graph's rows are [begin, end), which are parts [first_part, end_part).
 struct Side {
     const GivenGraph* given;
     const KeyedRow* sorted;
@@ -47,8 +48,8 @@ struct Side {
 };
 void add_given(const Parts& parts, const Side& side);
 
-// The graph of two sets that are one behind the other in a file, the second from row `border` on,
-// from the graph of each.
+// Merges the graphs of two sets that follow each other in a file; the second begins at row
+// `border`.
 void merge_by_parts(const GraphJob& job, const GraphSet& set, Size border, const GivenGraph* given,
                     const KeyedRow* sorted, const EdgeSink& sink);
 

@@ -37,7 +37,7 @@ bool same_metric(GraphMetric wanted, Metric metric) {
     return false;
 }
 
-// Whether a batch can be searched in it, and its order is the one that is wanted.
+// Whether this index can be searched in batches, and orders by this metric.
 bool serves(Oid number, AttrNumber column, GraphMetric metric) {
     Relation index = index_open(number, AccessShareLock);
     const bool fits = index->rd_rel->relkind == RELKIND_INDEX && is_ivfpq(index) &&
@@ -52,7 +52,7 @@ Oid find_index(const TableColumns& columns, GraphMetric metric) {
     const AttrNumber column = find_column(columns.table, columns.vector);
     Relation table = table_open(columns.table, AccessShareLock);
     Oid found = InvalidOid;
-    // The rows of children are not in the index of their parent.
+    // The index of a parent table lacks the rows of its children.
     const bool alone = table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE &&
                        find_inheritance_children(columns.table, NoLock) == NIL;
     if (alone && table->rd_rel->relkind != RELKIND_VIEW) {
@@ -79,7 +79,8 @@ bool is_zero(const float* vector, uint32 dims) {
     return std::all_of(vector, vector + dims, [](float value) { return value == 0; });
 }
 
-// One more than k was asked for: the row finds itself, but for one that has as many twins.
+// The search was for k + 1 rows, as a row finds itself. If it has k + 1 duplicates or more, these
+// may fill all places; the first k are written then.
 void put_found(const IndexGraph& graph, EdgeWriter* writer, int64 key, const KnnRows& found) {
     int32 rank = 0;
     for (uint32 i = 0; i < found.count && rank < static_cast<int32>(graph.k); ++i) {
@@ -94,7 +95,7 @@ void put_found(const IndexGraph& graph, EdgeWriter* writer, int64 key, const Knn
 }  // namespace
 
 void build_graph_by_index(const IndexGraph& graph) {
-    // Opened first, for it checks the caller's rights.
+    // Opened first: this checks the caller's rights.
     TableReader* reader = open_table_reader(graph.columns);
     const Oid number = find_index(graph.columns, graph.metric);
     const KnnIndex index = open_knn_index(number, graph.columns.key);

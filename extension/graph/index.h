@@ -1,4 +1,4 @@
-// The graph of a table by its index: every vector is a query.
+// The graph of a table by its ivfpq index: every vector is a query.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -14,7 +14,7 @@ struct IndexGraph {
     const ReturnSetInfo* result;  // of (src, rank, dst, distance)
 };
 
-// Reports an error where the table has no index that orders by this metric.
+// Reports an error if the table has no index that orders by this metric.
 void build_graph_by_index(const IndexGraph& graph);
 
 }  // namespace pgwarp

@@ -16,7 +16,7 @@ int graph_threads() {
 }
 
 void start_builder(GraphJob* job, Size count, uint32 dims, bool exact) {
-    // Pairs of a descent: those that a row's samples make, in a few iterations.
+    // Pairs that NN-Descent compares for a row: those of its samples, over a few iterations.
     constexpr double descent_pairs = 1000;
     report_graph_stage(GraphStage::opening, 0, 0);
     const auto rows = static_cast<double>(count);

@@ -1,4 +1,4 @@
-// One graph to be made: what was asked for, who makes it, and where its edges go.
+// One graph to build: its options, its builder, and the sink for its edges.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -14,20 +14,20 @@ struct GraphJob {
     GraphMetric metric;
     uint32 k;
     DescentOptions options;
-    bool own_samples, own_iterations;  // the user's
+    bool own_samples, own_iterations;  // set by the user
     int threads;
     GraphMaker maker;  // from start_builder()
 };
 
-// As a build trains: the cores that maintenance may have.
+// As in a build's training: one thread for each process of a maintenance command.
 int graph_threads();
 
-// For a graph of so many rows. Ends with end_builder(), or with the current memory context.
+// Opens job->maker for a graph of `count` rows. Closed by end_builder(), or with the current memory
+// context.
 void start_builder(GraphJob* job, Size count, uint32 dims, bool exact);
 void end_builder(GraphJob* job);
 
-// Runs kernels that end with Interrupted; what they were to write is lost then, and so is the
-// query.
+// Runs kernels that may throw Interrupted. Their output is then lost, so the statement is canceled.
 template <typename Function>
 void run_graph_kernel(Function&& function) {
     bool interrupted = false;
@@ -45,13 +45,13 @@ void run_graph_kernel(Function&& function) {
 
 Edge* alloc_lists(Size count, uint32 degree);
 
-// Takes the first k edges of a row, nearest first, up to the first no_row.
+// Receives the neighbors of a row, nearest first: at most k.
 struct EdgeSink {
     void (*put)(void* state, Size row, const Edge* edges, uint32 count);
     void* state;
 };
 
-// Hands over lists of (count)(degree) whose first k places are wanted.
+// Passes the first k edges of each list, (count)(degree), to the sink.
 void put_lists(const GraphJob& job, const Edge* lists, Size count, uint32 degree,
                const EdgeSink& sink);
 

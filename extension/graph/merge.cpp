@@ -1,4 +1,4 @@
-// knn_graph_merge: two graphs of disjoint sets into one.
+// knn_graph_merge: merges the graphs of two disjoint sets into one.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,7 @@ namespace pgwarp {
 
 namespace {
 
-// What both have, but for one without edges.
+// The default k: the smaller of both, ignoring a graph without edges.
 uint32 common_neighbors(const GivenGraph& a, const GivenGraph& b) {
     if (a.edges.count == 0 || b.edges.count == 0) return std::max(a.neighbors, b.neighbors);
     return std::min(a.neighbors, b.neighbors);

@@ -19,7 +19,7 @@ GraphMetric graph_metric_called(const char* name) {
 }
 
 float shown_distance(GraphMetric metric, float distance) {
-    // What overflowed, as the operators show it.
+    // Kernels clamp a distance that overflows; operators return infinity.
     if (distance == std::numeric_limits<float>::max())
         return std::numeric_limits<float>::infinity();
     return metric == GraphMetric::l2 ? std::sqrt(distance) : distance;

@@ -6,18 +6,18 @@
 
 namespace pgwarp {
 
-// Reports an error where there is none of this name.
+// Reports an error if there is no metric of this name.
 GraphMetric graph_metric_called(const char* name);
 
-// A list's distance as the operator gives it: <->, <#>, <=>, <+>.
+// Converts the distance of an Edge into the result of the operator: <->, <#>, <=>, <+>.
 float shown_distance(GraphMetric metric, float distance);
 
-// Makes a row ready for the metric: normalises it for cosine. False where it has no direction, so
-// that no distance from it is defined.
+// Normalises a row for cosine; other metrics take it as it is. False: a zero vector, which has no
+// cosine distance.
 bool prepare_row(GraphMetric metric, float* row, uint32 dims);
 
-// The same for rows as they come, with their keys: those that have none leave no gap. Returns how
-// many are left.
+// The same for a block of rows and their keys. Zero vectors are removed, and the rest compacted.
+// Returns how many rows are left.
 Size prepare_rows(GraphMetric metric, float* rows, int64* keys, Size count, uint32 dims);
 
 }  // namespace pgwarp

@@ -11,8 +11,8 @@ namespace pgwarp {
 
 namespace {
 
-// Up to here all pairs take no longer than those that a descent tries. Small parts have few
-// neighbors among themselves that lead to others, so that it would miss some.
+// Up to this many rows, comparing all pairs takes no longer than NN-Descent. The lists of a small
+// part also hold few edges for a descent to follow, so that it would miss neighbors.
 constexpr Size rows_for_exact = 8192;
 
 void read_lists(BufFile* file, Size first, Size count, uint32 degree, Edge* lists) {
@@ -62,8 +62,8 @@ void build_part(const Parts& parts, Size part) {
 
 namespace {
 
-// Of the first part's rows what was found in the second, and the other way round. Rows of the
-// merge are numbered from the first part on, without a gap.
+// Adds the edges between the two parts to their found lists, in both directions. In parts.lists the
+// rows of the second part are numbered behind those of the first.
 void keep_found(const Parts& parts, Size first, Size second) {
     const GraphJob& job = *parts.job;
     const Size border = parts.size(first);

@@ -1,7 +1,8 @@
-// knn_path and knn_components: ways through a graph that is in a table.
+// knn_path and knn_components: paths through a graph that is in a table.
 //
-// All of it is in memory, or, beyond maintenance_work_mem, its nodes are: the edges go to a file,
-// first with keys, then with the numbers of their nodes, and come by as often as a search asks.
+// The graph is in memory if it fits into maintenance_work_mem. Otherwise only its nodes are, and
+// the edges are in a temporary file, first with keys, then with node numbers. Searches then read
+// the file as many times as they need.
 
 #include <algorithm>
 #include <utility>
@@ -23,7 +24,7 @@ namespace {
 Owned<PathGraph>* load_graph(TableEdges* edges, bool directed) {
     Owned<PathGraph>* graph = owned_by<PathGraph>(CurrentMemoryContext);
     guarded_interruptibly([&] {
-        // int64 of PostgreSQL and of the standard are two names for numbers of 64 bits.
+        // PostgreSQL's int64 and std::int64_t may be different types of 64 bits.
         static_assert(sizeof(int64) == sizeof(int64_t));
         graph->object = new PathGraph(
             {reinterpret_cast<const int64_t*>(edges->src),
@@ -41,7 +42,7 @@ void check_node(bool there, Oid table, int64 node) {
                                static_cast<long long>(node))));
 }
 
-// What a kernel returned, for PostgreSQL's side to go through.
+// A kernel's result, owned by a memory context.
 template <typename T>
 struct Copied {
     T* items;
@@ -75,7 +76,7 @@ struct StreamedGraph {
     NumberedEdge* some;  // (edges_at_once)
 };
 
-// Calls use(edge), in guarded code, for all edges of a file.
+// Calls use(edge), inside guarded(), for all edges of a file.
 template <typename Use>
 void for_edges(const StreamedGraph& graph, const EdgeFile& file, const Use& use) {
     for (Size first = 0; first < file.count; first += edges_at_once) {
@@ -87,7 +88,7 @@ void for_edges(const StreamedGraph& graph, const EdgeFile& file, const Use& use)
     }
 }
 
-// What nodes take at most: their keys as they come, then with all that a search notes of them.
+// Memory of a node, at most: while keys are gathered, or as a key with the state of a search.
 constexpr Size most_node_bytes =
     std::max(NodeNumbers::node_bytes,
              sizeof(int64) + std::max(LevelSearch::node_bytes, SpanningForest::memory(1, 2)));
@@ -133,7 +134,7 @@ StreamedGraph number_nodes(Oid table, BufFile* keyed, Size count) {
     return graph;
 }
 
-// The largest edge of the smoothest path; not a number where there is none.
+// The longest edge of the smoothest path; NaN: no path.
 float find_bottleneck(const StreamedGraph& graph, bool directed, uint32 from, uint32 to) {
     const Size nodes = graph.numbers->object->count();
     float limit = 0;
@@ -148,7 +149,8 @@ float find_bottleneck(const StreamedGraph& graph, bool directed, uint32 from, ui
         guarded([&] { delete std::exchange(search->object, nullptr); });
         return limit;
     }
-    // As many edges at a time as there is room for, and no more than are sorted soon.
+    // Edges that the forest holds between two reductions: bounded by memory, and by the time to
+    // sort.
     constexpr Size most_room = Size{1} << 22;
     const Size left = memory_bound() - std::min(memory_bound(), nodes * 12);
     const Size room = std::min({left / sizeof(NumberedEdge), most_room, graph.edges.count + 1});
@@ -162,7 +164,7 @@ float find_bottleneck(const StreamedGraph& graph, bool directed, uint32 from, ui
     return limit;
 }
 
-// Those edges alone may fit. Ends the file and the numbers.
+// Searches the edges within the limit in memory, as they fit. Closes the file, frees the numbers.
 Copied<PathStep> path_along(const StreamedGraph& graph, const EdgeFile& within, bool directed,
                             uint32 from, uint32 to) {
     const NodeNumbers& numbers = *graph.numbers->object;
@@ -194,7 +196,7 @@ Size edges_in_memory(bool directed) {
 
 Copied<PathStep> path_by_levels(const StreamedGraph& graph, bool directed, uint32 from, uint32 to,
                                 float limit) {
-    // Edges that no path takes need not come by for every step.
+    // Only edges up to the limit are on a path: a smaller file to read for every step.
     EdgeFile within = new_edge_file();
     for (Size first = 0; first < graph.edges.count; first += edges_at_once) {
         const Size count = std::min(edges_at_once, graph.edges.count - first);

@@ -18,7 +18,7 @@ namespace pgwarp {
 
 namespace {
 
-// Far from the numbers of PostgreSQL's own commands.
+// Far from the values of PostgreSQL's own ProgressCommandType.
 constexpr auto graph_command = static_cast<ProgressCommandType>(7741);
 
 enum Parameter { stage_number, stage_done, stage_total, parts_done, parts_total };
@@ -53,7 +53,7 @@ const char* stage_name(int64 stage) {
     return "initializing";
 }
 
-// Of this process's graph.
+// Times of the graph that this process builds.
 struct GraphTimes {
     double begin;
     int64 stage;  // 0: before the first

@@ -1,7 +1,7 @@
 // Progress of work on k-NN graphs, for the view pg_stat_progress_knn_graph.
 //
-// It travels as that of CREATE INDEX does, in the backend's status entry, under a number that no
-// command of PostgreSQL's has: no shared memory of ours, and an error clears it.
+// As for CREATE INDEX, progress is in the backend's status entry, under a command number that
+// PostgreSQL does not use. This needs no shared memory of our own, and an error clears it.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -17,8 +17,8 @@ enum class GraphStage : int64 {
     distances,
     searching,  // by the index
     writing,
-    edges,    // of a graph that is read
-    keys,     // that they tell rows apart
+    edges,    // reading a given graph
+    keys,     // restoring the table's order, checking that keys are unique
     opening,  // a device
 };
 
@@ -27,14 +27,14 @@ enum class GraphStage : int64 {
 void begin_graph_progress(Oid table);
 void end_graph_progress();
 
-// At DEBUG1: how long each stage took since the beginning.
+// Reports at DEBUG1 how long each stage took since begin_graph_progress().
 void tell_graph_times(Oid table, Size rows);
 
 void report_graph_stage(GraphStage stage, int64 done, int64 total);
-// What the stages are of: so many graphs of parts and merges of two.
+// Graphs of parts and merges of two parts, done and in all.
 void report_graph_parts(int64 done, int64 total);
 
-// For a builder. Calls nothing that can fail.
+// For GraphBuilder::progress. Calls nothing that reports an error.
 GraphProgress graph_progress();
 
 }  // namespace pgwarp

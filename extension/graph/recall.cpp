@@ -1,9 +1,9 @@
-// knn_graph_recall: how many of the true neighbors a graph has, by rows drawn from its table.
+// knn_graph_recall: the share of true neighbors that a graph has, by a sample of its table's rows.
 //
-// One pass over the table draws the rows, a second finds their true neighbors by exact search and
-// the distances of those the graph names. A neighbor counts if it is as near as the k-th true one,
-// so that equal distances make no difference; a row that has fewer than k, or is not in the graph
-// at all, misses them.
+// A first pass over the table draws the sample. A second finds the true neighbors of its rows by
+// exact search, and the distances of the neighbors that the graph names. A neighbor is a hit if it
+// is as near as the k-th true one, so ties make no difference. Neighbors that a row lacks are
+// misses, also if the row is not in the graph at all.
 
 #include <algorithm>
 #include <cstring>
@@ -34,7 +34,7 @@ struct Sample {
     uint64 table_rows;
 };
 
-// Calls use(rows, keys, count) for the rows of the table, made ready for the metric, in any order.
+// Calls use(rows, keys, count) for blocks of rows, after prepare_rows(), in any order.
 template <typename Use>
 void for_blocks(TableReader* table, GraphMetric metric, const Use& use) {
     ParallelReader* reader = open_parallel_reader(
@@ -51,7 +51,7 @@ void for_blocks(TableReader* table, GraphMetric metric, const Use& use) {
     close_parallel_reader(reader);
 }
 
-// A row's chance to be drawn is made from its key: the same rows, in whatever order they come.
+// A row is drawn by a random number that its key seeds: the sample does not depend on the order.
 struct Drawn {
     uint64 chance;
     uint32 place;
@@ -67,7 +67,7 @@ void draw_sample(TableReader* table, GraphMetric metric, Sample* sample) {
             Drawn here = {Random(static_cast<uint64>(keys[i])).next(), sample->count};
             if (sample->count == sample->room) {
                 if (!(here < drawn[0])) continue;
-                // In place of the one with the largest.
+                // Replace the row with the largest number.
                 std::pop_heap(drawn, drawn + sample->count);
                 here.place = drawn[--sample->count].place;
             }
@@ -85,15 +85,15 @@ void draw_sample(TableReader* table, GraphMetric metric, Sample* sample) {
 struct Named {
     int64 dst;
     uint32 query;
-    float distance;  // by the vectors; infinite until its row was seen
+    float distance;  // by the vectors; infinite until the pass reads its row
 };
 
 struct Search {
     GraphMetric metric;
     const Sample* sample;
     uint32 k;           // true neighbors to find
-    Neighbor* nearest;  // (queries)(k + 1), themselves among them
-    Named* named;       // by dst
+    Neighbor* nearest;  // (queries)(k + 1): a row finds itself, too
+    Named* named;       // sorted by dst
     Size named_count;
 };
 
@@ -107,7 +107,7 @@ void insert_neighbor(Neighbor* nearest, uint32 places, const Neighbor& found) {
     *at = found;
 }
 
-// By products where the metric has them, and plainly for L1.
+// By matrix products, except for L1, which has none.
 void search_block(const Search& search, Executor* executor, const float* rows, const int64* keys,
                   Size count) {
     const Sample& sample = *search.sample;
@@ -143,7 +143,7 @@ void measure_named(const Search& search, const float* rows, const int64* keys, S
     }
 }
 
-// The distance of the k-th true neighbor: of k + 1 that include the row itself.
+// The distance of the k-th true neighbor, not counting the row itself.
 float farthest_of(const Search& search, uint32 query) {
     const Neighbor* nearest = search.nearest + Size{query} * (search.k + 1);
     uint32 place = search.k - 1;
@@ -156,7 +156,7 @@ float farthest_of(const Search& search, uint32 query) {
     return search.metric == GraphMetric::cosine ? distance / 2 : distance;
 }
 
-// Edges of sampled rows, by dst; of each row those with ranks up to k, none twice.
+// Collects the edges of sampled rows with ranks up to k, sorted by dst, without duplicates.
 Size name_neighbors(const TableEdges& edges, const Sample& sample, uint32 k, Named* named) {
     struct Keyed {
         int64 key;

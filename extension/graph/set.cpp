@@ -16,14 +16,14 @@ namespace pgwarp {
 
 namespace {
 
-constexpr Size block_rows = 1024;  // that are written at a time
+constexpr Size block_rows = 1024;  // rows of one write
 
 float* alloc_rows(Size count, uint32 dims) {
     return static_cast<float*>(MemoryContextAllocHuge(
         CurrentMemoryContext, std::max<Size>(count, 1) * dims * sizeof(float)));
 }
 
-// What a graph of so many rows takes, by the dearer method.
+// Bytes for a graph of `count` rows, by the method that needs more.
 Size memory_for(const GraphRoom& room, uint32 dims, Size count) {
     DescentOptions options = DescentOptions::for_neighbors(room.k);
     options.degree = room.degree;
@@ -41,7 +41,7 @@ struct Reading {
     Size piece_room;
 };
 
-// As the planner thinks there will be, and more as they come.
+// Arrays start at the planner's estimate and double.
 void make_room(Reading* reading, Size wanted) {
     GraphSet* set = reading->set;
     if (wanted > reading->key_room) {
@@ -67,7 +67,8 @@ void add_piece(Reading* reading, uint64 position, Size count) {
     set->pieces[set->piece_count++] = {position, set->count, 0, count};
 }
 
-// Sorts the pieces. Returns each row's place among those that came; null where nothing moves.
+// Sorts the pieces by position. Returns where each row is now, by its new number; null: all rows
+// are in order already.
 uint32* find_order(GraphSet* set) {
     const auto before = [](const RowPiece& a, const RowPiece& b) {
         return a.position < b.position;
@@ -89,9 +90,9 @@ uint32* find_order(GraphSet* set) {
     return sources;
 }
 
-// Rows that several processes read come in any order. A seed is to mean the same graph every time,
-// so they get the table's. Along the circles of the permutation, without room for a second copy;
-// rows in a file stay where they are.
+// Restores the table's order of rows, which workers deliver in any order: a seed must give the same
+// graph every time. Follows the cycles of the permutation, which needs no second copy. Rows in a
+// file stay where they are; only keys move.
 void restore_order(GraphSet* set) {
     uint32* sources = find_order(set);
     if (!sources) return;
@@ -136,7 +137,7 @@ void spill_graph_set(GraphSet* set) {
 }
 
 void check_unique_keys(const GraphSet& set, const TableColumns& columns) {
-    // Many tables have them in order.
+    // Ascending keys, the common case, need no sort.
     const auto not_after = [](int64 a, int64 b) { return a >= b; };
     if (std::adjacent_find(set.keys, set.keys + set.count, not_after) == set.keys + set.count)
         return;
@@ -156,7 +157,7 @@ void check_unique_keys(const GraphSet& set, const TableColumns& columns) {
 
 Size rows_in_memory(const GraphRoom& room, uint32 dims) {
     const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
-    // Two parts of a size that a graph is worth making of, at least.
+    // At least two parts of the smallest useful size.
     Size least = 2 * std::max<Size>(512, 4 * Size{room.degree});
     Size most = most_graph_rows;
     if (memory_for(room, dims, least) > memory) return least;
@@ -172,7 +173,7 @@ Size rows_in_memory(const GraphRoom& room, uint32 dims) {
 
 namespace {
 
-// One block of a ring, behind the rows that are there.
+// Appends the rows of one block of the ring.
 void take_rows(Reading* reading, const RowBlock& block) {
     GraphSet* set = reading->set;
     const uint64 position = *block.position;

@@ -1,4 +1,5 @@
-// The rows of a graph: keys and vectors of a table, in memory or, beyond it, in a temporary file.
+// The rows of a graph: keys and vectors of a table. Keys are in memory, vectors too or, if they do
+// not fit, in a temporary file.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -11,11 +12,11 @@ extern "C" {
 
 namespace pgwarp {
 
-// Rows that came together.
+// Rows of one block of the reader.
 struct RowPiece {
-    uint64 position;  // what orders pieces as the table has them
+    uint64 position;  // in the table's order
     Size first;       // where its rows are, in the file or in memory
-    Size begin;       // of its rows among those of the set
+    Size begin;       // number of its first row in the set
     Size count;
 };
 
@@ -24,16 +25,16 @@ struct GraphSet {
     uint32 dims;
     Size count;
     int64* keys;    // (count), in the table's order, none twice
-    float* rows;    // (count)(dims), made ready for the metric; null where they are in the file
+    float* rows;    // (count)(dims), by prepare_row(); null if they are in the file
     BufFile* file;  // (count)(dims), or null
-    // The rows as they came from several processes, in the table's order.
+    // Blocks of rows, sorted by the table's order: in the file, rows are as workers delivered them.
     RowPiece* pieces;
     Size piece_count;
-    int64 nulls;  // rows that were left out: without a vector,
-    int64 zeros;  // or, for cosine, without a direction
+    int64 nulls;  // rows left out: without a vector
+    int64 zeros;  // rows left out: zero vectors, for cosine
 };
 
-// How many rows may stay in memory, by their dimensions.
+// What rows_in_memory() depends on, beside dimensions: how many rows may stay in memory.
 struct GraphRoom {
     uint32 degree;
     uint32 k;
@@ -41,19 +42,19 @@ struct GraphRoom {
 };
 Size rows_in_memory(const GraphRoom& room, uint32 dims);
 
-// Reads a table with the caller's rights. Reports an error where a key comes twice.
+// Reads a table with the caller's rights. Reports an error if keys are not unique.
 GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room);
 
-// Adds the rows of another table behind those of the first. Both are in memory.
+// Appends the rows of another set. Both are in memory.
 void add_graph_set(GraphSet* set, const GraphSet& other);
 
-// The same where they are to be in a file. The other set is gone afterwards.
+// The same with the result in a file. Empties the other set.
 void join_in_file(GraphSet* set, GraphSet* other);
 
-// Reports an error where a key comes twice.
+// Reports an error if keys are not unique.
 void check_unique_keys(const GraphSet& set, const TableColumns& columns);
 
-// Reports what was left out, if something was.
+// A NOTICE if rows were left out.
 void report_left_out(const GraphSet& set);
 
 // Moves the rows from memory to a file.

@@ -60,7 +60,7 @@ void make_room(GrowingEdges* growing, Size wanted) {
     grow_array(*growing, &growing->edges.distance);
 }
 
-// Into room for as many.
+// Copies the fetched rows; `edges` has room for rows_at_once.
 void take_fetched(Oid graph, TableEdges* edges) {
     edges->count = 0;
     for (uint64 i = 0; i < SPI_processed; ++i) {
@@ -111,7 +111,7 @@ void scan_edges(Oid graph, const char* condition, Datum argument, const EdgeUse&
     free_edges(&some.edges);
 }
 
-// All of them, in memory.
+// State of collect_edges(): all edges, in memory.
 struct Collecting {
     GrowingEdges growing;
     Oid graph;

@@ -5,7 +5,7 @@
 
 namespace pgwarp {
 
-// In memory of the context that is current when it is read.
+// Allocated in the memory context that is current when the edges are read.
 struct TableEdges {
     int64* src;
     int32* rank;
@@ -14,7 +14,7 @@ struct TableEdges {
     Size count;
 };
 
-// Grows by half.
+// Grows by half at a time, in `context`.
 struct GrowingEdges {
     TableEdges edges;
     Size room;
@@ -22,29 +22,30 @@ struct GrowingEdges {
 };
 GrowingEdges new_growing_edges();
 void append_edges(GrowingEdges* growing, const TableEdges& some);
-// Frees what is there, and leaves nothing.
+// Frees the arrays, and clears the struct.
 void free_edges(TableEdges* edges);
 
-// Calls use(state, some) with all edges, some at a time, which are gone afterwards. They are read
-// with the caller's rights. Reports an error: a column that is missing or of another type, a null.
-// The memory context that is current then is gone afterwards, too.
+// Reads all edges with the caller's rights, and calls use(state, some) with up to 10,000 at a
+// time, valid during the call. Its current memory context is SPI's, which is freed at the end:
+// allocate elsewhere. Reports an error for a column that is missing or of another type, and for a
+// null.
 struct EdgeUse {
     void (*use)(void* state, const TableEdges& some);
     void* state;
 };
 void scan_graph_table(Oid graph, const EdgeUse& use);
 
-// Reads all edges with the caller's rights, or reports an error: a column that is missing or of
-// another type, a null, or more edges than `most`, for which maintenance_work_mem has no room.
+// Reads all edges into memory. Errors as above, and for more than `most` edges, for which
+// maintenance_work_mem has no room.
 TableEdges read_graph_table(Oid graph, Size most);
 
-// The same for some sources only, which are sorted.
+// The same for edges of these sources only.
 TableEdges read_graph_edges_of(Oid graph, const int64* sources, Size count);
 
-// Edges that maintenance_work_mem has room for, with so many bytes for each beside these.
+// Edges that fit into maintenance_work_mem, with `bytes_beside` more for each.
 Size most_graph_edges(Size bytes_beside);
 
-// The table's name for a query.
+// The table's quoted and qualified name, for a query.
 char* qualified_name(Oid table);
 
 }  // namespace pgwarp
