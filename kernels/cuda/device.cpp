@@ -1,4 +1,4 @@
-// The library's entry.
+// Entry point of the CUDA library: pgwarp_open_device().
 
 #include "kernels/device.h"
 
@@ -14,9 +14,9 @@ namespace pgwarp {
 
 namespace {
 
-// The end of what this process has on a device, with the last of those that it has opened, and not
-// while another is being opened: one may end in a thread of its own. Nothing can be done about an
-// error.
+// Resets the device (DeviceOptions::leave) when the process closes its last open Device. A Device
+// that another thread is still opening counts as open. Errors of the reset are ignored: there is no
+// way to handle them.
 class Leaving {
   public:
     explicit Leaving(const DeviceOptions& options) : device_(options.leave ? options.device : -1) {
@@ -53,7 +53,7 @@ class CudaDevice final : public Device {
     }
 
   private:
-    Leaving leaving_;  // ends after the context
+    Leaving leaving_;  // destroyed after the context
     gpu::Context context_;
 };
 
@@ -66,7 +66,7 @@ extern "C" __attribute__((visibility("default"))) Device* pgwarp_open_device(
         std::snprintf(error->message, sizeof(error->message), "%s", message);
         return nullptr;
     };
-    // Without a driver, or without any device, this is an error.
+    // Fails where there is no driver, or no device.
     int count = 0;
     if (const cudaError_t result = cudaGetDeviceCount(&count); result != cudaSuccess) {
         cudaGetLastError();
@@ -84,7 +84,7 @@ extern "C" __attribute__((visibility("default"))) Device* pgwarp_open_device(
     }
 }
 
-// The declaration that others use.
+// The extension calls the function through this type.
 static_assert(std::is_same_v<decltype(pgwarp_open_device), OpenDevice>);
 
 }  // namespace pgwarp

@@ -24,7 +24,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// Rows worked on at once. Larger tiles gain nothing: their products outgrow every cache anyway.
+// Rows of a tile. Larger tiles gain nothing: their products exceed every cache anyway.
 constexpr size_t most_tile_rows = 65536;
 constexpr size_t most_nearest_rows = 1 << 20;
 
@@ -103,8 +103,7 @@ class CudaExecutor final : public Executor {
     void exact_search(const ExactSearch& search) override;
 
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
-        // Rows that are turned, or whose codes take more than a look at the codebook, are encoded a
-        // block at a time.
+        // Rotated rows, 4-bit codes and additive codes are encoded block by block.
         const Quantizer* model = input.quantizer;
         const bool plain = !model || (!model->rotation.matrix && model->shape.bits == 8 &&
                                       !model->shape.additive());
@@ -115,7 +114,7 @@ class CudaExecutor final : public Executor {
         context_.use();
         return std::make_unique<DeviceRowsBuilder>(context_, uploader_, stream_, dims, most_rows);
     }
-    // Pinned, so that the device copies from it by itself. Where that cannot be, rows are staged.
+    // Pins host memory for repeated DMA. Where pinning fails, rows go through a staging buffer.
     void know_memory(void* memory, size_t bytes) noexcept override {
         if (cudaSetDevice(context_.device) == cudaSuccess &&
             cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess)
@@ -129,14 +128,15 @@ class CudaExecutor final : public Executor {
     }
 
   private:
-    // To host memory, as they are now.
+    // Copies all rows (or residuals, after make_residuals()) to host memory.
     std::vector<float> all_rows(const DeviceRows& rows) {
         context_.use();
         std::vector<uint32_t> all(rows.count());
         std::iota(all.begin(), all.end(), 0u);
         return rows.gather(all, stream_);
     }
-    // A step of all sub-quantizers; `words`: how many of their words count, the others are copies.
+    // One k-means step of all sub-quantizers. The first `words` codewords of each are distinct, the
+    // others repeat them.
     double move_codebook(const DeviceRows& rows, const QuantizerShape& shape, uint32_t words,
                          float* codebook);
     void encode_halves(const Quantizer& quantizer, const Encoding& encoding);
@@ -151,7 +151,8 @@ class CudaExecutor final : public Executor {
                              uint32_t clusters, float* centroids);
     void reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
                          const std::vector<size_t>& used, double error, float* codebook);
-    // Where only the nearest is wanted, there may be no products to be stored.
+    // Rows of a chunk when only the nearest centroid is needed: a kernel that works by tiles does
+    // not store the products.
     size_t nearest_rows(uint32_t clusters, uint32_t dims) const {
         if (!fits_tiles(context_, dims)) return tile_rows(clusters, dims);
         const size_t row_bytes = 2 * dims * sizeof(float) + sizeof(uint64_t);
@@ -171,7 +172,7 @@ class CudaExecutor final : public Executor {
     std::vector<void*> known_;
 };
 
-// Sums by cluster, on the device, and the sizes and errors that come with them.
+// Sums, sizes and squared errors of clusters, on the device.
 struct ClusterSums {
     Buffer<unsigned long long> sums;
     Buffer<uint32_t> counts;
@@ -183,7 +184,7 @@ struct ClusterSums {
         clear_async(counts.data(), counts.size(), stream);
         clear_async(errors.data(), errors.size(), stream);
     }
-    // Both wait for the stream.
+    // sizes() and error() wait for the stream.
     std::vector<size_t> sizes(cudaStream_t stream) const {
         std::vector<uint32_t> host(counts.size());
         copy_async(host.data(), counts.data(), host.size(), stream);
@@ -236,7 +237,8 @@ void CudaExecutor::fill_empty_clusters(const DeviceRows& rows, const Buffer<uint
     copy_async(cluster_of.data(), nearest.data(), cluster_of.size(), stream_);
     stream_.synchronize();
     const Groups groups(cluster_of, clusters);
-    // One row is wanted as a rule; where it was none to use, twice as many next time.
+    // fill_empty() usually takes the first row it asks for. Each time it goes on to the next row,
+    // twice as many are fetched.
     constexpr size_t most = 4096;
     std::vector<float> fetched;
     size_t first = 0, count = 0;
@@ -253,7 +255,7 @@ void CudaExecutor::fill_empty_clusters(const DeviceRows& rows, const Buffer<uint
     fill_empty(groups, row_of, rows.dims(), centroids);
 }
 
-// Finds the nearest centroids, all on the device.
+// Finds the nearest centroid of every row. `means` and `nearest` are on the device.
 void CudaExecutor::find_all_nearest(const DeviceRows& rows, uint32_t clusters,
                                     const Buffer<float>& means, Buffer<uint32_t>& nearest) {
     const uint32_t dims = rows.dims();
@@ -302,7 +304,7 @@ double CudaExecutor::codebook_step(Dataset& data, const QuantizerShape& shape, f
 void CudaExecutor::encode_halves(const Quantizer& quantizer, const Encoding& e) {
     const QuantizerShape shape = halves_of(quantizer.shape);
     const std::vector<float> repeated = repeated_nibble_words(quantizer.shape, quantizer.codebook);
-    // In parts: codes of halves take twice the memory.
+    // In parts, because codes of halves, a byte each, take twice the memory.
     const size_t part = std::min(e.count, most_tile_rows);
     std::vector<uint8_t> halves(part * shape.m);
     for (size_t first = 0; first < e.count; first += part) {
@@ -350,7 +352,9 @@ double CudaExecutor::move_codebook(const DeviceRows& rows, const QuantizerShape&
     return error / static_cast<double>(rows.count());
 }
 
-// The model still has the codebook before the move. `used`: (m)(256); `error`: of all rows.
+// Moves unused codewords to pieces of rows, drawn by PieceDraw. `model` has the codebook from
+// before the step, `codebook` the one after. `used`, (m)(256): rows of each codeword; `error`: sum
+// over all rows.
 void CudaExecutor::reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
                                    const std::vector<size_t>& used, double error, float* codebook) {
     const QuantizerShape& shape = model.view().shape;
@@ -368,7 +372,8 @@ void CudaExecutor::reuse_codewords(const DeviceRows& rows, const Model& model, E
 
     const size_t chunk_rows = tile_rows(codewords, shape.dims);
     const double mean_error = error / static_cast<double>(rows.count()) / shape.m;
-    // As a float: the last bits of the sum depend on the size of the chunks, which must not decide.
+    // Rounded to float: the last bits of the sum depend on the chunk size, and must not change the
+    // seed.
     const uint64_t seed = std::bit_cast<uint32_t>(static_cast<float>(error));
     PieceDraw draw(context_, stream_, pieces, static_cast<uint32_t>(most), chunk_rows, seed,
                    mean_error);
@@ -420,7 +425,8 @@ void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
         matrix.find_nearest(blas_, stream_, {rows, count, shape.dims, shape.dims}, tile,
                             lists.data());
         encoder.encode({rows, count, lists.data(), codes.data(), offsets.data()});
-        // Fetching the next chunk goes on while this one is worked on; the copies below wait.
+        // The upload of the next chunk overlaps with this one's kernels; the copies below wait for
+        // them.
         chunks.release(i, stream_);
         copy_async(e.lists + first, lists.data(), count, stream_);
         copy_async(e.codes + first * shape.m, codes.data(), count * shape.m, stream_);
@@ -444,7 +450,7 @@ void CudaExecutor::exact_search(const ExactSearch& s) {
     if (merge)
         uploader_.upload(nearest.data(), static_cast<const Neighbor*>(s.nearest), results, stream_);
 
-    // As many rows at a time as there is room for beside the tiles.
+    // As many rows at a time as fit into memory beside the tiles.
     const size_t row_bytes = s.dims * sizeof(float) + sizeof(uint64_t);
     const size_t room = context_.memory.available() - context_.scratch() / 2;
     const size_t most = std::clamp<size_t>(room / 2 / row_bytes, 1, size_t{1} << 31);
