@@ -1,4 +1,4 @@
-// Additive codes of an index (kernels/additive.h) with a device.
+// Trains and encodes with an additive quantizer (kernels/additive.h) on the device.
 #pragma once
 
 #include "kernels/cuda/train/dataset.h"
@@ -23,7 +23,7 @@ class AdditiveCoder {
     Uploader& uploader_;
     cudaStream_t stream_;
     const Blas& blas_;
-    // Kept while the codebook is the same.
+    // Reused by encode() while the codebook stays the same.
     std::vector<float> codebook_;
     std::unique_ptr<LsqEncoder> encoder_;
 };

@@ -17,13 +17,13 @@ constexpr size_t chunk_bytes = size_t{64} << 20;
 DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream,
                        const float* rows, size_t count, uint32_t dims)
     : context_(context), uploader_(uploader), rows_(rows), count_(count), dims_(dims) {
-    // Half of what is free: training needs room as well.
+    // Rows may take half of the free memory: training needs buffers as well.
     const size_t bytes = count * dims * sizeof(float);
     if (bytes <= context.memory.available() / 2) {
         try {
             resident_ = Buffer<float>(context.memory, count * dims);
         } catch (const OutOfDeviceMemory&) {
-            // Others may have taken it meanwhile, or it is there in pieces: stream.
+            // The memory was taken meanwhile, or is fragmented: stream the rows.
         }
     }
     if (resident()) uploader.upload(resident_.data(), rows, count * dims, stream);
@@ -149,7 +149,8 @@ void DeviceRowsBuilder::add(uint64_t position, const float* rows, size_t count) 
     last_chunk_rows_ += count;
     count_ += count;
     uploader_.upload(to, rows, count * dims_, stream_);
-    // What came before has been read now; this is being read.
+    // Waits for the copy of the previous add(): its caller may reuse those rows now. The copy of
+    // these rows may still be running.
     copied_.synchronize();
     copied_.record(stream_);
 }

@@ -1,5 +1,5 @@
-// Rows to train on: on the device where they fit into its budget, else in the caller's memory,
-// from where each pass streams them.
+// Training rows: resident on the device where they fit into its budget, else in the caller's
+// memory, from which every pass streams them.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -25,16 +25,16 @@ class DeviceRows final : public Dataset {
     float largest() const { return largest_; }  // magnitude
 
     // Calls visit(rows, first, count) for one chunk after the other. `rows` is on the device, and
-    // the visitor's work on it is given to `stream`.
+    // the visitor launches its work on `stream`.
     using Visit = std::function<void(const float* rows, size_t first, size_t count)>;
     void visit(size_t chunk_rows, cudaStream_t stream, const Visit& visit) const;
 
-    // Makes the rows residuals: row i is from now on what it was less centroids[nearest[i]], both
-    // on the device. Where it throws, nothing has changed.
+    // Turns the rows into residuals: row i becomes row i - centroids[nearest[i]]. `centroids` and
+    // `nearest` are on the device. Changes nothing if it throws.
     void subtract(const float* centroids, uint32_t clusters, const uint32_t* nearest,
                   cudaStream_t stream);
 
-    // Some rows, to host memory.
+    // Copies the given rows to host memory.
     std::vector<float> gather(const std::vector<uint32_t>& indices, cudaStream_t stream) const;
 
   private:
@@ -47,14 +47,14 @@ class DeviceRows final : public Dataset {
     uint32_t dims_;
     float largest_ = 0;
     Buffer<float> resident_;
-    // Of rows that are streamed, and residuals: what to subtract from each chunk.
+    // For streamed rows that are residuals: what visit() subtracts from each chunk.
     std::vector<uint32_t> nearest_;
     std::vector<float> centroids_;
     Buffer<float> device_centroids_;
 };
 
-// Rows go to the device as they come, and to their places there in the end, which takes twice their
-// memory for a moment.
+// Uploads rows as they arrive; finish() copies them into the order of their positions, and needs
+// twice their memory meanwhile.
 class DeviceRowsBuilder final : public DatasetBuilder {
   public:
     DeviceRowsBuilder(const Context& context, Uploader& uploader, Stream& stream, uint32_t dims,
@@ -77,9 +77,9 @@ class DeviceRowsBuilder final : public DatasetBuilder {
     size_t most_rows_;
     size_t count_ = 0;
     std::vector<Buffer<float>> chunks_;
-    size_t chunk_rows_, last_chunk_rows_ = 0;  // of each; in the last
+    size_t chunk_rows_, last_chunk_rows_ = 0;  // room of a chunk; rows in the last one
     std::vector<Part> parts_;
-    Event copied_;  // the last part
+    Event copied_;  // recorded after the last part's upload
 };
 
 }  // namespace pgwarp::gpu

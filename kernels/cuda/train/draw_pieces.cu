@@ -24,7 +24,7 @@ struct ChanceArguments {
     float* chances;  // (pieces)(stride)
 };
 
-// Uniform in (0, 1]: splitmix64, as kernels/random.h has it, of a number for each piece.
+// A random number in (0, 1] for each piece of each row: splitmix64, as in kernels/random.h.
 __device__ float chance_number(uint64_t seed, uint64_t number) {
     uint64_t z = seed + (number + 1) * 0x9e3779b97f4a7c15ULL;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -33,7 +33,7 @@ __device__ float chance_number(uint64_t seed, uint64_t number) {
     return static_cast<float>((z >> 40) + 1) * 0x1p-24f;
 }
 
-// A thread a row, a row of blocks a piece.
+// One thread per row, one grid row (blockIdx.y) per piece.
 __global__ void __launch_bounds__(threads) chances_of(ChanceArguments a) {
     const size_t row = size_t{blockIdx.x} * threads + threadIdx.x;
     if (row >= a.count) return;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(threads) chances_of(ChanceArguments a) {
         error = fmaf(off, off, error);
     }
     const float u = chance_number(a.seed, (a.first + row) * model.shape.m + piece);
-    // What is where a codeword is already has no chance.
+    // A piece that equals its codeword is never drawn.
     a.chances[blockIdx.y * a.stride + row] =
         error > 0 ? -logf(u) * (a.mean_error / error) : __builtin_nanf("");
 }

@@ -1,9 +1,9 @@
-// New places for codewords that nobody uses: pieces of residuals, drawn with a chance in proportion
-// to their squared error, as on the CPU (product_quantizer.h).
+// Replaces unused codewords by pieces of residuals, drawn with probability proportional to their
+// squared error, as on the CPU (product_quantizer.h).
 //
-// Among so many rows a draw is a selection: with u a number of chance for each piece of each row,
-// those of the smallest -log(u) / error are such a draw, none of them twice (Efraimidis and
-// Spirakis). The numbers come from the seed, the row and the piece, so that a training repeats.
+// The device draws by selection: with a random u for each piece of each row, the smallest
+// -log(u) / error are a weighted sample without replacement (Efraimidis and Spirakis). u depends on
+// the seed, the row and the piece only, so that training is reproducible.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -15,16 +15,18 @@ namespace pgwarp::gpu {
 
 class PieceDraw {
   public:
-    // Draws `draws` rows for each of `pieces`, which are sub-quantizers, from chunks of up to
-    // `chunk_rows` rows. `mean_error`: of a piece, about.
+    // Draws `draws` rows for each of `pieces` (numbers of sub-quantizers), from chunks of up to
+    // `chunk_rows` rows. `mean_error`: approximate mean squared error of a piece, which scales the
+    // selection's values.
     PieceDraw(const Context& context, cudaStream_t stream, const std::vector<uint32_t>& pieces,
               uint32_t draws, size_t chunk_rows, uint64_t seed, double mean_error);
 
-    // Rows [first, first + count) of the residuals, with their codes.
+    // Adds rows [first, first + count) of the residuals, with their codes.
     void add(const DeviceModel& model, const float* residuals, const uint8_t* codes, size_t first,
              size_t count);
 
-    // The rows for pieces[i]: up to `draws`, the first drawn first. Waits for the stream.
+    // Returns up to `draws` rows for each pieces[i], in the order they were drawn. Waits for the
+    // stream.
     std::vector<std::vector<uint32_t>> finish();
 
   private:
@@ -32,7 +34,7 @@ class PieceDraw {
     uint32_t piece_count_;
     uint32_t draws_;
     size_t stride_;
-    uint32_t group_;  // pieces at a time
+    uint32_t group_;  // pieces of one launch
     uint64_t seed_;
     float mean_error_;
     Buffer<uint32_t> pieces_;

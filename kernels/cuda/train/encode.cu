@@ -1,10 +1,10 @@
-// The encoder's kernel. A block of four or eight warps takes 128 rows. Their residuals go to shared
-// memory, dimension by dimension, as many whole pieces at a time as there is room for; each warp
-// then takes pieces of its own, for all 128 rows, four rows a lane, whose piece it keeps in
-// registers. Eight codewords at a time are ranked against the four rows, so that each number that
-// is loaded serves 32 sums. A codeword's rank is |w|^2 / 2 - <r, w>, which orders as |r - w|^2
-// does. Only the smallest of eight is compared with the best so far; which of the eight it was is
-// found once, at the end.
+// The encoding kernel. A block of four or eight warps encodes 128 rows. It loads their residuals
+// into shared memory, dimension by dimension, as many whole pieces at a time as fit. Each warp then
+// encodes pieces of its own for all 128 rows: a lane keeps the piece of four rows in registers.
+// A lane ranks eight codewords at a time against its four rows, so that each loaded value serves 32
+// sums. A codeword's rank is |w|^2 / 2 - <r, w>, which orders as |r - w|^2 does. A lane compares
+// only the smallest of eight ranks with the best so far, and finds which of the eight it was once,
+// at the end.
 
 #include "kernels/cuda/train/encode.h"
 
@@ -20,14 +20,14 @@ namespace {
 constexpr uint32_t tile_rows = 128;
 constexpr int lane_rows = tile_rows / 32;
 constexpr int tile_words = 8;
-constexpr uint32_t longest_piece = 16;  // dimensions, of those that this kernel takes
+constexpr uint32_t longest_piece = 16;  // dimensions; encode_long_pieces() takes longer ones
 
 struct EncodeArguments {
     DeviceModel model;
     DeviceEncoding encoding;
 };
 
-// Shared memory for pieces of up to `room` dimensions, some of them at a time.
+// Shared memory of a block, for pieces of up to `room` dimensions each and `dims` in all.
 template <int room_, int warps_>
 struct Slab {
     static constexpr int room = room_, warps = warps_;
@@ -40,8 +40,8 @@ struct Slab {
     uint8_t codes[tile_rows][dims];
 };
 
-// A thread takes one row, with others if there are more than rows: its loads fetch 16 bytes of the
-// row, and neighbours store side by side.
+// A thread loads one row; with more threads than rows, several threads share a row. Loads take 16
+// bytes of a row, and neighboring threads store to neighboring addresses.
 template <class Slab>
 __device__ void load_residuals(const EncodeArguments& a, Slab& slab, size_t first_row,
                                uint32_t first_dim, uint32_t dims) {
@@ -84,8 +84,8 @@ __device__ __forceinline__ void load_eight(const float* from, float (&eight)[til
     eight[4] = b.x, eight[5] = b.y, eight[6] = b.z, eight[7] = b.w;
 }
 
-// The nearest codeword of each of this lane's rows, whose pieces are x; the lowest number among
-// equals. `dims` is uniform in the warp, and at most `room`; words and x are zero beyond it.
+// The nearest codeword of each of this lane's rows, whose pieces are x; of ties, the lowest number.
+// `dims` is uniform in the warp, and at most `room`; words and x are zero beyond it.
 template <int room>
 __device__ __forceinline__ void nearest_words(const float* half_norms,
                                               const float (&words)[room][codewords], uint32_t dims,
@@ -108,7 +108,7 @@ __device__ __forceinline__ void nearest_words(const float* half_norms,
             for (int i = 0; i < tile_words; ++i) rank[r][i] = eight[i];
 #pragma unroll
         for (int d = 0; d < room; ++d) {
-            // Whole quarters of a piece's room are passed over; what is zero in a quarter is not.
+            // Skips padding in groups of four dimensions; padding within a group is computed.
             if (d % 4 == 0 && d >= static_cast<int>(dims)) break;
             load_eight(&words[d][word], eight);
 #pragma unroll
@@ -125,7 +125,8 @@ __device__ __forceinline__ void nearest_words(const float* half_norms,
             if (least < best[r]) best[r] = least, best_word[r] = word;
         }
     }
-    // The same sums again, for the eight that hold the best, in the same order of dimensions.
+    // Computes the ranks of the best eight again, in the same order of dimensions, so that one of
+    // them equals best[r] to the bit.
 #pragma unroll
     for (int r = 0; r < lane_rows; ++r) {
         float rank[tile_words], eight[tile_words];
@@ -144,7 +145,8 @@ __device__ __forceinline__ void nearest_words(const float* half_norms,
     }
 }
 
-// One warp, one piece: codes into the slab, and the piece's part of the offsets added.
+// A warp encodes one piece: it writes codes into the slab, and adds the piece's part of the
+// offsets.
 template <class Slab>
 __device__ void encode_piece(const EncodeArguments& a, Slab& slab, uint32_t piece,
                              uint32_t slab_piece, uint32_t slab_dim, double (&offset)[lane_rows]) {
@@ -249,7 +251,7 @@ __global__ void subtract(DeviceModel model, DeviceEncoding e, float* residuals) 
     }
 }
 
-// A warp a row.
+// One warp per row.
 __global__ void offsets_of(DeviceModel model, DeviceEncoding e) {
     const size_t row = (size_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
     if (row >= e.count) return;
@@ -278,7 +280,8 @@ void launch_encode(const EncodeArguments& arguments, cudaStream_t stream) {
 
 }  // namespace
 
-// Few blocks have a multiprocessor to themselves, or nearly: twice the warps, half the time.
+// With few blocks, a multiprocessor runs one or two at a time: blocks of eight warps then take half
+// the time.
 Encoder::Encoder(const Context& context, cudaStream_t stream, const Blas& blas, const Model& model,
                  size_t most_rows)
     : context_(context),
@@ -319,7 +322,7 @@ void Encoder::encode(const DeviceEncoding& e) {
     encode_all(arguments, stream_);
 }
 
-// Few pieces, long ones: each is a search for the nearest of 256 centroids.
+// For long pieces, of which a row has few, each is a search for the nearest of 256 centroids.
 void Encoder::encode_long_pieces(const DeviceEncoding& e) {
     const QuantizerShape& shape = model_.view().shape;
     const float* residuals = e.rows;

@@ -1,4 +1,4 @@
-// Product quantization on the device: rows to codes, and the entries' offsets with them.
+// Product quantization on the device: computes codes and offsets of rows.
 #pragma once
 
 #include "kernels/cuda/products/assign.h"
@@ -12,19 +12,19 @@ namespace pgwarp::gpu {
 struct DeviceEncoding {
     const float* rows = nullptr;  // (count)(dims)
     size_t count = 0;
-    // (count); null: rows are residuals already, and have no offsets
+    // (count); null: rows are residuals already, and get no offsets
     const uint32_t* lists = nullptr;
     uint8_t* codes = nullptr;  // (count)(m)
     float* offsets = nullptr;  // (count), or null
 };
 
-// Encodes chunks with one model. Work is given to one stream.
+// Encodes chunks with one model, on one stream.
 class Encoder {
   public:
-    // Of so many rows at a time, at most.
+    // `most_rows`: the largest chunk.
     Encoder(const Context& context, cudaStream_t stream, const Blas& blas, const Model& model,
             size_t most_rows);
-    // The model's codebook changed.
+    // Call after the model's codebook has changed.
     void refresh();
     void encode(const DeviceEncoding& encoding);
 
@@ -35,8 +35,8 @@ class Encoder {
     cudaStream_t stream_;
     const Blas& blas_;
     const Model& model_;
-    const bool few_;                // rows
-    const uint32_t longest_piece_;  // that the kernel takes
+    const bool few_;                // chunks have few rows: use blocks of eight warps
+    const uint32_t longest_piece_;  // dimensions that the kernel supports on this device
     // For pieces too long for the kernel: residuals, and each piece's codewords as a matrix.
     Buffer<float> residuals_;
     Buffer<float> codewords_;

@@ -1,8 +1,7 @@
-// A warp searches for the code of one row from beginning to end. Lane l has code l in a register,
-// and the scores of words 8 l to 8 l + 7 of whichever codebook is being looked at, two to a word of
-// 32 bits: they are unsigned, and no sum passes sixteen bits, so that one addition does both. The
-// row's own terms are in shared memory; tables of products, read 512 bytes at a time, stay in the
-// second-level cache.
+// A warp searches the code of one row from start to end. Lane l holds code l in a register, and the
+// scores of words 8 l to 8 l + 7 of the current codebook, two packed into 32 bits: scores are
+// unsigned, and no sum exceeds 16 bits, so that one addition adds both. The row's unary terms are
+// in shared memory. The tables of products, read 512 bytes at a time, stay in the L2 cache.
 
 #include "kernels/cuda/train/lsq_encoder.h"
 
@@ -52,7 +51,7 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
-// The row's terms for all words, in steps above the least of each codebook.
+// Writes the row's terms for all words, in steps of the scale above the smallest of each codebook.
 __device__ void write_unary(const SearchArguments& a, size_t row, uint4* unary) {
     const float* products = a.products + row * a.stride;
     for (uint32_t k = 0; k < a.shape.books; ++k) {
@@ -90,7 +89,7 @@ __device__ __forceinline__ void add(uint4& sum, const uint4& term) {
     sum.w += term.w;
 }
 
-// The word with the smallest score, of equals the lowest.
+// The word with the smallest score; of ties, the lowest number.
 __device__ __forceinline__ uint32_t lowest(const uint4& sum) {
     const uint32_t first = lane_id() * lane_words;
     const auto key = [first](uint32_t two, uint32_t i) {
@@ -103,14 +102,14 @@ __device__ __forceinline__ uint32_t lowest(const uint4& sum) {
     return __reduce_min_sync(whole_warp, least) & 0xff;
 }
 
-// The row of the table for codebook k that belongs to codebook l's code; a lane's part of it.
+// This lane's part of the row for codebook l's code, in the table of codebooks k and l.
 __device__ __forceinline__ uint4 pair_row(const SearchArguments& a, uint32_t books, uint32_t k,
                                           uint32_t l, uint32_t code) {
     const uint32_t other = __shfl_sync(whole_warp, code, l);
     return __ldg(a.pairs + ((k * books + l) * codewords + other) * 32 + lane_id());
 }
 
-// `code`: lane l has code l.
+// The best code of codebook k, given the codes of the others. `code`: lane l has code l.
 template <int fixed_books>
 __device__ __forceinline__ uint32_t best_code(const SearchArguments& a, const uint4* unary,
                                               uint32_t k, uint32_t code) {
@@ -143,7 +142,7 @@ __device__ uint32_t descend(const SearchArguments& a, const uint4* unary, uint32
             const bool same = best == __shfl_sync(whole_warp, code, k);
             unchanged = same ? unchanged + 1 : 1;
             if (lane_id() == k) code = best;
-            // Where a whole sweep has changed nothing, nothing will.
+            // No code can change any more: the search has converged.
             if (unchanged >= books) return code;
         }
     return code;
@@ -151,7 +150,7 @@ __device__ uint32_t descend(const SearchArguments& a, const uint4* unary, uint32
 
 __device__ float error_of(const SearchArguments& a, const float* row, uint32_t code) {
     float error = 0;
-    // All lanes take part in the exchange of codes.
+    // All lanes run all rounds: the shuffle below needs the whole warp.
     const uint32_t rounds = (a.shape.dims + 31) / 32;
     for (uint32_t i = 0; i < rounds; ++i) {
         const uint32_t d = i * 32 + lane_id();
@@ -190,7 +189,7 @@ __global__ void __launch_bounds__(threads) search_codes(SearchArguments a) {
     if (a.improve) {
         if (lane_id() < books) code = best = codes[lane_id()];
     } else {
-        // One codebook after the other, each with what the ones before leave.
+        // Greedy start: each codebook in turn encodes what the previous ones leave.
         for (uint32_t k = 0; k < books; ++k) {
             uint4 sum = unary[k * 32 + lane_id()];
             for (uint32_t l = 0; l < k; ++l) add(sum, pair_row(a, books, k, l, code));
@@ -216,7 +215,7 @@ __global__ void __launch_bounds__(threads) search_codes(SearchArguments a) {
 
 // --- tables
 
-// products, (words)(words): row (l, b), column (k, c). A block a table.
+// products, (words)(words): row (l, b), column (k, c). One block per table.
 __global__ void __launch_bounds__(codewords)
     pair_ranges(const float* products, uint32_t books, float* lows, float* highs) {
     const uint32_t k = blockIdx.x, l = blockIdx.y;
@@ -307,7 +306,7 @@ LsqEncoder::LsqEncoder(const Context& context, cudaStream_t stream, const Blas& 
       matrix_(context, stream, words_.data(), static_cast<uint32_t>(shape.words()), shape.dims,
               Origin::zero, Wanted::products),
       pairs_(context.memory, size_t{shape.books} * shape.books * codewords * codewords) {
-    // A lane has one code.
+    // A lane holds one code.
     if (shape.books > 32)
         throw std::invalid_argument("a device searches codes of at most 32 codebooks");
     make_pairs();

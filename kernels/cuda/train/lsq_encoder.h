@@ -1,5 +1,5 @@
 // Local search quantization on the device: codes of residuals. See kernels/lsq.h for the model and
-// the search, and lsq_scale.h for its arithmetic, which is the CPU's.
+// the search, and lsq_scale.h for the arithmetic, which CPU and device share.
 #pragma once
 
 #include "kernels/cuda/products/assign.h"
@@ -8,17 +8,18 @@
 
 namespace pgwarp::gpu {
 
-// Searches with one set of codebooks. Work is given to one stream.
+// Searches with one set of codebooks, on one stream.
 class LsqEncoder {
   public:
     // `words`, (books)(256)(dims), are in host memory; 32 books at most. Waits for the stream.
     LsqEncoder(const Context& context, cudaStream_t stream, const Blas& blas, const LsqShape& shape,
                const float* words);
 
-    // Rows that one call should have at most.
+    // The most rows that one call of encode() should have.
     size_t chunk_rows() const;
 
     // All on the device: rows (count)(dims), codes (count)(books), errors (count), or null.
+    // `improve`: the search starts from `codes`, else from a greedy code.
     void encode(const LsqSearch& search, const float* rows, size_t count, bool improve,
                 uint8_t* codes, float* errors);
 

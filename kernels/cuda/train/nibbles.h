@@ -1,6 +1,6 @@
-// Sub-quantizers of four bits on the device: as sub-quantizers of eight, twice as many, whose 256
-// words are sixteen over and over. Which of the equal ones is found does not matter; the low four
-// bits of its number do.
+// 4-bit sub-quantizers on the device. Each half of a byte is trained and encoded as an 8-bit
+// sub-quantizer whose 256 words repeat sixteen distinct ones. Only the low four bits of the word
+// that is found matter.
 #pragma once
 
 #include "kernels/cuda/base/stream.h"
@@ -10,17 +10,17 @@
 
 namespace pgwarp::gpu {
 
-// The shape of the halves.
+// The shape with one 8-bit sub-quantizer for each half of a byte.
 inline QuantizerShape halves_of(const QuantizerShape& shape) {
     return {shape.dims, shape.lists, shape.parts(), shape.metric};
 }
 
-// The codebook (dims)(256) of the halves, from one that has all pairs, and back from their first
-// sixteen words.
+// repeated_nibble_words() makes the codebook (dims)(256) of the halves from the codebook of all
+// pairs. pair_repeated_words() goes back: it reads the first sixteen words of each half.
 std::vector<float> repeated_nibble_words(const QuantizerShape& shape, const float* codebook);
 void pair_repeated_words(const QuantizerShape& shape, const float* repeated, float* codebook);
 
-// Two halves a byte, the first in its lower bits.
+// Joins two codes of halves into each byte, the first in the low bits.
 void join_halves(const uint8_t* halves, size_t bytes, uint8_t* codes);
 
 // codes &= 15, on the device.

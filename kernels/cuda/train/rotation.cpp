@@ -11,7 +11,7 @@ namespace pgwarp::gpu {
 namespace {
 
 constexpr size_t most_chunk_rows = 65536;
-constexpr size_t sum_rows = 8192;  // added up in float32; chunks of them in float64
+constexpr size_t sum_rows = 8192;  // rows summed in float32; the chunks' sums add up in float64
 
 double sum_of_squares(const float* values, size_t count) {
     double sum = 0;
@@ -37,7 +37,7 @@ void RotationTrainer::rotate(const Rotation& rotation, const float* rows, size_t
         context_.check_interrupt();
         const size_t here = std::min(chunk_rows, count - first);
         uploader_.upload(from.data(), rows + first * rotation.from, here * rotation.from, stream_);
-        // By columns, as cuBLAS sees it: (to)(rows) = matrix^T (from)(to) times (from)(rows).
+        // cuBLAS is column-major: (to)(rows) = matrix^T (from)(to) times (from)(rows).
         multiply(blas_, stream_,
                  {CUBLAS_OP_T, CUBLAS_OP_N, rotation.to, here, rotation.from, matrix.data(),
                   rotation.from, from.data(), rotation.from, to.data()});
@@ -126,7 +126,7 @@ double RotationTrainer::rotation_step(const QuantizerShape& shape,
     std::vector<float> moved(codebook, codebook + size_t{shape.dims} * codewords);
     std::vector<uint8_t> codes(count * shape.m);
     {
-        // The codes that the step will be made with: those of a model with one list, at zero.
+        // The same codes that codebook_step() will use: one list, whose centroid is zero.
         QuantizerShape without_lists = shape;
         without_lists.lists = 1;
         const std::vector<float> origin(shape.dims);
@@ -138,7 +138,7 @@ double RotationTrainer::rotation_step(const QuantizerShape& shape,
     const auto data = executor_.take(turned.data(), count, shape.dims);
     const double error = executor_.codebook_step(*data, shape, moved.data());
 
-    // What the codes stand for takes the place of the rows.
+    // Replace the rows by their decoded values.
     for (size_t i = 0; i < count; ++i)
         for (uint32_t j = 0; j < shape.m; ++j)
             for (uint32_t d = shape.piece_begin(j); d < shape.piece_begin(j + 1); ++d)

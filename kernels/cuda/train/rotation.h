@@ -1,6 +1,6 @@
-// Training rotations with a device: see kernels/rotation.h. Products of matrices and steps of the
-// codebook are the device's, decompositions LAPACK's on the host, between which the rows, of which
-// a rotation needs few, go back and forth.
+// Trains rotations (kernels/rotation.h) with a device. The device computes matrix products and
+// codebook steps, LAPACK on the host the decompositions. Rows are copied between the two; a
+// rotation needs few.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -14,7 +14,7 @@ namespace pgwarp::gpu {
 
 class RotationTrainer {
   public:
-    // `executor` is whose codebooks are trained: its steps are called for.
+    // `executor` trains the codebooks.
     RotationTrainer(Executor& executor, const Context& context, Uploader& uploader,
                     cudaStream_t stream, const Blas& blas)
         : executor_(executor),
@@ -23,7 +23,7 @@ class RotationTrainer {
           stream_(stream),
           blas_(blas) {}
 
-    // All in host memory. As the functions of the same names in rotation.h.
+    // Like the functions of the same names in rotation.h. All pointers are to host memory.
     void rotate(const Rotation& rotation, const float* rows, size_t count, float* out);
     void principal_directions(std::vector<float> rows, uint32_t dims, uint32_t to, float* matrix);
     void rotation_start(const QuantizerShape& shape, const std::vector<float>& residuals,

@@ -1,9 +1,9 @@
-// Two kinds of passes. One that encodes works by the batch: blocks are gathered on the device until
-// they are enough to keep it busy, encoded and searched together, and what came of them goes back
-// while the next batch is gathered. Three streams: rows come, are worked on, and answers go.
+// There are two kinds of passes. EncodingPass works in batches: it gathers blocks on the device
+// until they can keep it busy, encodes and searches them together, and downloads the results while
+// the next batch is gathered. It has three streams: for uploads, kernels, and downloads.
 //
-// One that only searches, for many queries as a rule, gathers as many rows as there is memory for,
-// all of them where they fit, and searches then: a selection is dear to begin.
+// SearchingPass, usually with many queries, only searches. It gathers as many rows as memory holds,
+// all of them where they fit, and then searches them at once: a selection has a high fixed cost.
 
 #include "kernels/cuda/train/row_pass.h"
 
@@ -24,9 +24,9 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// An encoder's blocks of threads take 128 rows, and five of them fit a multiprocessor.
+// An encoder's thread block takes 128 rows, and a multiprocessor holds up to five thread blocks.
 constexpr size_t batch_rows = 24576;
-// Rows whose products with the centroids are made at once.
+// The most rows whose products with the centroids are computed at once.
 constexpr size_t most_tile_rows = 32768;
 
 void check_start(size_t under_way, size_t count, size_t block_rows) {
@@ -59,7 +59,7 @@ class EncodingPass final : public RowPass {
         PinnedBuffer<float> host_offsets;
         PinnedBuffer<Neighbor> host_nearest;
         size_t count = 0;            // rows
-        size_t searched_blocks = 0;  // of the pass, once it is launched
+        size_t searched_blocks = 0;  // blocks of the pass searched up to this batch; set at launch
         bool launched = false;
         Event filled, worked, answered;
     };
@@ -91,7 +91,7 @@ class EncodingPass final : public RowPass {
     bool shares_pairs_ = false;
 
     std::vector<Batch> batches_;
-    size_t gathering_ = 0;  // the batch that blocks go to
+    size_t gathering_ = 0;  // the batch that start() adds blocks to
     std::deque<Block> under_way_;
     size_t started_ = 0;
 };
@@ -114,7 +114,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
     if (input.query_count > 0) {
         queries_ = Buffer<float>(memory, input.query_count * dims_);
         uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
-        // Rows that are split for the lists are split for the search, too.
+        // The search reuses the rows that find_nearest() has split (ProductTile::pairs).
         shares_pairs_ = centroids_->splits_rows() && input.metric != Metric::inner_product;
         search_.emplace(
             context, blas_, stream_,
@@ -126,7 +126,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
         tile_rows_ =
             std::min({most_tile_rows, room_,
                       CentroidMatrix::tile_rows(shape.lists, shape.dims, context.scratch() / 2)});
-    // Batches that blocks under way may lie in, however they fall, and the one that is gathered.
+    // Enough batches for all blocks under way, however they are aligned, and one to gather into.
     const size_t blocks_of_batch = room_ / block_rows_;
     const size_t count = (most_under_way + blocks_of_batch - 1) / blocks_of_batch + 2;
     for (size_t i = 0; i < count; ++i) {
@@ -141,7 +141,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
         batch.host_offsets.grow(room_);
         if (tell_nearest_) batch.host_nearest.grow(results_);
     }
-    // Models are read from the caller's memory in the stream's order.
+    // The stream copies the model from the caller's memory: wait until it has.
     stream_.synchronize();
 }
 
@@ -158,8 +158,8 @@ void EncodingPass::start(const float* rows, const uint64_t* ids, size_t count) {
     ++started_;
 }
 
-// Works on what has been gathered; another batch gathers from here on. Its blocks have all been
-// told of: there are more batches than those under way can lie in.
+// Launches the work on the gathered batch, and starts to gather the next one. finish() has returned
+// all earlier blocks of that next one: there are more batches than blocks under way can span.
 void EncodingPass::launch_batch() {
     Batch& batch = batches_[gathering_];
     const uint32_t m = model_->view().shape.m;
@@ -184,7 +184,7 @@ void EncodingPass::launch_batch() {
     if (tell_nearest_)
         copy_async(batch.host_nearest.data(), search_->nearest(), results_, answers_);
     batch.answered.record(answers_);
-    // The next search writes where this is read from.
+    // The next search overwrites what this copy reads.
     if (tell_nearest_) stream_.wait(batch.answered);
     batch.searched_blocks = started_;
     batch.launched = true;
@@ -272,7 +272,7 @@ SearchingPass::SearchingPass(const Context& context, Uploader& uploader, const R
     uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
     nearest_ = Buffer<Neighbor>(memory, input.query_count * input.k);
     if (input.tell_nearest) told_.resize(nearest_.size());
-    // All rows, some more than are expected, where half of what is free has room for them.
+    // Room for all expected rows and some more, where that fits into half of the free memory.
     const size_t row_bytes = input.dims * sizeof(float) + sizeof(uint64_t);
     const size_t least = std::max(block_rows_, exact_tile_rows);
     const size_t wanted = input.expected_rows + input.expected_rows / 16 + block_rows_;
@@ -320,7 +320,7 @@ PassedBlock SearchingPass::finish() {
     return passed;
 }
 
-// Waits for it.
+// Waits for the search to end.
 void SearchingPass::search_gathered() {
     if (gathered_ == 0 && merge_) return;
     copies_.synchronize();
@@ -335,7 +335,8 @@ void SearchingPass::search_gathered() {
     search.k = input_.k;
     search.nearest = nearest_.data();
     search.merge = merge_;
-    // A search that is broken off has merged some of what it found, and will be done again.
+    // An interrupted search has merged a part of its results, and will be repeated: restore what
+    // was there before it.
     if (merge_) {
         before_.grow(context_.memory, nearest_.size());
         copy_async(before_.data(), nearest_.data(), nearest_.size(), stream_);

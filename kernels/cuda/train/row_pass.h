@@ -8,7 +8,7 @@
 
 namespace pgwarp::gpu {
 
-// The model stays on the device, and a block comes there once, for both who read it. Context and
+// Keeps the model on the device, and uploads each block once, for encoder and search. Context and
 // uploader outlive the pass.
 std::unique_ptr<RowPass> make_row_pass(const Context& context, Uploader& uploader,
                                        const RowPassInput& input);

@@ -17,7 +17,7 @@ __device__ unsigned long long fixed_point(float value, double factor) {
     return static_cast<unsigned long long>(__double2ll_rn(value * factor));
 }
 
-// The block's sum, in an order that depends on nothing but the shape.
+// Adds the block's sum. The order of summation depends on the launch shape only.
 __device__ void add_block_error(double mine, double* errors) {
     __shared__ double parts[threads / 32];
 #pragma unroll
@@ -31,7 +31,7 @@ __device__ void add_block_error(double mine, double* errors) {
     errors[blockIdx.x] += sum;
 }
 
-// A warp a row.
+// One warp per row.
 __global__ void __launch_bounds__(threads) add_rows_kernel(RowSums s) {
     double error = 0;
     const size_t warps = size_t{gridDim.x} * threads / 32;
@@ -96,7 +96,7 @@ __global__ void row_means_kernel(const unsigned long long* sums, const uint32_t*
     if (i < total) means[i] = mean(sums[i], counts[i / dims], factor, means[i]);
 }
 
-// A block a dimension, a thread a codeword.
+// One block per dimension, one thread per codeword.
 __global__ void code_means_kernel(DeviceModel model, const unsigned long long* sums,
                                   const uint32_t* counts, double factor, float* codebook) {
     const uint32_t d = blockIdx.x;

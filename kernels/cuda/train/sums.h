@@ -1,7 +1,7 @@
 // Sums of rows by cluster, for the update of k-means.
 //
-// Kept as 64-bit integers, each number times one power of two: integers add up to the same sum in
-// whatever order the device adds them, so that a training repeats exactly.
+// Sums are fixed-point: 64-bit integers, each value scaled by one power of two. Integer sums do not
+// depend on the order in which the device adds them, so that training is reproducible.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -13,14 +13,14 @@ namespace pgwarp::gpu {
 float largest_magnitude(const Context& context, const float* values, size_t count,
                         cudaStream_t stream);
 
-// The power of two for sums of up to `rows` numbers of up to `largest`.
+// The power of two for sums of up to `rows` values of magnitude up to `largest`.
 double fixed_point_factor(float largest, size_t rows);
 
-// Sums of doubles whose order is fixed: one a block.
+// Errors are sums of doubles, one per block, so that their order is fixed.
 inline constexpr unsigned error_blocks = 1024;
 
-// sums (clusters)(dims) and counts (clusters) of a chunk's rows; errors, (error_blocks), of their
-// squared distances. All are added to.
+// Adds a chunk's rows to sums, (clusters)(dims), and counts, (clusters), and their squared
+// distances to errors, (error_blocks).
 struct RowSums {
     const float* rows;        // (count)(dims)
     const uint32_t* nearest;  // (count)
@@ -59,7 +59,7 @@ struct WordSums {
 };
 void add_words(const WordSums& sums, cudaStream_t stream);
 
-// means[c * dims + d] from sums and counts; what has no members stays as it was.
+// means[c * dims + d] from sums and counts; a cluster without members keeps its mean.
 void row_means(const unsigned long long* sums, const uint32_t* counts, uint32_t clusters,
                uint32_t dims, double factor, float* means, cudaStream_t stream);
 // codebook[d * 256 + c] likewise.

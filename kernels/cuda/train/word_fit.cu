@@ -8,11 +8,11 @@ namespace pgwarp::gpu {
 namespace {
 
 constexpr int iterations = 60;
-// A dimension is done when its measure has come down so far: below is but rounding, and then
-// numbers too small to divide by.
+// A dimension has converged when its measure is this fraction of the initial one. Below that, only
+// rounding remains, and then values too small to divide by.
 constexpr double close_enough = 1e-12;
 constexpr unsigned threads = 256;
-// A block takes so many dimensions, and all words: 32 rows of threads share them.
+// A block solves block_dims dimensions for all words, which block_rows rows of threads share.
 constexpr unsigned block_dims = 32, block_rows = 32;
 
 __global__ void __launch_bounds__(threads)
@@ -49,10 +49,10 @@ struct Gradients {
     float* residual;
     float* direction;
     double* measure;  // (dims): <r, D^-1 r>
-    double* first;    // (dims): what it was at first
+    double* first;    // (dims): the initial measure
 };
 
-// The block's sum for each of its dimensions, to all threads of a dimension.
+// The block's sum for each of its dimensions. All threads of a dimension get it.
 __device__ double column_sum(double mine) {
     __shared__ double parts[block_rows][block_dims];
     __syncthreads();
@@ -141,7 +141,7 @@ void fit_words(const Context& context, cudaStream_t stream, const Blas& blas, co
                               direction.data(),
                               measure.data(),
                               first.data()};
-    // By columns, as cuBLAS sees it: (dims)(words) times a symmetric (words)(words).
+    // cuBLAS is column-major: (dims)(words) times a symmetric (words)(words).
     const auto multiply_by = [&](const float* by) {
         multiply(blas, stream,
                  {CUBLAS_OP_N, CUBLAS_OP_N, dims, words, words, by, dims, matrix.data(), words,

@@ -1,7 +1,7 @@
-// Fitting the words of an additive quantizer to codes, on the device: what lsq_solve() does with
-// LAPACK. The equations, one set a dimension with one matrix for all, are solved by conjugate
-// gradients from the words there are: these are near the solution, and need not be nearer than the
-// next search for codes can tell.
+// Fits the words of an additive quantizer to codes, on the device; lsq_solve() does the same with
+// LAPACK. Conjugate gradients solve one system of equations per dimension, all with the same
+// matrix, starting from the current words. These are near the solution, and the next search for
+// codes does not need higher precision.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -10,7 +10,7 @@
 
 namespace pgwarp::gpu {
 
-// How often two words go together, (words)(words): adds the rows of a chunk.
+// Adds a chunk's rows to the co-occurrence counts of words, (words)(words).
 void count_together(const LsqShape& shape, const uint8_t* codes, size_t count, uint32_t* together,
                     cudaStream_t stream);
 
@@ -20,7 +20,7 @@ struct WordFit {
     const uint32_t* together;
     const unsigned long long* sums;  // (books)(256)(dims), of rows, times `factor`: see sums.h
     double factor;
-    float* words;  // (books)(256)(dims): the words before, then those that fit
+    float* words;  // (books)(256)(dims): in: the current words; out: the fitted ones
 };
 // Needs about words * (words + 4 dims) floats. Waits for the stream.
 void fit_words(const Context& context, cudaStream_t stream, const Blas& blas, const WordFit& fit);
