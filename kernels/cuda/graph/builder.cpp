@@ -12,9 +12,9 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// Sets in which all pairs are compared at once faster than a descent begins.
+// Up to this many rows, comparing all pairs is faster than starting a descent.
 constexpr size_t least_descent_rows = 4096;
-// Sets of which all pairs take longer than limits that save comparisons.
+// From this many rows on, find_limits() saves more time than it takes.
 constexpr size_t least_limited_rows = 100000;
 
 class CudaGraphBuilder final : public GraphBuilder {
@@ -23,7 +23,7 @@ class CudaGraphBuilder final : public GraphBuilder {
 
     const char* name() const noexcept override { return context_.name.c_str(); }
 
-    // More trees and samples than the CPU's: they take little here, and find more.
+    // More trees and samples than on the CPU: they cost a device little, and raise recall.
     DescentOptions default_options(uint32_t k) const noexcept override {
         DescentOptions options = DescentOptions::for_neighbors(k);
         options.samples = 24;
@@ -57,8 +57,8 @@ class CudaGraphBuilder final : public GraphBuilder {
     }
 
   private:
-    // Longer lists than the caller's, which cost a device little, find more. A merge, which has
-    // half of the edges to find, takes three of eight trees and two thirds of the samples.
+    // Lists longer than the caller's raise recall, and cost a device little. A merge has only half
+    // of the edges to find: it uses 3/8 of the trees and 2/3 of the samples.
     static DescentOptions options_here(const DescentOptions& options, KnownPairs known) {
         DescentOptions own = options;
         own.degree = std::max({options.degree, std::min(options.neighbors + 38, 64u),
@@ -70,11 +70,11 @@ class CudaGraphBuilder final : public GraphBuilder {
         own.samples = std::max(own.samples, 1u);
         return own;
     }
-    // Whoever has few rows for the places of a list gets them all.
+    // Few rows, also compared to the length of a list: compare all pairs.
     static bool is_small(const GraphRows& rows, const DescentOptions& options) {
         return rows.count <= std::max<size_t>(least_descent_rows, 4 * size_t{options.degree});
     }
-    // Rows that are compared with all others faster than a descent would find their neighbors.
+    // Whether comparing the added rows with all others is faster than a descent.
     static bool are_few(size_t added, size_t count) {
         return added <= count / 50 &&
                static_cast<double>(added) * static_cast<double>(count) < 2e10;
@@ -90,7 +90,8 @@ class CudaGraphBuilder final : public GraphBuilder {
     DescentReport descend(const GraphRows& rows, const DescentOptions& options, KnownPairs known,
                           size_t border, Edge* lists);
     Buffer<float> find_limits(const GraphView& view, uint32_t degree);
-    // Fills the lists of work.queries. For progress: `done` of `total` rows were done before.
+    // Fills the lists of work.queries. For progress reports: `done` of `total` rows are complete
+    // before this call.
     void search(ExactWork work, size_t done, size_t total);
     void report_begin(size_t total);
     void report_end(size_t total);
@@ -107,7 +108,7 @@ size_t CudaGraphBuilder::most_rows(uint32_t dims, const DescentOptions& options)
         std::min(options_here(options, KnownPairs::nothing).degree, max_graph_degree);
     const size_t lists = GraphLists::row_bytes(degree);
     const size_t bytes = DeviceGraphRows::row_bytes(dims) + lists + descent_row_bytes(options);
-    // A part is for what the allocator cannot use, and for tiles of the exact graph.
+    // A tenth is left for the allocator's fragmentation and for tiles of the exact graph.
     return std::min(most_graph_rows, context_.memory.available() / 10 * 9 / bytes);
 }
 
@@ -116,15 +117,16 @@ void CudaGraphBuilder::search(ExactWork work, size_t done, size_t total) {
         if (progress && done + now > 0) progress(GraphPhase::exact, done + now, total);
     };
     if (work.queries.size() == 0) return;
-    // Short rows with few neighbors are filtered faster.
+    // The filter is faster for rows of few dimensions with short lists.
     if (filter_fits(context_, work))
         filter_lists(context_, blas_, stream_, work);
     else
         exact_lists_of(context_, blas_, stream_, work, nullptr, work.queries.size());
 }
 
-// What a short descent finds is no farther than anything worth looking at. Empty where it would
-// take longer than it saves, or there is no room for it.
+// Upper bounds on the distance of each row's last neighbor, from a short descent: the true
+// degree-th neighbor is no farther than the one that the descent finds. Empty where the descent
+// would take longer than it saves, or does not fit into memory.
 Buffer<float> CudaGraphBuilder::find_limits(const GraphView& view, uint32_t degree) {
     DescentOptions options = DescentOptions::for_neighbors(degree);
     options.degree = std::max(options.degree, 2 * degree);
@@ -188,7 +190,7 @@ DescentReport CudaGraphBuilder::compare_across(const GraphRows& rows, size_t fir
     const RowRange before{0, static_cast<uint32_t>(first)};
     const RowRange behind{static_cast<uint32_t>(first), static_cast<uint32_t>(rows.count)};
     report_begin(rows.count);
-    // Infinite where a list has places left.
+    // Infinite for a list that is not full.
     Buffer<float> limits(context_.memory, rows.count);
     place_distances(keys.data(), degree, degree - 1, rows.count, limits.data(), stream_);
     search({device.view(), before, behind, degree, keys.data(), true, limits.data(), {}}, 0,
@@ -247,7 +249,9 @@ DescentReport CudaGraphBuilder::descend(const GraphRows& rows, const DescentOpti
     return report;
 }
 
-// Where it throws what makes others begin again, the caller's lists are as they were.
+// A DeviceFailure makes the caller start again on the CPU, from its lists. If the lists were the
+// input (`were_read`) and the copy fails half-way, they are damaged: then the error is a
+// runtime_error, which does not cause another attempt.
 void CudaGraphBuilder::download(uint64_t* keys, size_t count, Edge* lists, bool were_read) {
     keys_to_edges(keys, count, stream_);
     stream_.synchronize();

@@ -10,12 +10,12 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// It ends when fewer than this share of all edges was replaced in an iteration. Of a merge about
-// half of the edges were there before.
+// A descent ends after an iteration that replaced less than this fraction of all edges. In a merge
+// about half of the edges were known before.
 constexpr double least_updates = 0.001;
 constexpr double least_merge_updates = 0.02;
-// Rows that one launch may have, of samples and dimensions as they usually are: whoever interrupts
-// waits for no more.
+// The most rows of one launch, for 14 samples and 128 dimensions: bounds how long an interrupt
+// waits.
 constexpr double usual_rows = 1 << 21;
 uint32_t launch_rows(const DescentOptions& options, uint32_t dims) {
     const double work = static_cast<double>(options.samples) * options.samples * dims;
@@ -29,7 +29,7 @@ size_t leaf_rows(const DescentOptions& options) {
 }  // namespace
 
 size_t descent_row_bytes(const DescentOptions& options) {
-    // Trees sort keys and rows, from one buffer to another.
+    // Trees sort keys and row numbers between two buffers each.
     return GraphSamples::row_bytes(options.samples) + 2 * (sizeof(uint64_t) + sizeof(uint32_t)) + 1;
 }
 
@@ -51,11 +51,13 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
         return static_cast<uint32_t>(hash64(options.seed * 0x9e3779b97f4a7c15ULL + number));
     };
 
-    // Two at least: rows of one leaf know each other already.
+    // At least two trees: after one, all neighbors of a row are in its leaf, whose pairs have all
+    // been compared.
     const uint32_t starts = std::max(options.trees, 2u);
     const bool merging = work.known == KnownPairs::both_sets;
     const double least = merging ? least_merge_updates : least_updates;
-    // A small set has little to give and to take: it is not measured by a large one.
+    // A merge with a small set changes few edges: the threshold counts twice the smaller set's
+    // edges, not all of them.
     const uint32_t rows =
         merging ? 2 * std::min(work.border, view.count - work.border) : view.count;
     const double edges = static_cast<double>(rows) * options.degree;
@@ -77,7 +79,8 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
     while (report.iterations < options.iterations) {
         const uint32_t iteration = report.iterations++;
         const uint32_t salt = salt_of(round++);
-        // What is new to a row in a merge comes from the other side, and is compared with its own.
+        // In a merge a row's new neighbors come from the other set. They are compared with old
+        // neighbors on the row's own side of the border.
         samples.draw(work.lists.keys(), options.degree, merging ? work.border : 0, salt, stream);
         const Matching match = matching(salt);
         for (uint32_t first = 0; first < view.count; first += most_rows) {

@@ -1,5 +1,5 @@
-// NN-Descent on the device (the paper's Algorithm 1, and with a border between two sets Algorithm
-// 3): rows and lists are there from the first tree to the last iteration.
+// NN-Descent on the device: the paper's Algorithm 1, and with a border between two sets Algorithm
+// 3. Rows and lists stay resident from the first tree to the last iteration.
 #pragma once
 
 #include "kernels/cuda/graph/match.h"
@@ -17,7 +17,7 @@ struct DescentWork {
 
 DescentReport descend(const Context& context, cudaStream_t stream, const DescentWork& work);
 
-// What it takes beside rows and lists.
+// Bytes of device memory per row, beside rows and lists.
 size_t descent_row_bytes(const DescentOptions& options);
 
 }  // namespace pgwarp::gpu

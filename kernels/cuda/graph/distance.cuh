@@ -1,4 +1,4 @@
-// The distance of two rows, from the rows themselves: the one that stands in a list.
+// The exact distance of two rows, as lists store it, computed from the rows in float32.
 #pragma once
 
 #include "kernels/cuda/graph/rows.h"
@@ -38,7 +38,7 @@ __device__ __forceinline__ float sum_of_terms(const float* a, const float* b, ui
     return sum_of_lanes(sum);
 }
 
-// A warp; all lanes get it.
+// Called by a whole warp; all lanes get the distance.
 __device__ __forceinline__ float row_distance(const GraphView& view, uint32_t a, uint32_t b) {
     const float *x = view.row(a), *y = view.row(b);
     switch (view.metric) {

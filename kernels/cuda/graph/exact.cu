@@ -13,7 +13,8 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// A block of threads, or a warp of a block, for each query.
+// Queries of a block: a team of 32 threads is one of four warps of its block, a larger one is the
+// block.
 template <int threads>
 constexpr unsigned team_rows = threads == 32 ? 4 : 1;
 
@@ -79,7 +80,7 @@ constexpr Instance instances[] = {
     {512, launch_score<128, 4>}, {2048, launch_score<256, 8>}, {8192, launch_score<512, 16>},
 };
 
-// Distances from the rows themselves, a tile of 64 by 64 a block.
+// Distances from the rows themselves, without products; one tile of 64 by 64 per block.
 struct PlainTile {
     const float* queries;  // (query_count)(stride)
     uint32_t query_count;
@@ -139,8 +140,8 @@ void launch_plain(GraphMetric metric, const PlainTile& tile, cudaStream_t stream
     launch("plain_distances", kernel, {blocks, 256, 0, stream}, tile);
 }
 
-// Whether a query's list may lack somebody: products are off, and who is no candidate may be nearer
-// than the last of the list by no more than that.
+// Finds queries whose list may miss a neighbor. Products have a bounded error: a row that is no
+// candidate may be nearer than the list's last neighbor by no more than that error.
 struct ProductDoubt {
     GraphView view;
     const float* vectors;     // (queries)(stride)
@@ -148,7 +149,7 @@ struct ProductDoubt {
     uint32_t first;
     uint32_t queries;
     const float* origin;     // (dims), or null
-    const uint32_t* scales;  // largest numbers, as bits: of the queries, then of each tile of rows
+    const uint32_t* scales;  // bits of the largest magnitude: of the queries, then of each row tile
     uint32_t tiles;
     const uint64_t* keys;  // (queries)(candidates)
     uint32_t candidates;
@@ -158,7 +159,7 @@ struct ProductDoubt {
     uint32_t* count;
 };
 
-// A warp a query.
+// One warp per query.
 __global__ void __launch_bounds__(256) find_product_doubt(ProductDoubt p) {
     const uint32_t query = (blockIdx.x * 256 + threadIdx.x) / 32;
     if (query >= p.queries) return;
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(256) find_product_doubt(ProductDoubt p) {
         else
             farthest = max(farthest, static_cast<uint32_t>(key >> 32));
     }
-    // Where there is room left, all are candidates.
+    // Free places among the candidates: every row is a candidate.
     if (__any_sync(whole_warp, missing)) return;
     const float least = ordered_value(__reduce_max_sync(whole_warp, farthest));
     uint32_t largest = 0;
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(256) find_product_doubt(ProductDoubt p) {
     if (edge_row(last) != no_row && p.view.centred()) {
         const float distance =
             p.view.metric == GraphMetric::cosine ? 2 * key_value(last) : key_value(last);
-        // Who is nearer has no longer a row than this. Norms are off as products are.
+        // A row that is nearer has at most this norm. Norms have the same error as products.
         const float reach = length + sqrtf(distance);
         const float error =
             product_error(length + reach, length + reach, largest_query, largest_row, p.view.dims);
@@ -204,8 +205,8 @@ __global__ void __launch_bounds__(256) find_product_doubt(ProductDoubt p) {
     if (lane_id() == 0 && !sure) p.doubtful[atomicAdd(p.count, 1u)] = row;
 }
 
-// One more than the degree for the row itself; the others because near ties of the products may
-// be in another order than those of the distances.
+// One more than the degree for the row itself; the others because products may order near ties
+// differently than exact distances do.
 uint32_t candidates_for(uint32_t degree) {
     return std::min(max_running_k, degree + 1 + std::max(16u, degree / 8));
 }
@@ -219,26 +220,27 @@ struct TileShape {
         const size_t query_bytes =
             row_bytes + view.stride * sizeof(float) + candidates * sizeof(uint64_t);
         rows = std::min<size_t>(padded_rows(row_count), 65536);
-        // The allocator takes large pieces, of which something is left over.
+        // The allocator works in large segments, and leaves a part of them unused.
         scratch -= std::min(scratch / 4, size_t{128} << 20);
         while (true) {
             const size_t fixed =
                 rows * row_bytes + query_count * sizeof(uint32_t) + (size_t{1} << 16);
             const size_t each = query_bytes + rows * sizeof(float);
             queries = scratch > fixed ? std::min(query_count, (scratch - fixed) / each) : 0;
-            // Better narrower tiles than a handful of queries at a time.
+            // Narrower tiles are better than few queries at a time.
             if (queries >= std::min<size_t>(query_count, 1024) || rows <= 1024) break;
             rows = padded_rows(rows / 2);
         }
-        // One that is interrupted has not long to go.
+        // Bounds how long an interrupt waits.
         queries = std::clamp<size_t>(queries, 1, 16384);
     }
 };
 
 enum class Values { products, plain };
 
-// Tiles of candidates, for queries that are consecutive rows or lie in `numbers`. Rows whose list
-// may lack somebody are put into `doubtful`, where it is not null, behind how many they are.
+// Finds candidates tile by tile, for the queries in `numbers`, or for consecutive rows if it is
+// null. If `doubtful` is not null, doubtful[0] counts rows whose list may miss a neighbor, and
+// their numbers follow.
 void search_by_tiles(const Context& context, const Blas& blas, cudaStream_t stream,
                      const ExactWork& work, Values way, const uint32_t* numbers, size_t query_count,
                      uint32_t* doubtful) {
@@ -277,7 +279,7 @@ void search_by_tiles(const Context& context, const Blas& blas, cudaStream_t stre
                        query_halves.data(), scales.data(), nullptr, stream);
         fill_keys(keys.data(), size_t{queries} * candidates, no_key, stream);
         for (size_t tile = 0; tile < tiles; ++tile) {
-            // Whoever interrupts waits for some tiles, not for all.
+            // An interrupt waits for at most eight tiles.
             if (tile % 8 == 7) check(cudaStreamSynchronize(stream), "exact_lists");
             context.check_interrupt();
             const size_t first = tile * shape.rows;
@@ -341,8 +343,8 @@ void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t strea
     uint32_t doubts = 0;
     copy_async(&doubts, static_cast<const uint32_t*>(doubtful.data()), 1, stream);
     check(cudaStreamSynchronize(stream), "exact_lists");
-    // Neighbors that are far nearer to each other than to most of the rows: what is off in products
-    // is more than what they differ by.
+    // Neighbors that are much nearer to each other than to most rows: the error of products exceeds
+    // the differences between their distances. Search these without products.
     if (doubts > 0)
         search_by_tiles(context, blas, stream, work, Values::plain, doubtful + 1, doubts, nullptr);
 }

@@ -1,9 +1,9 @@
-// The exact graph on the device: the nearest of all rows of a range, for the rows of another.
+// The exact graph on the device: the nearest rows of one range, for the rows of another.
 //
-// Candidates, some more than wanted, come from tiles of products that are good to 2^-21 of the
-// norms (products.h); their distances then from the rows themselves. Where that does not prove that
-// nobody was missed, a row is searched for once more, without products. Where rows are short and
-// neighbors few, filter.h finds the candidates faster.
+// Candidates, some more than the degree, come from tiles of products with an error of at most 2^-21
+// of the norms (products.h). Their exact distances are then computed from the rows. A row for which
+// the error bound does not prove that no neighbor is missing is searched again, without products.
+// For rows of few dimensions with short lists, filter.h finds the candidates faster.
 #pragma once
 
 #include "kernels/cuda/graph/rows.h"
@@ -20,26 +20,27 @@ struct RowRange {
 
 struct ExactWork {
     GraphView view;
-    RowRange queries;  // whose lists are filled
-    RowRange others;   // with the nearest of these, but for themselves
+    RowRange queries;  // rows whose lists are filled
+    RowRange others;   // rows to find neighbors among; a row is not its own neighbor
     uint32_t degree;   // up to max_exact_degree
     uint64_t* lists;   // (view.count)(degree)
     bool merge;        // lists hold other edges to merge with; else they are overwritten
-    // (view.count), or null: so many neighbors as a list has places are known to be no farther than
-    // this, so that nobody else who is farther is wanted.
+    // (view.count), or null: at least `degree` neighbors of the row are known to lie within this
+    // distance, so that candidates beyond it are not needed.
     const float* limits;
-    // So many of the queries are done; before each piece of work.
+    // Called before each chunk of work with the number of queries that are complete.
     std::function<void(uint64_t done)> progress;
 };
 inline constexpr uint32_t max_exact_degree = 2000;
 
-// Finds the lists of some rows, by their numbers on the device, or of all queries where these are
-// null.
+// Finds the lists of the `count` rows in `numbers`, which is on the device, or of the first `count`
+// queries if it is null.
 void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t stream,
                     const ExactWork& work, const uint32_t* numbers, uint32_t count);
 
-// The last step of it, for candidates that come from elsewhere. Keys, (queries)(candidates) in any
-// order, no_key for none, become lists. The row of query q is first + q, or numbers[q].
+// The last step of the search, also for candidates of the filter: computes the exact distances of
+// keys, (queries)(candidates) in any order, no_key for none, and writes the nearest to the lists.
+// The row of query q is numbers[q], or first + q if numbers is null.
 struct CandidateLists {
     GraphView view;
     const uint32_t* numbers;
@@ -50,7 +51,8 @@ struct CandidateLists {
     uint32_t degree;
     uint64_t* lists;
     bool merge;
-    RowRange others;  // edges to these in lists to merge with are left out: they come again
+    RowRange others;  // when merging, edges to these rows in the lists are dropped: they may be
+                      // candidates again
 };
 void finish_candidates(const CandidateLists& candidates, cudaStream_t stream);
 

@@ -1,7 +1,7 @@
-// A block has 128 queries, whose halves stay in registers, and goes through all rows in tiles of
-// 64, the next one on its way while one is multiplied. Each query has the 32 nearest so far,
-// sorted, and a queue of what is nearer than the last of them; when a queue is half full, a warp
-// merges it.
+// A block keeps 128 queries in half precision in registers, and reads all rows in tiles of 64. It
+// prefetches the next tiles while it multiplies one. Each query has a sorted list of the 32 nearest
+// rows so far, and a queue of rows nearer than the last of these. When a queue is half full, a warp
+// merges it into the list.
 
 #include "kernels/cuda/graph/filter.h"
 
@@ -30,11 +30,11 @@ constexpr uint32_t least_rows = 2048;
 struct HalfRows {
     GraphView view;
     const float* origin;  // (dims), or null
-    uint32_t width;       // of a row in halves, a multiple of 16
-    uint32_t* largest;    // magnitude, by its bits
-    uint32_t* longest;    // squared norm of a row of halves, by its bits
-    __half* halves;       // (view.count + block_queries)(width), zeros behind the last
-    float* norms;         // (view.count + block_queries): squared, of the halves
+    uint32_t width;       // elements of a row of halves, a multiple of 16
+    uint32_t* largest;    // bits of the largest magnitude
+    uint32_t* longest;    // bits of the largest squared norm of a row of halves
+    __half* halves;       // (view.count + block_queries)(width), padded with zero rows
+    float* norms;         // (view.count + block_queries): squared norms of the halves
 };
 
 __device__ __forceinline__ float element(const HalfRows& h, const float* row, uint32_t d) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ float scale_for(uint32_t largest) {
     return __uint_as_float(static_cast<uint32_t>(127 + shift) << 23);
 }
 
-// A warp a row.
+// One warp per row.
 __global__ void __launch_bounds__(threads) make_halves(HalfRows h) {
     const size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
     if (row >= size_t{h.view.count} + block_queries) return;
@@ -85,17 +85,18 @@ __global__ void __launch_bounds__(threads) make_halves(HalfRows h) {
 struct Filter {
     const __half* halves;
     const float* norms;
-    float factor;    // of the product in a value
-    bool add_norms;  // of the row, to a value
+    // value = factor * product, plus the row's squared norm if add_norms
+    float factor;
+    bool add_norms;
     uint32_t first_query, end_query;
     uint32_t first_row, end_row;
-    const float* first_bounds;  // (end_query - first_query): larger values are not wanted
+    const float* first_bounds;  // (end_query - first_query): only smaller values are candidates
     uint64_t* keys;             // (end_query - first_query)(kept)
 };
 
 template <int steps>
 struct FilterShared {
-    // 16 bytes more than a row takes: eight rows then lie on all banks.
+    // 16 bytes of padding per row: the eight rows that ldmatrix reads then have no bank conflict.
     static constexpr int pitch = steps * 16 + 8;
     alignas(16) __half rows[stages][tile_rows][pitch];
     float terms[stages][tile_rows];
@@ -120,7 +121,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const __half* r
                  : "r"(address));
 }
 
-// A warp: a query's queue into its nearest.
+// A warp merges a query's queue into its list of the nearest.
 template <class Shared>
 __device__ void merge_queue(Shared& s, uint32_t query) {
     const uint32_t count = min(s.waiting[query], static_cast<uint32_t>(queue));
@@ -150,13 +151,13 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
     for (int i = threadIdx.x; i < block_queries * kept; i += threads) s.nearest[0][i] = no_key;
     if (threadIdx.x < block_queries) {
         s.waiting[threadIdx.x] = 0;
-        // Queries that are none want nobody.
+        // Padding queries accept no candidates.
         const uint32_t query = first_query + threadIdx.x;
         s.bounds[threadIdx.x] =
             query < f.end_query ? f.first_bounds[query - f.first_query] : -infinity;
     }
 
-    // Both 16 queries of this warp, all dimensions, as the instruction wants them.
+    // The two groups of 16 queries of this warp, all dimensions, in the fragment layout of mma.
     uint32_t a[2][steps][4];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
             }
 
     const uint32_t tiles = (f.end_row - f.first_row + tile_rows - 1) / tile_rows;
-    // Nothing comes for tiles behind the last, but they count.
+    // Tiles beyond the last load nothing, but commit a pipeline stage so that the counts match.
     const auto fetch = [&](uint32_t tile) {
         const uint32_t first = f.first_row + tile * tile_rows, stage = tile % stages;
         constexpr int chunks = width / 8;
@@ -189,9 +190,9 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
 
     float sums[2][4][4];
     float bounds[2][2];
-    uint32_t pending = 0;  // which of the sums did not find room in a queue
+    uint32_t pending = 0;  // bits: sums that found their queue full
     bool crowded = false;  // a queue is half full
-    // Puts what is near into the queues: all sums, or those that are pending.
+    // Queues the sums of `which` (all, or those pending) that are within the bound.
     const auto offer = [&](uint32_t tile, uint32_t which) {
         pending = 0;
 #pragma unroll
@@ -222,7 +223,8 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) bounds[i][h] = s.bounds[query_part + i * 16 + g + h * 8];
     };
-    // The whole block: makes room in queues that have so many, until nobody waits for it.
+    // Called by the whole block: merges queues with at least `least` entries, and queues pending
+    // sums again, until none is pending.
     const auto settle = [&](uint32_t tile, uint32_t least) {
         do {
             for (int query = warp; query < block_queries; query += threads / 32)
@@ -239,8 +241,8 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
     load_bounds();
     for (uint32_t tile = 0; tile < tiles; ++tile) {
         __pipeline_wait_prior(stages - 2);
-        // Behind this barrier the tile is there, and nobody needs the one before any more; but for
-        // what is pending of it.
+        // After this barrier the tile is loaded, and no thread reads the previous one any more,
+        // except for its pending sums: settle() queues them first.
         if (__syncthreads_or(crowded)) settle(tile - 1, queue / 2);
         fetch(tile + stages - 1);
 #pragma unroll
@@ -281,7 +283,7 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
     }
     __syncthreads();
     settle(tiles - 1, 1);
-    // What was pending has come into the queues by now.
+    // settle() may have queued pending sums after its last merge.
     for (int query = warp; query < block_queries; query += threads / 32)
         if (s.waiting[query] > 0) merge_queue(s, query);
     __syncthreads();
@@ -290,20 +292,19 @@ __global__ void __launch_bounds__(threads, 2) filter_rows(Filter f) {
             f.keys[size_t{first_query - f.first_query} * kept + i] = s.nearest[0][i];
 }
 
-// What is known of rows and of how far their halves are off.
+// Norms of the rows, and the error bound of values in half precision.
 struct Scales {
     GraphView view;
     const float* norms;
     const uint32_t* largest;
     const uint32_t* longest;
 
-    // The most that the value of somebody at this distance can be, for `times` as much as it may be
-    // off.
+    // The largest value that a row at this distance can have, with `times` the error bound.
     //
-    // Rows of halves are off by 2^-11 of their lengths (and by what is too small for a half), and
-    // so are distances between them. Who is at this distance has no longer a row than this one's
-    // length and the distance; the rest is for sums in float32. Products are off by 2^-10 of both
-    // lengths.
+    // A row of halves has an error of 2^-11 of its norm (plus what is too small for a half), and so
+    // have distances between such rows. By the triangle inequality, a row at this distance has at
+    // most this row's norm plus the distance. The last term covers sums in float32. Inner products
+    // have an error of 2^-10 of the product of both norms.
     __device__ float value_at(uint32_t row, float distance, float times) const {
         const float scale = scale_for(*largest), norm = sqrtf(norms[row]);
         if (view.centred()) {
@@ -325,11 +326,11 @@ __global__ void __launch_bounds__(threads)
     if (query >= count) return;
     const float infinity = bits_float(infinity_bits);
     const float limit = limits ? limits[first + query] : infinity;
-    // Far enough beyond the limit that a list that ends there can be proven complete.
+    // Far enough beyond the limit that find_doubtful() can prove a list complete that ends there.
     bounds[query] = limit < infinity ? s.value_at(first + query, limit, 2.5f) : infinity;
 }
 
-// Which lists may lack somebody.
+// Lists that may miss a neighbor.
 struct Certainty {
     Scales scales;
     uint32_t first_query, queries;
@@ -345,13 +346,13 @@ __global__ void __launch_bounds__(threads) find_doubtful(Certainty c) {
     const uint32_t query = blockIdx.x * threads + threadIdx.x;
     if (query >= c.queries) return;
     const uint32_t row = c.first_query + query;
-    // Who is no candidate has no smaller value than this.
+    // A row that is no candidate has at least this value.
     const uint64_t farthest = c.keys[size_t{query} * kept + kept - 1];
     float least = c.first_bounds[query];
     if (farthest != no_key) least = fminf(least, key_value(farthest));
-    if (least == bits_float(infinity_bits)) return;  // all are candidates
+    if (least == bits_float(infinity_bits)) return;  // all rows are candidates
     const uint64_t last = c.lists[size_t{row} * c.degree + c.degree - 1];
-    // Somebody who is as near as the last has a smaller one, and so would be a candidate.
+    // Sure, if any row as near as the list's last has a smaller value, and so is a candidate.
     const bool sure =
         edge_row(last) != no_row && c.scales.value_at(row, key_value(last), 1.0f) < least;
     if (!sure) c.doubtful[atomicAdd(c.count, 1u)] = row;
@@ -397,7 +398,7 @@ void filter_lists(const Context& context, const Blas& blas, cudaStream_t stream,
     Buffer<float> origin(memory, view.centred() ? view.dims : 0);
     Buffer<__half> halves(memory, rows * width);
     Buffer<float> norms(memory, rows);
-    Buffer<uint32_t> numbers(memory, 3);  // largest, longest, how many are doubtful
+    Buffer<uint32_t> numbers(memory, 3);  // largest, longest, count of doubtful rows
     Buffer<uint32_t> doubtful(memory, work.queries.size());
     Buffer<uint64_t> keys(memory, chunk * kept);
     Buffer<float> first_bounds(memory, chunk);

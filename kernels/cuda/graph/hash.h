@@ -1,4 +1,4 @@
-// Numbers by chance, the same on both sides.
+// Hashes and pseudorandom numbers, the same on host and device.
 #pragma once
 
 #include "kernels/common.h"
@@ -13,12 +13,12 @@ PGWARP_BOTH uint64_t hash64(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// Of two numbers to `bits` bits, for the cheapest places: one multiplication each.
+// A cheap hash of x and salt to `bits` bits, with two multiplications.
 PGWARP_BOTH uint32_t short_hash(uint32_t x, uint32_t salt, uint32_t bits) {
     return ((x ^ salt) * 0x9e3779b1u ^ salt) * 0x85ebca77u >> (32 - bits);
 }
 
-// A permutation of all 32-bit numbers, and back.
+// scatter() is a permutation of all 32-bit numbers, gather() its inverse.
 inline constexpr uint32_t scatter_first = 0xa3d95fa7u, scatter_second = 0xcb1ab31fu;
 PGWARP_BOTH constexpr uint32_t inverse_of(uint32_t odd) {
     uint32_t inverse = odd;

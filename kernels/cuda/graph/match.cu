@@ -1,6 +1,6 @@
-// A block a group of rows. Its pairs are cut into tiles of 32 new rows by 64 of all, the rows
-// gathered piece by piece into shared memory. Blocks are small and many share a multiprocessor, so
-// that some compute while others wait for their rows.
+// One block per group of rows. The block cuts the group's pairs into tiles of 32 new rows by 64
+// rows of all, and gathers the rows into shared memory 64 dimensions at a time. Blocks are small,
+// for high occupancy: some compute while others wait for their rows.
 
 #include "kernels/cuda/graph/match.h"
 
@@ -19,10 +19,10 @@ constexpr int warps = threads / 32;
 constexpr int tile_rows = 32;
 constexpr int tile_columns = 64;
 constexpr int piece = 64;                // dimensions
-constexpr int width = piece + 4;         // of a row in shared memory: no two lanes on one bank
-constexpr int load_threads = piece / 4;  // of a row, four dimensions each
+constexpr int width = piece + 4;         // of a row in shared memory, padded against bank conflicts
+constexpr int load_threads = piece / 4;  // threads that load a row, four dimensions each
 
-// Rows brought together: new ones first, then old ones.
+// Row numbers of a group: new ones first, then old ones.
 struct Numbers {
     const uint32_t* rows;
     uint32_t fresh;
@@ -32,7 +32,7 @@ struct Numbers {
 struct Tile {
     float (*data)[width];
     float* terms;   // squared norms
-    float* bounds;  // of their lists
+    float* bounds;  // distance of the last neighbor in each row's list
 };
 
 template <int rows>
@@ -51,9 +51,10 @@ struct TileShared {
     uint32_t found_count;
 };
 
-// Pairs that are near enough for one of the two, by their numbers in the tile. They wait in the
-// place of rows and columns, whose products are done: looking at lists takes long, and all threads
-// look at the same time then. There is room for all pairs both ways.
+// Pairs that are near enough for one of the two rows, as indices into the tile. They overwrite the
+// tile's rows and columns in shared memory, whose products are complete. Threads propose the pairs
+// only after all are found: reading lists has a high latency, and all threads then wait at the same
+// time. There is room for all pairs in both directions.
 struct Found {
     float* distances;
     uint16_t* pairs;
@@ -87,15 +88,15 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Dimensions [first, first + piece) of up to `most` rows from `begin` on. Places behind the last
-// row may hold anything: no product of others is changed by theirs.
+// Loads dimensions [first, first + piece) of up to `most` rows from `begin` on. Tile rows beyond
+// the last may hold anything: they do not change the products of other rows.
 template <bool products>
 __device__ void load_piece(const Matching& m, const Numbers& numbers, const float* centre,
                            uint32_t begin, uint32_t most, uint32_t first, const Tile& tile) {
     const uint32_t d = first + threadIdx.x % load_threads * 4;
     float4 c = {0, 0, 0, 0};
     if (centre && d < m.view.stride) c = __ldg(reinterpret_cast<const float4*>(centre + d));
-    // All lanes of a warp go the same number of rounds.
+    // All lanes of a warp run the same number of rounds: the shuffle needs the whole warp.
     const uint32_t count = min(most, numbers.all - begin);
 #pragma unroll 4
     for (uint32_t base = 0; base < count; base += threads / load_threads) {
@@ -122,9 +123,9 @@ __device__ void load_piece(const Matching& m, const Numbers& numbers, const floa
     }
 }
 
-// A thread's 16 of the tile's values, and which they are.
+// The 16 values of the tile that a thread computes. visit() tells the row and column of each.
 struct ProductValues {
-    // [rows / 16][columns / 8], as the instruction has them.
+    // [rows / 16][columns / 8], in the fragment layout of mma
     float sums[2][2][4];
 
     __device__ ProductValues() {
@@ -241,7 +242,8 @@ __device__ __forceinline__ float distance_of(GraphMetric metric, float value, fl
     return value;
 }
 
-// A warp: places for `mine` of each lane, behind those that others have. The lane's first.
+// A warp reserves `mine` places for each lane by raising the shared counter. Returns the lane's
+// first place.
 __device__ __forceinline__ uint32_t reserve(uint32_t& count, uint32_t mine) {
     uint32_t through = mine;
 #pragma unroll
@@ -254,7 +256,7 @@ __device__ __forceinline__ uint32_t reserve(uint32_t& count, uint32_t mine) {
     return __shfl_sync(whole_warp, first, 31) + through - mine;
 }
 
-// All threads of the block, after a barrier behind the numbers.
+// Called by the whole block, after a barrier that follows the writes to `numbers`.
 template <class Values>
 __device__ void match(const Matching& m, const Numbers& numbers, const float* centre,
                       TileShared& shared) {
@@ -271,13 +273,13 @@ __device__ void match(const Matching& m, const Numbers& numbers, const float* ce
                 load_piece<products>(m, numbers, centre, b0, tile_columns, first, columns);
                 if (!same) load_piece<products>(m, numbers, centre, a0, tile_rows, first, rows);
                 __syncthreads();
-                // A warp whose columns are none has nothing to multiply.
+                // A warp whose columns are all padding has nothing to multiply.
                 if (!products || b0 + threadIdx.x / 32 * 16 < numbers.all)
                     values.add(rows, columns);
             }
             if (threadIdx.x == 0) shared.found_count = 0;
             __syncthreads();
-            // Two bits for each value: near enough for its row, for its column.
+            // Two bits per value: near enough for its row; near enough for its column.
             uint32_t near = 0;
             values.visit([&](int which, int row, int column, float& value) {
                 const uint32_t i = a0 + row, j = b0 + column;
@@ -331,8 +333,8 @@ __global__ void __launch_bounds__(threads, 8) match_leaf(LeafWork w) {
     match<Values>(w.matching, numbers, view.centred() ? view.row(w.order[begin]) : nullptr, shared);
 }
 
-// The whole block: of `count` raw numbers those that come for the first time, and are not among
-// the `before` ones ahead of `to`, at most so many, in their order. Returns how many.
+// The whole block copies distinct numbers of `raw` to `to`, in their order and at most `most`, and
+// leaves out those among the `before` numbers in front of `to`. Returns how many it copied.
 __device__ uint32_t collect(const uint32_t* raw, uint32_t count, uint32_t* to, uint32_t before,
                             uint32_t most, uint32_t* warp_counts) {
     uint32_t total = 0;
@@ -365,7 +367,7 @@ struct SampleWork {
     uint32_t first;
 };
 
-// Raw numbers of one kind, and room for what is kept of both.
+// Raw numbers of one kind (new or old), and the numbers kept of both.
 size_t sample_numbers(const SampleView& samples) {
     return samples.samples + samples.places + 4 * size_t{samples.samples};
 }

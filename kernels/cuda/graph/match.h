@@ -1,10 +1,10 @@
-// Introducing rows to each other: the samples of a row, or the leaves of a tree. Each two of them,
-// one at least new, are compared, and proposed to each other where that is nearer than what the
-// other has.
+// Compares rows of a group with each other: the samples of a row, or a leaf of a tree. Of each pair
+// with at least one new row, each row is proposed to the other if it is nearer than the last
+// neighbor in the other's list.
 //
-// Distances come from products of tensor cores, in TF32, of rows less one amidst them: what is off
-// is off by a share of the neighborhood's size, not of the distance from the origin. Those of L1
-// are plain sums.
+// Distances come from tensor cores, as products in TF32. A row of the group is subtracted from all
+// of them first, so that the rounding error is relative to the diameter of the group, not to the
+// distance from the origin. L1 distances are plain sums.
 #pragma once
 
 #include "kernels/cuda/graph/proposals.h"

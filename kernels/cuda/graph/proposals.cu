@@ -28,16 +28,16 @@ struct ListUpdate {
     uint32_t degree;
     uint32_t place_bits;
     uint32_t member_bits;
-    bool only_look;  // at lists that are as they should be: there are no proposals
+    bool only_look;  // no proposals: compute bounds and members of sorted lists only
     unsigned long long* changes;
 };
 
 constexpr unsigned least_threads = 128;
 
-// Those who work on one row together.
+// The threads that update one row together: a warp or a block.
 template <int threads>
 struct Team {
-    static constexpr int rows = threads == 32 ? least_threads / 32 : 1;  // of a block
+    static constexpr int rows = threads == 32 ? least_threads / 32 : 1;  // per block
     static __device__ __forceinline__ void sync() {
         if constexpr (threads == 32)
             __syncwarp();
@@ -52,7 +52,7 @@ struct Team {
     }
 };
 
-// So many threads a row, each with `items` of the list's places and of those of proposals.
+// `threads` threads per row. Each thread holds `items` keys, of the list or of proposals.
 template <int threads, int items>
 __global__ void __launch_bounds__(threads == 32 ? least_threads : threads)
     update_lists(ListUpdate u) {
@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(threads == 32 ? least_threads : threads)
     const size_t row = size_t{blockIdx.x} * Group::rows + threadIdx.x / threads;
     if (row >= u.count) return;
     const uint32_t place_count = 1u << u.place_bits, words = 1u << (u.member_bits - 5);
-    // Of each row: keys to exchange, for teams of several warps; rows of the list; members.
+    // Shared memory: keys to exchange, for teams of several warps; then for each row, the row
+    // numbers of its list and its member bits.
     uint64_t* exchange = shared_memory<uint64_t>();
     uint32_t* ids = reinterpret_cast<uint32_t*>(exchange + (threads == 32 ? 0 : threads * items)) +
                     (threadIdx.x / threads) * (u.degree + words);
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(threads == 32 ? least_threads : threads)
     if (!Group::any(found) && !u.only_look) return;
     Group::sync();
 
-    // Who is there already stays as it is.
+    // A proposal that the list already contains is dropped.
     uint32_t mine = 0;  // bits: which items are proposals
     if (!u.only_look) {
 #pragma unroll
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(threads == 32 ? least_threads : threads)
                 mine |= 1u << i;
         }
         Group::sync();
-        // Of the proposals, those before what the last place holds in the end are new edges.
+        // Proposals up to the final last key of the list are new edges.
         uint64_t before[items];
 #pragma unroll
         for (int i = 0; i < items; ++i) before[i] = item[i];
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(threads == 32 ? least_threads : threads)
         for (int i = 0; i < items; ++i) {
             const uint32_t at = thread * items + i;
             if (at >= u.degree) continue;
-            // More items than keys: there are at least as many keys as places of the list.
+            // Never no_key: the list alone has `degree` keys, its empty places are no_edge.
             list[at] = item[i];
             ids[at] = edge_row(item[i]);
             if (at == u.degree - 1) {
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(threads == 32 ? least_threads : threads) finis
     const uint32_t thread = threadIdx.x % threads;
     const size_t row = size_t{blockIdx.x} * Group::rows + threadIdx.x / threads;
     if (row >= f.view.count) return;
-    // Keys of the list; of several warps they are exchanged here, too.
+    // Keys of the list; teams of several warps also sort through this memory.
     uint64_t* all = shared_memory<uint64_t>() + (threadIdx.x / threads) * threads * items;
     uint64_t* list = f.keys + row * f.degree;
     for (uint32_t i = thread / 32; i < threads * items; i += threads / 32) {
@@ -232,9 +233,9 @@ GraphLists::GraphLists(const Context& context, Uploader& uploader, cudaStream_t 
       bounds_(context.memory, count),
       members_(context.memory, count << (member_bits_of(degree) - 5)),
       changes_(context.memory, 1) {
-    const FinishStream finish(stream);  // where it throws
+    const FinishStream finish(stream);  // waits also when an exception leaves the scope
     if (edges) {
-        // In the place of proposals, which there are none of yet.
+        // Uses the memory of proposals, of which there are none yet.
         const size_t room = places_.size();
         Buffer<uint64_t> more(context.memory,
                               count * edges_degree > room ? count * edges_degree : 0);

@@ -1,9 +1,10 @@
-// Edges that were found and wait to be merged into lists, and what tells whether one is worth
-// waiting.
+// Proposals: edges that were found and will be merged into lists; and the bounds and Bloom filters
+// that tell whether an edge is worth proposing.
 //
-// A row has places for proposals, and a proposal the place that chance gives it; of several the
-// nearest stays. So neither locks are needed nor an order, and a descent repeats exactly. The hash
-// differs from one round to the next, so that two who share a place do not share the next.
+// A row has a hash table of proposals without chaining: of several that hash to one place, the
+// nearest stays. This needs no locks and does not depend on the order of threads, so that a descent
+// is reproducible. The hash differs from round to round: two proposals that collide in one round
+// rarely collide in the next.
 #pragma once
 
 #include "kernels/cuda/graph/hash.h"
@@ -12,11 +13,11 @@
 namespace pgwarp::gpu {
 
 struct ProposalView {
-    unsigned long long* places;  // (count)(2^place_bits) keys, no_key where there is none
-    const float* bounds;         // (count): the distance of each list's last
-    // (count)(2^member_bits / 32): some bits for each edge of the list, by its hashes (a Bloom
-    // filter). Who is in the list is not proposed again, so that nearer ones do not keep others
-    // out of their places; of those who are not, one in some thousands is taken for it.
+    unsigned long long* places;  // (count)(2^place_bits) keys, no_key for empty places
+    const float* bounds;         // (count): distance of the last neighbor in each list
+    // (count)(2^member_bits / 32): a Bloom filter of each list's neighbors. A row in the list is
+    // not proposed again: being nearer, it would keep other proposals out of its place. One in some
+    // thousands of the rows not in the list is a false positive.
     const uint32_t* members;
     uint32_t place_bits;
     uint32_t member_bits;
@@ -30,8 +31,7 @@ PGWARP_BOTH uint32_t member_bit(uint32_t row, uint32_t other, uint32_t which, ui
 
 class GraphLists {
   public:
-    // Places for lists, all of them empty where `edges` is null, else the caller's,
-    // (count)(edges_degree).
+    // Lists with the caller's edges, (count)(edges_degree), or empty ones if `edges` is null.
     GraphLists(const Context& context, Uploader& uploader, cudaStream_t stream, size_t count,
                uint32_t degree, const Edge* edges, uint32_t edges_degree);
 
@@ -40,13 +40,13 @@ class GraphLists {
     ProposalView view(uint32_t salt) const;
     uint64_t* keys() const { return keys_.data(); }
 
-    // Merges what was proposed. Returns how many edges are new, once it has waited for the stream.
+    // Merges the proposals into the lists. Returns the number of new edges. Waits for the stream.
     uint64_t merge_proposals(cudaStream_t stream);
 
-    // All distances from the rows, lists in their order, and no edge fresh.
+    // Computes all distances exactly from the rows, sorts the lists, and clears the fresh bits.
     void finish(const GraphView& view, cudaStream_t stream);
 
-    // The lists with fewer places, up to those for proposals, which are gone then.
+    // The lists cut to `degree`, at most the number of places for proposals. Overwrites proposals.
     uint64_t* cut(uint32_t degree, cudaStream_t stream);
 
   private:

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-// An edge has its distance first in memory, a key its row.
+// In memory an edge has its distance first, a key its row.
 __global__ void __launch_bounds__(threads) turn_edges(uint64_t* edges, size_t count, bool to_keys) {
     for (size_t i = size_t{blockIdx.x} * threads + threadIdx.x; i < count;
          i += size_t{gridDim.x} * threads) {
@@ -71,7 +71,7 @@ DeviceGraphRows::DeviceGraphRows(const Context& context, Uploader& uploader, cud
     const auto stride = static_cast<uint32_t>(row_bytes(rows.dims) / sizeof(float));
     rows_ = Buffer<float>(context.memory, rows.count * stride);
     view_ = {rows_.data(), static_cast<uint32_t>(rows.count), rows.dims, stride, rows.metric};
-    const FinishStream finish(stream);  // where it throws
+    const FinishStream finish(stream);  // waits also when an exception leaves the scope
     const size_t chunk_rows = std::max<size_t>(chunk_bytes / row_bytes(rows.dims), 1);
     if (stride == rows.dims) {
         for (size_t first = 0; first < rows.count; first += chunk_rows) {
@@ -91,7 +91,7 @@ DeviceGraphRows::DeviceGraphRows(const Context& context, Uploader& uploader, cud
         }
     }
     const float largest = largest_magnitude(context, rows_.data(), rows.count * stride, stream);
-    // Four times the largest squared distance.
+    // Four times the largest possible squared distance, 4 * dims * largest^2, must be below 2^127.
     if (!(largest * largest * static_cast<float>(rows.dims) < 0x1p123f))
         throw DeviceFailure("vectors are too long for a device", false);
 }

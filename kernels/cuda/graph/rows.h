@@ -1,7 +1,7 @@
-// The rows of a k-NN graph on the device, and its lists there.
+// Rows and lists of a k-NN graph on the device.
 //
-// A list is (degree) keys as in keys.h, of distance and row: sorting keys sorts edges. The row's
-// highest bit says that the neighbor has not been sampled yet (NEW in the paper); empty places
+// A list is (degree) keys as in keys.h, of distance and row: sorting keys sorts edges. The highest
+// bit of the row says that the neighbor has not been sampled yet (NEW in the paper). Empty places
 // hold no_edge.
 #pragma once
 
@@ -21,8 +21,8 @@ PGWARP_BOTH uint32_t edge_row(uint64_t key) {
     return key_index(key) & ~fresh_edge;
 }
 
-// What kernels get. All metrics but L1 are matters of products; those of L2 are taken from amidst
-// the rows.
+// The rows as kernels see them. All metrics but L1 are computed from products; for L2 and cosine,
+// kernels subtract a common origin from the rows first (centred()).
 struct GraphView {
     const float* rows;  // (count)(stride), the end of each row padded with zeros
     uint32_t count;
@@ -38,7 +38,7 @@ struct GraphView {
 
 class DeviceGraphRows {
   public:
-    // Throws DeviceFailure where sums of their squares do not fit a float: not for a device.
+    // Throws DeviceFailure if sums of squares would overflow a float: the CPU takes such rows.
     DeviceGraphRows(const Context& context, Uploader& uploader, cudaStream_t stream,
                     const GraphRows& rows);
 
@@ -50,13 +50,13 @@ class DeviceGraphRows {
     GraphView view_;
 };
 
-// Edges as the caller has them, in the place of keys, and back. `count` edges.
+// Converts `count` edges of the caller's format to keys in place, and back.
 void edges_to_keys(uint64_t* edges, size_t count, cudaStream_t stream);
 void keys_to_edges(uint64_t* keys, size_t count, cudaStream_t stream);
-// Lists of another degree: what has no place is left out, places that are left are empty.
+// Copies lists to another degree: drops neighbors beyond it, or fills up with no_edge.
 void copy_lists(const uint64_t* from, uint32_t from_degree, size_t count, uint64_t* to,
                 uint32_t to_degree, cudaStream_t stream);
-// (count): the distances in one place of all lists.
+// distances, (count): the distance at position `place` of each list.
 void place_distances(const uint64_t* lists, uint32_t degree, uint32_t place, size_t count,
                      float* distances, cudaStream_t stream);
 void fill_keys(uint64_t* keys, size_t count, uint64_t key, cudaStream_t stream);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-// Twice as many as are wanted: few then share one.
+// Twice as many places as samples, so that few collide.
 uint32_t backward_places(uint32_t samples) {
     return std::bit_ceil(2 * samples);
 }
@@ -35,7 +35,7 @@ __device__ __forceinline__ void draw_backwards(const Draw& d, uint32_t* backward
     atomicMin(backwards + size_t{target} * d.places + place, scatter(row ^ d.salt));
 }
 
-// A warp a row: the nearest of each kind.
+// One warp per row: samples the nearest new and the nearest old neighbors.
 __global__ void __launch_bounds__(threads) draw_samples(Draw d) {
     const size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
     if (row >= d.count) return;

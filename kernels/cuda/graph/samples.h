@@ -1,9 +1,10 @@
-// Which neighbors of a row are introduced to each other in an iteration (section 4.1 of the paper):
-// a fixed number of new and of old ones forwards, and of those that have it in their sample.
+// The neighbors of a row that are compared with each other in an iteration (section 4.1 of the
+// paper): a fixed number of new and of old neighbors (forwards), and of rows that have sampled this
+// row (backwards).
 //
-// Backwards a row has places for those that sample it, and a sampler the place that chance gives
-// it; of several the one with the smallest number by chance stays. So no order in which they come
-// changes anything, and an iteration repeats exactly.
+// Backwards, a row has a hash table without chaining of the rows that sample it: of several that
+// hash to one place, the one with the smallest random number stays. The result does not depend on
+// the order of threads, so that an iteration is reproducible.
 #pragma once
 
 #include "kernels/cuda/graph/rows.h"
@@ -11,9 +12,9 @@
 namespace pgwarp::gpu {
 
 struct SampleView {
-    const uint32_t* fresh_forwards;  // (count)(samples), no_row behind the last
+    const uint32_t* fresh_forwards;  // (count)(samples), padded with no_row
     const uint32_t* old_forwards;
-    const uint32_t* fresh_backwards;  // (count)(places), scattered; no_index where there is none
+    const uint32_t* fresh_backwards;  // (count)(places): scatter(row ^ salt), or no_index
     const uint32_t* old_backwards;
     uint32_t samples;
     uint32_t places;
@@ -26,8 +27,9 @@ class GraphSamples {
 
     static size_t row_bytes(uint32_t samples);
 
-    // Marks what it takes of the lists, (count)(degree), as no longer fresh. The salt differs
-    // between iterations. Old ones are on the row's own side of the border; 0: there is one side.
+    // Draws samples from the lists, (count)(degree), and clears the fresh bit of those it takes.
+    // The salt differs between iterations. Old neighbors are sampled only from the row's own side
+    // of the border; 0: no border.
     void draw(uint64_t* lists, uint32_t degree, uint32_t border, uint32_t salt,
               cudaStream_t stream);
 

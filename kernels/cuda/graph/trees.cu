@@ -13,7 +13,7 @@ namespace pgwarp::gpu {
 namespace {
 
 constexpr unsigned threads = 256;
-// Of a position's bits, those that the sort leaves out: groups of equals halve as well as others.
+// Low bits of a projection that the sort ignores: any order of ties halves a group as well.
 constexpr uint32_t rough_bits = 8;
 
 __global__ void __launch_bounds__(threads)
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(threads)
     order[i] = i;
 }
 
-// A warp a place: where the row lies between two rows of its group.
+// One warp per place: projects its row onto the difference of two random rows of its group.
 __global__ void __launch_bounds__(threads)
     project(GraphView view, const uint32_t* order, uint32_t level, uint64_t seed, uint64_t* keys) {
     const size_t place = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
@@ -90,7 +90,7 @@ void GraphTrees::sort(uint32_t first_bit, uint32_t end_bit, cudaStream_t stream)
               scratch_.data(), bytes, keys, orders, static_cast<int64_t>(view_.count),
               static_cast<int>(first_bit), static_cast<int>(end_bit), stream),
           "SortPairs");
-    // Both end in the same one of the two.
+    // Keys and orders end in the buffer of the same index.
     if (orders.Current() != orders_[now_].data()) now_ = 1 - now_;
 }
 

@@ -1,8 +1,9 @@
-// Groups of near rows, to begin with: the leaves of a tree of random planes, all leaves of a level
-// halved at once.
+// Groups of near rows, to start a descent with: the leaves of a random projection tree. All groups
+// of a level are halved at once.
 //
-// Each group's rows are sorted along the difference of two of them, and halved by their places. The
-// groups of a level are all about equal, so that where they begin follows from their number alone.
+// The rows of a group are sorted by their projection onto the difference of two of them, and halved
+// in the middle. Groups of a level have nearly equal sizes, so that a group's begin follows from
+// its number alone.
 #pragma once
 
 #include "kernels/cuda/graph/rows.h"
@@ -13,7 +14,7 @@ namespace pgwarp::gpu {
 PGWARP_BOTH uint32_t group_begin(uint32_t group, uint32_t level, uint32_t count) {
     return static_cast<uint32_t>((static_cast<uint64_t>(count) * group) >> level);
 }
-// The group that a place is in.
+// The group that contains a place of the order.
 PGWARP_BOTH uint32_t group_of(uint32_t place, uint32_t level, uint32_t count) {
     return static_cast<uint32_t>((((static_cast<uint64_t>(place) + 1) << level) - 1) / count);
 }
@@ -24,7 +25,7 @@ class GraphTrees {
 
     static size_t bytes(size_t count);
 
-    // Halves level by level; or, where not `by_planes`, deals the rows to the leaves by chance.
+    // by_planes: halves groups level by level; else assigns rows to leaves at random.
     void grow(uint64_t seed, bool by_planes, cudaStream_t stream);
 
     uint32_t levels() const { return levels_; }
