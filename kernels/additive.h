@@ -1,4 +1,4 @@
-// Local search quantization (lsq.h) as an index uses it: residuals of lists, the codebook by rows.
+// Local search quantization (lsq.h) as an index uses it: residuals of lists, codebook by rows.
 #pragma once
 
 #include "kernels/executor.h"
@@ -14,7 +14,7 @@ inline LsqShape lsq_shape(const QuantizerShape& shape) {
     return {shape.dims, shape.m};
 }
 
-// Encodes rows with one model, as a rule: tables are kept while the codebook is the same.
+// Encodes rows, usually with one model: the tables are kept while the codebook is the same.
 class AdditiveEncoder {
   public:
     // As encode() in product_quantizer.h.
@@ -32,8 +32,9 @@ float additive_offset(const LsqShape& shape, Metric metric, const float* words,
 // See Executor::additive_step().
 double lsq_step(Workers& workers, const AdditiveStep& step, const float* rows, size_t count);
 
-// The start of a training, from a product quantizer of rotated residuals, (dims)(256): its words
-// turned back by the matrix, (dims)(dims). Its codes are those of the start as well.
+// The start of a training, from a product quantizer of rotated residuals, (dims)(256): its words,
+// rotated back by the matrix, (dims)(dims). Codes of the product quantizer are valid for the
+// result.
 void additive_start(const QuantizerShape& shape, const float* matrix, const float* product_codebook,
                     float* codebook);
 

@@ -1,5 +1,5 @@
-// Sixteen bits of a float32: its sign, exponent and seven bits of mantissa. Models are kept in it
-// on disk: what a scan reads of centroids and codebooks is bound by memory.
+// The upper 16 bits of a float32: its sign, exponent and seven bits of mantissa. Models on disk use
+// it, because reading centroids and codebooks in a scan is memory-bound.
 #pragma once
 
 #include "kernels/common.h"
@@ -18,7 +18,7 @@ inline float to_float(float value) {
     return value;
 }
 
-// To the nearest, ties to even. What is finite stays finite.
+// Rounds to nearest, ties to even. Finite values stay finite.
 inline bfloat16 to_bfloat16(float value) {
     const auto bits = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
@@ -27,7 +27,7 @@ inline bfloat16 to_bfloat16(float value) {
     return static_cast<bfloat16>((overflow ? bits : rounded) >> 16);
 }
 
-// Replaces floats by their nearest in sixteen bits.
+// Rounds floats to their nearest bfloat16 values.
 inline void round_to_bfloat16(float* values, size_t count) {
     for (size_t i = 0; i < count; ++i) values[i] = to_float(to_bfloat16(values[i]));
 }

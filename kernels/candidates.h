@@ -1,7 +1,7 @@
-// The nearest of a stream: candidates are offered one by one, the best `wanted` are kept.
+// Selects the nearest `wanted` of a stream of candidates.
 //
-// Ordered by (distance, id), which makes every selection reproducible and gives a scan that goes on
-// a place to go on from: a selection can be told to skip all up to a floor.
+// Candidates are ordered by (distance, id). So every selection is reproducible, and a scan can
+// continue where it stopped: a selection skips all candidates up to a floor.
 #pragma once
 
 #include "kernels/common.h"
@@ -24,7 +24,7 @@ struct Candidate {
 };
 static_assert(sizeof(Candidate) == 16);
 
-// Below everything, (-infinity, 0) included: it compares with nothing.
+// A floor below everything, even (-infinity, 0): comparisons with NaN are false.
 inline constexpr Candidate no_floor{std::numeric_limits<double>::quiet_NaN(), 0};
 
 // Works in the caller's memory: room for `room_for(wanted)` candidates. wanted > 0.
@@ -32,7 +32,7 @@ class CandidateSelection {
   public:
     static size_t room_for(size_t wanted) { return 2 * wanted; }
 
-    // Candidates farther than `limit` do not count.
+    // Candidates farther than `limit` are rejected.
     CandidateSelection(Candidate* room, size_t wanted, Candidate floor,
                        double limit = std::numeric_limits<double>::infinity())
         : items_(room), wanted_(wanted), floor_(floor), limit_(limit), bound_(limit) {}
@@ -42,7 +42,7 @@ class CandidateSelection {
 
     void offer(double distance, uint64_t id) {
         if (distance > bound_) return;
-        // Sums that overflowed are far away; they are not lost.
+        // A sum that overflowed to NaN counts as infinitely far, and is not dropped.
         if (distance != distance) {
             distance = std::numeric_limits<double>::infinity();
             if (distance > bound_) return;
@@ -62,11 +62,11 @@ class CandidateSelection {
 
     struct Result {
         size_t count;
-        Candidate floor;  // where to go on
-        bool complete;    // nothing within the limit was left out
+        Candidate floor;  // the floor to continue from
+        bool complete;    // no candidate within the limit was dropped
     };
 
-    // What was kept, in any order; a candidate that was offered twice may be there twice. For a
+    // Returns what was kept, unsorted; a candidate that was offered twice may appear twice. For a
     // CandidateQueue.
     Result finish_unsorted() {
         if (count_ > wanted_) shrink();
@@ -76,8 +76,8 @@ class CandidateSelection {
         return {count_, last, !shrunk_};
     }
 
-    // Sorts what was kept. A candidate that was offered twice is there once; one id at two
-    // distances is two candidates.
+    // Sorts what was kept. A candidate that was offered twice appears once; one id at two distances
+    // is two candidates.
     Result finish() {
         if (count_ > wanted_) shrink();
         const bool complete = !shrunk_;
@@ -104,19 +104,19 @@ class CandidateSelection {
     double bound_;
 };
 
-// Hands out candidates that lie in the caller's memory, nearest first, a part at a time. Sorts only
-// what is asked for.
+// Hands out candidates from the caller's memory in parts, nearest first. Sorts only the parts that
+// are taken.
 class CandidateQueue {
   public:
     CandidateQueue() = default;
     CandidateQueue(Candidate* items, size_t count) : items_(items), count_(count) {}
 
-    // Also where nothing but repetitions are left.
+    // May be false where only duplicates are left.
     bool empty() const { return next_ == count_; }
 
     struct Part {
-        Candidate* items;  // in order, each candidate once; the caller may change them
-        size_t count;      // 0: there are no more
+        Candidate* items;  // sorted, without duplicates; the caller may change them
+        size_t count;      // 0: no more
     };
     Part take(size_t most) {
         Part part{items_ + next_, 0};
@@ -129,7 +129,7 @@ class CandidateQueue {
             const Candidate last = begin[taken - 1];
             size_t kept = static_cast<size_t>(std::unique(begin, begin + taken) - begin);
             part = {begin, kept};
-            // The last part may have ended with the same candidate.
+            // The previous part may have ended with the same candidate.
             if (kept > 0 && begin[0] == last_) part = {begin + 1, kept - 1};
             last_ = last;
         }
@@ -140,7 +140,7 @@ class CandidateQueue {
     Candidate* items_ = nullptr;
     size_t count_ = 0;
     size_t next_ = 0;
-    Candidate last_ = no_floor;  // taken
+    Candidate last_ = no_floor;  // last one taken
 };
 
 }  // namespace pgwarp

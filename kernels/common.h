@@ -1,5 +1,5 @@
-// What every kernel header starts from. A kernel knows vectors, codes and lists, and nothing of
-// PostgreSQL: a file that has seen postgres.h first does not compile. (An extension file includes
+// The base of every kernel header. A kernel knows vectors, codes and lists, and nothing of
+// PostgreSQL: a file that includes postgres.h first does not compile. (An extension file includes
 // kernel headers before compat.h, which brings postgres.h and its macros over printf and friends.)
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace pgwarp {
 
-// The order of an index, by operator: <-> (L2), <#> (inner product), <=> (cosine).
-// Stored on disk: never renumber.
+// The distance of an index, by operator: <-> (L2), <#> (inner product), <=> (cosine). Stored on
+// disk: never renumber.
 enum class Metric : uint8_t { l2 = 0, inner_product = 1, cosine = 2 };
 
 }  // namespace pgwarp

@@ -1,6 +1,6 @@
-// What codes of one size are worth on a sample, quantizer by quantizer: the time to train and to
-// encode, the error, and how often an exhaustive search over the codes alone finds the true nearest
-// row among the first 1, 10 and 100.
+// Compares quantizers at one code size on a sample: the time to train and to encode, the error, and
+// how often an exhaustive search over the codes alone finds the true nearest row among the first 1,
+// 10 and 100.
 #pragma once
 
 #include "kernels/common.h"
@@ -12,18 +12,18 @@ namespace pgwarp {
 enum class CodeKind {
     pq,
     opq,
-    lsq,           // as many codebooks as bytes; a code's norm lies beside it, as in an index
-    lsq_with_norm  // one codebook less, and a byte for the norm
+    lsq,           // as many codebooks as bytes; the norm is stored beside the code, as in an index
+    lsq_with_norm  // one codebook fewer, and a byte for the norm
 };
 
 struct CodeTrial {
     CodeKind kind;
     uint32_t bits;         // of a sub-quantizer
-    uint32_t bytes;        // of a code; with its norm at least two
+    uint32_t bytes;        // of a code; lsq_with_norm needs at least two
     uint32_t rounds = 16;  // of the search for codes, with lsq
 };
 
-// Borrowed. Vectors as the metric has them: normalised for cosine.
+// Borrows its memory. Vectors are normalised for cosine.
 struct CodeSample {
     uint32_t dims;
     Metric metric;
@@ -43,7 +43,7 @@ struct CodeQuality {
     double recall[3];        // at 1, 10, 100
 };
 
-// Additive codes are trained and searched for by the executor; all else is done by the workers.
+// The executor trains additive codes and searches for them; the workers do everything else.
 CodeQuality measure_codes(Workers& workers, Executor& executor, const CodeTrial& trial,
                           const CodeSample& sample, uint64_t seed);
 

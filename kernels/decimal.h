@@ -1,11 +1,11 @@
 // Reading a float from decimal text, faster than strtof and with its result to the last bit.
 //
-// Vectors come in as text of hundreds of numbers, and strtof is what reading them costs. Nearly all
-// of them are plain decimals of at most 19 digits and a small exponent. Such a number is computed
-// in float64 as digits × 10^exponent with an error below three units in the last place. Rounding
-// that to float32 is right unless it lies so close to the middle between two floats that the error
-// might have carried it across; then, and for everything unusual (hexadecimal, infinity, nan, a
-// result that overflows or is subnormal), the caller asks strtof.
+// Vectors arrive as text of hundreds of numbers, and strtof dominates the cost of reading them.
+// Nearly all of the numbers are plain decimals of at most 19 digits and a small exponent. Such a
+// number is computed in float64 as digits × 10^exponent with an error below three units in the last
+// place. Rounding the float64 to float32 is exact unless it lies so close to the midpoint of two
+// floats that the error could have carried it across. Then, and for everything unusual
+// (hexadecimal, infinity, nan, a result that overflows or is subnormal), the caller calls strtof.
 #pragma once
 
 #include "kernels/common.h"
@@ -37,8 +37,8 @@ inline const char* read_digits(const char* text, uint64_t* digits) noexcept {
     return text;
 }
 
-// Eight digits at once, the first of them in the lowest byte: pairs are joined, then pairs of
-// pairs, then the two halves. Returns false where one of the eight is no digit.
+// Reads eight digits at once, the first in the lowest byte: joins digits to pairs, pairs to fours,
+// then the two halves. Returns false where one of the eight characters is not a digit.
 inline bool read_eight_digits(const char* text, uint64_t* digits) noexcept {
     if constexpr (std::endian::native != std::endian::little) return false;
     uint64_t bytes;
@@ -55,7 +55,7 @@ inline bool read_eight_digits(const char* text, uint64_t* digits) noexcept {
     return true;
 }
 
-// Of the digits in [text, end), which may have a point among them, those from the first non-zero.
+// Counts the digits in [text, end) from the first non-zero on; a decimal point is skipped.
 inline ptrdiff_t significant_digits(const char* text, const char* end) noexcept {
     while (text < end && (*text == '0' || *text == '.')) text++;
     ptrdiff_t count = 0;
@@ -63,8 +63,8 @@ inline ptrdiff_t significant_digits(const char* text, const char* end) noexcept 
     return count;
 }
 
-// The exponent after the 'e' at text; nullptr where strtof would not take it for one, or where it
-// is too large to matter here.
+// Reads the exponent after the 'e' at text. Returns nullptr where strtof would not read an
+// exponent, or where it is too large for this fast path.
 inline const char* read_exponent(const char* text, int* exponent) noexcept {
     text++;
     const bool negative = *text == '-';
@@ -78,15 +78,16 @@ inline const char* read_exponent(const char* text, int* exponent) noexcept {
 
 }  // namespace decimal_detail
 
-// Returns where the number ends, or nullptr where strtof must decide: then nothing is known of the
-// text yet. The text starts at its sign or first digit; the character at limit is there and no
-// digit (a string's terminating zero), so that only looking ahead needs to heed the limit.
+// Returns the end of the number, or nullptr where the caller must call strtof: the text may still
+// be valid or invalid. The text starts at its sign or first digit. The character at `limit` is
+// readable and not a digit (a string's terminating zero), so only look-ahead has to check the
+// limit.
 inline const char* parse_plain_decimal(const char* text, const char* limit, float* value) noexcept {
     using namespace decimal_detail;
     const bool negative = *text == '-';
     if (negative || *text == '+') text++;
 
-    // Wraps around in silence past 19 digits, which are counted afterwards.
+    // Overflows past 19 digits; the count of digits is checked below.
     uint64_t digits = 0;
     const char* end = read_digits(text, &digits);
     ptrdiff_t count = end - text;
@@ -117,7 +118,7 @@ inline const char* parse_plain_decimal(const char* text, const char* limit, floa
         static_cast<double>(digits) * powers_of_ten[exponent + decimal_exponent_limit];
     if (!(wide >= 0x1p-126 && wide <= 0x1.fffffep127)) return nullptr;
 
-    // The 29 bits that float32 has not: half of their range is the middle between two floats.
+    // The 29 mantissa bits that float32 lacks: half of their range is the midpoint of two floats.
     constexpr uint64_t middle = uint64_t{1} << 28;
     const uint64_t lost = std::bit_cast<uint64_t>(wide) & (2 * middle - 1);
     if (lost - (middle - 4) <= 8) return nullptr;

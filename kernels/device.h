@@ -1,9 +1,8 @@
-// A device beside the CPU: what pgwarp_cuda.so gives to those who open it. No header of the
-// device's own maker is needed here.
+// A device beside the CPU, as pgwarp_cuda.so provides it. This header needs none of the vendor's.
 //
-// The library is opened with dlopen() and has one entry, pgwarp_open_device. Objects made by a
-// device are destroyed before it, all of them before dlclose(). Functions throw what executor.h
-// says; the types below tell a caller what to do next.
+// The caller opens the library with dlopen(); its one entry is pgwarp_open_device. Destroy objects
+// made by a device before the device, and all of them before dlclose(). Functions throw as
+// executor.h says, and the types below, which tell a caller what to do next.
 #pragma once
 
 #include "kernels/executor.h"
@@ -18,8 +17,8 @@
 
 namespace pgwarp {
 
-// The budget, or the device itself, has no room. Nothing else is wrong: what was there before
-// still is, and smaller requests may succeed.
+// The budget, or the device itself, is exhausted. Existing objects stay valid, and smaller requests
+// may succeed.
 struct OutOfDeviceMemory : std::runtime_error {
     OutOfDeviceMemory(size_t wanted_bytes, size_t used_bytes, size_t budget_bytes)
         : std::runtime_error("out of device memory: " + std::to_string(wanted_bytes) +
@@ -31,8 +30,8 @@ struct OutOfDeviceMemory : std::runtime_error {
     size_t wanted, used, budget;
 };
 
-// The host has no memory that a device can reach. It says nothing of the device; a caller who can
-// do without one should.
+// The host has no memory that a device can access. The device is not at fault; a caller that can
+// work without a device should.
 struct OutOfHostMemory : std::bad_alloc {
     explicit OutOfHostMemory(size_t wanted_bytes)
         : message_("out of host memory for the device: " + std::to_string(wanted_bytes) +
@@ -43,8 +42,8 @@ struct OutOfHostMemory : std::bad_alloc {
     std::string message_;
 };
 
-// The device failed. Where `lost`, every later call of this process will fail too: the way out is
-// a new process.
+// The device failed. With `lost`, every later call of this process fails too: only a new process
+// helps.
 struct DeviceFailure : std::runtime_error {
     DeviceFailure(const std::string& message, bool is_lost)
         : std::runtime_error(message), lost(is_lost) {}
@@ -53,26 +52,28 @@ struct DeviceFailure : std::runtime_error {
 
 struct DeviceOptions {
     int device = 0;
-    // Bytes that the device's objects may take together; 0: most of what is free, but for the share
+    // Bytes that the device's objects may take together; 0: most of the free memory, less the share
     // of builds.
     size_t memory_budget = 0;
-    size_t scratch_budget = 0;  // bytes of these that one running operation may use; 0: a quarter
-    // Bytes of the device that builds of all processes may take together; 0: a quarter of it.
+    size_t scratch_budget = 0;  // bytes of memory_budget for one running operation; 0: a quarter
+    // Bytes of the device that builds of all processes may take together; 0: a quarter of the
+    // device.
     size_t build_share = 0;
-    // Where not null, the device is for a build: the share is its budget, and what it takes is
-    // charged here.
+    // Where not null, the device is for a build: the share is its budget, and its memory is charged
+    // here.
     MemoryCharge* charge = nullptr;
     // Polled by executors, as on the CPU.
     const volatile std::sig_atomic_t* interrupt = nullptr;
     const volatile std::sig_atomic_t* other_interrupt = nullptr;
-    // With this device all that the process has on it ends: its memory, and the driver's context.
+    // Destroying this device also destroys the driver's context and all memory the process has on
+    // it.
     bool leave = false;
 };
 
 struct DeviceMemoryUse {
     size_t used;      // by lists, data sets and scratch space
     size_t reserved;  // taken from the device, used or not
-    size_t empty;     // of these: what trim() can give back
+    size_t empty;     // part of `reserved` that trim() can release
     size_t budget;
 };
 
@@ -83,16 +84,15 @@ class Device {
     virtual DeviceMemoryUse memory() const noexcept = 0;
     virtual std::unique_ptr<Executor> make_executor() = 0;
     // Where one of its builders throws DeviceFailure or OutOfDeviceMemory, the caller's lists are
-    // as they were.
+    // unchanged.
     virtual std::unique_ptr<GraphBuilder> make_graph_builder() = 0;
-    // Gives back memory that nothing uses now, but for about `keep` bytes of it. What a batch under
-    // way may read is in use.
+    // Releases unused memory, but keeps about `keep` bytes of it. Memory that a batch in flight may
+    // read counts as used.
     virtual void trim(size_t /*keep*/) noexcept {}
     // Copies the model.
     virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) = 0;
 };
 
-// Why a device was not opened.
 enum class OpenFailure : int {
     failed,
     no_such_device,  // nor one with a higher number
@@ -103,7 +103,8 @@ struct OpenError {
     char message[256] = "";
 };
 
-// The library's entry: a device, to be deleted by the caller, or null with the reason in `error`.
+// The library's entry: returns a device that the caller deletes, or null with the reason in
+// `error`.
 using OpenDevice = Device*(const DeviceOptions* options, OpenError* error);
 inline constexpr char open_device_symbol[] = "pgwarp_open_device";
 

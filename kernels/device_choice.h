@@ -1,4 +1,4 @@
-// The devices to work on: which of them are opened, and which one takes in the next index.
+// Which devices to open, and which of them takes the next index.
 #pragma once
 
 #include "kernels/device.h"
@@ -17,28 +17,28 @@ struct OpenedDevice {
 };
 struct OpenedDevices {
     std::vector<OpenedDevice> devices;
-    std::vector<std::string> failures;  // why others were not opened, a message each
+    std::vector<std::string> failures;  // one message for each device that failed to open
 };
 
-// The device of this number, or null with the reason.
+// Opens the device of this number; returns null and sets `error` on failure.
 using Opener = std::function<std::unique_ptr<Device>(int number, OpenError* error)>;
 
-// Opens devices of these numbers, up to `most` of them. One that fails to open is noted, and the
-// others are opened all the same. Throws std::bad_alloc where the host has no memory: that says
-// nothing of a device, and a later attempt may succeed.
+// Opens up to `most` of the devices with these numbers. A device that fails to open is recorded,
+// and the others are still opened. Throws std::bad_alloc where the host has no memory: that is not
+// the device's fault, and a later attempt may succeed.
 OpenedDevices open_devices(std::span<const int> numbers, size_t most, const Opener& open);
-// The same with the numbers from 0 on, until there is no such device.
+// Like open_devices(), with the numbers from 0 until no such device exists.
 OpenedDevices open_all_devices(size_t most, const Opener& open);
 
-// What a device has been given to keep.
+// What a device holds.
 struct DeviceLoad {
-    size_t assigned;  // bytes of all indexes that it took in, were all their lists resident
+    size_t assigned;  // bytes of its indexes with all of their lists resident
     size_t indexes;
     size_t budget;  // bytes
 };
 
-// The device with the smallest share of its budget assigned; of equals the one with the fewest
-// indexes, then the first. There is at least one.
+// Returns the device with the smallest share of its budget assigned; ties go to the one with the
+// fewest indexes, then to the first. `loads` is not empty.
 size_t least_loaded(std::span<const DeviceLoad> loads);
 
 }  // namespace pgwarp

@@ -1,6 +1,6 @@
-// Distances between float32 vectors, by the best instruction set this machine has.
+// Distances between float32 vectors, with the best instruction set of this machine.
 //
-// Sums are kept in float32 lanes, as pgvector keeps them: a result can differ from it in the last
+// Sums are kept in float32 lanes, as in pgvector: results can differ from pgvector's in the last
 // digits, since lanes are added up in another order. None of these functions throws or allocates.
 #pragma once
 
@@ -20,11 +20,11 @@ struct CosineParts {
 };
 CosineParts cosine_parts(const float* a, const float* b, size_t dims) noexcept;
 
-// |a|², summed in float64: a norm must not overflow where its vector's elements are finite.
+// |a|², summed in float64: it must not overflow where the elements are finite.
 double squared_norm(const float* a, size_t dims) noexcept;
 
-// Many vectors at a fixed distance in memory: centroids, a block of the heap, a training sample.
-// Elements are float or bfloat16.
+// Many vectors at a constant stride: centroids, a block of the heap, a training sample. Elements
+// are float or bfloat16.
 template <typename Element>
 struct RowsOf {
     const Element* data;
@@ -34,8 +34,8 @@ struct RowsOf {
 using Rows = RowsOf<float>;
 using HalfRows = RowsOf<bfloat16>;
 
-// (row): the query against every row. The query is loaded once for several rows; what comes out
-// for a row does not depend on the rows around it, so equal rows tie exactly.
+// distances is (row): the query against every row. The query is loaded once for several rows. A
+// row's result does not depend on the rows around it, so equal rows tie exactly.
 void squared_l2_distances(const float* query, Rows rows, size_t dims, float* distances) noexcept;
 void squared_l2_distances(const float* query, HalfRows rows, size_t dims,
                           float* distances) noexcept;
@@ -45,7 +45,7 @@ void dot_products(const float* query, HalfRows rows, size_t dims, float* product
 // The instruction set in use, by Highway's name for it: "AVX2", "NEON".
 const char* distance_target() noexcept;
 
-// Chooses again. Only a test has reason to, after narrowing what Highway may use.
+// Selects the instruction set again; for tests only, after restricting Highway's targets.
 void choose_distance_target() noexcept;
 
 }  // namespace pgwarp

@@ -1,4 +1,4 @@
-// The start of a k-means, the same on the CPU and on devices.
+// Draws the rows that start a k-means; the CPU and devices draw the same ones.
 #pragma once
 
 #include "kernels/common.h"
@@ -12,8 +12,7 @@
 
 namespace pgwarp {
 
-// `draws` different numbers below `count`, or all of them in an order of chance where there are
-// no more.
+// `draws` distinct numbers below `count`; where count <= draws, all of them in random order.
 inline std::vector<uint32_t> draw_rows(size_t count, size_t draws, uint64_t seed) {
     std::vector<uint32_t> order(count);
     std::iota(order.begin(), order.end(), 0u);
@@ -24,9 +23,9 @@ inline std::vector<uint32_t> draw_rows(size_t count, size_t draws, uint64_t seed
     return order;
 }
 
-// The same numbers in memory for `draws` of them, however large `count` is.
+// The same numbers as draw_rows(), with memory in proportion to `draws` instead of `count`.
 inline std::vector<uint64_t> draw_few_rows(uint64_t count, size_t draws, uint64_t seed) {
-    std::unordered_map<uint64_t, uint64_t> moved;  // places of the order that have another number
+    std::unordered_map<uint64_t, uint64_t> moved;  // positions that hold another number
     const auto at = [&](uint64_t place) {
         const auto found = moved.find(place);
         return found == moved.end() ? place : found->second;

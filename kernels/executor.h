@@ -1,9 +1,9 @@
-// The boundary between PostgreSQL and the arithmetic: what an executor does for heavy work, on the
-// CPU or on a device. (A backend that answers one query from its pages calls list_scan.h itself.)
+// The interface between PostgreSQL and the arithmetic: the heavy work of an executor, on the CPU or
+// on a device. (A backend that answers one query from index pages calls list_scan.h itself.)
 //
-// Functions throw: std::bad_alloc, Interrupted, or std::runtime_error with a message for people.
-// After a throw the outputs are unspecified except where it says otherwise, and the executor can be
-// used again. An executor is used by one thread at a time.
+// Functions throw std::bad_alloc, Interrupted, or std::runtime_error with a message for users.
+// After a throw outputs are unspecified unless stated otherwise, and the executor can be used
+// again. One thread at a time uses an executor.
 #pragma once
 
 #include "kernels/common.h"
@@ -16,7 +16,7 @@
 
 namespace pgwarp {
 
-// Rows an executor has taken in, to work on several times. The CPU borrows the caller's memory.
+// Rows that an executor holds to work on several times. The CPU borrows the caller's memory.
 class Dataset {
   public:
     virtual ~Dataset() = default;
@@ -25,14 +25,14 @@ class Dataset {
 class RowPass;
 struct RowPassInput;
 
-// Rows that come in parts, in any order, to become one Dataset.
+// Collects rows that come in parts, in any order, into one Dataset.
 class DatasetBuilder {
   public:
     virtual ~DatasetBuilder() = default;
-    // The rows stay untouched until the next add(), or finish(), has returned.
+    // The rows must stay unchanged until the next add(), or finish(), has returned.
     virtual void add(uint64_t position, const float* rows, size_t count) = 0;
     virtual size_t count() const noexcept = 0;
-    // In the order of positions, each of which was given once. The builder is of no use afterwards.
+    // In the order of positions, which are distinct. The builder cannot be used afterwards.
     virtual std::unique_ptr<Dataset> finish() = 0;
 };
 
@@ -41,7 +41,7 @@ struct Neighbor {
     uint64_t id;
 };
 
-// Exact search of a block of rows: the nearest of it are merged into what was found before.
+// Exact search of a block of rows: merges its nearest into those found before.
 struct ExactSearch {
     const float* queries;  // (query_count)(dims)
     size_t query_count;
@@ -60,7 +60,7 @@ struct AdditiveStep {
     uint32_t steps;
     uint64_t seed;
     float* codebook;  // (m * dims)(256)
-    uint8_t* codes;   // (rows)(m): of the step before, or of the start
+    uint8_t* codes;   // (rows)(m): of the previous step, or of the start
 };
 
 class Executor {
@@ -70,23 +70,24 @@ class Executor {
     // For messages: "cpu", or the device's name.
     virtual const char* name() const noexcept = 0;
 
-    // `rows` is (count)(dims) and stays the caller's, untouched by others while the Dataset lives.
+    // `rows` is (count)(dims) and stays the caller's; only the executor may change it while the
+    // Dataset lives.
     virtual std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) = 0;
 
     // The start of k-means: see kmeans_start() in kmeans.h.
     virtual void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed,
                               float* centroids) = 0;
 
-    // One Lloyd iteration; returns the mean squared distance before it. Where it throws, the
-    // centroids, (clusters)(dims), are as they were.
+    // One Lloyd iteration; returns the mean squared distance before it. On a throw the centroids,
+    // (clusters)(dims), are unchanged.
     virtual double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) = 0;
 
     // The nearest centroid of every row: see assign_nearest() in kmeans.h.
     virtual void assign(Dataset& rows, uint32_t clusters, const float* centroids,
                         uint32_t* nearest) = 0;
 
-    // Replaces every row by its difference from its nearest centroid. Where it throws, the rows
-    // are as they were.
+    // Replaces every row by its difference from its nearest centroid. On a throw the rows are
+    // unchanged.
     virtual void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) = 0;
 
     // The start of the codebook: see codebook_start() in product_quantizer.h.
@@ -94,24 +95,24 @@ class Executor {
                                 float* codebook) = 0;
 
     // One Lloyd iteration of all sub-quantizers over residuals; returns the mean squared error
-    // before it. Where it throws, the codebook, (dims)(256), is as it was.
+    // before it. On a throw the codebook, (dims)(256), is unchanged.
     virtual double codebook_step(Dataset& residuals, const QuantizerShape& shape,
                                  float* codebook) = 0;
 
-    // Rotations, see rotation.h; the residuals have `from` dimensions. An executor that has none
-    // says so.
+    // Rotations, see rotation.h; the residuals have `from` dimensions. An executor without
+    // rotations throws.
     virtual void principal_directions(Dataset& rows, uint32_t to, float* matrix);
     virtual void rotation_start(Dataset& residuals, const QuantizerShape& shape, float* matrix);
     virtual double rotation_step(Dataset& residuals, const QuantizerShape& shape, float* matrix,
                                  float* codebook);
     virtual void rotate(const Rotation& rotation, const float* rows, size_t count, float* out);
 
-    // One step of training an additive quantizer over residuals, see lsq.h: codes are searched for,
-    // and the codebook fitted to them. Returns the mean squared error before the fit. Where it
-    // throws, the codebook is as it was. An executor that has none says so.
+    // One step of training an additive quantizer over residuals, see lsq.h: searches for codes and
+    // fits the codebook to them. Returns the mean squared error before the fit. On a throw the
+    // codebook is unchanged. An executor without additive quantizers throws.
     virtual double additive_step(Dataset& residuals, const AdditiveStep& step);
 
-    // Rows that are turned already, where the quantizer has a rotation.
+    // The rows are rotated already, where the quantizer has a rotation.
     virtual void encode(const Quantizer& quantizer, const Encoding& encoding) = 0;
 
     virtual void exact_search(const ExactSearch& search) = 0;
@@ -119,11 +120,10 @@ class Executor {
     // See row_pass.h. The executor outlives the pass.
     virtual std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) = 0;
 
-    // A data set that is the executor's own; at most so many rows will come.
+    // Collects a data set in the executor's own memory, of at most `most_rows` rows.
     virtual std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows);
 
-    // Rows will be read from this memory, again and again, until it is forgotten: a device reaches
-    // memory faster that it knows. Neither throws.
+    // Pins host memory for repeated DMA, until forget_memory(). Neither throws.
     virtual void know_memory(void*, size_t) noexcept {}
     virtual void forget_memory(void*) noexcept {}
 };
@@ -147,7 +147,7 @@ inline void Executor::rotate(const Rotation&, const float*, size_t, float*) {
     throw std::runtime_error("this executor does not rotate");
 }
 
-// The flags, where not null, are polled; once either is raised, work ends with Interrupted.
+// The flags, where not null, are polled; once either is set, work ends with Interrupted.
 std::unique_ptr<Executor> make_cpu_executor(
     int threads, const volatile std::sig_atomic_t* interrupt,
     const volatile std::sig_atomic_t* other_interrupt = nullptr);

@@ -1,4 +1,4 @@
-// An executor on a device that may fail, with the CPU behind it.
+// An executor on a device that falls back to the CPU when the device fails.
 #pragma once
 
 #include "kernels/device.h"
@@ -10,9 +10,10 @@
 
 namespace pgwarp {
 
-// Works on `device` until that fails or has no room; then does the call again, and all later ones,
-// on what `make_cpu` makes, searches on what `make_searcher` makes (a search that is interrupted
-// cannot be begun again). A failure is nothing to throw any more, and can be asked for.
+// Works on `device` until it fails or runs out of memory. Then the call is repeated, and all later
+// ones run, on the executor that `make_cpu` makes; searches run on the one that `make_searcher`
+// makes (an interrupted search cannot be restarted). The failure is not thrown; failure() returns
+// it.
 class FallbackExecutor final : public Executor {
   public:
     using MakeExecutor = std::function<std::unique_ptr<Executor>()>;
@@ -20,7 +21,7 @@ class FallbackExecutor final : public Executor {
                      MakeExecutor make_searcher);
     ~FallbackExecutor() override;
 
-    // Empty: the device still works.
+    // Empty while the device works.
     const std::string& failure() const noexcept { return failure_; }
 
     const char* name() const noexcept override;
@@ -59,7 +60,7 @@ class FallbackExecutor final : public Executor {
     std::unique_ptr<Executor> device_;
     MakeExecutor make_cpu_;
     MakeExecutor make_searcher_;
-    std::unique_ptr<Executor> cpu_;  // once the device has failed
+    std::unique_ptr<Executor> cpu_;  // set once the device has failed
     std::unique_ptr<Executor> searcher_;
     std::string failure_;
 };

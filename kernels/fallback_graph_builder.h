@@ -1,4 +1,4 @@
-// A graph builder on a device that may fail, with the CPU behind it.
+// A graph builder on a device that falls back to the CPU when the device fails.
 #pragma once
 
 #include "kernels/device.h"
@@ -10,16 +10,16 @@
 
 namespace pgwarp {
 
-// Works on `device` until that fails or has no room; then does the call again, and all later ones,
-// on what `make_cpu` makes. A failure is nothing to throw any more, and can be asked for. The
-// device's builder ends then, and `leave` may let go of more.
+// Works on `device` until it fails or runs out of memory. Then the call is repeated, and all later
+// ones run, on the builder that `make_cpu` makes. The failure is not thrown; failure() returns it.
+// The device's builder is destroyed then, and `leave` may free more.
 class FallbackGraphBuilder final : public GraphBuilder {
   public:
     using MakeBuilder = std::function<std::unique_ptr<GraphBuilder>()>;
     FallbackGraphBuilder(std::unique_ptr<GraphBuilder> device, MakeBuilder make_cpu,
                          std::function<void()> leave = {});
 
-    // Empty: the device still works.
+    // Empty while the device works.
     const std::string& failure() const noexcept { return failure_; }
 
     const char* name() const noexcept override { return now().name(); }
@@ -46,7 +46,7 @@ class FallbackGraphBuilder final : public GraphBuilder {
     std::unique_ptr<GraphBuilder> device_;
     MakeBuilder make_cpu_;
     std::function<void()> leave_;
-    std::unique_ptr<GraphBuilder> cpu_;  // once the device has failed
+    std::unique_ptr<GraphBuilder> cpu_;  // set once the device has failed
     std::string failure_;
 };
 

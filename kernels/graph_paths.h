@@ -1,4 +1,4 @@
-// Ways through a graph whose nodes are keys: the smoothest path, and what hangs together.
+// Paths through a graph whose nodes are keys: the smoothest path, and connected components.
 #pragma once
 
 #include "kernels/common.h"
@@ -8,7 +8,7 @@
 
 namespace pgwarp {
 
-// (count) each. A distance that is not a number counts as infinite.
+// Each array is (count). A NaN distance counts as infinite.
 struct KeyedEdges {
     const int64_t* src;
     const int64_t* dst;
@@ -32,17 +32,16 @@ class PathGraph {
     PathGraph(const KeyedEdges& edges, bool directed, const volatile std::sig_atomic_t* interrupt,
               const volatile std::sig_atomic_t* other_interrupt = nullptr);
 
-    // What it takes beside the edges.
+    // Bytes it takes beside the edges.
     static size_t memory(size_t edges, bool directed);
 
     bool has(int64_t node) const;
 
-    // The path whose largest edge is smallest (equation 19); of those the one with the fewest
-    // steps, of those the one with the smallest sum. Empty where there is none. Both nodes are in
-    // the graph.
+    // The path whose largest edge is smallest (equation 19); ties go to the fewest steps, then to
+    // the smallest sum. Empty where there is no path. Both nodes must be in the graph.
     std::vector<PathStep> smoothest_path(int64_t from, int64_t to) const;
 
-    // By node. Directions do not matter here.
+    // Sorted by node. Edges count in both directions.
     std::vector<NodeComponent> components() const;
 
   private:

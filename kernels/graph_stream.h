@@ -1,5 +1,5 @@
-// Ways through a graph of which only the nodes fit into memory: its edges come by, once or several
-// times, in any order. What comes out is what graph_paths.h finds with all of them in memory.
+// Paths through a graph of which only the nodes fit into memory: the caller streams its edges once
+// or several times, in any order. Results equal those of graph_paths.h with all edges in memory.
 #pragma once
 
 #include "kernels/common.h"
@@ -9,24 +9,24 @@
 
 namespace pgwarp {
 
-// Keys of nodes as numbers, in their order.
+// Maps node keys to dense numbers, in key order.
 class NodeNumbers {
   public:
     // `most` is below 2^31.
     explicit NodeNumbers(size_t most) : most_(most) {}
 
-    // All that come, any number of times. False: there are more than `most`.
+    // Called for every node, any number of times. False: there are more than `most` nodes.
     bool add(int64_t node);
-    // Before anything below is asked.
+    // Called before any function below. False as for add().
     bool finish();
 
     size_t count() const { return nodes_.size(); }
     int64_t node(uint32_t number) const { return nodes_[number]; }
-    // It is there.
+    // The node must be present.
     uint32_t number_of(int64_t node) const;
     bool has(int64_t node) const;
 
-    // A node's share of memory while they come.
+    // Bytes of memory for each node while nodes are added.
     static constexpr size_t node_bytes = 3 * sizeof(int64_t);
 
   private:
@@ -34,44 +34,43 @@ class NodeNumbers {
 
     size_t most_;
     size_t sorted_ = 0;
-    std::vector<int64_t> nodes_;  // the first sorted_ of them are, without duplicates
+    std::vector<int64_t> nodes_;  // the first sorted_ are sorted and without duplicates
 };
 
 struct NumberedEdge {
     uint32_t src;
     uint32_t dst;
-    float distance;  // a number
+    float distance;  // never NaN
 };
 static_assert(sizeof(NumberedEdge) == 12);
 
-// What is not a number counts as infinite.
+// NaN counts as infinite.
 float edge_order(float distance);
 
-// The smallest number is a set's root.
+// Union-find. The smallest number of a set is its root.
 class NodeSets {
   public:
     explicit NodeSets(size_t nodes);
 
     uint32_t root_of(uint32_t node);
-    // False: they were together before.
+    // False: both were in one set already.
     bool unite(uint32_t a, uint32_t b);
-    void part();  // all of them again
+    void part();  // makes every node a set of its own again
 
   private:
     std::vector<uint32_t> parents_;
 };
 
-// Keeps those edges that a minimal spanning forest has: the smoothest way between two nodes goes
-// along them, where edges lead both ways. Room for twice as many edges as there are nodes, at
-// least.
+// Keeps the edges of a minimum spanning forest: in an undirected graph the smoothest path between
+// two nodes goes along them. Has room for at least twice as many edges as nodes.
 class SpanningForest {
   public:
     SpanningForest(size_t nodes, size_t room);
 
     void add(const NumberedEdge& edge);
 
-    // The largest edge of the smoothest path; below every number where they are one node; not a
-    // number where there is no path.
+    // The largest edge of the smoothest path; -infinity where both are one node; NaN where there is
+    // no path.
     float bottleneck(uint32_t from, uint32_t to);
 
     static constexpr size_t memory(size_t nodes, size_t room) {
@@ -86,13 +85,13 @@ class SpanningForest {
     std::vector<NumberedEdge> edges_;
 };
 
-// The same where edges lead one way: over and over, until nothing changes.
+// The bottleneck of a directed graph: passes over all edges until nothing changes.
 class DirectedBottleneck {
   public:
     DirectedBottleneck(size_t nodes, uint32_t from, uint32_t to);
 
     void add(const NumberedEdge& edge);
-    // All edges have come. False: another time would change nothing.
+    // Ends a pass over all edges. False: another pass would change nothing.
     bool end_pass();
     float bottleneck() const { return reached_[to_]; }
 
@@ -102,14 +101,14 @@ class DirectedBottleneck {
     std::vector<float> reached_;
 };
 
-// The path along edges up to a limit: of those with the fewest steps the one with the smallest sum.
-// All edges come by for every step.
+// The shortest path along the edges that are added: the fewest steps, then the smallest sum. The
+// caller adds only edges up to the bottleneck, and all of them for every level.
 class LevelSearch {
   public:
     LevelSearch(size_t nodes, uint32_t from, uint32_t to, bool directed);
 
     void add(const NumberedEdge& edge);
-    // False: the path is found, or there is none.
+    // False: the path is found, or no path exists.
     bool end_level();
     std::vector<PathStep> path(const NodeNumbers& numbers) const;
 
@@ -128,7 +127,7 @@ class LevelSearch {
     uint32_t to_;
     bool directed_;
     uint32_t level_ = 1;
-    bool reached_ = false;  // anybody on this level
+    bool reached_ = false;  // whether this level reached a new node
     bool found_;
     std::vector<Arrival> arrivals_;
 };

@@ -1,5 +1,5 @@
-// k-means, one Lloyd iteration at a time, so that the caller can look around between two of them.
-// There is at least one row and one cluster.
+// k-means, one Lloyd iteration per call, so that the caller can check for interrupts and progress
+// between iterations. There is at least one row and one cluster.
 #pragma once
 
 #include "kernels/common.h"
@@ -9,7 +9,7 @@
 
 namespace pgwarp {
 
-// Writes for each row the nearest centroid by L2 (the lowest number among equals) and, where
+// Writes the nearest centroid of each row by L2 (ties go to the lowest number) and, where
 // `distances` is not null, the squared distance to it.
 struct Assignment {
     const float* rows;  // (count)(dims)
@@ -22,24 +22,24 @@ struct Assignment {
 };
 void assign_nearest(Workers& workers, const Assignment& assignment);
 
-// The start: `clusters` different rows drawn with `seed` (all of them in turn, repeated, where
-// there are fewer rows than clusters).
+// The start: `clusters` distinct rows drawn with `seed`; where there are fewer rows than clusters,
+// all rows, repeated cyclically.
 void kmeans_start(const float* rows, size_t count, uint32_t dims, uint32_t clusters, uint64_t seed,
                   float* centroids);
 
-// Assigns every row and moves each centroid to the mean of its rows. A centroid without rows is put
-// into the largest cluster. Returns the mean squared distance before the move. Where it throws, the
-// centroids are as they were.
+// Assigns every row and moves each centroid to the mean of its rows. A centroid without rows moves
+// into the largest cluster. Returns the mean squared distance before the move. On a throw the
+// centroids are unchanged.
 double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t dims,
                    uint32_t clusters, float* centroids);
 
-// One Lloyd iteration over rows that come a block at a time: what kmeans_step() does with all of
-// them, but for rounding. The result does not depend on how the rows are cut into blocks.
+// One Lloyd iteration over rows that come a block at a time: equals kmeans_step() over all of them
+// up to rounding. The result does not depend on how the rows are cut into blocks.
 class KmeansPass {
   public:
     KmeansPass(uint32_t dims, uint32_t clusters, const float* centroids);
 
-    // Where it throws, nothing was added.
+    // On a throw nothing was added.
     void add(Workers& workers, const float* rows, size_t count);
 
     // Moves the centroids.
@@ -51,7 +51,7 @@ class KmeansPass {
     static size_t bytes(uint32_t dims, uint32_t clusters);
 
   private:
-    static constexpr size_t kept_rows = 2;  // a cluster, to fill empty ones with
+    static constexpr size_t kept_rows = 2;  // of each cluster, to reseed empty clusters with
 
     uint32_t dims_, clusters_;
     std::vector<float> centroids_;  // (clusters)(dims)

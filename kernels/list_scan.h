@@ -1,4 +1,4 @@
-// Scanning inverted lists for one query: a table a query, then a sum of m look-ups an entry.
+// Scans inverted lists for one query: one table for the query, then m look-ups for each entry.
 #pragma once
 
 #include "kernels/bfloat16.h"
@@ -7,8 +7,8 @@
 
 namespace pgwarp {
 
-// Adds codebook rows to one sub-quantizer's part of a table: table[c] += factors[r] * rows[r][c],
-// c < 256. Rows come in some at a time because in an index they lie on pages.
+// Adds codebook rows to one sub-quantizer's part of a table: table[c] += factors[r] * rows[r][c], c
+// < 256. Takes a few rows at a time because an index holds them on pages.
 void add_codebook_rows(const float* factors, const float* rows, uint32_t count, float* table);
 void add_codebook_rows(const float* factors, const bfloat16* rows, uint32_t count, float* table);
 
@@ -26,13 +26,13 @@ struct CodeColumns {
     uint32_t stride;
     uint32_t count;
     const float* offsets;  // (count)
-    // Codes that will be asked for next, (m)(stride) like these, with their offsets behind; or
-    // null. Who can brings them near meanwhile. Nothing of them is looked at: they may be anything.
+    // Codes to prefetch, (m)(stride) like these, with their offsets behind; or null. Never
+    // dereferenced, so the pointer may be stale.
     const uint8_t* next = nullptr;
 };
 
 // distances[l] = list_term + offset + sum_j table[j][code], summed in the order of j, so that an
-// entry has the same distance wherever it lies. `distances` has room for count rounded up to 8.
+// entry's distance does not depend on its position. `distances` has room for count rounded up to 8.
 void scan_codes(const float* table, uint32_t m, const CodeColumns& columns, float list_term,
                 float* distances);
 

@@ -1,8 +1,8 @@
-// Inverted lists of one index, kept where an executor can search them for whole batches: in host
-// memory, or on a device. See quantizer.h for the model.
+// Inverted lists of one index, kept in host memory or on a device, where whole batches of queries
+// search them. See quantizer.h for the model.
 //
-// A store belongs to one thread. Batches may overlap: between start() and wait() of one, lists may
-// be put, appended to and dropped, and other batches started and waited for, in any order; a batch
+// One thread uses a store. Batches may overlap: between start() and wait() of one batch, the caller
+// may put, append to and drop lists, and start and wait for other batches, in any order. A batch
 // sees the lists as they were at its start().
 #pragma once
 
@@ -17,10 +17,10 @@
 
 namespace pgwarp {
 
-// k-selection in registers and shared memory ends here; the service asks for no more.
+// The limit of k-selection in registers and shared memory; the service asks for no more.
 inline constexpr uint32_t max_list_k = 2048;
 
-// Some entries of a list, as a page of an index holds them. Read during put() and append() only.
+// Some entries of a list, laid out as on an index page. Read during put() and append() only.
 struct ListPage {
     const uint8_t* codes;  // (m)(stride): byte l of row j is sub-quantizer j of entry l
     uint32_t stride;       // at least count
@@ -29,7 +29,7 @@ struct ListPage {
     const uint8_t* tids;   // (count)(6): three 16-bit words, the most significant first
 };
 
-// 48 bits, ordered as TIDs are.
+// The TID as a 48-bit number, in the order of TIDs.
 inline uint64_t tid_number(const uint8_t* tid) {
     const auto word = [tid](int i) {
         uint16_t bits;
@@ -44,15 +44,15 @@ struct ListQuery {
     uint32_t probes;  // 1 .. the batch's probes
 };
 
-// What a batch has room for.
+// The capacity of a batch.
 struct ListBatchShape {
     size_t queries;
     uint32_t k;       // at most max_list_k
-    uint32_t probes;  // more than lists is as good as lists
+    uint32_t probes;  // values above `lists` count as `lists`
 };
 
-// Memory for the queries and answers of one batch, used again and again. The caller fills the
-// first part and reads the second; in between both belong to the store.
+// Reusable memory for the queries and answers of one batch. The caller fills the inputs and reads
+// the outputs; between start() and wait() both belong to the store.
 struct ListBatch {
     virtual ~ListBatch() = default;
     ListBatchShape shape{};
@@ -60,12 +60,12 @@ struct ListBatch {
     float* queries = nullptr;     // (queries)(dims), normalised for cosine
     ListQuery* wanted = nullptr;  // (queries)
 
-    // Valid from wait() on. Rows are as long as the queries of this search need: the strides are
-    // set by start().
+    // Outputs, valid after wait(). start() sets the strides: rows are as long as this search's
+    // queries need.
     const Neighbor* found = nullptr;  // query i's at i * found_stride, sorted by (distance, id)
-    const uint32_t* found_counts = nullptr;  // (queries): how many there are
-    const uint32_t* probed = nullptr;        // query i's lists at i * probed_stride, in the order
-                                             // of their terms, resident or not: min(wanted, lists)
+    const uint32_t* found_counts = nullptr;  // (queries)
+    const uint32_t* probed = nullptr;        // query i's lists at i * probed_stride, by list term,
+                                             // resident or not: min(wanted, lists)
     size_t found_stride = 0;
     size_t probed_stride = 0;
 };
@@ -74,24 +74,24 @@ class ListStore {
   public:
     virtual ~ListStore() = default;
 
-    // Replaces a list's contents. Where it throws, the list is as it was.
+    // Replaces a list's contents. On a throw the list is unchanged.
     virtual void put(uint32_t list, std::span<const ListPage> pages) = 0;
-    // Adds entries behind those of a list that is held. Where it throws, the list is as it was.
+    // Appends entries to a list that is held. On a throw the list is unchanged.
     virtual void append(uint32_t list, std::span<const ListPage> pages) = 0;
     virtual void drop(uint32_t list) = 0;
     virtual bool holds(uint32_t list) const noexcept = 0;
 
-    // Of all lists together, as they lie.
+    // Of all lists together, as stored.
     virtual size_t bytes() const noexcept = 0;
 
-    // Destroyed before the store.
+    // Destroy the batch before the store.
     virtual std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) = 0;
 
-    // Searches for the first `queries` queries of the batch. Lists that are not held are passed
-    // over. Between start() and wait() the batch must not be touched.
+    // Searches the first `queries` queries of the batch. Lists that are not held are skipped. The
+    // caller must not touch the batch between start() and wait().
     virtual void start(ListBatch& batch, size_t queries) = 0;
     virtual bool done(ListBatch& batch) = 0;
-    virtual void wait(ListBatch& batch) = 0;  // throws what went wrong since start()
+    virtual void wait(ListBatch& batch) = 0;  // rethrows a failure since start()
 
     void search(ListBatch& batch, size_t queries) {
         start(batch, queries);
@@ -99,7 +99,7 @@ class ListStore {
     }
 
   protected:
-    // Throws where a query asks for more than its batch has room for.
+    // Throws where a query exceeds the capacity of its batch.
     static void check_batch(const ListBatch& batch, size_t queries, uint32_t lists) {
         if (queries > batch.shape.queries)
             throw std::invalid_argument("batch has no room for so many queries");
@@ -113,12 +113,12 @@ class ListStore {
     }
 };
 
-// In host memory. start() does the work. `interrupt` as in make_cpu_executor().
+// In host memory; start() searches synchronously. `interrupt` as in make_cpu_executor().
 std::unique_ptr<ListStore> make_cpu_list_store(
     const Quantizer& quantizer, int threads, const volatile std::sig_atomic_t* interrupt,
     const volatile std::sig_atomic_t* other_interrupt = nullptr);
 
-// Memory that a search there takes for each query of a batch, beside the batch itself.
+// Bytes that a search there takes for each query of a batch, beside the batch itself.
 size_t cpu_query_bytes(const QuantizerShape& shape, uint32_t k, uint32_t probes);
 
 }  // namespace pgwarp

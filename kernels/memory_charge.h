@@ -1,5 +1,5 @@
-// Memory that several processes may take together: each charges what it takes to one counter, which
-// lies where all of them see it, and takes no more than the limit leaves.
+// A memory limit that several processes share. Each process charges what it takes to one counter in
+// shared memory, and takes no more than the limit leaves.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace pgwarp {
 
-// All calls are safe in any thread.
+// Thread-safe.
 class MemoryCharge {
   public:
     // `taken`: bytes that all processes hold.
     explicit MemoryCharge(uint64_t& taken) : taken_(taken) {}
 
-    // False, and nothing taken, where all would then hold more than the limit.
+    // Returns false and takes nothing where all processes together would exceed the limit.
     bool take(size_t bytes, size_t limit) noexcept {
         uint64_t before = taken_.load();
         do
@@ -31,7 +31,7 @@ class MemoryCharge {
         while (!held_.compare_exchange_weak(held, held - given));
         taken_ -= given;
     }
-    // For the end of a process, whatever it still holds. What it gives afterwards was given here.
+    // For the end of a process: returns whatever it still holds. A give() afterwards does nothing.
     void give_all() noexcept { taken_ -= held_.exchange(0); }
 
     size_t taken() const noexcept { return taken_.load(); }

@@ -1,5 +1,5 @@
-// Training the product quantizer, and turning vectors into entries. See quantizer.h for the model.
-// Training has at least one residual.
+// Trains the product quantizer and encodes vectors. See quantizer.h for the model. Training needs
+// at least one residual.
 #pragma once
 
 #include "kernels/bfloat16.h"
@@ -17,13 +17,13 @@ void subtract_centroids(float* rows, size_t count, uint32_t dims, const float* c
 void codebook_start(const QuantizerShape& shape, const float* residuals, size_t count,
                     uint64_t seed, float* codebook);
 
-// One Lloyd iteration of all sub-quantizers; a codeword nobody uses is put where the error is.
-// Returns the mean squared error of the residuals before the move, and in `codes`, (count)(m),
-// where not null, the codes it was made with. Where it throws, the codebook is as it was.
+// One Lloyd iteration of all sub-quantizers; moves an unused codeword to where the error is.
+// Returns the mean squared error of the residuals before the move. `codes`, (count)(m), where not
+// null, receives the codes before the move. On a throw the codebook is unchanged.
 double codebook_step(Workers& workers, const QuantizerShape& shape, const float* residuals,
                      size_t count, float* codebook, uint8_t* codes = nullptr);
 
-// What the list scan needs of each row: its list, its code, its offset.
+// What the list scan needs for each row: its list, its code, its offset.
 struct Encoding {
     const float* rows;  // (count)(dims), normalised for cosine
     size_t count;
@@ -33,10 +33,10 @@ struct Encoding {
 };
 void encode(Workers& workers, const Quantizer& quantizer, const Encoding& encoding);
 
-// The same for rows whose lists are known.
+// The same for rows whose lists are given.
 void encode_assigned(Workers& workers, const Quantizer& quantizer, const Encoding& encoding);
 
-// One vector, taking the codebook row by row, as it lies on an index's pages: add() for each
+// Encodes one vector, taking the codebook row by row, as index pages hold it: add() for each
 // dimension of a piece, then finish(). Neither throws.
 class PieceEncoder {
   public:

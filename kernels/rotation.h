@@ -1,9 +1,9 @@
 // Rotations before quantization: OPQ, "optimized product quantization".
 //
-// The residuals X are turned by a matrix R with orthonormal rows so that their codes Y lose least.
-// |X - Y R|^2 is minimised by turns: for a fixed R by a step of the codebook, for fixed codes by
-// the matrix nearest to Y^T X (Procrustes). R may have fewer rows than columns; what it drops
-// counts as error then, and the same two steps still lower the sum.
+// A matrix R with orthonormal rows rotates the residuals X so that their codes Y lose least.
+// Training alternates two steps that minimise |X - Y R|^2: for a fixed R one step of the codebook,
+// for fixed codes the matrix nearest to Y^T X (Procrustes). R may have fewer rows than columns; the
+// dropped dimensions count as error then, and both steps still lower the sum.
 #pragma once
 
 #include "kernels/common.h"
@@ -12,17 +12,18 @@
 
 namespace pgwarp {
 
-// out, (count)(to), becomes the rows, (count)(from), turned.
+// Writes the rotated rows, (count)(from), to out, (count)(to).
 void rotate(Workers& workers, const Rotation& rotation, const float* rows, size_t count,
             float* out);
 
-// One row. Neither this nor the next throws.
+// One row. Neither this function nor the next throws.
 void rotate_one(const Rotation& rotation, const float* row, float* out) noexcept;
 
-// What a rotation to fewer dimensions has taken from a row's squared norm; 0 where it keeps all.
-// With it a squared L2 distance between turned rows lacks only the product of what both have lost:
-//     |q - x|^2 = |Rq - Rx|^2 + (|q|^2 - |Rq|^2) + (|x|^2 - |Rx|^2) - 2 <what is lost>
-// of which the second is the same for all rows, and the third is kept with the entry.
+// What a rotation to fewer dimensions takes from a row's squared norm; 0 where it keeps all
+// dimensions. With it, a squared L2 distance between rotated rows lacks only the product of the
+// dropped parts:
+//     |q - x|^2 = |Rq - Rx|^2 + (|q|^2 - |Rq|^2) + (|x|^2 - |Rx|^2) - 2 <dropped parts>
+// The second term is the same for all rows, and the third is stored with the entry.
 float dropped_norm(const float* row, uint32_t from, const float* turned, uint32_t to) noexcept;
 
 // Principal directions of rows, (count)(dims), around their mean: the strongest `to` of them, the
@@ -30,15 +31,15 @@ float dropped_norm(const float* row, uint32_t from, const float* turned, uint32_
 void principal_directions(Workers& workers, const float* rows, size_t count, uint32_t dims,
                           uint32_t to, float* matrix);
 
-// The start: principal directions of the residuals, (count)(from), the strongest spread over the
-// sub-quantizers so that the products of their variances are alike; or the dimensions as they are,
-// where a trial shows that to be better, as with vectors whose neighbouring dimensions belong
-// together. shape.dims is the number of rows of `matrix`, (shape.dims)(from).
+// The start: principal directions of the residuals, (count)(from), the strongest distributed over
+// the sub-quantizers so that the products of their variances are alike. Where a trial shows it to
+// be better, the dimensions are kept as they are, as with vectors whose neighboring dimensions
+// belong together. shape.dims is the number of rows of `matrix`, (shape.dims)(from).
 void rotation_start(Workers& workers, const QuantizerShape& shape, const float* residuals,
                     size_t count, uint32_t from, float* matrix);
 
-// One turn of both steps; returns the mean squared error before it, what the rotation drops
-// included. Where it throws, codebook and matrix are as they were.
+// One iteration of both steps; returns the mean squared error before it, including what the
+// rotation drops. On a throw codebook and matrix are unchanged.
 double rotation_step(Workers& workers, const QuantizerShape& shape, const float* residuals,
                      size_t count, uint32_t from, float* matrix, float* codebook);
 

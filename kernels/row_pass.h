@@ -1,7 +1,7 @@
-// One pass over the rows of a table, which come a block at a time, each once: rows are encoded with
-// one model, and the nearest of all of them to some queries are found. Either may be left out.
+// One pass over the rows of a table, which come in blocks, each row once. It encodes the rows with
+// one model and finds the nearest rows to some queries; either may be left out.
 //
-// A pass is used by one thread. Blocks may overlap: while one is worked on, the next is taken.
+// One thread uses a pass. Blocks overlap: the next is accepted while one is in progress.
 #pragma once
 
 #include "kernels/executor.h"
@@ -12,50 +12,53 @@ namespace pgwarp {
 
 struct RowPassInput {
     const Quantizer* quantizer = nullptr;  // read by begin_pass() only; null: nothing is encoded
-    uint32_t dims = 0;                     // of the table's rows, which the model may turn
+    uint32_t dims = 0;                     // of the table's rows; the model may rotate them
     Metric metric = Metric::l2;            // cosine: rows and queries are normalised by the caller
     size_t block_rows = 0;                 // at most, of one block
-    size_t expected_rows = 0;              // of all blocks, about; 0: nobody knows
+    size_t expected_rows = 0;              // of all blocks, about; 0: unknown
 
     const float* queries = nullptr;  // (query_count)(dims), untouched while the pass lives
     size_t query_count = 0;          // 0: nothing is searched for
     uint32_t k = 0;
-    // finish() tells the nearest so far, for whoever may have to go on without this pass.
+    // finish() also returns the nearest so far, for a caller that may have to continue without this
+    // pass.
     bool tell_nearest = false;
 };
 
-// Valid until the next call.
+// Valid until the next call of the pass.
 struct PassedBlock {
     size_t count = 0;
     const uint32_t* lists = nullptr;  // (count)
     const uint8_t* codes = nullptr;   // (count)(m)
     const float* offsets = nullptr;   // (count)
-    // With tell_nearest: (query_count)(k), of the first so many blocks of the pass, this one among
-    // them. Blocks are worked on by the batch: some that are still to be told of may be, too.
+    // With tell_nearest: (query_count)(k), of the first searched_blocks blocks of the pass,
+    // including this one. Blocks are processed in batches, so blocks that finish() has not returned
+    // yet may be included.
     const Neighbor* nearest = nullptr;
     size_t searched_blocks = 0;
 };
 
 class RowPass {
   public:
-    // Blocks between start() and finish(). A device is busy with tens of thousands of rows at once.
+    // Most blocks between start() and finish(). A device needs tens of thousands of rows to be
+    // busy.
     static constexpr size_t most_under_way = 16;
 
     virtual ~RowPass() = default;
 
-    // Takes a block, which stays untouched until finish() has told of it. Where it throws
-    // Interrupted, nothing was taken.
+    // Accepts a block. Its rows must stay unchanged until finish() returns the block. On
+    // Interrupted the block was not accepted.
     virtual void start(const float* rows, const uint64_t* ids, size_t count) = 0;
 
-    // The oldest block under way. May be called again where it throws Interrupted.
+    // Returns the oldest block in progress. May be called again after Interrupted.
     virtual PassedBlock finish() = 0;
 
-    // Once no block is under way: (query_count)(k), sorted, with infinite distances at the end
-    // where there are fewer rows. No block comes after it.
+    // Call once no block is in progress; no block may follow. `out` is (query_count)(k), sorted,
+    // padded with infinite distances where there are fewer rows.
     virtual void nearest(Neighbor* out) = 0;
 };
 
-// The pass of an executor that has none of its own: by encode() and exact_search(), in finish().
+// A pass for an executor that has none of its own: finish() calls encode() and exact_search().
 std::unique_ptr<RowPass> make_plain_pass(Executor& executor, Executor& searcher,
                                          const RowPassInput& input);
 

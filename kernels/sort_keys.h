@@ -1,4 +1,4 @@
-// Sorting rows by group and number: keys whose upper bits are a group, of which there are not many.
+// Sorts rows by keys whose upper bits are a group; there are few groups.
 #pragma once
 
 #include "kernels/common.h"
@@ -13,16 +13,16 @@ struct KeyedRow {
     uint64_t row;
 };
 
-// Keys in chunks of the same length, but for the last.
+// Keys in chunks of equal length; the last may be shorter.
 struct ChunkedKeys {
     const uint64_t* const* chunks;
     size_t chunk_rows;
     size_t count;
 };
 
-// Puts the rows in the order of their keys; no two of them are the same. `starts`, (groups + 1):
-// where each group's rows begin. Rows are dealt out to their groups first, and these then sorted
-// one by one, each in a cache. Where it throws, it can be called again.
+// Sorts the rows by key; keys are distinct. `starts`, (groups + 1): where each group's rows begin.
+// Distributes the rows to their groups first and then sorts each group, which fits a cache. After a
+// throw it can be called again.
 void sort_by_group(Workers& workers, const ChunkedKeys& keys, int group_shift, uint32_t groups,
                    KeyedRow* sorted, uint64_t* starts);
 

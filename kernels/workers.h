@@ -1,4 +1,4 @@
-// A few threads for one heavy job: training, encoding, exact search.
+// A thread pool for one heavy job: training, encoding, exact search.
 //
 // The threads belong to the caller's object and end with it. They run with all signals blocked, so
 // that in a PostgreSQL backend signals reach the main thread only. Work is cut into tasks whose
@@ -34,19 +34,19 @@ class Workers {
 
     int threads() const;
 
-    // Calls task(i, thread) for i in 0 .. count - 1, in any order, on any of the threads and this
-    // one; `thread`, below threads(), picks a scratch space. Returns when all are done. The first
-    // exception of a task is thrown again here.
+    // Calls task(i, thread) for i in 0 .. count - 1, in any order, on the pool's threads and the
+    // calling one; `thread`, below threads(), selects a scratch space. Returns when all are done.
+    // Rethrows the first exception of a task.
     using Task = std::function<void(size_t i, int thread)>;
     void run(size_t count, const Task& task);
 
-    // run() in two steps: between them the threads work, where there are any beside this one, and
-    // the caller does something else. Where it never comes to end(), the destructor waits for tasks
-    // that were begun, and no others are.
+    // run() in two steps: between them the pool's threads work, if there are any, and the caller
+    // does something else. Where end() is never called, the destructor waits for tasks that have
+    // started and starts no others.
     void begin(size_t count, Task task);
     void end();
 
-    // Scratch spaces for a run, one a thread.
+    // Scratch space for each thread of a run.
     std::vector<std::vector<float>> scratch(size_t floats) const {
         return std::vector<std::vector<float>>(static_cast<size_t>(threads()),
                                                std::vector<float>(floats));
