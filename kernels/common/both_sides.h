@@ -1,5 +1,5 @@
-// Functions for both sides: compiled by nvcc for the device, and by any compiler for the tests
-// that need no device.
+// Functions for host and device: nvcc compiles them for the device, and any compiler for tests that
+// need no device.
 #pragma once
 
 #ifdef __CUDACC__

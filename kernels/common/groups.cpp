@@ -8,9 +8,10 @@ namespace pgwarp {
 
 namespace {
 
-// Writes to `centroid` a place beside `mean`, towards a row. False where the row is no other place.
+// Writes to `centroid` a point beside `mean`, in the direction of a row. False where the row equals
+// the mean.
 bool put_beside(const float* mean, const float* row, uint32_t dims, float* centroid) {
-    // The whole way where a small part of it is lost in rounding.
+    // Takes the row itself where the small step is lost in rounding.
     for (const float part : {1.0f / 128, 1.0f}) {
         bool moved = false;
         for (uint32_t d = 0; d < dims; ++d) {
@@ -52,8 +53,8 @@ void fill_empty(const std::vector<size_t>& sizes, const NextRow& next_row, uint3
         if (sizes[c] == 0) empty.push_back(c);
     if (empty.empty()) return;
 
-    // The largest part first, the lowest cluster among equals.
-    using Part = std::pair<size_t, uint32_t>;  // rows in each part of it, ~cluster
+    // The largest part first; ties go to the lowest cluster.
+    using Part = std::pair<size_t, uint32_t>;  // rows in each part of the cluster, ~cluster
     std::priority_queue<Part> largest;
     std::vector<uint32_t> parts(clusters, 1);
     for (uint32_t c = 0; c < clusters; ++c)

@@ -16,7 +16,7 @@ namespace pgwarp {
 
 namespace {
 
-// Fortran's way: everything by reference, the lengths of strings behind all others.
+// Fortran's calling convention: arguments by reference, lengths of strings after all others.
 using SingularValues = void(const char* job, const int* rows, const int* columns, float* matrix,
                             const int* stride, float* values, float* u, const int* u_stride,
                             float* vt, const int* vt_stride, float* work, const int* work_size,
@@ -44,7 +44,7 @@ Function* symbol(void* library, const char* name) {
 }
 
 Lapack open_lapack() {
-    // Threads that the library may start must leave signals to this one.
+    // Threads that the library may start must leave signals to this thread.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -56,7 +56,7 @@ Lapack open_lapack() {
             symbol<SolvePositive>(library, "dposv_")};
 }
 
-// Stays open: what it allocated belongs to the process.
+// Never closed: its allocations live as long as the process.
 const Lapack& lapack() {
     static const Lapack opened = open_lapack();
     return opened;
@@ -66,7 +66,7 @@ const Lapack& lapack() {
 std::mutex one_call;
 
 int checked_size(uint32_t size) {
-    // Working memory of some times size^2 must be counted in ints.
+    // The workspace, a few times size^2 floats, must be countable in an int.
     constexpr uint32_t most = 10000;
     if (size == 0 || size > most) throw std::runtime_error("matrix out of range for LAPACK");
     return static_cast<int>(size);
@@ -76,7 +76,7 @@ void check(int info, const char* what) {
     if (info != 0) throw std::runtime_error(std::string(what) + " did not converge");
 }
 
-// What overflowed, or is not a number, says nothing about a direction; LAPACK would not end well.
+// Infinities and NaN carry no direction, and LAPACK may not terminate on them.
 void make_finite(float* matrix, size_t count) {
     float largest = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -94,8 +94,8 @@ void require_lapack() {
 }
 
 void nearest_orthonormal(float* matrix, uint32_t rows, uint32_t columns, float* nearest) {
-    // LAPACK stores by columns: it sees the transpose, (columns) x (rows), and gives the
-    // transpose's U and V, which only change places.
+    // LAPACK stores by columns: it sees the transpose, (columns) x (rows), and returns the
+    // transpose's U and V, which are swapped.
     const int r = checked_size(columns), c = checked_size(rows), k = std::min(r, c);
     make_finite(matrix, size_t{rows} * columns);
     std::vector<float> values(static_cast<size_t>(k));
@@ -108,7 +108,7 @@ void nearest_orthonormal(float* matrix, uint32_t rows, uint32_t columns, float* 
     lapack().singular_values("S", &r, &c, matrix, &r, values.data(), u.data(), &r, vt.data(), &k,
                              &wanted, &size, int_work.data(), &info, 1);
     check(info, "singular value decomposition");
-    // The size comes as a float, which may have rounded it down.
+    // The size is returned as a float, which may have been rounded down.
     size = static_cast<int>(std::nextafter(wanted, 2 * wanted)) + 1;
     std::vector<float> work(static_cast<size_t>(size));
     lapack().singular_values("S", &r, &c, matrix, &r, values.data(), u.data(), &r, vt.data(), &k,
@@ -140,7 +140,7 @@ void eigenvectors(float* matrix, uint32_t size, float* values) {
     int_work_size = int_wanted;
     std::vector<float> work(static_cast<size_t>(work_size));
     std::vector<int> int_work(static_cast<size_t>(int_work_size));
-    // Eigenvectors come as columns, which are rows to us.
+    // LAPACK returns eigenvectors as columns, which are rows in our layout.
     lapack().eigenvectors("V", "U", &n, matrix, &n, values, work.data(), &work_size,
                           int_work.data(), &int_work_size, &info, 1, 1);
     check(info, "eigenvalue decomposition");

@@ -1,5 +1,5 @@
-// Chance in the search for codes, the same on the CPU and on devices: it follows from the row, so
-// that a row has the same code, but for rounding, wherever it is encoded.
+// Random numbers for the search for codes, the same on the CPU and on devices. The seed follows
+// from the row, so that a row has the same code, up to rounding, wherever it is encoded.
 #pragma once
 
 #include "kernels/common.h"
@@ -13,7 +13,7 @@ PGWARP_BOTH uint64_t mixed_bits(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-// A row's seed is the sum of these over its dimensions, in whatever order.
+// A row's seed is the sum of these over its dimensions, in any order.
 PGWARP_BOTH uint64_t seed_part(uint32_t dim, uint32_t bits) {
     return mixed_bits((uint64_t{dim} << 32 | bits) + 0x9e3779b97f4a7c15ULL);
 }
@@ -28,8 +28,8 @@ class LsqChance {
         return static_cast<uint32_t>((mixed_bits(state_) >> 32) * bound >> 32);
     }
 
-    // Calls set(k, code) for `count` codes among `books`, each with the same chance to be chosen
-    // (algorithm 2 of the paper), with a code of chance.
+    // Calls set(k, code) with a random code for `count` of the `books` codebooks, each equally
+    // likely to be chosen (algorithm 2 of the paper).
     template <typename Set>
     PGWARP_BOTH void perturb(uint32_t books, uint32_t count, Set set) {
         for (uint32_t k = 0; k < books && count > 0; ++k) {

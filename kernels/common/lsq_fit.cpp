@@ -1,4 +1,4 @@
-// What training does beside the search, the same for every executor.
+// The parts of training beside the search, the same for every executor.
 
 #include "kernels/lsq.h"
 #include "kernels/random.h"
@@ -48,7 +48,7 @@ std::vector<float> spread_by_dimension(const float* rows, size_t count, uint32_t
 
 void lsq_relax(const LsqShape& shape, const float* spread, double error, uint32_t step,
                uint32_t steps, uint64_t seed, float* words) {
-    // The last fifth of the steps is without.
+    // No noise in the last fifth of the steps.
     const double share = 1.25 * (step + 1) / steps;
     double total = 0;
     for (uint32_t d = 0; d < shape.dims; ++d) total += double{spread[d]} * spread[d];
@@ -57,7 +57,7 @@ void lsq_relax(const LsqShape& shape, const float* spread, double error, uint32_
     std::vector<float> size(shape.dims);
     for (uint32_t d = 0; d < shape.dims; ++d) size[d] = static_cast<float>(heat * spread[d]);
     Random random(seed + 0x9e3779b97f4a7c15ULL * (step + 1));
-    // Two normal numbers at a time (Box and Muller).
+    // Two normal deviates at a time (Box and Muller).
     const size_t count = shape.words() * shape.dims;
     for (size_t i = 0; i < count; i += 2) {
         const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
@@ -83,9 +83,9 @@ void fit_levels(std::vector<float> values, float* levels) {
         std::fill_n(levels, codewords, 0.0f);
         return;
     }
-    // The start has as many levels in a stretch as is best for many of them: in proportion to the
-    // cube root of the density there, or to the width to the power of 2/3 of stretches that have as
-    // many values each.
+    // Start with the asymptotically optimal density of levels: proportional to the cube root of the
+    // density of values. With stretches of equally many values, a stretch gets levels in proportion
+    // to its width to the power of 2/3.
     const size_t stretches = std::min<size_t>(count, 4 * codewords);
     const auto value_at = [&](size_t stretch) {
         return double{values[std::min(count - 1, stretch * count / stretches)]};
@@ -98,7 +98,7 @@ void fit_levels(std::vector<float> values, float* levels) {
         while (i + 1 < stretches && up_to[i + 1] < wanted) ++i;
         levels[c] = static_cast<float>((value_at(i) + value_at(i + 1)) / 2);
     }
-    // Lloyd's iterations: in one dimension, clusters are runs of the sorted values.
+    // Lloyd iterations: in one dimension, clusters are runs of the sorted values.
     for (int iteration = 0; iteration < 20; ++iteration) {
         std::vector<double> sums(codewords);
         std::vector<size_t> used(codewords);

@@ -1,10 +1,10 @@
-// Scores of the search for codes as whole numbers of sixteen bits, the same on the CPU and on
-// devices.
+// Scores of the search for codes as 16-bit integers, the same on the CPU and on devices.
 //
-// The score of word c of codebook k is  u(c) + sum_l p_l(c), all in steps: p_l from a table of
-// products, less the least of that table; u, the row's own term, less its least for that codebook.
-// No p_l is above its table's range, so a word whose u is above the least by more than all ranges
-// of its codebook together cannot be the best: u is cut there, and sums stay below 2^16.
+// The score of word c of codebook k is  u(c) + sum_l p_l(c), all in steps. p_l is an entry of a
+// table of products, less the table's minimum. u is the row's own term, less its minimum for that
+// codebook. No p_l exceeds its table's range, so a word whose u exceeds the minimum by more than
+// all ranges of its codebook together cannot be the best: u is clamped there, and sums stay below
+// 2^16.
 #pragma once
 
 #include "kernels/common.h"
@@ -18,9 +18,9 @@ namespace pgwarp {
 
 struct LsqScale {
     float inverse = 0;  // of the step
-    float most = 0;     // of u, in steps: the ranges of a codebook's tables together
+    float most = 0;     // largest u, in steps: the ranges of a codebook's tables together
 
-    // `lows` and `highs`, (books)(books): the least and the greatest of each table, k != l.
+    // `lows` and `highs`, (books)(books): minimum and maximum of each table, k != l.
     static LsqScale of(uint32_t books, const float* lows, const float* highs) {
         double widest = 0;
         for (uint32_t k = 0; k < books; ++k) {
@@ -29,14 +29,14 @@ struct LsqScale {
                 if (l != k) sum += double{highs[k * books + l]} - lows[k * books + l];
             if (!(sum <= widest)) widest = sum;
         }
-        // What overflowed leaves nothing to tell words apart by.
+        // After an overflow no step can tell words apart.
         if (!std::isfinite(widest)) return {0, 0};
-        constexpr double room = 32000;  // of 65536 / 2; each of many terms is rounded up by a half
-        // One codebook: u alone decides, and the least of it is 0 by any step.
+        constexpr double room = 32000;  // of 65536 / 2; rounding adds up to a half for each term
+        // With one codebook u alone decides, and its minimum is 0 at any step.
         if (!(widest > 0)) return {1e30f, room};
         return {static_cast<float>(std::min(room / widest, 1e30)), static_cast<float>(room)};
     }
-    // Also where the difference is not a number.
+    // A NaN difference counts as `most`.
     PGWARP_BOTH static uint16_t steps(float above_least, float inverse, float most) {
         const float steps = above_least * inverse;
         return static_cast<uint16_t>((steps < most ? (steps > 0 ? steps : 0) : most) + 0.5f);

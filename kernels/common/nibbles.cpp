@@ -27,8 +27,8 @@ void nibble_half_norms(const float* words, uint32_t part_dims, float* half_norms
         }
 }
 
-// Ranked by |w|^2 / 2 - <x, w>, which orders as |x - w|^2 does. Sixteen sums: any compiler makes
-// vectors of them.
+// Ranks by |w|^2 / 2 - <x, w>, which has the order of |x - w|^2. Compilers vectorise the sixteen
+// sums.
 uint8_t nearest_nibble(const float* part, uint32_t part_dims, const float* words,
                        const float* half_norms) noexcept {
     float scores[nibble_words];

@@ -22,7 +22,7 @@ void spread_directions(const QuantizerShape& shape, uint32_t from, const float* 
         std::copy_n(directions + size_t{direction} * from, from,
                     matrix + size_t{shape.part_begin(best) + taken[best]} * from);
         ++taken[best];
-        // Relative to the weakest that counts: no term is below zero.
+        // Relative to `least`, so that no term is negative.
         log_product[best] += std::log(std::max(double{values[direction]}, least) / least);
     }
 }

@@ -5,12 +5,13 @@
 
 namespace pgwarp {
 
-// For the trial of a rotation against none: so many rows, so many steps of the codebook.
+// Size of the trial that compares a rotation with none: rows, and steps of the codebook.
 inline constexpr size_t rotation_trial_rows = 8192;
 inline constexpr int rotation_trial_steps = 4;
 
-// Directions, (from)(from), with their variances, the weakest first: each, the strongest first, is
-// given to the sub-quantizer with room whose product of variances is the smallest so far.
+// Distributes directions, (from)(from), sorted by ascending variance, over the sub-quantizers.
+// Starting with the strongest, each goes to the sub-quantizer with room whose product of variances
+// is the smallest so far.
 void spread_directions(const QuantizerShape& shape, uint32_t from, const float* directions,
                        const float* values, float* matrix);
 

@@ -63,7 +63,7 @@ class PlainPass final : public RowPass {
         const uint64_t* ids;
         size_t count;
     };
-    // A search that broke off may have written some of what it found.
+    // An interrupted search may have written part of its results.
     void search(const Block& block) {
         before_ = nearest_;
         try {

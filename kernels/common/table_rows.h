@@ -1,5 +1,4 @@
-// What passes over a table share: a model of their own, and rows as they are in the table, not as
-// the model sees them.
+// Shared by passes over a table: a copy of the model, and encoding of rows before rotation.
 #pragma once
 
 #include "kernels/executor.h"
@@ -9,7 +8,7 @@
 
 namespace pgwarp {
 
-// Copies of everything that a quantizer borrows.
+// Owns copies of everything that a quantizer borrows.
 class QuantizerCopy {
   public:
     QuantizerCopy() = default;
@@ -22,7 +21,7 @@ class QuantizerCopy {
                        from.rotation.matrix + size_t{from.rotation.to} * from.rotation.from);
         copy_.rotation.matrix = matrix_.data();
     }
-    // Moved, vectors keep their memory; copied, they would not.
+    // Moving keeps the vectors' memory, which copy_ points to; copying would not.
     QuantizerCopy(const QuantizerCopy&) = delete;
     QuantizerCopy& operator=(const QuantizerCopy&) = delete;
     QuantizerCopy(QuantizerCopy&&) = default;
@@ -35,8 +34,8 @@ class QuantizerCopy {
     Quantizer copy_{};
 };
 
-// Encodes rows of the table, (count)(table_dims): turned first, where the model has a rotation, and
-// what that has dropped of their norms added to the offsets. `turned` is scratch.
+// Encodes rows of the table, (count)(table_dims). Where the model has a rotation, rotates them
+// first and adds the norm that the rotation dropped to the offsets. `turned` is scratch.
 inline void encode_table_rows(Executor& executor, const Quantizer& quantizer, const Encoding& e,
                               std::vector<float>& turned) {
     const Rotation& rotation = quantizer.rotation;

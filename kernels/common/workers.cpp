@@ -15,14 +15,14 @@ struct Workers::Pool {
     const volatile std::sig_atomic_t* interrupt;
     const volatile std::sig_atomic_t* other_interrupt;
     std::mutex mutex;
-    std::condition_variable wake;  // a new job, or the end
+    std::condition_variable wake;  // a new job, or shutdown
     std::condition_variable idle;  // a thread left the current job
     std::vector<std::thread> threads;
 
-    // Under `mutex`:
+    // Protected by `mutex`:
     Task task;
     size_t count = 0;
-    uint64_t job = 0;  // grows with every job, so that a thread takes part once
+    uint64_t job = 0;  // incremented for every job, so that a thread joins each job once
     int busy = 0;
     bool ending = false;
     std::exception_ptr error;
@@ -63,7 +63,7 @@ struct Workers::Pool {
 
 namespace {
 
-// Threads inherit the mask of the one that starts them.
+// Threads inherit the signal mask of the thread that starts them.
 class AllSignalsBlocked {
   public:
     AllSignalsBlocked() {
@@ -85,8 +85,8 @@ Workers::Workers(int threads, const volatile std::sig_atomic_t* interrupt,
     pool_->interrupt = interrupt;
     pool_->other_interrupt = other_interrupt;
     AllSignalsBlocked blocked;
-    // A machine that refuses another thread, or the memory for it, still does the work with those
-    // there are. (To throw here would end the process: the threads that run belong to nobody.)
+    // If the system refuses another thread, or memory for it, the pool works with those it has.
+    // (Throwing here would terminate the process: the running threads would be destroyed unjoined.)
     try {
         for (int i = 1; i < threads; ++i)
             pool_->threads.emplace_back([pool = pool_.get(), i] { pool->thread_main(i); });
