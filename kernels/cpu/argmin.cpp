@@ -15,7 +15,7 @@ using IndexTag = hn::RebindToUnsigned<FloatTag>;
 using Floats = hn::Vec<FloatTag>;
 using Indexes = hn::Vec<IndexTag>;
 
-// Keeps in (value, index) the lower of the two in each lane, the lower index among equals.
+// Keeps the lower of the two in each lane of (value, index); ties go to the lower index.
 HWY_INLINE void KeepLower(Floats other_value, Indexes other_index, Floats& value, Indexes& index) {
     const IndexTag du;
     const auto equal = hn::RebindMask(du, hn::Eq(other_value, value));
@@ -25,7 +25,7 @@ HWY_INLINE void KeepLower(Floats other_value, Indexes other_index, Floats& value
     value = hn::Min(other_value, value);
 }
 
-// Four chains of comparisons, for each step of one waits for the step before.
+// Four independent chains of comparisons, to hide the latency of each.
 Nearest ArgminSum(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint32_t count) {
     const FloatTag df;
     const IndexTag du;

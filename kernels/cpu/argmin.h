@@ -9,7 +9,7 @@ struct Nearest {
     float value;
 };
 
-// The smallest of a[i] + b[i], and the lowest i that has it. count > 0; no NaN.
+// The smallest of a[i] + b[i]; ties go to the lowest i. count > 0; no NaN.
 Nearest argmin_sum(const float* a, const float* b, uint32_t count);
 
 }  // namespace pgwarp

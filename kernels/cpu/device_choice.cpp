@@ -36,7 +36,7 @@ OpenedDevices open_all_devices(size_t most, const Opener& open) {
     OpenedDevices opened;
     int number = 0;
     while (opened.devices.size() < most && open_one(number, open, &opened)) ++number;
-    // That there is no further device is worth telling only where there is none at all.
+    // Report that a device does not exist only where there is none at all.
     const bool ended = opened.devices.size() < most;
     if (ended && number > 0) opened.failures.pop_back();
     return opened;

@@ -17,11 +17,11 @@ using IndexTag = hn::RebindToUnsigned<FloatTag>;
 using Floats = hn::Vec<FloatTag>;
 using Indexes = hn::Vec<IndexTag>;
 
-// The vectors of codewords taken at once: with four rows, as many sums as registers can hold
-// beside what is added to them. (x86 has 32 registers from AVX-512 on, Arm always.)
+// Vectors of codewords taken at once: with four rows, as many sums as fit into registers beside the
+// operands. (x86 has 32 registers from AVX-512 on, Arm always.)
 constexpr size_t kVectors = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 2 : 4;
 
-// The smallest scores seen so far of one row, in lanes, and whose they are.
+// Keeps the smallest scores so far of one row, by lane, and their indexes.
 HWY_INLINE void Keep(Floats score, Indexes at, Floats& value, Indexes& index) {
     const IndexTag du;
     const auto less = hn::Lt(score, value);
@@ -37,12 +37,12 @@ HWY_INLINE uint8_t LowestOfMinima(Floats value, Indexes index) {
     return static_cast<uint8_t>(hn::GetLane(hn::MinOfLanes(du, lowest)));
 }
 
-// Pieces up to this long have their elements spread over vectors beforehand, once for all
-// codewords; to spread them again and again would take the place of multiplications.
+// Pieces up to this length have their elements broadcast to vectors once for all codewords;
+// repeated broadcasts would compete with multiplications.
 constexpr uint32_t kMostSpread = 32;
 
-// Ranked by |w|^2 / 2 - <x, w>, which orders as |x - w|^2 does. Rows are taken four at a time, so
-// that a loaded codeword serves four times.
+// Ranks by |w|^2 / 2 - <x, w>, which has the order of |x - w|^2. Four rows are taken at a time, so
+// that each loaded codeword serves four rows.
 template <size_t kRows, bool kSpread>
 HWY_INLINE void EncodeRows(const PieceEncoding& e, size_t first) {
     static_assert(kRows == 1 || kRows == 4);

@@ -16,7 +16,7 @@ struct PieceEncoding {
     size_t code_stride;
 };
 
-// The nearest codeword of each piece, the lowest number among equals.
+// The nearest codeword of each piece; ties go to the lowest number.
 void encode_piece(const PieceEncoding& encoding);
 
 // half_norms[c] = |w_c|^2 / 2 for the 256 codewords of (piece_dims)(256).

@@ -10,7 +10,7 @@ namespace pgwarp {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Four vectors a step: hits are rare, and one test of a mask is dearer than four comparisons.
+// Four vectors per step: hits are rare, and one test of a mask costs more than four comparisons.
 size_t NextAtMost(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t begin,
                   size_t count, float limit) {
     const hn::ScalableTag<float> df;

@@ -11,23 +11,24 @@ namespace pgwarp {
 
 namespace {
 
-// Then proposals are applied. They take a few megabytes, where lists are empty.
+// Tasks between two rounds of applying proposals, which take a few megabytes while lists are empty.
 constexpr size_t batch_tasks = 64;
 constexpr size_t task_tiles = 16;  // of samples
 constexpr size_t most_ranges = 64;
 
-// Levels of a tree that share one pass over the rows with those of the other trees.
+// Levels of a tree that share one pass over the rows with the other trees.
 constexpr size_t top_levels = 4;
 
-// It ends when fewer than this share of all edges was replaced in an iteration.
+// The descent ends when an iteration replaced less than this share of all edges.
 constexpr double least_updates = 0.001;
 
-// A merge ends earlier: half of its edges were there before, and what a last iteration finds is
-// among the places that nobody wants. What it samples of old neighbors, which each new one meets
-// in every iteration, is fewer, too.
+// A merge ends earlier: half of its edges existed before, and a last iteration mostly finds edges
+// behind the first `neighbors` places. It also samples fewer old neighbors, because each new one
+// meets them in every iteration.
 constexpr double least_merge_updates = 0.02;
 
-// What is new to a row in a merge comes from the other side, and is compared with its own.
+// In a merge, new neighbors come from the other side and are compared with old ones of the row's
+// own.
 SampleKinds sample_kinds(const DescentOptions& options, Known known, size_t border) {
     if (known != Known::both_sets) return {options.samples, options.samples, 0};
     return {options.samples, std::max(2 * options.samples / 3, 1u), border};
@@ -62,7 +63,7 @@ GraphDescent::GraphDescent(Workers& workers, const GraphRows& rows, const Descen
       samples_(rows.count, options.samples),
       rooms_(static_cast<size_t>(workers.threads())),
       found_(batch_tasks) {
-    // Tiles are read and written in fours.
+    // Tiles are read and written in blocks of four.
     const size_t most = most_rows(options) + 8;
     for (Room& room : rooms_) {
         room.numbers.resize(most);
@@ -80,7 +81,7 @@ size_t GraphDescent::memory(size_t count, uint32_t dims, const DescentOptions& o
                             int threads) {
     const size_t most = most_rows(options) + 8;
     const size_t room = most * (tile_stride(dims) + most + 4) * sizeof(float);
-    // Proposals: where all lists are empty, all pairs of a batch of leaves.
+    // Proposals at most: all pairs of a batch of leaves, while the lists are empty.
     const size_t leaf = leaf_rows(options);
     const size_t proposals = batch_leaves(options) * leaf * leaf * 2 * sizeof(Proposal);
     const size_t tree =
@@ -94,11 +95,12 @@ DescentReport GraphDescent::run(const GraphProgress& progress) {
     if (rows_.count < 2) return report;
     Leaves leaves;
     start(progress, leaves);
-    // Rows of one leaf have common neighbors: one after the other, they find them in the caches.
+    // Rows of one leaf share neighbors: in this order they find them in the caches.
     while (leaves.count() > 1 && report.iterations < options_.iterations) {
         const uint64_t updates = match_samples(leaves.order, progress, report.iterations++);
         const bool merging = known_ == Known::both_sets;
-        // A small set has little to give and to take: it is not measured by a large one.
+        // In a merge the smaller set bounds the possible updates, so the threshold is relative to
+        // it.
         const size_t rows = merging ? 2 * std::min(border_, rows_.count - border_) : rows_.count;
         const double edges = static_cast<double>(rows) * options_.degree;
         const double least = merging ? least_merge_updates : least_updates;
@@ -111,7 +113,7 @@ DescentReport GraphDescent::run(const GraphProgress& progress) {
 }
 
 void GraphDescent::start(const GraphProgress& progress, Leaves& leaves) {
-    // Two at least: rows of one leaf know each other already.
+    // At least two: rows of one leaf have all been compared with each other.
     const uint32_t starts = std::max(options_.trees, 2u);
     const bool small = rows_.count <= leaf_rows(options_);
     Projections projections;
@@ -187,8 +189,8 @@ uint64_t GraphDescent::match_samples(const std::vector<uint32_t>& order,
     return updates;
 }
 
-// Of the numbers in the room, new ones first, each kind in order: so each is two parts, on either
-// side of the border.
+// The numbers in the room have new rows first, then old ones, each kind sorted: so each kind is two
+// parts, one on either side of the border.
 void GraphDescent::match(Room& room, size_t fresh_count, size_t old_count, const float* centre,
                          Found& found) {
     const size_t all = fresh_count + old_count;
@@ -201,7 +203,6 @@ void GraphDescent::match(Room& room, size_t fresh_count, size_t old_count, const
     const size_t old_border = known_ == Known::nothing ? fresh_count : border_in(fresh_count, all);
     const Part fresh_first{0, fresh_border}, fresh_second{fresh_border, fresh_count};
     const Part old_first{fresh_count, old_border}, old_second{old_border, all};
-    // Nothing to compare?
     const size_t seconds = fresh_second.size() + old_second.size();
     if (known_ != Known::nothing && seconds == 0) return;
     if (known_ == Known::both_sets && fresh_first.size() + old_first.size() == 0) return;
@@ -239,7 +240,7 @@ void GraphDescent::propose(Room& room, Part a, Part b, bool triangle, Found& fou
         const uint32_t row = room.numbers[a.begin + i];
         const auto distance = [&](size_t j) {
             const float sum = values[j] + terms[j] + term;
-            // What overflowed is far, but it is a neighbor.
+            // A distance that overflowed is the largest float: still a neighbor, not padding.
             return sum < infinitely_far ? sum : std::numeric_limits<float>::max();
         };
         const size_t begin = triangle ? i + 1 : 0;
@@ -260,12 +261,12 @@ void GraphDescent::order_by_range(Found& found) const {
     found.ordered.resize(found.proposals.size());
     for (const Proposal& proposal : found.proposals)
         found.ordered[found.begins[range_of(proposal.target)]++] = proposal;
-    // Each begin has moved to the range's end, which is where the next one begins.
+    // Each begin has moved to the end of its range, where the next range begins.
     std::copy_backward(found.begins.begin(), found.begins.end() - 1, found.begins.end());
     found.begins[0] = 0;
 }
 
-// A list is touched from its end, and searched from its beginning.
+// insert_edge() reads a list's last edge, then searches from its first.
 void GraphDescent::prefetch_list(uint32_t row) const {
     const Edge* list = lists_ + size_t{row} * options_.degree;
     for (uint32_t i = 0; i < options_.degree; i += 8) __builtin_prefetch(list + i, 1);
@@ -293,8 +294,8 @@ uint64_t GraphDescent::apply(size_t tasks) {
     return updates;
 }
 
-// Distances of tiles are off by rounding: the neighbors that are wanted get theirs from the rows,
-// but for those that were in the lists of a merge before.
+// Distances from tiles have rounding errors: recompute those of the first `neighbors` places from
+// the rows, except those that the lists of a merge had before.
 void GraphDescent::finish(const std::vector<uint32_t>& order) {
     constexpr size_t task_rows = 512;
     workers_.run((rows_.count + task_rows - 1) / task_rows, [&](size_t task, int) {

@@ -1,9 +1,9 @@
 // NN-Descent on the CPU (the paper's Algorithm 1, and with a border between two sets Algorithm 3).
 //
-// Rows that are introduced to each other, the samples of a row or a leaf of a tree, make a tile:
-// a matrix product of some dozens of rows with each other. Pairs nearer than what one of the two
-// has in its list become proposals. They are applied after some thousand tiles, by tasks that own a
-// range of lists each: no locks, and the same graph from any number of threads.
+// The samples of a row, or a leaf of a tree, form a tile: a matrix product of a few dozen rows with
+// each other. A pair nearer than the last neighbor in one of the two lists becomes a proposal.
+// Proposals are applied after some thousand tiles, by tasks that each own a range of lists: no
+// locks, and the same graph from any number of threads.
 #pragma once
 
 #include "kernels/cpu/graph_samples.h"
@@ -15,7 +15,7 @@
 
 namespace pgwarp {
 
-// Which pairs are not compared.
+// Pairs that are not compared.
 enum class Known : uint8_t {
     nothing,
     first_set,  // pairs of the rows below the border: they have a graph, the others were added
@@ -37,15 +37,14 @@ class GraphDescent {
         uint32_t target;
         Edge edge;
     };
-    // What a task found, in the order of the ranges: proposals of range r are
-    // [begins[r], begins[r + 1]).
+    // Proposals of a task, ordered by range: those of range r are [begins[r], begins[r + 1]).
     struct Found {
         std::vector<Proposal> proposals;
         std::vector<Proposal> ordered;
         std::vector<uint32_t> begins;
         uint64_t compared;
     };
-    // A thread's room for one tile.
+    // A thread's scratch for one tile.
     struct Room {
         std::vector<uint32_t> numbers;
         std::vector<float> data, terms, bounds, reach, values;
@@ -81,7 +80,7 @@ class GraphDescent {
     Edge* lists_;
     size_t ranges_;
     size_t value_stride_;
-    std::vector<float> bounds_;  // (count): the distance of each list's last
+    std::vector<float> bounds_;  // (count): the last distance of each list
     GraphSamples samples_;
     std::vector<Room> rooms_;
     std::vector<Found> found_;

@@ -6,7 +6,7 @@
 
 namespace pgwarp {
 
-// Lists start as they are. With a border, pairs on the same side of it are left out.
+// Lists keep their contents. With a border, pairs on the same side of it are skipped.
 inline constexpr size_t no_border = 0;
 void exact_graph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree,
                  Edge* lists, const GraphProgress& progress);

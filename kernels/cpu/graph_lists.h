@@ -1,4 +1,4 @@
-// A row's list of neighbors while it is being improved.
+// A row's list of neighbors during construction.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -8,7 +8,7 @@
 
 namespace pgwarp {
 
-// Beside the row's number: the neighbor has not been sampled yet (NEW in the paper).
+// Flag beside the row's number: the neighbor has not been sampled yet (NEW in the paper).
 inline constexpr uint32_t fresh = 0x80000000;
 inline constexpr uint32_t row_part = ~fresh;
 
@@ -19,7 +19,7 @@ inline bool nearer(const Edge& a, const Edge& b) {
            (a.distance == b.distance && (a.row & row_part) < (b.row & row_part));
 }
 
-// False where it was there before, or is too far. `edge` may be fresh.
+// False where the list has the neighbor already, or where it is too far. `edge` may be fresh.
 inline bool insert_edge(Edge* list, uint32_t degree, const Edge& edge) {
     if (!nearer(edge, list[degree - 1])) return false;
     const uint32_t row = edge.row & row_part;

@@ -9,8 +9,8 @@ namespace pgwarp {
 
 namespace {
 constexpr size_t task_rows = 4096;
-// Of the backward samples. Each task reads all forward samples, for which they are few, and writes
-// rows of its own.
+// Tasks for reverse samples. Each task reads all forward samples, so there are few tasks, and
+// writes its own range of rows.
 constexpr size_t backward_tasks = 16;
 }  // namespace
 
@@ -55,7 +55,7 @@ void GraphSamples::draw_forwards(Workers& workers, const SampleKinds& kinds, Edg
     });
 }
 
-// Of many that come, each has the same chance to stay.
+// Reservoir sampling: each reverse neighbor has the same chance to stay.
 void GraphSamples::draw_backwards(Workers& workers, const Side& forwards, uint64_t seed,
                                   Side& backwards) {
     workers.run(backward_tasks, [&](size_t task, int) {
@@ -87,7 +87,7 @@ GraphSamples::Counts GraphSamples::of(size_t row, uint32_t* fresh_rows, uint32_t
     };
     Counts counts;
     counts.fresh_rows = collect(fresh_forwards_, fresh_backwards_, fresh_rows);
-    // What is new has to meet nobody who is old twice.
+    // Without new neighbors nothing is compared: old pairs have met before.
     if (counts.fresh_rows == 0) return {0, 0};
     counts.old_rows = collect(old_forwards_, old_backwards_, old_rows);
     uint32_t* fresh_end = fresh_rows + counts.fresh_rows;

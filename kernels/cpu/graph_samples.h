@@ -1,5 +1,5 @@
-// Which neighbors of a row are introduced to each other in an iteration (section 4.1 of the paper):
-// a fixed number of new and of old ones forwards, and of those that have it in their sample.
+// Draws the neighbors of a row that are compared with each other in an iteration (section 4.1 of
+// the paper): a fixed number of new and of old neighbors, forward and reverse.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -9,7 +9,8 @@
 
 namespace pgwarp {
 
-// So many of each kind. Old ones are on the row's own side of the border; 0: there is one side.
+// How many of each kind to draw. Old neighbors are on the row's own side of the border; 0: no
+// border.
 struct SampleKinds {
     uint32_t fresh_rows;
     uint32_t old_rows;
@@ -18,18 +19,18 @@ struct SampleKinds {
 
 class GraphSamples {
   public:
-    // `samples` bounds both kinds.
+    // `samples` is at least both counts of SampleKinds.
     GraphSamples(size_t count, uint32_t samples);
 
     static size_t memory(size_t count, uint32_t samples);
 
-    // Marks what it takes of the lists, (count)(degree), as no longer fresh. `seed` differs between
-    // iterations.
+    // Clears the fresh flag of neighbors it samples from the lists, (count)(degree). `seed` differs
+    // between iterations.
     void draw(Workers& workers, const SampleKinds& kinds, Edge* lists, uint32_t degree,
               uint64_t seed);
 
-    // The new and the old of a row, each sorted and without duplicates, an old one in place of none
-    // that is also new. `fresh_rows` and `old_rows` have room for 2 * samples.
+    // The new and the old samples of a row, each sorted and without duplicates; none is in both.
+    // `fresh_rows` and `old_rows` have room for 2 * samples.
     struct Counts {
         size_t fresh_rows;
         size_t old_rows;
@@ -37,7 +38,7 @@ class GraphSamples {
     Counts of(size_t row, uint32_t* fresh_rows, uint32_t* old_rows) const;
 
   private:
-    // (count)(samples) rows, as many as the counter says.
+    // (count)(samples) rows; counts[row] of them are valid.
     struct Side {
         std::vector<uint32_t> rows;
         std::vector<uint32_t> counts;

@@ -1,6 +1,6 @@
-// Sums run along the vectors: four rows with four others keep sixteen vectors of sums in registers,
-// each load serving four of them, and nothing has to be transposed. Long vectors are taken in
-// pieces, so that the rows of a tile stay in the first cache.
+// Sums run along the vectors: four rows with four others keep sixteen vectors of sums in registers.
+// Each load serves four of them, and nothing has to be transposed. Long vectors are processed in
+// pieces, so that the rows of a tile stay in the L1 cache.
 
 #include "kernels/cpu/graph_tile.h"
 
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
-// Arrays of vectors, which registers of unknown length do not allow.
+// This file uses arrays of vectors, which scalable vectors do not allow.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
@@ -22,7 +22,7 @@
 #define PGWARP_GRAPH_TILE_COMMON
 namespace pgwarp {
 constexpr size_t padded_to = 16;              // floats: a whole number of vectors on any target
-constexpr size_t first_cache_floats = 10240;  // of 64 kB, or most of 48
+constexpr size_t first_cache_floats = 10240;  // 40 kB of an L1 cache of 64 or 48 kB
 struct TileFunctions {
     void (*values)(const TileRectangle&);
     float (*gather)(const float*, const float*, size_t, size_t, float*);
@@ -56,7 +56,7 @@ struct AbsoluteDifference {
     }
 };
 
-// The four sums of four vectors, added to out[0 .. 3] or put there.
+// Adds the four lane sums to out[0 .. 3], or stores them there.
 HWY_INLINE void store_sums(Floats s0, Floats s1, Floats s2, Floats s3, float factor, bool add,
                            float* HWY_RESTRICT out) {
     const FloatTag df;
@@ -128,7 +128,7 @@ void Values(const TileRectangle& t) {
     }
 }
 
-// One row less another, and the squared norm of what is left.
+// Writes row - centre; returns its squared norm.
 float Gather(const float* HWY_RESTRICT row, const float* HWY_RESTRICT centre, size_t dims,
              size_t stride, float* HWY_RESTRICT to) {
     const FloatTag df;
@@ -171,14 +171,14 @@ HWY_EXPORT(tile_functions);
 namespace {
 TileFunctions chosen = HWY_DYNAMIC_DISPATCH(tile_functions)();
 
-// A row's lines are asked for while the row before it is copied.
+// Prefetches a row while the row before it is copied.
 void prefetch_row(const float* row, uint32_t dims) {
     for (size_t d = 0; d < dims; d += 64 / sizeof(float)) hwy::Prefetch(row + d);
 }
 }  // namespace
 
 void choose_tile_target() {
-    // A machine with scalable registers alone has been asked for: it has the fixed ones too.
+    // Only scalable targets enabled: keep the current choice, since such a machine has NEON too.
     if ((hwy::SupportedTargets() & HWY_TARGETS) != 0)
         chosen = HWY_DYNAMIC_DISPATCH(tile_functions)();
 }

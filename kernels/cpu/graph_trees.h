@@ -1,4 +1,4 @@
-// Groups of near rows, to begin with: the leaves of a tree of random planes.
+// Groups of nearby rows to start a descent from: the leaves of a tree of random hyperplanes.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -8,8 +8,8 @@
 
 namespace pgwarp {
 
-// All rows in an order in which near ones tend to stand together, cut into leaves:
-// leaf i is order[begins[i] .. begins[i + 1]).
+// All rows in an order that tends to place near ones together, cut into leaves: leaf i is
+// order[begins[i] .. begins[i + 1]).
 struct Leaves {
     std::vector<uint32_t> order;   // (count)
     std::vector<uint32_t> begins;  // (leaves + 1)
@@ -17,16 +17,16 @@ struct Leaves {
     size_t count() const { return begins.size() - 1; }
 };
 
-// Where all rows lie along some directions: differences of two rows each. The first levels of all
-// trees share the one pass over the rows that this takes.
+// Positions of all rows along some directions, each the difference of two rows. The first levels of
+// all trees share the one pass over the rows that this takes.
 struct Projections {
     size_t count;                  // of directions
     std::vector<float> positions;  // (rows)(count)
 };
 Projections project_rows(Workers& workers, const GraphRows& rows, size_t count, uint64_t seed);
 
-// Each group is halved at the median until none is larger than leaf_rows: by `levels` directions of
-// the projections, from `first` on, and then by the difference of two rows of the group.
+// Splits each group at the median until none is larger than leaf_rows: along `levels` directions of
+// the projections, from `first` on, and then along the difference of two rows of the group.
 struct TopLevels {
     const Projections* projections;
     size_t first;
@@ -35,7 +35,7 @@ struct TopLevels {
 void grow_tree(Workers& workers, const GraphRows& rows, size_t leaf_rows, const TopLevels& top,
                uint64_t seed, Leaves& leaves);
 
-// The same number of leaves, filled by chance.
+// The same number of leaves, filled at random.
 void deal_leaves(const GraphRows& rows, size_t leaf_rows, uint64_t seed, Leaves& leaves);
 
 }  // namespace pgwarp

@@ -14,14 +14,14 @@ namespace pgwarp {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sixteen queries, whatever the width of vectors here.
+// Sixteen queries, whatever the width of a vector.
 using Bytes = hn::FixedTag<uint8_t, 16>;
 using Halves = hn::FixedTag<uint16_t, 8>;
 using Words = hn::FixedTag<uint32_t, 4>;
 using Quads = hn::FixedTag<float, 4>;
 
-// Sixteen rows of sixteen bytes become sixteen columns: four times, row i and row i + 8 are dealt
-// together. (Not a loop over arrays: vectors of unknown width cannot be in one.)
+// Transposes sixteen rows of sixteen bytes in four passes; each pass interleaves row i with row i +
+// 8. (Macros instead of a loop over arrays: scalable vectors cannot be array elements.)
 #define PGWARP_EACH(X) \
     X(0, 0, 1, 8)      \
     X(1, 2, 3, 9)      \
@@ -101,7 +101,7 @@ HWY_INLINE void AddEight(const uint8_t* HWY_RESTRICT table, uint32_t rows, const
     hn::StoreU(l7, dh, sums + 112), hn::StoreU(h7, dh, sums + 120);
 }
 
-// Which of the sixteen lower bounds are within their limits.
+// Bit q: the lower bound for query q is within its limit.
 HWY_INLINE uint16_t Passed(const GroupScan& s, uint32_t entry) {
     const Quads df;
     const Words dw;
@@ -121,7 +121,7 @@ HWY_INLINE uint16_t Passed(const GroupScan& s, uint32_t entry) {
     return passed;
 }
 
-// So many rows of the tables, four kilobytes each, stay in the first cache.
+// This many rows of the tables, 4 kB each, stay in the L1 cache.
 constexpr uint32_t kGroupRows = 8;
 
 void ScanGroup(const GroupScan& s) {
@@ -164,8 +164,8 @@ ByteTable make_byte_table(const float* table, uint32_t m, uint8_t* bytes) noexce
         base += low;
         widest = std::max(widest, high - low);
     }
-    // The farthest codewords of the widest pieces are cut off: what is near has others, and gets
-    // finer steps for it.
+    // The farthest codewords of the widest pieces saturate: near entries rarely use them, and the
+    // steps become finer.
     constexpr float kept = 0.6f;
     ByteTable result{static_cast<float>(base), kept * widest / 255, false};
     result.sound = std::isfinite(result.base) && std::isfinite(widest);

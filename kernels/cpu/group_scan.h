@@ -1,8 +1,8 @@
-// Scanning a list for sixteen queries at once.
+// Scans a list for sixteen queries at once.
 //
-// A table of floats answers one look-up a load. Sixteen queries' tables in bytes, side by side,
-// answer sixteen: (sub-quantizer)(codeword)(query). What comes out is a lower bound of the
-// distance, low by some steps of the bytes, which says which entries need not be looked at again.
+// A table of floats answers one look-up per load. Byte tables of sixteen queries, interleaved as
+// (sub-quantizer)(codeword)(query), answer sixteen. The result is a lower bound of the distance, a
+// few steps of the bytes too low; entries whose bound is too large need no exact distance.
 #pragma once
 
 #include "kernels/list_scan.h"
@@ -11,13 +11,13 @@ namespace pgwarp {
 
 inline constexpr uint32_t group_size = 16;
 
-// Sums of so many bytes fit into sixteen bits.
+// Sums of this many bytes fit into sixteen bits.
 inline constexpr uint32_t most_group_m = 257;
 
 // A query's table in bytes:
 //     base + step * sum_j bytes[j][c_j]  <=  sum_j table[j][c_j]
-// but for rounding, and low by less than a step for each byte below 255. `bytes` is (m)(256). Not
-// sound where the table is not finite.
+// up to rounding. The left side is too low by less than a step for each byte below 255. `bytes` is
+// (m)(256). `sound` is false where the table is not finite.
 struct ByteTable {
     float base;
     float step;

@@ -9,7 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-// Eight codes are read as one number.
+// Eight codes are read as one 64-bit number.
 static_assert(std::endian::native == std::endian::little);
 
 HWY_BEFORE_NAMESPACE();
@@ -74,8 +74,8 @@ void AddHalfRows(const float* factors, const bfloat16* rows, uint32_t count, flo
 }
 
 // Adds the look-ups of `rows` sub-quantizers to the distances of eight entries. Scalar look-ups:
-// one load brings eight codes, and eight independent sums hide the latency of the adds. No gather:
-// where there is one it is no faster than this.
+// one load brings eight codes, and eight independent sums hide the latency of the adds. A gather
+// instruction is no faster.
 HWY_INLINE void ScanEight(const float* HWY_RESTRICT table, uint32_t rows, const uint8_t* codes,
                           size_t stride, float* HWY_RESTRICT distances) {
     float s0 = distances[0], s1 = distances[1], s2 = distances[2], s3 = distances[3];
@@ -102,8 +102,8 @@ HWY_INLINE void ScanEight(const float* HWY_RESTRICT table, uint32_t rows, const 
     distances[4] = s4, distances[5] = s5, distances[6] = s6, distances[7] = s7;
 }
 
-// So many rows of a table, a kilobyte each, stay in the first cache while all entries of a page
-// pass by.
+// This many rows of a table, 1 kB each, stay in the L1 cache while all entries of a page are
+// scanned.
 constexpr uint32_t kBlockRows = 32;
 
 void ScanCodes(const float* table, uint32_t m, const CodeColumns& columns, float list_term,
@@ -113,7 +113,7 @@ void ScanCodes(const float* table, uint32_t m, const CodeColumns& columns, float
     const size_t stride = columns.stride;
     const uint32_t blocks = (m + kBlockRows - 1) / kBlockRows;
     for (uint32_t block = 0; block < blocks; ++block) {
-        // As equal as can be: a block of a few rows would be mostly overhead.
+        // Blocks of nearly equal size: a block of a few rows would be mostly overhead.
         const uint32_t begin = m * block / blocks, end = m * (block + 1) / blocks;
         for (uint32_t l = 0; l < columns.count; l += 8)
             ScanEight(table + size_t{begin} * codewords, end - begin,

@@ -1,5 +1,5 @@
-// Inner products of many rows with many others: a matrix product that threads may call side by side
-// (Debian's serial OpenBLAS hands out its working memory without a lock), sized for tiles of
+// Inner products of many rows with many others: a matrix product that several threads may call at
+// once (Debian's serial OpenBLAS hands out its workspace without a lock), sized for tiles of
 // k-means and exact search.
 #pragma once
 
@@ -17,13 +17,13 @@ struct Products {
     float* out;  // (a_rows)(b_rows): scale * <a, b>
 };
 
-// Floats of working memory that inner_products() needs.
+// Floats of scratch that inner_products() needs.
 size_t products_scratch(size_t a_rows);
 
-// What comes out for a pair of rows does not depend on the rows around them.
+// The result for a pair of rows does not depend on the rows around them.
 void inner_products(const Products& products, float* scratch);
 
-// Chooses the instruction set again. Only a test has reason to.
+// Selects the instruction set again; for tests only.
 void choose_products_target();
 
 }  // namespace pgwarp

@@ -8,7 +8,7 @@ namespace pgwarp {
 
 namespace {
 
-// Some more than there are threads, so that none waits long for the last.
+// More parts than threads, so that no straggler delays the others for long.
 constexpr size_t most_parts = 64;
 constexpr size_t least_rows = 256;
 
@@ -26,7 +26,7 @@ void sort_by_group(Workers& workers, const ChunkedKeys& keys, int group_shift, u
             row += here;
         }
     };
-    // (parts)(groups): how many a part has of a group, then where they go.
+    // (parts)(groups): the number of a part's rows in a group, then where they go.
     std::vector<uint64_t> places(parts * groups);
     workers.run(parts, [&](size_t part, int) {
         uint64_t* mine = places.data() + part * groups;
