@@ -11,7 +11,7 @@ namespace pgwarp {
 namespace {
 
 // Hints of a table's successive pages lie next to each other. Pages of two tables may collide, and
-// a hint does not record its table: whoever pins by a hint checks which page the buffer holds.
+// a hint does not record its table: a pin by hint checks which page the buffer holds.
 constexpr uint32 room = 65536;
 struct Hint {
     BlockNumber block;
