@@ -62,7 +62,7 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     report_progress(PROGRESS_CREATEIDX_TUPLES_TOTAL, static_cast<int64>(encoded.rows));
     log_together(encoded, writer);
     if (list_starts(encoded.sort)) {
-        // Where others log meanwhile, they have half of the processors.
+        // Workers that log pages at the same time get half of the processors.
         const int threads =
             Max(writer->lists_are_logged ? (1 + encoded.threads) / 2 : encoded.threads, 1);
         bulk_sorted_lists(writer, encoded.sort, threads, [](int64 rows) {
@@ -84,7 +84,7 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     end_of_pages(encoded);
 }
 
-// With the lists of some neighbors, where the entries are in memory.
+// Where the entries are in memory, the first queries also get the lists of their neighbors.
 CurveQuery* queries_with_lists(const EncodeInput& input, const Sample& queries,
                                const EncodeResult& encoded) {
     CurveQuery* curve_queries =
@@ -106,12 +106,12 @@ void measure(Relation index, BulkWriter* writer, const CurveQuery* queries, uint
              const EncodeResult& encoded) {
     report_phase(BuildPhase::measure);
     MetaPage meta = writer->meta;
-    // The metapage gets the curve, and is logged last.
+    // The curve is part of the metapage, which is logged last.
     meta.curve = measure_together(encoded, index, meta, queries, count);
     bulk_meta(writer, meta);
 }
 
-// A device starts while the table is sampled.
+// Starts opening the device before the table is sampled: the two overlap.
 BuildExecutor begin_executor(const MetaPage& meta, double rows, const TrainingPlan& plan,
                              int workers) {
     const double work = rows * plan.lists * meta.dims;
@@ -177,7 +177,7 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
         sample = sample_table(heap, index, info, meta.metric, meta.dims, look, plan.sample_rows,
                               meta.seed);
     }
-    // A concurrent build may see rows go between the look and the sample.
+    // In a concurrent build rows may be deleted between the look and the sample.
     const IndexBuildResult result =
         sample.count > 0 ? build_trained(heap, index, info, meta, plan, &sample, executor, workers)
                          : build_untrained(heap, index, info, meta);

@@ -1,4 +1,4 @@
-// CREATE INDEX, the callbacks.
+// The access method's callbacks for CREATE INDEX.
 #pragma once
 
 #include "kernels/common.h"

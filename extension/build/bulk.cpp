@@ -1,8 +1,7 @@
-// Model and directory are written through buffers: the directory changes once all lists are there.
-// Pages of lists are written to the file at once, as they are, where a buffer would first have the
-// file extended by zeros. Whoever logs a page reads it into a buffer, gives it its LSN and leaves
-// it dirty, so that checkpoints know of it: what became of the first write does not matter any
-// more.
+// Model and directory are written through shared buffers: the directory changes once all lists are
+// written. List pages go directly to the file: a buffer would first extend the file with zeros. The
+// process that logs a page reads it into a buffer, sets its LSN and leaves it dirty, so that a
+// checkpoint writes it: whether the first write reached the disk no longer matters.
 
 #include <cstring>
 #include <exception>
@@ -30,7 +29,7 @@ void meta_image(Page page, const MetaPage& meta) {
     *page_meta(page) = meta;
 }
 
-// Pages are written in the order of their blocks, each once.
+// Pages are written in block order, each once.
 void write_next_page(void* state, BlockNumber block, Page image) {
     BulkWriter* writer = static_cast<BulkWriter*>(state);
     const Buffer buffer = compat_extend(writer->index, false);
@@ -134,7 +133,7 @@ void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
 }
 
 char* alloc_pages(Size count) {
-    // Files may be written past the kernel's cache, by whole pages of memory.
+    // Direct I/O bypasses the kernel's cache and needs memory aligned to whole pages.
     constexpr Size alignment = 4096;
     return reinterpret_cast<char*>(TYPEALIGN(alignment, palloc(count * BLCKSZ + alignment)));
 }

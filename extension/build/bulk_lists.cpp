@@ -14,15 +14,15 @@ namespace pgwarp {
 
 namespace {
 
-// Pages that are filled together: little enough for a cache.
+// Pages that threads fill together: few enough to fit into the processor's cache.
 constexpr BlockNumber batch_pages = 256;
 constexpr BlockNumber task_pages = 8;
 
-// Lists lie one after the other, in whole pages.
+// Where each list goes: lists follow each other, in whole pages.
 struct Plan {
     const EntrySort* sort;
-    const uint64* starts;  // (lists + 1), of rows
-    BlockNumber* firsts;   // (lists + 1), of pages
+    const uint64* starts;  // (lists + 1): first row of each list
+    BlockNumber* firsts;   // (lists + 1): first page of each list
     uint32 lists;
     EntryLayout layout;
 };
@@ -45,13 +45,13 @@ Plan make_plan(const BulkWriter* writer, const EntrySort* sort) {
     return plan;
 }
 
-// The list of a page: the last that begins there or before, as those without rows have no page.
+// The list of a page: the last one that begins at or before it, as lists without rows have no page.
 uint32 list_of(const Plan& plan, BlockNumber block) {
     return static_cast<uint32>(std::upper_bound(plan.firsts, plan.firsts + plan.lists + 1, block) -
                                plan.firsts - 1);
 }
 
-// In a thread: nothing here allocates or reports.
+// Runs in a thread: must neither allocate from memory contexts nor report errors.
 void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
     const BlockNumber first = plan.firsts[list], end = plan.firsts[list + 1];
     page_init(page, PageKind::list, list);
@@ -68,7 +68,7 @@ void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
     PageSetChecksumInplace(page, block);
 }
 
-// Pages that threads fill. Not on the stack, which an error may leave while they work.
+// Pages that threads fill. Never on the stack: an error may unwind it while they work.
 struct Batch {
     Plan plan;
     BlockNumber first;
@@ -85,7 +85,7 @@ void fill_pages(const Batch& batch, BlockNumber begin, BlockNumber end) {
     }
 }
 
-// The next pages, from `first` on.
+// Has the threads fill the next pages, from `first` on.
 void begin_batch(Workers* workers, Batch* batch, BlockNumber first) {
     batch->first = first;
     batch->count = std::min(batch_pages, batch->plan.firsts[batch->plan.lists] - first);
@@ -118,13 +118,14 @@ void end_batch(Workers* workers, Batch* batch) {
 
 void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
                        void (*done)(int64 rows)) {
-    // An error may come while threads work: they end with this context, before what they read does.
+    // An error may be raised while threads work: this context ends them, and is deleted before its
+    // parent, which holds the rows they read.
     const MemoryContext context =
         AllocSetContextCreate(entries_context(sort), "ivfpq pages", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
     const Plan plan = make_plan(writer, sort);
     const BlockNumber end = plan.firsts[plan.lists];
-    // One is filled while the other is written.
+    // Double buffering: threads fill one batch while this process writes the other.
     Batch* batches = static_cast<Batch*>(palloc(2 * sizeof(Batch)));
     for (int i = 0; i < 2; ++i) batches[i] = {plan, 0, 0, alloc_pages(batch_pages)};
     Owned<Workers>* workers = owned_by<Workers>(context);

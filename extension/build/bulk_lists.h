@@ -6,9 +6,9 @@
 
 namespace pgwarp {
 
-// What bulk_entry() makes of the rows one by one: threads fill the pages, some at a time, and this
-// process puts them into the index. list_starts() of the sort is not null. `done` is told how many
-// rows are written, now and then.
+// Has the same result as bulk_entry() for each row, but threads fill the pages, a batch at a time,
+// and this process writes them. list_starts() of the sort must not be null. `done` is called from
+// time to time with the number of rows written.
 void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
                        void (*done)(int64 rows));
 

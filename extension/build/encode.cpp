@@ -21,7 +21,7 @@ namespace pgwarp {
 
 namespace {
 
-// A block that the device works on.
+// A block that the device is encoding.
 struct BlockUnderWay {
     const uint64* tids;
     BlockRing* ring;  // null: the pass's own rows
@@ -40,7 +40,7 @@ struct EncodePass {
     uint32 batch;  // rows encoded together
     uint32 count;
     float* rows;     // (batch)(table's dims)
-    float* turned;   // (batch)(dims), where the model has a rotation: as the model sees them
+    float* turned;   // (batch)(dims), where the model has a rotation: the rotated rows
     uint64* tids;    // (batch)
     uint32* lists;   // (batch)
     uint8* codes;    // (batch)(m)
@@ -53,7 +53,7 @@ struct EncodePass {
     Owned<RowPass>* device;
     BlockUnderWay under_way[RowPass::most_under_way];  // the oldest first
     uint32 under_way_count;
-    // Of this process, in seconds:
+    // For DEBUG1: blocks started, and seconds that this process spent:
     uint32 blocks;
     double starting;
     double finishing;
@@ -67,7 +67,7 @@ T* alloc_array(Size count) {
     return static_cast<T*>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(T)));
 }
 
-// Enough rows for a matrix product to be worth it, within four megabytes.
+// Enough rows for a matrix product to pay off, within four megabytes.
 uint32 batch_rows(uint32 dims) {
     return static_cast<uint32>(
         std::clamp<Size>((Size{4} << 20) / (dims * sizeof(float)), 32, 1024));
@@ -83,7 +83,7 @@ void put_rows(EncodePass* pass, const uint64* tids, uint32 count, const uint32* 
     pass->total += count;
 }
 
-// Rows in index form, no more than a batch of them, on the CPU.
+// Encodes rows in index form, at most a batch, on the CPU.
 void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32 count) {
     if (count == 0) return;
     const EncodeInput& input = pass->input;
@@ -107,7 +107,7 @@ void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32
     put_rows(pass, tids, count, pass->lists, pass->codes, pass->offsets);
 }
 
-// The oldest block of a device.
+// Waits for the device's oldest block.
 void finish_block(EncodePass* pass) {
     const BlockUnderWay done = pass->under_way[0];
     PassedBlock passed;
@@ -168,9 +168,10 @@ EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& si
 }  // namespace
 
 EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
-    // One thread: the participants of a build are processes. With many lists a batch takes seconds,
-    // and can be encoded again. The search cannot, for it adds to what it found before: it is not
-    // interrupted, and has few queries where encoding has many lists.
+    // One thread: a build is parallel by processes. With many lists a batch takes seconds to
+    // encode; an interrupted batch is encoded again. An interrupted search cannot run again, for it
+    // adds to the neighbors found before: it is not interruptible. It is short: a search has few
+    // queries, where encoding has many lists.
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
     Owned<Executor>* searcher = owned_by<Executor>(CurrentMemoryContext);
     guarded([&] {
@@ -229,7 +230,7 @@ const Neighbor* neighbors_of(EncodePass* pass) {
     if (pass->device && pass->device->object)
         guarded([&] {
             if (pass->input.query_count > 0) pass->device->object->nearest(pass->neighbors);
-            // Its device may end before the memory context.
+            // The device may be closed before the memory context ends.
             delete std::exchange(pass->device->object, nullptr);
         });
     if (pass->blocks > 0)

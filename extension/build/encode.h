@@ -1,5 +1,5 @@
-// The pass over the table that turns rows into entries, sorted by list, and on its way finds the
-// true neighbors of the sampled queries for the recall curve.
+// The pass over the table that encodes rows as entries, which go to a sink. It also finds the true
+// neighbors of the sampled queries for the recall curve.
 #pragma once
 
 #include "kernels/executor.h"
@@ -16,13 +16,13 @@ extern "C" {
 
 namespace pgwarp {
 
-// One more than the curve wants: a query finds itself.
+// One more than the curve needs: a query is its own nearest neighbor.
 inline constexpr uint32 neighbors_kept = curve_neighbors + 1;
 
-// What every participant of a build works from. The arrays may lie in shared memory.
+// The input of every participant of a build. The arrays may lie in shared memory.
 struct EncodeInput {
     Quantizer model;
-    const float* queries;  // (query_count)(table's dims), not turned
+    const float* queries;  // (query_count)(table's dims), not rotated
     uint32 query_count;
 };
 
@@ -39,7 +39,7 @@ struct EncodedRows {
     const float* offsets;
     const uint8* codes;  // (count)(m)
 };
-// Takes the rows as they are encoded, in the order they came.
+// Receives encoded rows in the order in which they came.
 struct RowSink {
     void (*put)(void* state, const EncodedRows& rows);
     void* state;
@@ -47,20 +47,20 @@ struct RowSink {
 
 struct EncodePass;
 EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink);
-// The same on a device, `batch` rows at a time; the device rotates rows where the model has a
-// rotation.
+// The same on a device, `batch` rows at a time; the device applies the model's rotation, if any.
 EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
                             const RowSink& sink);
 // An IndexBuildCallback; its argument is the EncodePass.
 void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
                 void* pass);
-// One row by itself, its vector as it is in the table.
+// Adds a single row, with its vector as stored in the table.
 void encode_one_row(EncodePass* pass, uint64 tid, const struct Vector* vector);
-// On a device: a block of rows in index form, which goes back to its ring when they are encoded.
+// On a device: starts encoding a block of rows in index form, which returns to its ring when
+// encoded.
 void encode_block(EncodePass* pass, BlockRing* ring, const RowBlock& block);
-// Encodes what is left.
+// Encodes the rows that do not fill a batch, and waits for the device.
 void flush_encode(EncodePass* pass);
-// Once all rows were encoded: (query_count)(neighbors_kept).
+// Call once all rows were encoded: (query_count)(neighbors_kept).
 const Neighbor* neighbors_of(EncodePass* pass);
 double rows_of(const EncodePass* pass);
 

@@ -1,7 +1,8 @@
 // A VACUUM that trains an index can be cancelled, or the server can crash, after the metapage names
-// the model and before it has the curve. A later VACUUM measures then. Queries are rows drawn by
-// the index's entries; a pass over the table finds their true neighbors. Until the metapage has the
-// curve, in one WAL record, nothing of this shows: cut short again, it is done again.
+// the model and before it has the curve. A later VACUUM then measures the curve. Its queries are
+// rows drawn through the index's entries; a pass over the table finds their true neighbors. One WAL
+// record puts the curve on the metapage; before that nothing changes, so an interrupted measurement
+// just starts over.
 
 #include <algorithm>
 #include <limits>
@@ -37,13 +38,13 @@ namespace pgwarp {
 
 namespace {
 
-// Fewer tell too little; the next VACUUM may see more.
+// Fewer would measure too inaccurately; the next VACUUM may see more rows.
 constexpr uint32 least_queries = 64;
-// More entries than queries are drawn, for rows that cannot be seen.
+// Draw more entries than queries: some of their rows are not visible.
 constexpr uint32 entries_a_query = 4;
 
-// Expressions and predicates run code of users, which may do what PostgreSQL forbids while there
-// are workers.
+// Expressions and predicates run users' code, which may do what PostgreSQL forbids in parallel
+// mode.
 bool must_wait(Relation index) {
     if (!IsInParallelMode() ||
         (RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL))
@@ -115,7 +116,7 @@ struct Comparison {
 void compare_batch(Comparison* comparison) {
     const Sample& queries = *comparison->queries;
     compat_vacuum_delay();
-    // Not interrupted: it adds to what it found before.
+    // Not interruptible: the search adds to the neighbors found before, so it cannot be repeated.
     guarded([&] {
         comparison->executor->exact_search(
             {queries.rows, queries.count, comparison->rows, comparison->count, comparison->tids,
@@ -137,7 +138,7 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
     if (++comparison->count == comparison->batch) compare_batch(comparison);
 }
 
-// The true neighbors of all queries, (queries)(neighbors_kept), themselves among them.
+// The true neighbors of all queries, (queries)(neighbors_kept), including each query itself.
 const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
                                const Sample& queries) {
     Comparison comparison = {};

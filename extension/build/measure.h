@@ -1,4 +1,4 @@
-// Measuring the recall curve of an index whose training was cut short before it had one.
+// Measuring the recall curve of an index whose training was interrupted before it had one.
 #pragma once
 
 #include "extension/index/format.h"
@@ -10,12 +10,13 @@ extern "C" {
 
 namespace pgwarp {
 
-// Every measurement leaves its steps, also one that found no neighbors to tell recall by.
+// Every measurement stores its probe steps, even one that found no neighbors to measure recall
+// with.
 inline bool was_measured(const MetaPage& meta) {
     return meta.curve.probe_steps > 0;
 }
 
-// For VACUUM. Does nothing where too few rows can be seen.
+// Called by VACUUM. Does nothing where too few rows are visible.
 void measure_in_place(Relation index, BufferAccessStrategy ring);
 
 }  // namespace pgwarp

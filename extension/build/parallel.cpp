@@ -1,12 +1,12 @@
-// A build's workers share one scan of the table. On the CPU, each encodes the rows it gets, sorts
-// their entries, and leaves its sorted run and its view of the queries' neighbors to the leader,
-// which takes part itself and then merges. Where a device encodes, the workers fill blocks with
-// rows in index form, and the leader, which has the device, takes them as they come and reads rows
-// itself while there are none. Entries are sorted by list and TID, so the index does not depend on
-// who encoded what.
+// A build's workers share one parallel scan of the table. On the CPU, each participant encodes the
+// rows it reads, sorts their entries, and leaves its sorted run and the queries' neighbors it found
+// to the leader, which takes part itself and then merges. Where a device encodes, workers fill ring
+// blocks with rows in index form; the leader owns the device, feeds it full blocks, and reads rows
+// itself while no block is full. Entries are sorted by list and TID, so the index does not depend
+// on which process encoded a row.
 //
-// The workers stay: while the leader writes pages, they put into WAL what it has written, and then
-// measure the recall curve with it (build_tasks).
+// The workers stay after the pass: they log the pages that the leader writes, and then measure the
+// recall curve with it (build/tasks).
 
 #include <algorithm>
 #include <cstring>
@@ -59,16 +59,16 @@ enum ShmKey : uint64 {
     key_curve,  // SharedCurve
 };
 
-// In dynamic shared memory. The parallel scan descriptor follows, at a multiple of the alignment.
+// In dynamic shared memory. The parallel scan descriptor follows at the next BUFFERALIGN boundary.
 struct SharedBuild {
     // Set by the leader before the workers start:
     Oid heap;
     Oid index;
     bool concurrent;
     int participants;
-    int sort_memory;  // a participant's, in kilobytes
+    int sort_memory;  // per participant, in kilobytes
     QuantizerShape shape;
-    uint32 rotated_from;  // dimensions of the table's vectors; 0: there is no rotation
+    uint32 rotated_from;  // dimensions of the table's vectors; 0: no rotation
     uint32 query_count;
 
     ConditionVariable done_condition;
@@ -77,9 +77,9 @@ struct SharedBuild {
     int done;
     double heap_rows;
     double rows;
-    bool broken_hot_chain;  // somebody met one: see IndexInfo
+    bool broken_hot_chain;  // a participant met one: see IndexInfo
 
-    SharedTasks tasks;  // once all rows are encoded
+    SharedTasks tasks;  // used once all rows are encoded
 };
 
 ParallelTableScanDesc scan_of(SharedBuild* shared) {
@@ -87,7 +87,8 @@ ParallelTableScanDesc scan_of(SharedBuild* shared) {
                                                    BUFFERALIGN(sizeof(SharedBuild)));
 }
 
-// The parts of a model in shared memory, one after the other, and the queries behind them.
+// Sizes, in floats, of the model's parts in shared memory: they follow each other, then come the
+// queries.
 struct ModelParts {
     Size centroids;
     Size codebook;
@@ -122,7 +123,7 @@ void report_share(SharedBuild* shared, double heap_rows, double rows, const Inde
     ConditionVariableSignal(&shared->done_condition);
 }
 
-// One participant's share of the pass, where each encodes.
+// One participant's share of the pass, where the CPU encodes.
 void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shared,
                Sharedsort* shared_sort, const float* model, Neighbor* neighbors, bool progress) {
     SortCoordinateData coordinate = {};
@@ -146,10 +147,10 @@ void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shar
 
 // --- where a device encodes
 
-// A worker that fills blocks.
+// State of a worker that fills blocks.
 struct Filling {
     BlockRing* ring;
-    RowBlock block;  // block.count is null: none yet
+    RowBlock block;  // block.count is null: none taken yet
     Metric metric;
     uint32 dims;
     MemoryContext row_context;
@@ -195,7 +196,7 @@ void fill_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* sh
     leave_block_ring(ring);
 }
 
-// The leader, which reads rows itself while no block is full.
+// State of the leader, which reads rows itself while no block is full.
 struct Taking {
     BlockRing* ring;
     EncodePass* pass;
@@ -214,7 +215,7 @@ void take_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* sh
                  ParallelContext* context, BlockRing* ring, EncodePass* pass) {
     Taking taking{ring, pass};
     double heap_rows = 0;
-    // Where many read, this process has enough to do.
+    // With many workers, feeding the device keeps the leader busy: it reads no rows itself.
     constexpr int many_workers = 4;
     if (context->nworkers_launched < many_workers) {
         TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
@@ -232,7 +233,7 @@ void take_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* sh
     }
     ereport(DEBUG1, (errmsg_internal("%.3f s to wait for blocks of rows", waiting)));
     flush_encode(pass);
-    // The workers have counted their rows.
+    // `rows` already holds the workers' counts: add only the leader's own.
     report_share(shared, heap_rows, rows_of(pass) - shared->rows, info);
 }
 
@@ -286,9 +287,9 @@ struct ParallelEncode {
 
 int build_workers(Relation heap, Relation index) {
     int workers = plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index));
-    // The planner looks at the size of the table alone. Long vectors lie outside of it, where each
-    // row costs all the more. Expressions are left to the planner, who knows which are safe, and a
-    // table that is to have no workers has none.
+    // The planner considers the size of the table only. Long vectors lie in TOAST, where reading a
+    // row costs more. With expressions or a predicate the planner decides, as it knows which are
+    // parallel-safe; a table whose parallel_workers is 0 gets none.
     if (workers > 0 || RelationGetParallelWorkers(heap, -1) == 0 ||
         !OidIsValid(heap->rd_rel->reltoastrelid) || RelationUsesLocalBuffers(heap) ||
         RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL)
@@ -298,7 +299,7 @@ int build_workers(Relation heap, Relation index) {
     table_close(toast, AccessShareLock);
     for (double size = Max(min_parallel_table_scan_size, 1); pages >= size; size *= 3) ++workers;
     workers = Min(workers, max_parallel_maintenance_workers);
-    // As the planner: a sort with less memory than this is not worth its process.
+    // The planner's rule: each participant needs 32 MB to sort.
     while (workers > 0 && maintenance_work_mem / (workers + 1) < 32768) --workers;
     return workers;
 }
@@ -344,7 +345,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     }
     InitializeParallelDSM(context);
     if (context->seg == nullptr) {
-        // No shared memory to be had: the leader does it alone.
+        // Without dynamic shared memory the leader builds alone.
         if (IsMVCCSnapshot(snapshot)) UnregisterSnapshot(snapshot);
         DestroyParallelContext(context);
         ExitParallelMode();
@@ -354,8 +355,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
     void* chunks[lengthof(sizes)];
     for (int i = 0; i < static_cast<int>(lengthof(sizes)); ++i) {
         chunks[i] = shm_toc_allocate(context->toc, sizes[i]);
-        // Workers do without the text of a statement where there is none, and without a ring where
-        // they encode themselves.
+        // Absent keys: no query text, or no ring where the workers encode themselves.
         if (sizes[i] > 0) shm_toc_insert(context->toc, key_shared + i, chunks[i]);
     }
     SharedBuild* shared = static_cast<SharedBuild*>(chunks[0]);
@@ -414,18 +414,18 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
         device->forget_memory(ring);
         info->ii_BrokenHotChain = shared->broken_hot_chain;
         report_phase(BuildPhase::sort);
-        // The workers have nothing to do until the pages are written.
+        // The workers are idle until pages are written: the leader sorts with as many threads.
         perform_entry_sort(result.sort, shape.lists, 1 + launched);
         result.participants = 1;
         result.heap_rows = shared->heap_rows;
         result.rows = shared->rows;
         return result;
     }
-    // The leader's neighbors come first, then the workers' in their order.
+    // Neighbors of the leader come first, then those of the workers by number.
     take_part(heap, index, info, shared, shared_sort, model, neighbors, true);
     WaitForParallelWorkersToAttach(context);
     wait_for_participants(shared, launched + 1);
-    // PostgreSQL keeps the index from snapshots older than it by what the leader says.
+    // PostgreSQL reads this from the leader to hide the index from snapshots older than it.
     info->ii_BrokenHotChain = shared->broken_hot_chain;
 
     SortCoordinateData* coordinate =
@@ -445,7 +445,7 @@ EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const 
 
 namespace {
 
-// Whether one of the workers writes WAL ahead of those who log: where there are enough of them.
+// Whether one of the workers writes WAL ahead of those that log: only if there are enough of them.
 bool has_wal_ahead(const ParallelEncode* parallel, Relation index) {
     constexpr int enough_workers = 4;
     return RelationNeedsWAL(index) && parallel->context->nworkers_launched >= enough_workers;
@@ -493,7 +493,7 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
                                      beginning, working, watch.lap(),
                                      result.parallel->context->nworkers_launched)));
     if (has_wal_ahead(result.parallel, index)) {
-        // The workers are gone.
+        // Needs no lock: the workers have ended.
         const WalAheadFigures& ahead = tasks->wal_ahead;
         ereport(DEBUG1,
                 (errmsg_internal("WAL written ahead: %u times, %.1f MB, %.3f s", ahead.writes,

@@ -1,4 +1,4 @@
-// A build on several processes: the encoding pass, logging pages, and measuring the recall curve.
+// A build by several processes: the encoding pass, logging pages, and measuring the recall curve.
 #pragma once
 
 #include "extension/build/bulk.h"
@@ -7,7 +7,7 @@
 
 namespace pgwarp {
 
-// How many workers a build should ask for.
+// How many workers a build should request.
 int build_workers(Relation heap, Relation index);
 
 struct EncodeResult {
@@ -16,26 +16,26 @@ struct EncodeResult {
     uint32 participants;
     double heap_rows;
     double rows;
-    int threads;                      // for this process, until the curve is measured; 0: as 1
+    int threads;                      // threads for the leader until the curve is measured; 0: as 1
     struct ParallelEncode* parallel;  // null: no worker took part
 };
 
-// Runs the pass over the table with up to `workers` helpers. Where `device` is not null, it
-// encodes, and the helpers read the table for it.
+// Runs the pass over the table with up to `workers` workers. Where `device` is not null, it
+// encodes, and the workers read the table for it.
 EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
                           int workers, Executor* device);
-// Has the helpers, where there are any, log pages of lists as they are written; end_of_pages() says
-// that no more will come, and that the index can be read. measure_together() is measure_curve(), by
-// all who took part in the pass; all pages are logged when it returns. Where lists of neighbors are
-// known, and the index has its model, begin_curve_together() has a helper begin with it before any
-// page of a list is there.
+// These do nothing, or work in the leader alone, without workers. log_together() has the workers
+// log list pages as they are written; end_of_pages() tells them that no more will come and that the
+// index can be read. measure_together() is measure_curve() by all participants of the pass; all
+// pages are logged when it returns. begin_curve_together() has a worker prepare the curve before
+// any list page is written: it needs the lists of neighbors, and the model in the index.
 void begin_curve_together(const EncodeResult& result, const MetaPage& meta,
                           const CurveQuery* queries, uint32 count);
 void log_together(const EncodeResult& result, BulkWriter* writer);
 void end_of_pages(const EncodeResult& result);
 RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
                              const CurveQuery* queries, uint32 count);
-// Ends the sort, and the helpers' shared memory with it.
+// Ends the sort, the workers and their shared memory.
 void end_encode_table(EncodeResult* result);
 
 }  // namespace pgwarp

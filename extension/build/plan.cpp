@@ -17,12 +17,12 @@ namespace {
 constexpr uint32 rows_per_list = 64;        // to place a centroid well
 constexpr uint32 least_rows_per_list = 16;  // to place it at all
 constexpr uint32 dims_of_many_rows = 256;
-// Words of full length have the most to learn.
+// Additive codewords span all dimensions and need the most training rows.
 constexpr uint32 rows_for_additive = 100000;
 constexpr Size megabyte = 1024 * 1024;
 
 uint32 choose_lists(double rows, uint32 dims) {
-    // More lists make shorter ones, but each scan compares the query with every centroid, which
+    // More lists are shorter lists, but each scan compares the query with every centroid, which
     // costs more the longer the vectors are.
     const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.25 : 0.75;
     return static_cast<uint32>(
@@ -30,47 +30,48 @@ uint32 choose_lists(double rows, uint32 dims) {
 }
 
 uint32 choose_m(uint32 dims, uint32 bits, QuantizerKind quantizer) {
-    // Codes that take long to find are short ones.
+    // Additive codes take long to find, so they are short.
     if (quantizer == QuantizerKind::lsq) return std::min<uint32>(dims, 8);
-    // Scanned so much faster, a byte more costs less than a row ranked in vain; but what is scanned
-    // has to come from memory.
+    // Codes of 4 bits scan so fast that another byte costs less than ranking a row in vain; but
+    // with long vectors memory bandwidth bounds the scan.
     if (bits == 4) return std::clamp<uint32>(dims <= 512 ? dims / 2 : dims / 6, 1, max_m);
     const uint32 m = dims <= 16 ? dims : dims <= 64 ? dims / 2 : dims <= 512 ? dims / 4 : dims / 8;
     return std::min<uint32>(m, max_m);
 }
 
-// Bytes that training needs whatever the sample: the codebook with the copy that an iteration
-// writes, the centroids with theirs and with two for the trial of rounding them.
+// Bytes that training needs for any sample: the codebook with the copy that an iteration writes,
+// the centroids with theirs and with two more for the trial of rounding them.
 Size model_bytes(uint32 lists, uint32 dims) {
     return sizeof(float) * (4 * Size{lists} * dims + 2 * Size{dims} * codewords);
 }
 
-// A rotation's matrices and LAPACK's (its working memory for
-// singular values is about four of them, and sums are kept in float64), and the turned rows.
+// Bytes of a rotation: its matrices, LAPACK's working memory (about four matrices for singular
+// values, with sums in float64), and the rotated rows.
 Size rotation_bytes(const MetaPage& meta, Size rows) {
     return sizeof(float) *
            (12 * Size{meta.dims} * meta.dims + 2 * rows * meta.code_dims + 8192 * meta.dims);
 }
 
-// Bytes beside the model and the sample.
+// Bytes that the quantizer needs beside the model and the sample.
 Size quantizer_bytes(const MetaPage& meta, uint32 m) {
     if (has_rotation(meta)) return rotation_bytes(meta, residual_rows(meta));
     if (meta.quantizer != QuantizerKind::lsq) return 0;
-    // It starts from a rotation, of some of the rows. Then there are the codebook, the words it is
-    // made of and their sums, and either tables for the search or equations for the words.
+    // LSQ training starts from a rotation, trained with some of the rows. Then it needs the
+    // codebook, the codewords and their sums, and either tables for the search or equations for the
+    // codewords.
     const LsqShape shape{meta.code_dims, m};
     return std::max(rotation_bytes(meta, rows_for_rotation),
                     4 * sizeof(float) * shape.words() * shape.dims +
                         std::max(2 * LsqEncoder::bytes(shape), lsq_fit_bytes(shape)));
 }
 
-// A sampled row: its floats, its TID, and what an iteration notes of it, a short code or two at
-// most.
+// A sampled row: its floats, its TID, and what an iteration stores for it, at most a short code or
+// two.
 Size sample_row_bytes(uint32 dims) {
     return dims * sizeof(float) + sizeof(uint64) + 32;
 }
 
-// Autovacuum, which trains as well, has a bound of its own where one is set.
+// Autovacuum trains as well, and has a limit of its own where one is set.
 struct MemoryBound {
     const char* setting;
     int kilobytes;
@@ -82,11 +83,11 @@ MemoryBound training_memory() {
     return {"maintenance_work_mem", maintenance_work_mem};
 }
 
-// What a plan with so many lists takes.
+// The memory and rows that a plan with a given number of lists needs.
 struct Need {
     const MetaPage& meta;
     double rows;      // of the table
-    Size more_bytes;  // of the quantizer
+    Size more_bytes;  // quantizer_bytes()
 
     Size model(uint32 lists) const { return model_bytes(lists, meta.dims) + more_bytes; }
     double wanted_rows(uint32 lists) const {
@@ -112,7 +113,7 @@ struct Need {
     }
 };
 
-// Each list has pages of its own.
+// Too many lists waste space: each has pages of its own.
 void tell_of_many_lists(const char* index_name, double rows, const MetaPage& meta, int level) {
     if (meta.asked_lists * static_cast<double>(least_rows_per_list) <= rows) return;
     const uint32 better = choose_lists(rows, meta.code_dims);
@@ -144,12 +145,14 @@ TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& 
     const Need need{meta, rows, quantizer_bytes(meta, plan.m)};
     const MemoryBound bound = training_memory();
     const Size memory = static_cast<Size>(bound.kilobytes) * 1024;
-    // Fewer lists than would be best still answer right; a user's own number is kept or refused.
+    // Fewer lists than the best number still give right answers; a number that the user set is kept
+    // or refused.
     plan.lists = best;
     while (!meta.asked_lists && plan.lists > 1 && !need.fits(memory, plan.lists))
         plan.lists = plan.lists * 3 / 4;
     if (!need.fits(memory, plan.lists)) {
-        // Less would do for a single list; what is worth setting is what does for all of them.
+        // A single list would need less, but the user should set what the best number of lists
+        // needs.
         ereport(
             report_level,
             (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),

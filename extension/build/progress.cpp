@@ -14,7 +14,7 @@ namespace pgwarp {
 
 namespace {
 
-// Training also happens in VACUUM and encoding in workers: their progress is not ours to write.
+// VACUUM trains and workers encode, too: they must not overwrite other progress entries.
 bool reporting() {
     return MyBEEntry && MyBEEntry->st_progress_command == PROGRESS_COMMAND_CREATE_INDEX;
 }
@@ -51,7 +51,7 @@ const char* phase_name(BuildPhase phase) {
 struct BuildTimes {
     double begin;
     double phase_begin;
-    int phase;  // a place in `phases`, or -1
+    int phase;  // an index into `phases`, or -1
     double seconds[std::size(phases)];
 };
 BuildTimes times;

@@ -1,4 +1,4 @@
-// What pg_stat_progress_create_index shows of a build, and what a build says of itself at its end.
+// Progress of a build in pg_stat_progress_create_index, and its times per phase at DEBUG1.
 #pragma once
 
 #include "extension/compat.h"
@@ -19,16 +19,17 @@ enum class BuildPhase : int64 {
     write = 6,
     measure = 7,
     log = 8,
-    start = 9,  // the rest of what a device takes to start, after the sample
+    start = 9,  // waiting for the device, which has been opening since before the sample
     sort = 10,
 };
 
-// Begins a phase with all counts at zero.
+// Begins a phase and resets all counts to zero.
 void report_phase(BuildPhase phase);
-// One count; a PROGRESS_ parameter.
+// Sets one count; `parameter` is one of PROGRESS_*.
 void report_progress(int parameter, int64 value);
 
-// From here on phases are timed; the end of a build tells at DEBUG1 how long each took.
+// begin_build_times() starts timing phases; tell_build_times() reports at DEBUG1 how long each
+// took.
 void begin_build_times();
 void tell_build_times(Relation index, double rows, const char* executor);
 

@@ -1,7 +1,7 @@
-// Which blocks of a table are looked at, and in which order. Each block has a turn, a hash of its
-// number, uniform over all uint64. A round visits the blocks whose turns lie in one interval, in
-// the order in which they lie in the file; the next round takes the interval that follows. So
-// rounds draw without replacement, and nothing is kept of the blocks drawn before.
+// Which blocks of a table are read, and in which order. Each block has a turn, a hash of its
+// number, uniform over all uint64. A round reads the blocks whose turns lie in one interval, in
+// physical order; the next round takes the following interval. So rounds draw without replacement,
+// and no list of drawn blocks is kept.
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ uint64 turn_of(BlockNumber block, int64 seed) {
     return Random(static_cast<uint64>(seed) ^ uint64{block} << 32).next();
 }
 
-// The end of the interval that has this share of all turns.
+// The end of the interval, from 0, that contains this share of all turns.
 uint64 turns_of(double share) {
     return share >= 1 ? PG_UINT64_MAX : static_cast<uint64>(std::ldexp(share, 64));
 }
@@ -47,12 +47,12 @@ bool bit_of(const uint8* bits, BlockNumber block) {
 
 // --- looking
 
-// Rows of the blocks looked at.
+// Statistics of rows per block, over the blocks read.
 struct BlockCounts {
     double blocks;
     double rows;
     double squares;
-    uint64 here;  // rows of the block under way
+    uint64 here;  // rows of the current block
 
     void end_block() {
         ++blocks;
@@ -159,7 +159,7 @@ TableLook look_at_table(Relation heap, Relation index, IndexInfo* info, uint64 e
     constexpr double sound_error = 0.05;
     constexpr double first_looks = 64;
     constexpr double growth = 4;
-    // From there on a pass over all blocks costs less than single ones would.
+    // Beyond this share a pass over all blocks is cheaper than reading single ones.
     constexpr double most_share = 0.25;
     report_phase(BuildPhase::sample);
     TableLook look = {};
@@ -200,9 +200,9 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq sample row", ALLOCSET_DEFAULT_SIZES)};
     report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, look.blocks);
 
-    // Some rows of each of many blocks, every block with the same chance: reading a block costs
-    // more than the rows on it, and rows that lie together may be alike. Of enough blocks, more
-    // rows.
+    // Take a few rows from each of many blocks, every block with the same probability: reading a
+    // block costs more than its rows, but rows of one block may be alike. Once there are enough
+    // blocks, take more rows from each.
     constexpr double few_of_block = 4;
     constexpr double most_of_block = 8;
     constexpr double least_blocks = 16384;
@@ -210,13 +210,14 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     const BlockNumber blocks = look.has_rows ? look.blocks_with_rows : look.blocks;
     const double average = Max(look.rows / Max(blocks, 1u), 1e-9);
     const double some_of_block = std::clamp(rows / enough_blocks, few_of_block, most_of_block);
-    // Some more than it takes: blocks may have few. Every row of a block has the same chance, so
-    // that full blocks are not told by as few rows as those that are nearly empty.
+    // A few more than needed, as some blocks have few rows. Each row of a block has the same
+    // probability, so that full blocks contribute more rows than nearly empty ones.
     const double part = std::min(1.0, (std::ceil(some_of_block) + 2) / average);
     const double of_block = std::min(average / 1.25, some_of_block);
     double share = std::max(rows / of_block, least_blocks) / Max(blocks, 1u);
     BlockSampler* sampler = open_block_sampler(heap, index, info);
-    // Rows that lie in few blocks may all be elsewhere: go on.
+    // Draw again below this share of the rows wanted: rows that lie in few blocks may have been
+    // missed.
     constexpr double short_of_rows = 0.9;
     Turns turns = {};
     do {

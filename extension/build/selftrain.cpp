@@ -1,13 +1,13 @@
 // Training an index in place.
 //
-// The model is written to new pages, then the metapage names it: from that record on, new entries
-// go to its lists. The entries of the pending list follow one by one, each in one WAL record. Scans
-// read the pending list before the other lists, so an entry is seen in one place or the other, and
-// a scan that sees it in both drops one. A crash or a cancelled VACUUM leaves the index right at
-// any point: what is still pending is searched exactly, and the next VACUUM goes on.
+// The model is written to new pages, then the metapage names it: from that WAL record on, new
+// entries go to its lists. The pending entries follow one by one, each in one WAL record. Scans
+// read the pending list before the other lists, so a scan sees an entry in one place or the other,
+// and drops one of two. A crash or a cancelled VACUUM leaves the index valid at any point: pending
+// entries are searched exactly, and the next VACUUM continues.
 //
-// Rows are read by their pending entries, with fresh snapshots; an entry whose row cannot be seen
-// now stays pending for the next VACUUM, which removes it or moves it.
+// Rows are read through their pending entries, with fresh snapshots. An entry whose row is not
+// visible now stays pending for the next VACUUM, which removes or moves it.
 
 #include <algorithm>
 #include <utility>
@@ -42,8 +42,8 @@ namespace pgwarp {
 
 namespace {
 
-// An expression runs code of users, which may do what PostgreSQL forbids while there are workers:
-// catch an error, for one.
+// An expression runs users' code, which may do what PostgreSQL forbids in parallel mode: catch an
+// error, for one.
 bool must_wait(Relation index) {
     if (!IsInParallelMode() || RelationGetIndexExpressions(index) == NIL) return false;
     ereport(LOG, (errmsg("entries of index \"%s\" stay pending", RelationGetRelationName(index)),
@@ -74,7 +74,7 @@ void move_rows(void* argument, const EncodedRows& rows) {
     }
 }
 
-// TIDs of one pending page; none where it left the list.
+// Copies the TIDs of one pending page; none where the page has left the list.
 uint32 copy_tids(Relation index, BufferAccessStrategy ring, BlockNumber block, uint64* tids,
                  BlockNumber* next) {
     const EntryLayout layout = EntryLayout::of(0);
@@ -92,8 +92,8 @@ uint32 copy_tids(Relation index, BufferAccessStrategy ring, BlockNumber block, u
     return count;
 }
 
-// Moves the entries of one page, and those that take their slots, until all that are left there
-// were tried and could not be read. Returns the page that follows.
+// Moves the entries of one page, and those that then fill their slots, until only entries are left
+// whose rows could not be read. Returns the following page.
 BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePass* pass,
                       MoveState* state) {
     uint64* tids = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
@@ -142,8 +142,8 @@ void move_all(Relation heap, Relation index, const MetaPage& meta, EncodePass* p
     }
 }
 
-// Draws among the pending entries whose rows can be seen now, and counts these. Others may be of
-// transactions that are under way, or of rows long dead: a model is not for them.
+// Draws among the pending entries whose rows are visible now, and counts these. The others belong
+// to transactions in progress or to dead rows: the model must not be planned for them.
 Sample draw_pending(Relation heap, Relation index, const MetaPage& meta, BufferAccessStrategy ring,
                     Random* random) {
     const ListPlace place = read_place(index, meta, pending_list);
@@ -173,7 +173,7 @@ Sample draw_pending(Relation heap, Relation index, const MetaPage& meta, BufferA
     return drawn;
 }
 
-// Reads so many of the rows drawn, in the order they lie in.
+// Reads `rows` of the drawn rows, in physical order.
 Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* drawn, uint32 rows,
                   Random* random) {
     Sample sample = new_sample(meta.dims, std::min(rows, drawn->count));
@@ -196,7 +196,8 @@ Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* d
     return sample;
 }
 
-// Writes the model, moves the pending entries to its lists, and measures.
+// Trains and writes the model, moves the pending entries to its lists, and measures the recall
+// curve.
 void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPlan& plan,
                 Sample* sample, BufferAccessStrategy ring) {
     const Sample queries = set_queries_aside(sample);
@@ -229,7 +230,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
 
 double pending_rows(Relation index, const MetaPage& meta) {
     if (meta.pending.pages == 0) return 0;
-    // All pages are full but the last; nobody but VACUUM, who asks, takes it away.
+    // All pages but the last are full. Only VACUUM, the caller, can remove the tail.
     const EntryLayout layout = EntryLayout::of(0);
     Buffer buffer;
     if (!read_list_page(index, meta.pending.tail, pending_list, layout, BUFFER_LOCK_SHARE, &buffer))
@@ -245,7 +246,7 @@ void train_in_place(Relation index, BufferAccessStrategy ring) {
     MetaPage meta = read_meta(index);
     Random random(static_cast<uint64>(meta.seed));
     Sample drawn = {};
-    // VACUUM has other work than this, and does it with or without a model.
+    // Without LAPACK only a warning: VACUUM continues with its other work.
     if (!needs_lapack(meta) || check_lapack(quantizer_name(meta.quantizer), WARNING))
         drawn = draw_pending(rows.heap, index, meta, ring, &random);
     if (drawn.seen >= least_rows_to_train_by_itself) {

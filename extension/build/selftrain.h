@@ -10,15 +10,15 @@ extern "C" {
 
 namespace pgwarp {
 
-// How many entries the pending list has. For VACUUM.
+// The number of entries in the pending list. For VACUUM.
 double pending_rows(Relation index, const MetaPage& meta);
 
-// Makes a model where enough of the pending rows can be seen, lets new entries go to its lists, and
-// moves the pending ones there. Pages that are read once go through the ring of buffers.
+// Trains a model if enough pending rows are visible, directs new entries to its lists, and moves
+// the pending ones there. Pages that are read once go through the ring of buffers.
 void train_in_place(Relation index, BufferAccessStrategy ring);
 
-// Moves what is left in the pending list of a trained index: a training that was cut short, or
-// rows whose insertion began before it.
+// Moves what is left in the pending list of a trained index: after an interrupted training, or rows
+// whose insertion began before the training.
 void move_pending(Relation index, BufferAccessStrategy ring);
 
 }  // namespace pgwarp

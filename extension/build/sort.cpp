@@ -17,16 +17,16 @@ extern "C" {
 
 namespace pgwarp {
 
-// Rows that one process sorts stay in memory as long as they fit, and are sorted by threads there.
-// Else they go through a tuplesort, which spills and has its runs merged across processes: a tuple
+// Where one process has all rows, they stay in memory as long as they fit, and threads sort them.
+// Else they go through a tuplesort, which spills to disk and merges runs across processes: a tuple
 // is a key of list and TID, then offset and code.
 struct EntrySort {
     uint32 m;
     int memory;  // kilobytes
 
-    // In memory; `chunks` is null where a tuplesort has the rows.
+    // In memory; `chunks` is null where a tuplesort holds the rows.
     MemoryContext context;
-    char** chunks;    // keys (rows), offsets (rows), codes (rows)(m)
+    char** chunks;    // each: keys (rows), offsets (rows), codes (rows)(m)
     int chunk_shift;  // a chunk has 1 << chunk_shift rows
     Size room;        // rows
     Size count;
@@ -45,7 +45,7 @@ namespace {
 constexpr int tid_bits = 48;
 static_assert(max_lists <= 1 << (63 - tid_bits), "list and TID share one int64");
 constexpr uint64 tid_mask = (uint64{1} << tid_bits) - 1;
-// Memory that is taken by large pieces can lie on large pages; it counts when it is written to.
+// Large allocations can use huge pages; memory counts only once it is written to.
 constexpr int least_chunk_shift = 12;
 constexpr int most_chunk_shift = 20;
 constexpr Size most_chunk_bytes = Size{32} << 20;
@@ -62,7 +62,7 @@ Size chunk_bytes(const EntrySort* sort) {
     return chunk_rows(sort) * (sizeof(uint64) + payload_bytes(sort));
 }
 
-// Where a row is.
+// Addresses of a row's parts.
 struct EntryPlace {
     uint64* key;
     float* offset;
@@ -79,12 +79,12 @@ EntryPlace entry_place(const EntrySort* sort, Size row) {
 }
 
 void begin_in_memory(EntrySort* sort) {
-    // A quarter stays free: should the rows not fit, chunks and tuplesort are there together for a
-    // while. Sorting takes an array beside the rows, and counts for each thread.
+    // Keep a quarter free: if the rows do not fit, chunks and tuplesort coexist for a while.
+    // Sorting needs an array beside the rows, and counters for each thread.
     const Size bytes = static_cast<Size>(sort->memory) * 1024 / 4 * 3;
     const Size row_bytes = sizeof(uint64) + payload_bytes(sort) + 2 * sizeof(KeyedRow);
     const Size room = bytes / row_bytes;
-    // Some chunks at least, so that little of the memory is lost to the last.
+    // At least this many chunks, so that the partly filled last one wastes little memory.
     constexpr Size least_chunks = 16;
     sort->chunk_shift = least_chunk_shift;
     while (sort->chunk_shift < most_chunk_shift && 2 * chunk_bytes(sort) <= most_chunk_bytes &&
@@ -127,7 +127,7 @@ void put_tuple(EntrySort* sort, uint64 key, float offset, const uint8* code) {
     tuplesort_puttupleslot(sort->sort, sort->in);
 }
 
-// More rows than fit into memory.
+// Called when the rows no longer fit into memory.
 void move_to_tuplesort(EntrySort* sort) {
     const MemoryContext before = MemoryContextSwitchTo(MemoryContextGetParent(sort->context));
     begin_tuplesort(sort, nullptr);
@@ -148,7 +148,7 @@ uint64 entry_key(uint32 list, uint64 tid) {
     return static_cast<uint64>(list) << tid_bits | tid;
 }
 
-// Some rows, from `first` on, for which there is room.
+// Stores the rows from `first` to `end`, for which there must be room.
 void put_in_memory(EntrySort* sort, const EncodedRows& rows, Size first, Size end) {
     while (first < end) {
         const Size at = sort->count & (chunk_rows(sort) - 1);
@@ -221,7 +221,7 @@ MemoryContext entries_context(const EntrySort* sort) {
 }
 
 EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
-    // Rows of one list lie all over memory.
+    // Rows of a list are scattered in memory: prefetch.
     constexpr uint64 ahead = 16;
     if (at + ahead < sort->count) {
         const EntryPlace later = entry_place(sort, sort->order[at + ahead].row);
@@ -235,7 +235,7 @@ EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
 
 void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int threads,
                 uint32* lists) {
-    // A filter in the first cache tells of nearly every row that it is none of them.
+    // A hash filter of 32 kB, which stays in the L1 cache, rejects nearly every row.
     constexpr int filter_bits = 18;
     const auto hash = [](uint64 tid) { return tid * 0x9E3779B97F4A7C15 >> (64 - filter_bits); };
     uint64* filter = static_cast<uint64*>(palloc0((Size{1} << filter_bits) / 8));
@@ -251,7 +251,7 @@ void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int thr
         for (Size at = first; at < end; ++at) {
             const uint64 tid = sort->order[at].key & tid_mask;
             if (!(filter[hash(tid) / 64] >> hash(tid) % 64 & 1)) continue;
-            // A row may be the neighbor of several.
+            // A TID may be wanted several times: a row can be a neighbor of several queries.
             for (const KeyedRow* found =
                      std::lower_bound(wanted, wanted + count, KeyedRow{tid, 0}, before);
                  found != wanted + count && found->key == tid; ++found)

@@ -16,11 +16,11 @@ namespace pgwarp {
 
 namespace {
 
-// Pages that are logged by one participant at a time: some records of 32.
+// Pages that one participant logs at a time: a few WAL records of 32 pages.
 constexpr BlockNumber range_pages = 128;
-// WAL is written by one at a time, a page whenever its buffers are full: a few who fill them keep
-// that one busy, and more would stand in each other's way. Each pins the pages of a record, which
-// must not be most of the buffers there are.
+// Most participants that may log at a time. Full WAL buffers are written out page by page under one
+// lock: a few participants keep its holder busy, and more would only contend for it. Each pins the
+// pages of its record, which must not be most of shared buffers.
 int most_logging() {
     return std::clamp(NBuffers / 256, 1, 4);
 }
@@ -28,11 +28,11 @@ int most_logging() {
 enum class TaskKind { wait, log, write_ahead, begin_curve, measure, end };
 struct Task {
     TaskKind kind;
-    BlockNumber first, end;  // of pages
+    BlockNumber first, end;  // of pages to log
     uint32 query;
 };
 
-// The next thing to do. Some begin with pages, and others with queries.
+// The next task of this participant, which prefers logging pages or measuring queries.
 Task take_task(SharedTasks* tasks, const SharedCurve* curve, bool pages_first) {
     Task task = {TaskKind::wait, 0, 0, 0};
     SpinLockAcquire(&tasks->mutex);
@@ -54,7 +54,7 @@ Task take_task(SharedTasks* tasks, const SharedCurve* curve, bool pages_first) {
     } else if (queries) {
         task = {TaskKind::measure, 0, 0, query_of_turn(tasks->next_query++, curve->count)};
     } else if (can_measure) {
-        // What pages there are is left to those who log.
+        // No query is left. Remaining pages are left to the participants that log already.
         task.kind = TaskKind::end;
     }
     SpinLockRelease(&tasks->mutex);
@@ -69,9 +69,9 @@ bool all_are_logged(SharedTasks* tasks) {
     return logged;
 }
 
-// Until all pages are logged.
+// Runs until all pages are logged.
 void write_ahead(SharedTasks* tasks) {
-    // Buffers of WAL hold what is logged in several times this.
+    // WAL buffers take several times this long to fill.
     constexpr long nap_milliseconds = 1;
     WalAhead ahead = begin_wal_ahead();
     while (!all_are_logged(tasks)) {
@@ -87,7 +87,7 @@ void write_ahead(SharedTasks* tasks) {
     SpinLockRelease(&tasks->mutex);
 }
 
-// Needs nothing of the index but its model.
+// Makes the grid of the curve from the lists of neighbors; of the index it reads only the model.
 void begin_curve_by_lists(Relation index, SharedTasks* tasks, SharedCurve* curve) {
     CurveQuery trials[curve_trial_queries];
     for (uint32 i = 0; i < curve->trials(); ++i) {
@@ -158,7 +158,8 @@ void note_written_pages(void* state, BlockNumber end) {
     const BlockNumber ranges = end / range_pages - tasks->pages_end / range_pages;
     tasks->pages_end = end;
     SpinLockRelease(&tasks->mutex);
-    // One for each range: to wake them all would take the leader longer, and most could not log.
+    // Wake one participant for each range: waking all would take the leader longer, and most could
+    // not log.
     for (BlockNumber i = 0; i < ranges; ++i) ConditionVariableSignal(&tasks->work_condition);
 }
 

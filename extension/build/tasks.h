@@ -1,5 +1,5 @@
-// What is left to do for the processes of a build once all rows are encoded: to log pages of lists
-// as the leader writes them, to write WAL ahead of that, and to measure the recall curve.
+// What the processes of a build do once all rows are encoded: log list pages as the leader writes
+// them, write WAL ahead of that, and measure the recall curve.
 #pragma once
 
 #include "extension/index/curve.h"
@@ -16,29 +16,29 @@ namespace pgwarp {
 struct SharedTasks {
     slock_t mutex;
     // Under `mutex`:
-    // Pages of lists, which are for whoever takes them to be logged:
+    // List pages, which any participant may take to log:
     BlockNumber next_page;
-    BlockNumber pages_end;  // those that are written
-    int logging;            // participants that log some
+    BlockNumber pages_end;  // end of the pages written so far
+    int logging;            // number of participants that are logging
     bool all_are_written;
-    bool wants_wal_ahead;       // until a worker takes it upon itself
-    WalAheadFigures wal_ahead;  // what that one did
-    // And queries of the curve, once all pages are written:
-    bool curve_can_begin;  // SharedCurve lacks its grid only; until somebody takes it upon himself
-    bool curve_is_there;   // nothing else of SharedCurve is read before
-    uint32 next_query;     // in turn
+    bool wants_wal_ahead;       // cleared by the worker that claims it
+    WalAheadFigures wal_ahead;  // figures of that worker
+    // Queries of the curve, to be measured once all pages are written:
+    bool curve_can_begin;  // only the grid is missing; cleared by the worker that claims it
+    bool curve_is_there;   // SharedCurve is complete; measuring does not read it before
+    uint32 next_query;     // position in the queue: see query_of_turn()
 
-    ConditionVariable work_condition;  // there is more to do, or no more to come
+    ConditionVariable work_condition;  // there is more to do, or the end has come
 };
 void init_tasks(SharedTasks* tasks);
 
-// What measuring the curve takes from the leader, and what the participants bring. Behind it: the
-// TIDs of the queries, those of their neighbors, the queries, and the lists of the neighbors of the
-// first few, where they are known.
+// What the leader gives for measuring the curve, and what the participants measure. Followed in
+// memory by the TIDs of the queries, the TIDs of their neighbors, the queries, and the lists of the
+// first queries' neighbors, where known.
 struct SharedCurve {
     MetaPage meta;
     CurveGrid grid;
-    uint32 count;  // 0: there is nothing to measure
+    uint32 count;  // 0: nothing to measure
     slock_t mutex;
     CurveTally tally;  // under `mutex`
 
@@ -64,25 +64,25 @@ struct SharedCurve {
 
 void init_curve(SharedCurve* curve);
 
-// Takes what there is to do until there is no more to come. Some begin with pages, and others with
-// queries.
+// Does tasks until none is left or will come. `pages_first`: prefers logging pages to measuring
+// queries; half of the workers prefer the opposite.
 void do_tasks(Relation index, SharedTasks* tasks, SharedCurve* curve, bool pages_first);
 
 // --- for the leader
 
-// Pages from this one on will come; one worker may write WAL meanwhile.
+// List pages from `first` on will be written; `write_ahead`: one worker writes WAL meanwhile.
 void begin_pages(SharedTasks* tasks, BlockNumber first, bool write_ahead);
-// A listener of a BulkWriter, whose state is the tasks.
+// The callback of a PageListener, whose state is the SharedTasks.
 void note_written_pages(void* tasks, BlockNumber end);
 void note_end_of_pages(SharedTasks* tasks);
 
-// Before the curve begins. Lists of the first few queries' neighbors are shared where they are
-// known.
+// Copies queries and metapage to shared memory, before the curve begins. Includes the lists of the
+// first queries' neighbors, where known.
 void share_queries(SharedCurve* curve, const MetaPage& meta, const CurveQuery* queries,
                    uint32 count);
-// The queries are there with those lists, for anybody to begin the curve with.
+// The queries are shared, with those lists: any participant may begin the curve.
 void let_curve_begin(SharedTasks* tasks);
-// Its grid is there, too: queries can be measured once all pages are written.
+// The grid is ready, too: queries can be measured once all pages are written.
 void note_curve(SharedTasks* tasks);
 
 }  // namespace pgwarp

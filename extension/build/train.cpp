@@ -32,10 +32,10 @@ float* alloc_floats(Size count) {
         MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(float)));
 }
 
-// Mean squared distance of the rows from their mean. Of many rows some tell as much.
+// Mean squared distance of the rows from their mean. Of a large sample a part is accurate enough.
 double variance_of(const Sample& sample) {
     double* sums = static_cast<double*>(palloc0(2 * sample.dims * sizeof(double)));
-    // One a dimension, so that no sum waits for the one before.
+    // One accumulator a dimension, so that no addition waits for the one before.
     double* squares = sums + sample.dims;
     const uint32 count = std::min(sample.count, shuffled_rows);
     for (uint32 i = 0; i < count; ++i) {
@@ -66,8 +66,8 @@ double iterate(BuildPhase phase, int iterations, uint32 rows, Step step) {
     return error;
 }
 
-// Rounds the centroids to sixteen bits, unless that would spoil them: where all values lie far from
-// zero and near each other, the nearest sixteen bits may be the same for all. `spread` is the mean
+// Rounds the centroids to bfloat16 and returns true, unless that would spoil them: where all values
+// lie far from zero and close together, they may all round to the same number. `spread` is the mean
 // squared distance of rows from their centroids.
 bool fits_in_bfloat16(Executor* executor, Dataset* rows, uint32 lists, uint32 dims, double spread,
                       float* centroids) {
@@ -101,8 +101,8 @@ Sample set_queries_aside(Sample* sample) {
     queries.count = queries.room;
     memcpy(queries.rows, sample->rows, queries.count * row_bytes);
     memcpy(queries.tids, sample->tids, queries.count * sizeof(uint64));
-    // A model knows the rows it was trained with too well. Where there are many, it does without
-    // those it will be judged by.
+    // Recall measured with training rows would be too high. A large sample gives up the rows that
+    // become queries.
     constexpr uint32 many = 16;
     if (sample->count >= many * queries.count) {
         sample->count -= queries.count;
@@ -117,12 +117,13 @@ Sample set_queries_aside(Sample* sample) {
 
 namespace {
 
-// Replaces the rows of the sample by their parts along the strongest directions.
+// Projects the rows of the sample, in place, onto their first `to` principal directions. Returns
+// the matrix, (to)(from).
 float* reduce_sample(Executor* executor, Sample* sample, uint32 to, MemoryContext context) {
     const uint32 from = sample->dims;
     float* matrix = alloc_floats(Size{to} * from);
     Owned<Dataset>* rows = owned_by<Dataset>(context);
-    // Enough to tell directions apart, and no more: the rest would take long and say the same.
+    // Enough rows to find the directions: more would take long and change little.
     const uint32 seen = std::min(sample->count, std::max(rows_for_rotation, 4 * from));
     guarded_interruptibly([&] {
         if (!rows->object) rows->object = executor->take(sample->rows, seen, from).release();
@@ -134,7 +135,8 @@ float* reduce_sample(Executor* executor, Sample* sample, uint32 to, MemoryContex
         guarded_interruptibly([&] {
             executor->rotate({from, to, matrix}, sample->rows + Size{first} * from, here, turned);
         });
-        // Shorter rows: those not read yet lie behind.
+        // In place: projected rows are shorter, so that they overwrite no row that is still to be
+        // read.
         memcpy(sample->rows + Size{first} * to, turned, Size{here} * to * sizeof(float));
     }
     pfree(turned);
@@ -142,7 +144,7 @@ float* reduce_sample(Executor* executor, Sample* sample, uint32 to, MemoryContex
     return matrix;
 }
 
-// Turns rows, (count)(dims), in place by a square matrix.
+// Rotates rows, (count)(dims), in place by a square matrix.
 void turn_rows(Executor* executor, const float* matrix, uint32 dims, float* rows, uint32 count) {
     float* turned = alloc_floats(Size{chunk_of_rows} * dims);
     for (uint32 first = 0; first < count; first += chunk_of_rows) {
@@ -168,8 +170,8 @@ float* combine(const float* rotation, const float* reduction, uint32 to, uint32 
     return both;
 }
 
-// Finds the rotation that suits the residuals, and turns them and the centroids. The codebook is
-// left where the last step had it.
+// Trains a rotation for the residuals, and rotates them and the centroids. The codebook is left as
+// of the last step.
 float* train_rotation(Executor* executor, const QuantizerShape& shape, Dataset* data,
                       float* residuals, uint32 count, uint64 seed, bool wide, float* centroids,
                       float* codebook) {
@@ -190,7 +192,7 @@ float* train_rotation(Executor* executor, const QuantizerShape& shape, Dataset* 
     pfree(turned);
     iterate(BuildPhase::train_codes, rotation_iterations, count,
             [&] { return executor->rotation_step(*data, shape, matrix, codebook); });
-    // What rows and queries will be turned by is what lies on the pages.
+    // Rows and queries will be rotated by the matrix that is on the pages: round it as stored.
     if (!wide) round_to_bfloat16(matrix, Size{dims} * dims);
     turn_rows(executor, matrix, dims, residuals, count);
     turn_rows(executor, matrix, dims, centroids, shape.lists);
@@ -198,7 +200,7 @@ float* train_rotation(Executor* executor, const QuantizerShape& shape, Dataset* 
     return matrix;
 }
 
-// Residuals of the first rows of the sample, in their place.
+// Replaces rows, (count)(dims), by their residuals, in place.
 void subtract_lists(Executor* executor, float* rows, uint32 count, uint32 dims, uint32 lists,
                     const float* centroids, MemoryContext context) {
     uint32* nearest = static_cast<uint32*>(palloc(Size{count} * sizeof(uint32)));
@@ -213,7 +215,7 @@ void subtract_lists(Executor* executor, float* rows, uint32 count, uint32 dims, 
     pfree(nearest);
 }
 
-// Codes of residuals, by a model without lists. What else an entry has is not wanted.
+// Encodes residuals by a model with one list, at the origin. Discards the entries' other parts.
 void encode_residuals(Executor* executor, QuantizerShape shape, const float* codebook,
                       const float* residuals, uint32 count, uint8* codes) {
     shape.lists = 1;
@@ -234,7 +236,7 @@ void encode_residuals(Executor* executor, QuantizerShape shape, const float* cod
     pfree(offsets);
 }
 
-// The start: the codebook of a rotated product quantizer, turned back, and its codes.
+// Initial codebook and codes: those of a rotated product quantizer, with its codebook rotated back.
 void start_additive(Executor* executor, const QuantizerShape& shape, float* residuals, uint32 count,
                     uint64 seed, MemoryContext context, float* codebook, uint8* codes) {
     const uint32 dims = shape.dims;
@@ -275,13 +277,13 @@ void start_additive(Executor* executor, const QuantizerShape& shape, float* resi
     pfree(pieces);
 }
 
-// Returns the mean squared error of codes as rows will get them.
+// Returns the mean squared error of codes found as for rows of the table.
 double train_additive(Executor* executor, const QuantizerShape& shape, float* residuals,
                       uint32 count, uint64 seed, bool wide, MemoryContext context,
                       float* codebook) {
     uint8* codes =
         static_cast<uint8*>(MemoryContextAllocHuge(CurrentMemoryContext, Size{count} * shape.m));
-    // A rotation, which the start takes, is trained by the CPU.
+    // The start trains a rotation, on the CPU.
     Executor* starter = executor;
     if (strcmp(executor->name(), "cpu") != 0) {
         Owned<Executor>* cpu = owned_by<Executor>(context);
@@ -353,7 +355,7 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     const double spread = iterate(BuildPhase::train_lists, kmeans_iterations, sample->count, [&] {
         return executor->kmeans_step(*rows->object, plan.lists, centroids);
     });
-    // The rounding of a reduction would move all rows and no centroid: it is kept whole.
+    // Rounding a reduction would move all rows but no centroid: keep it in full precision.
     meta->wide = reduction != nullptr ||
                  !fits_in_bfloat16(executor, rows->object, plan.lists, dims, spread, centroids);
 
@@ -378,7 +380,7 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     Owned<Dataset>* residuals = owned_by<Dataset>(context);
     Rotation rotation;
     if (has_rotation(*meta)) {
-        // Rows are turned here, so their residuals are wanted here as well.
+        // This process rotates the residuals, so it computes them, too.
         guarded([&] { delete std::exchange(rows->object, nullptr); });
         subtract_lists(executor, sample->rows, residual_count, dims, plan.lists, centroids,
                        context);
@@ -389,7 +391,7 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
                                        residual_count, seed, meta->wide, centroids, codebook);
         if (reduction) matrix = combine(matrix, reduction, dims, meta->dims);
         rotation = {meta->dims, dims, matrix};
-        // The rows are others now, which an executor may have copied.
+        // The rows have been rotated: replace the executor's copy of them, if it made one.
         guarded([&] {
             delete residuals->object;
             residuals->object = nullptr;

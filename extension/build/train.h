@@ -1,4 +1,4 @@
-// Training: making a model from a sample.
+// Training a model with a sample.
 #pragma once
 
 #include "kernels/executor.h"
@@ -9,15 +9,15 @@
 
 namespace pgwarp {
 
-// Makes the model in the current memory context, using up the sample. Fills lists, m, wide,
+// Makes the model in the current memory context; overwrites the sample. Fills lists, m, wide,
 // training_rows and quantization_error of `meta`.
 Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample, MetaPage* meta);
 
-// How many rows the curve is measured with. Long vectors are fewer: they stay beside all else.
+// How many queries the curve is measured with: fewer where vectors are long, as the queries stay in
+// memory throughout the build.
 uint32 curve_query_room(uint32 dims);
 
-// Rows of the sample whose true neighbors will be looked for: copied, and taken out of it where it
-// has many.
+// Copies rows of the sample to be the curve's queries, and removes them from it where it has many.
 Sample set_queries_aside(Sample* sample);
 
 }  // namespace pgwarp

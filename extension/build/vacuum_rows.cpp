@@ -14,9 +14,9 @@ namespace pgwarp {
 
 namespace {
 
-// VACUUM does not hold back the cleaning of row versions elsewhere, for it looks at none. Here it
-// does, and another VACUUM must not take the long vectors of the table's rows away from under our
-// snapshots. Returns whether VACUUM was exempt. (Ending the transaction resets the flag.)
+// PROC_IN_VACUUM exempts VACUUM from holding back the removal of dead rows, as VACUUM usually reads
+// no rows. Here it does, and another VACUUM must not remove TOASTed vectors that our snapshots see.
+// Returns whether VACUUM was exempt before. (The end of the transaction resets the flag.)
 bool set_vacuum_flag(bool exempt) {
     LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
     const bool was_exempt = MyProc->statusFlags & PROC_IN_VACUUM;

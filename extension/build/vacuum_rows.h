@@ -10,18 +10,19 @@ extern "C" {
 
 namespace pgwarp {
 
-// While VACUUM reads rows: the table, opened as VACUUM has locked it.
+// State while VACUUM reads rows. The table is opened without a lock of its own: VACUUM holds one.
 struct VacuumRows {
     Relation heap;
     bool was_exempt;
-    MemoryContext context;  // current until the end, and deleted then
+    MemoryContext context;  // current until end_vacuum_rows(), which deletes it
     MemoryContext before;
 };
 VacuumRows begin_vacuum_rows(Relation index);
 void end_vacuum_rows(VacuumRows* rows);
 
-// What others have committed by now: neither VACUUM's own snapshot, from before it was seen to look
-// at rows, nor GetLatestSnapshot(), which a VACUUM with parallel workers must not call. Registered.
+// A registered snapshot of what is committed now. VACUUM's own snapshot is from before
+// begin_vacuum_rows() and does not hold back the removal of dead rows; GetLatestSnapshot() is
+// forbidden in a VACUUM with parallel workers.
 Snapshot fresh_snapshot();
 
 }  // namespace pgwarp

@@ -1,10 +1,11 @@
-// Whoever inserts a record and finds WAL's buffers full writes one page of them, and goes on: with
-// several who insert much, each page is a lock that is handed over. One process that writes all
-// there is, whenever it is some pages, keeps buffers free for them. That is what the WAL writer is
-// for, but it comes around five times a second, and the buffers are full every few milliseconds.
+// A backend that inserts a WAL record and finds the WAL buffers full writes out one page of them
+// and continues: with several processes that insert much, each page means handing over a lock. One
+// process that writes all complete pages, as soon as there are a few, keeps buffers free for the
+// others. That is the WAL writer's job, but it wakes up five times a second, and here the buffers
+// fill every few milliseconds.
 //
-// The end of a segment is synced under the same lock. The kernel is told early to bring to disk
-// what is written, so that little is left to wait for.
+// The end of a segment is synced under the same lock. The kernel is told early to write back what
+// was written, so that the sync has little left to wait for.
 
 #include <fcntl.h>
 
@@ -31,25 +32,26 @@ void open_segment(WalAhead* ahead, XLogSegNo segment) {
     close_segment(ahead);
     char path[MAXPGPATH];
     XLogFilePath(path, compat_wal_timeline(), segment, wal_segment_size);
-    // Without it there is nothing to tell, and nothing lost.
+    // Without the file the kernel is not told, and nothing is lost.
     ahead->file = OpenTransientFile(path, O_RDWR | PG_BINARY);
     ahead->segment = segment;
 }
 
-// It neither waits for the disk nor takes note of its errors: that is left to who syncs.
+// Starts writeback in the kernel. Neither waits for the disk nor checks for its errors: the later
+// sync does both.
 void tell_kernel(WalAhead* ahead, XLogRecPtr written) {
     constexpr uint64 least_bytes = 2 << 20;
     if (!enableFsync) return;
-    // A page that is not full will be written again.
+    // A partly filled page will be written again.
     written -= written % XLOG_BLCKSZ;
     const XLogRecPtr segment_start = written - XLogSegmentOffset(written, wal_segment_size);
-    // What lies before is synced.
+    // Earlier segments are synced already.
     if (ahead->told < segment_start) ahead->told = segment_start;
     if (written < ahead->told + least_bytes) return;
     const XLogSegNo segment = segment_start / wal_segment_size;
     if (ahead->file < 0 || ahead->segment != segment) open_segment(ahead, segment);
-        // Not by PostgreSQL's function, for which an error is the server's end.
 #ifdef HAVE_SYNC_FILE_RANGE
+    // Not by pg_flush_data(), which may turn an error into a PANIC.
     if (ahead->file >= 0)
         (void)sync_file_range(ahead->file,
                               static_cast<off_t>(XLogSegmentOffset(ahead->told, wal_segment_size)),
@@ -61,9 +63,10 @@ void tell_kernel(WalAhead* ahead, XLogRecPtr written) {
 }  // namespace
 
 WalAhead begin_wal_ahead() {
-    // By default the WAL writer syncs each megabyte that it has written, which takes more than half
-    // as long as a whole segment, and has everybody wait. The settings are the server's: nothing
-    // else in this process looks at them, and nothing reads them anew here.
+    // By default XLogBackgroundFlush() syncs after each megabyte written, which takes more than
+    // half as long as syncing a whole segment and blocks all inserting processes. The settings are
+    // the server's, changed in this process only: nothing else here reads them, and no reload
+    // happens here.
     WalWriterFlushAfter = INT_MAX;
     WalWriterDelay = INT_MAX;
     WalAhead ahead = {};
@@ -74,7 +77,7 @@ WalAhead begin_wal_ahead() {
 }
 
 bool write_wal_ahead(WalAhead* ahead) {
-    // Less than the pages of one record: they can wait for more.
+    // Less than the pages of one record is not worth a write.
     constexpr uint64 least_bytes = 16 * XLOG_BLCKSZ;
     const XLogRecPtr before = GetXLogWriteRecPtr();
     if (GetInsertRecPtr() < before + least_bytes) return false;

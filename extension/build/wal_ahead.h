@@ -1,4 +1,4 @@
-// Writing WAL ahead of those who fill its buffers.
+// Writing WAL ahead of the processes that fill its buffers.
 #pragma once
 
 #include "extension/compat.h"
@@ -17,16 +17,16 @@ struct WalAheadFigures {
 
 struct WalAhead {
     WalAheadFigures figures;
-    // What the kernel was told to bring to disk, and the segment's file where it is:
+    // The kernel was told to write back WAL up to here; the segment's file:
     XLogRecPtr told;
     XLogSegNo segment;
-    int file;  // negative: none
+    int file;  // negative: not open
 };
 
-// For a process that does nothing else meanwhile, and ends soon: it leaves syncing to the ends of
-// segments from here on.
+// Only for a process that does nothing else meanwhile and ends soon: from here on it syncs at the
+// ends of segments only.
 WalAhead begin_wal_ahead();
-// Writes what is complete, and says whether that was enough to write at all.
+// Writes out complete WAL pages. False: too little to be worth a write.
 bool write_wal_ahead(WalAhead* ahead);
 void end_wal_ahead(WalAhead* ahead);
 
