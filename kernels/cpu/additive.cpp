@@ -9,7 +9,7 @@ namespace pgwarp {
 
 namespace {
 
-// Rows whose residuals are searched for at a time.
+// Rows whose residuals are encoded at a time.
 constexpr size_t block_rows = 8192;
 
 }  // namespace

@@ -48,7 +48,7 @@ std::vector<float> without(const std::vector<float>& mean, const float* rows, si
     return residuals;
 }
 
-// Codes of rows around the mean, and what a scan of them needs.
+// Codes of rows relative to the mean, and the inputs of a scan.
 struct Coded {
     uint32_t m;
     std::vector<uint8_t> codes;  // (count)(m)
@@ -57,7 +57,7 @@ struct Coded {
     double error;  // mean squared
 };
 
-// Makes the table of a query, as it is, (m)(256).
+// Makes the table, (m)(256), of a query that is not rotated or centred yet.
 using TableMaker = std::function<void(const float* query, float* table)>;
 
 struct ProductSearcher {
@@ -131,7 +131,7 @@ TableMaker code_products(Workers& workers, const CodeTrial& trial, const CodeSam
     return [searcher](const float* query, float* table) { searcher.table(query, table); };
 }
 
-// From a rotated product quantizer of some of the residuals.
+// Starts from a rotated product quantizer of some of the residuals.
 void train_sums(Workers& workers, Executor& executor, const QuantizerShape& shape,
                 std::vector<float>& residuals, uint64_t seed, float* codebook) {
     const size_t count = residuals.size() / shape.dims;
@@ -159,7 +159,7 @@ TableMaker code_sums(Workers& workers, Executor& executor, const CodeTrial& tria
     coded->training_seconds = training.seconds();
 
     Stopwatch encoding;
-    // Around the mean, so that offsets are norms.
+    // Relative to the mean, so that offsets are norms.
     const std::vector<float> origin(s.dims);
     residuals = without(mean, s.rows, s.count);
     std::vector<uint32_t> lists(s.count);

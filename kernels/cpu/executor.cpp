@@ -28,32 +28,31 @@ bool nearer(const Neighbor& a, const Neighbor& b) {
     return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
 }
 
-// Tasks cut the queries, so that no two write the same result. A tile's products stay in the
-// second-level cache.
+// Tasks split the queries, so that no two write the same result. A tile's products stay in the L2
+// cache.
 constexpr size_t tile_queries = 128;
 constexpr size_t tile_rows = 512;
 
-// Exact search by a matrix product. The distances that come out of it are |q|^2 - 2 <q, x> + |x|^2:
-// rounding errors are relative to the norms, and far from the origin nothing may be left of a small
-// distance. So the product only says which rows cannot be among the nearest; the few others get
-// their distance from the vectors themselves, and with it one that does not depend on the rows
-// around.
+// Exact search by a matrix product. Distances from the product are |q|^2 - 2 <q, x> + |x|^2:
+// rounding errors are relative to the norms, and far from the origin they may exceed a small
+// distance. So the product only rejects rows that cannot be among the nearest. The few others get
+// their distance from the vectors themselves, which does not depend on the rows around.
 //
-// A row is beyond `limit` for certain where, with the norms lowered by what all sums together can
-// be off by, it still is:  factor <q, x> + low(|x|^2) > limit - low(|q|^2).
+// A row is certainly beyond `limit` if it is so even with the norms lowered by the largest possible
+// error of all sums:  factor <q, x> + low(|x|^2) > limit - low(|q|^2).
 struct Bounds {
     bool l2;
     float factor;     // of <q, x> in the distance
-    float norm_part;  // of a squared norm in the distance, lowered
+    float norm_part;  // of a squared norm in the distance, lowered by the error
 
     explicit Bounds(const ExactSearch& s)
         : l2(s.metric != Metric::inner_product), factor(l2 ? -2.0f : -1.0f) {
-        // A sum of d products is off by d/2^24 of |q||x| <= (|q|^2 + |x|^2) / 2 at most; there are
-        // the product, the two norms and the distance that it is compared with.
+        // A sum of d products is off by at most d/2^24 of |q||x| <= (|q|^2 + |x|^2) / 2. There are
+        // four such sums: the product, the two norms and the distance that it is compared with.
         const float off = static_cast<float>(4 * s.dims + 16) * 0x1p-24f;
         norm_part = l2 ? 1 - off : -off;
     }
-    // Finite, also where the norm is not: lower is on the safe side.
+    // Finite, even where the norm overflows: a lower value only rejects less.
     float low(const float* vector, uint32_t dims) const {
         return norm_part *
                std::min(dot_product(vector, vector, dims), std::numeric_limits<float>::max() / 4);
@@ -179,8 +178,8 @@ class CpuExecutor final : public Executor {
             for (size_t r = tile * tile_rows; r < end; ++r)
                 low_rows[r] = bounds.low(search.rows + r * search.dims, search.dims);
         });
-        // Fewer queries a task where that gives every thread one: what is found does not depend on
-        // how they are cut.
+        // Fewer queries per task where that gives every thread a task: results do not depend on the
+        // split.
         const auto threads = static_cast<size_t>(workers_.threads());
         const size_t task_queries =
             std::clamp<size_t>((search.query_count + threads - 1) / threads, 16, tile_queries);

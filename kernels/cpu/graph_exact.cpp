@@ -1,7 +1,7 @@
-// A tile of the matrix of distances serves both its rows and its columns. As in exact search, the
-// product only says which pairs are too far for certain; the few others get their distance from the
-// two rows themselves. So lists do not depend on who came first, and threads may take tiles in any
-// order, each set of lists behind a lock.
+// A tile of the distance matrix serves both its rows and its columns. As in exact search, the
+// product only rejects pairs that are certainly too far; the few others get their distance from the
+// two rows themselves. So lists do not depend on the order of tiles, and threads process tiles in
+// any order, with a lock for each block of lists.
 
 #include "kernels/cpu/graph_exact.h"
 
@@ -38,7 +38,7 @@ class ExactGraph {
         blocks_ = begins_.size();
         begins_.push_back(rows.count);
         locks_.reset(new std::mutex[blocks_]);
-        // As in exact search: all sums together are off by this share of the norms at most.
+        // As in exact search: all sums together are off by at most this share of the norms.
         const float off = static_cast<float>(4 * rows.dims + 16) * 0x1p-24f;
         switch (rows.metric) {
             case GraphMetric::l2:
@@ -50,7 +50,8 @@ class ExactGraph {
             case GraphMetric::inner_product:
                 factor_ = -1, norm_part_ = -off;
                 break;
-            // Sums of positive terms: relative to themselves, and so to any bound they exceed.
+            // Sums of positive terms: the error is relative to the sum, and so to any bound it
+            // exceeds.
             case GraphMetric::l1:
                 factor_ = 1 - off, norm_part_ = 0;
                 break;
@@ -67,7 +68,7 @@ class ExactGraph {
             for (size_t row = begin_of(block); row < end_of(block); ++row)
                 low_[row] = low_term(rows_.row(row));
         });
-        // A block with all that follow, or with all beyond the border.
+        // A block with all that follow, or with all blocks beyond the border.
         const size_t last = first_blocks_ ? first_blocks_ : blocks_;
         const auto first_other = [&](size_t block) { return std::max(block, first_blocks_); };
         uint64_t done = 0, total = 0;
@@ -86,13 +87,13 @@ class ExactGraph {
     size_t begin_of(size_t block) const { return begins_[block]; }
     size_t end_of(size_t block) const { return begins_[block + 1]; }
 
-    // What a row adds to the lowest that a distance can be. Finite, also where the norm is not.
+    // A row's term of the lower bound of a distance. Finite, even where the norm overflows.
     float low_term(const float* row) const {
         return norm_part_ *
                std::min(dot_product(row, row, rows_.dims), std::numeric_limits<float>::max() / 4);
     }
 
-    // (rows of a)(rows of b), into the room's first floats.
+    // Writes (rows of a)(rows of b) to `values`.
     void multiply(size_t a, size_t b, float* values, float* scratch) {
         const size_t a_rows = end_of(a) - begin_of(a), b_rows = end_of(b) - begin_of(b);
         if (rows_.metric != GraphMetric::l1) {
@@ -110,7 +111,7 @@ class ExactGraph {
         float* padded_b = scratch + tile_rows * stride;
         pad(a, scratch);
         pad(b, padded_b);
-        // The whole square: rows beyond the end are zeros.
+        // All pairs; padding rows are zeros.
         tile_values(
             {scratch, a_rows, padded_b, b_rows, stride, rows_.metric, false, values, tile_rows});
         for (size_t i = 0; i < a_rows; ++i)
@@ -135,7 +136,7 @@ class ExactGraph {
         if (row == other) return;
         const float distance =
             graph_distance(rows_.metric, rows_.row(row), rows_.row(other), rows_.dims);
-        // What overflowed is far, but it is a neighbor.
+        // A distance that overflowed is the largest float: still a neighbor, not padding.
         const Edge edge{distance < infinitely_far ? distance : std::numeric_limits<float>::max(),
                         static_cast<uint32_t>(other)};
         Edge* list = lists_ + row * degree_;
@@ -157,7 +158,7 @@ class ExactGraph {
             }
     }
 
-    // Along the rows all the same, for that is how they lie: each column has its own bound.
+    // Also row by row, as `values` is stored; each column has its own bound.
     void offer_rows_to_columns(size_t a, size_t b, const float* values, float* reach) {
         const size_t first = begin_of(b), columns = end_of(b) - first;
         for (size_t j = 0; j < columns; ++j) reach[j] = low_[first + j] - bound(first + j);
@@ -177,8 +178,8 @@ class ExactGraph {
     std::vector<size_t> begins_;  // (blocks + 1): first rows
     size_t blocks_;
     size_t first_blocks_;  // those before the border
-    float factor_ = 0;     // of the product in the distance
-    float norm_part_ = 0;  // of a squared norm in the distance, lowered
+    float factor_ = 0;     // of the product, or of the L1 sum, in the distance
+    float norm_part_ = 0;  // of a squared norm in the distance, lowered by the error
     std::vector<float> low_;
     std::unique_ptr<std::mutex[]> locks_;
     std::vector<std::vector<float>> rooms_;

@@ -53,7 +53,7 @@ PathGraph::PathGraph(const KeyedEdges& edges, bool directed,
 }
 
 size_t PathGraph::memory(size_t edges, bool directed) {
-    // Nodes before duplicates are removed, links, and what a path notes of every node.
+    // Nodes before duplicates are removed, links, and the Arrival of every node.
     return edges * (2 * sizeof(int64_t) + (directed ? 1 : 2) * sizeof(Link) + 24);
 }
 
@@ -66,8 +66,8 @@ bool PathGraph::has(int64_t node) const {
     return std::binary_search(nodes_.begin(), nodes_.end(), node);
 }
 
-// Dijkstra's algorithm with the largest edge in place of the sum. A number below every distance for
-// a path without an edge; not a number where there is no path.
+// Dijkstra's algorithm with the largest edge in place of the sum. Returns -infinity for a path
+// without an edge, NaN where there is no path.
 float PathGraph::smallest_bottleneck(uint32_t from, uint32_t to) const {
     std::vector<float> reached(nodes_.size(), std::numeric_limits<float>::quiet_NaN());
     using Entry = std::pair<float, uint32_t>;
@@ -83,7 +83,7 @@ float PathGraph::smallest_bottleneck(uint32_t from, uint32_t to) const {
         for (size_t i = begins_[node]; i < begins_[node + 1]; ++i) {
             const float there = std::max(largest, links_[i].distance);
             float& best = reached[links_[i].to];
-            if (best <= there) continue;  // false where nothing has come there
+            if (best <= there) continue;  // false where the node was not reached yet (NaN)
             best = there;
             waiting.emplace(there, links_[i].to);
         }
@@ -96,8 +96,8 @@ std::vector<PathStep> PathGraph::smoothest_path(int64_t from_key, int64_t to_key
     const float limit = smallest_bottleneck(from, to);
     if (limit != limit) return {};
 
-    // Level by level along edges up to the limit: a node is reached first by the fewest steps, and
-    // of the nodes one level before it the one with the smallest sum is its predecessor.
+    // Level by level along edges up to the limit: a node is first reached by the fewest steps, and
+    // its predecessor is the node one level before with the smallest sum.
     constexpr uint32_t nobody = std::numeric_limits<uint32_t>::max();
     struct Arrival {
         double sum;
@@ -143,7 +143,7 @@ std::vector<NodeComponent> PathGraph::components() const {
     for (uint32_t node = 0; node < nodes_.size(); ++node) {
         if (node % steps_between_polls == 0) poll();
         for (size_t i = begins_[node]; i < begins_[node + 1]; ++i) {
-            // The smaller number is the root, so that a component's name is its smallest node.
+            // The smaller number is the root, so that a component is named by its smallest node.
             const uint32_t a = root_of(node), b = root_of(links_[i].to);
             parents[std::max(a, b)] = std::min(a, b);
         }

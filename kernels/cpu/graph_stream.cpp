@@ -10,7 +10,7 @@ namespace {
 constexpr float infinite = std::numeric_limits<float>::infinity();
 constexpr float no_number = std::numeric_limits<float>::quiet_NaN();
 constexpr uint32_t nobody = std::numeric_limits<uint32_t>::max();
-constexpr size_t least_new_nodes = 4096;  // that are sorted at a time
+constexpr size_t least_new_nodes = 4096;  // sorted at a time
 }  // namespace
 
 float edge_order(float distance) {
@@ -21,7 +21,8 @@ bool NodeNumbers::add(int64_t node) {
     if (!nodes_.empty() && nodes_.back() == node) return true;
     const auto end = nodes_.begin() + static_cast<long>(sorted_);
     if (std::binary_search(nodes_.begin(), end, node)) return true;
-    // What waits to be sorted is half of what is, so that each is moved a few times only.
+    // The unsorted part is at most half of the sorted one, so that each node is moved only a few
+    // times.
     const size_t room = sorted_ + std::max(least_new_nodes, sorted_ / 2);
     if (nodes_.capacity() < room) nodes_.reserve(room);
     nodes_.push_back(node);
@@ -84,8 +85,7 @@ void SpanningForest::add(const NumberedEdge& edge) {
     edges_.push_back(edge);
 }
 
-// Kruskal's algorithm. An edge that is left out now closes a circle of smaller ones, and will for
-// good.
+// Kruskal's algorithm. An edge dropped now closes a cycle of smaller edges, and always will.
 void SpanningForest::reduce() {
     std::sort(edges_.begin(), edges_.end(),
               [](const NumberedEdge& a, const NumberedEdge& b) { return a.distance < b.distance; });
@@ -116,7 +116,7 @@ void DirectedBottleneck::add(const NumberedEdge& edge) {
     const float before = reached_[edge.src];
     if (before != before) return;
     const float there = std::max(before, edge.distance);
-    // Both are false where nothing has come there.
+    // Both comparisons are false where the node was not reached yet (NaN).
     if (reached_[edge.dst] <= there || reached_[to_] <= there) return;
     reached_[edge.dst] = there;
     changed_ = true;

@@ -29,7 +29,7 @@ void shuffle(std::vector<uint32_t>& order, size_t count, uint64_t seed) {
     for (size_t i = 0; i < count; ++i) std::swap(order[i], order[i + random.below(count - i)]);
 }
 
-// Halves until all are small enough: groups of one level differ by one row at most.
+// Halves every group: groups of one level differ by at most one row.
 std::vector<uint32_t> halved(const std::vector<uint32_t>& begins) {
     std::vector<uint32_t> halves;
     halves.reserve(2 * begins.size());
@@ -64,12 +64,12 @@ void draw_planes(Workers& workers, const GraphRows& rows, const std::vector<uint
     });
 }
 
-// What overflowed has no place in an order.
+// NaN, from an overflow, cannot be ordered.
 float ordered(float position) {
     return position == position ? position : 0;
 }
 
-// Calls use(i, group) for all places, tasks of some rows at a time.
+// Calls use(i, group) for all positions, in tasks of task_rows.
 template <typename Use>
 void for_places(Workers& workers, const std::vector<uint32_t>& begins, const Use& use) {
     const size_t count = begins.back();

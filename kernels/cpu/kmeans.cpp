@@ -18,7 +18,7 @@ namespace pgwarp {
 
 namespace {
 
-// A task's tile of inner products, (rows)(centroids), stays in the second-level cache.
+// A task's tile of inner products, (rows)(centroids), stays in the L2 cache.
 constexpr size_t tile_rows = 128;
 constexpr uint32_t tile_centroids = 512;
 
@@ -32,10 +32,10 @@ std::vector<float> squared_norms(const float* rows, size_t count, uint32_t dims)
     return norms;
 }
 
-// Centroids as the matrix product sees them. A squared distance is the difference of terms as large
-// as the squared norms there, in float32. So where the centroids are far from the origin compared
-// with how far they are from each other, or where squares leave the range of a float32, centroids
-// and rows are moved and scaled first. Most data is taken as it is.
+// The coordinates that the matrix product uses. A squared distance is the difference of float32
+// terms as large as the squared norms. So centroids and rows are shifted and scaled first where the
+// centroids are far from the origin compared with their distances from each other, or where squares
+// leave the range of a float32. Most data is used unchanged.
 class Frame {
   public:
     explicit Frame(const Assignment& a)
@@ -56,7 +56,7 @@ class Frame {
             for (uint32_t d = 0; d < dims_; ++d)
                 farthest = std::max(
                     farthest, std::fabs(double{a.centroids[size_t{c} * dims_ + d]} - origin_[d]));
-        // Powers of two, for they round nothing.
+        // Powers of two cause no rounding.
         const int exponent = farthest > 0 ? std::clamp(-std::ilogb(farthest), -126, 126) : 0;
         smaller_ = std::ldexp(1.0f, std::min(exponent, 0));
         larger_ = std::ldexp(1.0f, std::max(exponent, 0));
@@ -70,13 +70,13 @@ class Frame {
     const float* norms() const { return norms_.data(); }
     size_t floats_for(size_t rows) const { return origin_.empty() ? 0 : rows * dims_; }
 
-    // The rows in the frame: themselves, or a copy in `room`.
+    // The rows in the frame: the rows themselves, or a copy in `room`.
     const float* rows(const float* rows, size_t count, float* room) const {
         if (origin_.empty()) return rows;
         move(rows, count, room);
         return room;
     }
-    // A squared distance in the frame, outside.
+    // Converts a squared distance from the frame to the original coordinates.
     float outside(float squared_distance) const {
         const double scale = double{smaller_} * larger_;
         return static_cast<float>(squared_distance / (scale * scale));
@@ -101,12 +101,12 @@ class Frame {
     uint32_t dims_;
     const float* centroids_;          // (clusters)(dims)
     std::vector<float> norms_;        // (clusters)
-    std::vector<float> origin_;       // (dims), or empty: as it is
-    float smaller_ = 1, larger_ = 1;  // before and after the subtraction, so that none runs over
+    std::vector<float> origin_;       // (dims); empty: rows are used unchanged
+    float smaller_ = 1, larger_ = 1;  // factors before and after the subtraction, to avoid overflow
     std::vector<float> moved_;
 };
 
-// A row's squared distance to centroid c is |x|^2 + (|c|^2 - 2 <x, c>): the bracket decides.
+// A row's squared distance to centroid c is |x|^2 + (|c|^2 - 2 <x, c>): compare the bracket only.
 void assign_tile(const Assignment& a, const Frame& frame, size_t begin, size_t end,
                  float* scratch) {
     const int count = static_cast<int>(end - begin);
@@ -132,15 +132,15 @@ void assign_tile(const Assignment& a, const Frame& frame, size_t begin, size_t e
         if (a.distances) {
             const float norm = squared_norm_of(rows + size_t(i) * a.dims, a.dims);
             const float distance = norm + nearest[i].value;
-            // What ran over on the way is far away.
+            // A NaN distance comes from an overflow and counts as infinitely far.
             a.distances[begin + i] = std::isnan(distance) ? std::numeric_limits<float>::infinity()
                                                           : frame.outside(std::max(0.0f, distance));
         }
     }
 }
 
-// sums[d] += the rows' elements. Four rows at a time: a sum is loaded and stored once for four, and
-// the next row is on its way from memory meanwhile.
+// sums[d] += the rows' elements. Four rows at a time: each sum is loaded and stored once for four
+// rows, and the loads of the next row overlap.
 void add_rows(const float* rows, uint32_t dims, const uint32_t* members, size_t count,
               double* sums) {
     const auto row = [&](size_t i) { return rows + size_t{members[i]} * dims; };
@@ -214,7 +214,8 @@ void KmeansPass::add(Workers& workers, const float* rows, size_t count) {
     std::vector<uint32_t> nearest(count);
     assign_nearest(workers,
                    {rows, count, dims_, centroids_.data(), clusters_, nearest.data(), nullptr});
-    // Row by row, so that blocks make no difference, and without asking whether to go on.
+    // Row by row, so that block boundaries do not matter, and without polling for interrupts, so
+    // that an interrupt leaves no partial sums.
     for (size_t i = 0; i < count; ++i) {
         const float* row = rows + i * dims_;
         const size_t c = nearest[i];

@@ -21,16 +21,16 @@ namespace pgwarp {
 
 namespace {
 
-// Entries of a list that are scanned before bounds are looked at again. A multiple of eight.
+// Entries of a list that are scanned before bounds are read again. A multiple of eight.
 constexpr uint32_t part_entries = 1024;
 
-// One list, in columns as on its pages, all of them in one block.
+// One list, in columns as on its pages, in one allocation for all pages.
 struct HostList {
     bool held = false;
     uint32_t count = 0;
-    uint32_t stride = 0;         // a multiple of 8, at least count: the room of a column
-    std::vector<uint8_t> codes;  // (m)(stride), and what a scan may read behind
-    std::vector<uint8_t> rows;   // (count)(m): the same, for who wants few entries
+    uint32_t stride = 0;         // a multiple of 8, at least count: the capacity of a column
+    std::vector<uint8_t> codes;  // (m)(stride), and padding that a scan may read
+    std::vector<uint8_t> rows;   // (count)(m): the same by entry, for reading single entries
     std::vector<float> offsets;  // (count)
     std::vector<uint64_t> ids;   // (count)
 
@@ -39,7 +39,7 @@ struct HostList {
                ids.capacity() * sizeof(uint64_t);
     }
 
-    // Allocates columns for `total` entries or more. Where it throws, the list has what it had.
+    // Allocates columns for at least `total` entries. On a throw the list is unchanged.
     void reserve(uint32_t m, uint32_t total) {
         const uint32_t wider = (total + 7) / 8 * 8;
         rows.reserve(size_t{m} * wider);
@@ -52,7 +52,7 @@ struct HostList {
         codes = std::move(columns);
         stride = wider;
     }
-    // Room for it was reserved.
+    // The caller has reserved room.
     void add(const ListPage& page, uint32_t m) {
         if (page.count == 0) return;
         for (uint32_t j = 0; j < m; ++j)
@@ -130,7 +130,7 @@ class HostListStore final : public ListStore {
     void wait(ListBatch&) override {}
 
   private:
-    // What one thread needs for one query.
+    // A thread's scratch for one query.
     struct Room {
         std::vector<float> terms, table, distances;
         std::vector<float> half_table;   // with four bits
@@ -146,9 +146,9 @@ class HostListStore final : public ListStore {
     void scan_halves(const float* vector, const ListQuery& wanted, Room& room,
                      CandidateSelection& selection) const;
 
-    // A list that a query looks into, and its part of the distance.
+    // A list that a query probes, and its term of the distance.
     struct Visit {
-        bool late;  // to one of the query's farther lists
+        bool late;  // one of the query's farther lists
         uint32_t list;
         uint32_t query;
         float term;
@@ -157,7 +157,7 @@ class HostListStore final : public ListStore {
             return std::tie(a.late, a.list, a.query) < std::tie(b.late, b.list, b.query);
         }
     };
-    // What one thread needs for many queries.
+    // A thread's scratch for many queries.
     struct SharedRoom {
         std::vector<Visit> visits;
         std::vector<ByteTable> tables;
@@ -167,7 +167,7 @@ class HostListStore final : public ListStore {
         std::vector<Candidate> candidates;  // (queries)(room of a selection)
         std::vector<CandidateSelection> selections;
         std::vector<float> terms;    // (queries)(probes), as in the batch's `probed`
-        std::vector<float> largest;  // by query: of what its distances are made of, in size
+        std::vector<float> largest;  // by query: the largest magnitude of a term of its distances
         Room single;
     };
     void search_together(HostBatch& batch, size_t begin, size_t end, SharedRoom& room) const;
@@ -177,7 +177,7 @@ class HostListStore final : public ListStore {
     size_t together_tasks(size_t queries) const;
     bool worth_sharing(const HostBatch& batch, size_t queries) const;
 
-    // In the middle of a task, as one for many queries may take long.
+    // Also called within a task, because a task of many queries may take long.
     void check_interrupts() const {
         for (const auto* interrupt : interrupts_)
             if (interrupt && *interrupt) throw Interrupted();
@@ -209,14 +209,14 @@ void HostListStore::put(uint32_t number, std::span<const ListPage> pages) {
     before = std::move(list);
 }
 
-// In place: start() does the work of a batch, so none runs now.
+// In place: start() runs a batch synchronously, so no batch is running.
 void HostListStore::append(uint32_t number, std::span<const ListPage> pages) {
     HostList& list = lists_.at(number);
     if (!list.held) throw std::logic_error("list is not held");
     const uint32_t total = list.count + entries_of(pages);
     bytes_ -= list.bytes();
     try {
-        // Room to spare, so that a list that grows entry by entry is rarely copied.
+        // Spare capacity, so that a list that grows entry by entry is rarely copied.
         if (total > list.stride) list.reserve(shape_.m, total + total / 4);
     } catch (...) {
         bytes_ += list.bytes();
@@ -226,7 +226,7 @@ void HostListStore::append(uint32_t number, std::span<const ListPage> pages) {
     bytes_ += list.bytes();
 }
 
-// Fills in the terms of all lists, and the batch's `probed`; returns the number of probes.
+// Computes the terms of all lists, and the batch's `probed`; returns the number of probes.
 uint32_t HostListStore::rank_lists(HostBatch& batch, size_t query, Room& room) const {
     const float* vector = batch.queries + query * shape_.dims;
     const ListQuery& wanted = batch.wanted[query];
@@ -240,7 +240,7 @@ uint32_t HostListStore::rank_lists(HostBatch& batch, size_t query, Room& room) c
     } else {
         squared_l2_distances(vector, centroids, shape_.dims, room.terms.data());
     }
-    // Products that overflowed are far away.
+    // A NaN product comes from an overflow and counts as infinitely far.
     for (float& term : room.terms)
         if (term != term) term = std::numeric_limits<float>::infinity();
     std::iota(room.order.begin(), room.order.end(), 0u);
@@ -255,7 +255,7 @@ uint32_t HostListStore::rank_lists(HostBatch& batch, size_t query, Room& room) c
     return probes;
 }
 
-// Both take the lists from the room, ranked.
+// scan_bytes() and scan_halves() take the ranked lists from the room.
 void HostListStore::scan_bytes(const float* vector, const ListQuery& wanted, Room& room,
                                CandidateSelection& selection) const {
     room.table.resize(size_t{shape_.m} * codewords);
@@ -273,8 +273,8 @@ void HostListStore::scan_bytes(const float* vector, const ListQuery& wanted, Roo
     }
 }
 
-// Entries that can be within the bound are found by bytes in registers, and get the distance that
-// they would have among many queries.
+// Byte tables in registers find the entries that can be within the bound. These entries get the
+// same distance as in a search of many queries.
 void HostListStore::scan_halves(const float* vector, const ListQuery& wanted, Room& room,
                                 CandidateSelection& selection) const {
     const uint32_t parts = shape_.parts();
@@ -297,12 +297,12 @@ void HostListStore::scan_halves(const float* vector, const ListQuery& wanted, Ro
     for (uint32_t i = 0; i < probes; ++i) {
         const HostList& list = lists_[room.order[i]];
         const float term = room.terms[room.order[i]];
-        // In parts: the bound that the first ones leave spares most of the others.
+        // In parts: the bound after the first parts rejects most entries of the others.
         for (uint32_t first = 0; first < list.count; first += part_entries) {
             const CodeColumns columns{list.codes.data() + first, list.stride,
                                       std::min(part_entries, list.count - first),
                                       list.offsets.data() + first};
-            // The same sums in another order are off by less than this.
+            // The same sums in another order differ by less than this.
             const double bound = selection.bound() + 0x1p-18 * double{halves.magnitude};
             const uint32_t found = scan_nibbles(halves, columns, term, bound, room.hits.data());
             for (uint32_t h = 0; h < found; ++h) {
@@ -334,19 +334,20 @@ void HostListStore::search_one(HostBatch& batch, size_t query, Room& room) const
     batch.count_room[query] = static_cast<uint32_t>(count);
 }
 
-// --- many queries together
+// --- many queries sharing one scan
 
-// Candidates by lower bounds, beside the wanted: enough that those that are wanted are among them.
+// Candidates to keep by lower bound, more than wanted: enough to contain the nearest by distance.
 uint32_t candidates_for(uint32_t wanted) {
     return 2 * wanted;
 }
 
-// Queries that share a thread's room. Their tables have to be interleaved for each list, so that
-// there should be some for each.
+// Queries that share a scan of one thread. Their tables are interleaved for each list, so each list
+// should have several of them.
 constexpr size_t most_together = 1024;
-constexpr size_t least_together = 384;  // rather than to keep all threads busy
+constexpr size_t least_together = 384;  // even if some threads are idle then
 
-// The answers do not depend on who shares with whom, so the number of threads may.
+// Answers do not depend on which queries share a scan, so the number of tasks may depend on
+// threads.
 size_t HostListStore::together_tasks(size_t queries) const {
     const size_t needed = (queries + most_together - 1) / most_together;
     return std::max(needed,
@@ -361,7 +362,7 @@ bool HostListStore::worth_sharing(const HostBatch& batch, size_t queries) const 
     return visits >= least_visits * shape_.lists * together_tasks(queries);
 }
 
-// Offers the entries of one list to the queries that look into it.
+// Offers the entries of one list to the queries that probe it.
 void HostListStore::scan_visits(const Visit* visits, uint32_t count, SharedRoom& room) const {
     const HostList& list = lists_[visits[0].list];
     const size_t table_bytes = size_t{shape_.m} * codewords;
@@ -373,7 +374,7 @@ void HostListStore::scan_visits(const Visit* visits, uint32_t count, SharedRoom&
         const uint8_t* tables[group_size];
         float steps[group_size], bases[group_size], bounds[group_size];
         for (uint32_t i = 0; i < group_size; ++i) {
-            // Places without a query repeat the first one, and let nothing pass.
+            // Padding repeats the first query, with a bound that nothing passes.
             const Visit& visit = visits[first + (i < here ? i : 0)];
             tables[i] = room.bytes.data() + visit.query * table_bytes;
             steps[i] = room.tables[visit.query].step;
@@ -409,8 +410,8 @@ void HostListStore::scan_visits(const Visit* visits, uint32_t count, SharedRoom&
     }
 }
 
-// Replaces places of entries by their TIDs, and bounds by distances, added up as scan_codes() does.
-// Four at a time: each sum is a chain of additions.
+// Replaces entry positions by TIDs, and lower bounds by distances, summed as scan_codes() does.
+// Four at a time, because each sum is a chain of additions.
 void HostListStore::score(const Room& room, Candidate* candidates, size_t count) const {
     for (size_t first = 0; first < count; first += 4) {
         const size_t here = std::min<size_t>(4, count - first);
@@ -435,8 +436,8 @@ void HostListStore::score(const Room& room, Candidate* candidates, size_t count)
     }
 }
 
-// Gives the candidates of a query their distances. False where an entry that was left out may be
-// nearer than one of them.
+// Computes the distances of a query's candidates. False where a dropped entry may be nearer than
+// one of them.
 bool HostListStore::finish_shared(HostBatch& batch, size_t query, size_t in_room,
                                   SharedRoom& room) const {
     const ByteTable& bytes = room.tables[in_room];
@@ -460,8 +461,8 @@ bool HostListStore::finish_shared(HostBatch& batch, size_t query, size_t in_room
     std::sort(kept, kept + result.count);
     const size_t count = std::min<size_t>(result.count, wanted);
     if (!result.complete) {
-        // What was left out has a lower bound of `farthest` or more. Sums of floats are off by less
-        // than this part of what they are made of.
+        // Dropped entries have a lower bound of `farthest` or more. Sums of floats are off by less
+        // than this share of their terms.
         const double off = 0x1p-18 * (std::fabs(bytes.base) + bytes.step * 255.0f * shape_.m +
                                       room.largest[in_room]);
         if (count < wanted || !(kept[count - 1].distance + off < farthest)) return false;
@@ -506,7 +507,7 @@ void HostListStore::search_together(HostBatch& batch, size_t begin, size_t end,
                 room.visits.push_back({p > probes / 4, probed[p], static_cast<uint32_t>(i), term});
         }
     }
-    // Nearer lists first, which give bounds that spare most of the others' entries.
+    // Nearer lists first: the bounds they give reject most entries of the others.
     std::sort(room.visits.begin(), room.visits.end());
     for (size_t first = 0; first < room.visits.size();) {
         check_interrupts();
@@ -529,7 +530,7 @@ void HostListStore::start(ListBatch& base, size_t queries) {
     batch.found_stride = batch.shape.k;
     batch.probed_stride = batch.shape.probes;
     if (worth_sharing(batch, queries)) {
-        // As equal as can be.
+        // Tasks of nearly equal size.
         const size_t tasks = together_tasks(queries);
         std::vector<SharedRoom> rooms(static_cast<size_t>(workers_.threads()));
         workers_.run(tasks, [&](size_t task, int thread) {

@@ -15,9 +15,9 @@ namespace pgwarp {
 
 namespace {
 
-// Rows searched together, one codebook after the other: the tables of one stay near.
+// Rows searched together, one codebook after the other, so that its tables stay in the cache.
 constexpr size_t batch_rows = 32;
-// Fewer do not repay what a matrix product does with the words first.
+// For fewer rows, packing the words for a matrix product does not pay off.
 constexpr size_t least_product_rows = 4;
 
 uint64_t row_seed(const float* row, uint32_t dims) {
@@ -36,8 +36,8 @@ struct LsqEncoder::Tables {
     LsqShape shape;
     std::vector<float> words;
     std::vector<float> norms;  // (books)(256)
-    // (books)(books)(256)(256): [k][l][b][c] is 2 <word c of k, word b of l> in steps: for a code
-    // of l, the values for all codes of k side by side.
+    // (books)(books)(256)(256): [k][l][b][c] is 2 <word c of k, word b of l> in steps. For a code b
+    // of l, the values for all codes of k are contiguous.
     std::vector<uint16_t> pairs;
     LsqScale scale;
 
@@ -55,7 +55,7 @@ struct LsqEncoder::Batch {
     std::vector<const uint16_t*> terms;
     std::vector<LsqChance> chance;
     std::vector<float> best_error;
-    std::vector<uint32_t> unchanged;  // (rows): codes looked at since the last that changed
+    std::vector<uint32_t> unchanged;  // (rows): codes visited since the last one that changed
 
     Batch(const LsqShape& shape, size_t rows)
         : products(rows * shape.words()),
@@ -150,7 +150,7 @@ double LsqEncoder::search_batch(const LsqSearch& search, const float* rows, size
             unary[c] = LsqScale::steps(values[c] - least, t.scale.inverse, t.scale.most);
     }
 
-    // The best code of k for the codes of the first `known` others.
+    // The best code of k given the codes of the first `known` codebooks.
     const auto best_code = [&](size_t i, uint32_t k, const uint8_t* code, uint32_t known) {
         const uint16_t** terms = batch.terms.data();
         uint32_t used = 0;
@@ -164,7 +164,7 @@ double LsqEncoder::search_batch(const LsqSearch& search, const float* rows, size
         for (uint32_t sweep = 0; sweep < search.sweeps; ++sweep)
             for (uint32_t k = 0; k < books; ++k)
                 for (size_t i = 0; i < count; ++i) {
-                    // Where a whole sweep has changed nothing, nothing will.
+                    // After a sweep without a change nothing will change.
                     if (batch.unchanged[i] >= books) continue;
                     uint8_t* code = batch.current.data() + i * books;
                     const uint8_t best = best_code(i, k, code, books);
@@ -187,7 +187,7 @@ double LsqEncoder::search_batch(const LsqSearch& search, const float* rows, size
     if (improve) {
         std::copy_n(codes, count * books, batch.current.begin());
     } else {
-        // One codebook after the other, each with what the ones before leave.
+        // Greedy: one codebook after the other, given the codes of those before.
         std::fill_n(codes, count * books, uint8_t{0});
         for (uint32_t k = 0; k < books; ++k)
             for (size_t i = 0; i < count; ++i) {

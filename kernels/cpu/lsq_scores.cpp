@@ -14,8 +14,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Four vectors of sums stay in registers over all terms. At most 64 numbers a vector, so that four
-// of them are no more than there are.
+// Four vectors of sums stay in registers over all terms. A vector has at most 64 numbers, so that
+// four of them hold at most 256.
 using Tag = hn::CappedTag<uint16_t, 64>;
 using Numbers = hn::Vec<Tag>;
 

@@ -20,7 +20,7 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
     const QuantizerShape product{dims, 1, shape.books, Metric::l2};
     std::vector<float> matrix(size_t{dims} * dims), turned(count * dims);
     std::vector<float> codebook(size_t{dims} * codewords);
-    // A rotation is learnt from some of the rows.
+    // The rotation is trained on some of the rows.
     const size_t some = std::min(count, start_rows);
     rotation_start(workers, product, rows, some, dims, matrix.data());
     rotate(workers, {dims, dims, matrix.data()}, rows, some, turned.data());
@@ -41,8 +41,8 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
             }
 }
 
-// Of the codes' indicators B: B^T B, which counts how often two words go together, and B^T X. Of
-// the first, the lower triangle is enough.
+// With B the indicator matrix of the codes: B^T B, which counts how often two words occur together,
+// and B^T X. The lower triangle of B^T B is enough.
 void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t count,
              const uint8_t* codes, float* words) {
     const size_t n = shape.words(), dims = shape.dims;
@@ -57,11 +57,11 @@ void lsq_fit(Workers& workers, const LsqShape& shape, const float* rows, size_t 
     });
     const double weight = lsq_fit_weight(count);
     for (size_t w = 0; w < n; ++w) gram[w * n + w] += weight;
-    // By columns for LAPACK: (n) for each dimension.
+    // Column-major for LAPACK: (n) for each dimension.
     std::vector<double> solved(n * dims);
     for (size_t w = 0; w < n; ++w)
         for (size_t d = 0; d < dims; ++d) solved[d * n + w] = sums[w * dims + d];
-    // A task, so that an interrupt is noticed before what cannot be.
+    // As a task, so that Workers polls for interrupts before LAPACK, which cannot be interrupted.
     workers.run(1, [&](size_t, int) {
         solve_positive(gram.data(), static_cast<uint32_t>(n), solved.data(), shape.dims);
     });

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-// Arrays of vectors, which registers of unknown length do not allow.
+// This file uses arrays of vectors, which scalable vectors do not allow.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
@@ -16,10 +16,10 @@
 #define PGWARP_NIBBLE_SCAN_COMMON
 namespace pgwarp {
 
-// So many entries are summed up before they are compared.
+// Entries that are summed up before they are compared.
 constexpr uint32_t group_entries = 256;
 
-// What an entry's sum of bytes is compared with.
+// The limit for an entry's sum of bytes.
 struct NibbleLimit {
     float step;
     float limit;  // of step * sum + offset
@@ -29,8 +29,8 @@ using NibbleSums = void(const NibbleTable&, const CodeColumns&, uint32_t first, 
                         uint16_t* sums);
 using NibbleNext = uint32_t(const uint16_t* sums, const float* offsets, uint32_t begin,
                             uint32_t count, const NibbleLimit& limit);
-// Of all rows of a table of floats: the sum of their least, the sum of their largest magnitudes
-// (not a number where one is not, or is infinite), and the widest distance from least to most.
+// Over all rows of a table of floats: the sum of the minima, the sum of the largest magnitudes (NaN
+// where a value is NaN or infinite), and the widest range of a row.
 struct NibbleRange {
     float base, magnitude, widest;
 };
@@ -56,13 +56,13 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums of bytes, entry by entry, in sixteen bits: two vectors for one of bytes.
+// 16-bit sums of bytes by entry: two vectors for one vector of bytes.
 template <class Tag>
 using Wide = hn::Vec<hn::Repartition<uint16_t, Tag>>;
 
 #if HWY_TARGET == HWY_NEON
 
-// One instruction widens and adds: the first half of the entries, and the second.
+// One instruction widens and adds, for the first half of the entries and for the second.
 template <class Tag>
 HWY_INLINE void add_bytes(Tag, hn::Vec<Tag> bytes, Wide<Tag>& first, Wide<Tag>& second) {
     first = Wide<Tag>(vaddw_u8(first.raw, vget_low_u8(bytes.raw)));
@@ -78,8 +78,8 @@ HWY_INLINE void store_sums(Tag, Wide<Tag> first, Wide<Tag> second, uint16_t* HWY
 
 #else
 
-// Two bytes side by side are added as one number of sixteen bits, and the upper one of them alone
-// beside: what the lower sum is follows at the end.
+// Adds each pair of adjacent bytes as one 16-bit number, and the upper byte also on its own.
+// store_sums() subtracts to get the lower sums.
 template <class Tag>
 HWY_INLINE void add_bytes(Tag, hn::Vec<Tag> bytes, Wide<Tag>& both, Wide<Tag>& upper) {
     const auto pairs = hn::BitCast(hn::Repartition<uint16_t, Tag>(), bytes);
@@ -95,8 +95,8 @@ HWY_INLINE void store_sums(Tag, Wide<Tag> both, Wide<Tag> upper, uint16_t* HWY_R
 
 #endif
 
-// A row at a time, and as much of what comes next with each: memory answers best when it is asked
-// for a little at a time, and the sums need not wait.
+// Prefetches one row of the next codes with each row of these: spread-out requests suit the memory
+// system best, and the sums do not wait.
 HWY_INLINE void expect_row(const uint8_t* row, size_t stride) {
     constexpr size_t line = 64;
     for (size_t at = 0; at < stride; at += line) hwy::Prefetch(row + at);
@@ -127,7 +127,7 @@ HWY_INLINE void sum_vectors(Tag tag, const NibbleTable& table, const uint8_t* HW
     for (size_t v = 0; v < kVectors; ++v) store_sums(tag, a[v], b[v], sums + v * lanes);
 }
 
-// So many vectors of entries, at most kMost at once: a row of the table that is loaded serves them
+// Sums `vectors` vectors of entries, at most kMost at once: a loaded row of the table serves them
 // all, and their sums stay in registers.
 template <size_t kMost, class Tag>
 HWY_INLINE void sum_all(Tag tag, const NibbleTable& table, const uint8_t* HWY_RESTRICT codes,
@@ -145,14 +145,14 @@ HWY_INLINE void sum_all(Tag tag, const NibbleTable& table, const uint8_t* HWY_RE
 // `sums` has room for count rounded up to 16.
 void Sums(const NibbleTable& table, const CodeColumns& columns, uint32_t first, uint32_t count,
           uint16_t* HWY_RESTRICT sums) {
-    // Eight take sixteen registers for sums alone.
+    // Eight vectors of entries take sixteen registers for sums alone.
     constexpr size_t most = HWY_TARGET == HWY_NEON ? 8 : 4;
     const hn::ScalableTag<uint8_t> tag;
     const hn::CappedTag<uint8_t, 16> narrow;
     const size_t lanes = hn::Lanes(tag), narrow_lanes = hn::Lanes(narrow);
     const uint8_t* codes = columns.codes + first;
     const uint8_t* next = first == 0 ? columns.next : nullptr;
-    // Where a register has more than sixteen lanes, the last entries go to smaller ones.
+    // Where a vector has more than sixteen lanes, narrower vectors take the last entries.
     const size_t whole = lanes > narrow_lanes ? count / lanes : 0;
     if (whole > 0) {
         sum_all<most>(tag, table, codes, columns.stride, next, whole, sums);
@@ -163,7 +163,7 @@ void Sums(const NibbleTable& table, const CodeColumns& columns, uint32_t first, 
                   (count - done + narrow_lanes - 1) / narrow_lanes, sums + done);
 }
 
-// The first entry from `begin` on that is not beyond the limit, or `count`.
+// The first entry from `begin` on that is within the limit, or `count`.
 uint32_t Next(const uint16_t* HWY_RESTRICT sums, const float* HWY_RESTRICT offsets, uint32_t begin,
               uint32_t count, const NibbleLimit& limit) {
     const hn::ScalableTag<float> df;
@@ -176,7 +176,7 @@ uint32_t Next(const uint16_t* HWY_RESTRICT sums, const float* HWY_RESTRICT offse
         const auto sum = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(narrow, sums + at)));
         return hn::Not(hn::Gt(hn::MulAdd(step, sum, hn::LoadU(df, offsets + at)), most));
     };
-    // Hits are rare, and asking whether there is one is dearer than the comparisons.
+    // Hits are rare, and testing a mask costs more than the comparisons.
     const auto any_of_four = [&](uint32_t at) HWY_ATTR {
         return hn::Or(hn::Or(within(at), within(at + lanes)),
                       hn::Or(within(at + 2 * lanes), within(at + 3 * lanes)));
@@ -193,7 +193,7 @@ uint32_t Next(const uint16_t* HWY_RESTRICT sums, const float* HWY_RESTRICT offse
     return count;
 }
 
-// Registers of at most a row.
+// Vectors of at most one row.
 using RowTag = hn::CappedTag<float, nibble_words>;
 
 HWY_INLINE float row_least(const float* row) {
@@ -208,7 +208,7 @@ NibbleRange Range(const float* HWY_RESTRICT exact, uint32_t rows) {
     const RowTag df;
     double base = 0, magnitude = 0;
     float widest = 0;
-    // Zero as long as everything is finite.
+    // Stays zero while all values are finite.
     auto odd = hn::Zero(df);
     for (const float* row = exact; row < exact + size_t{rows} * nibble_words; row += nibble_words) {
         auto most = hn::LoadU(df, row);
@@ -293,7 +293,7 @@ namespace {
 
 NibbleFunctions chosen = HWY_DYNAMIC_DISPATCH(nibble_functions)();
 
-// Four sums, so that an addition need not wait for the one before.
+// Four sums, to hide the latency of additions.
 float exact_distance(const NibbleTable& table, const CodeColumns& columns, float list_term,
                      uint32_t entry) {
     const uint8_t* code = columns.codes + entry;
@@ -318,14 +318,14 @@ float exact_distance(const NibbleTable& table, const CodeColumns& columns, float
 }  // namespace
 
 void choose_nibble_target() {
-    // A machine with scalable registers alone has been asked for: it has the fixed ones too.
+    // Only scalable targets enabled: keep the current choice, since such a machine has NEON too.
     if ((hwy::SupportedTargets() & HWY_TARGETS) != 0)
         chosen = HWY_DYNAMIC_DISPATCH(nibble_functions)();
 }
 
 NibbleTable make_nibble_table(const float* exact, uint32_t m, uint8_t* low) {
     const uint32_t rows = 2 * m;
-    // Sums of bytes are kept in sixteen bits.
+    // Sums of bytes must fit sixteen bits.
     const uint32_t most_level = std::min<uint32_t>(255, 65535 / rows);
     const NibbleRange range = chosen.range(exact, rows);
     NibbleTable table{m, exact, low, range.base, 0, INFINITY};
@@ -358,14 +358,15 @@ uint32_t scan_nibbles(const NibbleTable& table, const CodeColumns& columns, floa
     const auto keep = [&](uint32_t entry) {
         hits[found++] = {entry, exact_distance(table, columns, list_term, entry)};
     };
-    // All sums here, of bytes and of floats, are off by less than this: a look-up has one rounding,
-    // a level at most three of the width of its row, and each is at most 2^-24 of what is summed
-    // up. An offset that is larger than all else is either far beyond the limit or far below.
+    // All sums here, of bytes and of floats, are off by less than this: a look-up is rounded once,
+    // a level at most three times relative to its row's width, and each rounding is at most 2^-24
+    // of the terms. An offset larger than everything else puts the entry either far beyond the
+    // limit or far below.
     const double scale = double{table.magnitude} + std::fabs(list_term) + std::fabs(bound);
     const double slack = scale * (2.0 * table.m + 16) * 0x1p-21;
     const double limit = bound - list_term - table.base + slack;
     if (!(std::fabs(limit) < 1e38) || !std::isfinite(table.magnitude)) {
-        // No bound yet, or none that can be compared with.
+        // No bound yet, or the comparison would overflow.
         for (uint32_t l = 0; l < columns.count; ++l) keep(l);
         return found;
     }

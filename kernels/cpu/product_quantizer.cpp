@@ -24,16 +24,16 @@ size_t tiles_of(size_t count) {
     return (count + tile_rows - 1) / tile_rows;
 }
 
-// A codeword nobody uses takes the piece of a residual, drawn with a chance in proportion to its
-// squared error: the rule of k-means++. Where pieces are equal in crowds, as in the corners of
-// pictures, the start draws most codewords there; they have no error, and this brings all but one
-// of them away. `errors_up_to`: the sums of the errors of all pieces up to each.
+// An unused codeword moves to the piece of a residual, drawn with a probability proportional to its
+// squared error: the rule of k-means++. Where many pieces are equal, as in the corners of pictures,
+// the start draws most codewords there. Those pieces have no error, so this moves all but one of
+// the codewords away. `errors_up_to`: prefix sums of the pieces' errors.
 void reuse_codewords(const float* pieces, size_t stride, uint32_t piece_dims, uint32_t words,
                      const std::vector<double>& errors_up_to, const std::vector<size_t>& used,
                      float* codebook) {
     const double all = errors_up_to.back();
     if (!(all > 0) || !std::isfinite(all)) return;
-    Random random(std::bit_cast<uint64_t>(all));  // other draws in each iteration
+    Random random(std::bit_cast<uint64_t>(all));  // draws differ between iterations
     for (uint32_t c = 0; c < words; ++c) {
         if (used[c] != 0) continue;
         const auto drawn =
@@ -160,7 +160,7 @@ double nibble_step(Workers& workers, const QuantizerShape& shape, const float* r
     std::vector<float> words(size_t{shape.dims} * nibble_words);
     nibble_words_of(shape, codebook, words.data());
     std::vector<double> errors(shape.parts());
-    // A byte a task: two tasks must not write halves of one.
+    // One byte per task: two tasks must not write halves of the same byte.
     workers.run(shape.m, [&](size_t j, int) {
         std::vector<uint8_t> codes(count);
         for (uint32_t half = 0; half < 2; ++half) {

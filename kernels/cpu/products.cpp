@@ -1,13 +1,13 @@
-// Both sides are copied into panels first, so that the innermost loop reads memory straight on: of
-// `a` kRows rows and of `b` kColumns vectors of rows, element by element. That loop keeps
-// kRows x kColumns vectors of sums in registers; how many there are decides their numbers. Long
-// vectors are taken in pieces whose panels stay in the caches.
+// Both inputs are packed into panels first, so that the innermost loop reads memory sequentially:
+// kRows rows of `a` and kColumns vectors of rows of `b`, element by element. That loop keeps kRows
+// x kColumns vectors of sums in registers; the number of registers determines both. Long vectors
+// are processed in pieces whose panels stay in the caches.
 
 #include "kernels/cpu/products.h"
 
 #include <algorithm>
 
-// Arrays of vectors, which registers of unknown length do not allow.
+// This file uses arrays of vectors, which scalable vectors do not allow.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
@@ -42,7 +42,7 @@ constexpr size_t kRows = 8, kColumns = 3;  // 24 of 32
 constexpr size_t kRows = 4, kColumns = 3;  // 12 of 16
 #endif
 
-// Rows first .. first + panel of `from` become (dims)(panel); what is missing becomes zero.
+// Packs `present` rows of `from` into (dims)(panel), padded with zeros.
 HWY_INLINE void pack(const float* HWY_RESTRICT from, size_t stride, size_t present, size_t panel,
                      size_t dims, float scale, float* HWY_RESTRICT to) {
     for (size_t r = 0; r < panel; ++r) {
@@ -54,7 +54,7 @@ HWY_INLINE void pack(const float* HWY_RESTRICT from, size_t stride, size_t prese
     }
 }
 
-// One block of sums: kRows rows of a with kColumns vectors of rows of b. `add` to what is there.
+// One block of sums: kRows rows of a with kColumns vectors of rows of b. `add`: adds to `out`.
 HWY_INLINE void multiply(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t dims,
                          bool add, size_t rows, size_t columns, float* HWY_RESTRICT out,
                          size_t stride) {
@@ -67,7 +67,7 @@ HWY_INLINE void multiply(const float* HWY_RESTRICT a, const float* HWY_RESTRICT 
         Floats columns_of_b[kColumns];
         for (size_t c = 0; c < kColumns; ++c) columns_of_b[c] = hn::LoadU(df, b + c * lanes);
 #if HWY_TARGET == HWY_NEON
-        // One load brings four rows, and the multiply-add picks its lane.
+        // One load brings four rows, and the multiply-add selects its lane.
         const Floats low = hn::LoadU(df, a);
         const Floats high = hn::LoadU(df, a + 4);
         for (size_t c = 0; c < kColumns; ++c) {
@@ -96,7 +96,7 @@ HWY_INLINE void multiply(const float* HWY_RESTRICT a, const float* HWY_RESTRICT 
             }
         return;
     }
-    // Sums stay in registers only as long as no index into them is a variable.
+    // The compiler keeps sums in registers only while every index into them is a constant.
     HWY_ALIGN float block[kRows * kColumns * hn::MaxLanes(FloatTag())];
     for (size_t r = 0; r < kRows; ++r)
         for (size_t c = 0; c < kColumns; ++c)
@@ -148,13 +148,13 @@ ProductsFunction* chosen = HWY_DYNAMIC_DISPATCH(products_function)();
 }
 
 void choose_products_target() {
-    // A machine with scalable registers alone has been asked for: it has the fixed ones too.
+    // Only scalable targets enabled: keep the current choice, since such a machine has NEON too.
     if ((hwy::SupportedTargets() & HWY_TARGETS) != 0)
         chosen = HWY_DYNAMIC_DISPATCH(products_function)();
 }
 
 size_t products_scratch(size_t a_rows) {
-    // Panels are whole, whatever their size is on this machine.
+    // Panels are padded to full size, whatever that is on this machine.
     const size_t whole_rows = (a_rows + most_panel_rows - 1) / most_panel_rows * most_panel_rows;
     return piece_dims * (most_panel_rows + whole_rows);
 }

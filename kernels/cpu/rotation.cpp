@@ -31,8 +31,8 @@ void transpose(const float* from, size_t count, uint32_t dims, float* to) {
         for (uint32_t d = 0; d < dims; ++d) to[d * count + i] = from[i * dims + d];
 }
 
-// out, (a_dims)(b_dims), becomes the sum over rows of a_i^T b_i: a is (count)(a_dims), b likewise.
-// Chunks are summed up in float64, so that many rows do not drown each other.
+// out, (a_dims)(b_dims), becomes the sum over rows of a_i^T b_i: a is (count)(a_dims), b is
+// (count)(b_dims). Chunks are summed in float64, so that the sum of many rows keeps its precision.
 void sum_of_outer_products(Workers& workers, const float* a, uint32_t a_dims, const float* b,
                            uint32_t b_dims, size_t count, float* out) {
     std::vector<double> sums(size_t{a_dims} * b_dims);
@@ -90,7 +90,8 @@ void principal_directions(Workers& workers, const float* rows, size_t count, uin
     std::vector<double> mean(dims);
     for (size_t i = 0; i < count; ++i)
         for (uint32_t d = 0; d < dims; ++d) mean[d] += rows[i * dims + d];
-    // Around the mean before squaring: far from zero the difference of squares would be rounding.
+    // Centre before squaring: far from the origin the difference of squares would be all rounding
+    // error.
     std::vector<float> centred(std::min(count, centred_rows) * dims);
     std::vector<float> part(size_t{dims} * dims);
     std::vector<double> sums(part.size());
@@ -112,7 +113,7 @@ void principal_directions(Workers& workers, const float* rows, size_t count, uin
 
 namespace {
 
-// The error of a product quantizer after a few steps, under a rotation.
+// The error of a product quantizer under a rotation, after a few steps of the codebook.
 double error_after_steps(Workers& workers, const QuantizerShape& shape, const float* residuals,
                          size_t count, uint32_t from, const float* matrix) {
     std::vector<float> turned(count * shape.dims), codebook(size_t{shape.dims} * codewords);
@@ -152,7 +153,7 @@ double rotation_step(Workers& workers, const QuantizerShape& shape, const float*
     const double error =
         codebook_step(workers, shape, turned.data(), count, moved.data(), codes.data());
 
-    // `turned` is no longer needed: what the codes stand for takes its place.
+    // Reuses `turned` for the decoded residuals.
     for (size_t i = 0; i < count; ++i)
         for (uint32_t j = 0; j < shape.m; ++j)
             for (uint32_t d = shape.piece_begin(j); d < shape.piece_begin(j + 1); ++d)
