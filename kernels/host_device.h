@@ -29,8 +29,9 @@ enum class Fault : int {
     slow_large,      // a search with k above a thousand takes a second
 };
 
-// Wraps a device. Every search, put, and call of an executor reads `fault`; the first `good_calls`
-// of them succeed. A lost device makes no executor. For tests of code that uses a device.
+// Wraps a device. Every search, every put, and every call of an executor or a graph builder reads
+// `fault`; the first `good_calls` calls of each executor and builder succeed. A lost device makes
+// neither, unless `good_calls` is positive. For tests of code that uses a device.
 std::unique_ptr<Device> make_failing_device(std::unique_ptr<Device> device,
                                             const volatile int* fault, int good_calls = 0);
 

@@ -10,12 +10,12 @@
 
 namespace pgwarp {
 
-// The caller's rows, and what the executor of the time has made of them.
+// The caller's rows, and the data set that the current executor made of them.
 class FallbackExecutor::Rows final : public Dataset {
   public:
     Rows(float* rows, size_t count, uint32_t dims) : rows_(rows), count_(count), dims_(dims) {}
 
-    // The data set of `executor`, which has not seen the rows yet where it is a new one.
+    // Returns the data set of `executor`; a new executor takes the rows first.
     Dataset& on(Executor& executor) {
         if (executor_ != &executor) {
             taken_.reset();
@@ -27,7 +27,7 @@ class FallbackExecutor::Rows final : public Dataset {
         }
         return *taken_;
     }
-    // A device makes residuals of its own copy: whoever comes after it has to do it again.
+    // A device makes residuals in its own copy: the executor that replaces it must make them again.
     void made_residuals(const float* centroids, uint32_t clusters) {
         centroids_.assign(centroids, centroids + size_t{clusters} * dims_);
     }
@@ -49,7 +49,7 @@ FallbackExecutor::FallbackExecutor(std::unique_ptr<Executor> device, MakeExecuto
 
 FallbackExecutor::~FallbackExecutor() = default;
 
-// work(executor), again on the CPU where the device cannot do it.
+// Calls work(executor), and repeats it on the CPU where the device fails.
 template <typename Work>
 auto FallbackExecutor::run(Work&& work) {
     if (!cpu_) {
@@ -78,8 +78,8 @@ auto FallbackExecutor::run_on(Dataset& rows, Work&& work) {
         [&](Executor& executor) { return work(executor, static_cast<Rows&>(rows).on(executor)); });
 }
 
-// Notes what is found with every block, as the device forgets it when it fails, and keeps the
-// blocks under way, which are then done again.
+// Copies the nearest found with every block, because a device that fails loses them. Keeps the
+// blocks in progress, to repeat them on the CPU.
 class FallbackExecutor::Pass final : public RowPass {
   public:
     Pass(FallbackExecutor& owner, const RowPassInput& input)
@@ -126,7 +126,7 @@ class FallbackExecutor::Pass final : public RowPass {
         size_t count;
     };
 
-    // False where the device does nothing any more.
+    // False once the device has failed.
     template <typename Work>
     bool on_device(Work&& work) {
         if (owner_.cpu_) {
@@ -161,7 +161,7 @@ class FallbackExecutor::Pass final : public RowPass {
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
         }
-        // The device may have searched it before it failed.
+        // The device may have searched this block before it failed.
         if (input_.query_count > 0 && finished_ >= searched_)
             owner_.searcher_->exact_search({input_.queries, input_.query_count, block.rows,
                                             block.count, block.ids, input_.dims, input_.metric,
@@ -173,9 +173,9 @@ class FallbackExecutor::Pass final : public RowPass {
     RowPassInput input_;
     QuantizerCopy quantizer_;
     std::vector<float> turned_;
-    std::unique_ptr<RowPass> pass_;  // the device's, while it works
+    std::unique_ptr<RowPass> pass_;  // the device's; null once it has failed
     std::deque<Block> blocks_;
-    std::vector<Neighbor> nearest_;  // of the first `searched_` blocks, and of those since
+    std::vector<Neighbor> nearest_;  // of the first `searched_` blocks, and the CPU's since
     size_t searched_ = 0, finished_ = 0;
     std::vector<uint32_t> lists_;
     std::vector<uint8_t> codes_;
@@ -273,7 +273,7 @@ void FallbackExecutor::encode(const Quantizer& quantizer, const Encoding& encodi
 }
 
 void FallbackExecutor::exact_search(const ExactSearch& search) {
-    // A search that broke off may have written some of what it found.
+    // An interrupted search may have written part of its results.
     std::vector<Neighbor> before;
     if (!cpu_) before.assign(search.nearest, search.nearest + search.query_count * search.k);
     bool again = false;

@@ -6,7 +6,7 @@ FallbackGraphBuilder::FallbackGraphBuilder(std::unique_ptr<GraphBuilder> device,
                                            MakeBuilder make_cpu, std::function<void()> leave)
     : device_(std::move(device)), make_cpu_(std::move(make_cpu)), leave_(std::move(leave)) {}
 
-// work(builder), again on the CPU where the device cannot do it.
+// Calls work(builder), and repeats it on the CPU where the device fails.
 template <typename Work>
 auto FallbackGraphBuilder::run(Work&& work) {
     if (!cpu_) {
@@ -21,7 +21,7 @@ auto FallbackGraphBuilder::run(Work&& work) {
             failure_ = failure.what();
         }
         cpu_ = make_cpu_();
-        // What it holds is of use to others while the CPU works.
+        // Frees the device's memory for others while the CPU works.
         device_.reset();
         if (leave_) leave_();
     }

@@ -15,7 +15,7 @@ namespace pgwarp {
 
 namespace {
 
-// What objects of the device hold, so that a budget binds as on a device.
+// Counts the memory of the device's objects, so that a budget binds as on a device.
 class HostRoom {
   public:
     HostRoom(size_t budget, MemoryCharge* charge) : budget_(budget), charge_(charge) {}
@@ -30,7 +30,7 @@ class HostRoom {
         used_ -= bytes;
         if (charge_) charge_->give(bytes);
     }
-    // The same for who knows only afterwards what it takes; nothing is charged.
+    // For callers that know their size only afterwards; nothing is charged.
     void check(size_t bytes) const {
         if (bytes > budget_ - std::min(used_, budget_))
             throw OutOfDeviceMemory(bytes, used_, budget_);
@@ -43,7 +43,7 @@ class HostRoom {
         return charge_ ? charge_->room(budget_) : budget_ - std::min(used_, budget_);
     }
     DeviceMemoryUse use() const noexcept { return {used_, reserved_, reserved_ - used_, budget_}; }
-    // The C library keeps what was freed, in part.
+    // The C library keeps part of the freed memory.
     void trim(size_t keep) noexcept {
 #ifdef __GLIBC__
         malloc_trim(keep);
@@ -55,7 +55,7 @@ class HostRoom {
     size_t budget_;
     MemoryCharge* charge_;
     size_t used_ = 0;
-    size_t reserved_ = 0;  // the most that was used since the last trim()
+    size_t reserved_ = 0;  // peak of used_ since the last trim()
 };
 
 class HostBlock {
@@ -70,7 +70,7 @@ class HostBlock {
     size_t bytes_;
 };
 
-// Rows of its own: the caller's stay as they are.
+// Owns a copy of the rows: the caller's stay unchanged.
 class HostRows final : public Dataset {
   public:
     HostRows(HostRoom& room, Executor& executor, const float* rows, size_t count, uint32_t dims)
@@ -174,7 +174,7 @@ class HostExecutor final : public Executor {
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
         executor_->encode(quantizer, encoding);
     }
-    // On a device it is done or not begun, and never between: it is not interrupted here.
+    // Without interrupts: on a device a search runs to its end once it has started.
     void exact_search(const ExactSearch& search) override { searcher_->exact_search(search); }
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
         return make_plain_pass(*this, *this, input);
@@ -191,7 +191,7 @@ class HostExecutor final : public Executor {
     std::unique_ptr<Executor> searcher_;
 };
 
-// Works on lists of its own, and hands them over when they are done.
+// Works on a copy of the lists, and copies it back on success.
 class HostGraphBuilder final : public GraphBuilder {
   public:
     HostGraphBuilder(HostRoom& room, int threads, const volatile std::sig_atomic_t* interrupt,
@@ -341,7 +341,7 @@ void fail(Fault fault) {
     }
 }
 
-// What is missing before work begins.
+// Faults that occur before work begins.
 void fail_for_memory(Fault fault) {
     if (fault == Fault::out_of_memory) throw OutOfDeviceMemory(1, 1, 1);
     if (fault == Fault::no_host_memory) throw OutOfHostMemory(1);
@@ -400,7 +400,7 @@ class FailingStore final : public ListStore {
     const volatile int* fault_;
 };
 
-// Calls of an executor and of its passes, of which the first so many go well.
+// Counts calls of an executor and of its passes; the first good_calls succeed.
 class Failures {
   public:
     Failures(const volatile int* fault, int good_calls) : fault_(fault), good_calls_(good_calls) {}
@@ -587,7 +587,7 @@ class FailingGraphBuilder final : public GraphBuilder {
         const auto fault = static_cast<Fault>(*fault_);
         fail_for_memory(fault);
         if (fault == Fault::late) {
-            // All is done, and then lost.
+            // Does all the work, then discards it.
             std::vector<Edge> copy(lists, lists + rows.count * degree);
             work(copy.data());
         }

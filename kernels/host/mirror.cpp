@@ -8,12 +8,12 @@ namespace pgwarp {
 
 namespace {
 
-// So many turns of the clock after somebody was asked for a list, somebody else is.
+// Ask another backend for a list after this many turns of the clock.
 constexpr uint64_t patience = 200;
-// When all room is taken, a list comes in at another's cost. One in so many turns is enough to
-// follow what is used, and little enough not to spend the time on loading.
+// When the budget is used up, a new list evicts another. One exchange in this many turns is enough
+// to follow the workload, and rare enough not to spend the time on loading.
 constexpr uint64_t exchange_interval = 8;
-// A code, an offset, a TID.
+// Bytes of a code, an offset and a TID.
 size_t entry_bytes(const QuantizerShape& shape) {
     return shape.m + sizeof(float) + sizeof(uint64_t);
 }
@@ -33,7 +33,7 @@ Mirror::~Mirror() {
     for (Running& running : running_) try {
             running.served->store->wait(running.batch());
         } catch (...) {
-            // It ends, whatever it says.
+            // The batch has ended, and no caller is left to get the failure.
         }
 }
 
@@ -126,7 +126,7 @@ bool Mirror::make_room(size_t wanted, const Served* kept) {
                 residents.push_back({served->lists[list].last_used, served.get(), list});
     std::sort(residents.begin(), residents.end(),
               [](const Resident& a, const Resident& b) { return a.last_used < b.last_used; });
-    // A little more than is needed now, so that not every list that comes sorts all others.
+    // Frees more than is needed now, so that not every new list sorts all others.
     const size_t enough = std::min(budget_, wanted + budget_ / 16);
     for (const Resident& resident : residents) {
         if (bytes_ + enough <= budget_) break;
@@ -139,8 +139,8 @@ bool Mirror::make_room(size_t wanted, const Served* kept) {
 }
 
 void Mirror::shrink_budget() {
-    // Of what there is, not of the budget: what lists take is an estimate, and others may have
-    // taken the room, for a while.
+    // Relative to the bytes resident, not to the budget: sizes of lists are estimates, and other
+    // users of the device may hold memory for a while.
     if (bytes_ == 0) return;
     budget_ = bytes_ - bytes_ / 8;
     make_room(0);
@@ -156,9 +156,9 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
         served->drop(list);
     }
     ++clock_;
-    // Before anything is in the store: it may have to be copied, and there may be no memory.
+    // Before the store changes: versions may have to be copied, and memory for that may be missing.
     MirrorVersion& put = served->versions_to_change()[list];
-    // What is wanted is an estimate: the device itself may have less than the budget says.
+    // `wanted` is an estimate: the device may have less memory than the budget says.
     for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
         if (!make_room(std::min(room, budget_),
                        victims == Victims::other_indexes ? served : nullptr) ||
@@ -201,7 +201,7 @@ bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& fr
     MirrorVersion* version = nullptr;
     for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
         if (!make_room(std::min(room, budget_))) return false;
-        // Lists that gave way: this one may be among them.
+        // make_room() may have evicted this list.
         version = &served->versions_to_change()[list];
         if (!version->resident) return false;
         try {
@@ -224,7 +224,7 @@ bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& fr
 bool Mirror::wants(Served& served, uint32_t list) {
     Served::List& here = served.lists[list];
     if (here.last_wanted != 0 && clock_ - here.last_wanted < patience) return false;
-    // Nearly full: the next list that comes in drives others out.
+    // Nearly full: the next list evicts others.
     if (bytes_ + budget_ / 16 > budget_ && clock_ % exchange_interval != 0) return false;
     here.last_wanted = clock_;
     return true;
