@@ -65,8 +65,8 @@ struct DeviceOptions {
     // Polled by executors, as on the CPU.
     const volatile std::sig_atomic_t* interrupt = nullptr;
     const volatile std::sig_atomic_t* other_interrupt = nullptr;
-    // Destroying this device also destroys the driver's context and all memory the process has on
-    // it.
+    // Reset the device (cudaDeviceReset) when it is destroyed as the process's last open device:
+    // the driver's context ends, with all memory that the process has there.
     bool leave = false;
 };
 
