@@ -54,7 +54,7 @@ CentroidMatrix::CentroidMatrix(const Context& context, cudaStream_t stream, cons
 size_t CentroidMatrix::tile_rows(uint32_t count, uint32_t dims, size_t bytes) {
     const size_t row =
         split_width(dims) * sizeof(__half) + sizeof(float) + stride_of(count) * sizeof(float);
-    const size_t most = (size_t{1} << 31) / stride_of(count);  // cuBLAS counts in int
+    const size_t most = (size_t{1} << 31) / stride_of(count);  // cuBLAS sizes are int
     return std::clamp<size_t>(bytes / row, 1, most);
 }
 

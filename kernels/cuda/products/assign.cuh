@@ -7,17 +7,17 @@ namespace pgwarp::gpu {
 struct ProductRows {
     const float* products;  // (row)(stride), aligned to 16 bytes
     size_t stride;          // a multiple of 4
-    const float* norms;     // (count), likewise
+    const float* norms;     // (count), aligned to 16 bytes
     uint32_t count;
 };
 
-// A warp: the smallest products[i] + norms[i] of a row, as a key.
+// Called by a warp. Returns the smallest products[i] + norms[i] of a row, as a key.
 __device__ __forceinline__ uint64_t nearest_key(const ProductRows& rows, size_t row) {
     const float* products = rows.products + row * rows.stride;
     float least = __builtin_nanf("");
     uint32_t index = no_index;
     const auto see = [&](float value, uint32_t i) {
-        if (!(value >= least)) least = value, index = i;  // also over NaN, the start
+        if (!(value >= least)) least = value, index = i;  // true also for the initial NaN
     };
     const uint32_t whole = rows.count / 4;
     for (uint32_t i = lane_id(); i < whole; i += 32) {

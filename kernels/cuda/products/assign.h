@@ -1,5 +1,6 @@
-// The nearest centroid of each row. Short vectors are compared tile by tile (tile_products.h); else
-// there are products (products.h), and the smallest of each row with the centroids' norms added.
+// Finds the nearest centroid of each row. Short vectors are compared tile by tile, without storing
+// products (tile_products.h). For longer vectors a matrix product (products.h) is stored, and a
+// kernel adds the centroids' norms and takes the minimum of each row.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -10,43 +11,43 @@
 
 namespace pgwarp::gpu {
 
-// The products of one chunk of rows, and what making them takes. Used again for the next chunk.
+// The products of one chunk of rows and the buffers to compute them; reused for the next chunk.
 struct ProductTile {
     Buffer<__half> halves;
     Buffer<float> row_norms;  // (rows)
     Buffer<float> products;   // (rows)(stride of the centroids)
     Buffer<uint32_t> scale;
     Buffer<float> factors;
-    // Where there are no products:
+    // Used instead for short vectors:
     PairMatrix pairs;  // the rows, measured from the centroids' origin
     Buffer<uint64_t> keys;
 };
 
-// Where vectors are measured from. For distances from amidst the centroids, so that they are right
-// also where all vectors are far from zero; for plain inner products and norms from zero.
+// The point that is subtracted from all vectors. `centroids`: a point among the centroids, so that
+// distances stay accurate when all vectors are far from zero. `zero`: for plain inner products and
+// norms.
 enum class Origin { zero, centroids };
 
-// Centroids made ready for many chunks of rows, that either their nearest is wanted for, or all
-// products.
+// Centroids prepared for many chunks of rows: to find the nearest, or to compute all products.
 enum class Wanted { nearest, products };
 class CentroidMatrix {
   public:
-    // `centroids`, (count)(dims), is on the device, and read in the stream's order.
+    // `centroids`: (count)(dims) on the device, read in the stream's order.
     CentroidMatrix(const Context& context, cudaStream_t stream, const float* centroids,
                    uint32_t count, uint32_t dims, Origin origin, Wanted wanted);
 
-    // How many rows a tile of so many bytes has room for.
+    // Rows that fit a tile of `bytes` bytes.
     static size_t tile_rows(uint32_t count, uint32_t dims, size_t bytes);
 
-    // nearest[i] of the rows. Of equals the lowest number.
+    // nearest[i]: the centroid nearest to row i; the lowest number of equally near ones.
     void find_nearest(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows,
                       ProductTile& tile, uint32_t* nearest) const;
 
-    // Whether that leaves the rows split in the tile.
+    // Whether find_nearest() leaves the split rows in tile.pairs.
     bool splits_rows() const { return pairs_.has_value(); }
     const float* origin() const { return origin_.data(); }
 
-    // factor * <row, centroid>; for distances -2.
+    // tile.products = factor * <row, centroid>; -2 for distances.
     void multiply(const Blas& blas, cudaStream_t stream, const FloatMatrix& rows, ProductTile& tile,
                   float factor = -2.0f) const;
 
@@ -60,15 +61,15 @@ class CentroidMatrix {
     const Context* context_;
     uint32_t count_;
     uint32_t dims_;
-    std::optional<PairMatrix> pairs_;  // or what follows:
+    std::optional<PairMatrix> pairs_;  // set for nearest_by_tiles(); else the next three are
     Buffer<__half> halves_;
     Buffer<float> norms_;
     Buffer<uint32_t> scale_;
-    Buffer<float> origin_;  // or none
+    Buffer<float> origin_;  // (dims); empty for Origin::zero
 };
 
-// The nearest of `rows` rows from their tile, as codes: codes[i * code_stride]. For pieces too long
-// for the encoder's own kernel.
+// Writes the nearest codeword of each row, from the products in `tile`, to codes[i * code_stride].
+// For pieces too long for the encoder's own kernel.
 void find_codes(const CentroidMatrix& codewords, const ProductTile& tile, size_t rows,
                 uint8_t* codes, size_t code_stride, cudaStream_t stream);
 

@@ -14,17 +14,19 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// Candidates are the nearest by products, which are a little off. Rows that are none cannot be
-// nearer than the last that is, less the error: where that leaves no doubt, the nearest are among
-// them.
+// The check that the candidates contain the k nearest. Candidates are selected by products, which
+// have a rounding error. A row that is not a candidate cannot be nearer than the last candidate's
+// approximate distance less that error. If the k-th exact distance is below this, the result is
+// exact.
 struct Doubt {
-    uint32_t* queries = nullptr;  // numbers of those with a doubt are added here; null: none is had
+    uint32_t* queries =
+        nullptr;  // queries to search again exactly are appended here; null: no check
     uint32_t* count;
-    uint32_t first;          // the number of the first query
+    uint32_t first;          // number of the first query
     const float* origin;     // (dims), or null
-    const uint32_t* scales;  // largest numbers, as bits: of the queries, of each tile of rows
+    const uint32_t* scales;  // bits of the largest magnitude: of the queries, then of each row tile
     uint32_t tiles;
-    uint32_t rows;  // in all
+    uint32_t rows;  // of all tiles
 };
 
 struct Rescoring {
@@ -34,21 +36,21 @@ struct Rescoring {
     uint32_t dims;
     bool l2;
     uint32_t k;
-    uint32_t candidates;   // a query
+    uint32_t candidates;   // per query
     const uint64_t* keys;  // (query)(candidates)
     Neighbor* nearest;     // (query)(k)
     bool merge;
-    const uint32_t* numbers = nullptr;  // of the queries, where not all of them are wanted
+    const uint32_t* numbers = nullptr;  // queries to rescore; null: all
     Doubt doubt = {};
 };
 
 constexpr IdKey no_neighbor{~0u, ~0u, ~0u};
 
-// Keys with such an index are of rows that have been scored and are gone: only their distances are
-// left, as bounds for rows that come. no_key is one of them.
+// Keys with an index from here on belong to rows of earlier add() calls, which were re-scored and
+// may be gone: only their distances remain, as bounds for new rows. no_key is one of them.
 constexpr uint32_t first_stale = 0x80000000u;
 
-// A warp: the distance of one row, from the vectors.
+// Called by a warp. Returns the distance of one row, computed from the vectors.
 __device__ float exact_distance(const float* query, const float* row, uint32_t dims, bool l2) {
     float sum = 0;
     for (uint32_t d = lane_id(); d < dims; d += 32) {
@@ -66,8 +68,8 @@ __device__ IdKey id_key(float distance, uint64_t id) {
     return {ordered_bits(distance), static_cast<uint32_t>(id >> 32), static_cast<uint32_t>(id)};
 }
 
-// Where the sorted `found` and the sorted `before` meet: each element's place in the whole is its
-// own place plus how many of the others come before it.
+// Merges the sorted `found` and the sorted `before`: an element's position in the result is its own
+// position plus the number of elements of the other array that precede it.
 __device__ void merge_sorted(const IdKey* found, uint32_t found_count, const Neighbor* before,
                              IdKey* before_keys, Neighbor* out, uint32_t k) {
     for (uint32_t i = threadIdx.x; i < k; i += blockDim.x)
@@ -76,7 +78,7 @@ __device__ void merge_sorted(const IdKey* found, uint32_t found_count, const Nei
     const auto put = [&](uint32_t at, const IdKey& key) {
         if (at < k) put_neighbor(out + at, key);
     };
-    // Of equals, those found before come first.
+    // Among equals, those of `before` come first.
     for (uint32_t i = threadIdx.x; i < found_count; i += blockDim.x) {
         uint32_t low = 0, high = k;
         while (low < high) {
@@ -101,8 +103,9 @@ __device__ void merge_sorted(const IdKey* found, uint32_t found_count, const Nei
     }
 }
 
-// A warp: whether no row can be nearer than `kth` but the candidates, of which the last, by the
-// products, is at `last`. A difference in the 15th bit of a distance is none.
+// Called by a warp. Returns whether no row outside the candidates can be nearer than `kth`. `last`
+// is the largest approximate distance of a candidate. Errors up to 2^-15 of the distance are
+// accepted.
 __device__ bool leaves_no_doubt(const Rescoring& r, const float* query, float last, float kth) {
     uint32_t largest_row = 0;
     for (uint32_t i = lane_id(); i < r.doubt.tiles; i += 32)
@@ -125,14 +128,14 @@ __device__ bool leaves_no_doubt(const Rescoring& r, const float* query, float la
         return last - kth >= error || error <= 0x1p-15f * fabsf(kth);
     }
     if (kth <= 0) return true;
-    // A row that is nearer is no longer than this. The norms are off as the products are.
+    // The norm of a nearer row is at most `reach`. The norms have the same error as the products.
     const float reach = length + sqrtf(kth);
     const float error =
         product_error(length + reach, length + reach, largest_left, largest_right, r.dims);
     return last + norm - kth >= error || error <= 0x1p-15f * kth;
 }
 
-// A block a query: candidates re-scored, sorted, and merged with what was found before.
+// One block per query: re-scores the candidates, sorts them, and merges them with earlier results.
 template <int threads, int items>
 __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
     IdKey* found = shared_memory<IdKey>();  // (threads * items), then (k) for merging
@@ -183,7 +186,7 @@ __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
         __syncthreads();
         if (threadIdx.x < 32) {
             const float before = r.merge ? out[r.k - 1].distance : kth;
-            // Fewer candidates than there is room for: some products were no numbers.
+            // Fewer candidates than room for them means that some products were NaN.
             const bool sure = found_count == r.candidates &&
                               leaves_no_doubt(r, vector, ordered_value(last), fminf(kth, before));
             if (threadIdx.x == 0 && !sure) {
@@ -193,7 +196,7 @@ __global__ void __launch_bounds__(threads) rescore(Rescoring r) {
             }
         }
         __syncthreads();
-        if (doubted) return;  // and all is as it was
+        if (doubted) return;  // earlier results stay unchanged
     }
     if (!r.merge) {
 #pragma unroll
@@ -233,7 +236,7 @@ __global__ void set_keys(uint64_t* keys, size_t count) {
         keys[i] = no_key;
 }
 
-// Each in its place, so that keys stay distinct.
+// Replaces each index by one that is unique in its row, so that keys stay distinct.
 __global__ void make_stale(uint64_t* keys, size_t count, uint32_t candidates) {
     for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
          i += size_t{gridDim.x} * blockDim.x)
@@ -247,7 +250,8 @@ __global__ void no_neighbors(Neighbor* nearest, size_t count) {
         put_neighbor(nearest + i, {ordered_bits(bits_float(infinity_bits)), ~0u, ~0u});
 }
 
-// A block: the distances of some queries and some rows, by the vectors' differences.
+// A block computes the distances of `square` queries and `square` rows from differences of the
+// vectors, `depth` dimensions at a time.
 constexpr uint32_t square = 64;
 constexpr uint32_t depth = 16;
 __global__ void __launch_bounds__(256)
@@ -292,8 +296,7 @@ __global__ void __launch_bounds__(256)
         }
 }
 
-// The products are off, so that the order of near ties may differ from that of the re-scored
-// distances: the candidates are some more than wanted.
+// Rounding errors of the products may reorder near ties, so more than k candidates are re-scored.
 uint32_t candidates_for(uint32_t k) {
     return std::min(max_running_k, k + std::max(16u, k / 8));
 }
@@ -309,17 +312,17 @@ struct Tiles {
             const size_t fixed = rows * row_bytes + s.query_count * sizeof(uint32_t) + (1 << 16);
             const size_t each = query_bytes + rows * sizeof(float);
             queries = scratch > fixed ? std::min(s.query_count, (scratch - fixed) / each) : 0;
-            // Better narrower tiles than a handful of queries at a time.
+            // Prefer narrower tiles to fewer than 1024 queries at a time.
             if (queries >= std::min<size_t>(s.query_count, 1024) || rows <= 1024) break;
             rows = padded_rows(rows / 2);
         }
         queries = std::max<size_t>(queries, 1);
-        // A row's number in the tile must fit an int.
+        // The index of an element of the tile must fit an int.
         queries = std::min(queries, (size_t{1} << 31) / std::max<size_t>(rows, 1));
     }
 };
 
-// The memory of a search.
+// Device memory of a search.
 struct SearchSpace {
     Buffer<__half> query_halves, row_halves;
     Buffer<float> norms, products;
@@ -328,8 +331,9 @@ struct SearchSpace {
     Buffer<float> factors, origin;
 };
 
-// Queries by their numbers, from the vectors' differences: what products leave in doubt. Neighbors
-// that are far nearer to each other than to most of the rows, or numbers of all sizes, do that.
+// Searches the queries with the given numbers again, from differences of the vectors, where the
+// products were not accurate enough. Causes: neighbors that are much closer to each other than to
+// most rows, or elements of very different magnitudes.
 void search_plainly(const Context& context, cudaStream_t stream, const DeviceExactSearch& s,
                     const Tiles& tiles, const SearchSpace& space, const uint32_t* numbers,
                     size_t count) {
@@ -368,7 +372,7 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
     DeviceMemory& memory = context.memory;
     const uint32_t width = split_width(s.dims);
     const size_t row_tiles = divide_up(s.row_count, std::max<size_t>(tiles.rows, 1));
-    // Distances are taken from amidst the queries, so that they are right far from zero too.
+    // The origin is a point among the queries, so that L2 distances stay accurate far from zero.
     SearchSpace space{{memory, tiles.queries * width},
                       {memory, tiles.rows * width},
                       {memory, tiles.rows},
@@ -419,8 +423,8 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
     if (doubts > 0) search_plainly(context, stream, s, tiles, space, doubtful + 1, doubts);
 }
 
-// All queries are split once, by one scale and from one origin, and so is each tile of rows; the
-// products of a tile of queries and one of rows are what is made and selected from in turn.
+// All queries are split once, relative to one origin; each tile of rows is split once, too. Then
+// the products of each tile of queries and a tile of rows are computed and selected from.
 RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStream_t stream,
                              const Shape& shape)
     : context_(context), blas_(blas), stream_(stream), shape_(shape) {
@@ -437,7 +441,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     by_tiles_ = fits_tiles(context, shape.dims);
     const auto whole = by_tiles_ ? pair_rows : padded_rows;
     tile_rows_ = std::clamp(whole(shape.most_rows), whole(1), exact_tile_rows);
-    // More products at a time gain nothing, and others want memory too.
+    // Larger tiles are not faster, and other operations need memory too.
     constexpr size_t most_tile_bytes = size_t{512} << 20;
     const size_t room = std::min(context.scratch() / 2, most_tile_bytes);
     const size_t row_bytes = width * sizeof(__half) + sizeof(float);
@@ -450,7 +454,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
         tile_rows_ = whole(tile_rows_ / 2);
     }
     tile_queries_ = std::min(tile_queries_, (size_t{1} << 31) / tile_rows_);
-    // Where there are several tiles, they are whole ones.
+    // A view must begin at a tile: several query tiles are multiples of pair_rows(1).
     if (by_tiles_ && tile_queries_ < shape.query_count)
         tile_queries_ = tile_queries_ / pair_rows(1) * pair_rows(1);
     tile_queries_ = std::max(tile_queries_, by_tiles_ ? pair_rows(1) : 1);
@@ -470,7 +474,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
         factors_ = Buffer<float>(memory, 2);
         split_rows(queries, Side::left, query_halves_.data(), scales_.data(), nullptr, stream);
     }
-    // As if no row had been near: what a query ends with where there are fewer than k.
+    // Start without neighbors: this is the result of a query with fewer than k rows.
     launch("no_neighbors", no_neighbors, {1056, 256, 0, stream}, nearest_.data(), nearest_.size());
     launch("set_keys", set_keys, {1056, 256, 0, stream}, keys_.data(), keys_.size());
 }
@@ -485,8 +489,8 @@ void RunningSearch::split_tile(const float* rows, size_t count) {
     }
 }
 
-// Products of some queries and a tile of rows; `rows` tells only how many they are where vectors
-// are long.
+// Computes the products of some queries and a tile of rows. For long vectors only rows.count is
+// used.
 void RunningSearch::multiply_tile(size_t first_query, size_t queries, const PairView& rows) {
     const float factor = shape_.metric != Metric::inner_product ? -2.0f : -1.0f;
     if (by_tiles_)
@@ -521,7 +525,7 @@ void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count,
                            stream_);
         }
     }
-    // A grid has fewer blocks than there may be queries.
+    // The number of blocks of a grid is limited to 2^31 - 1.
     constexpr size_t most_blocks = size_t{1} << 30;
     for (size_t query = 0; query < shape_.query_count; query += most_blocks)
         rescore_all(

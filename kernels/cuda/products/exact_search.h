@@ -1,7 +1,7 @@
-// Exact search on the device: tiles of inner products (products.h), the norms added and the
-// nearest selected in one pass over each tile, and some more candidates than wanted re-scored in
-// float32 from the vectors themselves. Where it cannot be shown that the nearest are among these, a
-// query is searched for once more, without products.
+// Exact search on the device: computes tiles of inner products (products.h), adds the norms and
+// selects candidates in one pass over each tile, and re-scores more than k candidates in float32
+// from the vectors. If the error bound of the products does not prove that the k nearest are among
+// the candidates, the query is searched again without products.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -16,7 +16,7 @@ namespace pgwarp::gpu {
 
 inline constexpr uint32_t max_exact_k = 2048;
 
-// All memory on the device.
+// All pointers are to device memory.
 struct DeviceExactSearch {
     const float* queries = nullptr;  // (query_count)(dims)
     size_t query_count = 0;
@@ -27,33 +27,34 @@ struct DeviceExactSearch {
     Metric metric = Metric::l2;
     uint32_t k = 0;               // 1 .. max_exact_k
     Neighbor* nearest = nullptr;  // (query_count)(k), sorted
-    bool merge = false;           // nearest holds results to merge with; else it is overwritten
-    // Called before rows up to `end` are first read, in order; may be empty.
+    bool merge = false;           // merge with the results in `nearest`; false: overwrite them
+    // Called before rows up to `end` are first read, with ascending `end`; may be empty.
     std::function<void(size_t end)> ready;
 };
 void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
                   const DeviceExactSearch& search);
 
-// The same queries for rows that come and go: made ready once, nothing is waited for. Nor is
-// anything searched for twice: of neighbors that are far nearer to each other than to most rows
-// some may be missed, so this is for measuring recall, and not for answers.
+// Searches a stream of rows for a fixed set of queries, which are prepared once. Never
+// synchronizes, and never searches a query again: it may miss some of the neighbors that are much
+// closer to each other than to most rows. Use it to measure recall, not to answer queries.
 class RunningSearch {
   public:
     struct Shape {
-        const float* queries;  // (query_count)(dims), on the device, while the search lives
+        const float* queries;  // (query_count)(dims), on the device; outlives the search
         size_t query_count;
         uint32_t dims;
         Metric metric;
         uint32_t k;        // 1 .. max_exact_k
-        size_t most_rows;  // of an add()
-        // Of short vectors: where those are measured from that come split, (dims), or null.
+        size_t most_rows;  // most rows of one add()
+        // For short vectors: the origin that rows split by the caller are relative to, (dims); or
+        // null.
         const float* origin = nullptr;
     };
     RunningSearch(const Context& context, const Blas& blas, cudaStream_t stream,
                   const Shape& shape);
 
-    // Rows and ids, on the device, are read in the stream's order, and not needed afterwards. The
-    // rows may have been split already, measured from the origin of the shape.
+    // Rows and ids, on the device, are read in the stream's order and not needed afterwards.
+    // `pairs`: the rows already split, relative to the shape's origin; or null.
     void add(const float* rows, const uint64_t* ids, size_t count,
              const PairMatrix* pairs = nullptr);
 
@@ -71,10 +72,10 @@ class RunningSearch {
     size_t tile_queries_, tile_rows_;
     Buffer<float> own_origin_;
     const float* origin_;
-    // Of short vectors:
+    // For short vectors, by tile_products.h:
     bool by_tiles_;
     PairMatrix query_pairs_, row_pairs_;
-    // Else:
+    // For long vectors, by products.h:
     Buffer<__half> query_halves_, row_halves_;
     Buffer<float> norms_;
     Buffer<float> products_;
@@ -85,7 +86,7 @@ class RunningSearch {
     bool merge_ = false;
 };
 
-// Rows whose products make one tile.
+// Most rows of a tile of products.
 inline constexpr size_t exact_tile_rows = 65536;
 
 }  // namespace pgwarp::gpu

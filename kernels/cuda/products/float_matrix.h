@@ -10,7 +10,7 @@ struct FloatMatrix {
     size_t count;
     uint32_t dims;
     size_t stride;
-    const float* origin = nullptr;  // (dims), or null: subtracted from each row first
+    const float* origin = nullptr;  // (dims), subtracted from each row; or null
 };
 
 }  // namespace pgwarp::gpu

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-// A warp a dimension, a lane a row.
+// One warp per dimension, one lane per sampled row: the median by counting.
 __global__ void __launch_bounds__(threads) middle_of(FloatMatrix matrix, float* middle) {
     const uint32_t d = (blockIdx.x * threads + threadIdx.x) / 32;
     if (d >= matrix.dims) return;
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(threads) middle_of(FloatMatrix matrix, float* 
     if (is_sample && place == (samples - 1) / 2) middle[d] = mine;
 }
 
-// Magnitudes of floats compare as their bits do.
+// Magnitudes of floats order as their bits do.
 __global__ void __launch_bounds__(threads) largest_of(FloatMatrix matrix, uint32_t* largest) {
     uint32_t mine = 0;
     const size_t warp = (size_t{blockIdx.x} * threads + threadIdx.x) / 32;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(threads) largest_of(FloatMatrix matrix, uint32
     if (lane_id() == 0 && mine > 0) atomicMax(largest, mine);
 }
 
-// A warp a row, of so many.
+// One warp per row. Rows from matrix.count on are padding, and become zeros.
 template <Side side>
 __global__ void __launch_bounds__(threads)
     split(FloatMatrix matrix, size_t rows, const uint32_t* largest, __half* halves, float* norms) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(threads)
     if (lane_id() == 0) norms[row] = norm;
 }
 
-// A block a row of the left.
+// One block per row of the left.
 __global__ void __launch_bounds__(threads)
     plain_products(const __half* left, const __half* right, size_t right_count, uint32_t width,
                    const float* factor, float* products, size_t stride) {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-// A block a column.
+// One block per column.
 __global__ void __launch_bounds__(threads) plain_product(FloatProduct p) {
     const size_t column = blockIdx.x;
     for (size_t row = threadIdx.x; row < p.rows; row += threads) {
@@ -153,7 +153,7 @@ void multiply(const Blas& blas, cudaStream_t stream, const FloatProduct& p) {
                {static_cast<unsigned>(p.columns), threads, 0, stream}, p);
         return;
     }
-    // The other product leaves the handle expecting its factors on the device.
+    // The other multiply() leaves the handle in device pointer mode.
     check(cublasSetPointerMode(blas, CUBLAS_POINTER_MODE_HOST), "cublasSetPointerMode");
     const float one = 1, zero = 0;
     check(cublasSgemm(blas, p.a_operation, p.b_operation, static_cast<int>(p.rows),

@@ -1,13 +1,14 @@
 // Inner products of float32 vectors on tensor cores, at the accuracy of float32.
 //
-// A number times a power of two is cut into two halves, x = h + l, each with 11 bits: together 22,
-// the missing two weigh 2^-22 of the number. <x, y> is then <hx, hy> + <hx, ly> + <lx, hy>, the
-// sums kept in float32, and what is left out, <lx, ly>, weighs 2^-22 |x||y|. One power of two
-// serves all rows of a matrix, and a half holds nothing below 2^-39 of the largest number of these:
-// that is off as well, see product_error(). Written side by side
+// Each number is scaled by a power of two and split into two half-precision numbers, x = h + l,
+// with 11 bits each. Together they hold 22 of 24 bits: a relative error of 2^-22. <x, y> is then
+// <hx, hy> + <hx, ly> + <lx, hy>, accumulated in float32. The omitted term <lx, ly> is about
+// 2^-22 |x||y|. All rows of a matrix share one power of two, and a half holds nothing below 2^-39
+// of the largest number of the matrix: product_error() includes that error. With the parts
+// concatenated,
 //     left  [hx hx lx]   right [hy ly hy]
-// this is one matrix product of half precision and three times the length, which tensor cores do
-// several times as fast as the plain one is done elsewhere.
+// this is one half-precision matrix product of three times the length. Tensor cores compute it
+// several times as fast as other units compute the float32 product.
 #pragma once
 
 #include "kernels/cuda/products/float_matrix.h"
@@ -20,19 +21,19 @@
 
 namespace pgwarp::gpu {
 
-// A place in the midst of the rows, (dims): of each dimension the median of some of them, which one
-// row far away does not move as it would their mean. Distances are the same from there, and what is
-// off in the products is off by a share of much smaller norms.
+// Finds a point among the rows, (dims): the median of up to 32 sampled rows in each dimension.
+// Unlike the mean it is robust against outliers. Distances relative to this origin are unchanged,
+// and the error of the products is relative to much smaller norms.
 void find_origin(const FloatMatrix& matrix, float* origin, cudaStream_t stream);
 
-// The bits of the largest magnitude in the matrix, into *largest.
+// Writes the bits of the largest magnitude in the matrix to *largest.
 void find_largest(const FloatMatrix& matrix, uint32_t* largest, cudaStream_t stream);
 
 enum class Side { left, right };
 
-// Writes (count)(split_width) halves, and on the right zeros behind them: (padded_rows(count)).
-// `scale`, one uint32_t on the device, is overwritten and belongs to them. `norms`, where not null:
-// the squared norm of each row, (count).
+// Writes (count)(split_width) halves; on the right side, zeros up to padded_rows(count) rows
+// follow. `scale`, one uint32_t on the device, receives the bits of the largest magnitude, which
+// multiply() needs. `norms`, if not null, receives the squared norm of each row, (count).
 void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,
                 cudaStream_t stream);
 
@@ -42,9 +43,9 @@ struct SplitMatrix {
     size_t count;
 };
 
-// How far a product may be off: of vectors of these lengths, from matrices with these largest
-// numbers. The sums of a tensor core are off by a unit of the last place a step, some up and some
-// down.
+// Error bound of a product of vectors with norms `left` and `right`, from matrices with these
+// largest magnitudes. A tensor core's sum is off by one ulp per step, with either sign: hence the
+// square root of dims.
 PGWARP_BOTH float product_error(float left, float right, float largest_left, float largest_right,
                                 uint32_t dims) {
     const float root = sqrtf(static_cast<float>(dims));
@@ -52,19 +53,20 @@ PGWARP_BOTH float product_error(float left, float right, float largest_left, flo
            0x1p-39f * root * (largest_left * right + largest_right * left);
 }
 
-// For a tool that looks for reads of memory that nobody has written, and does not see what cuBLAS
-// writes: products are cleared before.
+// For memory checkers that report reads of uninitialized memory and do not see cuBLAS's writes:
+// clears the products first.
 inline bool clear_products_first = false;
-// For one that breaks down in cuBLAS: a kernel of our own, which takes its time.
+// For memory checkers that fail inside cuBLAS: uses our own, slow kernel.
 inline bool multiply_ourselves = false;
 
-// products[i * stride + j] = factor * <left i, right j>, and zeros up to padded_rows(right.count),
-// which the stride has room for. `scratch`: two floats on the device.
+// products[i * stride + j] = factor * <left i, right j>, and zeros for j from right.count to
+// padded_rows(right.count) <= stride. `scratch`: two floats on the device.
 void multiply(const Blas& blas, cudaStream_t stream, const SplitMatrix& left,
               const SplitMatrix& right, uint32_t dims, float factor, float* products, size_t stride,
               float* scratch);
 
-// A plain product of float32 matrices by columns, c = op(a) op(b): (rows)(columns), over `inner`.
+// A float32 product of column-major matrices, c = op(a) op(b): c is rows x columns; op(a) has
+// `inner` columns.
 struct FloatProduct {
     cublasOperation_t a_operation;
     cublasOperation_t b_operation;

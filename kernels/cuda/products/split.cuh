@@ -1,4 +1,4 @@
-// Numbers as two halves; see products.h.
+// Splits numbers into two halves; see products.h.
 #pragma once
 
 #include "kernels/cuda/products/float_matrix.h"
@@ -7,8 +7,8 @@
 
 namespace pgwarp::gpu {
 
-// The power of two that brings the largest magnitude, given by its bits, to 2^14 .. 2^15: the
-// halves then span what a half can hold, down to 2^-38 of the largest.
+// The power of two that scales the largest magnitude, given by its bits, to 2^14 .. 2^15: numbers
+// then use the whole range of a half, down to 2^-38 of the largest.
 __device__ __forceinline__ float scale_for(uint32_t largest_bits) {
     const int exponent = static_cast<int>(largest_bits >> 23) - 127;
     const int shift = largest_bits == 0 ? 0 : max(-110, min(110, 14 - exponent));

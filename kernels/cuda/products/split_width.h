@@ -4,14 +4,13 @@
 
 namespace pgwarp::gpu {
 
-// Halves that a row takes when it is split (see products.h): three parts, each padded for 16-byte
-// loads.
+// Halves of a split row (see products.h): three parts, each padded for 16-byte loads.
 inline uint32_t split_width(uint32_t dims) {
     return 3 * ((dims + 7) / 8 * 8);
 }
 
-// Rows of the right side of a product, and room for its columns: cuBLAS is twice as slow where they
-// are no multiple of eight.
+// Rows of the right side of a product, and so columns of the result, padded: cuBLAS is twice as
+// slow if their number is not a multiple of eight.
 inline size_t padded_rows(size_t rows) {
     return (rows + 7) / 8 * 8;
 }

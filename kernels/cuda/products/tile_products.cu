@@ -1,8 +1,8 @@
-// A block of four warps takes 128 rows and some tiles of 128 others, one after the other, and goes
-// over the dimensions 16 at a time. Its rows are in shared memory from the start; the others come
-// by asynchronous copies some steps ahead. A warp has 64 rows by 64 others in its accumulators. Of
-// a step it loads high and low halves once, and multiplies three times: high by high, high by low,
-// low by high.
+// A block of four warps multiplies 128 rows with several tiles of 128 others, one tile after the
+// other, 16 dimensions per step. Its rows stay in shared memory; the others are prefetched some
+// steps ahead by asynchronous copies. A warp accumulates 64 rows by 64 others. In each step it
+// loads high and low halves once, and multiplies three times: high by high, high by low, low by
+// high.
 
 #include "kernels/cuda/products/tile_products.h"
 
@@ -17,12 +17,12 @@ namespace pgwarp::gpu {
 namespace {
 
 constexpr unsigned threads = 128;
-constexpr uint32_t tile = 128;  // rows, and others
-constexpr uint32_t step = 16;   // dimensions
+constexpr uint32_t tile = 128;  // rows, and others, of a tile
+constexpr uint32_t step = 16;   // dimensions per step
 constexpr uint32_t stages = 4;  // steps of others in shared memory
 constexpr uint32_t most_dims = 128;
-// Halves from a row to the next in shared memory: eight more than there are, so that eight rows
-// that are loaded together lie in different banks.
+// Stride of rows in shared memory, in halves. Eight halves of padding avoid bank conflicts between
+// the eight rows that ldmatrix loads together.
 constexpr uint32_t other_halves = 2 * step + 8;
 PGWARP_BOTH constexpr uint32_t row_halves(uint32_t dims) {
     return 2 * dims + 8;
@@ -37,7 +37,7 @@ struct TileArguments {
     PairView rows, others;
     uint32_t dims;         // pair_dims()
     uint32_t other_tiles;  // in all
-    uint32_t block_tiles;  // of one block
+    uint32_t block_tiles;  // per block
     uint64_t* keys;        // for the nearest
     float factor;          // for products
     float* products;
@@ -56,13 +56,13 @@ __device__ __forceinline__ void copy_16_bytes(__half* to, const __half* from) {
 __device__ __forceinline__ void end_of_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Until at most so many groups are under way.
+// Waits until at most `groups` groups of copies are in flight.
 template <int groups>
 __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
 
-// Four matrices of 8 x 8 halves; each lane tells where a row of them is.
+// Loads four matrices of 8 x 8 halves; each lane passes the address of one of their 32 rows.
 __device__ __forceinline__ void load_matrices(uint32_t (&four)[4], const __half* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
@@ -80,7 +80,7 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
         : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(other0), "r"(other1));
 }
 
-// All of a block's rows, 16 bytes at a time.
+// Copies all of a block's rows to shared memory, 16 bytes at a time.
 __device__ void fetch_rows(const TileArguments& a, size_t first_row, __half* to) {
     const uint32_t pieces = a.dims / 4;  // of a row
     const __half* from = a.rows.halves + first_row * 2 * a.dims;
@@ -90,7 +90,7 @@ __device__ void fetch_rows(const TileArguments& a, size_t first_row, __half* to)
     }
 }
 
-// The steps of all tiles of a block, in their order.
+// Iterates over the steps of all tiles of a block.
 struct Steps {
     uint32_t tile, end_tile, dims;
     uint32_t d = 0;
@@ -103,7 +103,7 @@ struct Steps {
     }
 };
 
-// One step's part of a tile of others; each thread copies four times 16 bytes.
+// Copies one step of a tile of others; each thread copies four times 16 bytes.
 __device__ void fetch(const TileArguments& a, const Steps& at, __half* stage) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -114,7 +114,7 @@ __device__ void fetch(const TileArguments& a, const Steps& at, __half* stage) {
     }
 }
 
-// A warp's 64 rows by 64 others, from one step.
+// One step of a warp's 64 rows by 64 others.
 __device__ __forceinline__ void multiply_step(const __half* rows, uint32_t dims,
                                               const __half* others, float (&sums)[4][8][4]) {
     uint32_t high[4][4], low[4][4];
@@ -147,7 +147,8 @@ __device__ __forceinline__ void multiply_step(const __half* rows, uint32_t dims,
     }
 }
 
-// The nearest others of a lane's rows: row r / 2 * 16 + r % 2 * 8 + lane / 4 of the warp's.
+// The nearest others of a lane's eight rows: r stands for the warp's row
+// r / 2 * 16 + r % 2 * 8 + lane / 4.
 struct NearestSoFar {
     float value[8];
     uint32_t index[8];
@@ -159,7 +160,7 @@ struct NearestSoFar {
     __device__ __forceinline__ void see(int r, float distance, uint32_t other) {
         if (distance < value[r]) value[r] = distance, index[r] = other;
     }
-    // Four lanes have others of the same rows, and so has another warp.
+    // Reduces over the four lanes that share these rows, then over warps and blocks by atomics.
     __device__ void tell(size_t first_row, size_t count, uint64_t* keys) const {
 #pragma unroll
         for (int r = 0; r < 8; ++r) {
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
         end_of_copies();
         fetched = (fetched + 1) % stages;
     };
-    fetch_rows(a, first_row, rows);  // with the first step
+    fetch_rows(a, first_row, rows);  // in the first group of copies
     for (uint32_t i = 0; i + 1 < stages; ++i) fetch_next();
 
     const uint32_t warp = threadIdx.x / 32, own_row = warp / 2 * 64, own_other = warp % 2 * 64;
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
     NearestSoFar best;
     for (; !at.ended(); at.next()) {
         wait_for_copies<stages - 2>();
-        // Everybody's copies are there, and everybody has left the stage that is filled next.
+        // All threads' copies have arrived, and no warp still reads the stage that is filled next.
         __syncthreads();
         fetch_next();
         multiply_step(rows + own_row * row_halves(a.dims) + at.d, a.dims,
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
             const uint32_t other = at.tile * tile + own_other + j * 8 + lane_id() % 4 * 2;
-            // Norms, or what undoes the scales.
+            // The others' norms, or the inverses of their scales.
             float2 two = __ldg(reinterpret_cast<const float2*>(
                 (nearest ? a.others.norms : a.others.scales) + other));
             if (!nearest) two = {1 / two.x, 1 / two.y};
@@ -249,7 +250,8 @@ __global__ void take_indices(const uint64_t* keys, size_t count, uint32_t* indic
     if (i < count) indices[i] = key_index(keys[i]);
 }
 
-// A warp a row, of so many. `largest` is of all rows, or null.
+// One warp per row; rows from matrix.count on are padding. `largest` is that of all rows; null:
+// each row has its own scale.
 __global__ void __launch_bounds__(256)
     split_into_pairs(FloatMatrix matrix, size_t rows, uint32_t dims, const uint32_t* largest,
                      __half* halves, float* scales, float* norms) {
@@ -285,7 +287,7 @@ __global__ void __launch_bounds__(256)
     norms[row] = is_there ? norm : __uint_as_float(infinity_bits);
 }
 
-// Blocks enough for all multiprocessors to be busy to the end.
+// Launches about 16 blocks per multiprocessor, so that none idles at the end.
 void launch_tiles(const Context& context, TileArguments a, bool nearest, cudaStream_t stream) {
     if (a.rows.count == 0 || a.others.count == 0) return;
     constexpr uint32_t least_tiles = 2;
