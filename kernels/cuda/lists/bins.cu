@@ -15,9 +15,9 @@ constexpr unsigned scan_threads = 1024;
 struct SortArguments {
     StoreView store;
     QueryView queries;
-    FirstLists first;       // counts null: all probes,
-    const uint32_t* ranks;  // with these
-    uint32_t* cursors;      // else null
+    FirstLists first;       // counts null: all probes
+    const uint32_t* ranks;  // for all probes: position of a visit in its bin; else null
+    uint32_t* cursors;      // for first lists: next free position of each bin; else null
     uint32_t tiles_per_item;
     Bins bins;
 };
@@ -46,7 +46,7 @@ __device__ uint32_t items_of(const SortArguments& a, uint32_t bin, uint32_t visi
            ((tiles + a.tiles_per_item - 1) / a.tiles_per_item);
 }
 
-// One block: sizes become starts, of visits and of items.
+// One block: exclusive prefix sums turn sizes into start positions, of visits and of items.
 __global__ void __launch_bounds__(scan_threads) scan_bins(SortArguments a) {
     __shared__ uint2 sums[scan_threads / 32];
     const Bins& bins = a.bins;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(scan_threads) scan_bins(SortArguments a) {
     }
 }
 
-// Whose visits of a list come first is a matter of chance, and changes no result.
+// The order of visits within a bin depends on atomics, and does not change any result.
 __global__ void __launch_bounds__(threads) place_visits(SortArguments a) {
     const size_t at = size_t{blockIdx.x} * threads + threadIdx.x;
     const auto query = static_cast<uint32_t>(at / a.queries.probes);
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(threads) place_visits(SortArguments a) {
     a.bins.visits[atomicAdd(&a.cursors[bin], 1u)] = visit;
 }
 
-// A warp a bin.
+// One warp per bin.
 __global__ void __launch_bounds__(threads) make_items(SortArguments a) {
     const Bins& bins = a.bins;
     const uint32_t bin = (blockIdx.x * threads + threadIdx.x) / 32;

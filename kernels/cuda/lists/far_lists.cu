@@ -9,11 +9,11 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-// So many times farther from zero than from each other, in squares. Below it the products are off
-// by little more than they are anyway.
+// Centroids are far if their mean's squared norm exceeds this multiple of their variance. Below it
+// the shift would hardly reduce the error of the products.
 constexpr double far = 4;
 
-// The centroids' mean, or nothing where they are not far from zero.
+// The centroids' mean, or an empty vector if they are not far from zero.
 std::vector<double> origin_of(const Quantizer& quantizer) {
     const QuantizerShape& shape = quantizer.shape;
     if (shape.metric == Metric::inner_product) return {};
@@ -74,7 +74,7 @@ FarLists::FarLists(const Context& context, cudaStream_t stream, const Quantizer&
     products_ = Buffer<float>(context.memory, products.size());
     copy_async(origin_.data(), origin.data(), origin.size(), stream);
     copy_async(products_.data(), products.data(), products.size(), stream);
-    // The vectors above must have been read when they go.
+    // The copies must have read the host vectors above before these are destroyed.
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 

@@ -1,9 +1,9 @@
-// Lists of vectors that are all far from zero, compared with how far they are from each other.
+// Lists of vectors that are much farther from zero than from each other.
 //
 // A distance is then the small difference of large terms: <q, w> and <c, w> grow with the distance
-// from zero, and half precision would lose all that matters. So the store of such lists measures
-// everything from an origin o amidst the centroids. L2 distances are the same from there, with
-// c - o for c, q - o for q, and offsets |r'|^2 + 2 <c - o, r'>: less by 2 <o, r'> than those given.
+// from zero, and in half precision all significant bits would cancel. So the store of such lists
+// shifts vectors by an origin o, the mean of the centroids. L2 distances do not change, with c - o
+// for c, q - o for q, and offsets |r'|^2 + 2 <c - o, r'>: the given offsets less 2 <o, r'>.
 #pragma once
 
 #include "kernels/cuda/lists/code_tiles.h"
@@ -17,16 +17,18 @@ namespace pgwarp::gpu {
 
 class FarLists {
   public:
-    // Most lists are not, and inner products never: then there is no origin, and nothing to do.
+    // Without an origin, and then without effect, if the centroids are not far from zero or the
+    // metric is inner product.
     FarLists(const Context& context, cudaStream_t stream, const Quantizer& quantizer);
 
     bool any() const { return origin_.data() != nullptr; }
-    // The quantizer as the store sees it, valid while both live.
+    // The shifted quantizer, as the store uses it. Valid while this object and the original
+    // quantizer exist.
     Quantizer quantizer() const { return moved_; }
 
-    // vectors (count)(dims) on the device: less the origin.
+    // Subtracts the origin from vectors, (count)(dims) on the device.
     void move_queries(float* vectors, size_t count, cudaStream_t stream) const;
-    // Offsets of some entries of a list, whose codes are tiled already.
+    // Corrects the offsets of some entries of a list, whose codes have been tiled already.
     void move_offsets(const CodeLayout& layout, const uint8_t* tiles, EntryRange entries,
                       float* offsets, cudaStream_t stream) const;
 

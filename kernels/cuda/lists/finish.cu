@@ -20,7 +20,7 @@ struct Place {
     uint32_t position;
 };
 
-// The list that holds the entry of this number: the last that begins at or before it.
+// The list that holds the entry with this number: the last list that begins at or before it.
 __device__ Place place_of(const StoreView& store, uint32_t entry) {
     uint32_t low = 0, high = store.model.shape.lists;
     while (low + 1 < high) {
@@ -33,7 +33,7 @@ __device__ Place place_of(const StoreView& store, uint32_t entry) {
     return {low, entry - __ldg(&store.lists[low].first)};
 }
 
-// Dimension d of what an entry's code stands for.
+// Dimension d of the vector that an entry's code decodes to.
 __device__ float decoded(const StoreView& store, const uint8_t* tile, uint32_t entry, uint32_t d) {
     const DeviceModel& model = store.model;
     if (model.shape.search_rounds > 0) {
@@ -51,7 +51,7 @@ __device__ float decoded(const StoreView& store, const uint8_t* tile, uint32_t e
     return __ldg(store.codewords + size_t{begin} * codewords + code * dims + (d - begin));
 }
 
-// A warp: the distance as quantizer.h defines it, in float32, from the codewords.
+// Called by a warp. Returns the distance as quantizer.h defines it, in float32, from the codewords.
 __device__ float score(const StoreView& store, const float* vector, const Place& place) {
     const DeviceModel& model = store.model;
     const DeviceList& list = store.lists[place.list];
@@ -71,7 +71,7 @@ __device__ float score(const StoreView& store, const float* vector, const Place&
     return sum + list.offsets[place.position];
 }
 
-// Sums that overflowed are far away, as on the CPU.
+// NaN, from sums that overflowed, becomes infinity, as on the CPU.
 __device__ uint32_t ordered_score(float distance) {
     return ordered_bits(distance == distance ? distance : bits_float(infinity_bits));
 }
@@ -82,7 +82,7 @@ __device__ uint64_t tid_of(const StoreView& store, const Place& place) {
     return static_cast<uint64_t>(tid[0]) << 32 | static_cast<uint64_t>(tid[1]) << 16 | tid[2];
 }
 
-// A candidate with its TID, and the distance it was found with.
+// A candidate's TID with the distance from the scan.
 __device__ IdKey final_key(const StoreView& store, uint64_t key) {
     if (key == no_key) return {~0u, ~0u, ~0u};
     const uint64_t tid = tid_of(store, place_of(store, key_index(key)));
@@ -90,7 +90,7 @@ __device__ IdKey final_key(const StoreView& store, uint64_t key) {
             static_cast<uint32_t>(tid)};
 }
 
-// A block a query. `items` * threads keys are sorted.
+// One block per query. Sorts `items` * threads keys.
 template <class Shape, int items, Distances distances>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
 
     uint32_t count = 0;
     if (distances == Distances::final && length <= Shape::threads * items) {
-        // All of them are sorted: no need to select.
+        // The sort takes all candidates: no need to select.
         for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads)
             found[i] = final_key(a.store, i < length ? keys[i] : no_key);
         for (uint32_t i = threadIdx.x; i - threadIdx.x < length; i += Shape::threads)
@@ -152,8 +152,8 @@ void launch_finish(const FinishArguments& arguments, cudaStream_t stream) {
            {arguments.queries.count, Shape::threads, shared, stream}, arguments);
 }
 
-// A warp a query: no barriers, and all in registers. For large batches, where others' work covers
-// the time that a warp waits for memory; up to 32 * registers candidates.
+// One warp per query: no barriers, and all state in registers. For large batches, where other warps
+// hide the latency of memory; up to 32 * registers candidates.
 constexpr unsigned block_warps = 4;
 
 template <int registers, int queue>
@@ -216,7 +216,7 @@ void launch_warps(const FinishArguments& arguments, cudaStream_t stream) {
            arguments);
 }
 
-// Queries from which on there are warps enough to keep the device busy.
+// From this number of queries on, one warp per query keeps the device busy.
 constexpr uint32_t least_by_warp = 1024;
 
 }  // namespace

@@ -1,19 +1,19 @@
-// The end of a list search: the best candidates with their TIDs.
+// The last step of a list search: the k nearest candidates with their TIDs.
 #pragma once
 
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {
 
-// Where the answers go: memory of the device, or of the host where the device reaches it.
+// Output: device memory, or mapped host memory.
 struct AnswerView {
     Neighbor* found;  // (count)(stride)
     size_t stride;
     uint32_t* found_counts;  // (count)
 };
 
-// How good the candidates' distances are: sums of a table of halves, which are scored again in
-// float32, or of a table of floats already.
+// Precision of the candidates' distances. rough: sums from tables of halves, re-scored in float32.
+// final: sums from tables of floats.
 enum class Distances { rough, final };
 
 void finish_search(const StoreView& store, const QueryView& queries,

@@ -44,7 +44,7 @@ void launch_bounds(const BoundArguments& arguments, cudaStream_t stream) {
            arguments);
 }
 
-// Few candidates, and room for few distances: a warp a query.
+// For few candidates and short rows of distances: one warp per query.
 constexpr unsigned short_warps = 4;
 using BoundRow = ShortRow<32>;
 

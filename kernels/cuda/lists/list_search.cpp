@@ -12,7 +12,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// Queries from which on making their tables takes longer than starting another kernel for it.
+// From this number of queries on, building tables takes longer than launching a kernel for it.
 constexpr uint32_t least_apart = 16;
 
 template <typename T>
@@ -49,8 +49,8 @@ void search_by_query(const Context& context, SearchSpace& space, const SearchReq
         prepare_small_batch(r.store, queries, Preparation::all, tables, space.stream);
         choose_probes(r.store, queries, choice, space.stream);
     } else {
-        // Nobody needs the tables before the scan: they are made while lists are chosen, which
-        // keeps few of the multiprocessors busy.
+        // Only the scan needs the tables. They are built on the second stream while
+        // choose_probes() runs, which leaves most multiprocessors idle.
         space.chosen.record(space.stream);
         prepare_small_batch(r.store, queries, Preparation::coarse, tables, space.stream);
         choose_probes(r.store, queries, choice, space.stream);
@@ -60,7 +60,7 @@ void search_by_query(const Context& context, SearchSpace& space, const SearchReq
         space.stream.wait(space.copied);
     }
     scan_queries({r.store, queries, tables, plan.splits, candidates}, context, space.stream);
-    // Few results: the device writes them to the host itself, which is sooner there than a copy.
+    // Few results: the kernel writes them to mapped host memory, with less latency than a copy.
     finish_search(r.store, queries, candidates, Distances::final,
                   {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
                   space.stream);
@@ -77,7 +77,8 @@ void search_by_list(const Context& context, SearchSpace& space, const SearchRequ
     queries.coarse = space.coarse_tile.products.data();
     queries.coarse_lacks_norms = l2;
     queries.norms = space.coarse_tile.row_norms.data();
-    // Inner products need no |q|^2, but the tables' scale does: the probes get a view without it.
+    // With inner products the terms of probed lists must not include |q|^2, but the tables' scale
+    // needs it. So choose_probes() gets a view without norms.
     QueryView probing = queries;
     if (!l2) probing.norms = nullptr;
 
@@ -123,8 +124,8 @@ void search_by_list(const Context& context, SearchSpace& space, const SearchRequ
     scan_lists({r.store, queries, tables, bins, nullptr, 0, bounds, candidates}, context.processors,
                stream);
 
-    // Queries whose bound let too much through are searched again on their own: the selection of
-    // that scan has no such limit.
+    // Queries with more candidates within the bound than there is room for are scanned again by
+    // query: that scan selects as it goes, and cannot overflow.
     auto* overflowed = place<uint32_t>(space, plan.overflowed);
     list_overflows(candidates, count, overflowed + 1, overflowed, stream);
     scan_queries({r.store, queries, nullptr, plan.splits, candidates, overflowed + 1, overflowed},

@@ -1,4 +1,4 @@
-// One batch's way through the device.
+// Enqueues all kernels and copies of one batch of searches.
 #pragma once
 
 #include "kernels/cuda/products/assign.h"
@@ -10,15 +10,16 @@
 
 namespace pgwarp::gpu {
 
-// What a batch keeps from one search to the next.
+// Streams and buffers that are reused from one batch to the next.
 struct SearchSpace {
     explicit SearchSpace(Stream::Priority priority) : stream(priority), copies(priority) {}
 
     Stream stream;
-    std::unique_ptr<Blas> blas;  // once there was a search by list
+    std::unique_ptr<Blas> blas;  // created by the first search by list
     Buffer<char> scratch;
     ProductTile coarse_tile;
-    // What goes on beside it: the probed lists to the host, or the tables of a small batch.
+    // Runs concurrently with `stream`: copies probed lists to the host, or builds the tables of a
+    // small batch.
     Stream copies;
     Event chosen, copied;
 };
@@ -29,13 +30,13 @@ struct SearchRequest {
     SearchShape shape;
     const float* vectors;     // (queries)(dims), on the device
     const ListQuery* wanted;  // (queries), on the device
-    // Host memory that the device reaches; (queries)(k), (queries) and (queries)(probes).
+    // Mapped host memory: (queries)(k), (queries) and (queries)(probes).
     Neighbor* found;
     uint32_t* found_counts;
     uint32_t* probed;
 };
 
-// Gives the whole search to the space's stream.
+// Enqueues the whole search; it is complete in the order of space.stream.
 void search_lists(const Context& context, SearchSpace& space, const SearchRequest& request,
                   const SearchPlan& plan);
 

@@ -1,4 +1,4 @@
-// The inner loop of every list scan: an entry's code bytes to sums of table entries.
+// The inner loop of every list scan: sums the table entries that an entry's code bytes select.
 #pragma once
 
 #include "kernels/cuda/lists/code_tiles.h"
@@ -8,9 +8,10 @@
 
 namespace pgwarp::gpu {
 
-// A lane's column at each step, times 256 / width, in a byte: three a register, the fourth byte
-// zero. One byte-permute then joins a code byte and a column to code * 256 + column * 256 / width,
-// which is 256 / width times the entry's place in (code)(column).
+// A lane's column at each step, times 256 / width, in one byte; three bytes per register, the
+// fourth is zero. One byte-permute then joins a code byte and a column to
+// code * 256 + column * 256 / width, which is 256 / width times the index in a table
+// (code)(column).
 template <int width>
 struct LaneColumns {
     uint32_t packed[(width + 2) / 3];
@@ -22,13 +23,13 @@ struct LaneColumns {
 #pragma unroll
             for (int b = 0; b < 3; ++b)
                 packed[i] |= (lane_id() + 3 * i + b) % width * (256 / width) << 8 * b;
-            // Kept, not computed anew at every step.
+            // Keeps the value in a register: the compiler would recompute it at every step.
             asm volatile("" : "+r"(packed[i]));
         }
     }
 };
 
-// Shared memory by its own 32-bit addresses: one add less a look-up than by pointers.
+// 32-bit addresses of shared memory save one addition per look-up compared with pointers.
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -43,12 +44,12 @@ __device__ __forceinline__ float load_shared_float(uint32_t address) {
     return value;
 }
 
-// An entry's bytes of one slice, in the order of its lane's steps.
+// The code bytes of an entry in one slice, in the order of its lane's steps.
 template <int width>
 struct CodeWords {
     uint32_t word[width / 4];
 
-    // `tile`: the slice of the entry's tile.
+    // `tile`: the slice within the entry's tile.
     __device__ __forceinline__ void load(const uint4* tile) {
 #pragma unroll
         for (int i = 0; i < width / 16; ++i) {
@@ -66,8 +67,8 @@ __device__ __forceinline__ uint32_t scaled_place(const CodeWords<width>& codes,
                        0x7700 | (step % 4) << 4 | (4 + step % 3));
 }
 
-// Four queries' tables of halves, (code)(column)(query), at a shared_address(). Sums go on in
-// float32 after eight steps in half precision.
+// Adds table entries of four queries to their sums. `table`: halves, (code)(column)(query), at a
+// shared_address(). Eight steps are added in half precision, then in float32.
 template <int width>
 __device__ __forceinline__ void add_four(uint32_t table, const CodeWords<width>& codes,
                                          const LaneColumns<width>& columns, float (&sum)[4]) {
@@ -91,11 +92,11 @@ __device__ __forceinline__ void add_four(uint32_t table, const CodeWords<width>&
     }
 }
 
-// For one query's table of floats, (code)(column), at a shared_address().
+// Like add_four(), for one query. `table`: floats, (code)(column), at a shared_address().
 template <int width>
 __device__ __forceinline__ float add_one(uint32_t table, const CodeWords<width>& codes,
                                          const LaneColumns<width>& columns, float sum) {
-    // Several sums, so that no addition waits for the one before.
+    // Four independent sums hide the latency of additions.
     float part[4] = {};
 #pragma unroll
     for (int step = 0; step < width; ++step) {

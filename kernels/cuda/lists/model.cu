@@ -10,7 +10,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// A block a piece, a thread a codeword.
+// One block per piece, one thread per codeword.
 __global__ void half_norms_of(DeviceModel model, float* half_norms) {
     const uint32_t piece = blockIdx.x;
     float sum = 0;
@@ -61,7 +61,7 @@ Model::Model(const Context& context, cudaStream_t stream, const Quantizer& quant
              piece_begins_.data(),
              piece_of_.data()};
     if (quantizer.codebook) set_codebook(quantizer.codebook, stream);
-    // The vectors above must have been read when they go.
+    // The copies must have read the host vectors above before these are destroyed.
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 

@@ -6,7 +6,7 @@
 
 namespace pgwarp::gpu {
 
-// What kernels take by value. Pointers to the device.
+// Passed to kernels by value. Pointers are to device memory.
 struct DeviceModel {
     QuantizerShape shape;
     const float* centroids;        // (lists)(dims); null while a codebook is being trained
@@ -16,15 +16,15 @@ struct DeviceModel {
     const uint32_t* piece_of;      // (codebook_rows): the piece a row belongs to
 };
 
-// The codebook codeword by codeword: piece by piece, (256)(piece dims).
+// Writes the codebook with the dimensions of a codeword adjacent: (256)(piece dims) for each piece.
 void transpose_codebook(const DeviceModel& model, float* transposed, cudaStream_t stream);
 
 class Model {
   public:
-    // Copies from host memory. centroids may be null.
+    // Copies from host memory. centroids and codebook may be null.
     Model(const Context& context, cudaStream_t stream, const Quantizer& quantizer);
     const DeviceModel& view() const { return view_; }
-    // The codebook again, after it moved.
+    // Replaces the codebook, after training has changed it.
     void set_codebook(const float* codebook, cudaStream_t stream);
     uint32_t longest_piece() const { return longest_piece_; }
 

@@ -16,8 +16,8 @@ struct ProbeArguments {
     ProbeChoice choice;
 };
 
-// One warp: for the lists in their order, how many tiles come before each, and how many of them
-// it takes to have a bound.
+// Called by one warp. Writes the prefix sums of tiles over the query's lists, and the number of
+// lists that it takes to find a bound.
 __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t probes) {
     const QueryView& queries = a.queries;
     const uint32_t* probed = queries.probed + size_t{query} * queries.probes;
@@ -36,7 +36,7 @@ __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t 
             if (lane_id() >= distance) tiles += more_tiles, entries += more_entries;
         }
         if (starts && at < probes) starts[at + 1] = tiles_before + tiles;
-        // Lists are taken until there are enough entries: those before which there are not.
+        // A list is taken if the lists before it have fewer than 2 * wanted entries.
         const bool taken =
             at < probes && (entries_before + entries - count < 2 * wanted || at == 0);
         first += __popc(__ballot_sync(whole_warp, taken));
@@ -48,11 +48,11 @@ __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t 
     if (a.choice.first.counts) a.choice.first.counts[query] = first;
 }
 
-// The list of rank `rank`, and its term.
+// Writes the query's list of rank `rank`, and its term.
 __device__ __forceinline__ void put_probe(const ProbeArguments& a, uint32_t query, uint32_t rank,
                                           uint64_t key, float norm) {
     const QueryView& queries = a.queries;
-    // A row of NaN has no order: lists that nothing is known of come as they are.
+    // Coarse distances that are all NaN have no order: take the lists by number.
     const uint32_t list = key == no_key ? rank : key_index(key);
     const size_t at = size_t{query} * queries.probes + rank;
     queries.probed[at] = list;
@@ -64,8 +64,8 @@ __device__ __forceinline__ void put_probe(const ProbeArguments& a, uint32_t quer
     visits.ranks[at] = a.store.lists[list].count > 0 ? atomicAdd(&visits.sizes[bin], 1u) : no_index;
 }
 
-// Few lists, and few of them probed: a warp a query. For many queries: one warp alone takes longer
-// than a block does.
+// For few lists and few probes: one warp per query. Only for many queries, as a single warp takes
+// longer than a block.
 constexpr unsigned short_warps = 4;
 constexpr uint32_t least_by_warp = 512;
 
@@ -99,7 +99,7 @@ void launch_short(const ProbeArguments& arguments, cudaStream_t stream) {
            arguments);
 }
 
-// A block a query. More probes than a block selects at once come in rounds.
+// One block per query. Selects round_probes probes per round; the floor excludes earlier rounds.
 template <class Shape, int sort_items>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArguments a) {
     constexpr uint32_t round_probes = Shape::threads * sort_items;

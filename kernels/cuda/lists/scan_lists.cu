@@ -9,24 +9,24 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr unsigned warps = 8;  // that scan; one more finds out what is to be done next
+constexpr unsigned warps = 8;  // that scan; one more prefetches the next job
 constexpr unsigned scanners = warps * 32;
 constexpr unsigned threads = scanners + 32;
 constexpr unsigned blocks_per_processor = 3;
-// Entries a thread sums up at a time where a code has several slices.
+// Entries per thread whose sums stay in registers if a code has several slices.
 constexpr int several = 8;
 
 enum class Pass { bounds, candidates };
 
-// A work item with all that is known of it. Where it has fewer than four queries, the first stands
-// in for the missing, and finds nothing.
+// A work item with its list and its queries. If it has fewer than four queries, the first one is
+// repeated as padding, with a bound or limit that accepts no entry.
 struct Job {
-    WorkItem item;  // no tiles: there are no more items
+    WorkItem item;  // tiles == 0: no more items
     DeviceList list;
     uint32_t query[group_queries];
     float scale[group_queries];
     float term[group_queries];
-    float bound[group_queries];  // NaN where there is no query
+    float bound[group_queries];  // NaN for padding
     uint32_t place[group_queries], limit[group_queries];
 };
 
@@ -40,8 +40,7 @@ __device__ __forceinline__ void scanner_barrier() {
     asm volatile("bar.sync 1, %0;" ::"n"(scanners) : "memory");
 }
 
-// The one warp that looks ahead: several reads of memory, one after the other, while the others
-// scan.
+// The producer warp: prepares the next job, a chain of dependent loads, while the other warps scan.
 template <Pass pass>
 class JobSource {
   public:
@@ -83,7 +82,7 @@ class JobSource {
     uint32_t next_ = 0;
 };
 
-// Four queries' halves of a unit (see code_tiles.h), interleaved.
+// Interleaves a unit (see code_tiles.h) of four queries' tables and stores it to shared memory.
 template <int width>
 __device__ __forceinline__ void store_unit(const uint4 (&part)[group_queries], uint32_t unit,
                                            ScanShared<width>& shared) {
@@ -99,7 +98,7 @@ __device__ __forceinline__ void store_unit(const uint4 (&part)[group_queries], u
     store(3, part[0].w, part[1].w, part[2].w, part[3].w);
 }
 
-// One slice of four queries' tables.
+// Loads one slice of four queries' tables into shared memory.
 template <int width>
 __device__ void load_tables(const ListScan& scan, const Job& job, uint32_t slice,
                             ScanShared<width>& shared) {
@@ -108,7 +107,7 @@ __device__ void load_tables(const ListScan& scan, const Job& job, uint32_t slice
 #pragma unroll
     for (int q = 0; q < group_queries; ++q)
         from[q] = scan.tables + (size_t{job.query[q]} * scan.store.layout.slices + slice) * units;
-    // Two units at a time: eight loads on their way before the first is used.
+    // Two units at a time: eight loads are in flight before the first is used.
     constexpr int ahead = 2;
     static_assert(codewords / 4 * width / 2 % (ahead * scanners) == 0);
 #pragma unroll 1
@@ -124,7 +123,7 @@ __device__ void load_tables(const ListScan& scan, const Job& job, uint32_t slice
     }
 }
 
-// What becomes of an entry's four sums.
+// Turns an entry's four sums into distances, and stores them (bounds) or collects candidates.
 template <Pass pass>
 __device__ __forceinline__ void take_sums(const ListScan& scan, const Job& job, uint32_t entry,
                                           float offset, const float (&sum)[group_queries]) {
@@ -143,7 +142,7 @@ __device__ __forceinline__ void take_sums(const ListScan& scan, const Job& job, 
 #pragma unroll
         for (int q = 0; q < group_queries; ++q) any |= distance[q] <= job.bound[q];
         if (!any) return;
-        // All places first: they take their time, but together.
+        // Issue all atomics first, so that their latencies overlap.
         uint32_t at[group_queries];
 #pragma unroll
         for (int q = 0; q < group_queries; ++q) {
@@ -159,7 +158,7 @@ __device__ __forceinline__ void take_sums(const ListScan& scan, const Job& job, 
     }
 }
 
-// Codes of one slice: a list streams by, each warp's next tile on its way while it sums up one.
+// Streams the tiles of a list with one slice: a warp prefetches its next tile while it sums one.
 template <int width>
 class TileStream {
   public:
@@ -194,8 +193,8 @@ class TileStream {
     float next_offset_ = 0;
 };
 
-// Several slices: the sums of some entries wait in registers while the tables change. Scanners
-// only; the first slice's tables are there.
+// Scans tiles of a list with several slices: the sums of `several` entries per thread stay in
+// registers while the tables of each slice are loaded in turn. Called by the scanning warps only.
 template <int width, Pass pass>
 __device__ void scan_slices(const ListScan& scan, ScanShared<width>& shared, const Job& job,
                             const LaneColumns<width>& columns, uint32_t first_tile,
@@ -231,7 +230,7 @@ template <int width, bool one_slice, Pass pass>
 __device__ void scan_jobs(const ListScan& scan, ScanShared<width>& shared) {
     const LaneColumns<width> columns;
     for (int turn = 0;; turn ^= 1) {
-        __syncthreads();  // the job is there, and the tables of the last are no longer needed
+        __syncthreads();  // the job is ready, and no warp still reads the last job's tables
         const Job& job = shared.job[turn];
         if (job.item.tiles == 0) break;
         if constexpr (one_slice) {
@@ -253,7 +252,7 @@ __device__ void scan_jobs(const ListScan& scan, ScanShared<width>& shared) {
     }
 }
 
-// Blocks take items until there are no more.
+// Persistent blocks: each takes items until none is left.
 template <int width, bool one_slice, Pass pass>
 __global__ void __launch_bounds__(threads, blocks_per_processor) scan_items(ListScan scan) {
     auto& shared = *shared_memory<ScanShared<width>>();

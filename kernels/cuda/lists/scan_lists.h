@@ -1,5 +1,5 @@
-// The scan of a large batch, list by list: four queries' tables side by side in shared memory, the
-// list's codes read once for the four.
+// The scan of a large batch, list by list: a block holds the tables of four queries, interleaved,
+// in shared memory and reads the list's codes once for the four.
 #pragma once
 
 #include "kernels/cuda/lists/bins.h"
@@ -11,17 +11,17 @@ struct ListScan {
     QueryView queries;
     const uint4* tables;  // (query)(half_table_units)
     Bins bins;
-    // The first pass: all distances, (query)(distance_room), and nothing else.
+    // First pass: all distances, (query)(distance_room). Null in the second pass.
     float* distances;
     uint32_t distance_room;
-    // The second: candidates up to each query's bound.
+    // Second pass: candidates within each query's bound.
     const float* bounds;  // (query)
     CandidateView candidates;
 };
 void scan_lists(const ListScan& scan, uint32_t processors, cudaStream_t stream);
 
-// Each query's bound: the distance of its last candidate among the distances of its first lists,
-// or infinity where they are too few.
+// Each query's bound: the candidates_for(k)-th smallest of the distances in its first lists, or
+// infinity if these have fewer entries.
 void find_bounds(const StoreView& store, const QueryView& queries, const FirstLists& first,
                  const float* distances, float* bounds, cudaStream_t stream);
 

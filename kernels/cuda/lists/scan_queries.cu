@@ -15,10 +15,10 @@ namespace {
 
 struct ScanArguments {
     QueryScan scan;
-    uint32_t resident_slices;  // of the table, in shared memory at a time
+    uint32_t resident_slices;  // slices of the table that shared memory holds
 };
 
-// Slices of a query's table from `slice` on, as many as are resident.
+// Loads up to resident_slices slices of a query's table, from `slice` on, into shared memory.
 template <class Shape>
 __device__ void load_table(const ScanArguments& a, uint32_t query, uint32_t slice, float* table) {
     const StoreView& store = a.scan.store;
@@ -46,16 +46,16 @@ __device__ void load_table(const ScanArguments& a, uint32_t query, uint32_t slic
     }
 }
 
-// Goes through the tiles of a query's lists, one after the other.
+// Iterates over the tiles of a query's lists.
 template <int width>
 class TileWalk {
   public:
-    // A tile's codes and offsets, on their way.
+    // A tile's codes and offsets; their loads may be in flight.
     struct Tile {
         CodeWords<width> codes;
-        float offset;    // NaN behind the last entry
-        float term;      // of the list. Added when it is needed: nothing waits for the offset here
-        uint32_t entry;  // its number in the store
+        float offset;    // NaN past the last entry
+        float term;      // of the list; added late, so that load() does not wait for the offset
+        uint32_t entry;  // number of this lane's entry in the store
     };
 
     __device__ TileWalk(const ScanArguments& a, uint32_t query, uint32_t probes)
@@ -67,11 +67,11 @@ class TileWalk {
 
     __device__ uint32_t tiles() const { return starts_[probes_]; }
 
-    // To the list that has tile `tile`, which is one of the query's.
+    // Moves to the list that contains the query's tile `tile`.
     __device__ void seek(uint32_t tile) { enter(rank_of(tile)); }
 
-    // A warp: asks for up to 32 tiles from `tile` on, a lane for each, so that they are near when
-    // load() wants them one by one.
+    // Called by a warp. Prefetches up to 32 tiles from `tile` on into the L2 cache, one per lane,
+    // for later calls of load().
     __device__ void ask_for(uint32_t tile, uint32_t end) const {
         tile += lane_id();
         if (tile >= end) return;
@@ -83,7 +83,7 @@ class TileWalk {
         prefetch(list.offsets + in_list * tile_entries);
     }
 
-    // Slice 0 of a tile at or behind the last one.
+    // Loads slice 0 of a tile. Tiles of successive calls must not decrease.
     __device__ __forceinline__ Tile load(uint32_t tile) {
         while (tile >= end_) enter(rank_ + 1);
         const uint32_t in_list = tile - begin_;
@@ -95,7 +95,7 @@ class TileWalk {
         loaded.entry = list_.first + position;
         return loaded;
     }
-    // Another slice of a tile of the current list.
+    // Loads another slice of a tile of the current list.
     __device__ void load_slice(uint32_t tile, uint32_t slice, CodeWords<width>& codes) const {
         codes.load(words(tile - begin_, slice));
     }
@@ -104,7 +104,7 @@ class TileWalk {
     static __device__ void prefetch(const void* address) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
     }
-    // The first list that ends behind the tile.
+    // Rank of the list that contains the tile.
     __device__ uint32_t rank_of(uint32_t tile) const {
         uint32_t low = 0, high = probes_;
         while (low < high) {
@@ -138,7 +138,7 @@ class TileWalk {
     float term_ = 0;
 };
 
-// A warp's run of tiles. The next tile is on its way while one is summed up.
+// A warp's run of tiles. The warp loads the next tile while it sums one.
 template <class Shape, int width>
 class TileRun {
   public:
@@ -151,15 +151,14 @@ class TileRun {
     }
     __device__ bool done() const { return tile_ >= end_; }
 
-    // The warp sums up its next tile, whose slices from `slice` on, `count` of them, have their
-    // tables in shared memory.
+    // Sums `count` slices of the next tile, from `slice` on. Their tables are in shared memory.
     __device__ __forceinline__ void add_slices(uint32_t slice, uint32_t count) {
         for (uint32_t i = 0; i < count; ++i) {
             if (slice + i > 0) walk_.load_slice(tile_, slice + i, next_.codes);
             sum_ = add_one(table_ + i * slice_bytes, next_.codes, columns_, sum_);
         }
     }
-    // One slice is all there is: the codes of the next tile are fetched before this one's are used.
+    // For codes of one slice: loads the codes of the next tile before it uses this tile's.
     __device__ __forceinline__ void add_tile(BlockSelect<Shape>& select) {
         const Tile here = next_;
         ask_ahead();
@@ -168,7 +167,7 @@ class TileRun {
         take(select, here);
         ++tile_;
     }
-    // After the last slice.
+    // Called after the last slice of a tile.
     __device__ __forceinline__ void finish_tile(BlockSelect<Shape>& select) {
         take(select, next_);
         ask_ahead();
@@ -192,15 +191,15 @@ class TileRun {
 
     TileWalk<width> walk_;
     uint32_t tile_, end_;
-    uint32_t asked_;  // for the tiles before this one
+    uint32_t asked_;  // tiles before this one have been prefetched
     const LaneColumns<width> columns_;
     const uint32_t table_;
     Tile next_{};
     float sum_ = 0;
 };
 
-// The whole block, the tables in shared memory: each warp at its own pace, until one has no more
-// room for what it finds, and cannot make any.
+// Called by the whole block, with all tables in shared memory. Warps scan independently until one
+// has a full segment that pruning does not empty; then the block cuts.
 template <class Shape, int width>
 __device__ void scan_freely(BlockSelect<Shape>& select, TileRun<Shape, width>& run, uint32_t slices,
                             uint32_t candidates) {
@@ -221,7 +220,8 @@ __device__ void scan_freely(BlockSelect<Shape>& select, TileRun<Shape, width>& r
     }
 }
 
-// The whole block, more slices than shared memory holds: tile by tile, the tables changing.
+// Called by the whole block, if shared memory does not hold all slices. Warps scan in lockstep,
+// tile by tile, and the block reloads the tables for each group of slices.
 template <class Shape, int width>
 __device__ void scan_in_step(const ScanArguments& a, uint32_t query, BlockSelect<Shape>& select,
                              TileRun<Shape, width>& run, float* table) {
@@ -238,7 +238,7 @@ __device__ void scan_in_step(const ScanArguments& a, uint32_t query, BlockSelect
     }
 }
 
-// A block's share of a query's tiles, each warp a run of its own.
+// Scans a block's share of a query's tiles; each warp has its own run.
 template <class Shape, int width>
 __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split,
                           typename BlockSelect<Shape>::Storage& storage, float* table) {

@@ -10,12 +10,11 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// Tables of so many bytes together stay in the second-level cache while lists go by.
+// Tables of this total size stay in the L2 cache while lists stream through it.
 constexpr size_t cached_table_bytes = size_t{24} << 20;
 
-// Scanning list by list pays where a list is visited by several queries of the batch, and where
-// there is enough to scan: its preparation takes longer. Measured on an H200; see
-// bench/notes/kernels.md.
+// The scan by list takes longer to prepare. It pays off if several queries of the batch visit each
+// list and there is enough to scan. Measured on an H200; see bench/notes/kernels.md.
 constexpr uint64_t least_visits_a_list = 4;
 constexpr uint32_t least_by_list = 128;
 constexpr uint64_t least_look_ups = 260000000;
@@ -23,7 +22,7 @@ constexpr uint64_t least_look_ups = 260000000;
 constexpr uint32_t least_item_tiles = 256;
 constexpr uint32_t most_list_parts = 8;
 
-// One scratch space, cut into slices.
+// Cuts one scratch space into slices, aligned to 256 bytes.
 class Cutter {
   public:
     Slice cut(size_t bytes) {
@@ -48,8 +47,8 @@ SearchMethod choose_method(const SearchShape& s) {
 
 void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan& plan) {
     const uint32_t candidates = candidates_for(s.k);
-    // Enough blocks to fill the device, as long as each has something to do: a few tiles a warp,
-    // and more than it hands on.
+    // Enough blocks to fill the device, as long as each block has some tiles per warp, and scans
+    // several times more entries than it returns candidates.
     const uint64_t tiles = s.entries / std::max(s.lists, 1u) * s.probes / tile_entries;
     const uint64_t wanted = 4 * device.processors / plan.part_queries;
     const uint64_t useful = std::min(tiles / 8, tiles * tile_entries / (4 * candidates));
@@ -74,21 +73,22 @@ void plan_by_list(const SearchShape& s, SearchPlan& plan) {
     const uint32_t candidates = candidates_for(s.k);
     const size_t table_bytes = half_table_units(s.layout) * 16;
     const size_t n = plan.part_queries;
-    plan.splits = 16;  // of queries whose candidates were lost
+    plan.splits = 16;  // for queries that are scanned again after an overflow
     plan.candidate_room = 2048 + 32 * candidates;
     plan.first_room = std::clamp(4 * candidates, 1024u, 8192u);
     plan.table_queries = static_cast<uint32_t>(
         std::clamp<size_t>(cached_table_bytes / table_bytes, 64, std::max<size_t>(n, 64)));
     const size_t parts = (n + plan.table_queries - 1) / plan.table_queries;
     plan.bins = static_cast<uint32_t>(parts * s.lists);
-    // Long lists are shared out, but so that the items do not grow with the longest one.
+    // Long lists are split, into at most most_list_parts parts: the number of items stays bounded
+    // however long the longest list is.
     const uint32_t longest = (s.longest_list + tile_entries - 1) / tile_entries;
     plan.tiles_per_item =
         std::max(least_item_tiles, (longest + most_list_parts - 1) / most_list_parts);
     const uint32_t list_parts =
         std::max(1u, (longest + plan.tiles_per_item - 1) / plan.tiles_per_item);
     const uint64_t visits = uint64_t{n} * s.probes;
-    // Every group but the last of a bin is full; a bin without visits has none.
+    // Upper bound: all groups of a bin but the last are full; a bin without visits has no group.
     plan.items = (visits / group_queries + std::min<uint64_t>(plan.bins, visits)) * list_parts;
 
     Cutter cutter;
@@ -116,7 +116,7 @@ void plan_by_list(const SearchShape& s, SearchPlan& plan) {
     plan.scratch_bytes = cutter.bytes();
 }
 
-// Beside the scratch space: the tile of coarse products (assign.h).
+// Memory in addition to the scratch space: the tile of coarse products (assign.h).
 size_t coarse_bytes(const SearchShape& s, size_t queries) {
     return queries * (padded_rows(s.lists) * sizeof(float) +
                       split_width(s.dims) * sizeof(uint16_t) + sizeof(float));

@@ -1,5 +1,4 @@
-// How a batch is searched, and what memory that takes. Plain C++, so that it is tested where there
-// is no device.
+// Plans how a batch is searched, and its scratch memory. Plain C++: tests run it without a device.
 #pragma once
 
 #include "kernels/common.h"
@@ -9,8 +8,8 @@ namespace pgwarp::gpu {
 
 struct SearchShape {
     uint32_t queries;
-    uint32_t k;       // the most of any query
-    uint32_t probes;  // likewise, at most lists
+    uint32_t k;       // largest of any query
+    uint32_t probes;  // largest of any query; at most lists
     uint32_t dims;
     uint32_t lists;
     uint32_t longest_list;  // entries
@@ -18,7 +17,7 @@ struct SearchShape {
     CodeLayout layout;
 };
 
-// Where a part of the scratch space lies.
+// Position of an array in the scratch space, in bytes.
 struct Slice {
     size_t at = 0;
     size_t bytes = 0;
@@ -26,16 +25,17 @@ struct Slice {
 
 enum class SearchMethod { by_query, by_list };
 
-// From so many queries on by list, however short the lists, where each is visited by several.
+// From this number of queries on, batches are searched by list even if the lists are short, as long
+// as several queries visit each list.
 inline constexpr uint32_t always_by_list = 256;
 
 struct SearchPlan {
     SearchMethod method;
     uint32_t part_queries;  // searched at a time
-    uint32_t splits;        // by query: blocks a query
+    uint32_t splits;        // by query: blocks per query
     uint32_t candidate_room;
-    uint32_t first_room;     // by list: distances a query for its first bound
-    uint32_t table_queries;  // by list: whose tables fit the second-level cache together
+    uint32_t first_room;     // by list: distances per query for its first bound
+    uint32_t table_queries;  // by list: queries whose tables together fit the L2 cache
     uint32_t bins;
     uint32_t tiles_per_item;
     uint64_t items;  // at most
@@ -53,10 +53,10 @@ struct DeviceFigures {
     size_t scratch;  // bytes that a search may use
 };
 
-// Throws std::length_error where not even one query at a time fits.
+// Throws std::length_error if the scratch space does not hold a single query.
 SearchPlan plan_search(const SearchShape& shape, const DeviceFigures& device);
 
-// The same, the method given.
+// Like the above, with a given method.
 SearchPlan plan_search(const SearchShape& shape, const DeviceFigures& device, SearchMethod method);
 
 }  // namespace pgwarp::gpu

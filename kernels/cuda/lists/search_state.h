@@ -1,4 +1,4 @@
-// What the kernels of a list search hand to each other. Everything lies on the device.
+// Data that the kernels of a list search pass to each other. All pointers are to device memory.
 #pragma once
 
 #include "kernels/cuda/lists/model.h"
@@ -6,13 +6,13 @@
 
 namespace pgwarp::gpu {
 
-// A list as a batch sees it.
+// A list, as it was at the start of a batch.
 struct DeviceList {
     const uint8_t* tiles;  // see code_tiles.h
-    const float* offsets;  // (count rounded up to 32), NaN behind the last
+    const float* offsets;  // (count rounded up to 32), NaN past the last entry
     const uint16_t* tids;  // (count)(3)
     uint32_t count;
-    uint32_t first;  // entries in the lists before: first + position numbers an entry in the store
+    uint32_t first;  // entries in the lists before; first + position is an entry's number
 };
 static_assert(sizeof(DeviceList) == 32);
 
@@ -20,7 +20,7 @@ static_assert(sizeof(DeviceList) == 32);
 struct StoreView {
     DeviceModel model;
     CodeLayout layout;
-    const float* codewords;       // (m)(256)(piece dims): the codebook, codeword by codeword
+    const float* codewords;       // (m)(256)(piece dims): from transpose_codebook()
     const float* centroid_norms;  // (lists)
     float largest_word;           // the largest norm of a codeword
     const DeviceList* lists;      // (lists)
@@ -29,23 +29,23 @@ struct StoreView {
 // The queries of a batch, or of a part of it.
 struct QueryView {
     uint32_t count;
-    uint32_t probes;          // the most of any query
-    uint32_t k;               // likewise
+    uint32_t probes;          // largest of any query
+    uint32_t k;               // largest of any query
     const float* vectors;     // (count)(dims)
     const ListQuery* wanted;  // (count)
     const float* norms;       // (count): |q|^2; null where the coarse distances are complete
-    float* coarse;            // (count)(coarse_stride): distances to centroids, up to |q|^2
+    float* coarse;  // (count)(coarse_stride): distances to centroids; less |q|^2 with norms
     size_t coarse_stride;
-    bool coarse_lacks_norms;  // ... and up to |c|^2
+    bool coarse_lacks_norms;  // coarse distances are also without |c|^2
     uint32_t* probed;         // (count)(probes)
-    float* terms;             // (count)(probes): the lists' terms
-    uint32_t* tile_starts;    // (count)(probes + 1): tiles in the lists before; or null
+    float* terms;             // (count)(probes): the list's term of the distance (quantizer.h)
+    uint32_t* tile_starts;    // (count)(probes + 1): prefix sums of tiles; or null
 };
 
 // Candidates of the queries: keys of (distance, entry number).
 struct CandidateView {
     uint64_t* keys;    // (count)(room)
-    uint32_t* counts;  // (count): more than room where some were lost
+    uint32_t* counts;  // (count): more than room if candidates were lost
     uint32_t room;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-// A thread makes its unit for so many queries with one reading of the codebook.
+// Queries for which a thread computes its unit with one read of the codebook.
 constexpr int block_queries = 4;
 
 template <int count>
@@ -63,7 +63,7 @@ __device__ void float_tables(const StoreView& store, const QueryView& queries, f
     }
 }
 
-// A warp a centroid, for some queries.
+// One warp computes the distances of a centroid to this many queries.
 constexpr int coarse_queries = 8;
 
 __device__ void coarse_distances(const StoreView& store, const QueryView& queries, uint32_t block,
@@ -75,7 +75,7 @@ __device__ void coarse_distances(const StoreView& store, const QueryView& querie
     const float* centroid = store.model.centroids + size_t{list} * shape.dims;
     const auto count = static_cast<int>(min(uint32_t{coarse_queries}, queries.count - first));
     const bool l2 = shape.metric != Metric::inner_product;
-    // Where there are fewer queries, the last stands in for the missing.
+    // With fewer queries, the last one is repeated as padding.
     const float* vector[coarse_queries];
 #pragma unroll
     for (int q = 0; q < coarse_queries; ++q)
@@ -90,7 +90,7 @@ __device__ void coarse_distances(const StoreView& store, const QueryView& querie
             sum[q] = l2 ? fmaf(x - c, x - c, sum[q]) : fmaf(-x, c, sum[q]);
         }
     }
-    // Eight sums over the lanes together: with each exchange a lane is left with half of them.
+    // Reduces eight sums over the lanes together: each exchange halves the sums that a lane holds.
     static_assert(coarse_queries == 8);
 #pragma unroll
     for (int half = coarse_queries / 2; half > 0; half /= 2) {
@@ -109,7 +109,7 @@ __device__ void coarse_distances(const StoreView& store, const QueryView& querie
         queries.coarse[(first + query) * queries.coarse_stride + list] = sum[0];
 }
 
-// Blocks for coarse distances first, then those for tables; `first` of them are left out.
+// Blocks for coarse distances first, then blocks for tables; the grid starts at block `first`.
 __global__ void __launch_bounds__(threads)
     prepare(StoreView store, QueryView queries, uint32_t list_blocks, float* tables,
             uint32_t first) {

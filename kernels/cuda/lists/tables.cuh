@@ -4,8 +4,8 @@
 
 namespace pgwarp::gpu {
 
-// A power of two that brings a query's table entries below 4096, so that eight of them add up in
-// half precision: entries are at most 2 |q| |w|.
+// The power of two by which a query's table entries, at most 2 |q| |w|, are divided to be below
+// 4096: the sum of eight of them then fits half precision.
 __device__ __forceinline__ float table_scale(float squared_norm, float largest_word) {
     const float bound = 2 * sqrtf(squared_norm) * largest_word;
     if (!(bound > 1e-30f)) return 1e-30f;
@@ -17,8 +17,8 @@ __device__ __forceinline__ float table_factor_of(Metric metric) {
     return metric == Metric::inner_product ? -1.0f : -2.0f;
 }
 
-// Entries (4 codes)(2 columns) of `count` queries' tables, of the codes from `code` on. Query i's
-// vector is vectors + i * dims.
+// Computes the entries (4 codes)(2 columns) of `count` queries' tables, for codes from `code` on
+// and columns from `piece` on. Query i's vector is vectors + i * dims.
 template <int count>
 __device__ __forceinline__ void table_entries(const StoreView& store, const float* vectors,
                                               uint32_t piece, uint32_t code,
@@ -31,7 +31,7 @@ __device__ __forceinline__ void table_entries(const StoreView& store, const floa
         if (piece + column < model.shape.m) {
             const uint32_t begin = __ldg(model.piece_begins + piece + column);
             const uint32_t end = __ldg(model.piece_begins + piece + column + 1);
-            // Codewords of all dimensions begin with the first.
+            // Codewords of an additive quantizer have all dimensions, so q_j starts at dimension 0.
             const uint32_t before = model.shape.search_rounds > 0 ? begin : 0;
             for (uint32_t row = begin; row < end; ++row) {
                 const float4 w = __ldg(reinterpret_cast<const float4*>(
@@ -53,8 +53,8 @@ __device__ __forceinline__ void table_entries(const StoreView& store, const floa
     }
 }
 
-// Which unit of a table (see code_tiles.h) a thread makes: a warp makes 4 beside each other, of 8
-// neighbouring groups of codes, so that both its loads and its stores are long enough.
+// The unit of a table (see code_tiles.h) that a thread computes. A warp computes 4 adjacent units
+// of each of 8 neighboring groups of codes, so that both its loads and its stores are coalesced.
 struct TableUnit {
     uint32_t index;
     uint32_t piece;  // of the first column

@@ -1,17 +1,17 @@
-// The tables of the list scan, one a query: factor * <q_j, codeword>.
+// The look-up tables of the list scan, one per query: factor * <q_j, codeword>.
 #pragma once
 
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {
 
-// For the scan by list, (query)(half_table_units): halves, each an entry over the query's
-// table_scale().
+// For the scan by list, (query)(half_table_units): entries divided by the query's table_scale(), in
+// half precision.
 void build_half_tables(const StoreView& store, const QueryView& queries, uint4* tables,
                        cudaStream_t stream);
 
-// The start of a small batch: tables for the scan by query, (query)(float_table_size), and all
-// coarse distances from the vectors, complete. Both at once, or one of them.
+// Prepares a small batch: tables for the scan by query, (query)(float_table_size), and complete
+// coarse distances, computed from the vectors. Both in one launch, or only one.
 enum class Preparation { all, coarse, tables };
 void prepare_small_batch(const StoreView& store, const QueryView& queries, Preparation what,
                          float* tables, cudaStream_t stream);

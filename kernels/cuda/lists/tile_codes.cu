@@ -15,11 +15,11 @@ struct TileArguments {
     uint32_t page_count;
     EntryRange entries;
     uint4* tiles;
-    uint32_t first_word;  // of 16 bytes: the first tile's
-    uint32_t words;       // of the tiles from there on
+    uint32_t first_word;  // in units of 16 bytes: the first word of the first tile
+    uint32_t words;       // words of the tiles from there on
 };
 
-// A thread writes 16 bytes: steps of one lane.
+// A thread writes 16 bytes: 16 steps of one lane.
 __global__ void __launch_bounds__(threads) tile(TileArguments a) {
     uint32_t word = blockIdx.x * threads + threadIdx.x;
     if (word >= a.words) return;
@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(threads) tile(TileArguments a) {
     if (entry < a.entries.first) return;
     uint8_t bytes[16] = {};
     if (entry < a.entries.count) {
-        uint32_t low = 0, high = a.page_count;  // the last page that begins at or before it
+        uint32_t low = 0,
+                 high = a.page_count;  // finds the last page that begins at or before the entry
         while (low + 1 < high) {
             const uint32_t middle = (low + high) / 2;
             if (a.pages[middle].first <= entry)

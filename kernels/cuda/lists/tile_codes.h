@@ -1,4 +1,4 @@
-// A list's pages to its place on the device.
+// Rearranges the codes of a list's pages into tiles (code_tiles.h) on the device.
 #pragma once
 
 #include "kernels/cuda/lists/code_tiles.h"
@@ -7,21 +7,21 @@
 
 namespace pgwarp::gpu {
 
-// A page's codes in a buffer on the device.
+// The codes of an index page, in a device buffer.
 struct RawPage {
-    uint32_t first;   // entries of the list before
+    uint32_t first;   // entries of the list on earlier pages
     uint32_t stride;  // bytes from one sub-quantizer's row to the next
-    uint64_t codes;   // where they begin, in bytes
+    uint64_t codes;   // byte offset of the codes in the buffer
 };
 
-// Entries of a list, [first, count): the last of it.
+// The entries [first, count) of a list: its last ones.
 struct EntryRange {
     uint32_t first;
     uint32_t count;
 };
 
-// Writes these entries into the list's tiles, and zeros behind the last; entries before them in the
-// first tile stay as they are. Pages, (page_count), in order, none empty.
+// Writes these entries into the list's tiles, and zeros past the last; earlier entries of the first
+// tile stay unchanged. `pages`: (page_count), in order, none empty.
 void tile_codes(const CodeLayout& layout, const uint8_t* raw, const RawPage* pages,
                 uint32_t page_count, EntryRange entries, uint8_t* tiles, cudaStream_t stream);
 
