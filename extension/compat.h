@@ -28,9 +28,10 @@ extern "C" {
 }
 #endif
 
-// Rejects a value. From 16 on, an input function hands its fcinfo->context to it, and where that
-// asks for soft errors (pg_input_is_valid, COPY with ON_ERROR) the error is noted and the calling
-// function returns `result`. Before 16, and with no context, it is an ordinary error.
+// Rejects a value. `context` is the fcinfo->context of an input function, or null. From 16 on it
+// may ask for soft errors (pg_input_is_valid, COPY with ON_ERROR): the error is then saved there
+// and the calling function returns `result`. Before 16, and without a context, it is an ordinary
+// error.
 #if PG_VERSION_NUM >= 160000
 #define PGWARP_REJECT(context, result, ...) ereturn(context, result, __VA_ARGS__)
 #else
@@ -92,12 +93,12 @@ static inline Buffer compat_extend(Relation relation, bool locked) {
 #define compat_reserve_prefix(prefix) EmitWarningsOnPlaceholders(prefix)
 #endif
 
-// 15 turned the last argument, "random access wanted", into a set of flags.
+// 15 turned the last argument, a boolean for random access, into sort flags; 0 is right for both.
 #define compat_sort_begin(descriptor, attribute, operation, collation, nulls_first, memory, coord) \
     tuplesort_begin_heap(descriptor, 1, attribute, operation, collation, nulls_first, memory,      \
                          coord, 0)
 
-// 15 brought a function for what every set-returning function did by hand.
+// 15 brought InitMaterializedSRF() for what every set-returning function did by hand.
 static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
 #if PG_VERSION_NUM >= 150000
     InitMaterializedSRF(fcinfo, 0);
@@ -118,7 +119,7 @@ static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
 #endif
 }
 
-// 15 added a copy flag to tuplesort_getdatum in its place among the arguments: 16.
+// 16 added a copy flag to tuplesort_getdatum().
 #if PG_VERSION_NUM >= 160000
 #define compat_get_datum(sort, value, is_null) \
     tuplesort_getdatum(sort, true, false, value, is_null, nullptr)
@@ -128,11 +129,12 @@ static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
 #endif
 #define compat_begin_datum_sort(type, operation, memory) \
     tuplesort_begin_datum(type, operation, InvalidOid, false, memory, nullptr, 0)
-// The same, to be read several times: true, or the flag for it.
+// The same for a sort that is read several times. 1 is `true` before 15, TUPLESORT_RANDOMACCESS
+// from 15 on.
 #define compat_begin_rereadable_datum_sort(type, operation, memory) \
     tuplesort_begin_datum(type, operation, InvalidOid, false, memory, nullptr, 1)
 
-// 18 lets the caller have room before the row.
+// 18 added an argument for extra bytes in front of the tuple.
 #if PG_VERSION_NUM >= 180000
 #define compat_form_minimal_tuple(descriptor, values, nulls) \
     heap_form_minimal_tuple(descriptor, values, nulls, 0)
@@ -141,7 +143,8 @@ static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
     heap_form_minimal_tuple(descriptor, values, nulls)
 #endif
 
-// 18 hands out the snapshot for TOAST where earlier versions fill one in.
+// 18 returns the TOAST snapshot (get_toast_snapshot()); before it, the caller provides the memory
+// and init_toast_snapshot() fills it in.
 #if PG_VERSION_NUM >= 180000
 struct CompatToastSnapshot {};
 #define compat_toast_snapshot(memory) ((void)(memory), get_toast_snapshot())
@@ -161,15 +164,17 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_count_search(scan) pgstat_count_index_scan((scan)->indexRelation)
 #endif
 
-// 18 compares the number of disabled nodes before costs, so that an infinite cost alone would win
-// against a sequential scan that is disabled. Two are more than any other path to the rows has.
+// 18 compares the number of disabled nodes before costs: a path with an infinite cost but no
+// disabled node would win against a disabled sequential scan. Two disabled nodes are more than any
+// other path to the rows has.
 #if PG_VERSION_NUM >= 180000
 #define compat_disable(index_path) ((index_path)->path.disabled_nodes = 2)
 #else
 #define compat_disable(index_path) ((void)(index_path))
 #endif
 
-// 18 counts index searches, and lets a delay know whether ANALYZE is waiting.
+// 18 added arguments: index_beginscan() takes a place to count searches in, vacuum_delay_point()
+// whether the caller is ANALYZE.
 #if PG_VERSION_NUM >= 180000
 #define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
     index_beginscan(heap, index, snapshot, nullptr, keys, order_bys)
@@ -180,8 +185,8 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_vacuum_delay() vacuum_delay_point()
 #endif
 
-// Whether somebody may run VACUUM on a table: its owner, and from 17 on whom MAINTAIN was granted.
-// 16 replaced the functions that ask for an owner by one.
+// Whether a user may run VACUUM on a table: its owner, and from 17 on a role with the MAINTAIN
+// privilege. 16 replaced the ownership checks of each object type by object_ownercheck().
 #if PG_VERSION_NUM >= 170000
 #define compat_may_maintain(table, user) \
     (pg_class_aclcheck(table, user, ACL_MAINTAIN) == ACLCHECK_OK)
@@ -191,22 +196,23 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_may_maintain(table, user) pg_class_ownercheck(table, user)
 #endif
 
-// 17 tells kinds of processes apart by one variable.
+// 17 replaced the functions that identify a kind of process by tests of MyBackendType.
 #if PG_VERSION_NUM >= 170000
 #define compat_is_autovacuum() AmAutoVacuumWorkerProcess()
 #else
 #define compat_is_autovacuum() IsAutoVacuumWorkerProcess()
 #endif
 
-// 17 keeps maintenance from finding functions in schemas of others.
+// 17 restricts search_path during maintenance, so that it finds no functions in other users'
+// schemas.
 #if PG_VERSION_NUM >= 170000
 #define compat_restrict_search_path() RestrictSearchPath()
 #else
 #define compat_restrict_search_path() ((void)0)
 #endif
 
-// 16 gave the walkers' callbacks a type; before it they are declared without arguments, which C++
-// takes at its word.
+// 16 gave the walkers' callbacks a type; before it they are declared as bool (*)(), which in C++
+// means a function without arguments.
 #if PG_VERSION_NUM >= 160000
 #define compat_planstate_walk(node, callback, context) \
     planstate_tree_walker(node, callback, context)
@@ -216,14 +222,15 @@ using CompatToastSnapshot = SnapshotData;
         node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(callback)), context)
 #endif
 
-// A backend's number among the processes, below MaxBackends: 17 gave it a variable.
+// A backend's index in the array of PGPROC structures, below MaxBackends: 17 renamed it and gave it
+// a variable.
 #if PG_VERSION_NUM >= 170000
 #define compat_my_proc_number() MyProcNumber
 #else
 #define compat_my_proc_number() (MyProc->pgprocno)
 #endif
 
-// 17 lets an extension name what it waits for; before it, all extensions wait for "Extension".
+// 17 brought named wait events for extensions; before it, all extensions wait for "Extension".
 #if PG_VERSION_NUM >= 170000
 #define compat_wait_event(name)                              \
     ([] {                                                    \
@@ -235,15 +242,15 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_wait_event(name) PG_WAIT_EXTENSION
 #endif
 
-// Where a relation's file is, beside its number: 16 renamed the tablespace's field.
+// The tablespace of a relation's file: 16 renamed the field.
 #if PG_VERSION_NUM >= 160000
 #define compat_tablespace(relation) ((relation)->rd_locator.spcOid)
 #else
 #define compat_tablespace(relation) ((relation)->rd_node.spcNode)
 #endif
 
-// 15 brought a hook for asking for shared memory, and knows MaxBackends by then. In 14 a library
-// asks while it is loaded, before MaxBackends is there.
+// 15 brought shmem_request_hook, which runs after MaxBackends is computed. In 14 a library requests
+// shared memory while it is loaded, before that: we compute the same sum.
 #if PG_VERSION_NUM >= 150000
 #define compat_max_backends() MaxBackends
 #define compat_request_shared_memory(request)  \
@@ -261,22 +268,22 @@ using CompatToastSnapshot = SnapshotData;
 #define compat_request_shared_memory(request) request()
 #endif
 
-// 18 brought generated columns that are computed when they are read: a row on its page lacks them.
+// 18 brought virtual generated columns, computed on reading: a tuple on its page lacks them.
 #if PG_VERSION_NUM >= 180000
 #define compat_is_virtual(attribute) ((attribute)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
 #else
 #define compat_is_virtual(attribute) ((void)(attribute), false)
 #endif
 
-// 16 renamed the function that gives another backend's status.
+// 16 renamed the function that returns another backend's status entry.
 #if PG_VERSION_NUM >= 160000
 #define compat_local_status(number) pgstat_get_local_beentry_by_index(number)
 #else
 #define compat_local_status(number) pgstat_fetch_stat_local_beentry(number)
 #endif
 
-// Reads so many bytes of a temporary file, or fails. 16 brought a function for it, and made the
-// bytes that are written constant.
+// Reads exactly this many bytes of a temporary file, or reports an error. 16 brought
+// BufFileReadExact(), and made the argument of BufFileWrite() const.
 #if PG_VERSION_NUM >= 160000
 #define compat_read_temporary(file, to, bytes) BufFileReadExact(file, to, bytes)
 #define compat_write_temporary(file, from, bytes) BufFileWrite(file, from, bytes)
@@ -291,7 +298,7 @@ using CompatToastSnapshot = SnapshotData;
     BufFileWrite(file, const_cast<void*>(static_cast<const void*>(from)), bytes)
 #endif
 
-// 15 made the timeline that WAL is written to a function of its own. Needs access/xlog.h.
+// The timeline that WAL is written to: 15 replaced the variable by a function. Needs access/xlog.h.
 #if PG_VERSION_NUM >= 150000
 #define compat_wal_timeline() GetWALInsertionTimeLine()
 #else

@@ -2,8 +2,8 @@
 //
 // Two worlds: kernel code throws, PostgreSQL code longjmps, and neither may cross the other's
 // frames. guarded() runs kernel code, catches what it throws, leaves the catch block (a longjmp
-// out of one would leak the exception object), and only then reports. The function it runs calls
-// nothing of PostgreSQL that can ereport, and keeps its objects inside itself.
+// out of one would leak the exception object), and only then reports. The function it runs must not
+// call anything of PostgreSQL that can ereport, and its objects must not outlive it.
 #pragma once
 
 #include <exception>
@@ -36,12 +36,12 @@ void guarded(Function&& function) {
     ereport(ERROR, (errcode(code), errmsg("%s", message)));
 }
 
-// The same for work that polls QueryCancelPending and ProcDiePending and ends with Interrupted:
-// lets PostgreSQL handle them, then starts the work again where that did not end the query.
+// Like guarded(), for work that polls QueryCancelPending and ProcDiePending and throws Interrupted.
+// PostgreSQL then handles the interrupt; if the query goes on, the work starts again.
 //
-// InterruptPending is no flag to poll: it is also raised for matters that PostgreSQL settles and
-// goes on, some of them at regular intervals (client_connection_check_interval), and work that
-// takes longer than the interval would start again for ever.
+// Work must not poll InterruptPending: PostgreSQL also raises it for events after which the query
+// goes on, some of them periodic (client_connection_check_interval). Work that takes longer than
+// the interval would start again forever.
 template <typename Function>
 void guarded_interruptibly(Function&& function) {
     bool interrupted;
@@ -58,8 +58,8 @@ void guarded_interruptibly(Function&& function) {
     } while (interrupted);
 }
 
-// A C++ object that ends with a memory context: ereport unwinds no frames, but contexts are reset.
-// Fill `object` inside guarded().
+// A C++ object that is deleted when its memory context is reset: ereport unwinds no C++ frames, but
+// PostgreSQL resets contexts after an error. Assign `object` inside guarded().
 template <typename T>
 struct Owned {
     T* object;

@@ -88,8 +88,8 @@ bool check_devices(char** value, void**, GucSource) {
 }
 
 void define_service_settings() {
-    // Where the library is loaded by a session, it is too late for what the server decides at its
-    // start: such settings are there to be shown.
+    // PGC_POSTMASTER settings can be defined at server start only. In a session that loads the
+    // library later they have no effect, and are defined for SHOW.
     const GucContext at_start =
         process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
     DefineCustomEnumVariable(
@@ -183,7 +183,7 @@ int parse_devices(const char* text, int* numbers) {
         } else if (end == text || number < 0 || number > 1000) {
             return 0;
         }
-        // Hosts and GPUs do not mix: which of them serves is one question.
+        // Hosts and GPUs do not mix: devices_are_hosts() has one answer for all devices.
         if (count == most_devices || (count > 0 && (number < 0) != (numbers[0] < 0))) return 0;
         numbers[count++] = static_cast<int>(number);
         if (*end == '\0') return count;

@@ -33,18 +33,19 @@ struct Settings {
     int statistics_places;
     int watchdog_timeout;  // milliseconds; 0: none
     int fault;             // Fault; for tests
-    int fault_after;       // calls of a build that go well before
+    int fault_after;       // device calls of a build that succeed before the fault
 };
 extern Settings settings;
 
 void define_settings();
 
-// The devices that pgwarp.devices lists, at most most_devices; returns how many, 0 where the text
-// is no such list. The host is number host_device: 'host,host' makes two devices of it, for tests.
+// Parses the device list of pgwarp.devices, at most most_devices numbers. Returns their count; 0
+// where the text is not such a list. The host is number host_device; 'host,host' makes two devices
+// of it, for tests.
 inline constexpr int most_devices = 16;
 inline constexpr int host_device = -1;
 int parse_devices(const char* text, int* numbers);
-// Whether the host stands in a device's place.
+// Whether pgwarp.devices names the host, whose CPU then acts as the devices.
 bool devices_are_hosts();
 
 }  // namespace pgwarp
