@@ -1,5 +1,5 @@
-// Memory by the megabyte, on large pages where the system has them: the first touch of a page of
-// four kilobytes costs about as much as writing to it.
+// Allocations of megabytes, on huge pages where the system has them: the page fault on the first
+// touch of a 4 kB page costs about as much as writing the page.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ inline void* alloc_large(MemoryContext context, Size bytes) {
     void* memory = MemoryContextAllocHuge(context, Max(bytes, Size{1}));
     const uintptr_t first = TYPEALIGN(page, reinterpret_cast<uintptr_t>(memory));
     const uintptr_t end = TYPEALIGN_DOWN(page, reinterpret_cast<uintptr_t>(memory) + bytes);
-    // Where it is refused, small ones do.
+    // Only a hint: where the kernel refuses, the memory has small pages.
     if (first < end) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
     return memory;
 }

@@ -1,9 +1,9 @@
 // Memory that the scans of a backend use one after another.
 //
-// A scan needs some large pieces (its table, its candidates) for a fraction of a millisecond.
-// Memory contexts give such pieces back to the system, page by page, only to fault them in again
-// for the next query. So a backend keeps one block of scratch memory. Who opens it while it is
-// taken, and whoever wants more than it has, gets memory from a context as usual.
+// A scan needs some large allocations (its table, its candidates) for a fraction of a millisecond.
+// Memory contexts return such allocations to the system, and the next query pays for the page
+// faults again. So a backend keeps one block of scratch memory. A scan that opens it while another
+// has it, or that needs more than it holds, allocates from its memory context.
 #pragma once
 
 #include "extension/compat.h"
@@ -12,16 +12,16 @@ namespace pgwarp {
 
 struct Scratch;
 
-// Ends when the context is reset or deleted; what was allocated from it ends then too.
+// Closed when the context is reset or deleted; all allocations from it end then, too.
 Scratch* open_scratch(MemoryContext context);
 void* scratch_alloc(Scratch* scratch, Size bytes);
 // From the block alone: null where it has no room.
 void* scratch_try_alloc(Scratch* scratch, Size bytes);
 
-// A larger piece with the contents of the old one (null: none), which ends.
+// Allocates `bytes`, copies the old piece (null: none) to it, and frees the old piece.
 void* scratch_grow(Scratch* scratch, void* old, Size old_bytes, Size bytes);
 
-// Pieces of the block that were allocated after a mark end with a return to it.
+// scratch_return() frees what was allocated from the block after the mark.
 Size scratch_mark(const Scratch* scratch);
 void scratch_return(Scratch* scratch, Size mark);
 

@@ -1,4 +1,4 @@
-// How long parts of a piece of work took, for messages at DEBUG1.
+// Times of the phases of a task, for DEBUG1 messages.
 #pragma once
 
 #include "extension/compat.h"
@@ -18,7 +18,7 @@ inline double seconds_now() {
 class Stopwatch {
   public:
     Stopwatch() : last_(seconds_now()) {}
-    // Since the last lap, or the beginning.
+    // Seconds since the last lap, or since construction.
     double lap() {
         const double now = seconds_now();
         const double seconds = now - last_;
