@@ -1,4 +1,4 @@
-// What all functions of the vector type share: making a vector, and refusing what is none.
+// What all functions of the vector type share: allocation and validation.
 
 #include <cmath>
 
@@ -47,7 +47,7 @@ bool check_element(float value, fmNodePtr context) {
 }
 
 void check_elements(const Vector* vector) {
-    // Zero as long as all are finite.
+    // x - x is NaN for infinity and NaN: the sum stays 0 while all elements are finite.
     float odd = 0;
     for (int i = 0; i < vector->dims; i++) odd += vector->x[i] - vector->x[i];
     if (odd == 0) return;

@@ -20,11 +20,11 @@ inline Vector* datum_get_vector(Datum datum) {
     return reinterpret_cast<Vector*>(PG_DETOAST_DATUM(datum));
 }
 
-// A vector of that many elements, their values not set.
+// A vector of `dims` uninitialized elements.
 Vector* new_vector(int dims);
 
-// Each returns true or throws. With the context of an input function it may instead note the error
-// there and return false (see PGWARP_REJECT).
+// Each returns true or reports an error. With the context of an input function it may instead save
+// the error there and return false (see PGWARP_REJECT).
 bool check_dims(int dims, fmNodePtr context = nullptr);
 bool check_expected_dims(int32 typmod, int dims, fmNodePtr context = nullptr);
 bool check_element(float value, fmNodePtr context = nullptr);

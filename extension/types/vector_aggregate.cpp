@@ -1,5 +1,5 @@
-// avg(vector). (sum is made of + alone.) The state is an array of float8: how many vectors, then
-// the sum of each element.
+// avg(vector). (sum(vector) needs the operator + only.) The state is an array of float8: the number
+// of vectors, then the sum of each element.
 
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,7 @@ using namespace pgwarp;
 
 namespace {
 
-// A state array, checked, since SQL can call these functions with any array.
+// A state array, checked: SQL can call these functions with any array.
 struct State {
     ArrayType* array;
     float8* count;

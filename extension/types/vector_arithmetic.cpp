@@ -21,8 +21,8 @@ void check_overflow(const Vector* vector) {
     }
 }
 
-// As transition function of sum(), + may overwrite the sum so far: it is the aggregate's own. Not
-// in a window, where a result already handed out may be that very sum.
+// As transition function of sum(), + may overwrite the sum so far, which the aggregate owns. A
+// window aggregate must not: a result that it has returned may be that sum.
 bool may_overwrite_first_argument(FunctionCallInfo fcinfo) {
     return AggCheckCallContext(fcinfo, nullptr) == AGG_CONTEXT_AGGREGATE;
 }
@@ -76,8 +76,8 @@ PGWARP_FUNCTION(pgwarp_vector_concat) {
     PG_RETURN_POINTER(result);
 }
 
-// Elements start .. start + count - 1, the first being 1. Like substring, it forgives a range that
-// reaches out of the vector at either end.
+// Elements start .. start + count - 1, counted from 1. Like substring, it clips a range that
+// extends beyond the vector at either end.
 PGWARP_FUNCTION(pgwarp_subvector) {
     const Vector* vector = datum_get_vector(PG_GETARG_DATUM(0));
     const int64 start = PG_GETARG_INT32(1);

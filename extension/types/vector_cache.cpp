@@ -8,7 +8,7 @@ extern "C" {
 
 namespace pgwarp {
 
-// A hash table that is never more than half full, without deletion.
+// A hash table with open addressing, never more than half full, without deletion.
 struct VectorCache {
     static constexpr uint32 slots = 512;
     struct Slot {

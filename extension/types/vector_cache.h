@@ -1,9 +1,9 @@
-// Vectors that a scan has just read, for the expressions that are about to read them again.
+// A cache of vectors that a scan has just read, for expressions that read them again.
 //
 // ORDER BY v <-> q makes the executor compute the distance of every row it returns, although the
-// scan has computed it already. Where vectors lie outside of their rows, reading one costs more
-// than the whole rest. So a scan lets its vectors be found by their TOAST pointers, as long as its
-// snapshot protects them: until its next round, or its end.
+// scan has computed it already. Where vectors are in TOAST, reading one costs more than everything
+// else. So a scan caches its vectors by their TOAST pointers for as long as its snapshot protects
+// them: until its next round, or its end.
 #pragma once
 
 #include "extension/util/scratch.h"
@@ -11,18 +11,18 @@
 
 namespace pgwarp {
 
-// Lives, and can be found, until its memory context is reset. Vectors are kept in the scratch
-// memory as long as that has room, behind everything else that is allocated there until they are
-// cleared.
+// Lives, and is searched by find_vector(), until its memory context is reset. Vectors are copied to
+// the scratch memory while that has room. clear_vector_cache() returns the scratch memory to its
+// mark before the first vector: what a caller allocates there after keep_vector() ends, too.
 struct VectorCache;
 VectorCache* open_vector_cache(MemoryContext context, Scratch* scratch);
 void clear_vector_cache(VectorCache* cache);
 
-// Keeps a copy of the vector that this datum, an external value, was read as. Does nothing for
-// other datums, and once the cache is full.
+// Keeps a copy of the vector that was read from this datum, a TOAST pointer. Does nothing for other
+// datums, and once the cache is full.
 void keep_vector(VectorCache* cache, Datum datum, const Vector* vector);
 
-// The vector of a datum, to be read only: from a cache, or else as datum_get_vector.
+// The vector of a datum, read-only: from a cache, or else by datum_get_vector().
 const Vector* find_vector(Datum datum);
 
 }  // namespace pgwarp

@@ -15,7 +15,7 @@ using namespace pgwarp;
 
 namespace {
 
-// Elements of fixed size without nulls lie side by side in an array, each aligned.
+// Elements of fixed size without nulls are contiguous and aligned in an array.
 template <typename Number>
 void copy_numbers(const ArrayType* array, Vector* vector) {
     const auto* numbers = reinterpret_cast<const Number*>(ARR_DATA_PTR(array));

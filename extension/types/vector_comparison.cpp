@@ -1,5 +1,5 @@
-// The order of vectors, for btree, ORDER BY and DISTINCT: element by element, and the shorter first
-// where one begins with the other, as arrays are ordered.
+// The order of vectors, for btree, ORDER BY and DISTINCT: lexicographic like that of arrays; a
+// prefix comes before the longer vector.
 
 #include "extension/types/vector.h"
 
@@ -16,7 +16,7 @@ int compare_vectors(const Vector* a, const Vector* b) {
     return (a->dims > b->dims) - (a->dims < b->dims);
 }
 
-// Gives detoasted copies back: sorts and index builds call this many times in one memory context.
+// Frees detoasted copies: sorts and index builds call this many times in one memory context.
 int compare_arguments(FunctionCallInfo fcinfo) {
     Vector* a = datum_get_vector(PG_GETARG_DATUM(0));
     Vector* b = datum_get_vector(PG_GETARG_DATUM(1));

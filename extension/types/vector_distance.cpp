@@ -1,4 +1,4 @@
-// Distances between two vectors, and what goes with them: dimensions and norm.
+// Distances between two vectors; dimensions and norm of one.
 
 #include <cmath>
 
@@ -10,7 +10,7 @@ using namespace pgwarp;
 
 namespace {
 
-// Two vectors of equal length, as every distance wants them.
+// The two arguments of a distance, checked to have equal dimensions.
 struct Pair {
     const Vector* a;
     const Vector* b;
@@ -26,7 +26,7 @@ struct Pair {
     }
 };
 
-// Rounding can carry a cosine past the end of its range.
+// Rounding can carry a cosine out of [-1, 1].
 double clamp_cosine(double cosine) {
     if (cosine > 1) return 1;
     if (cosine < -1) return -1;
@@ -60,8 +60,8 @@ PGWARP_FUNCTION(pgwarp_cosine_distance) {
     PG_RETURN_FLOAT8(1 - clamp_cosine(parts.product / std::sqrt(squared_norms)));
 }
 
-// The angle between unit vectors as a part of a half turn; unlike cosine distance, it obeys the
-// triangle inequality.
+// The angle between unit vectors, divided by pi; unlike cosine distance, it obeys the triangle
+// inequality.
 PGWARP_FUNCTION(pgwarp_vector_spherical_distance) {
     const double cosine = clamp_cosine(Pair(fcinfo).apply(dot_product));
     PG_RETURN_FLOAT8(std::acos(cosine) / M_PI);

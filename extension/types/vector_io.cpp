@@ -20,13 +20,13 @@ extern "C" {
 namespace pgwarp {
 namespace {
 
-// isspace() would ask the locale.
+// isspace() depends on the locale.
 const char* skip_spaces(const char* text) {
     while (*text == ' ' || (*text >= '\t' && *text <= '\r')) text++;
     return text;
 }
 
-// Where the text of a vector stands while it is read.
+// The parser of a vector's text.
 struct TextReader {
     const char* literal;  // the whole text, for messages
     const char* limit;    // its terminating zero
@@ -57,7 +57,7 @@ struct TextReader {
         errno = 0;
         *value = std::strtof(position, &end);
         if (end == position) return reject();
-        // Underflow is a range error too, but zero is a good answer to it.
+        // Underflow sets ERANGE, too, but its result, zero or nearly so, is accepted.
         if (errno == ERANGE && std::isinf(*value))
             PGWARP_REJECT(context, false,
                           (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -91,7 +91,7 @@ PGWARP_FUNCTION(pgwarp_vector_in) {
     const int32 typmod = PG_GETARG_INT32(2);
     TextReader reader = {literal, literal + std::strlen(literal), literal, fcinfo->context};
 
-    // How many elements come is known only at the end; 64 kB of stack are cheaper than a pass to
+    // The number of elements is known only at the end; 64 kB of stack are cheaper than a pass to
     // count them.
     float elements[max_dims];
     int dims = 0;
@@ -115,7 +115,7 @@ PGWARP_FUNCTION(pgwarp_vector_in) {
 PGWARP_FUNCTION(pgwarp_vector_out) {
     Vector* vector = datum_get_vector(PG_GETARG_DATUM(0));
 
-    // FLOAT_SHORTEST_DECIMAL_LEN counts a terminating zero, in whose place a comma comes.
+    // FLOAT_SHORTEST_DECIMAL_LEN includes a terminating zero, which makes room for the separator.
     char* text = static_cast<char*>(
         palloc(static_cast<Size>(vector->dims) * FLOAT_SHORTEST_DECIMAL_LEN + 3));
     char* end = text;
@@ -174,7 +174,7 @@ PGWARP_FUNCTION(pgwarp_vector_send) {
     const Vector* vector = datum_get_vector(PG_GETARG_DATUM(0));
     StringInfoData message;
 
-    // Room once for all elements, rather than a check and a call for each.
+    // Enlarges the message once, rather than with a check and a call for each element.
     pq_begintypsend(&message);
     enlargeStringInfo(&message, (vector->dims + 1) * static_cast<int>(sizeof(uint32)));
     pq_writeint16(&message, static_cast<uint16>(vector->dims));
