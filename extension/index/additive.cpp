@@ -13,8 +13,8 @@ namespace pgwarp {
 namespace {
 
 struct Kept {
-    uint64 build_id;  // no two builds share one; 0: nothing is kept here
-    uint64 used;      // when, counted in calls
+    uint64 build_id;  // unique to a build; 0: an empty place
+    uint64 used;      // number of the call that used it last
     Size bytes;
     MemoryContext context;  // of the encoder
     Owned<LsqEncoder>* encoder;
@@ -28,8 +28,8 @@ void forget(Kept* place) {
     *place = {};
 }
 
-// A place for tables of so many bytes: the one not used for longest, and others as well until all
-// together are within maintenance_work_mem.
+// A free place for tables of `bytes`. Evicts the least recently used encoders until a place is free
+// and all tables together fit maintenance_work_mem.
 Kept* make_room(Size bytes) {
     while (true) {
         Kept* oldest = nullptr;

@@ -1,7 +1,7 @@
 // Codes of single vectors by an additive quantizer (kernels/lsq.h).
 //
-// The search for a code reads tables of products, which take milliseconds to make and megabytes to
-// keep: a backend that inserts keeps those of the indexes it inserted into last.
+// The search for a code reads tables of products, which take milliseconds to compute and megabytes
+// to keep: a backend keeps those of the indexes it inserted into last.
 #pragma once
 
 #include "extension/index/format.h"

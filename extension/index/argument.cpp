@@ -17,7 +17,6 @@ extern "C" {
 
 namespace pgwarp {
 
-// Of an index, or of what claims to be one.
 Oid table_of(Oid relation) {
     const Oid table = IndexGetRelation(relation, true);
     if (OidIsValid(table)) return table;
@@ -77,9 +76,9 @@ void check_rights(Oid table, Purpose purpose) {
 OpenIndex open_index(Oid relation, LOCKMODE lock, Purpose purpose) {
     OpenIndex open = {};
     const Oid table = table_of(relation);
-    // Who lacks the right must not hold up others by waiting for a lock.
+    // Before the lock: a caller without the privilege must not block others by waiting for one.
     check_rights(table, purpose);
-    // The table first, as everybody does, so that no deadlock waits for us.
+    // Table before index, as in all of PostgreSQL: another order could deadlock.
     open.lock = lock;
     open.heap = table_open(table, lock);
     GetUserIdAndSecContext(&open.caller, &open.caller_context);
@@ -88,7 +87,7 @@ OpenIndex open_index(Oid relation, LOCKMODE lock, Purpose purpose) {
     open.settings_level = NewGUCNestLevel();
     compat_restrict_search_path();
     open.index = index_open(relation, lock);
-    // Before there was a lock, the OID may have gone to another index.
+    // Until the lock was held, the index could be dropped and its OID reused.
     if (IndexGetRelation(relation, true) != table)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("could not open parent table of index \"%s\"",

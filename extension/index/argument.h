@@ -1,4 +1,4 @@
-// What the SQL functions over an index share.
+// How SQL functions open the index that is their argument: privileges, locks, checks.
 #pragma once
 
 #include "extension/index/format.h"
@@ -14,18 +14,18 @@ Oid table_of(Oid index);
 // Reports an error unless this is a valid ivfpq index that can be read here.
 void check_index(Relation index);
 
-// What a function does with an index, and who may.
+// What a function does with an index; decides which privilege the caller needs.
 enum class Purpose {
-    // Tells of the table's rows: for those who may read all of them.
+    // Reveals the table's rows: the caller needs SELECT, and no row security policy may apply.
     read,
-    // Takes a lock that keeps VACUUM out: for those who may run VACUUM.
+    // Takes a lock that blocks VACUUM: the caller must be allowed to run VACUUM.
     maintain,
 };
 
 // Opens an ivfpq index and its table with this lock on both; reports an error where the relation is
-// no valid ivfpq index, or the caller lacks the right. Until it is closed, code runs with the
-// rights of the table's owner and cannot change the session: index expressions are the owner's
-// code, and the caller may be a superuser.
+// no valid ivfpq index, or the caller lacks the privilege. Until close_index(), code runs as the
+// table's owner in a security-restricted operation, which cannot change the session: index
+// expressions are the owner's code, and the caller may be a superuser.
 struct OpenIndex {
     Relation heap;
     Relation index;

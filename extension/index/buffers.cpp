@@ -12,20 +12,21 @@ namespace pgwarp {
 
 namespace {
 
-constexpr int line = 64;  // of memory
+constexpr int line = 64;  // bytes of a cache line
 
-// Where a backend last found the blocks of an index, in its relcache entry. A scan reads hundreds
-// of pages that stay in the buffer cache; looking a page's buffer up costs more than looking into
-// it.
+// The buffers in which a backend last found the blocks of an index; hangs on the relcache entry. A
+// scan reads hundreds of pages that stay in the buffer cache, and the lookup of a buffer costs more
+// than reading the page.
 struct RecentBuffers {
     BlockNumber count;
     Buffer buffers[FLEXIBLE_ARRAY_MEMBER];
 
-    // Four bytes a block: enough for an index of 8 GB.
+    // Blocks, at four bytes each: covers 8 GB of an index.
     static constexpr BlockNumber most = 1 << 20;
 };
 
-// Null where there is no place for this block.
+// The slot of a block, null for local buffers and blocks beyond RecentBuffers::most. Grows the
+// array where needed.
 Buffer* recent_buffer(Relation index, BlockNumber block) {
     if (RelationUsesLocalBuffers(index)) return nullptr;
     auto* recent = static_cast<RecentBuffers*>(index->rd_amcache);
@@ -43,15 +44,16 @@ Buffer* recent_buffer(Relation index, BlockNumber block) {
     return &larger->buffers[block];
 }
 
-// One time in sixteen, whatever the order in which pages are read.
+// True one time in sixteen, pseudorandomly: no order of reading pages can fall into step with it.
 bool draw_lookup() {
     static uint32 state = 1;
     state = state * 1664525 + 1013904223;
     return state >> 28 == 0;
 }
 
-// Whether the buffer has this page, now. A buffer gets another page in this order: its tag changes,
-// under the lock of its header, and it is not valid any more; the page is read; it is valid again.
+// Whether the buffer holds this page now. A buffer gets another page in this order: its tag changes
+// and BM_VALID is cleared, both under the header lock (BM_LOCKED); the page is read; BM_VALID is
+// set.
 bool buffer_has(Buffer buffer, const BufferTag& tag) {
     BufferDesc* descriptor = GetBufferDescriptor(buffer - 1);
     const uint32 state = pg_atomic_read_u32(&descriptor->state);
@@ -72,8 +74,8 @@ Buffer look_up_buffer(Relation index, BlockNumber block) {
 
 Buffer find_buffer(Relation index, BlockNumber block) {
     const Buffer* last = recent_buffer(index, block);
-    // What is found without looking it up does not count as used, and would leave the buffer cache
-    // before pages that are used less.
+    // ReadRecentBuffer() does not bump the usage count: without a normal lookup now and then, the
+    // page would be evicted before pages that are used less.
     if (last && BufferIsValid(*last) && !draw_lookup()) {
         const Buffer buffer = *last;
         if (ReadRecentBuffer(compat_locator(index), MAIN_FORKNUM, block, buffer)) {
@@ -83,7 +85,7 @@ Buffer find_buffer(Relation index, BlockNumber block) {
         }
     }
     const Buffer buffer = look_up_buffer(index, block);
-    // Reading may have let the relcache entry be rebuilt, and the cache with it.
+    // The read may have rebuilt the relcache entry, and rd_amcache with it.
     Buffer* place = recent_buffer(index, block);
     if (place) *place = buffer;
     return buffer;
@@ -94,7 +96,7 @@ bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 item
     Buffer* recent = recent_buffer(index, block);
     if (!recent || !BufferIsValid(*recent)) return false;
     if (draw_lookup()) {
-        *recent = InvalidBuffer;  // whoever reads it now looks it up
+        *recent = InvalidBuffer;  // makes the next reader here look it up
         return false;
     }
     const Buffer buffer = *recent;
@@ -102,12 +104,12 @@ bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 item
     compat_init_tag(&tag, index, block);
     if (!buffer_has(buffer, tag)) return false;
     pg_read_barrier();
-    // Where it is on a page of an index: what the page itself says may be another page's word.
+    // By its fixed offset on index pages: pd_special may be that of another page by now.
     PageTail tail;
     memcpy(&tail, static_cast<char*>(BufferGetPage(buffer)) + BLCKSZ - MAXALIGN(sizeof(PageTail)),
            sizeof(tail));
     pg_read_barrier();
-    // What was read was on this page if the buffer still has it.
+    // The copy is of this page if the buffer still holds the page.
     return buffer_has(buffer, tag) && tail.kind == PageKind::list && tail.list == list &&
            !BlockNumberIsValid(tail.next) && tail.count == items;
 }
@@ -123,8 +125,8 @@ Page expect_list_page(Relation index, BlockNumber block) {
 }
 
 void expect_entries(Page page, const EntryLayout& layout) {
-    // All but the TIDs, of which few are wanted. Into the second cache: the first has the page
-    // under way.
+    // All but the TIDs, of which few are read. Into the L2 cache: L1 has the page that is being
+    // scanned.
     const char* entries = static_cast<const char*>(page);
     const Size end = page_begin + layout.tids_at;
     for (Size at = 0; at < end; at += line) __builtin_prefetch(entries + at, 0, 2);

@@ -1,5 +1,5 @@
-// Where a backend found the pages of an index last, and what that lets it do without looking them
-// up.
+// Remembers in which buffer a backend last found each page of an index, and saves lookups in the
+// buffer mapping table by it.
 #pragma once
 
 #include "extension/index/format.h"
@@ -11,13 +11,12 @@ extern "C" {
 
 namespace pgwarp {
 
-// Pins the buffer of a block.
+// Pins the buffer of a block: the remembered one if it still holds the block, else by a lookup.
 Buffer find_buffer(Relation index, BlockNumber block);
 
-// While `body` runs, this backend reads pages of indexes that are not in the buffer cache through a
-// ring of buffers, as VACUUM does with the table: pages that are wanted once do not drive others
-// out. A page that will be wanted again soon is better read without, for the ring is small. Null:
-// no ring.
+// While `body` runs, this backend reads index pages that are not in the buffer cache through a ring
+// of buffers, as VACUUM does with the table: pages that are read once do not evict others. Pages
+// that are read again soon should not go through the ring, which is small. Null: no ring.
 BufferAccessStrategy set_ring(BufferAccessStrategy ring);  // returns the one before
 template <typename Body>
 void read_through(BufferAccessStrategy ring, Body body) {
@@ -29,19 +28,20 @@ void read_through(BufferAccessStrategy ring, Body body) {
     PG_END_TRY();
 }
 
-// Pins the buffer of a block, without the memory of where it was last.
+// Pins the buffer of a block by a lookup, ignoring the remembered buffer.
 Buffer look_up_buffer(Relation index, BlockNumber block);
 
-// Whether a page is the last of this list and has so many entries, at some moment during the call.
-// Takes neither pin nor lock, which many sessions would take from each other; false also where it
-// cannot tell.
+// Whether a page is the tail of this list and has `items` entries, at some moment during the call.
+// Takes neither pin nor lock, on whose cache line many sessions would contend. Returns false also
+// where it cannot tell.
 bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 items);
 
-// Where a page lies that will be read soon, if this backend knows; else, and for no block, null.
-// Has memory bring what is looked at first. Nothing is pinned: it may be another page by now.
+// Prefetches header and PageTail of a page that will be read soon. Returns the page, or null if
+// this backend remembers no buffer for it, or the block is invalid. Pins nothing: the buffer may
+// hold another page by now.
 Page expect_list_page(Relation index, BlockNumber block);
 
-// Has memory bring the codes and offsets of such a page.
+// Prefetches the codes and offsets of a page that expect_list_page() returned.
 void expect_entries(Page page, const EntryLayout& layout);
 
 }  // namespace pgwarp

@@ -1,4 +1,4 @@
-// The vector column of an index: its metric, its dimensions, and the form its vectors have there.
+// The vector column of an index: its metric, its dimensions, and the index form of its vectors.
 #pragma once
 
 #include "kernels/common.h"
@@ -17,7 +17,7 @@ inline constexpr uint16 metric_procedure = 1;
 Metric metric_of(Relation index);
 // The dimensions of an index's column or expression; an error where it has none.
 int dims_of(Relation index);
-// The vector as the index sees it: unit length for cosine (the zero vector stays zero).
+// The vector in index form: scaled to unit length for cosine (the zero vector stays zero).
 void index_form(Metric metric, const float* from, uint32 dims, float* to);
 
 }  // namespace pgwarp

@@ -1,6 +1,6 @@
 // Recall against effort. A neighbor is found with P probes and C candidates if its list is among
 // the P nearest to the query, and fewer than C entries of those lists have a smaller distance by
-// their codes. One walk over the lists of a query, nearest first, tells both for every P and C.
+// their codes. One walk over the lists of a query, nearest first, measures both for every P and C.
 
 #include <algorithm>
 #include <cmath>
@@ -23,11 +23,11 @@ namespace pgwarp {
 
 namespace {
 
-// A grid of probes, by about the square root of two, up to all lists.
+// Fills a grid of probes from 1 to all lists; each step is about sqrt(2) times the one before.
 uint32 fill_probe_grid(uint32 lists, uint32* probes) {
     uint32 steps = 0;
     double next = 1;
-    // Wider steps where twenty of them would not reach the end.
+    // A larger ratio where twenty steps of sqrt(2) would not reach the end.
     const double ratio = std::max(std::sqrt(2.0), std::pow(double(lists), 1.0 / 19));
     while (steps < RecallCurve::max_probes) {
         const uint32 here = std::min(lists, static_cast<uint32>(std::llround(next)));
@@ -42,13 +42,14 @@ uint32 fill_probe_grid(uint32 lists, uint32* probes) {
 struct Neighbors {
     uint32 count;
     uint64 tids[curve_neighbors];
-    uint32 place[curve_neighbors];      // how near: 0 is the nearest
-    uint32 list_rank[curve_neighbors];  // of its list, by distance from the query
+    uint32 place[curve_neighbors];      // rank by exact distance: 0 is the nearest
+    uint32 list_rank[curve_neighbors];  // rank of its list by distance from the query
     float distance[curve_neighbors];    // by its code
     uint32 nearer[curve_neighbors];     // entries with a smaller distance
     uint32 seen;
 
-    // Nearly every entry is no neighbor, and this tells it at once.
+    // A Bloom filter of one hash over the TIDs: it rejects nearly all entries that are no
+    // neighbors.
     static constexpr int filter_bits = 14;
     uint64 filter[(1 << filter_bits) / 64];
     static uint64 hash(uint64 tid) { return tid * 0x9E3779B97F4A7C15 >> (64 - filter_bits); }
@@ -71,10 +72,10 @@ void init_neighbors(const uint64* nearest_first, Neighbors* n) {
     }
 }
 
-// The lists of an index, so many of them nearest to a query first.
+// The lists of an index, ranked for a query.
 struct RankedLists {
-    float* terms;
-    uint32* order;
+    float* terms;   // (lists), by list number
+    uint32* order;  // (lists): the first `wanted` are the nearest lists, nearest first
 };
 
 RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query, uint32 wanted) {
@@ -92,12 +93,11 @@ RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query,
     return ranked;
 }
 
-// A first walk looks for the neighbors. A second one, which then knows how far they are by their
-// codes, keeps the distances that are less than the farthest of theirs: few, and nothing has to be
-// known of the other entries but their number.
+// A first walk finds the neighbors and their distances by code. A second walk keeps the distances
+// that are less than the farthest of these, which are few; it only counts the other entries.
 
 struct Search {
-    const float* table;  // null: only where the neighbors are is wanted
+    const float* table;  // null: find the lists of the neighbors, not their distances
     float list_term;
     uint32 list_rank;
     Neighbors* neighbors;
@@ -124,7 +124,7 @@ void look_for_neighbors(void* state, uint32, Page page, const EntryLayout& layou
     }
 }
 
-// Of the nearest so many lists, until all are found.
+// Searches the nearest `lists` lists until all neighbors are found.
 void search_lists(Relation index, const MetaPage& meta, const RankedLists& ranked, uint32 lists,
                   const float* table, Neighbors* n) {
     Search search{table, 0, 0, n};
@@ -137,14 +137,14 @@ void search_lists(Relation index, const MetaPage& meta, const RankedLists& ranke
 
 struct CurveWalk {
     const float* table;
-    float bound;  // entries that are not nearer do not count
+    float bound;  // only smaller distances are kept
     float list_term;
     uint64 self;
     Size entries;           // seen
-    float* distances;       // of those that count, list after list
-    Size kept;              // of these
-    Size room;              // for these
-    float* page_distances;  // of one page
+    float* distances;       // (kept), list after list
+    Size kept;              // distances
+    Size room;              // distances allocated
+    float* page_distances;  // of all entries of one page
 };
 
 void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
@@ -183,7 +183,7 @@ uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuer
     return neighbors.count;
 }
 
-// Where a walk was at the end of a list.
+// The counts of a CurveWalk at the end of a list.
 struct ListEnd {
     Size entries;
     Size kept;
@@ -194,10 +194,11 @@ struct ByDistance {
     uint32 count;
     uint32 which[curve_neighbors];
     float distance[curve_neighbors];
-    uint32 passed[curve_neighbors + 1];  // entries that are nearer than this one and those behind
+    // Entries nearer than this neighbor, but not nearer than the one before it.
+    uint32 passed[curve_neighbors + 1];
 
     explicit ByDistance(const Neighbors& n) : count(0), passed{} {
-        // No entry is nearer than what is not a number.
+        // No entry compares as nearer than NaN: such a neighbor keeps nearer = 0.
         for (uint32 i = 0; i < n.count; ++i)
             if (n.list_rank[i] != PG_UINT32_MAX && !std::isnan(n.distance[i])) which[count++] = i;
         std::sort(which, which + count,
@@ -217,7 +218,7 @@ struct ByDistance {
     }
 };
 
-// The neighbors that are found with so many probes, by k and the candidates that suffice.
+// How many neighbors a scan with `probes` probes finds, by k and candidate factor.
 struct StepHits {
     double hits[RecallCurve::ks][RecallCurve::factors];
 
@@ -233,7 +234,7 @@ struct StepHits {
                 if (f < RecallCurve::factors) ++hits[k][f];
             }
         }
-        // More candidates find no less.
+        // A neighbor found with some candidates is found with more, too.
         for (int k = 0; k < RecallCurve::ks; ++k)
             for (int f = 1; f < RecallCurve::factors; ++f) hits[k][f] += hits[k][f - 1];
     }
@@ -249,7 +250,8 @@ void count_query(const Neighbors& n, CurveCounts* counts) {
     ++counts->queries;
 }
 
-// What the walk over a query's lists tells of the first so many steps. `far` may be null.
+// Adds to the counts what the walk over a query's lists found at the first `steps` steps. `far` may
+// be null.
 void count_steps(const CurveGrid& grid, uint32 steps, const float* distances, const ListEnd* ends,
                  ByDistance* sorted, Neighbors* n, CurveCounts* all, CurveCounts* far) {
     Size at = 0;
@@ -279,7 +281,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     float* table =
         static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
     if (meta.bits == 4) {
-        // All distances are wanted: by whole bytes.
+        // The walk needs the distances of all entries: expands the table to whole bytes.
         float* halves = static_cast<float*>(palloc(table_floats(meta) * sizeof(float)));
         read_table(index, meta, query.vector, halves);
         pair_nibble_table(halves, meta.m, table);
@@ -315,9 +317,10 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     tally->effort.counting += watch.lap();
 }
 
-// Measuring far beyond the probes anybody needs would take most of the time: a few queries tell
-// where nearly all neighbors are found, and the grid ends one step behind that. Where even that is
-// much, it tells where most of them are found: one step behind that, a part of the queries will do.
+// Measuring many more probes than scans need would take most of the time. The trial queries show
+// with how many probes nearly all neighbors are found; the grid ends one step beyond. Where that is
+// still many entries, the near steps end one step beyond the probes that find most neighbors, and a
+// part of the queries measures the rest.
 void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
                     MemoryContext context, CurveGrid* grid) {
     constexpr uint32 trial_queries = curve_trial_queries;
@@ -347,8 +350,8 @@ void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* quer
     pfree(ranks);
 }
 
-// An entry takes m look-ups; ranking a row takes a visit to the table, and a long vector lies
-// outside of its row.
+// In look-ups of this CPU. An entry takes m; ranking a row takes a visit to the table, and for a
+// long vector one to TOAST.
 double effort_cost(const MetaPage& meta, const ScanCosts& costs, double probes, double scanned,
                    double candidates) {
     constexpr double row = 4000;
@@ -358,10 +361,10 @@ double effort_cost(const MetaPage& meta, const ScanCosts& costs, double probes, 
            candidates * (toasted ? toasted_row : row);
 }
 
-// The curve was measured with few queries: a little above the target keeps the real recall from
-// falling short of it. Neighbors of one query are found or missed together more often than not,
-// but not always: the error is taken for three quarters of what whole queries, found or missed,
-// would have.
+// The curve was measured with few queries: aiming a little above the target keeps the real recall
+// from falling short of it. If the neighbors of a query were always found or missed together, the
+// standard error would be sqrt(p (1 - p) / queries). Mostly, but not always, they are: three
+// quarters of that are added.
 double safe_target(double target, uint32 queries) {
     return std::min(1.0, target + 0.75 * std::sqrt(target * (1 - target) / queries));
 }
@@ -375,7 +378,7 @@ Effort effort_without_curve(const MetaPage& meta, uint32 k) {
 double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor) {
     const double low = curve.recall[0][step][factor] / 65535.0;
     const double high = curve.recall[1][step][factor] / 65535.0;
-    // Every query asks this many times, and mostly for ten: without a logarithm.
+    // Every scan calls this for many steps, mostly with k = 10: saves the logarithm.
     if (k <= 10) return low;
     if (k >= 100) return high;
     return low + (high - low) * (std::log10(static_cast<double>(k)) - 1);
@@ -397,7 +400,7 @@ Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
                 double probes = curve.probes[step];
                 double scanned = curve.scanned[step];
                 if (recall >= target && step > 0) {
-                    // Between two steps recall is taken as a straight line.
+                    // Recall is interpolated linearly between two steps.
                     const double before = curve_recall(curve, k, step - 1, f);
                     const double part =
                         recall > before
@@ -416,7 +419,7 @@ Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
                     effort = {static_cast<uint32>(std::ceil(probes)),
                               static_cast<uint32>(std::ceil(candidates))};
                 }
-                if (recall >= target) break;  // more probes with as many candidates: dearer
+                if (recall >= target) break;  // more probes only cost more
             }
     }
     if (settings.target_recall >= 1) effort.probes = meta.lists;
@@ -476,7 +479,8 @@ CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* qu
 
 namespace {
 
-// What is found beyond the near steps is told by few queries: as much as they are sure of.
+// Few queries measure the gain beyond the near steps: subtracts three quarters of its standard
+// error, as in safe_target().
 double sure_gain(double gain, double queries) {
     if (gain <= 0) return gain;
     return std::max(0.0, gain - 0.75 * std::sqrt(gain * (1 - gain) / queries));
@@ -497,7 +501,8 @@ RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 cou
                                      grid.probes[grid.steps - 1], effort.ranking, effort.looking,
                                      effort.scanning, effort.entries, effort.counting)));
     curve.queries = count;
-    // Beyond the near steps: as much as all found there, and what some found from there on.
+    // A far step has what all queries found at the last near step, plus what the queries that
+    // measure all steps gained from there on.
     const uint32 near = grid.near_steps - 1;
     for (uint32 step = 0; step < grid.steps; ++step) {
         const bool far = step > near;

@@ -1,12 +1,12 @@
-// The on-disk format of an ivfpq index, whole.
+// The whole on-disk format of an ivfpq index.
 //
 //   block 0                metapage
 //   blocks 1 ..            centroids, codebook, rotation, list directory   (a trained index;
 //                          contiguous runs)
 //   the rest               list pages, free pages
 //
-// Every page ends in a PageTail that says what it is, so that a reader who lands on a page that
-// was recycled, or damaged, notices. See extension/README.md for locks and versions.
+// Every page ends in a PageTail that identifies it, so that a reader detects a page that was
+// recycled or damaged. See extension/README.md for locks and versions.
 #pragma once
 
 #include "kernels/bfloat16.h"
@@ -25,7 +25,7 @@ namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
 // 2: rotations, codes of four bits. 3: additive codes. Older versions, which have none of these,
-// are read as well: what they lack is zero on their pages.
+// are readable: fields that they lack are zero on their pages.
 inline constexpr uint32 format_version = 3;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
@@ -42,18 +42,18 @@ enum class PageKind : uint16 {
     rotation = 7,
 };
 
-// How codes are made of vectors. Stored on disk: never renumber.
+// How vectors are encoded. Stored on disk: never renumber.
 enum class QuantizerKind : uint8 {
-    pq = 0,
-    opq = 1,  // of vectors turned by a matrix
-    lsq = 2,  // sums of words of full length, see kernels/lsq.h
+    pq = 0,   // product quantizer
+    opq = 1,  // product quantizer of vectors rotated by a matrix
+    lsq = 2,  // additive: sums of codewords of full length, see kernels/lsq.h
 };
-// Products of all words with each other are tables of m^2 times 128 kB, and searching takes as long
-// as that: codes are meant to be short.
+// The products of all pairs of codewords take m^2 times 128 kB, and the time to search for a code
+// grows likewise: codes are meant to be short.
 inline constexpr int max_lsq_m = 16;
 inline constexpr int default_search_rounds = 16;
 inline constexpr int max_search_rounds = 1024;
-// A decomposition of a matrix of so many rows takes seconds, and nothing interrupts it.
+// The decomposition of a matrix with this many rows takes seconds and cannot be interrupted.
 inline constexpr int max_rotated_dims = 2000;
 
 // The list number of the pending list: the entries of an index that is not trained yet.
@@ -61,7 +61,7 @@ inline constexpr uint32 pending_list = 0xffffffff;
 
 // The special space of every page. Written under the page's exclusive lock.
 struct PageTail {
-    uint32 list;       // list pages: whose; others: 0
+    uint32 list;       // list pages: their list; others: 0
     BlockNumber next;  // list pages: towards the tail; free pages: the next free one
     BlockNumber prev;  // list pages: towards the head
     uint16 count;      // list pages: entries; centroid, codebook and rotation pages: rows
@@ -73,8 +73,8 @@ inline constexpr Size page_begin = MAXALIGN(SizeOfPageHeaderData);
 inline constexpr Size page_room = BLCKSZ - page_begin - MAXALIGN(sizeof(PageTail));
 
 // One list's place. A list's version is (generation, tail, entries on the tail): an append changes
-// the last two, and whatever removes or moves an entry raises the generation in the same WAL
-// record. Written under the exclusive lock of the directory page (the pending list's: of the
+// the last two, and a change that removes or moves an entry raises the generation in the same WAL
+// record. Written under the exclusive lock of the directory page (for the pending list, of the
 // metapage), which is taken before that of any page of the list.
 struct ListPlace {
     BlockNumber head;  // InvalidBlockNumber: an empty list
@@ -86,30 +86,31 @@ static_assert(sizeof(ListPlace) == 16);
 
 inline constexpr uint32 places_per_page = page_room / sizeof(ListPlace);
 
-// Recall measured at the end of the build: for each k, the share of the k nearest neighbours found
-// with so many probes and so many candidates a wanted row. See curve.cpp.
+// Recall measured at the end of the build: for each k, the share of the k nearest neighbors that a
+// scan finds, by its number of probes and of candidates per wanted row. See curve.cpp.
 struct RecallCurve {
     static constexpr int ks = 2;
     static constexpr int max_probes = 20;
     static constexpr int factors = 14;
     static constexpr uint32 k_values[ks] = {10, 100};
-    // Candidates a wanted row.
+    // Candidates per wanted row.
     static constexpr float factor_values[factors] = {1, 1.25f, 1.5f, 2,  3,  4,  6,
                                                      8, 12,    16,   24, 32, 48, 64};
     uint32 queries;      // sampled; 0: nothing was measured
-    uint32 probe_steps;  // how many of the following are used
+    uint32 probe_steps;  // used elements of the arrays below
     uint32 probes[max_probes];
-    float scanned[max_probes];               // entries scanned with so many probes, on average
+    float scanned[max_probes];               // mean number of entries scanned
     uint16 recall[ks][max_probes][factors];  // in 1/65535
 };
 static_assert(sizeof(RecallCurve) == 8 + 8 * 20 + 2 * 2 * 20 * 14);
 
-// Block 0. Everything but `pending` and `free_*` is written once, by the build, or by the VACUUM
-// that trains an untrained index; those two change under the metapage's exclusive lock.
+// Block 0. The build writes it, or the VACUUM that trains an untrained index; if that VACUUM did
+// not get to the curve, a later one writes the curve. After that only `pending` and `free_*`
+// change, under the metapage's exclusive lock.
 struct MetaPage {
     uint32 magic;
     uint32 version;
-    uint64 build_id;  // random: no two builds share it, so that a mirror cannot mistake one
+    uint64 build_id;  // random, unique to a build: the mirror tells builds apart by it
     uint32 dims;
     uint32 lists;  // 0: untrained
     uint32 m;      // bytes of a code
@@ -122,9 +123,9 @@ struct MetaPage {
     BlockNumber codebook;
     BlockNumber directory;
 
-    uint32 asked_lists;  // as given in WITH, for a later training; 0: choose
+    uint32 asked_lists;  // as given in WITH, for a later training; 0: training chooses
     uint32 asked_m;
-    uint32 training_rows;      // rows the training has seen
+    uint32 training_rows;      // rows that the model was trained on
     float quantization_error;  // mean squared error of a code, as a share of the mean |x - mean|^2
     int64 seed;
     uint64 rows_at_build;
@@ -136,7 +137,7 @@ struct MetaPage {
     RecallCurve curve;
 
     // From version 2 on:
-    uint32 code_dims;  // of the space that centroids and codes are in
+    uint32 code_dims;  // dimensions of centroids, and of the vectors that are encoded
     BlockNumber rotation;
     // From version 3 on:
     uint32 search_rounds;  // for additive codes; others: 0
@@ -144,12 +145,12 @@ struct MetaPage {
 static_assert(sizeof(MetaPage) <= page_room);
 
 // Centroids: rows of `code_dims` elements, whole rows on a page; a row longer than a page is cut
-// into segments, one a page. The codebook: rows of as many elements as a sub-quantizer has
-// codewords, one a dimension; of additive codes, one a dimension for each byte. The rotation, if
-// any: `code_dims` rows of `dims` elements. Elements are bfloat16, or float where sixteen bits
-// would not do (MetaPage::wide).
+// into segments, one per page. The codebook: rows of as many elements as a sub-quantizer has
+// codewords, one row per dimension; for additive codes, one per dimension and byte. The rotation,
+// if any: `code_dims` rows of `dims` elements. Elements are bfloat16, or float where sixteen bits
+// do not suffice (MetaPage::wide).
 struct RowLayout {
-    uint32 segments;          // pages a row, where a row is longer than a page
+    uint32 segments;          // pages per row; 1 unless a row is longer than a page
     uint32 segment_elements;  // elements of a row on one page (the last segment may have fewer)
     uint32 rows_per_page;
 
@@ -178,7 +179,7 @@ inline BlockNumber codebook_pages(const MetaPage& meta) {
 inline bool has_rotation(const MetaPage& meta) {
     return meta.quantizer == QuantizerKind::opq;
 }
-// Training of these takes LAPACK.
+// For training only: scans and inserts do without LAPACK.
 inline bool needs_lapack(const MetaPage& meta) {
     return meta.quantizer != QuantizerKind::pq;
 }
@@ -186,7 +187,7 @@ inline BlockNumber rotation_pages(const MetaPage& meta) {
     return has_rotation(meta) ? RowLayout::of(meta.dims, meta.wide).pages(meta.code_dims) : 0;
 }
 
-// The pages of a training are one run: centroids, codebook, rotation, directory.
+// A training writes one run of pages: centroids, codebook, rotation, directory.
 inline BlockNumber directory_pages(uint32 lists) {
     return (lists + places_per_page - 1) / places_per_page;
 }
@@ -194,9 +195,10 @@ inline BlockNumber training_end(const MetaPage& meta) {
     return meta.directory + directory_pages(meta.lists);
 }
 
-// Where the entries of a list page lie. An entry is a code of m bytes (with four bits a
+// Where the entries of a list page lie. An entry is a code of m bytes (with four bits per
 // sub-quantizer, each byte has two, the first in its lower half), a float and a TID; a page
-// holds `capacity` of them in columns, so that a scan reads the codes of neighbours side by side:
+// holds `capacity` of them in columns, so that a scan reads the codes of adjacent entries
+// contiguously:
 //     codes (m)(capacity) | offsets (capacity) float | tids (capacity) 6 bytes
 // In a pending page m is 0 and there are no offsets. Pages of a list are full, except the last.
 struct EntryLayout {
@@ -208,8 +210,8 @@ struct EntryLayout {
     static EntryLayout of(uint32 m) {
         if (m == 0) return {0, static_cast<uint32>(page_room / sizeof(ItemPointerData)), 0, 0};
         uint32 capacity = page_room / (m + sizeof(float) + sizeof(ItemPointerData));
-        // Whole groups of eight suit the scan; a page that holds fewer takes what it can, less one
-        // where the offsets would lose their alignment.
+        // The scan works on groups of eight entries. A page with room for fewer holds as many as
+        // fit, one less where padding for the offsets takes its room.
         if (capacity >= 8) capacity -= capacity % 8;
         uint32 offsets_at = TYPEALIGN(sizeof(float), m * capacity);
         while (offsets_at + capacity * (sizeof(float) + sizeof(ItemPointerData)) > page_room)

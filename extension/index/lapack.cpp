@@ -7,7 +7,7 @@ namespace pgwarp {
 
 namespace {
 
-// Why there is no LAPACK, or nothing.
+// Writes why LAPACK cannot be loaded; leaves `reason` alone if it can.
 void lapack_is_there(char* reason, Size size) {
     try {
         require_lapack();

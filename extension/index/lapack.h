@@ -4,7 +4,8 @@
 
 namespace pgwarp {
 
-// Whether the system has what training of rotations needs; reports at this level where it lacks it.
+// Whether LAPACK, which training of this quantizer needs, can be loaded; reports at this level if
+// not.
 bool check_lapack(const char* quantizer, int report_level);
 
 }  // namespace pgwarp

@@ -1,6 +1,5 @@
-// The trained model on its pages. Scans and single inserts work on the pages where they lie: the
-// buffer cache is the one copy that all backends share, and a backend needs no memory for a model
-// of any size.
+// The trained model on its pages. Scans and single inserts read the pages in the buffer cache: all
+// backends share that copy, and a backend needs no memory for a model of any size.
 
 #include <algorithm>
 #include <cmath>
@@ -22,12 +21,12 @@ namespace pgwarp {
 
 namespace {
 
-// The rows of one page, all of them or a segment of one.
+// The rows of one page: whole rows, or a segment of one.
 template <typename Element>
 struct PageRows {
-    uint32 first;  // row
+    uint32 first;  // row number
     uint32 count;
-    uint32 begin;         // element of the row
+    uint32 begin;         // first element of a row here
     uint32 length;        // elements of a row here
     const Element* data;  // (count)(length)
 };
@@ -52,7 +51,7 @@ void visit_pages(Relation index, BlockNumber block, PageKind kind, uint32 rows, 
         }
 }
 
-// The same with the model's own elements: visit takes PageRows of either kind.
+// visit_pages() with the model's element type: `visit` takes PageRows of float and of bfloat16.
 template <typename Visit>
 void visit_centroids(Relation index, const MetaPage& meta, Visit visit) {
     if (meta.wide)
@@ -104,7 +103,7 @@ void read_centroid_of(Relation index, const MetaPage& meta, uint32 list, float* 
     }
 }
 
-// As they lie on the pages, (codebook_rows)(codewords of a sub-quantizer).
+// The codebook in the layout of its pages, (codebook_rows)(codewords of a sub-quantizer).
 void read_codewords(Relation index, const MetaPage& meta, float* words) {
     visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
         copy_floats(page.data, static_cast<Size>(page.count) * page.length,
@@ -180,7 +179,8 @@ void read_list_terms(Relation index, const MetaPage& meta, const float* query, f
             *total = page.begin == 0 ? term : *total + term;
         }
     });
-    // Sums that overflowed are far away. Lists are sorted by their terms, which NaN would upset.
+    // NaN comes from sums that overflowed: such lists are far away. Lists are sorted by their
+    // terms, and NaN would break the order.
     for (uint32 i = 0; i < meta.lists; ++i)
         if (std::isnan(terms[i])) terms[i] = std::numeric_limits<float>::infinity();
 }
@@ -209,7 +209,7 @@ void read_table(Relation index, const MetaPage& meta, const float* query, float*
 }
 
 uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid) {
-    // By L2 for every metric, as in training.
+    // Training assigns vectors to lists by L2 for every metric.
     MetaPage by_l2 = meta;
     by_l2.metric = Metric::l2;
     float* terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));

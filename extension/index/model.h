@@ -10,9 +10,9 @@ inline QuantizerShape shape_of(const MetaPage& meta) {
     return {meta.code_dims, meta.lists, meta.m, meta.metric, meta.bits, meta.search_rounds};
 }
 
-// A vector of the table as the model sees it: in index form, and turned where the index has a
-// rotation; (code_dims). All functions below take vectors like this. Returns what a rotation to
-// fewer dimensions has dropped of the squared norm, which is a part of every L2 distance.
+// A vector of the table in model form, (code_dims): in index form, then rotated where the index has
+// a rotation. All functions below take vectors in model form. Returns the part of the squared norm
+// that a rotation to fewer dimensions drops; every L2 distance includes it.
 float model_form(Relation index, const MetaPage& meta, const float* vector, float* form);
 
 // Each list's part of the distance, (lists): |q - c|^2, or -<q, c> for inner product.
@@ -31,14 +31,14 @@ uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, flo
 float encode_by_pieces(Relation index, const MetaPage& meta, const float* residual,
                        const float* centroid, uint8* code);
 
-// The codebook as the kernels have it, (codebook_rows)(256).
+// The codebook in the layout of the kernels, (codebook_rows)(256).
 void read_codebook(Relation index, const MetaPage& meta, float* codebook);
 
 // The whole model, copied into the current memory context.
 Quantizer read_model(Relation index, const MetaPage& meta);
 
-// The pages of a model as images, from meta.centroids on; the directory's lists are empty. The
-// sink takes (state, block, image).
+// Passes the pages of a model to the sink as images, from meta.centroids on. All lists in the
+// directory are empty.
 using PageSink = void (*)(void* state, BlockNumber block, Page image);
 void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state);
 

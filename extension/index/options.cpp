@@ -26,8 +26,8 @@ IndexOptions default_options() {
     return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0};
 }
 
-// Options that no index of these dimensions can have, and what the system lacks: known before any
-// work.
+// Rejects, before any work, options that no index of these dimensions can have, and a quantizer
+// that needs LAPACK where there is none.
 void check_quantizer(QuantizerKind kind, uint32 dims, const IndexOptions& options) {
     if (options.bits != 0 && options.bits != 4 && options.bits != 8)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -57,7 +57,7 @@ void check_quantizer(QuantizerKind kind, uint32 dims, const IndexOptions& option
     check_lapack(quantizer_name(kind), ERROR);
 }
 
-// Whether codes of this many bytes can be made of vectors of this many dimensions.
+// Rejects code lengths that the dimensions do not allow.
 void check_code(const MetaPage& meta) {
     if (meta.asked_m > meta.code_dims)
         ereport(

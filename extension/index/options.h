@@ -9,28 +9,28 @@ extern "C" {
 
 namespace pgwarp {
 
-// As in WITH (...); 0 means: choose.
+// As given in WITH (...); 0: the build chooses.
 struct IndexOptions {
     int32 vl_len_;
     int lists;
     int m;
     int bits;
     int quantizer;  // QuantizerKind
-    int dims;       // of codes
+    int dims;       // of the rotated vectors that codes are made of
     int rounds;     // of the search for additive codes
 };
 void init_options();
 // The access method's callback.
 bytea* ivfpq_options(Datum reloptions, bool validate);
-// Whether this is an index of ours: no other access method has that callback.
+// Whether this is an ivfpq index: no other access method has that callback.
 bool is_ivfpq(Relation index);
 IndexOptions options_of(Relation index);
-// Options as pg_class has them.
+// Options in the form of pg_class.reloptions.
 IndexOptions parse_options(Datum reloptions, bool is_null);
 // Checks the options for an index of meta->dims dimensions, before any work, and sets the fields of
 // the metapage that they decide.
 void apply_options(const IndexOptions& options, MetaPage* meta);
-// As in WITH.
+// The quantizer's name in WITH (...).
 const char* quantizer_name(QuantizerKind kind);
 
 }  // namespace pgwarp

@@ -5,8 +5,8 @@
 // them in that order, one after the other, and holds them all to the end of the record. An entry is
 // appended to the tail of its list; only VACUUM removes entries, filling each hole with the list's
 // last entry, so that all pages of a list but the last stay full and emptied pages leave at the
-// tail. Whatever removes or moves an entry raises the list's generation in the same record: a
-// reader who saw the old generation before and after its walk has seen every entry.
+// tail. A change that removes or moves an entry raises the list's generation in the same record: a
+// reader that saw the same generation before and after its walk has seen every entry.
 
 #include <cstring>
 
@@ -33,8 +33,8 @@ bool page_is_sound(Page page) {
 }
 
 // A block number read from a damaged page must not reach ReadBuffer: InvalidBlockNumber would
-// extend the index there. Asking for the size is a system call, so it is remembered for the last
-// index seen. An index shrinks only to be built again.
+// extend the index there. Getting the size is a system call, so a backend caches it for the index
+// it used last. An index shrinks only when it is built again, see forget_size().
 Oid seen_index = InvalidOid;
 Oid seen_file = InvalidOid;
 BlockNumber seen_blocks = 0;
@@ -54,8 +54,8 @@ void check_block(Relation index, BlockNumber block) {
         report_damage(index, block, "a page points behind the end of the index");
 }
 
-// What is computed from the metapage without further checks: sizes of arrays and pages, places of
-// runs.
+// Checks the fields from which code computes sizes of arrays, numbers of pages and blocks of runs
+// without further checks.
 bool model_is_sound(const MetaPage& meta) {
     if (meta.lists == 0) return true;
     if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.code_dims * meta.bits / 8 ||
@@ -71,7 +71,7 @@ bool model_is_sound(const MetaPage& meta) {
     return true;
 }
 
-// Rounds say whether codes are additive, to all who know no more than the model's shape.
+// Code that sees only the model's shape takes search_rounds > 0 for additive codes.
 bool search_is_sound(const MetaPage& meta) {
     if (meta.quantizer != QuantizerKind::lsq) return meta.search_rounds == 0;
     return meta.search_rounds > 0 && meta.search_rounds <= max_search_rounds && meta.bits == 8;
@@ -85,7 +85,7 @@ bool meta_is_sound(const MetaPage& meta) {
            meta.asked_lists <= max_lists && meta.asked_m <= max_m && model_is_sound(meta);
 }
 
-// What an index of an older version does not say.
+// Sets the fields that an older format version lacks.
 void complete_meta(MetaPage* meta) {
     if (meta->version < 3) meta->search_rounds = 0;
     if (meta->version > 1) return;
@@ -149,8 +149,9 @@ Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* code) {
     return entry;
 }
 
-// A page for a list: from the free list, else new. `meta_buffer` is set and locked where the free
-// list changes; `locked_meta` is the metapage where the caller holds it already.
+// A page for a list: from the free list, else new. `locked_meta` is the metapage where the caller
+// has locked it, else InvalidBuffer. Sets `meta_buffer` to the locked metapage where the free list
+// changes, else to InvalidBuffer.
 Buffer take_page(Relation index, Buffer locked_meta, Buffer* meta_buffer) {
     const Buffer meta = BufferIsValid(locked_meta)
                             ? locked_meta
@@ -206,8 +207,8 @@ Buffer tail_with_room(Relation index, const MetaPage& meta, uint32 list,
                page_tail(BufferGetPage(buffer))->count < layout.capacity;
     };
 
-    // The usual way needs no lock on the place. A page that is no longer the tail when its lock is
-    // there sends us the other way.
+    // The fast path takes no lock on the place. It fails where the page is full, or is no longer
+    // the tail once it is locked.
     Buffer tail_buffer = InvalidBuffer;
     BlockNumber tail_block = read_place(index, meta, list).tail;
     if (BlockNumberIsValid(tail_block) &&
@@ -252,7 +253,7 @@ bool free_tail_under_place(Relation index, uint32 list, const EntryLayout& layou
         report_damage(index, place.tail, "head and tail of its list do not fit together");
     LockBuffer(tail_buffer, BUFFER_LOCK_EXCLUSIVE);
 
-    // Somebody may have appended meanwhile: that needs the tail's lock only.
+    // Another backend may have appended meanwhile: an append needs the tail's lock only.
     const bool empty = page_tail(BufferGetPage(tail_buffer))->count == 0;
     if (empty) {
         const Buffer meta_buffer =
@@ -290,7 +291,8 @@ uint32 find_dead(Page page, const EntryLayout& layout, const Removal& removal, u
     return dead;
 }
 
-// Removes the dead from the tail page of a list whose place is locked. True: the page is empty now.
+// Removes dead entries from the tail page of a list whose place is locked. Returns whether the page
+// is empty now.
 bool close_up_tail(Relation index, uint32 list, const EntryLayout& layout,
                    const PlaceAddress& address, Buffer place_buffer, Removal* removal) {
     const BlockNumber block = place_on(BufferGetPage(place_buffer), address)->tail;
@@ -314,9 +316,9 @@ bool close_up_tail(Relation index, uint32 list, const EntryLayout& layout,
     return kept == 0;
 }
 
-// Gives the slots of a page's dead entries to the last entries of the list, whose place is locked.
-// Where the tail has too few, the rest stay until the next call, with the next tail. True: the
-// tail is empty now.
+// Moves the last entries of the list, whose place is locked, into the slots of a page's dead
+// entries. Where the tail page has too few, the other dead entries stay until the next call, which
+// takes entries from the next tail. Returns whether the tail is empty now.
 bool fill_from_tail(Relation index, uint32 list, const EntryLayout& layout,
                     const PlaceAddress& address, Buffer place_buffer, BlockNumber block,
                     Removal* removal) {
@@ -355,8 +357,8 @@ bool in_training_run(const MetaPage& meta, BlockNumber block) {
     return meta.lists > 0 && block >= meta.centroids && block < training_end(meta);
 }
 
-// A page no structure holds: new since an extension that a crash or an error cut short, or written
-// by a training that was not finished.
+// Whether a page belongs to no structure: it was added by an extension that a crash or an error cut
+// short, or written by a training that did not finish.
 bool is_lost(Page page, BlockNumber block, const MetaPage& meta) {
     if (PageIsNew(page)) return true;
     if (!page_is_sound(page)) return false;
@@ -409,7 +411,7 @@ bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryL
 }
 
 void count_step(Relation index, BlockNumber block, const ListPlace& place, BlockNumber* steps) {
-    // A list may have grown since its place was read; the size of the index is asked for only then.
+    // A list may have grown since its place was read. Only then is the size of the index looked up.
     if (++*steps > place.pages && *steps > RelationGetNumberOfBlocks(index))
         report_damage(index, block, "the chain of its list has a loop");
 }
@@ -427,7 +429,7 @@ MetaPage read_meta(Relation index) {
                         format_version),
                  errhint("Please REINDEX it.")));
     complete_meta(&meta);
-    // A column that has lost its dimensions says nothing.
+    // A column of type vector, without dimensions (any more), gives nothing to compare with.
     const int32 dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
     if (!meta_is_sound(meta) || (dims > 0 && meta.dims != static_cast<uint32>(dims)))
         report_damage(index, meta_block, "it describes an impossible index");
@@ -475,7 +477,7 @@ ListPlace place_of(Buffer locked, const MetaPage& meta, uint32 list) {
 
 void page_init(Page page, PageKind kind, uint32 list) {
     PageInit(page, BLCKSZ, sizeof(PageTail));
-    // No hole: WAL drops what lies between pd_lower and pd_upper.
+    // No hole: WAL records leave out the bytes between pd_lower and pd_upper.
     reinterpret_cast<PageHeader>(page)->pd_lower = reinterpret_cast<PageHeader>(page)->pd_upper;
     PageTail* tail = page_tail(page);
     tail->list = list;
@@ -563,8 +565,8 @@ bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block,
         ++place_on(GenericXLogRegisterBuffer(state, meta_buffer, 0), address)->generation;
         Page page = GenericXLogRegisterBuffer(state, buffer, 0);
         Page tail_page = GenericXLogRegisterBuffer(state, tail_buffer, 0);
-        // The last entry of the list takes the slot; an empty tail, left by a crash, has none, and
-        // is given back before the slot can be filled.
+        // The last entry of the list takes the slot. An empty tail, left by a crash, has no entry:
+        // the move is aborted, and the tail is freed below.
         if (page_tail(tail_page)->count > 0) {
             const uint32 last = --page_tail(tail_page)->count;
             page_tids(page, pending_layout)[slot] = page_tids(tail_page, pending_layout)[last];

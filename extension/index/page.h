@@ -19,20 +19,20 @@ namespace pgwarp {
 // Reports a page that cannot be what it should be.
 [[noreturn]] void report_damage(Relation index, BlockNumber block, const char* what);
 
-// An index that is built is as large as it says, whatever its file was before: TRUNCATE of a new
-// table and ON COMMIT DELETE ROWS build again in the same file.
+// Forgets the cached size of an index. Builds call it: TRUNCATE of a new table and ON COMMIT
+// DELETE ROWS build the index again in the same file, which may have been larger before.
 void forget_size();
 
 // Pins and locks (BUFFER_LOCK_SHARE or _EXCLUSIVE) a page that must be of this kind.
 Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock);
 
-// The same as read_page() for a page that may have been recycled: false where it is no page of this
-// list any more, with nothing held.
+// Like read_page(), for a page that may have been recycled. Returns false, with nothing pinned or
+// locked, where the page no longer belongs to this list.
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
                     int lock, Buffer* buffer);
 
-// Counts the pages of a walk along a chain. A damaged chain may have a loop; none is longer than
-// the index.
+// Counts the pages of a walk along a chain, and reports damage where they are more than the index
+// has: the chain has a loop.
 void count_step(Relation index, BlockNumber block, const ListPlace& place, BlockNumber* steps);
 
 // A copy of the metapage, checked.
@@ -44,8 +44,8 @@ ListPlace read_place(Relation index, const MetaPage& meta, uint32 list);
 void read_places(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
                  ListPlace* places);
 
-// Holds a list's place in share mode: until it is released the list neither grows by a page nor
-// loses an entry.
+// Locks a list's place in share mode. Until the caller releases the buffer, the list neither grows
+// by a page nor loses an entry.
 Buffer lock_place(Relation index, const MetaPage& meta, uint32 list);
 ListPlace place_of(Buffer locked, const MetaPage& meta, uint32 list);
 
@@ -67,8 +67,8 @@ void put_entry(Page page, const EntryLayout& layout, uint32 slot, const Entry& e
 // Appends to the tail of a list.
 void append_entry(Relation index, const MetaPage& meta, uint32 list, const Entry& entry);
 
-// Removes the entries of one page that the callback names, filling their slots from the end of the
-// list. Returns the block that follows, as the chain is afterwards.
+// Removes the entries of one page that the callback calls dead, and fills their slots from the end
+// of the list. Returns the next block of the chain as it is after the change.
 struct Removal {
     IndexBulkDeleteCallback is_dead;
     void* state;
@@ -87,13 +87,14 @@ bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block,
 // Extends the index by a contiguous run of pages; they are empty until written.
 BlockNumber extend_by(Relation index, BlockNumber pages);
 
-// Writes one page of a run whole.
+// Overwrites one page of such a run with an image, in one WAL record.
 void write_page(Relation index, BlockNumber block, Page image);
 
-// Replaces what the metapage says of the training, leaving `pending` and the free list alone.
+// Replaces the metapage, except for `pending` and the free list.
 void write_training(Relation index, const MetaPage& trained);
 
-// Puts pages into the free list that a crash left out of every structure. Returns how many.
+// Puts pages that belong to no structure, after a crash or an error, into the free list. Returns
+// how many.
 BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta);
 
 }  // namespace pgwarp

@@ -1,4 +1,4 @@
-// A TID as a number of 48 bits, ordered as TIDs are: what kernels know a row by.
+// A TID as a 48-bit number in the order of TIDs: kernels identify rows by it.
 #pragma once
 
 #include "extension/compat.h"

@@ -1,4 +1,4 @@
-// From one vector to its entry, for INSERT: batches are encoded by kernels.
+// Encodes one vector, for INSERT; kernels encode batches.
 #pragma once
 
 #include "extension/index/format.h"
@@ -9,7 +9,8 @@ extern "C" {
 
 namespace pgwarp {
 
-// A vector's list and offset. The offset includes what a rotation dropped of the squared norm.
+// A vector's list and offset. The offset includes the part of the squared norm that a rotation
+// dropped.
 struct EncodedVector {
     uint32 list;
     float offset;

@@ -18,7 +18,7 @@ void* scratch_alloc(Scratch* scratch, Size bytes);
 // From the block alone: null where it has no room.
 void* scratch_try_alloc(Scratch* scratch, Size bytes);
 
-// Allocates `bytes`, copies the old piece (null: none) to it, and frees the old piece.
+// Allocates `bytes` and copies the old piece (null: none), which is invalid afterwards.
 void* scratch_grow(Scratch* scratch, void* old, Size old_bytes, Size bytes);
 
 // scratch_return() frees what was allocated from the block after the mark.
