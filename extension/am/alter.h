@@ -2,7 +2,7 @@
 
 namespace pgwarp {
 
-// Checks the options that ALTER INDEX gives to an ivfpq index.
+// Installs the hook that checks the options that ALTER INDEX sets on an ivfpq index.
 void install_alter_hook();
 
 }  // namespace pgwarp

@@ -1,9 +1,9 @@
-// What a scan costs, in the planner's units.
+// The cost estimate of a scan, in the planner's units.
 //
-// The start of a scan is its first round: the model is read, the probed lists are scanned, and the
-// candidates' rows are visited in the table. Every row of the pending list is visited, too. After
-// that, each further row costs its share of scanning everything. The planner takes from the total
-// what a LIMIT wants, so the rounds after the first are charged only to queries that reach them.
+// The startup cost is that of the first round: the scan reads the model, scans the probed lists,
+// and visits the candidates' rows in the table. It visits every row of the pending list, too. After
+// that, each further row costs its share of scanning everything. The planner charges a LIMIT query
+// in proportion to its rows, so that only queries that reach further rounds pay for them.
 
 #include <algorithm>
 #include <cmath>
@@ -29,19 +29,19 @@ namespace pgwarp {
 
 namespace {
 
-// What an index, real or not, would have a scan do.
+// The work of a scan with an index, real or hypothetical.
 struct ScanPlan {
     double lists;          // 0: untrained
-    double model_pages;    // that every scan reads
-    double pending_pages;  // whose rows every scan visits
+    double model_pages;    // read by every scan
+    double pending_pages;  // every scan visits their rows
     double pending_rows;
     double code_bytes;
     Effort effort;
     bool by_service;
-    ScanCosts costs;  // of looking into lists
+    ScanCosts costs;  // of scanning lists
 };
 
-// Whether scans will go to the service. Asks nobody, and reports nothing: that is for the scan.
+// Whether scans will go to the service. Sends no request and reports nothing: the scan does that.
 bool will_be_served(Relation index) {
     const char* reason;
     return settings.executor != static_cast<int>(ExecutorChoice::cpu) && service_serves(&reason) &&
@@ -71,7 +71,7 @@ ScanPlan plan_scan(Relation index, double rows, uint32 k) {
     return plan;
 }
 
-// An index that is not there: as a build would probably make it.
+// For a hypothetical index: assumes what a build would probably choose.
 ScanPlan plan_hypothetical_scan(double rows, double pages, uint32 k) {
     MetaPage meta = {};
     meta.lists = static_cast<uint32>(std::clamp(std::sqrt(rows), 1.0, double{max_lists}));
@@ -85,7 +85,7 @@ ScanPlan plan_hypothetical_scan(double rows, double pages, uint32 k) {
     return plan;
 }
 
-// Visiting rows in the order they lie in, and keeping the nearest.
+// Visiting the pending rows in table order and keeping the k nearest.
 double pending_cost(const ScanPlan& plan, double table_pages, double k, double expression,
                     double random_page, double sequential_page) {
     const double rows = plan.pending_rows;
@@ -93,7 +93,7 @@ double pending_cost(const ScanPlan& plan, double table_pages, double k, double e
     const double pages = std::max(1.0, table_pages);
     const double visited = std::max(1.0, pages * (1 - std::exp(-rows / pages)));
     const double page = random_page - (random_page - sequential_page) * std::sqrt(visited / pages);
-    // Each row is found by its TID, not met in passing: twice the cost of a tuple.
+    // Each row is fetched by its TID, not read in sequence: twice the cost of a tuple.
     const double row = cpu_index_tuple_cost + 2 * cpu_tuple_cost +
                        cpu_operator_cost * (1 + 2 * std::log2(2 * std::max(1.0, k))) + expression;
     return plan.pending_pages * sequential_page + visited * page + rows * row;
@@ -105,7 +105,7 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
                 Cost* total_cost, Selectivity* selectivity, double* correlation, double* pages) {
     *selectivity = 1;
     *correlation = 0;
-    // The index answers ORDER BY one distance, and nothing else.
+    // The index supports ORDER BY one distance and nothing else.
     if (list_length(path->indexorderbys) != 1) {
         *startup_cost = *total_cost = get_float8_infinity();
         *pages = 0;
@@ -150,13 +150,13 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
         const double share = probes / plan.lists;
         const double row = random_page + cpu_tuple_cost + cpu_operator_cost + expression.per_tuple;
         const double first_rows = std::min<double>(list_rows, plan.effort.candidates);
-        // Lists lie on runs of pages; the rows of candidates lie anywhere.
+        // Lists are read sequentially; the rows of candidates are at random places in the table.
         const double entries = list_rows * plan.code_bytes * look_up;
         const double lists = list_pages * sequential_page + entries;
         if (plan.by_service) {
             start += probes * plan.costs.probe * look_up + share * entries * plan.costs.look_up;
         } else {
-            // The model is read by every scan and stays in the cache.
+            // Every scan reads the model, which therefore stays in the buffer cache.
             start += 0.1 * sequential_page * plan.model_pages + cpu_operator_cost * plan.lists;
             start += share * (list_pages * sequential_page + entries * plan.costs.look_up);
         }

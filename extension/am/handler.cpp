@@ -1,4 +1,4 @@
-// The access method's handler: what ivfpq can do, and who does it.
+// The access method's handler: the capabilities and callbacks of ivfpq.
 
 #include <cstring>
 
@@ -80,7 +80,8 @@ PGWARP_FUNCTION(ivfpq_handler) {
     routine->amstrategies = 1;
     routine->amsupport = 1;
     routine->amcanorderbyop = true;
-    // The planner may use a partial index without a condition on it.
+    // A scan needs no condition on the column: the planner may use the index, also a partial one,
+    // without.
     routine->amoptionalkey = true;
     routine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
     routine->amkeytype = InvalidOid;

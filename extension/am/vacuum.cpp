@@ -29,7 +29,7 @@ void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* rem
     }
 }
 
-// Pages in use by the structures of the index, by what it says itself.
+// The pages that the structures of the index claim to have.
 double pages_in_use(Relation index, const MetaPage& meta) {
     double pages = 1 + static_cast<double>(meta.pending.pages) + meta.free_pages;
     if (meta.lists == 0) return pages;
@@ -38,7 +38,7 @@ double pages_in_use(Relation index, const MetaPage& meta) {
     return pages;
 }
 
-// Trains an index that has enough rows now, or ends what a training left to do.
+// Trains an index that has enough rows now, or finishes a training that was cut short.
 void train_or_go_on(Relation index, BufferAccessStrategy ring) {
     const MetaPage meta = read_meta(index);
     if (meta.lists == 0) {
@@ -58,7 +58,8 @@ IndexBulkDeleteResult* ivfpq_bulk_delete(IndexVacuumInfo* info, IndexBulkDeleteR
     Removal removal{callback, callback_state, 0, 0};
     read_through(info->strategy, [&] {
         const MetaPage meta = read_meta(index);
-        // The pending list first: training may only move entries away from it.
+        // The pending list first: entries only move from there to other lists, which are read
+        // later.
         vacuum_list(index, meta, pending_list, &removal);
         for (uint32 list = 0; list < meta.lists; ++list) vacuum_list(index, meta, list, &removal);
     });
