@@ -1,13 +1,13 @@
-// ivfpq_check: reads an index whole and tells what is wrong with it.
+// ivfpq_check: reads a whole index and reports what is wrong with it.
 //
-// The table is locked against VACUUM, not against reading and writing: what VACUUM may do to TIDs
-// would look like a fault here, what INSERT does is allowed for. A list is read as far as it went
-// when its place was read; its chain stands still up to there, but for entries added to its last
-// page. Pages are copied, so that nothing is locked while they are looked at.
+// The lock on the table excludes VACUUM, but not reads and writes: entries that VACUUM removes
+// or moves would look like faults, while concurrent inserts are allowed for. A list is read up to
+// the tail that its place named. Up to there the chain does not change, except that entries are
+// added to its last page. Pages are copied, so that no page is locked while it is checked.
 //
-// On a standby nothing keeps the VACUUMs of the primary out. There a list's place is locked while
-// its pages are read, and what moves from one list to another is no fault: a page may be seen in
-// both, and so may a TID that went to another row.
+// On a standby nothing excludes a VACUUM of the primary. There the check holds a lock on a list's
+// place while it reads the list's pages, and what moves from one list to another is no fault: a
+// page may be seen in both lists, and so may a TID that was reused for another row.
 
 #include <algorithm>
 #include <cstring>
@@ -62,8 +62,8 @@ pg_attribute_printf(3, 4) void problem(Check* check, BlockNumber block, const ch
     ++check->problems;
 }
 
-// Copies a page for checking: what is wrong with it becomes a problem, not an error. False where
-// it cannot be what it should.
+// Copies a page for checking. A page that cannot be what it should becomes a problem, not an error;
+// returns false then.
 bool copy_to_check(Check* check, BlockNumber block, PageKind kind, const char* holder,
                    PGAlignedBlock* copy) {
     if (block >= check->blocks) check->blocks = RelationGetNumberOfBlocks(check->index);
@@ -87,9 +87,9 @@ bool copy_to_check(Check* check, BlockNumber block, PageKind kind, const char* h
     return fault == nullptr;
 }
 
-// False, and a problem, where the block was reached before.
+// Returns false and adds a problem where the block was reached before.
 bool mark_seen(Check* check, BlockNumber block, BlockNumber size, const char* holder) {
-    // The bitmap has room for what the index had when the check began; newer pages are new.
+    // The bitmap covers the pages that the index had when the check began, not those added since.
     if (block >= size || check->recovery) return true;
     uint8* byte = &check->seen[block / 8];
     const uint8 bit = static_cast<uint8>(1 << (block % 8));
@@ -124,7 +124,7 @@ void check_entries(Check* check, BlockNumber block, Page page, const EntryLayout
     for (uint32 i = 0; i < page_tail(page)->count; ++i) {
         const BlockNumber heap_block = ItemPointerGetBlockNumberNoCheck(&tids[i]);
         const OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(&tids[i]);
-        // Rows inserted since may lie behind the end of the table as it was.
+        // Rows inserted since may lie beyond the size of the table that was read before.
         if (heap_block >= check->heap_blocks)
             check->heap_blocks = RelationGetNumberOfBlocks(check->heap);
         if (offset == InvalidOffsetNumber || heap_block >= check->heap_blocks)
@@ -166,7 +166,7 @@ void check_list(Check* check, uint32 list, BlockNumber size) {
         if (BlockNumberIsValid(tail.next) && tail.count != layout.capacity)
             problem(check, block, "page of %s is not full, and not the last", holder);
         prev = block;
-        // What follows the tail was added since.
+        // Pages behind that tail were added since.
         block = block == place.tail ? InvalidBlockNumber : tail.next;
         if (++pages > place.pages) {
             problem(check, prev, "%s has more pages than the %u it claims", holder, place.pages);
@@ -215,8 +215,8 @@ void collect_heap_tid(Relation, ItemPointer tid, Datum*, bool* nulls, bool, void
                            Int64GetDatum(static_cast<int64>(tid_number(*tid))), false);
 }
 
-// An index may lack rows that only snapshots from before it was made can see: those of broken HOT
-// chains.
+// An index may lack rows of broken HOT chains (indcheckxmin), which only snapshots older than the
+// index can see.
 void check_snapshot(Relation index, Snapshot snapshot) {
     if (IsolationUsesXactSnapshot() && index->rd_index->indcheckxmin &&
         !TransactionIdPrecedes(HeapTupleHeaderGetXmin(index->rd_indextuple->t_data),
@@ -227,11 +227,12 @@ void check_snapshot(Relation index, Snapshot snapshot) {
                         errhint("Begin a new transaction.")));
 }
 
-// The rows a snapshot sees, which was taken before the index was read.
+// The TIDs of all rows that the snapshot sees, sorted. It was taken before the index was read, so
+// the index must have all of them.
 Tuplesortstate* collect_heap_tids(const OpenIndex& open, Snapshot snapshot) {
     Tuplesortstate* sort = begin_tid_sort();
     IndexInfo* info = BuildIndexInfo(open.index);
-    // As when an index is built concurrently: rows are those of the snapshot.
+    // As in CREATE INDEX CONCURRENTLY, the scan returns the rows that the snapshot sees.
     info->ii_Concurrent = true;
     TableScanDesc scan = table_beginscan_strat(open.heap, snapshot, 0, nullptr, true, true);
     table_index_build_scan(open.heap, open.index, info, true, false, collect_heap_tid, sort, scan);
@@ -244,7 +245,7 @@ void report_missing(Check* check, uint64 tid) {
             static_cast<uint32>(tid >> 16), static_cast<uint32>(tid & 0xffff));
 }
 
-// Walks both sorted streams: a TID twice in the index, or in the table alone, is a problem.
+// Merges both sorted streams: a TID twice in the index, or in the table only, is a problem.
 void check_tids(Check* check, Tuplesortstate* heap_tids) {
     uint64 row = 0;
     bool more_rows = heap_tids && next_tid(heap_tids, &row);

@@ -1,7 +1,8 @@
-// ivfpq_compare: what each quantizer would make of a column, on a sample of it.
+// ivfpq_compare: compares the quantizers on a sample of a column.
 //
-// The sample comes through SQL, with the rights and the row security of who asks. Some of it is set
-// aside as queries; the others train the quantizers, are encoded, and are searched by their codes.
+// The sample is read through SQL, with the caller's privileges and row security. Some of its rows
+// are set aside as queries; the others train the quantizers, are encoded, and are searched by their
+// codes.
 
 #include <algorithm>
 #include <limits>
@@ -58,7 +59,8 @@ char* sample_query(Oid table, const char* column, Oid schema) {
                     name);
 }
 
-// The sample, a copy of the training rows, and what is made of them; the matrices of a rotation.
+// Counts the sample, a copy of the training rows, what is computed from these, and the matrices of
+// a rotation.
 void check_memory(uint32 rows, uint32 dims) {
     const Size bytes = sizeof(float) * (5 * Size{rows} * dims + 12 * Size{dims} * dims);
     if (bytes / 1024 > static_cast<Size>(maintenance_work_mem))
@@ -68,7 +70,8 @@ void check_memory(uint32 rows, uint32 dims) {
                         errhint("Ask for a smaller sample, or raise maintenance_work_mem.")));
 }
 
-// Whether lsq can be among what is compared; it takes more memory than the others.
+// Whether lsq can take part in the comparison: it is for short codes only, and takes more memory
+// than the others.
 bool can_compare_sums(uint32 bytes, const Sample& sample) {
     if (bytes > static_cast<uint32>(max_lsq_m)) return false;
     const LsqShape shape{sample.dims, bytes};
@@ -82,7 +85,7 @@ bool can_compare_sums(uint32 bytes, const Sample& sample) {
     return false;
 }
 
-// Every row of the column has the same chance. The sample is in the caller's memory context.
+// A sample in which every row of the column has the same chance, in the current memory context.
 Sample draw_sample(const char* query, uint32 wanted) {
     const MemoryContext caller = CurrentMemoryContext;
     Sample sample = {};
@@ -101,7 +104,7 @@ Sample draw_sample(const char* query, uint32 wanted) {
             bool null;
             const Datum value =
                 SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &null);
-            // Long vectors lie outside of their rows: what is fetched of them is ours to free.
+            // Frees the detoasted copies of long vectors.
             MemoryContextReset(row_context);
             const MemoryContext of_spi = MemoryContextSwitchTo(row_context);
             const Vector* vector = datum_get_vector(value);

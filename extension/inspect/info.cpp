@@ -1,4 +1,4 @@
-// ivfpq_info and ivfpq_recall_curve: what an index is made of.
+// ivfpq_info and ivfpq_recall_curve: the parameters, sizes and recall curve of an index.
 
 #include <algorithm>
 
@@ -34,7 +34,7 @@ const char* metric_name(Metric metric) {
     return "unknown";
 }
 
-// All pages of a list are full but the last.
+// The number of entries: all pages of a list but the last are full.
 int64 list_length(Relation index, const MetaPage& meta, uint32 list) {
     const EntryLayout layout = layout_of(meta, list);
     while (true) {
@@ -42,7 +42,7 @@ int64 list_length(Relation index, const MetaPage& meta, uint32 list) {
         if (place.pages == 0) return 0;
         Buffer buffer;
         if (!read_list_page(index, place.tail, list, layout, BUFFER_LOCK_SHARE, &buffer)) {
-            // Recycled since we read the place: read it again.
+            // The tail was recycled since its place was read: read the place again.
             if (read_place(index, meta, list).generation != place.generation) continue;
             report_damage(index, place.tail, "it is not the tail of its list");
         }
@@ -68,7 +68,8 @@ struct RowBuilder {
     }
 };
 
-// Recall@10 against probes with so many candidates, as a JSON object.
+// Recall@10 by probes as a JSON object, for the largest measured number of candidates that is not
+// above `candidates`.
 Datum curve_json(const RecallCurve& curve, uint32 candidates) {
     uint32 factor = 0;
     while (factor + 1 < RecallCurve::factors &&

@@ -2,8 +2,8 @@
 //
 // Rows drawn from the table are the queries. One pass over the table finds the true neighbors of
 // all of them, then each is searched through the index as a query with LIMIT k would be. A row is
-// no neighbor of itself, nor does it take the place of a candidate. A found row counts if it is as
-// near as the k-th true neighbor, so rows at equal distance do not make a difference.
+// no neighbor of itself, and the scan gets one more candidate to make up for it. A found row counts
+// if it is as near as the k-th true neighbor, so that ties do not lower the recall.
 
 #include <algorithm>
 #include <cmath>
@@ -36,15 +36,15 @@ namespace pgwarp {
 
 namespace {
 
-// On a device k-selection ends there.
+// The largest k of k-selection on a device.
 constexpr uint32 device_most_k = 2048;
 
-// Of one of two blocks of rows.
+// The size of one of the two blocks of rows.
 Size block_bytes() {
     return std::min(size_t{4} << 20, static_cast<Size>(maintenance_work_mem) * 1024 / 4);
 }
 
-// One pass over the rows a snapshot sees, calling back as an index build does.
+// One pass over the rows that the snapshot sees; calls back as an index build does.
 void scan_rows(const OpenIndex& open, Snapshot snapshot, IndexBuildCallback callback, void* state) {
     IndexInfo* info = BuildIndexInfo(open.index);
     info->ii_Concurrent = true;
@@ -79,7 +79,8 @@ void draw_query(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, voi
     queries->tids[slot] = tid_number(*tid);
 }
 
-// The rows go by in blocks: one is filled while the other is compared with the queries.
+// Finds the true neighbors. Rows pass in two blocks: one is filled while the other is compared with
+// the queries.
 struct Truth {
     const Queries* queries;
     Metric metric;
@@ -92,7 +93,7 @@ struct Truth {
     uint32 room;  // of a block
     uint32 count;
     uint32 filling;
-    bool under_way;  // the other
+    bool under_way;  // the comparison of the other block
     MemoryContext row_context;
 };
 
@@ -112,10 +113,11 @@ void compare_block(Truth* truth) {
     truth->count = 0;
 }
 
-// As far from everything as can be, or farther: no neighbor of anything.
+// Whether a row can be a neighbor. Under cosine, a row whose squared norm is zero or overflows
+// cannot: it is far from every query, or its distance is NaN.
 bool has_distances(Metric metric, const Vector* vector) {
     if (metric != Metric::cosine) return true;
-    // As exact_distance() would have it.
+    // The same norm as in exact_distance().
     const float norm =
         cosine_parts(vector->x, vector->x, static_cast<size_t>(vector->dims)).squared_norm_a;
     return norm > 0 && std::isfinite(norm);
@@ -137,7 +139,7 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
     if (++truth->count == truth->room) compare_block(truth);
 }
 
-// The true neighbors of all queries, (queries)(k), themselves among them.
+// The true neighbors of all queries, (queries)(k); a query's own row is among them.
 Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries& queries,
                          Metric metric, uint32 k) {
     Truth truth = {};
@@ -180,13 +182,13 @@ Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries
     compare_block(&truth);
     finish_block(&truth);
     guarded_interruptibly([&] { truth.pass->object->nearest(nearest); });
-    // Before the device it is of.
+    // The pass must end before its device is closed.
     guarded([&] { delete std::exchange(truth.pass->object, nullptr); });
     close_build_executor(&executor);
     return nearest;
 }
 
-// The exact distance of the k-th of them; infinite where there are fewer.
+// The exact distance of the k-th true neighbor; infinity where there are fewer.
 double farthest_of(RowReader* reader, Metric metric, const Vector* query, uint64 self,
                    const Neighbor* nearest, uint32 k) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -203,7 +205,7 @@ double farthest_of(RowReader* reader, Metric metric, const Vector* query, uint64
     return count == k ? farthest : infinity;
 }
 
-// How many of the first k rows the index gives are among the true k nearest.
+// How many of the first k rows that the index returns are among the true k nearest.
 uint32 count_hits(const OpenIndex& open, Snapshot snapshot, RowReader* reader, Metric metric,
                   const Vector* query, uint64 self, uint32 k, double farthest) {
     ScanKeyData order = {};
@@ -244,7 +246,8 @@ PGWARP_FUNCTION(ivfpq_recall) {
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("k must be between 1 and 10000")));
     const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
-    // Each query twice, and what it finds, which the pass notes twice again.
+    // Two blocks of rows, two copies of each query, and three of its neighbors: ours and two in the
+    // pass.
     const Size bytes = 2 * block_bytes() + static_cast<Size>(samples) *
                                                (2 * read_meta(open.index).dims * sizeof(float) +
                                                 3 * (k + 1) * sizeof(Neighbor));
