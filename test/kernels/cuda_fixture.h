@@ -1,4 +1,4 @@
-// What the device's tests share. Without a device they are skipped.
+// Shared by the tests of CUDA kernels, which are skipped without a device.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -13,7 +13,7 @@
 
 namespace pgwarp::gpu {
 
-// Smaller shapes where every access is checked by a tool: set PGWARP_TEST_SMALL.
+// PGWARP_TEST_SMALL selects smaller shapes, for tools that check every memory access.
 inline bool small_tests() {
     return std::getenv("PGWARP_TEST_SMALL") != nullptr;
 }
@@ -37,12 +37,13 @@ class CudaTest : public testing::Test {
         return wanted;
     }
 
-    // Plain copies and fills may return before they are done, and our streams do not wait for them.
+    // Copies and fills on the default stream may return before they are done, and our streams do
+    // not wait for that stream.
     static void finish_default_stream() {
         check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
 
-    // To the device and back, for small things.
+    // Copies small vectors to the device and back.
     template <typename T>
     static Buffer<T> upload(const Context& context, const std::vector<T>& from) {
         Buffer<T> to(context.memory, from.size());

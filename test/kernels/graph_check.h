@@ -1,4 +1,4 @@
-// What the tests of k-NN graphs share: rows, the truth about them, and what must hold of any graph.
+// Shared by the tests of k-NN graphs: rows, their true neighbors, and the invariants of any graph.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -47,7 +47,7 @@ struct Made {
         }
         return sum;
     }
-    // What one in float32 may be off by.
+    // The rounding error that a distance in float32 may have.
     double rounding(size_t a, size_t b) const {
         double terms = std::fabs(distance(a, b));
         if (rows.metric == GraphMetric::inner_product)
@@ -78,8 +78,8 @@ struct Made {
     }
 };
 
-// What must hold of any graph: `sure` places have distances from the rows themselves, to the bit or
-// but for rounding.
+// Checks the invariants of any graph. The first `sure` neighbors of a list must have distances
+// computed from the rows, equal to the bit or up to rounding.
 inline void expect_sound(const Made& made, const std::vector<Edge>& lists, uint32_t degree,
                          uint32_t sure, bool to_the_bit = true) {
     for (size_t row = 0; row < made.rows.count; ++row) {
@@ -99,7 +99,7 @@ inline void expect_sound(const Made& made, const std::vector<Edge>& lists, uint3
             EXPECT_LE(before.distance, list[i].distance);
             const float distance = graph_distance(made.rows.metric, made.rows.row(row),
                                                   made.rows.row(list[i].row), made.rows.dims);
-            // A device adds up in another order.
+            // A device sums in another order.
             if (to_the_bit)
                 EXPECT_EQ(list[i].distance, distance);
             else
@@ -110,7 +110,7 @@ inline void expect_sound(const Made& made, const std::vector<Edge>& lists, uint3
     }
 }
 
-// The share of the first k places that are as near as the k-th true neighbor, of some rows.
+// The fraction of the first k neighbors of some rows that are as near as the k-th true one.
 inline double recall(const Made& made, const std::vector<Edge>& lists, uint32_t degree, uint32_t k,
                      size_t checked = 200) {
     size_t hits = 0, all = 0;
@@ -129,7 +129,7 @@ inline double recall(const Made& made, const std::vector<Edge>& lists, uint32_t 
     return all ? static_cast<double>(hits) / static_cast<double>(all) : 1;
 }
 
-// Rows on a curved surface of few dimensions in a space of many, as real data is.
+// Rows on a curved manifold of few dimensions in a space of many, like real data.
 inline std::vector<float> surface_rows(std::mt19937& random, size_t count, uint32_t dims,
                                        uint32_t inner = 8) {
     const auto frame = normal_floats(random, size_t{inner} * dims);

@@ -1,5 +1,4 @@
-// Memory that ends where a page begins that may not be touched: one element too many kills the
-// test.
+// Memory that ends at a guard page: an access beyond the end kills the test.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,7 +9,7 @@
 
 namespace pgwarp {
 
-// `count` elements, zero at first. They are aligned as their size is, no more.
+// `count` elements, initially zero. They are aligned to the size of an element only.
 template <typename T>
 class Guarded {
   public:

@@ -1,4 +1,4 @@
-// A store full of made-up lists, and what a search of it must find, by float64.
+// A store with synthetic lists, and checks of search results against float64 distances.
 #pragma once
 
 #include "kernels/list_store.h"
@@ -24,10 +24,10 @@ struct ListCase {
     size_t queries = 5;
     uint32_t k = 10;
     uint32_t probes = 5;
-    bool duplicates = false;  // few different entries: ties everywhere
-    bool additive = false;    // codewords of all dimensions
+    bool duplicates = false;  // few different entries, so that ties are frequent
+    bool additive = false;    // codewords have all dimensions
     uint32_t bits = 8;
-    float shift = 0;  // added to all coordinates: far from zero
+    float shift = 0;  // added to all coordinates, to move vectors away from zero
 
     friend std::ostream& operator<<(std::ostream& out, const ListCase& c) {
         return out << c.dims << " dims, m " << c.m << ", " << c.lists << " lists, " << c.entries
@@ -95,7 +95,7 @@ class ListWorld {
             for (float& x : words) x = size * normal(random_);
             pair_nibble_words(shape_, words.data(), codebook_.data());
         }
-        // Lengths of all kinds: a third of the lists empty, one with a share of its own.
+        // Lists of different lengths: a third of them empty; one gets all entries left over.
         std::vector<uint32_t> lengths(c.lists);
         uint32_t left = c.entries;
         for (uint32_t l = 0; l < c.lists && c.lists > 1; ++l) {
@@ -153,7 +153,7 @@ class ListWorld {
         return batch;
     }
 
-    // Distances in float64. A float32 sum is off by about this much.
+    // Distances in float64; tolerance() is the approximate error of a float32 sum.
     double term(const float* query, uint32_t list) const {
         double sum = 0;
         for (uint32_t d = 0; d < case_.dims; ++d) {
@@ -171,7 +171,7 @@ class ListWorld {
     }
     double tolerance() const { return 2e-5 * (case_.dims + 4) * (1 + 0.1 * case_.shift); }
 
-    // What a batch found, against all entries of the lists it says it probed.
+    // Checks a batch's results against all entries of the lists that it reports as probed.
     void check(const ListBatch& batch, size_t query,
                const std::vector<bool>* held = nullptr) const {
         const float* vector = queries_.data() + query * case_.dims;
@@ -199,7 +199,7 @@ class ListWorld {
                 (found[i - 1].distance == found[i].distance && found[i - 1].id < found[i].id))
                 << case_;
         }
-        // Nobody was left out who is nearer than the last by more than rounding.
+        // No missing entry is nearer than the last one found by more than rounding.
         std::map<uint64_t, bool> seen;
         for (uint32_t i = 0; i < count; ++i) EXPECT_TRUE(seen.insert({found[i].id, true}).second);
         size_t missed = 0;
@@ -253,7 +253,7 @@ class ListWorld {
     uint64_t next_id_ = 0x123456;
 };
 
-// Shapes that any store must be right for.
+// Shapes that any store must pass.
 inline std::vector<ListCase> list_cases() {
     std::vector<ListCase> cases;
     const auto add = [&](auto change) {
@@ -271,7 +271,8 @@ inline std::vector<ListCase> list_cases() {
     add([](ListCase& c) { c.dims = 100, c.m = 33; });
     add([](ListCase& c) { c.dims = 65, c.m = 64; });
     add([](ListCase& c) { c.dims = 130, c.m = 100, c.entries = 5000; });
-    // As many slices as shared memory holds beside each kind of selection, and more.
+    // As many slices of the table as fit into shared memory beside each kind of selection, and
+    // more.
     for (uint32_t m : {80u, 112u, 144u, 176u, 192u})
         for (uint32_t k : {200u, 2048u})
             add([&](ListCase& c) {

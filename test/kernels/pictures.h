@@ -1,4 +1,4 @@
-// Real vectors for tests: the pictures of Debian's package dataset-fashion-mnist.
+// Real vectors for tests: the images of Debian's package dataset-fashion-mnist.
 #pragma once
 
 #include "kernels/common.h"
@@ -11,7 +11,7 @@ namespace pgwarp {
 
 inline constexpr uint32_t picture_dims = 784;
 
-// The first pictures of a file, "train" or "t10k"; none where the package is not installed.
+// The first images of a file, "train" or "t10k"; none if the package is not installed.
 inline std::vector<float> pictures(const std::string& name, size_t count) {
     const std::string path = "/usr/share/datasets/fashion-mnist/" + name + "-images-idx3-ubyte.gz";
     FILE* pipe = popen(("gzip -dc " + path + " 2>/dev/null").c_str(), "r");

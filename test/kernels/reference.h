@@ -1,4 +1,4 @@
-// Made-up data, and what the kernels compute, again: plainly, in float64.
+// Synthetic data, and simple float64 reference implementations of the kernels.
 #pragma once
 
 #include "kernels/common.h"
@@ -23,7 +23,7 @@ inline std::vector<float> normal_floats(std::mt19937& random, size_t count, floa
     return values;
 }
 
-// Small whole numbers have exact sums in any order, so that ties are ties on every machine.
+// Small integers have exact sums in any order, so that ties are ties on every machine.
 inline std::vector<float> whole_floats(std::mt19937& random, size_t count, int most = 3) {
     std::uniform_int_distribution<int> whole(-most, most);
     std::vector<float> values(count);
@@ -31,7 +31,7 @@ inline std::vector<float> whole_floats(std::mt19937& random, size_t count, int m
     return values;
 }
 
-// (count)(dims): rows scattered around `clusters` centres that stand well apart.
+// (count)(dims): rows scattered around `clusters` well separated centres.
 inline std::vector<float> clustered_rows(std::mt19937& random, size_t count, size_t dims,
                                          size_t clusters) {
     const std::vector<float> centres = normal_floats(random, clusters * dims, 10);
@@ -55,9 +55,9 @@ inline double reference_squared_l2(const float* a, const float* b, size_t dims) 
     return sum;
 }
 
-// What |a|^2 + |b|^2 - 2 <a, b> may be off by in float32: rounding is relative to the norms, which
-// can be far larger than the distance. The square root is what random errors come to, with room
-// to spare.
+// The error that |a|^2 + |b|^2 - 2 <a, b> may have in float32: rounding is relative to the norms,
+// which can be far larger than the distance. Random errors grow with the square root of dims; the
+// factor has a margin.
 inline double expansion_tolerance(const float* a, const float* b, size_t dims) {
     const double norms = reference_product(a, a, dims) + reference_product(b, b, dims);
     return norms * (8 + 4 * std::sqrt(static_cast<double>(dims))) * 0x1p-24;
@@ -83,7 +83,7 @@ inline std::vector<float> decoded(const Quantizer& quantizer, uint32_t list, con
     return vector;
 }
 
-// A model nobody trained, in memory of its own.
+// An untrained model of random numbers, which owns its memory.
 struct RandomModel {
     QuantizerShape shape;
     std::vector<float> centroids;

@@ -1,6 +1,5 @@
-// A pass over rows that come in blocks, against encoding and searching all of them at once on the
-// CPU. Numbers are small and whole, so that every sum is exact and nothing depends on how it is
-// cut.
+// Compares a pass over rows in blocks with encoding and searching all of them at once on the CPU.
+// Values are small integers, so that every sum is exact and does not depend on the block size.
 #pragma once
 
 #include "kernels/nibbles.h"
@@ -28,7 +27,7 @@ struct PassCase {
     bool tell_nearest = false;
     uint32_t bits = 8;
     uint32_t rounds = 0;  // additive codes
-    uint32_t kept = 0;    // dimensions that a rotation keeps, the last first; 0: there is none
+    uint32_t kept = 0;    // dimensions that a rotation keeps, the last first; 0: no rotation
 
     uint32_t code_dims() const { return kept ? kept : dims; }
     QuantizerShape shape() const { return {code_dims(), lists, m, metric, bits, rounds}; }
@@ -119,7 +118,8 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
     return results;
 }
 
-// Rows turned and what that drops of them, one by one.
+// Encodes all rows at once, rotated by hand; adds the squares that the rotation drops to the
+// offsets.
 inline void encode_all(Executor& executor, const PassCase& c, const PassData& data,
                        PassResults* results) {
     std::vector<float> turned = data.rows;
@@ -170,8 +170,8 @@ inline void expect_same_neighbors(const PassCase& c, const std::vector<Neighbor>
     }
 }
 
-// A device measures rows from amidst the centroids, so that two that are as near as each other may
-// change places; everything else is the same.
+// A device subtracts a common origin near the centroids first, so that it may break ties between
+// lists differently. Everything else must be equal.
 inline void expect_same_pass(const PassCase& c, const PassData& data, const PassResults& found,
                              const PassResults& expected) {
     ASSERT_EQ(found.lists.size(), expected.lists.size()) << c;
@@ -191,7 +191,7 @@ inline void expect_same_pass(const PassCase& c, const PassData& data, const Pass
             ++other;
             continue;
         }
-        // A score that lies between two steps may be rounded to the other.
+        // A score near the middle of two steps may be rounded to the other one.
         if (c.rounds > 0 &&
             !std::equal(found.codes.begin() + r * c.m, found.codes.begin() + (r + 1) * c.m,
                         expected.codes.begin() + r * c.m)) {

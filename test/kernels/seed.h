@@ -1,4 +1,4 @@
-// The seed of a randomised test: another one every run, printed, and repeated on demand.
+// The seed of a randomised test: different in every run, printed, and repeatable on demand.
 #pragma once
 
 #include <cstdlib>
