@@ -1,4 +1,4 @@
-// What the benches of the CUDA kernels share. See main.cpp.
+// Shared by the benchmarks of the CUDA kernels. See main.cpp.
 #pragma once
 
 #include "kernels/cuda/base/context.h"
@@ -15,23 +15,23 @@
 
 namespace pgwarp::gpu {
 
-// Ceilings, measured in the same run as everything else.
+// Limits of the hardware, measured in the same run as the kernels.
 struct Limits {
-    double copy_bandwidth = 0;  // bytes read and written a second, device to device
-    double sgemm_rate = 0;      // float32 operations a second
+    double copy_bandwidth = 0;  // bytes read and written per second, device to device
+    double sgemm_rate = 0;      // float32 operations per second
     double sgemm_time = 0;      // seconds, of all products of an exact search
     double tf32_time = 0;       // the same on tensor cores in TF32
 };
 
 struct Settings {
-    std::string base_file, query_file;  // bvecs; empty: made-up data
-    std::string only;                   // sections, by commas; empty: all
-    bool profile = false;               // marks one call of each for a profiler
+    std::string base_file, query_file;  // bvecs; empty: synthetic data
+    std::string only;                   // sections, separated by commas; empty: all
+    bool profile = false;               // marks one call of each kernel for a profiler
     size_t rows = 1000000;
     size_t queries = 10000;
 };
 
-// Rows of bytes as floats, and queries for them. See data.cpp.
+// Rows and queries of bytes, stored as floats. See data.cpp.
 struct VectorSet {
     uint32_t dims = 0;
     std::vector<float> base;     // (count)(dims)
@@ -49,7 +49,7 @@ void report(const std::string& what, double seconds, const std::string& rate,
             const std::string& share, const std::string& bar);
 std::string format(const char* pattern, double value);
 
-// Median seconds of several calls, after some that do not count.
+// Median seconds of several calls, after some warm-up calls.
 template <typename Call>
 double time_on_host(Call call, int repeats = 15, int warm_ups = 3) {
     for (int i = 0; i < warm_ups; ++i) call();
@@ -64,7 +64,7 @@ double time_on_host(Call call, int repeats = 15, int warm_ups = 3) {
     return times[times.size() / 2];
 }
 
-// The same for work given to a stream, by the device's clock.
+// The same for work on a stream, timed by events of the device.
 template <typename Call>
 double time_on_device(cudaStream_t stream, Call call, int repeats = 15, int warm_ups = 3) {
     Event begin(cudaEventDefault), end(cudaEventDefault);
@@ -83,7 +83,7 @@ double time_on_device(cudaStream_t stream, Call call, int repeats = 15, int warm
     return times[times.size() / 2];
 }
 
-// For a profiler that starts and stops with these.
+// Makes one call between cudaProfilerStart() and cudaProfilerStop().
 template <typename Call>
 void profile(const Settings& settings, Call call) {
     if (!settings.profile) return;
@@ -94,7 +94,7 @@ void profile(const Settings& settings, Call call) {
     check(cudaProfilerStop(), "cudaProfilerStop");
 }
 
-// Numbers in [0, 1), another sequence for each seed.
+// Random numbers in [0, 1), another sequence for each seed.
 void fill_uniform(float* values, size_t count, uint64_t seed, cudaStream_t stream);
 
 Limits measure_limits(const Context& context, const Settings& settings);

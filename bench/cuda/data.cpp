@@ -1,7 +1,7 @@
-// Vectors to measure on: a bvecs file, enlarged to the number of rows wanted by a seeded
-// generator. A new row lies between a row and one of its near neighbours, with noise of the size
-// of the step to which coordinates are rounded; queries between a query and one of its neighbours
-// among the queries, nearer to the first. Without a file: made-up clusters.
+// Vectors for the benchmarks: a bvecs file, enlarged to the requested number of rows by a seeded
+// generator. A new row lies between a row and one of its near neighbors, with noise of the size of
+// the rounding step of coordinates. A new query lies between a query and one of its neighbors among
+// the queries, nearer to the first. Without a file: synthetic clusters.
 
 #include "bench/cuda/bench.h"
 #include "kernels/cuda/products/exact_search.h"
@@ -61,7 +61,7 @@ std::vector<uint32_t> neighbours_of(const Context& context, const std::vector<fl
     return neighbours;
 }
 
-// Appends rows until there are `wanted`. `reach`: how far towards the neighbour at most.
+// Appends rows until there are `wanted`. `reach`: the largest fraction of the way to the neighbor.
 void enlarge(const Context& context, std::vector<float>& rows, uint32_t dims, size_t wanted,
              double reach, uint64_t seed) {
     const size_t count = rows.size() / dims;
@@ -85,7 +85,7 @@ void enlarge(const Context& context, std::vector<float>& rows, uint32_t dims, si
     }
 }
 
-// Clusters of clusters, so that lists mean something.
+// Clusters of clusters, so that lists of an index reflect structure.
 std::vector<float> made_up(size_t count, uint32_t dims, uint64_t seed, uint64_t row_seed) {
     const auto normal = [](Random& random) {
         double sum = -6;

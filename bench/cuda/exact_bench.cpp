@@ -9,7 +9,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-// A part of the results against float32 sums of differences over all rows, on the host.
+// Checks a part of the results against brute force on the host, with float32 sums of differences.
 size_t count_wrong(const VectorSet& vectors, const std::vector<Neighbor>& nearest, uint32_t k,
                    size_t step) {
     size_t wrong = 0;

@@ -1,5 +1,5 @@
-// k-NN graphs: seconds of each phase by the clock, and recall of some rows against exact search in
-// float32. Kernels are what lies between the upload of the rows and the download of the lists.
+// k-NN graphs: wall-clock seconds of each phase, and recall of some rows against exact search in
+// float32. "Kernels" is the time between the upload of the rows and the download of the lists.
 
 #include "bench/cuda/bench.h"
 #include "kernels/cuda/products/exact_search.h"
@@ -94,12 +94,13 @@ struct Truth {
                    stream);
         stream.synchronize();
         for (size_t q = 0; q < rows.size(); ++q) {
-            // Without the row itself, which is among the nearest, or as near as all of them.
+            // The row itself is among the k + 1 found, or all are at distance zero: either way
+            // list[k] has the distance of the k-th other row.
             const Neighbor* list = found.data() + q * (k + 1);
             last.push_back(list[k].distance);
         }
     }
-    // The share of the first k places that are as near as the k-th true neighbor.
+    // The fraction of the first k neighbors that are as near as the k-th true one.
     double recall(const std::vector<Edge>& lists, uint32_t degree) const {
         size_t hits = 0;
         for (size_t q = 0; q < rows.size(); ++q)
@@ -181,7 +182,7 @@ void bench_append(GraphBuilder& builder, const GraphRows& rows, const Truth& tru
           truth.recall(lists, options.degree));
 }
 
-// Where the time of a descent goes: every step by itself, the device waited for behind each.
+// Times every step of a descent by itself, with a synchronization after each.
 void bench_steps(const Context& context, const GraphRows& rows, const Variant& variant) {
     const DescentOptions options = options_of(variant);
     Stream stream;
@@ -230,7 +231,7 @@ void bench_steps(const Context& context, const GraphRows& rows, const Variant& v
     std::fflush(stdout);
 }
 
-// Clumps of different shapes, each on a surface of few dimensions, with some noise around it.
+// Clusters of different shapes, each on a manifold of few dimensions, with some noise.
 std::vector<float> clumps(size_t count, uint32_t dims) {
     constexpr size_t clump_count = 2000, inner = 12, task_rows = 65536;
     const auto normal = [](Random& random) {
@@ -265,7 +266,7 @@ void bench_graphs(const Context& context, const VectorSet& vectors) {
     const GraphRows rows{vectors.base.data(), vectors.base_count(), vectors.dims, GraphMetric::l2};
     const auto builder = make_graph_builder(context);
     const Truth truth(context, rows);
-    // The first call of each loads its kernels.
+    // The first calls load the kernels.
     {
         const GraphRows few{rows.rows, std::min<size_t>(rows.count, 20000), rows.dims, rows.metric};
         std::vector<Edge> lists(few.count * 48);
@@ -281,7 +282,7 @@ void bench_graphs(const Context& context, const VectorSet& vectors) {
     }
     constexpr Variant variants[] = {{28, 14, 4, 12}, {28, 24, 8, 12}, {64, 32, 8, 12}};
     for (const Variant& variant : variants) bench_descent(*builder, rows, truth, variant);
-    // A merge takes three of eight trees, and two thirds of the samples.
+    // A merge uses 3/8 of the trees, and 2/3 of the samples.
     constexpr Variant merges[] = {variants[1],     {28, 24, 8, 12}, {28, 24, 10, 12},
                                   {28, 24, 4, 12}, {28, 18, 8, 12}, {28, 24, 8, 2}};
     for (const Variant& variant : merges) bench_merge(*builder, rows, truth, variant);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t lists = 1024, m = 32;
 
-// The rows as an index: trained, encoded, and every list on pages.
+// An index of the rows: trained and encoded, with every list on pages.
 struct BenchIndex {
     QuantizerShape shape;
     std::vector<float> centroids, codebook;
@@ -48,7 +48,7 @@ struct BenchIndex {
 
     Quantizer quantizer() const { return {shape, centroids.data(), codebook.data()}; }
 
-    // As an index holds them.
+    // Pages in the layout of an index.
     struct Pages {
         std::vector<std::vector<uint8_t>> codes, tids;
         std::vector<std::vector<float>> offsets;
@@ -101,7 +101,7 @@ class ListBench {
         find_truth();
     }
 
-    // Host to host: queries from an ordinary array, results as they lie in the batch.
+    // Times host to host: from queries in pageable memory to results in the batch.
     double run(size_t batch_size, uint32_t k, uint32_t probes, const std::string& bar) {
         const auto batch = store_->make_batch({batch_size, k, probes});
         for (size_t q = 0; q < batch_size; ++q) batch->wanted[q] = {k, probes};

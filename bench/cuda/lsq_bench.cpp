@@ -1,5 +1,5 @@
-// Local search quantization: rows encoded a second, 16 rounds, on the device and from the host,
-// beside the CPU's encoder on one core. With few rows (--rows 250000), what its codes are worth.
+// Local search quantization: rows encoded per second in 16 rounds, from device memory and from host
+// memory, beside the CPU's encoder on one core. With few rows (--rows 250000): recall of its codes.
 
 #include "bench/cuda/bench.h"
 #include "kernels/additive.h"
@@ -23,7 +23,7 @@ struct Trained {
     std::vector<float> words;
 };
 
-// From a rotated product quantizer by the CPU; the steps on the device.
+// Starts from a rotated product quantizer, trained on the CPU; the device runs the steps.
 Trained train(Executor& executor, const VectorSet& vectors, uint32_t books,
               std::vector<float>& residuals) {
     const uint32_t dims = vectors.dims;
@@ -46,7 +46,7 @@ Trained train(Executor& executor, const VectorSet& vectors, uint32_t books,
     std::vector<float> codebook(words.size());
     codebook_of_words(sums, words.data(), codebook.data());
     const auto data = executor.take(residuals.data(), count, dims);
-    // Fitting many words takes long, and encodes no faster.
+    // Fitting many words takes long, and does not change the speed of encoding.
     const uint32_t steps = books > 8 ? 4 : lsq_iterations(count);
     double error = 0;
     for (uint32_t step = 0; step < steps; ++step)
@@ -60,7 +60,7 @@ Trained train(Executor& executor, const VectorSet& vectors, uint32_t books,
     return {sums, std::move(words)};
 }
 
-// How often the nearest row is among the first 1, 10 and 100 by the codes alone.
+// How often the nearest row is among the first 1, 10 and 100 rows by distance of codes.
 void bench_quality(Executor& executor, const VectorSet& vectors) {
     const size_t rows = vectors.base_count(), queries = vectors.real_queries;
     std::vector<uint64_t> ids(rows);
@@ -98,7 +98,7 @@ void bench_lsq(const Context& context, const Settings& settings, const VectorSet
     const auto executor = make_executor(context);
     const uint32_t dims = vectors.dims;
     const size_t rows = vectors.base_count();
-    // Recall is for rows as they are: asked for no more than there are.
+    // Recall needs real rows, not generated ones: measured only where --rows asks for few.
     if (rows <= 300000) return bench_quality(*executor, vectors);
     std::vector<double> sums(dims);
     for (size_t i = 0; i < vectors.base.size(); ++i) sums[i % dims] += vectors.base[i];

@@ -1,11 +1,11 @@
-// The CUDA kernels in figures: for each, its time, what it moves or computes, and the share of a
-// limit that was measured in the same run. The bars are what the kernels are held to on an H200.
+// Benchmarks of the CUDA kernels: for each, its time, its throughput, and its fraction of a limit
+// measured in the same run. The bars are the targets for the kernels on an H200.
 //
 //   cuda_bench [--base FILE.bvecs --queries FILE.bvecs] [--only
 //   limits,select,exact,train,lists,graphs,passes,lsq,large]
 //              [--rows N] [--batch N] [--profile]
 //
-// Left out unless named: lsq, which takes a minute, and large, a k-NN graph of 10 million rows.
+// Skipped unless named: lsq, which takes a minute, and large, a k-NN graph of 10 million rows.
 
 #include "bench/cuda/bench.h"
 

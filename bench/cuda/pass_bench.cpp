@@ -1,6 +1,6 @@
-// What a build of ten million rows asks of the device: lists trained from a sample, then one pass
-// over rows that come from pinned memory a block at a time, with queries whose neighbors are found
-// beside.
+// The device's work in a build of ten million rows: trains lists from a sample, then passes once
+// over rows that come from pinned memory block by block, and finds neighbors of queries at the same
+// time.
 
 #include "bench/cuda/bench.h"
 #include "kernels/cuda/executor.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t dims = 96, lists = 5534, m = 24, k = 101;
 constexpr size_t rows = 1000000, sample_rows = size_t{lists} * 64, query_count = 512;
 
-// Blocks of the first rows, again and again, `count` rows in all.
+// Passes over `count` rows in all, repeating blocks of the data.
 void pass_over(Executor& executor, const PinnedBuffer<float>& data,
                const std::vector<uint64_t>& ids, const Quantizer& model, size_t block_rows,
                size_t queries, size_t count) {

@@ -19,7 +19,8 @@ class SelectBench {
 
     void run(const SelectRun& run, const SelectPlan& plan, const char* note) {
         const size_t floats = size_t{run.rows} * run.length;
-        // Matrices that fit the cache are used in turn.
+        // Several copies of a matrix that fits into the cache are used in turn, so that none is
+        // cached.
         const size_t copies = std::clamp<size_t>((size_t{512} << 20) / (floats * 4), 1, 16);
         values_.grow(context_.memory, floats * copies);
         if (filled_ < floats * copies) {
@@ -50,7 +51,7 @@ class SelectBench {
                format("%.1f%% of copy", 100 * rate / limits_.copy_bandwidth), run.bar);
     }
 
-    // The method that select() picks, marked, and the others.
+    // Runs all methods; the one that select() picks is marked.
     void all(const SelectRun& run_case) {
         const SelectPlan plan =
             plan_select(run_case.rows, run_case.length, run_case.k, context_.processors);

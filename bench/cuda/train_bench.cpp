@@ -11,13 +11,13 @@ constexpr uint32_t lists = 1024, m = 32;
 constexpr int kmeans_iterations = 20, codebook_iterations = 20;
 constexpr size_t codebook_rows = 65536;
 
-// Rows on the device into lists, codes and offsets, chunk by chunk.
+// Encodes rows on the device into lists, codes and offsets, chunk by chunk.
 void bench_encoding(const Context& context, const Settings& settings, const VectorSet& vectors,
                     const Quantizer& quantizer) {
     const size_t copies = 10, rows = vectors.base_count(), chunk = 65536;
     Stream stream;
     const Blas blas(stream);
-    // The same rows several times: what is in memory does not matter, only that it is not cached.
+    // Several copies of the rows, so that they are not cached; their values do not matter.
     Buffer<float> data(context.memory, vectors.base.size() * copies);
     for (size_t i = 0; i < copies; ++i)
         copy_async(data + i * vectors.base.size(), vectors.base.data(), vectors.base.size(),
