@@ -5,7 +5,7 @@
 namespace pgwarp::bench {
 
 BackendClock::BackendClock(Connection& connection) {
-    // Over TCP the process may be on another machine, and its number here somebody else's.
+    // Over TCP the server may be on another machine, where its PID means another process.
     const char* host = PQhost(connection.raw());
     if (host == nullptr || host[0] != '/') return;
     const std::string process = "/proc/" + std::to_string(PQbackendPID(connection.raw()));

@@ -1,5 +1,5 @@
-// Processor time of a connection's server process. On a machine with other work it tells more than
-// the time on the wall does. Known only where the server runs beside us.
+// CPU time of a connection's backend. On a busy machine it is steadier than wall-clock time. Known
+// only if the server runs on this machine.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@ class BackendClock {
   public:
     explicit BackendClock(Connection& connection);
 
-    // Seconds on a processor since the process began; nothing if they cannot be known.
+    // CPU seconds since the backend started; nothing if unknown.
     std::optional<double> seconds() const;
 
   private:
     std::string path_;
 };
 
-// Milliseconds an event took between two readings.
+// Milliseconds per event between two readings.
 std::optional<double> milliseconds_each(std::optional<double> start, std::optional<double> end,
                                         size_t events);
 

@@ -23,7 +23,7 @@ struct Dot {
     std::string label;
 };
 
-// A system's dots at a number of clients, by recall.
+// A system's points measured with this number of clients, in the order of recall.
 std::vector<Dot> dots_of(const SystemResult& result, unsigned clients) {
     std::vector<Dot> dots;
     for (const Point& point : result.points)
@@ -43,8 +43,8 @@ std::string tick_label(double tick) {
     return text;
 }
 
-// What recall lacks of 1 is nearly on a log scale: most of what tells indexes apart lies between
-// 0.9 and 1, and a linear axis has little room there.
+// Nearly a log scale of 1 - recall: indexes differ mostly between 0.9 and 1, where a linear axis
+// has little room.
 class RecallAxis {
   public:
     void include(double recall) {
@@ -52,7 +52,7 @@ class RecallAxis {
         highest_ = std::max(highest_, recall);
     }
 
-    // Outwards to a tick on either side, which are not the same one.
+    // Extends the axis to a tick on either side; the two ticks differ.
     void round() {
         const double* end = std::end(recall_ticks);
         const double* above = std::lower_bound(std::begin(recall_ticks), end, highest_);
@@ -86,7 +86,7 @@ struct Axes {
     SpeedAxis speeds;
 };
 
-// A ring around a dot is a setting found by --reach.
+// A ring around a dot marks a setting found by --reach.
 void draw_curve(std::ostream& out, const Axes& axes, const std::vector<Dot>& dots,
                 const char* colour) {
     if (dots.empty()) return;
@@ -115,7 +115,7 @@ std::set<unsigned> client_counts(const std::vector<SystemResult>& results) {
     return counts;
 }
 
-// The systems' names in lines of at most `width`, and how many lines there are.
+// The systems' names, wrapped into lines of at most `width`.
 struct Legend {
     std::string text;
     size_t lines = 1;

@@ -1,4 +1,4 @@
-// The results as pictures in SVG.
+// Charts of the results, in SVG.
 #pragma once
 
 #include <ostream>
@@ -10,10 +10,10 @@
 namespace pgwarp::bench {
 
 // Recall against queries/s: one panel for each number of clients, one line a system; right and up
-// is better. Speeds that were not measured, since their system failed, are left out of both charts.
+// is better. Both charts leave out speeds that were not measured because the system failed.
 void print_chart(std::ostream& out, const RunInfo& info, const std::vector<SystemResult>& results);
 
-// Queries/s against the number of clients: one line for each settings of each system.
+// Queries/s against the number of clients: one line for each combination of system and settings.
 void print_clients_chart(std::ostream& out, const RunInfo& info,
                          const std::vector<SystemResult>& results);
 

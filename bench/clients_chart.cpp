@@ -12,21 +12,21 @@ namespace {
 
 constexpr double panel_top = 40;      // below the title; there is no legend
 constexpr double inset = 20;          // from the frame to the first and the last number of clients
-constexpr double label_spacing = 17;  // between the lines' labels, which stand beside the panel
+constexpr double label_spacing = 17;  // between labels of lines, which are beside the panel
 constexpr double sample_start = 14, sample_end = 36, text_start = 42;  // right of the frame
-constexpr double letter = 7.5;                                         // a letter's width, about
+constexpr double letter = 7.5;                                         // approximate letter width
 
 struct Dot {
     unsigned clients;
     double speed;
 };
 
-// One settings of one system.
+// A line of the chart: one system with one combination of settings.
 struct Series {
     std::string label;
     std::vector<Dot> dots;  // by clients
     const char* colour;
-    std::string dashes;  // an attribute, or nothing for a line without gaps
+    std::string dashes;  // an SVG attribute; empty for a solid line
 };
 
 std::vector<Dot> dots_of(const Point& point) {
@@ -38,8 +38,8 @@ std::vector<Dot> dots_of(const Point& point) {
     return dots;
 }
 
-// A system has the colour that it has in the other chart, and its settings differ by dashes. Where
-// there is one system, colours are free to tell the settings apart.
+// A system has the same colour as in the other chart, and its settings differ by dashes. With a
+// single system, settings differ by colour.
 std::vector<Series> all_series(const std::vector<SystemResult>& results) {
     constexpr const char* dashes[] = {"", " stroke-dasharray=\"7 3\"", " stroke-dasharray=\"2 3\"",
                                       " stroke-dasharray=\"9 3 2 3\""};
@@ -85,8 +85,8 @@ class ClientsAxis {
     std::set<unsigned> counts_;
 };
 
-// Where the labels stand: each beside the end of its line, or as near as the others let it. More
-// than the panel is high may be needed.
+// The y positions of the labels: each beside the end of its line, or as near as other labels allow.
+// Many labels may need more height than the panel has.
 std::vector<double> label_places(const std::vector<Series>& all, const SpeedAxis& speeds) {
     auto end_of = [&](size_t i) { return speeds.y(all[i].dots.back().speed); };
     std::vector<size_t> order(all.size());
@@ -118,7 +118,7 @@ void draw_series(std::ostream& out, const Series& series, const ClientsAxis& cli
                        " queries/s");
 }
 
-// The label with a sample of its line, and a thread from the line's last dot.
+// Draws a label, a sample of its line, and a thin connection to the line's last dot.
 void draw_label(std::ostream& out, const Series& series, double x, double y, double place) {
     out << "<g stroke=\"" << series.colour << "\" stroke-width=\"0.7\" opacity=\"0.6\">"
         << line(x, y, panel_width + sample_start, place) << "</g>\n"

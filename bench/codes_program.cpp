@@ -1,11 +1,11 @@
-// What codes of one size are worth, quantizer by quantizer, on a set of vectors: the figures of
+// Compares quantizers with codes of equal size on a set of vectors: prints the figures of
 // kernels/compare_codes.h.
 //
 //     cmake --build build/kernels --target pgwarp_bench_codes
 //     pgwarp_bench_codes BASE QUERIES TRUTH BYTES TRAINING_ROWS [pq pq4 opq opq4 lsq lsq+norm ...]
 //
-// lsq has as many codebooks as bytes, its norms beside; lsq+norm has one codebook less and the norm
-// as a byte. lsq32 and lsq32+norm: with 32 rounds of search for codes, not 16.
+// lsq has as many codebooks as bytes, and stores norms outside the code; lsq+norm has one codebook
+// less, and the norm as a byte of the code. lsq32 and lsq32+norm search codes in 32 rounds, not 16.
 
 #include <cctype>
 #include <cstdio>

@@ -12,7 +12,7 @@
 namespace pgwarp::bench {
 namespace {
 
-// A database is dropped only if it carries this, so that nobody's own bench_x is lost.
+// Only a database with this comment is dropped, so that a user's own bench_x is not lost.
 constexpr const char* mark = "made by pgwarp_bench, may be dropped";
 
 std::string database_name(const std::string& system) {
@@ -23,7 +23,8 @@ std::string database_name(const std::string& system) {
     return name.substr(0, 63);
 }
 
-// Its writes would fall into what is measured next. Only some roles may ask for it.
+// Without it, a later checkpoint's writes would disturb the next measurement. The role may lack the
+// privilege for CHECKPOINT.
 void checkpoint(Connection& connection) {
     try {
         connection.execute("CHECKPOINT");
@@ -135,8 +136,8 @@ void Database::load(const Vectors& base, BuildResult& result) {
     copy.finish();
     result.load_seconds = watch.seconds();
     if (system_.primary_key) connection.execute("ALTER TABLE items ADD PRIMARY KEY (id)");
-    // Hint bits and statistics, or the build would pay for the first and the planner lack the
-    // second; and autovacuum has no reason to come in the middle of a measurement.
+    // Sets hint bits, which the build would otherwise pay for, and gathers statistics for the
+    // planner. Autovacuum then has no reason to start during a measurement.
     connection.execute("VACUUM ANALYZE items");
     checkpoint(connection);
 }

@@ -1,4 +1,4 @@
-// A system's database: made, loaded, indexed, measured for size, dropped.
+// Creates, loads, indexes, measures the size of, and drops a system's database.
 #pragma once
 
 #include <string>
@@ -14,16 +14,17 @@ class Database {
   public:
     Database(const Options& options, const SystemOptions& system);
 
-    // Makes the database, loads the base and builds the index, unless --keep finds one made of the
-    // same data by the same SQL.
+    // Creates the database, loads the base and builds the index, unless --keep finds a database
+    // with the same data and the same SQL.
     BuildResult make(const Vectors& base, const std::string& data_key);
 
-    // From now on the table holds more than was loaded, so a later run must not take it over.
+    // Marks the database as changed: its table has more rows than were loaded, so that a later run
+    // with --keep must not reuse it.
     void forget();
     void drop();
 
     Connection connect() const { return Connection(options_.connection, name_); }
-    // Of the table, but for the primary key.
+    // Indexes of the table, without the primary key.
     std::vector<std::string> index_names() const;
 
   private:

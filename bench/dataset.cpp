@@ -21,7 +21,7 @@ struct Files {
     std::string queries;
 };
 
-// "" if there is no such file in any format we read.
+// "" if there is no such file in any supported format.
 std::string find_vectors(const std::string& stem) {
     for (const char* format : {".fvecs", ".bvecs"})
         for (const char* packing : {"", ".xz", ".gz"})

@@ -25,7 +25,7 @@ struct DatasetRequest {
 
 Dataset read_dataset(const DatasetRequest& request);
 
-// Throws if the files are not there, before anything slow is begun.
+// Throws if files are missing, before any slow work starts.
 void check_dataset(const DatasetRequest& request);
 
 }  // namespace pgwarp::bench

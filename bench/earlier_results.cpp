@@ -11,7 +11,7 @@
 namespace pgwarp::bench {
 namespace {
 
-// One line of the file: what JsonObject writes.
+// One line of the file, as JsonObject writes it.
 class Fields {
   public:
     explicit Fields(JsonReader& json) : json_(json) {
@@ -75,7 +75,7 @@ RunInfo run_of(const Fields& fields) {
     return info;
 }
 
-// The element with that value, which is appended if there is none.
+// The element with this value; appended if there is none.
 template <typename Element, typename Value>
 Element& find_or_add(std::vector<Element>& elements, Value Element::*member, const Value& value) {
     for (Element& element : elements)

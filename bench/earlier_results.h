@@ -15,15 +15,15 @@ class EarlierResults {
     // Throws on a file that is not such JSON, or that has no search in it.
     void read(const std::string& path);
 
-    // Figures on other data do not belong into one picture: throws if a file has some. A file that
-    // was cut down to its searches is taken on trust.
+    // Throws if a file has figures of other data, which do not belong into the same chart. A file
+    // that has only searches does not name its data, and is accepted.
     void check_same_data(const RunInfo& info) const;
 
-    // What all files were measured on, for a picture of these alone. Throws if no file says it.
+    // The run that the files describe, for a chart of earlier results only. Throws if none does.
     RunInfo common_run() const;
 
-    // The results of this run, then the earlier ones. Only what is drawn is in those: recall and
-    // queries/s. A name that is taken gets its file's name added.
+    // The results of this run, then the earlier ones, which have only what charts show: recall and
+    // queries/s. A system name that is already taken gets its file's name added.
     std::vector<SystemResult> beside(std::vector<SystemResult> results) const;
 
   private:

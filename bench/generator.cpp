@@ -1,5 +1,5 @@
-// Near neighbours need not be the nearest: rows are put into buckets by the nearest of about √n
-// pivots, and neighbours are looked for within a bucket. That is n√n distances instead of n².
+// Approximate neighbors are enough: each row goes into the bucket of its nearest of about √n
+// pivots, and neighbors are searched within a bucket. This takes n√n distances instead of n².
 #include "bench/generator.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ Generator::Generator(const Vectors& base, bool bytes, uint64_t seed, double step
         const std::vector<size_t>& bucket = buckets[piece];
         if (bucket.empty()) return;
         const Vectors part = gather(base, bucket);
-        // One more, for a row is its own nearest neighbour.
+        // One more, because a row is its own nearest neighbor.
         const RowNumbers found = exact_neighbours(Metric::l2, part, part, width_ + 1, 1);
         for (size_t i = 0; i < bucket.size(); i++) {
             int32_t* near = near_.data() + bucket[i] * width_;
@@ -89,8 +89,8 @@ std::vector<float> Generator::row(size_t index) const {
     std::vector<float> made(base_.dims);
     for (size_t i = 0; i < base_.dims; i++) {
         const double a = base_.row(from)[i], b = base_.row(to)[i];
-        // A dimension in which both are zero stays so: a picture keeps its black border, a sparse
-        // set its zeros.
+        // A dimension in which both are zero stays zero: an image keeps its black border, a sparse
+        // vector its zeros.
         const double noise = a == 0 && b == 0 ? 0 : step_ * (2 * random.uniform() - 1);
         const double value = a + part * (b - a) + noise;
         made[i] =

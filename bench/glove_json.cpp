@@ -8,7 +8,7 @@
 namespace pgwarp::bench {
 namespace {
 
-// One array of "vectors" into its row.
+// Reads one array of "vectors" into its row.
 void read_word(JsonReader& json, Vectors& vectors, std::vector<bool>& seen) {
     json.string();
     json.expect(':');

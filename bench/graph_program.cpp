@@ -1,16 +1,16 @@
-// pgwarp_graph_bench: how long a k-NN graph takes, and how good it is, without PostgreSQL.
+// pgwarp_graph_bench: measures build time and recall of k-NN graphs, without PostgreSQL.
 //
 //     cmake --build build/kernels --target pgwarp_graph_bench
 //     build/kernels/bench/pgwarp_graph_bench --data fashion-mnist --k 10 --threads 2 exact descent
 //
-// Works: exact, descent, merge (of two halves that are built first), append (of the last --added
-// rows). --merge-samples and --merge-trees are for the merge, not for its halves. Each may follow
-// its own options; an option holds for the works after it. Recall is of --checked rows, against
-// exact search; a neighbor as near as the k-th true one counts. Seconds are the clock's; those in
-// brackets are processor time, steadier beside other work.
+// Tasks: exact, descent, merge (of two halves that are built first), append (of the last --added
+// rows). An option applies to the tasks after it. --merge-samples and --merge-trees apply to the
+// merge, not to its halves. Recall is measured on --checked rows against exact search; a neighbor
+// as near as the k-th true one counts. Seconds are wall-clock time; those in brackets are CPU time,
+// which is steadier on a busy machine.
 //
-// --library build/kernels/pgwarp_cuda.so: on a device. (cuda_bench --only graphs needs no data
-// sets, and tells the phases apart.)
+// --library build/kernels/pgwarp_cuda.so: runs on a device. (cuda_bench --only graphs needs no data
+// sets, and times each phase.)
 
 #include "bench/clock.h"
 #include "bench/dataset.h"
@@ -41,7 +41,7 @@ struct Setting {
     size_t rows = 0, checked = 1000, added = 0;
     uint32_t k = 10;
     int threads = 2;
-    std::string library;  // of a device; empty: the CPU
+    std::string library;  // device library; empty: the CPU
     uint32_t degree = 0, samples = 0, iterations = 0;
     int trees = -1;
     uint32_t merge_samples = 0;
@@ -57,7 +57,7 @@ struct Setting {
         options.seed = seed;
         return options;
     }
-    // A merge may take fewer than the parts it starts from.
+    // A merge may use fewer samples and trees than the graphs of its parts.
     DescentOptions merge_options() const {
         DescentOptions of_merge = options();
         if (merge_samples) of_merge.samples = merge_samples;
@@ -86,7 +86,7 @@ double clock_seconds() {
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Processor seconds up to each phase's end, by what a builder reports.
+// CPU seconds of each phase, from the builder's progress reports.
 class PhaseClock {
   public:
     explicit PhaseClock(GraphBuilder& builder) : builder_(builder), last_(processor_seconds()) {
@@ -185,7 +185,7 @@ class GraphBench {
     std::unique_ptr<GraphBuilder> make_builder(const Setting& setting) {
         if (setting.library.empty()) return make_cpu_graph_builder(setting.threads, nullptr);
         if (!device_) {
-            // Never closed: the device's objects have their code there.
+            // Never closed: the device's objects run code of this library.
             void* library = dlopen(setting.library.c_str(), RTLD_NOW | RTLD_LOCAL);
             void* open = library ? dlsym(library, open_device_symbol) : nullptr;
             if (!open) throw std::runtime_error(dlerror());

@@ -11,7 +11,7 @@
 namespace pgwarp::bench {
 namespace {
 
-// Neighbours kept even if fewer are asked for, so that a run with another k finds the file.
+// Neighbors stored even if k is smaller, so that a run with another k can use the file.
 constexpr size_t least_width = 100;
 
 // FNV-1a over 32-bit words.

@@ -1,4 +1,4 @@
-// Exact neighbours of a data set's queries, computed once and kept in a file.
+// Exact neighbors of a data set's queries, computed once and cached in a file.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace pgwarp::bench {
 // A hash of base and queries, in hexadecimal.
 std::string fingerprint(const Dataset& dataset);
 
-// At least k neighbours a query (fewer only if the base has fewer rows). The file's name carries
-// the fingerprint, so a file never outlives the data it was made from.
+// At least k neighbors per query (fewer only if the base has fewer rows). The file's name contains
+// the fingerprint, so that a file is never used with other data.
 RowNumbers ground_truth(Metric metric, const Dataset& dataset, size_t k,
                         const std::string& directory);
 

@@ -1,5 +1,5 @@
-// The idx format of MNIST and its kin: a magic number that names type and rank, the sizes of the
-// dimensions (all big-endian), then the values. An image becomes a row of floats 0..255.
+// The idx format of MNIST and similar sets: a magic number that encodes type and rank, the sizes of
+// the dimensions (all big-endian), then the values. An image becomes a row of floats 0..255.
 #pragma once
 
 #include <limits>

@@ -16,7 +16,7 @@ namespace {
     throw std::runtime_error("could not read \"" + path + "\": " + what);
 }
 
-// zlib passes a file through that is not packed, so this serves plain files too.
+// zlib reads uncompressed files as they are, so that this class serves plain files, too.
 class GzipFile : public InputFile {
   public:
     explicit GzipFile(const std::string& path)

@@ -1,4 +1,4 @@
-// A file read from its beginning, unpacked on the way if its name ends in .gz or .xz.
+// A file read sequentially, decompressed if its name ends in .gz or .xz.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class InputFile {
     // Up to `size` bytes; fewer only at the end of the file.
     virtual size_t read(void* buffer, size_t size) = 0;
 
-    // All of them: a file that ends before is an error.
+    // Exactly `size` bytes; throws if the file ends earlier.
     void read_exactly(void* buffer, size_t size);
 
     const std::string& path() const { return path_; }

@@ -7,8 +7,8 @@
 
 namespace pgwarp::bench {
 
-// Inserts rows [first, first + count) of `rows`, each in a transaction of its own, from one client.
-// They get the ids from first_id on.
+// Inserts rows [first, first + count) of `rows` from one client, each in its own transaction, with
+// ids from first_id on.
 InsertResult measure_inserts(const Database& database, const Vectors& rows, size_t first,
                              size_t count, size_t first_id, const std::string& commit);
 

@@ -1,4 +1,4 @@
-// One flat JSON object, field by field.
+// Writes one flat JSON object, field by field.
 #pragma once
 
 #include <cstdio>
@@ -36,7 +36,7 @@ class JsonObject {
         return *this;
     }
 
-    // Twelve digits: enough for a size in bytes, and for more than any timing is worth.
+    // Twelve digits: enough for a size in bytes, and more than the precision of any timing.
     static std::string digits(double value) {
         char text[32];
         std::snprintf(text, sizeof(text), "%.12g", value);

@@ -1,4 +1,4 @@
-// JSON text read forwards, a piece at a time, by a caller that knows what comes.
+// Reads JSON text token by token, for a caller that knows the structure.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ class JsonReader {
 
     [[noreturn]] void fail(const std::string& what) const;
 
-    // Nothing but space is left.
+    // Whether only whitespace is left.
     bool at_end();
 
-    // The next character that is not space.
+    // The next character that is not whitespace.
     char peek();
     bool accept(char wanted);
     void expect(char wanted);
@@ -25,7 +25,7 @@ class JsonReader {
     double number();
     bool boolean();
 
-    // A string, a number, or an array of them.
+    // Skips a string, a number, or an array of these.
     void skip_value();
 
     // Calls member() for each member up to the closing bracket.

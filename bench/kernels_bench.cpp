@@ -1,10 +1,10 @@
-// How fast the CPU kernels are, each beside the limit it should be compared with.
+// Measures the CPU kernels, each beside the limit it should be compared with.
 //
 //     cmake --build build/kernels --target kernels_bench
 //     build/kernels/kernels_bench --benchmark_filter=scan_codes
 //
-// One thread throughout: rates are of one core. Work that is a matrix product at heart counts a
-// multiply-add as two operations and stands beside a plain product of the same shape.
+// All run on one thread: rates are per core. Kernels based on a matrix product count a multiply-add
+// as two operations, and are listed beside a plain product of the same shape.
 
 #include "kernels/candidates.h"
 #include "kernels/distance.h"
@@ -29,7 +29,7 @@ namespace {
 using benchmark::Counter;
 using benchmark::State;
 
-// So many of something a second, printed with a k, M or G.
+// A rate per second, printed with a k, M or G.
 void set_rate(State& state, const char* name, double per_iteration) {
     state.counters[name] = Counter(per_iteration, Counter::kIsIterationInvariantRate);
 }
@@ -184,7 +184,7 @@ void train_codebook(State& state) {
     set_rate(state, "flops", 2.0 * static_cast<double>(count * dims * codewords));
 }
 
-// Of rows whose list is known: the choice of the list is `assign`.
+// Encodes rows whose list is known; `assign` measures the choice of the list.
 void encode_rows(State& state) {
     const size_t count = argument(state, 0), dims = argument(state, 1);
     const Model model(dims, 1, argument(state, 2));
@@ -250,8 +250,8 @@ void table_of_query(State& state) {
 }
 BENCHMARK(table_of_query)->ArgNames({"dims", "m"})->Args({100, 25})->Args({784, 98});
 
-// Pages as an index has them, 8 kB each: about two megabytes, so that codes come from beyond the
-// second cache as they do in a search, and the table stays where it fits.
+// Pages of 8 kB as in an index, two megabytes in all: codes come from beyond the L2 cache, as in a
+// search, and the lookup table stays in cache.
 void scan_pages(State& state) {
     constexpr size_t page_bytes = 8192, page_room = 8152, pages = 256;
     const auto m = static_cast<uint32_t>(state.range(0));
@@ -281,8 +281,8 @@ BENCHMARK(scan_pages)
     ->Arg(196)
     ->Unit(benchmark::kMicrosecond);
 
-// The same pages with codes of four bits: as many bytes, twice as many look-ups, and a bound that
-// lets little through.
+// The same pages with 4-bit codes: as many bytes, twice as many lookups, and a bound that few
+// entries pass.
 void scan_nibble_pages(State& state) {
     constexpr size_t page_bytes = 8192, page_room = 8152;
     const size_t pages = argument(state, 1);
@@ -308,7 +308,7 @@ BENCHMARK(scan_nibble_pages)
     ->ArgsProduct({{25, 50, 98}, {4, 64, 3000}})
     ->Unit(benchmark::kMicrosecond);
 
-// A scan's stream of distances, most of which are beyond the bound after a while.
+// A scan's stream of distances; after a while most are beyond the bound.
 void select(State& state) {
     constexpr size_t stream = 1 << 16;
     const size_t wanted = argument(state, 0);

@@ -1,7 +1,7 @@
-// Inner products come from a matrix product, a block of queries against a block of rows, and a
-// cheap score that orders rows as the metric does comes from them: |row|² - 2<query, row> for L2.
-// Float32 scores lose digits (|row|² may be far larger than the distance), so some more than k rows
-// are kept and put in order by the float64 distance.
+// Inner products come from a matrix product of a block of queries and a block of rows. They give a
+// cheap score that orders rows as the metric does: |row|² - 2<query, row> for L2. Scores in float32
+// lose digits (|row|² may be far larger than the distance), so that more than k rows are kept, and
+// sorted by float64 distance.
 #include "bench/neighbours.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class Selection {
     std::vector<Candidate> candidates_;
 };
 
-// score = constant + factor * <query, row>, both of the row alone.
+// score = constant + factor * <query, row>; constant and factor depend on the row only.
 struct RowTerms {
     std::vector<float> constant;
     std::vector<float> factor;
@@ -76,7 +76,7 @@ RowTerms row_terms(Metric metric, const Vectors& base) {
     return terms;
 }
 
-// In order by exact distance, the first `numbers.width` of them into the query's row.
+// Sorts candidates by exact distance, and writes the nearest to `numbers`, the query's row.
 void rank(Metric metric, const Vectors& base, std::span<const float> query,
           const std::vector<Candidate>& candidates, std::span<int32_t> numbers) {
     std::vector<std::pair<double, int32_t>> ranked;

@@ -1,4 +1,4 @@
-// Exact nearest neighbours by brute force.
+// Exact nearest neighbors by brute force.
 #pragma once
 
 #include "bench/metric.h"
@@ -7,8 +7,8 @@
 
 namespace pgwarp::bench {
 
-// For each query the k nearest rows of the base (all of them if it has fewer), nearest first, the
-// smaller row number first among equals.
+// For each query the k nearest rows of the base (all rows if it has fewer), nearest first; ties by
+// row number.
 RowNumbers exact_neighbours(Metric metric, const Vectors& base, const Vectors& queries, size_t k,
                             unsigned threads);
 

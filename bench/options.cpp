@@ -71,8 +71,8 @@ Number parse_positive(const std::string& text) {
     return value;
 }
 
-// An option stands either for the whole run or for the system that was begun last; before the
-// first system, the latter go into a pattern that each system starts from.
+// An option applies either to the whole run or to the last system named. Options of the second kind
+// before the first system become the defaults of all systems.
 class Parser {
   public:
     Parser();

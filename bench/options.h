@@ -1,4 +1,4 @@
-// What a run is asked to do: the command line and the config file, which are the same options.
+// Options of a run. Command line and config file have the same options.
 #pragma once
 
 #include <string>
@@ -41,7 +41,7 @@ struct Options {
     std::string svg_path;
     std::string clients_svg_path;
     std::vector<std::string> earlier_paths;  // --from-json
-    std::vector<SystemOptions> systems;      // none: nothing is measured, earlier results are drawn
+    std::vector<SystemOptions> systems;      // empty: only draws earlier results
 };
 
 extern const char* const usage;

@@ -1,4 +1,4 @@
-// Work that splits into numbered pieces, shared out to threads as they come free.
+// Runs numbered pieces of work on several threads; a free thread takes the next piece.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace pgwarp::bench {
 
-// OpenBLAS has about 50 work buffers, one a calling thread, and ends the program when they are
-// all taken.
+// OpenBLAS has about 50 work buffers, one per calling thread, and terminates the program when all
+// are taken.
 inline unsigned default_threads() {
     return std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
 }

@@ -1,4 +1,4 @@
-// pgwarp_bench: measures vector indexes of PostgreSQL side by side. README.md says how.
+// pgwarp_bench: measures vector indexes of PostgreSQL side by side. See README.md.
 #include <exception>
 #include <fstream>
 #include <iostream>
@@ -21,8 +21,8 @@ using namespace pgwarp::bench;
 
 namespace {
 
-// A system on its way through the run. One that fails keeps its error and is passed over, so that
-// the others still have their figures.
+// A system during a run. A system that fails keeps its error and is skipped from then on; the
+// others are still measured.
 class Runner {
   public:
     Runner(const Options& options, const SystemOptions& options_of_system)
@@ -56,8 +56,8 @@ class Runner {
     }
 };
 
-// The rows to index, the queries to ask, and rows that are neither, for inserts. A row that is in
-// the table already would be a special case of some indexes, so none is inserted twice.
+// The rows to index, the queries, and spare rows for inserts. Spare rows are not in the table: some
+// indexes treat duplicates differently.
 struct Data {
     Dataset set;
     Vectors spare;
@@ -110,7 +110,7 @@ SearchTask task_of(const Options& options, const Runner& runner, const Data& dat
     return {options, runner.system, runner.database, data.set.base, data.set.queries, data.truth};
 }
 
-// A point that is there already is marked, not measured twice.
+// A point that is already listed is marked as reached, not measured twice.
 void add_point(std::vector<Point>& points, const Point& point) {
     for (Point& other : points)
         if (other.settings == point.settings) {
@@ -120,8 +120,8 @@ void add_point(std::vector<Point>& points, const Point& point) {
     points.push_back(point);
 }
 
-// The points of a system's curve, with their recall but no speed yet. A first pass over the
-// queries is thrown away: it brings into memory what the others then find there.
+// Finds the points of a system's curve, with recall but without speed yet. The first pass over the
+// queries warms the caches, and its result is discarded.
 void find_points(const Options& options, Runner& runner, const Data& data) {
     const SearchTask task = task_of(options, runner, data);
     measure_accuracy(task, {});
@@ -142,7 +142,8 @@ void find_points(const Options& options, Runner& runner, const Data& data) {
         for (const unsigned clients : options.clients) point.speeds.push_back({clients, {}});
 }
 
-// Rounds go over all systems in turn, so that a disturbance of the machine meets all of them.
+// Each round measures all systems in turn, so that a disturbance of the machine affects all of
+// them.
 void measure_speeds(const Options& options, std::vector<Runner>& runners, const Data& data) {
     for (size_t round = 0; round < options.repeat; round++)
         for (Runner& runner : runners)

@@ -14,8 +14,8 @@ size_t count_hits(Metric metric, const Vectors& base, std::span<const float> que
     std::sort(rows.begin(), rows.end());
     rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
 
-    // Equal rows give equal sums, but rows that are equally far in exact arithmetic may differ in
-    // the last bits of a float64 sum.
+    // Equal rows have equal sums. Different rows at the same distance in exact arithmetic may
+    // differ in the last bits of the float64 sum.
     const double kth = distance(metric, query, base.row(truth[k - 1]));
     const double bound = kth + 1e-12 * std::max(1.0, std::abs(kth));
     return static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [&](int32_t row) {

@@ -9,9 +9,9 @@
 
 namespace pgwarp::bench {
 
-// How many of the first k returned rows are as near to the query as the k-th true neighbour, so
-// that a tie at the k-th place does not count as a miss. A row returned twice counts once. `truth`
-// holds the true neighbours, nearest first; if the base has fewer than k rows, so does it.
+// The number of the first k returned rows that are as near to the query as the k-th true neighbor,
+// so that a tie at the k-th place is no miss. A row returned twice counts once. `truth`: the true
+// neighbors, nearest first; fewer than k if the base has fewer rows.
 size_t count_hits(Metric metric, const Vectors& base, std::span<const float> query,
                   std::span<const int32_t> truth, std::span<const int32_t> returned, size_t k);
 

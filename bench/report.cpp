@@ -8,8 +8,8 @@
 namespace pgwarp::bench {
 namespace {
 
-// Columns as wide as they need to be: the first `left` of them flush left, the rest, which are
-// numbers, flush right.
+// A table with columns as wide as their content: the first `left` are left-aligned, the others,
+// which are numbers, right-aligned.
 class Table {
   public:
     explicit Table(size_t left, std::vector<std::string> head) : left_(left) {
@@ -90,7 +90,7 @@ void print_inserts(std::ostream& out, const std::vector<SystemResult>& results) 
     if (!table.empty()) table.print(out);
 }
 
-// What a reader of the tables must not overlook.
+// Missed recall targets, plans without the index, short or repeated answers, and errors.
 void print_warnings(std::ostream& out, const RunInfo& info,
                     const std::vector<SystemResult>& results) {
     for (const SystemResult& result : results) {

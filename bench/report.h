@@ -1,4 +1,4 @@
-// Results as tables to read and as JSON lines for programs.
+// Prints results as tables for readers and as JSON lines for programs.
 #pragma once
 
 #include <ostream>
@@ -9,7 +9,7 @@
 
 namespace pgwarp::bench {
 
-// What the figures were taken on.
+// Data, parameters and server of a run.
 struct RunInfo {
     std::string data;
     size_t rows = 0;

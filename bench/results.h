@@ -1,4 +1,4 @@
-// What a run finds out.
+// The results of a run.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace pgwarp::bench {
 
 struct BuildResult {
     double load_seconds = 0;
-    std::vector<double> build_seconds;  // one a build
+    std::vector<double> build_seconds;  // one per build
     int64_t table_bytes = 0;            // with TOAST, without indexes
     int64_t index_bytes = 0;
     std::string maintenance_work_mem;
@@ -39,7 +39,7 @@ struct Round {
     double p50 = 0;
     double p95 = 0;
     double p99 = 0;
-    std::optional<double> cpu;  // ms of the server process a query, where it can be known
+    std::optional<double> cpu;  // the backend's CPU time per query in ms, if known
 };
 
 struct Speed {
@@ -65,7 +65,7 @@ struct Point {
     Settings settings;
     bool reach = false;  // found by --reach
     Accuracy accuracy;
-    std::vector<Speed> speeds;  // one a number of clients
+    std::vector<Speed> speeds;  // one per number of clients
 };
 
 struct InsertResult {
@@ -74,12 +74,12 @@ struct InsertResult {
     double rows_per_second = 0;
     double p50 = 0;  // ms
     double p99 = 0;
-    std::optional<double> cpu;  // ms of the server process a row
+    std::optional<double> cpu;  // the backend's CPU time per row in ms, if known
 };
 
 struct SystemResult {
     std::string name;
-    std::string error;  // why this system has no figures, or not all
+    std::string error;  // why figures of this system are missing
     BuildResult build;
     std::vector<Point> points;
     std::vector<std::string> missed;  // ranges of --reach that do not reach the recall

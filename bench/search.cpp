@@ -20,7 +20,8 @@ namespace pgwarp::bench {
 namespace {
 
 constexpr const char* plain_query = "SELECT id FROM items ORDER BY v {op} $1::vector LIMIT {k}";
-// Not counted: the first answers of a connection wait for catalog caches and a cold clock.
+// Not counted: the first queries of a connection fill catalog caches, and run before the CPU
+// reaches its full clock rate.
 constexpr double warm_up_seconds = 0.5;
 constexpr Oid int4_type = 23;
 
@@ -36,8 +37,8 @@ class Session {
   public:
     Session(const SearchTask& task, const Settings& settings)
         : connection_(task.database.connect()), clock_(connection_), sql_(query_sql(task)) {
-        // The access method's library must be there before its settings, or a misspelt one is
-        // taken for a setting of a library yet to come and silently ignored.
+        // A query loads the access method's library before its settings are applied: until then,
+        // PostgreSQL accepts a misspelt setting as a placeholder, and ignores it silently.
         const std::string first[] = {binary_vector(task.queries.row(0))};
         connection_.execute_binary(sql_, first);
         apply(connection_, settings);
@@ -76,7 +77,7 @@ class Session {
     std::string sql_;
 };
 
-// Queries in the form they are sent.
+// Queries in binary format.
 std::vector<std::string> encoded(const Vectors& queries) {
     std::vector<std::string> all;
     for (size_t i = 0; i < queries.rows; i++) all.push_back(binary_vector(queries.row(i)));
@@ -88,9 +89,9 @@ bool has_repeats(std::vector<int32_t> rows) {
     return std::adjacent_find(rows.begin(), rows.end()) != rows.end();
 }
 
-// What one client did.
+// Measurements of one client.
 struct ClientLog {
-    std::vector<float> latencies;  // ms, of queries begun after the warm-up
+    std::vector<float> latencies;  // ms, of queries that started after the warm-up
     double seconds = 0;
     std::optional<double> cpu_before;
     std::optional<double> cpu_after;

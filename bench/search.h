@@ -1,4 +1,4 @@
-// Searches over libpq: how good their answers are, and how fast they come.
+// Measures recall and speed of searches over libpq.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace pgwarp::bench {
 
-// The questions, their true answers, and what they are asked with.
+// Queries, their true neighbors, and the system to measure.
 struct SearchTask {
     const Options& options;
     const SystemOptions& system;
@@ -22,14 +22,14 @@ struct SearchTask {
     const RowNumbers& truth;
 };
 
-// Each query once, shared out to as many clients as there are at most in the run.
+// Runs each query once, distributed over the run's largest number of clients.
 Accuracy measure_accuracy(const SearchTask& task, const Settings& settings);
 
-// `clients` connections, each asking its next query as soon as it has an answer.
+// `clients` connections, each sending its next query as soon as it has an answer.
 Round measure_speed(const SearchTask& task, const Settings& settings, unsigned clients);
 
-// The smallest step of the range whose recall is at least `target`, found by bisection, which
-// takes recall to grow with the setting. False if the last step does not reach it.
+// Finds the smallest step of the range whose recall is at least `target`, by bisection: recall must
+// grow with the setting. False if the last step does not reach it.
 bool find_cheapest(const SearchTask& task, const SettingsRange& range, double target, Point& point);
 
 }  // namespace pgwarp::bench

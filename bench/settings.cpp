@@ -17,7 +17,7 @@ bool is_number(const std::string& text) {
     return error == std::errc() && rest == text.data() + text.size();
 }
 
-// Pairs with their values as written.
+// Pairs of name and value; lists and ranges are not expanded.
 Settings parse_pairs(const std::string& text) {
     Settings settings;
     for (const std::string& part : split(text, ';')) {

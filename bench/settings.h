@@ -18,10 +18,10 @@ std::string describe(const Settings& settings);
 
 void apply(Connection& connection, const Settings& settings);
 
-// No lists and no ranges.
+// Without lists and ranges.
 Settings parse_settings(const std::string& text);
 
-// One Settings for each combination of the lists' values. A quoted value ('1,2') is no list.
+// One Settings for each combination of values in lists. A quoted value ('1,2') is no list.
 std::vector<Settings> parse_settings_list(const std::string& text);
 
 // Settings with one range among them, and the steps of that range.
@@ -29,7 +29,7 @@ class SettingsRange {
   public:
     explicit SettingsRange(const std::string& text);
 
-    // Whole steps: a range of 0.80..0.99 has 20 of them, by the digits it was written with.
+    // The decimals written set the step size: a range of 0.80..0.99 has 20 steps.
     size_t steps() const { return static_cast<size_t>(last_ - first_ + 1); }
     Settings at(size_t step) const;
 

@@ -7,7 +7,7 @@
 namespace pgwarp::bench {
 
 const char* colour(size_t number) {
-    // By Okabe and Ito, darkest first.
+    // The palette of Okabe and Ito, darkest first.
     constexpr const char* colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                        "#e69f00", "#56b4e9", "#000000"};
     return colours[number % std::size(colours)];
@@ -21,7 +21,8 @@ void SpeedAxis::include(double speed) {
 void SpeedAxis::round() {
     double low = std::floor(std::log10(lowest_) * 10 - 0.5);
     double high = std::ceil(std::log10(highest_) * 10 + 0.5);
-    // Ticks lie four tenths of a decade apart at most; speeds that are out of reach get none.
+    // Ticks are at most 0.4 decades apart, so that few rounds are enough. Speeds beyond the range
+    // of ticks get none.
     for (int widened = 0; widened < 8; widened++) {
         lowest_ = std::pow(10, low / 10);
         highest_ = std::pow(10, high / 10);
@@ -88,7 +89,7 @@ void begin_svg(std::ostream& out, double width, double height, const std::string
 void draw_panel(std::ostream& out, const std::vector<Tick>& ticks, const SpeedAxis& speeds,
                 const std::string& x_title, const std::string& y_title) {
     std::string lines, labels;
-    double free_from = -panel_width;  // labels on the x axis must not run into each other
+    double free_from = -panel_width;  // labels on the x axis must not overlap
     for (const Tick& tick : ticks) {
         lines += line(tick.x, 0, tick.x, panel_height);
         if (tick.x < free_from) continue;

@@ -1,4 +1,4 @@
-// What the charts have in common: one panel's size, its axis of speed, and pieces of SVG.
+// Shared by the charts: size of a panel, its axis of speed, and SVG elements.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace pgwarp::bench {
 constexpr double panel_width = 460, panel_height = 320;
 constexpr double left = 70, top = 64, gap = 40, bottom = 52, right = 24;
 
-// Colours that people with colour blindness can tell apart; they begin anew after the last.
+// Colours that remain distinct with colour blindness; repeats after the last.
 const char* colour(size_t number);
 
 // Queries/s on a log scale, within a panel.
@@ -22,7 +22,7 @@ class SpeedAxis {
     void include(double speed);
     bool empty() const { return highest_ <= 0; }
 
-    // Outwards by at least a twentieth of a decade, and until there are two ticks.
+    // Extends the axis by at least 0.05 decades at either end, and until it has two ticks.
     void round();
 
     double y(double speed) const;
@@ -39,7 +39,7 @@ struct Tick {
     std::string label;
 };
 
-// For text between tags.
+// Escapes text between tags.
 std::string escaped(std::string text);
 
 std::string text_at(double x, double y, const std::string& anchor, const std::string& text);
@@ -50,7 +50,7 @@ std::string polyline(const std::vector<std::string>& corners, const char* colour
 // A dot that shows `title` under the mouse.
 std::string dot(double x, double y, const char* colour, const std::string& title);
 
-// The opening tag, a white ground and what was measured.
+// Writes the opening tag, a white background and the title.
 void begin_svg(std::ostream& out, double width, double height, const std::string& title);
 std::string title_of(const RunInfo& info);
 

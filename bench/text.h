@@ -1,4 +1,4 @@
-// Small pieces of text.
+// Splitting, joining and formatting text.
 #pragma once
 
 #include <cstdio>

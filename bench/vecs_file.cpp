@@ -17,7 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
-// No set has more; a larger number means that the file is something else.
+// No set has more dimensions; a larger number means that the file has another format.
 constexpr int32_t largest_width = 1 << 20;
 
 char kind_of(const std::string& path) {
@@ -29,7 +29,7 @@ char kind_of(const std::string& path) {
                              ".gz or .xz)");
 }
 
-// Reads rows of `Stored` into a vector of `Value`; gives the width of the rows.
+// Reads rows of `Stored` into a vector of `Value`; returns the dimension of the rows.
 template <typename Stored, typename Value>
 size_t read_rows(InputFile& file, size_t limit, std::vector<Value>& values, size_t& rows) {
     std::vector<Stored> row;

@@ -12,10 +12,10 @@
 
 namespace pgwarp::bench {
 
-// By the name: .fvecs, or .bvecs (whose bytes become floats). At most `limit` rows.
+// The name sets the format: .fvecs, or .bvecs (whose bytes become floats). At most `limit` rows.
 Vectors read_vectors(const std::string& path, size_t limit = std::numeric_limits<size_t>::max());
 
-// Row numbers, the same number in each row.
+// A matrix of row numbers, e.g. the neighbors of each query.
 struct RowNumbers {
     size_t rows = 0;
     size_t width = 0;
@@ -28,8 +28,8 @@ struct RowNumbers {
 
 RowNumbers read_row_numbers(const std::string& path);
 
-// Writes under a temporary name and renames at finish(), so that a run that was stopped leaves no
-// half file that a later run would believe.
+// Writes to a temporary name and renames at finish(), so that a run that is stopped leaves no
+// partial file that a later run would use.
 class VectorWriter {
   public:
     explicit VectorWriter(const std::string& path);  // .fvecs, .bvecs or .ivecs

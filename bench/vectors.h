@@ -1,4 +1,4 @@
-// A set of vectors in memory: what every reader gives and every measurement takes.
+// A set of vectors in memory: readers return it, measurements take it.
 #pragma once
 
 #include <cstddef>
