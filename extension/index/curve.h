@@ -43,7 +43,7 @@ struct CurveQuery {
     const uint32* lists = nullptr;
 };
 
-// This many queries, the first, decide how far to measure. CurveQuery::lists is for these only.
+// This many queries at the start decide how far to measure. Only these use CurveQuery::lists.
 inline constexpr uint32 curve_trial_queries = 32;
 
 // Measures the curve of a trained index, in one process. Several processes can divide the queries

@@ -221,7 +221,7 @@ struct EntryLayout {
     }
 };
 inline constexpr uint32 max_page_entries = page_room / sizeof(ItemPointerData);
-// An entry has to fit a page.
+// An entry has to fit a page; 3 bytes are padding in front of its offset.
 inline constexpr int max_m = page_room - sizeof(float) - sizeof(ItemPointerData) - 3;
 
 inline PageTail* page_tail(Page page) {

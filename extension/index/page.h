@@ -14,8 +14,6 @@ extern "C" {
 
 namespace pgwarp {
 
-// --- reading
-
 // Reports a page that cannot be what it should be.
 [[noreturn]] void report_damage(Relation index, BlockNumber block, const char* what);
 
@@ -52,8 +50,6 @@ ListPlace place_of(Buffer locked, const MetaPage& meta, uint32 list);
 inline EntryLayout layout_of(const MetaPage& meta, uint32 list) {
     return EntryLayout::of(list == pending_list ? 0 : meta.m);
 }
-
-// --- changing
 
 struct Entry {
     ItemPointerData tid;
