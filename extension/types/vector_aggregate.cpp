@@ -72,7 +72,7 @@ PGWARP_FUNCTION(pgwarp_vector_accum) {
     }
     check_expected_dims(state.dims, vector->dims);
 
-    // An aggregate owns its state; a call from elsewhere gets a new array.
+    // An aggregate owns its state; a call outside of an aggregate gets a new array.
     if (!AggCheckCallContext(fcinfo, nullptr)) state = state.copy();
     *state.count += 1;
     state.add(vector->x);

@@ -107,7 +107,7 @@ PGWARP_FUNCTION(pgwarp_l2_normalize) {
     PG_RETURN_POINTER(result);
 }
 
-// One bit an element: whether it is positive.
+// One bit per element: whether it is positive.
 PGWARP_FUNCTION(pgwarp_binary_quantize) {
     const Vector* vector = datum_get_vector(PG_GETARG_DATUM(0));
     const Size size = VARBITTOTALLEN(vector->dims);
