@@ -1,4 +1,4 @@
-// The access method's other callbacks, one file each.
+// Callbacks of the access method that have no header of their own, one file each.
 #pragma once
 
 #include "kernels/common.h"

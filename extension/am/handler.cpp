@@ -80,8 +80,8 @@ PGWARP_FUNCTION(ivfpq_handler) {
     routine->amstrategies = 1;
     routine->amsupport = 1;
     routine->amcanorderbyop = true;
-    // A scan needs no condition on the column: the planner may use the index, also a partial one,
-    // without.
+    // No condition on the indexed column is required, so that the planner may use a partial index
+    // without one.
     routine->amoptionalkey = true;
     routine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
     routine->amkeytype = InvalidOid;

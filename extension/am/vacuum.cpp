@@ -1,4 +1,4 @@
-// VACUUM: removes dead entries list by list, and lets an untrained index train itself.
+// VACUUM: removes dead entries list by list, and trains an untrained index that has enough rows.
 
 #include "extension/am/callbacks.h"
 #include "extension/index/format.h"
