@@ -22,19 +22,31 @@ namespace {
 
 // How a walk along a chain ended.
 struct Walk {
-    bool broken;  // at a page that belongs to another list now
+    // Null: at its end. Otherwise the walk stopped before, and this is what is wrong with a list
+    // that has kept its generation.
+    const char* broken;
+    BlockNumber at;  // where it stopped
     BlockNumber pages;
 };
+
+// The next page of a walk, locked; false: the walk is broken.
+bool step(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
+          const ListPlace& place, Walk* walk, Buffer* buffer) {
+    walk->at = block;
+    if (!step_is_possible(index, place, &walk->pages))
+        walk->broken = chain_has_loop;
+    else if (!read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, buffer))
+        walk->broken = "the chain of another list leads to it";
+    return !walk->broken;
+}
 
 // `following`: the page that will be read after the last of this list.
 Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const ListPlace& place,
                 BlockNumber following, const ListVisitor& visitor) {
     Walk walk = {};
     for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
-        count_step(index, block, place, &walk.pages);
         Buffer buffer;
-        walk.broken = !read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, &buffer);
-        if (walk.broken) break;
+        if (!step(index, block, list, layout, place, &walk, &buffer)) break;
         Page page = BufferGetPage(buffer);
         const BlockNumber next = page_tail(page)->next;
         // Memory answers while this page is worked on.
@@ -58,7 +70,7 @@ Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
 // A list that kept its generation has lost no page: a chain that ends early, or elsewhere, is
 // damaged.
 void check_walk(Relation index, const ListPlace& place, const Walk& walk) {
-    if (walk.broken) report_damage(index, place.head, "its chain leads to a page of another list");
+    if (walk.broken) report_damage(index, walk.at, walk.broken);
     if (walk.pages < place.pages)
         report_damage(index, place.tail, "the chain of its list does not lead to it");
 }
@@ -68,19 +80,19 @@ void check_walk(Relation index, const ListPlace& place, const Walk& walk) {
 // - when VACUUM moves an entry, for it takes the last one of the list to an earlier place;
 // - on a page that left the list and came back to it: it is a later tail, and what this walk has
 //   not seen lies before it;
-// - at a new tail, from where the walk begins again if a page has left for another list.
+// - at a new tail, from where the walk begins again if a page has left for another list, or if
+// pages
+//   left and came back until the walk was longer than any list.
 void walk_back(Relation index, const MetaPage& meta, uint32 list, const ListVisitor& visitor) {
     const EntryLayout layout = layout_of(meta, list);
     if (visitor.coming) *visitor.coming = nullptr;
-    bool broken;
+    const char* broken;
     do {
         const ListPlace place = read_place(index, meta, list);
         Walk walk = {};
         for (BlockNumber block = place.tail; BlockNumberIsValid(block);) {
-            count_step(index, block, place, &walk.pages);
             Buffer buffer;
-            walk.broken = !read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, &buffer);
-            if (walk.broken) break;
+            if (!step(index, block, list, layout, place, &walk, &buffer)) break;
             Page page = BufferGetPage(buffer);
             const bool entries = page_tail(page)->count > 0;
             if (entries) visitor.visit(visitor.state, list, page, layout);

@@ -410,10 +410,13 @@ bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryL
     return true;
 }
 
-void count_step(Relation index, BlockNumber block, const ListPlace& place, BlockNumber* steps) {
+bool step_is_possible(Relation index, const ListPlace& place, BlockNumber* steps) {
     // A list may have grown since its place was read. Only then is the size of the index looked up.
-    if (++*steps > place.pages && *steps > RelationGetNumberOfBlocks(index))
-        report_damage(index, block, "the chain of its list has a loop");
+    return ++*steps <= place.pages || *steps <= RelationGetNumberOfBlocks(index);
+}
+
+void count_step(Relation index, BlockNumber block, const ListPlace& place, BlockNumber* steps) {
+    if (!step_is_possible(index, place, steps)) report_damage(index, block, chain_has_loop);
 }
 
 MetaPage read_meta(Relation index) {

@@ -16,6 +16,7 @@ namespace pgwarp {
 
 // Reports a page that cannot be what it should be.
 [[noreturn]] void report_damage(Relation index, BlockNumber block, const char* what);
+inline constexpr const char* chain_has_loop = "the chain of its list has a loop";
 
 // Forgets the cached size of an index. Builds call it: TRUNCATE of a new table and ON COMMIT
 // DELETE ROWS build the index again in the same file, which may have been larger before.
@@ -29,8 +30,10 @@ Buffer read_page(Relation index, BlockNumber block, PageKind kind, int lock);
 bool read_list_page(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
                     int lock, Buffer* buffer);
 
-// Counts the pages of a walk along a chain, and reports damage where they are more than the index
-// has: the chain has a loop.
+// Counts the pages of a walk along a chain. False where they are more than the index has: the chain
+// has a loop, or pages left the list and came back to it during the walk.
+bool step_is_possible(Relation index, const ListPlace& place, BlockNumber* steps);
+// The same, and reports the loop: for a walk during which no page leaves the list.
 void count_step(Relation index, BlockNumber block, const ListPlace& place, BlockNumber* steps);
 
 // A copy of the metapage, checked.
