@@ -1,7 +1,8 @@
 // ALTER INDEX ... SET and RESET. Options take effect when an index is built, and PostgreSQL, which
 // checks them one by one, knows neither the dimensions of the column nor what the index was built
 // with. This hook runs once pg_class has the new options: it refuses those that no REINDEX could
-// use, and says where the index keeps others until a REINDEX.
+// use, and says where the index keeps others until a REINDEX. An index that cannot be read says
+// nothing of how it was built; a REINDEX with the new options mends it.
 
 #include "extension/am/alter.h"
 #include "extension/index/format.h"
@@ -12,6 +13,7 @@ extern "C" {
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
@@ -20,6 +22,8 @@ extern "C" {
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 }
@@ -112,20 +116,66 @@ void tell_differences(Relation index, const MetaPage& meta, const MetaPage& want
                                                 RelationGetRelationName(index)))));
 }
 
+// Errors of a metapage that is damaged, or has a format of the future.
+bool is_unreadable(int code) {
+    return code == ERRCODE_INDEX_CORRUPTED || code == ERRCODE_DATA_CORRUPTED ||
+           code == ERRCODE_FEATURE_NOT_SUPPORTED || code == ERRCODE_IO_ERROR ||
+           code == ERRCODE_UNDEFINED_FILE;
+}
+
+// False: the index has no metapage that can be read. The subtransaction lets go of the page, if an
+// error left it locked.
+bool try_read_meta(Relation index, MetaPage* meta) {
+    const MemoryContext context = CurrentMemoryContext;
+    const ResourceOwner owner = CurrentResourceOwner;
+    volatile bool readable = false;
+    BeginInternalSubTransaction(nullptr);
+    PG_TRY();
+    {
+        // A build that failed leaves an index without pages.
+        if (RelationGetNumberOfBlocks(index) > 0) {
+            *meta = read_meta(index);
+            readable = true;
+        }
+        ReleaseCurrentSubTransaction();
+        MemoryContextSwitchTo(context);
+        CurrentResourceOwner = owner;
+    }
+    PG_CATCH();
+    {
+        MemoryContextSwitchTo(context);
+        ErrorData* error = CopyErrorData();
+        FlushErrorState();
+        RollbackAndReleaseCurrentSubTransaction();
+        MemoryContextSwitchTo(context);
+        CurrentResourceOwner = owner;
+        if (!is_unreadable(error->sqlerrcode)) ReThrowError(error);
+        FreeErrorData(error);
+    }
+    PG_END_TRY();
+    return readable;
+}
+
+void check_options(Relation index, const IndexOptions& options) {
+    MetaPage meta;
+    const bool readable = try_read_meta(index, &meta);
+    // A column that has lost its dimensions has those of the index.
+    const int32 dims = readable ? static_cast<int32>(meta.dims)
+                                : TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
+    if (dims <= 0) return;
+    MetaPage wanted = {};
+    wanted.dims = static_cast<uint32>(dims);
+    apply_options(options, &wanted);
+    if (readable) tell_differences(index, meta, wanted);
+}
+
 void check_altered(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {
     if (previous_hook) previous_hook(access, class_id, object, sub, argument);
     if (access != OAT_POST_ALTER || class_id != RelationRelationId || sub != 0) return;
     IndexOptions options;
     if (!options_changed(object, &options)) return;
     const Relation index = index_open(object, AccessShareLock);
-    // A build that failed leaves an index without pages.
-    if (is_ivfpq(index) && RelationGetNumberOfBlocks(index) > 0) {
-        const MetaPage meta = read_meta(index);
-        MetaPage wanted = {};
-        wanted.dims = meta.dims;
-        apply_options(options, &wanted);
-        tell_differences(index, meta, wanted);
-    }
+    if (is_ivfpq(index)) check_options(index, options);
     index_close(index, AccessShareLock);
 }
 

@@ -264,6 +264,16 @@ for my $n (0 .. $#damages)
 	my $expected = $session->query_safe("SELECT count(*), count(DISTINCT id) FROM t_$n");
 	is("$found $error", "$expected ", "$name: and VACUUM changes nothing of it")
 	  if $scans eq 'right' && $error eq '';
+	# Other options for that REINDEX can be given before it, whatever is wrong; those it could not use
+	# are refused.
+	$session->query_safe('SET client_min_messages = warning');
+	$session->query("ALTER INDEX i_$n SET (lists = 2)");
+	is($session->{stderr}, '', "$name: it takes other options");
+	$session->{stderr} = '';
+	$session->query("ALTER INDEX i_$n SET (m = @{[ $dims + 1 ]})");
+	like($session->{stderr}, qr/ERROR:.*dimensions/, "$name: and refuses what REINDEX could not use");
+	$session->{stderr} = '';
+	$session->query_safe('RESET client_min_messages');
 	$session->query_safe("REINDEX INDEX i_$n");
 	is($session->query_safe($whole), $expected, "$name: REINDEX makes it good");
 }
