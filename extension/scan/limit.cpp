@@ -140,9 +140,11 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     const ScanNote* note = find_note(scan);
     if (!note) return {unknown, 0};
     const bool known = note->limit && !note->limit->noCount;
-    const double rows =
-        known ? static_cast<double>(note->limit->count) + static_cast<double>(note->limit->offset)
-              : unknown;
+    // Together they may be more than their type holds.
+    constexpr double most_rows = 1e18;
+    const double rows = known ? std::min(most_rows, static_cast<double>(note->limit->count) +
+                                                        static_cast<double>(note->limit->offset))
+                              : unknown;
     const double passing = std::min(rows / passing_share(note->scan), most_for_conditions);
     return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),
             known ? static_cast<Size>(rows) : 0};

@@ -54,6 +54,11 @@ SET ivfpq.candidates = 150;
 SELECT count(*), count(DISTINCT id) FROM whole_scan();
 -- a LIMIT above the candidates raises them
 SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 777) AS s;
+-- and LIMIT and OFFSET may be as large as they can
+SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> '[1,2,3]'
+                      LIMIT 9223372036854775807 OFFSET 9223372036854775807) AS s;
+SELECT count(*) = (SELECT count(*) - 3 FROM t)
+FROM (SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 9223372036854775807 OFFSET 3) AS s;
 RESET ivfpq.iterative_scan;
 
 \qecho max_probes: lists are a bound
