@@ -82,6 +82,33 @@ double exact_bound(Metric metric, double r) {
     pg_unreachable();
 }
 
+// Makes the first shell one of this width. Those that are too narrow then count as one.
+void widen_shells(DistanceBound* bound, int width) {
+    Differences* within = bound->within;
+    constexpr int last = DistanceBound::shells - 1;
+    for (int i = 0; i <= last && bound->widest < width; ++i, ++bound->widest) {
+        within[last].add(within[last - 1]);
+        std::move_backward(within, within + last - 1, within + last);
+        within[0] = {};
+    }
+    bound->widest = width;
+}
+
+// The shell of a row within the bound.
+int shell_of(DistanceBound* bound, double exact) {
+    constexpr int last = DistanceBound::shells - 1;
+    if (!(exact < bound->distance)) return last;
+    int width;
+    std::frexp(bound->distance - exact, &width);
+    if (width > bound->widest) widen_shells(bound, width);
+    return std::min(bound->widest - width, last);
+}
+
+// How far inside the bound the rows of a shell and of those before it lie at least.
+double depth_of(const DistanceBound& bound, int shell) {
+    return shell + 1 < DistanceBound::shells ? std::ldexp(0.5, bound.widest - shell) : 0;
+}
+
 bool farther(const DistanceBound::Difference& a, const DistanceBound::Difference& b) {
     return a.exact < b.exact;
 }
@@ -104,6 +131,7 @@ List* init_bounds(IndexScanState* scan) {
 DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric, double recall) {
     DistanceBound result = {};
     result.distance = infinity;
+    result.widest = std::numeric_limits<double>::min_exponent;
     result.scaled = metric == Metric::cosine;
     result.missing = (1 - recall) / 4;
     for (int i = 0; i < list_length(bounds); ++i) {
@@ -123,6 +151,38 @@ DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric,
     return result;
 }
 
+void Differences::add(double difference) {
+    constexpr double few = 8;
+    const double higher = count < few ? 0 : difference - sum / count;
+    if (higher > 0) {
+        squares_above += higher * higher;
+        fourths_above += higher * higher * higher * higher;
+    }
+    ++count;
+    sum += difference;
+    squares += difference * difference;
+}
+
+void Differences::add(const Differences& others) {
+    count += others.count;
+    sum += others.sum;
+    squares += others.squares;
+    squares_above += others.squares_above;
+    fourths_above += others.fourths_above;
+}
+
+double Differences::greatest(double missing) const {
+    const double mean = sum / count;
+    const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
+    // Weighed by their squares, normal differences have three times their variance as the mean
+    // square. In a mixture this shows the wide part, however small its share.
+    const double wide = squares_above > 0 ? std::sqrt(fourths_above / squares_above / 3) : 0;
+    // Differences are sums over many bytes of a code: no more than exp(-z^2 / 2) of them lie z
+    // deviations above their mean.
+    const double z = std::sqrt(-2 * std::log(missing));
+    return mean + z * std::max(deviation, wide);
+}
+
 void note_ranked(DistanceBound* bound, double code, double exact) {
     if (exact <= bound->distance) {
         ++bound->found;
@@ -131,11 +191,7 @@ void note_ranked(DistanceBound* bound, double code, double exact) {
     if (bound->scaled) code /= 2;
     const double difference = code - exact;
     if (!std::isfinite(difference)) return;
-    if (exact <= bound->distance) {
-        ++bound->within;
-        bound->sum += difference;
-        bound->squares += difference * difference;
-    }
+    if (exact <= bound->distance) bound->within[shell_of(bound, exact)].add(difference);
     DistanceBound::Difference* nearest = bound->nearest;
     int* count = &bound->nearest_count;
     if (*count == DistanceBound::most_nearest) {
@@ -148,25 +204,31 @@ void note_ranked(DistanceBound* bound, double code, double exact) {
 
 double code_limit(const DistanceBound& bound) {
     if (!bound.given || bound.missing <= 0) return infinity;
-    double count = static_cast<double>(bound.within);
-    double sum = bound.sum;
-    double squares = bound.squares;
-    if (bound.within < DistanceBound::most_nearest) {
-        if (bound.nearest_count < DistanceBound::least_nearest) return infinity;
-        count = bound.nearest_count;
-        sum = squares = 0;
-        for (int i = 0; i < bound.nearest_count; ++i) {
-            sum += bound.nearest[i].difference;
-            squares += bound.nearest[i].difference * bound.nearest[i].difference;
-        }
+    // Shells with few rows count as one with those before them.
+    double limit = -infinity;
+    Differences some = {};
+    for (int shell = DistanceBound::shells - 1, outer = shell; shell >= 0; --shell) {
+        some.add(bound.within[shell]);
+        if (some.count < DistanceBound::most_nearest) continue;
+        limit =
+            std::max(limit, bound.distance - depth_of(bound, outer) + some.greatest(bound.missing));
+        outer = shell - 1;
+        some = {};
     }
-    const double mean = sum / count;
-    const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
-    // Differences are sums over many bytes of a code: no more than exp(-z^2 / 2) of them lie z
-    // deviations above their mean.
-    const double z = std::sqrt(-2 * std::log(bound.missing));
-    const double limit = bound.distance + mean + z * deviation;
+    if (std::isinf(limit)) {
+        if (bound.nearest_count < DistanceBound::least_nearest) return infinity;
+        some = {};
+        for (int i = 0; i < bound.nearest_count; ++i) some.add(bound.nearest[i].difference);
+        limit = bound.distance + some.greatest(bound.missing);
+    }
     return bound.scaled ? 2 * limit : limit;
+}
+
+bool limit_has_risen(const DistanceBound& bound, double reached) {
+    constexpr double share = 0.2;  // of what the limit adds to the bound
+    const double limit = code_limit(bound);
+    const double added = limit - (bound.scaled ? 2 : 1) * bound.distance;
+    return limit - reached > share * std::abs(added);
 }
 
 bool worth_going_on(DistanceBound* bound, double nearest_term) {

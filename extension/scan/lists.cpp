@@ -5,11 +5,13 @@
 // pair. The first walk over a group keeps as many candidates as the round wants, which is all that
 // most queries need. A round that wants more walks the group again and keeps as many as memory
 // holds, for all rounds to come; and what lies behind those goes, by a third walk, into an order
-// that may be on disk. So a scan to the end of the index reads each list three times at most. TIDs
-// that were read after the snapshot was taken may be held as long as the scan lasts.
+// that may be on disk. So a scan to the end of the index reads each list three times at most, and
+// one with a bound, whose limit rises afterwards, a few times more. TIDs that were read after the
+// snapshot was taken may be held as long as the scan lasts.
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "kernels/list_scan.h"
@@ -132,6 +134,22 @@ void order_page(void* state) {
     gather->selection->start_over();
 }
 
+// Where a selection that goes on begins: all candidates up to `limit` were taken.
+Candidate floor_at(double limit) {
+    return {limit, UINT64_MAX};
+}
+
+// Candidates up to there are worth ranking as far as is known when the walk begins.
+double begin_walk(ScanState* s) {
+    s->walk_limit = code_limit(s->bound);
+    return s->walk_limit;
+}
+
+void end_walk(ScanState* s) {
+    s->list_floor = floor_at(s->walk_limit);
+    s->stage = GroupStage::ended;
+}
+
 void walk_group(IndexScanDesc scan, ScanState* s, GatherState* gather,
                 void (*between_pages)(void* state)) {
     walk_lists(scan->indexRelation, s->meta, s->order + s->group_begin,
@@ -145,7 +163,7 @@ void order_candidates(IndexScanDesc scan, ScanState* s) {
     constexpr Size page_entries = max_page_entries;
     s->ordered = open_candidate_order(scan_memory() / 4);
     CandidateSelection selection(reserve_candidates(s, page_entries), page_entries, s->list_floor,
-                                 code_limit(s->bound));
+                                 begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     gather.ordered = s->ordered;
     walk_group(scan, s, &gather, order_page);
@@ -158,7 +176,7 @@ void order_candidates(IndexScanDesc scan, ScanState* s) {
 void hold_candidates(IndexScanDesc scan, ScanState* s) {
     const Size most = most_candidates();
     Candidate* room = reserve_candidates(s, most);
-    CandidateSelection selection(room, most, s->list_floor, code_limit(s->bound));
+    CandidateSelection selection(room, most, s->list_floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     walk_group(scan, s, &gather, nullptr);
     const CandidateSelection::Result result = selection.finish_unsorted();
@@ -173,12 +191,13 @@ using Part = CandidateQueue::Part;
 
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     Candidate* room = reserve_candidates(s, wanted);
-    CandidateSelection selection(room, wanted, s->list_floor, code_limit(s->bound));
+    CandidateSelection selection(room, wanted, s->list_floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     walk_group(scan, s, &gather, nullptr);
     const CandidateSelection::Result result = selection.finish();
     s->list_floor = result.floor;
-    s->stage = result.complete ? GroupStage::ended : GroupStage::walked;
+    s->stage = GroupStage::walked;
+    if (result.complete) end_walk(s);
     return {room, result.count};
 }
 
@@ -193,7 +212,7 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
         const Part part = s->held.take(wanted);
         if (part.count > 0) return part;
         if (s->held_all)
-            s->stage = GroupStage::ended;
+            end_walk(s);
         else
             order_candidates(scan, s);
     }
@@ -204,7 +223,7 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
         if (part.count > 0) return part;
         close_candidate_order(s->ordered);
         s->ordered = nullptr;
-        s->stage = GroupStage::ended;
+        end_walk(s);
     }
     return {s->candidates, 0};
 }
@@ -214,6 +233,7 @@ void cut_part(ScanState* s, Part* part) {
     const double limit = code_limit(s->bound);
     while (part->count > 0 && part->items[part->count - 1].distance > limit) {
         --part->count;
+        s->list_floor = floor_at(limit);
         s->stage = GroupStage::ended;
     }
 }
@@ -226,16 +246,56 @@ bool worth_going_on(ScanState* s) {
     return worth_going_on(&s->bound, nearest);
 }
 
+// What was ranked since may have raised the limit at which a group was left. A few returns bring it
+// near to where it stays.
+bool worth_returning(const ScanState* s, const Candidate& floor, uint32 returns) {
+    constexpr uint32 most_returns = 3;
+    return s->bound.given && returns < most_returns && limit_has_risen(s->bound, floor.distance);
+}
+
+void begin_group(ScanState* s, const EndedGroup& group, GroupStage stage) {
+    s->group_begin = group.begin;
+    s->group_end = group.end;
+    s->list_floor = group.floor;
+    s->returns = group.returns;
+    s->stage = stage;
+}
+
+// Once no further lists are worth reading.
+void return_to_group(ScanState* s) {
+    for (uint32 i = 0; i < s->ended_count; ++i) {
+        EndedGroup group = s->ended[i];
+        if (!worth_returning(s, group.floor, group.returns)) continue;
+        ++group.returns;
+        s->group_number = i;
+        begin_group(s, group, GroupStage::walked);
+        return;
+    }
+    s->group_begin = s->group_end;
+}
+
 void end_group(ScanState* s) {
     if (s->ordered) close_candidate_order(s->ordered);
     s->ordered = nullptr;
-    const uint32 size = s->group_end - s->group_begin;
-    const uint32 lists = worth_going_on(s) ? bounded_probes(s->meta.lists, s->meta) : 0;
-    s->group_begin = s->group_end;
-    s->group_end = std::max(s->group_begin, std::min(lists, s->group_begin + 2 * size));
-    s->list_floor = no_floor;
-    s->stage = GroupStage::first;
-    order_group(s);
+    if (worth_returning(s, s->list_floor, s->returns)) {
+        ++s->returns;
+        s->stage = GroupStage::walked;
+        return;
+    }
+    const bool returned = s->group_number < s->ended_count;
+    s->ended[s->group_number] = {s->group_begin, s->group_end, s->list_floor, s->returns};
+    if (!returned) {
+        s->group_number = ++s->ended_count;
+        const uint32 size = s->group_end - s->group_begin;
+        const uint32 lists = worth_going_on(s) ? bounded_probes(s->meta.lists, s->meta) : 0;
+        const uint32 end = std::min(lists, s->group_end + 2 * size);
+        if (end > s->group_end) {
+            begin_group(s, {s->group_end, end, no_floor, 0}, GroupStage::first);
+            order_group(s);
+            return;
+        }
+    }
+    return_to_group(s);
 }
 
 void prepare_completion(void* state) {
@@ -324,6 +384,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     if (s->bound.given && result.count >= wanted && result.floor.distance > code_limit(s->bound)) {
         clear_vector_cache(s->cache);
         rank_lists(index, s);
+        s->list_floor = floor_at(code_limit(s->bound));
         end_group(s);
     }
     return true;

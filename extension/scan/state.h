@@ -32,6 +32,18 @@ enum class GroupStage : uint8 {
     ended
 };
 
+// A group of lists whose candidates up to a floor were ranked: those beyond it lay beyond the
+// limit.
+struct EndedGroup {
+    uint32 begin;
+    uint32 end;
+    Candidate floor;
+    uint32 returns;  // to it, because the limit has risen
+};
+// Each group is twice as large as the one before.
+inline constexpr int most_groups = 16;
+static_assert((1 << most_groups) > max_lists);
+
 struct ScanState {
     uint32 wanted_rows;     // as told by want_rows(); 0: the plan tells
     uint32 passed_over;     // likewise
@@ -63,10 +75,16 @@ struct ScanState {
     uint32 group_begin;
     uint32 group_end;
     GroupStage stage;
-    Candidate list_floor;  // the last candidate of the group that was taken
+    Candidate list_floor;  // candidates of the group up to this were taken
+    double walk_limit;     // by code: the last walk passed over what lies beyond it
     CandidateQueue held;
     bool held_all;  // nothing lies behind what is held
     CandidateOrder* ordered;
+    uint32 returns;  // to this group
+    // Groups that came to an end; and which the one under way is, or will be, among them.
+    EndedGroup ended[most_groups];
+    uint32 ended_count;
+    uint32 group_number;
     Candidate* candidates;
     Size candidate_room;  // bytes
 

@@ -110,6 +110,50 @@ SET ivfpq.target_recall = 1;
 SELECT truth = hits, sound FROM generate_series(1, 5) AS i, within('<->', vec(i, 8, 2), 190, 100000);
 RESET ivfpq.target_recall;
 
+\qecho from within a dense cluster: of rows within the bound that another condition leaves
+CREATE TABLE c (id int, v vector(32));
+INSERT INTO c SELECT i, vec(i, 32) FROM generate_series(1, 6000) AS i;
+INSERT INTO c SELECT 6000 + i, ARRAY(SELECT x + (n - 128) / 128 FROM
+        unnest(vec(17, 32)::real[], vec(i, 32, 1)::real[]) AS u(x, n))::vector
+    FROM generate_series(1, 1500) AS i;
+CREATE INDEX c_v ON c USING ivfpq (v) WITH (lists = 20, m = 4);
+ANALYZE c;
+SELECT vec(17, 32) AS q \gset
+SELECT v <-> :'q' AS r FROM c ORDER BY (v <-> :'q') + 0 OFFSET 1700 LIMIT 1 \gset
+CREATE FUNCTION sparse(query vector, bound float8, OUT recall text, OUT sound boolean, OUT effort text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    truth bigint;
+    hits bigint;
+BEGIN
+    SELECT count(*) INTO truth FROM c WHERE (v <-> query) + 0 < bound AND id <= 6000;
+    SELECT count(*), count(*) = count(DISTINCT id) AND bool_and(d < bound) INTO hits, sound
+    FROM (SELECT id, v <-> query AS d FROM c WHERE v <-> query < bound AND id <= 6000
+          ORDER BY v <-> query) AS s;
+    SELECT CASE WHEN hits >= 0.95 * truth THEN 'good' ELSE format('%s of %s', hits, truth) END,
+           CASE WHEN ranked_rows < 7000 AND rounds < 25 THEN 'good'
+                ELSE format('%s rows in %s rounds', ranked_rows, rounds) END
+    INTO recall, effort FROM ivfpq_last_scan();
+END
+$$;
+SET enable_sort = off;
+SELECT * FROM sparse(:'q', :r);
+\qecho whether the first group has all lists, one or some
+SET ivfpq.probes = 20;
+SELECT * FROM sparse(:'q', :r);
+SET ivfpq.probes = 1;
+SELECT * FROM sparse(:'q', :r);
+SET ivfpq.probes = 3;
+SELECT * FROM sparse(:'q', :r);
+\qecho and where candidates go to temporary files
+SET work_mem = 64;
+SELECT * FROM sparse(:'q', :r);
+RESET work_mem;
+RESET ivfpq.probes;
+RESET enable_sort;
+DROP FUNCTION sparse;
+DROP TABLE c;
+
 \qecho untrained
 SET client_min_messages = warning;
 TRUNCATE t;
