@@ -102,11 +102,30 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
     }
 }
 
+// The load buffer that is being taken in, -1: none. It is in no ring, and the watchdog may end the
+// process meanwhile.
+volatile sig_atomic_t load_in_hand = -1;
+
+void free_load(int number) {
+    // What was read must have been read before a backend writes there.
+    pg_memory_barrier();
+    pg_atomic_write_u32(&service_load_buffer(number)->state, static_cast<uint32>(LoadState::free));
+}
+
 }  // namespace
+
+void free_loads() {
+    if (load_in_hand >= 0) free_load(load_in_hand);
+    load_in_hand = -1;
+    uint32 number;
+    while (ring_pop(load_ring(), &number)) free_load(static_cast<int>(number));
+    ConditionVariableBroadcast(&service->load_freed);
+}
 
 bool take_load(Worker* worker) {
     uint32 number;
     if (!ring_pop(load_ring(), &number)) return false;
+    load_in_hand = static_cast<int>(number);
     LoadBuffer* buffer = service_load_buffer(static_cast<int>(number));
     char message[256];
     const Attempt result = attempt(message, [&] {
@@ -128,9 +147,9 @@ bool take_load(Worker* worker) {
     }
     publish_changes(worker);
     publish_use(worker, buffer->key);
-    // What was read must have been read before somebody else writes there.
-    pg_memory_barrier();
-    pg_atomic_write_u32(&buffer->state, static_cast<uint32>(LoadState::free));
+    // First this: once free, the buffer may be another backend's.
+    load_in_hand = -1;
+    free_load(static_cast<int>(number));
     ConditionVariableBroadcast(&service->load_freed);
     pg_atomic_fetch_add_u32(&service->turns, 1);
     note_failure(result, message, "take in a list");

@@ -28,7 +28,8 @@
 //
 // Lists travel the other way in load buffers: a backend, which holds the locks that reading an
 // index takes, fills one with pages of lists, or with a model, and hands it over. The worker never
-// opens a relation.
+// opens a relation. It frees a buffer when it has taken it in, and as it ends those that were
+// handed over and the one in its hand.
 #pragma once
 
 #include <span>

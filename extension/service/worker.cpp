@@ -44,10 +44,7 @@ void leave_service(int, Datum) {
     uint32 number;
     while (ring_pop(search_ring(), &number))
         pg_atomic_write_u32(&service_slot(static_cast<int>(number))->queued, 0);
-    while (ring_pop(load_ring(), &number))
-        pg_atomic_write_u32(&service_load_buffer(static_cast<int>(number))->state,
-                            static_cast<uint32>(LoadState::free));
-    ConditionVariableBroadcast(&service->load_freed);
+    free_loads();
 }
 
 // What was resident with an earlier worker is not any more.

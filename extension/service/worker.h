@@ -137,6 +137,9 @@ void publish_changes(Worker* worker);
 
 // One load buffer. False: there was none.
 bool take_load(Worker* worker);
+// As the worker ends: gives back the load buffers that were handed over, and the one that was being
+// taken in.
+void free_loads();
 // Indexes that are gone. False: there were none.
 bool take_forgets(Worker* worker);
 // Drops what was sent by half, where the backend has ended or sends no more of it.
