@@ -23,7 +23,9 @@ is(nearest(7), "7\nservice", 'from the service');
 is(value($node, 'SELECT serves, pid > 0, reason, since <= clock_timestamp(), last_failure, last_failure_at
 	FROM pgwarp_service()'), 't|t||t||', 'it serves');
 my $worker = value($node, 'SELECT pid FROM pgwarp_service()');
-my $bystander = session($node);
+# Those who are going to wait have slots that are free: a backend that comes later may get the slot of
+# one that gave its search up, and reads the pages at once.
+my ($bystander, $insists, $loads) = map { session($node) } 1 .. 3;
 
 value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'hung'");
 value($node, 'SELECT pg_reload_conf()');
@@ -36,14 +38,14 @@ is(nearest(8, 'SET pgwarp.service_timeout = 500;'), "8\ncpu", 'hung: from the pa
 is(value($node, 'SELECT serves, reason FROM pgwarp_service()'), 'f|the service was silent for too long',
 	'hung: suspected');
 # Who insists, and who loads, does not wait for ever either.
-my ($insists, $loads) = map { session($node) } 1, 2;
 $insists->query("$settings SET ivfpq.executor = 'service'; SET pgwarp.service_timeout = '10min'");
-start($insists, 'SELECT id FROM t ORDER BY v <-> vec(9, 8) LIMIT 1');
+start($insists, "SELECT id, clock_timestamp() - statement_timestamp() > interval '100 ms'
+	FROM (SELECT id FROM t ORDER BY v <-> vec(9, 8) LIMIT 1) AS s");
 start($loads, "SELECT pgwarp_prewarm('t_v')");
 my $seconds = elapsed(sub { wait_until($node, "coalesce(pid, 0) <> $worker FROM pgwarp_service()"); });
 cmp_ok($seconds, '<', 8, 'the worker is ended');
 my ($result, $complaints) = finish($insists);
-is("$result$complaints", 9, 'who insists has an answer');
+is("$result$complaints", '9|t', 'who insists waits, and has an answer');
 ($result, $complaints) = finish($loads);
 like("$result$complaints", qr/did not take in index "t_v": its device gave no sign of life for 2\d\d\d ms/,
 	'who loads is told');
@@ -75,6 +77,29 @@ $slow->query("$settings SET pgwarp.service_timeout = '10s'");
 is($slow->query("SELECT id FROM t ORDER BY v <-> vec($_, 8) LIMIT 1"), $_, 'slow: a right answer') for 1 .. 4;
 is($slow->query('SELECT path FROM ivfpq_last_scan()'), 'service', 'slow: from the service');
 is(value($node, 'SELECT pid FROM pgwarp_service()'), $worker, 'slow: by the same worker');
+
+# A worker that is ended while it takes a list in gives the buffer of the list back: its sender does not
+# wait for that buffer the next time.
+value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'slow_put'");
+value($node, "ALTER SYSTEM SET pgwarp.watchdog_timeout = '200ms'");
+value($node, 'SELECT pg_reload_conf()');
+for (1 .. 100)
+{
+	last if slurp_file($node->logfile) =~ /pgwarp.debug_fault is now slow_put/;
+	usleep(50_000);
+}
+start($loads, "SELECT pgwarp_prewarm('t_v')");
+($result, $complaints) = finish($loads);
+like("$result$complaints", qr/did not take in index "t_v"/, 'ended in a load: who loads is told');
+value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'none'");
+value($node, "ALTER SYSTEM SET pgwarp.watchdog_timeout = '2s'");
+value($node, 'SELECT pg_reload_conf()');
+wait_until($node, "serves AND pid <> $worker FROM pgwarp_service()");
+$loads->query("SET statement_timeout = '10s'");
+start($loads, "SELECT pgwarp_prewarm('t_v')");
+($result, $complaints) = finish($loads);
+is("$result$complaints", 8, 'ended in a load: the same session loads again');
+is(nearest(7), "7\nservice", 'ended in a load: from the service again');
 $_->quit for $bystander, $insists, $loads, $slow;
 indexes_are_sound($node);
 $node->stop;
