@@ -37,9 +37,9 @@ void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     IndexStatistics* statistics = find_statistics(key.database, key.index);
     if (!statistics) return;
     MirrorUse* published = nullptr;
+    const uint64_t name = uint64_t{key.database} << 32 | key.index;
     char message[256];
-    attempt(message,
-            [&] { published = &worker->published[uint64_t{key.database} << 32 | key.index]; });
+    attempt(message, [&] { published = &worker->published[name]; });
     if (!published) return;
     MirrorUse& before = *published;
     // A mirror that took the index in anew counts from nought.
@@ -59,6 +59,8 @@ void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     pg_atomic_write_u64(&counters[counter_resident_lists], use.resident_lists);
     pg_atomic_write_u64(&counters[counter_bytes], use.bytes);
     before = use;
+    // No mirror knows it any more: the next one that does counts from nought.
+    if (use.lists == 0) worker->published.erase(name);
 }
 
 }  // namespace

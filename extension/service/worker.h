@@ -52,8 +52,9 @@ struct Worker {
     std::vector<std::string> not_opened;  // why devices are not among them
     std::vector<MirrorSearch> searches;   // (slots)
     std::vector<MirrorSearch*> answered;
-    std::unordered_map<int, Assembly> assemblies;       // by owner
-    std::unordered_map<uint64_t, MirrorUse> published;  // by database and index
+    std::unordered_map<int, Assembly> assemblies;  // by owner
+    // What statistics have of indexes that mirrors know, by database and index.
+    std::unordered_map<uint64_t, MirrorUse> published;
     std::vector<ListPage> pages;
     MirrorKey wanted_model{};
     TimestampTz model_wanted_at = 0;
@@ -77,6 +78,10 @@ struct Worker {
     }
     void forget(uint32_t database, uint32_t index) {
         for (Place& place : places) place.mirror->forget(database, index);
+        std::erase_if(published, [&](const auto& item) {
+            return item.first >> 32 == database &&
+                   (index == 0 || static_cast<uint32_t>(item.first) == index);
+        });
     }
     Place& emptiest() {
         DeviceLoad loads[most_devices];
