@@ -26,8 +26,7 @@ void answer(uint32 number) {
     if (change_state(slot, SlotState::running, SlotState::done)) {
         wake(number);
     } else {
-        give_block_back(slot);
-        pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+        free_slot(slot);
     }
 }
 

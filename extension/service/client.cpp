@@ -338,8 +338,7 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
 
 void release_slot(SearchSlot* slot) {
     if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) return;
-    give_block_back(slot);
-    pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+    free_slot(slot);
 }
 
 bool send_model(Relation index, const MetaPage& meta, Patience* patience) {

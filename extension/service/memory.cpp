@@ -170,6 +170,13 @@ void give_block_back(SearchSlot* slot) {
     if (ring_push_front(block_ring(), block)) ConditionVariableBroadcast(&service->block_freed);
 }
 
+void free_slot(SearchSlot* slot) {
+    give_block_back(slot);
+    // A backend that finds the slot free may give it another block at once.
+    pg_write_barrier();
+    pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+}
+
 bool worker_serves() {
     return service &&
            pg_atomic_read_u32(&service->worker_state) == static_cast<uint32>(WorkerState::serving);

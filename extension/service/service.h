@@ -273,8 +273,11 @@ bool ring_push_front(NumberRing* ring, uint32 number);
 uint64 ring_pushed(NumberRing* ring);
 uint64 ring_popped(NumberRing* ring);
 
-// Gives the block of a slot back, if it has one. For who is about to free the slot, or just did.
+// Gives the block of a slot back, if it has one. For the backend of a slot that it just took back,
+// submitted no more: nobody else looks at the slot.
 void give_block_back(SearchSlot* slot);
+// Frees a slot that is done or abandoned, its block first.
+void free_slot(SearchSlot* slot);
 
 // Whether a worker is there, alive or not; wakes it.
 bool worker_serves();
