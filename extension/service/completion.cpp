@@ -22,23 +22,30 @@ bool insists_on_service() {
     return settings.executor == static_cast<int>(ExecutorChoice::service);
 }
 
-// What is sent, and how often at most, in milliseconds: whole lists that lost an entry; what was
-// appended to one list; appended entries of an index, where they are few.
-constexpr uint32 whole_interval = 250;
-constexpr uint32 appended_interval = 20;
-constexpr uint32 few_interval = 1000;
+// What is sent, and how often at most: whole lists that lost an entry; what was appended to one
+// list; appended entries of an index, where they are few. The numbers keep the times of one list
+// apart: entries that were just appended do not keep a list that lost one from being sent.
+struct Sending {
+    uint32 number;
+    uint32 interval_ms;
+};
+constexpr Sending whole_list{0, 250};
+constexpr Sending appended_entries{1, 20};
+constexpr Sending few_entries{2, 1000};
 // A query that had to read so many appended entries sends them: each costs it, and those that
 // follow, a visit to the table. Fewer wait, as sending costs the worker more than reading a few.
 constexpr uint32 enough_appended = 8;
 constexpr uint32 any_list = PG_UINT32_MAX;
 
 // Of all backends that see a change one sends it.
-bool may_send(const MirrorKey& key, uint32 list, uint32 interval_ms) {
-    const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database;
+bool may_send(const MirrorKey& key, uint32 list, const Sending& sending) {
+    const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database ^
+                        (sending.number * 3266489917u);
     pg_atomic_uint32* sent_at = &service->sent_at[hash % ServiceShared::send_times];
     const auto now = static_cast<uint32>(GetCurrentTimestamp() / 1000);
     uint32 before = pg_atomic_read_u32(sent_at);
-    return now - before >= interval_ms && pg_atomic_compare_exchange_u32(sent_at, &before, now);
+    return now - before >= sending.interval_ms &&
+           pg_atomic_compare_exchange_u32(sent_at, &before, now);
 }
 
 // Entries of grown lists, as long as they are few.
@@ -173,9 +180,9 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         result.grown_lists += grown[i];
     }
     if (result.grown_lists > 0 &&
-        (collection.count >= enough_appended || may_send(key, any_list, few_interval)))
+        (collection.count >= enough_appended || may_send(key, any_list, few_entries)))
         for (uint32 i = 0; i < count; ++i)
-            if (grown[i] && may_send(key, answer.probed[i].list, appended_interval))
+            if (grown[i] && may_send(key, answer.probed[i].list, appended_entries))
                 to_send[send_count++] = {answer.probed[i].list, answer.probed[i].version};
 
     const bool few = collection.count <= most_appended;
@@ -198,7 +205,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         const MirrorProbe& probe = answer.probed[i];
         if (!probe.version.resident || after[i].generation == probe.version.generation) continue;
         result.current = false;
-        if (may_send(key, probe.list, whole_interval)) to_send[send_count++] = {probe.list, {}};
+        if (may_send(key, probe.list, whole_list)) to_send[send_count++] = {probe.list, {}};
     }
     if (!result.current) result.because = "a list changed";
     Patience patience = answer.patience;

@@ -4,6 +4,7 @@ use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 use IvfpqTest;
 
 my $seed = seed_of();
@@ -68,6 +69,24 @@ is(wrong_answers(map { int(rand(20000)) } 1 .. 10), 0, 'after VACUUM');
 $exact->query('INSERT INTO t SELECT i, vec(i, 8) FROM generate_series(300001, 300100) AS i');
 is(wrong_answers(map { 300001 + int(rand(100)) } 1 .. 10), 0, 'and inserts after that');
 cmp_ok((split /\|/, counted())[0], '>', 0, 'lists that lost entries were sent again');
+
+# A list that has just been appended to and loses an entry is sent whole at once.
+make_table($node, 'u', 8, 2000);
+value($node, 'CREATE INDEX u_v ON u USING ivfpq (v) WITH (lists = 1, m = 8)');
+is(value($node, "SELECT pgwarp_prewarm('u_v')"), 1, 'the only list is resident');
+my $nearest = 'SELECT id FROM u ORDER BY v <-> vec(7, 8) LIMIT 1';
+$exact->query('INSERT INTO u SELECT i, vec(i, 8) FROM generate_series(2001, 2020) AS i');
+$reader->query($nearest);
+$exact->query('DELETE FROM u WHERE id = 7; VACUUM (INDEX_CLEANUP ON) u');
+is($reader->query($nearest), $exact->query($nearest), 'a list changed: the answer of the table');
+my $of_u = "FROM pg_stat_pgwarp WHERE indexname = 'u_v'";
+for (1 .. 100)
+{
+	last if value($node, "SELECT reloads $of_u") > 0;
+	usleep(50_000);
+}
+is(value($node, "SELECT reloads, appends $of_u"), '1|1', 'sent in part, and at once whole');
+value($node, 'DROP TABLE u');
 
 # Several sessions insert and search at once.
 my @sessions = map { session($node) } 1 .. 3;
