@@ -165,13 +165,16 @@ class Mirror {
     static uint64_t name_of(uint32_t database, uint32_t index) {
         return uint64_t{database} << 32 | index;
     }
-    void dismiss(Served& served);
+    // Room for the answers to all searches that wait or run.
+    void reserve_answers();
+    // After reserve_answers().
+    void dismiss(Served& served) noexcept;
     bool may_start(const WaitingLane& lane) const;
     void start_batch(const WaitingLane& where, const std::vector<MirrorSearch*>& searches);
     static void make_batch(Served& served, LaneSlot& slot, const ListBatchShape& shape);
     bool free_idle_batches();
     void finish_batch(Running& running);
-    void note_failure(Served& served, std::exception_ptr* failure);
+    void note_failure(Served& served, std::exception_ptr* failure) noexcept;
     // Forgets the least recently searched index; false: there is none.
     bool give_up_index();
     // Evicts lists, but none of `kept`, until this many bytes are free; false where that is

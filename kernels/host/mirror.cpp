@@ -86,6 +86,7 @@ void Mirror::add(const MirrorKey& key, const Quantizer& model) {
 }
 
 void Mirror::forget(uint32_t database, uint32_t index) {
+    reserve_answers();
     std::erase_if(served_, [&](const auto& item) {
         const MirrorKey& key = item.second->key;
         if (key.database != database || (index != 0 && key.index != index)) return false;
@@ -100,6 +101,7 @@ bool Mirror::give_up_index() {
         served_.begin(), served_.end(),
         [](const auto& a, const auto& b) { return a.second->last_used < b.second->last_used; });
     if (oldest == served_.end()) return false;
+    reserve_answers();
     MirrorUse last = oldest->second->use;
     last.evictions += last.resident_lists;
     last.lists = last.resident_lists = 0;

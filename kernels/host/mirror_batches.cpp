@@ -67,8 +67,15 @@ void Mirror::submit(MirrorSearch* search) {
     }
 }
 
+void Mirror::reserve_answers() {
+    size_t count = answered_.size();
+    for (const WaitingLane& lane : waiting_) count += lane.served->lanes[lane.lane].waiting.size();
+    for (const Running& running : running_) count += running.searches.size();
+    answered_.reserve(count);
+}
+
 // Its index is being forgotten.
-void Mirror::dismiss(Served& served) {
+void Mirror::dismiss(Served& served) noexcept {
     for (Served::Lane& lane : served.lanes) {
         for (const Served::Lane::Waiting& waiting : lane.waiting) {
             waiting.search->outcome = MirrorSearch::Outcome::unknown;
@@ -106,7 +113,7 @@ bool Mirror::start_next(size_t most_searches) {
     std::vector<Served::Lane::Waiting>& waiting = chosen.served->lanes[chosen.lane].waiting;
     const size_t count = std::min(waiting.size(), std::max<size_t>(most_searches, 1));
     std::vector<MirrorSearch*> searches(count);
-    answered_.reserve(answered_.size() + count);
+    reserve_answers();
     for (size_t i = 0; i < count; ++i) searches[i] = waiting[i].search;
     waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(count));
     if (waiting.empty()) waiting_.erase(next);
@@ -114,8 +121,8 @@ bool Mirror::start_next(size_t most_searches) {
     try {
         start_batch(chosen, searches);
     } catch (...) {
-        note_failure(*chosen.served, &failure);
         answered_.insert(answered_.end(), searches.begin(), searches.end());
+        note_failure(*chosen.served, &failure);
     }
     if (failure) std::rethrow_exception(failure);
     return true;
@@ -229,14 +236,15 @@ void Mirror::finish_batch(Running& running) {
 }
 
 void Mirror::collect(std::vector<MirrorSearch*>* answered) {
+    // From here on no answer needs memory.
+    reserve_answers();
+    answered->reserve(answered->size() + answered_.capacity());
     std::exception_ptr failure;
     for (size_t i = 0; i < running_.size();) {
-        Running& running = running_[i];
-        Served& served = *running.served;
         bool over = true;
         try {
-            over = served.store->done(running.batch()) ||
-                   std::chrono::steady_clock::now() - running.since > patience;
+            over = running_[i].served->store->done(running_[i].batch()) ||
+                   std::chrono::steady_clock::now() - running_[i].since > patience;
         } catch (...) {
             // finish_batch() throws it again.
         }
@@ -244,6 +252,9 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
             ++i;
             continue;
         }
+        Running running = std::move(running_[i]);
+        running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
+        Served& served = *running.served;
         try {
             finish_batch(running);
             failures_in_a_row_ = 0;
@@ -257,41 +268,44 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
             for (LaneSlot& slot : lane.slots)
                 if (slot.running == 0 && lane.last_used + idle_lane < clock_) slot.batch = nullptr;
         answered_.insert(answered_.end(), running.searches.begin(), running.searches.end());
-        running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
     }
     answered->insert(answered->end(), answered_.begin(), answered_.end());
     answered_.clear();
     if (failure) std::rethrow_exception(failure);
 }
 
-namespace {
-
-// A loss is told in place of any other failure.
-void note_device_failure(const char* message, bool lost, std::exception_ptr* failure) {
-    if (lost || !*failure) *failure = std::make_exception_ptr(DeviceFailure(message, lost));
-}
-
-}  // namespace
-
 // Inside a catch block. Searches of the batch stay marked as failed; the others go on, and what is
-// worth telling is thrown when they are through.
-void Mirror::note_failure(Served& served, std::exception_ptr* failure) {
+// worth telling is thrown when they are through: a loss in place of any other failure.
+void Mirror::note_failure(Served& served, std::exception_ptr* failure) noexcept {
     // So many batches in a row fail on no device that is going to recover.
     constexpr int enough = 16;
+    const auto note = [&](const char* message) {
+        const bool lost = ++failures_in_a_row_ >= enough;
+        if (lost || !*failure) *failure = std::make_exception_ptr(DeviceFailure(message, lost));
+    };
     ++served.use.errors;
     try {
-        throw;
-    } catch (const OutOfDeviceMemory&) {
-        shrink_budget();
-    } catch (const DeviceFailure& thrown) {
-        note_device_failure(thrown.what(), thrown.lost || ++failures_in_a_row_ >= enough, failure);
-    } catch (const std::bad_alloc&) {
-        // The host's memory says nothing of the device.
-        if (!*failure) *failure = std::current_exception();
-    } catch (const std::exception& thrown) {
-        note_device_failure(thrown.what(), ++failures_in_a_row_ >= enough, failure);
+        try {
+            throw;
+        } catch (const OutOfDeviceMemory&) {
+            shrink_budget();
+        } catch (const DeviceFailure& thrown) {
+            // The exception itself, for which no memory can be missing.
+            if (thrown.lost)
+                *failure = std::current_exception();
+            else
+                note(thrown.what());
+        } catch (const std::bad_alloc&) {
+            // The host's memory says nothing of the device.
+            if (!*failure) *failure = std::current_exception();
+        } catch (const std::exception& thrown) {
+            note(thrown.what());
+        } catch (...) {
+            note("unknown exception");
+        }
     } catch (...) {
-        note_device_failure("unknown exception", ++failures_in_a_row_ >= enough, failure);
+        // No memory to give lists up, or for the words: the next failure may find some.
+        if (!*failure) *failure = std::current_exception();
     }
 }
 

@@ -2,6 +2,8 @@
 // as it was has stayed, and the same objects work afterwards.
 
 #include "kernels/executor.h"
+#include "kernels/host_device.h"
+#include "kernels/mirror.h"
 
 #include <algorithm>
 #include <atomic>
@@ -137,6 +139,90 @@ TEST_F(Allocation, EncodingAndSearchWorkAfterwards) {
         },
         [] {});
     EXPECT_NEAR(nearest[0].distance, 0, 1e-4);
+}
+
+// Every search that a mirror has taken over is answered once, whatever fails meanwhile, and what
+// the mirror holds is whole afterwards.
+TEST_F(Allocation, MirrorAnswersEverySearchOnce) {
+    const RandomModel model(random, shape);
+    volatile int fault = static_cast<int>(Fault::none);
+    const std::unique_ptr<Device> device =
+        make_failing_device(make_host_device(1, size_t{1} << 30), &fault);
+    const MirrorKey keys[] = {{1, 10, 5, 100, 77}, {1, 11, 5, 101, 78}, {2, 12, 5, 102, 79}};
+    constexpr uint32_t k = 5, probes = 2;
+    const std::vector<uint8_t> codes(m * 4 + 8), tids(4 * 6);
+    const std::vector<float> offsets(4);
+    const ListPage pages[] = {{codes.data(), 4, 4, offsets.data(), tids.data()}};
+    struct Asked {
+        std::vector<Neighbor> found{k};
+        std::vector<MirrorProbe> probed{probes};
+        MirrorSearch search{};
+        int answers = 0;
+    };
+    for (const Fault thrown : {Fault::none, Fault::failed, Fault::lost, Fault::unknown,
+                               Fault::out_of_memory, Fault::no_host_memory})
+        for (const bool forgets : {false, true})
+            for (int64_t nth = 0, reached = true; reached; ++nth) {
+                SCOPED_TRACE(testing::Message()
+                             << "fault " << static_cast<int>(thrown) << ", allocation " << nth);
+                ASSERT_LT(nth, 1000) << "no end of allocations";
+                fault = static_cast<int>(Fault::none);
+                Mirror mirror(*device, size_t{1} << 30);
+                for (const MirrorKey& key : keys) {
+                    mirror.add(key, model.quantizer());
+                    // So that there is something to give up.
+                    ASSERT_TRUE(mirror.put(key, 1, {1, 1, 4, 0}, pages));
+                }
+                // Each index has searches of two classes.
+                std::vector<Asked> asked(12);
+                for (size_t i = 0; i < asked.size(); ++i) {
+                    Asked& one = asked[i];
+                    one.found.resize(200);
+                    one.search = {.key = keys[i / 4],
+                                  .query = rows.data(),
+                                  .dims = dims,
+                                  .k = i % 2 ? 200 : k,
+                                  .probes = probes,
+                                  .outcome = MirrorSearch::Outcome::unknown,
+                                  .found = one.found.data(),
+                                  .found_count = 0,
+                                  .probed = one.probed.data(),
+                                  .probed_count = 0};
+                    mirror.submit(&one.search);
+                }
+                fault = static_cast<int>(thrown);
+                std::vector<MirrorSearch*> answered;
+                const auto try_once = [&](auto&& work) {
+                    try {
+                        work();
+                    } catch (...) {
+                        // What it says is another test's.
+                    }
+                };
+                until_failure = nth;
+                try_once([&] { mirror.start_next(1); });
+                if (forgets) try_once([&] { mirror.forget(1, 0); });
+                for (int turn = 0; turn < 30; ++turn) {
+                    try_once([&] { mirror.start_next(1); });
+                    try_once([&] { mirror.collect(&answered); });
+                }
+                reached = until_failure.exchange(-1) < 0;
+                // No batch is believed that has failed once.
+                for (const MirrorSearch* search : answered)
+                    EXPECT_TRUE(thrown == Fault::none ||
+                                search->outcome != MirrorSearch::Outcome::found);
+                fault = static_cast<int>(Fault::none);
+                for (int turn = 0; turn < 30; ++turn) {
+                    try_once([&] { mirror.start_next(1); });
+                    try_once([&] { mirror.collect(&answered); });
+                }
+                EXPECT_FALSE(mirror.busy());
+                for (const MirrorSearch* search : answered)
+                    for (Asked& one : asked) one.answers += search == &one.search;
+                EXPECT_EQ(answered.size(), asked.size());
+                for (const Asked& one : asked) EXPECT_EQ(one.answers, 1);
+                if (HasFailure()) return;
+            }
 }
 
 }  // namespace
