@@ -20,6 +20,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <stdexcept>
 #include <vector>
@@ -43,6 +44,22 @@ struct Directory {
     Event uploaded;
     uint32_t longest_list = 0;
     uint64_t entries = 0;
+};
+
+// Where an exception ends the scope, uploads that were begun in it end first: the block that they
+// write to, declared before this, goes back to the pool then, and may be another's at once.
+class EndOfUploads {
+  public:
+    explicit EndOfUploads(Stream& uploads) : uploads_(uploads) {}
+    ~EndOfUploads() {
+        if (std::uncaught_exceptions() > exceptions_) cudaStreamSynchronize(uploads_);
+    }
+    EndOfUploads(const EndOfUploads&) = delete;
+    EndOfUploads& operator=(const EndOfUploads&) = delete;
+
+  private:
+    Stream& uploads_;
+    const int exceptions_ = std::uncaught_exceptions();
 };
 
 // Short searches do not wait behind all blocks of a long one that was started before.
@@ -136,7 +153,8 @@ class CudaListStore final : public ListStore {
     Buffer<char> allocate(size_t bytes);
     void copy_entries(const List& from, uint32_t count, const Buffer<char>& to);
     void upload(std::span<const ListPage> pages, EntryRange entries, const Buffer<char>& to);
-    void replace(uint32_t list, bool held, uint32_t count, Buffer<char> memory);
+    // Throws before it takes the memory.
+    void replace(uint32_t list, bool held, uint32_t count, Buffer<char>&& memory);
     void free_retired() noexcept;
     void refresh_directory(Stream& stream);
     SearchPlan plan_with(const SearchShape& shape, size_t room) const;
@@ -218,6 +236,7 @@ void CudaListStore::put(uint32_t list, std::span<const ListPage> pages) {
     check_list(list);
     const uint32_t count = checked_count(0, pages);
     Buffer<char> memory;
+    const EndOfUploads end(uploads_);
     if (count > 0) {
         memory = allocate(list_bytes(count));
         upload(pages, {0, count}, memory);
@@ -233,6 +252,7 @@ void CudaListStore::append(uint32_t number, std::span<const ListPage> pages) {
     const uint32_t count = checked_count(list.count, pages);
     if (count == list.count) return;
     Buffer<char> memory = allocate(list_bytes(count));
+    const EndOfUploads end(uploads_);
     copy_entries(list, count, memory);
     upload(pages, {list.count, count}, memory);
     replace(number, true, count, std::move(memory));
@@ -310,7 +330,7 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
     uploaded_.record(uploads_);
 }
 
-void CudaListStore::replace(uint32_t number, bool held, uint32_t count, Buffer<char> memory) {
+void CudaListStore::replace(uint32_t number, bool held, uint32_t count, Buffer<char>&& memory) {
     List& list = lists_[number];
     if (list.memory.data()) retired_.push_back({last_serial_, {}});
     bytes_ += memory.size();
