@@ -66,11 +66,11 @@ struct Setting {
     }
 };
 
-GraphMetric metric_called(const std::string& name) {
-    if (name == "l2") return GraphMetric::l2;
-    if (name == "ip") return GraphMetric::inner_product;
-    if (name == "cosine") return GraphMetric::cosine;
-    if (name == "l1") return GraphMetric::l1;
+Metric metric_called(const std::string& name) {
+    if (name == "l2") return Metric::l2;
+    if (name == "ip") return Metric::inner_product;
+    if (name == "cosine") return Metric::cosine;
+    if (name == "l1") return Metric::l1;
     throw std::runtime_error("metrics are l2, ip, cosine and l1");
 }
 
@@ -203,7 +203,7 @@ class GraphBench {
         loaded_ = setting.data + setting.metric;
         rows_ = {set_.base.values.data(), set_.base.rows, static_cast<uint32_t>(set_.base.dims),
                  metric_called(setting.metric)};
-        if (rows_.metric == GraphMetric::cosine)
+        if (rows_.metric == Metric::cosine)
             for (size_t i = 0; i < rows_.count; ++i) {
                 float* row = set_.base.values.data() + i * rows_.dims;
                 const double norm = std::sqrt(squared_norm(row, rows_.dims));

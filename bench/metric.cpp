@@ -59,6 +59,8 @@ double distance(Metric metric, std::span<const float> left, std::span<const floa
             return -dot;
         case Metric::cosine:
             return dot == 0 ? 1 : 1 - dot / std::sqrt(left_norm * right_norm);
+        case Metric::l1:
+            break;  // no index has it
     }
     throw std::logic_error("unknown metric");
 }

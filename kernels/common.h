@@ -7,13 +7,7 @@
 #error "kernel headers must come before postgres.h"
 #endif
 
+#include "kernels/metric.h"
+
 #include <cstddef>
 #include <cstdint>
-
-namespace pgwarp {
-
-// The distance of an index, by operator: <-> (L2), <#> (inner product), <=> (cosine). Stored on
-// disk: never renumber.
-enum class Metric : uint8_t { l2 = 0, inner_product = 1, cosine = 2 };
-
-}  // namespace pgwarp

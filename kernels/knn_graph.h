@@ -19,13 +19,11 @@ namespace pgwarp {
 //   inner_product  negative
 //   cosine         half the squared L2 distance of rows that the caller has normalised: 1 - cos
 //   l1             as it is
-enum class GraphMetric : uint8_t { l2, inner_product, cosine, l1 };
-
 struct GraphRows {
     const float* rows;  // (count)(dims)
     size_t count;       // at most most_graph_rows
     uint32_t dims;
-    GraphMetric metric;
+    Metric metric;
 
     const float* row(size_t i) const { return rows + i * dims; }
 };
@@ -132,6 +130,6 @@ std::unique_ptr<GraphBuilder> make_cpu_graph_builder(
 void add_edges(Edge* list, uint32_t degree, const Edge* others, uint32_t count) noexcept;
 
 // The distance as a list stores it.
-float graph_distance(GraphMetric metric, const float* a, const float* b, uint32_t dims) noexcept;
+float graph_distance(Metric metric, const float* a, const float* b, uint32_t dims) noexcept;
 
 }  // namespace pgwarp

@@ -12,11 +12,6 @@ namespace pgwarp {
 void add_codebook_rows(const float* factors, const float* rows, uint32_t count, float* table);
 void add_codebook_rows(const float* factors, const bfloat16* rows, uint32_t count, float* table);
 
-// -2 <q_j, codeword> for L2 and cosine, -<q_j, codeword> for inner product.
-inline float table_factor(Metric metric) {
-    return metric == Metric::inner_product ? -1.0f : -2.0f;
-}
-
 // The whole table (m)(256) of a query.
 void build_table(const Quantizer& quantizer, const float* query, float* table);
 

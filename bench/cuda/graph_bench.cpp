@@ -263,7 +263,7 @@ std::vector<float> clumps(size_t count, uint32_t dims) {
 }  // namespace
 
 void bench_graphs(const Context& context, const VectorSet& vectors) {
-    const GraphRows rows{vectors.base.data(), vectors.base_count(), vectors.dims, GraphMetric::l2};
+    const GraphRows rows{vectors.base.data(), vectors.base_count(), vectors.dims, Metric::l2};
     const auto builder = make_graph_builder(context);
     const Truth truth(context, rows);
     // The first calls load the kernels.
@@ -294,7 +294,7 @@ void bench_large_graph(const Context& context) {
     constexpr uint32_t dims = 96;
     const auto begin = Clock::now();
     const std::vector<float> values = clumps(10000000, dims);
-    const GraphRows rows{values.data(), values.size() / dims, dims, GraphMetric::l2};
+    const GraphRows rows{values.data(), values.size() / dims, dims, Metric::l2};
     const Truth truth(context, rows);
     std::printf("| 10 million x 96 in clumps, made in %.1f s |\n", since(begin));
     const auto builder = make_graph_builder(context);

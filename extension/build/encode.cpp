@@ -94,7 +94,7 @@ void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32
         pass->executor->encode(input.model, {rotation.matrix ? pass->turned : rows, count,
                                              pass->lists, pass->codes, pass->offsets});
     });
-    if (rotation.matrix && input.model.shape.metric != Metric::inner_product)
+    if (rotation.matrix && has_norms(input.model.shape.metric))
         for (uint32 i = 0; i < count; ++i)
             pass->offsets[i] += dropped_norm(rows + Size{i} * rotation.from, rotation.from,
                                              pass->turned + Size{i} * rotation.to, rotation.to);

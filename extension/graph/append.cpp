@@ -119,14 +119,14 @@ void change_list(Changes* changes, int64 key, const Edge* list) {
 float rounding_of(const Changes& changes, uint32 row, const Edge& edge) {
     const GraphSet& set = *changes.set;
     const float part = static_cast<float>(8 + set.dims) * 0x1p-23f;
-    if (set.metric != GraphMetric::inner_product)
+    if (set.metric != Metric::inner_product)
         return part * std::fabs(shown_distance(set.metric, edge.distance));
     return part * changes.norms[row] * changes.norms[edge.row];
 }
 
 // Norms of the rows, in memory or in the file, for rounding_of().
 float* find_norms(const GraphSet& set) {
-    if (set.metric != GraphMetric::inner_product) return nullptr;
+    if (set.metric != Metric::inner_product) return nullptr;
     constexpr Size block_rows = 1024;
     float* norms = static_cast<float*>(
         MemoryContextAllocHuge(CurrentMemoryContext, std::max<Size>(set.count, 1) * sizeof(float)));
@@ -380,7 +380,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
         ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
                         errmsg("%s must not be null", PG_ARGISNULL(5) ? "metric" : "seed")));
     const Oid graph = PG_GETARG_OID(0), table = PG_GETARG_OID(1);
-    const GraphMetric metric = graph_metric_called(text_argument(fcinfo, 5));
+    const Metric metric = graph_metric_called(text_argument(fcinfo, 5));
     // A row that a policy hides would count as gone, and its edges be deleted for all users.
     if (check_enable_rls(table, InvalidOid, true) == RLS_ENABLED)
         ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

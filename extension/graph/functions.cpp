@@ -52,8 +52,7 @@ uint32 knob(FunctionCallInfo fcinfo, int number, const char* name, int32 most, u
 
 }  // namespace
 
-GraphJob make_graph_job(FunctionCallInfo fcinfo, GraphMetric metric, int32 k,
-                        const GraphKnobs& knobs) {
+GraphJob make_graph_job(FunctionCallInfo fcinfo, Metric metric, int32 k, const GraphKnobs& knobs) {
     check_neighbors(k);
     GraphJob job = {};
     job.metric = metric;
@@ -133,7 +132,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph) {
     const bool may_descend = method == Method::nn_descent || method == Method::automatic;
     refuse_knob(fcinfo, knobs.samples, "samples", "nn_descent", may_descend);
     refuse_knob(fcinfo, knobs.iterations, "iterations", "nn_descent", may_descend);
-    const GraphMetric metric = graph_metric_called(text_argument(fcinfo, 5));
+    const Metric metric = graph_metric_called(text_argument(fcinfo, 5));
     GraphJob job = make_graph_job(fcinfo, metric, PG_GETARG_INT32(3), knobs);
     const TableColumns columns = {table, NameStr(*PG_GETARG_NAME(2)), NameStr(*PG_GETARG_NAME(1))};
     compat_init_materialized(fcinfo);

@@ -24,7 +24,6 @@ struct GraphKnobs {
     int iterations;
     int seed;
 };
-GraphJob make_graph_job(FunctionCallInfo fcinfo, GraphMetric metric, int32 k,
-                        const GraphKnobs& knobs);
+GraphJob make_graph_job(FunctionCallInfo fcinfo, Metric metric, int32 k, const GraphKnobs& knobs);
 
 }  // namespace pgwarp

@@ -24,7 +24,7 @@ bool about_equal(float a, float b) {
     return std::fabs(a - b) <= 1e-3f * std::max(std::fabs(a), std::fabs(b)) + 1e-6f;
 }
 
-float finite_distance(GraphMetric metric, const float* a, const float* b, uint32 dims) {
+float finite_distance(Metric metric, const float* a, const float* b, uint32 dims) {
     const float distance = graph_distance(metric, a, b, dims);
     return distance < std::numeric_limits<float>::infinity() ? distance
                                                              : std::numeric_limits<float>::max();

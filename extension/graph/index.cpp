@@ -23,32 +23,17 @@ namespace pgwarp {
 
 namespace {
 
-bool same_metric(GraphMetric wanted, Metric metric) {
-    switch (wanted) {
-        case GraphMetric::l2:
-            return metric == Metric::l2;
-        case GraphMetric::inner_product:
-            return metric == Metric::inner_product;
-        case GraphMetric::cosine:
-            return metric == Metric::cosine;
-        case GraphMetric::l1:
-            return false;
-    }
-    return false;
-}
-
 // Whether this index can be searched in batches, and orders by this metric.
-bool serves(Oid number, AttrNumber column, GraphMetric metric) {
+bool serves(Oid number, AttrNumber column, Metric metric) {
     Relation index = index_open(number, AccessShareLock);
     const bool fits = index->rd_rel->relkind == RELKIND_INDEX && is_ivfpq(index) &&
                       index->rd_index->indisvalid && index->rd_index->indkey.values[0] == column &&
-                      RelationGetIndexPredicate(index) == NIL &&
-                      same_metric(metric, metric_of(index));
+                      RelationGetIndexPredicate(index) == NIL && metric_of(index) == metric;
     index_close(index, NoLock);
     return fits;
 }
 
-Oid find_index(const TableColumns& columns, GraphMetric metric) {
+Oid find_index(const TableColumns& columns, Metric metric) {
     const AttrNumber column = find_column(columns.table, columns.vector);
     Relation table = table_open(columns.table, AccessShareLock);
     Oid found = InvalidOid;
@@ -119,8 +104,7 @@ void build_graph_by_index(const IndexGraph& graph) {
         if (count == 0) break;
         search_batch(batch, vectors, static_cast<uint32>(count));
         for (Size i = 0; i < count; ++i) {
-            if (graph.metric == GraphMetric::cosine &&
-                is_zero(vectors + i * index.dims, index.dims)) {
+            if (graph.metric == Metric::cosine && is_zero(vectors + i * index.dims, index.dims)) {
                 ++set.zeros;
                 continue;
             }

@@ -9,7 +9,7 @@ namespace pgwarp {
 
 struct IndexGraph {
     TableColumns columns;
-    GraphMetric metric;
+    Metric metric;
     uint32 k;
     const ReturnSetInfo* result;  // of (src, rank, dst, distance)
 };

@@ -11,7 +11,7 @@
 namespace pgwarp {
 
 struct GraphJob {
-    GraphMetric metric;
+    Metric metric;
     uint32 k;
     DescentOptions options;
     bool own_samples, own_iterations;  // set by the user

@@ -57,7 +57,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     if (PG_ARGISNULL(7) || PG_ARGISNULL(10))
         ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
                         errmsg("%s must not be null", PG_ARGISNULL(7) ? "metric" : "seed")));
-    const GraphMetric metric = graph_metric_called(text_argument(fcinfo, 7));
+    const Metric metric = graph_metric_called(text_argument(fcinfo, 7));
     compat_init_materialized(fcinfo);
     const Oid graphs[] = {PG_GETARG_OID(0), PG_GETARG_OID(2)};
     const Oid tables[] = {PG_GETARG_OID(1), PG_GETARG_OID(3)};

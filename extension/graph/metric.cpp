@@ -7,34 +7,33 @@
 
 namespace pgwarp {
 
-GraphMetric graph_metric_called(const char* name) {
-    if (strcmp(name, "l2") == 0) return GraphMetric::l2;
-    if (strcmp(name, "ip") == 0 || strcmp(name, "inner_product") == 0)
-        return GraphMetric::inner_product;
-    if (strcmp(name, "cosine") == 0) return GraphMetric::cosine;
-    if (strcmp(name, "l1") == 0) return GraphMetric::l1;
+Metric graph_metric_called(const char* name) {
+    if (strcmp(name, "l2") == 0) return Metric::l2;
+    if (strcmp(name, "ip") == 0 || strcmp(name, "inner_product") == 0) return Metric::inner_product;
+    if (strcmp(name, "cosine") == 0) return Metric::cosine;
+    if (strcmp(name, "l1") == 0) return Metric::l1;
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown metric \"%s\"", name),
                     errhint("Metrics are l2, inner_product (or ip), cosine and l1.")));
-    return GraphMetric::l2;
+    return Metric::l2;
 }
 
-float shown_distance(GraphMetric metric, float distance) {
+float shown_distance(Metric metric, float distance) {
     // Kernels clamp a distance that overflows; operators return infinity.
     if (distance == std::numeric_limits<float>::max())
         return std::numeric_limits<float>::infinity();
-    return metric == GraphMetric::l2 ? std::sqrt(distance) : distance;
+    return metric == Metric::l2 ? std::sqrt(distance) : distance;
 }
 
-bool prepare_row(GraphMetric metric, float* row, uint32 dims) {
-    if (metric != GraphMetric::cosine) return true;
+bool prepare_row(Metric metric, float* row, uint32 dims) {
+    if (!normalizes(metric)) return true;
     const double norm = std::sqrt(squared_norm(row, dims));
     if (!(norm > 0)) return false;
     for (uint32 d = 0; d < dims; ++d) row[d] = static_cast<float>(row[d] / norm);
     return true;
 }
 
-Size prepare_rows(GraphMetric metric, float* rows, int64* keys, Size count, uint32 dims) {
-    if (metric != GraphMetric::cosine) return count;
+Size prepare_rows(Metric metric, float* rows, int64* keys, Size count, uint32 dims) {
+    if (!normalizes(metric)) return count;
     Size kept = 0;
     for (Size i = 0; i < count; ++i) {
         float* row = rows + i * dims;

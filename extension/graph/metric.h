@@ -7,17 +7,17 @@
 namespace pgwarp {
 
 // Reports an error if there is no metric of this name.
-GraphMetric graph_metric_called(const char* name);
+Metric graph_metric_called(const char* name);
 
 // Converts the distance of an Edge into the result of the operator: <->, <#>, <=>, <+>.
-float shown_distance(GraphMetric metric, float distance);
+float shown_distance(Metric metric, float distance);
 
 // Normalises a row for cosine; other metrics take it as it is. False: a zero vector, which has no
 // cosine distance.
-bool prepare_row(GraphMetric metric, float* row, uint32 dims);
+bool prepare_row(Metric metric, float* row, uint32 dims);
 
 // The same for a block of rows and their keys. Zero vectors are removed, and the rest compacted.
 // Returns how many rows are left.
-Size prepare_rows(GraphMetric metric, float* rows, int64* keys, Size count, uint32 dims);
+Size prepare_rows(Metric metric, float* rows, int64* keys, Size count, uint32 dims);
 
 }  // namespace pgwarp

@@ -36,7 +36,7 @@ struct Sample {
 
 // Calls use(rows, keys, count) for blocks of rows, after prepare_rows(), in any order.
 template <typename Use>
-void for_blocks(TableReader* table, GraphMetric metric, const Use& use) {
+void for_blocks(TableReader* table, Metric metric, const Use& use) {
     ParallelReader* reader = open_parallel_reader(
         table, {RowIds::keys, false, max_parallel_maintenance_workers, usual_ring_bytes(), 1},
         nullptr);
@@ -59,7 +59,7 @@ struct Drawn {
     bool operator<(const Drawn& other) const { return chance < other.chance; }
 };
 
-void draw_sample(TableReader* table, GraphMetric metric, Sample* sample) {
+void draw_sample(TableReader* table, Metric metric, Sample* sample) {
     Drawn* drawn = static_cast<Drawn*>(palloc(sizeof(Drawn) * sample->room));
     for_blocks(table, metric, [&](const float* rows, const int64* keys, Size count) {
         for (Size i = 0; i < count; ++i) {
@@ -89,7 +89,7 @@ struct Named {
 };
 
 struct Search {
-    GraphMetric metric;
+    Metric metric;
     const Sample* sample;
     uint32 k;           // true neighbors to find
     Neighbor* nearest;  // (queries)(k + 1): a row finds itself, too
@@ -111,7 +111,7 @@ void insert_neighbor(Neighbor* nearest, uint32 places, const Neighbor& found) {
 void search_block(const Search& search, Executor* executor, const float* rows, const int64* keys,
                   Size count) {
     const Sample& sample = *search.sample;
-    if (search.metric == GraphMetric::l1) {
+    if (!has_products(search.metric)) {
         for (Size i = 0; i < count; ++i) {
             CHECK_FOR_INTERRUPTS();
             for (uint32 q = 0; q < sample.count; ++q)
@@ -122,8 +122,7 @@ void search_block(const Search& search, Executor* executor, const float* rows, c
         }
         return;
     }
-    const Metric metric =
-        search.metric == GraphMetric::inner_product ? Metric::inner_product : Metric::l2;
+    const Metric metric = has_norms(search.metric) ? Metric::l2 : Metric::inner_product;
     run_graph_kernel([&] {
         executor->exact_search({sample.rows, sample.count, rows, count,
                                 reinterpret_cast<const uint64_t*>(keys), sample.dims, metric,
@@ -153,7 +152,7 @@ float farthest_of(const Search& search, uint32 query) {
             break;
         }
     const float distance = nearest[place].distance;
-    return search.metric == GraphMetric::cosine ? distance / 2 : distance;
+    return search.metric == Metric::cosine ? distance / 2 : distance;
 }
 
 // Collects the edges of sampled rows with ranks up to k, sorted by dst, without duplicates.
@@ -204,7 +203,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
     if (samples < 1 || samples > 100000)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("samples must be between 1 and 100000")));
-    const GraphMetric metric = graph_metric_called(text_argument(fcinfo, 5));
+    const Metric metric = graph_metric_called(text_argument(fcinfo, 5));
     TableReader* reader =
         open_table_reader({table, NameStr(*PG_GETARG_NAME(3)), NameStr(*PG_GETARG_NAME(2))});
     Sample sample = {};

@@ -200,7 +200,7 @@ void take_rows(Reading* reading, const RowBlock& block) {
 
 }  // namespace
 
-GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room) {
+GraphSet read_graph_set(const TableColumns& columns, Metric metric, const GraphRoom& room) {
     report_graph_stage(GraphStage::reading, 0, 0);
     TableReader* reader = open_table_reader(columns);
     GraphSet set = {};

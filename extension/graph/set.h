@@ -21,7 +21,7 @@ struct RowPiece {
 };
 
 struct GraphSet {
-    GraphMetric metric;
+    Metric metric;
     uint32 dims;
     Size count;
     int64* keys;    // (count), in the table's order, none twice
@@ -43,7 +43,7 @@ struct GraphRoom {
 Size rows_in_memory(const GraphRoom& room, uint32 dims);
 
 // Reads a table with the caller's rights. Reports an error if keys are not unique.
-GraphSet read_graph_set(const TableColumns& columns, GraphMetric metric, const GraphRoom& room);
+GraphSet read_graph_set(const TableColumns& columns, Metric metric, const GraphRoom& room);
 
 // Appends the rows of another set. Both are in memory.
 void add_graph_set(GraphSet* set, const GraphSet& other);

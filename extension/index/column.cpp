@@ -50,7 +50,7 @@ int dims_of(Relation index) {
 }
 
 void index_form(Metric metric, const float* from, uint32 dims, float* to) {
-    if (metric != Metric::cosine) {
+    if (!normalizes(metric)) {
         memcpy(to, from, dims * sizeof(float));
         return;
     }

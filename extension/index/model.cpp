@@ -165,7 +165,7 @@ float model_form(Relation index, const MetaPage& meta, const float* vector, floa
 }
 
 void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms) {
-    const bool l2 = meta.metric != Metric::inner_product;
+    const bool l2 = has_norms(meta.metric);
     visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
         const RowsOf<Element> centroids{page.data, page.length, page.count};
         float partial[page_room / sizeof(bfloat16)];
@@ -187,7 +187,7 @@ void read_list_terms(Relation index, const MetaPage& meta, const float* query, f
 
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table) {
     const QuantizerShape shape = shape_of(meta);
-    const float factor = table_factor(meta.metric);
+    const float factor = product_factor(meta.metric);
     memset(table, 0, table_floats(meta) * sizeof(float));
     uint32 part = 0;
     visit_codebook(index, meta, [&]<typename Element>(const PageRows<Element>& page) {

@@ -78,7 +78,7 @@ bool search_is_sound(const MetaPage& meta) {
 }
 
 bool meta_is_sound(const MetaPage& meta) {
-    return meta.dims > 0 && meta.dims <= max_dims && meta.metric <= Metric::cosine &&
+    return meta.dims > 0 && meta.dims <= max_dims && can_index(meta.metric) &&
            (meta.bits == 4 || meta.bits == 8) && meta.quantizer <= QuantizerKind::lsq &&
            search_is_sound(meta) && meta.wide <= 1 && meta.code_dims > 0 &&
            meta.code_dims <= meta.dims && (has_rotation(meta) || meta.code_dims == meta.dims) &&

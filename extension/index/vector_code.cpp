@@ -15,7 +15,7 @@ EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* f
         offset = encode_additive(index, meta, residual, centroid, code);
     } else {
         offset = encode_by_pieces(index, meta, residual, centroid, code) + dropped;
-        if (meta.metric == Metric::inner_product) offset = 0;
+        if (!has_norms(meta.metric)) offset = 0;
     }
     pfree(residual);
     pfree(centroid);

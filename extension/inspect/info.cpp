@@ -22,18 +22,6 @@ namespace pgwarp {
 
 namespace {
 
-const char* metric_name(Metric metric) {
-    switch (metric) {
-        case Metric::l2:
-            return "l2";
-        case Metric::inner_product:
-            return "inner_product";
-        case Metric::cosine:
-            return "cosine";
-    }
-    return "unknown";
-}
-
 // The number of entries: all pages of a list but the last are full.
 int64 list_length(Relation index, const MetaPage& meta, uint32 list) {
     const EntryLayout layout = layout_of(meta, list);
@@ -120,7 +108,7 @@ PGWARP_FUNCTION(ivfpq_info) {
     RowBuilder row = {};
     row.add(BoolGetDatum(trained));
     row.add(Int32GetDatum(static_cast<int32>(meta.dims)));
-    row.add(CStringGetTextDatum(metric_name(meta.metric)));
+    row.add(CStringGetTextDatum(sql_name(meta.metric)));
     if (trained) {
         row.add(Int32GetDatum(static_cast<int32>(meta.lists)));
         row.add(Int32GetDatum(static_cast<int32>(meta.m)));

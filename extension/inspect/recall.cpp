@@ -116,7 +116,7 @@ void compare_block(Truth* truth) {
 // Whether a row can be a neighbor. Under cosine, a row whose squared norm is zero or overflows
 // cannot: it is far from every query, or its distance is NaN.
 bool has_distances(Metric metric, const Vector* vector) {
-    if (metric != Metric::cosine) return true;
+    if (!normalizes(metric)) return true;
     // The same norm as in exact_distance().
     const float norm =
         cosine_parts(vector->x, vector->x, static_cast<size_t>(vector->dims)).squared_norm_a;

@@ -100,8 +100,7 @@ bool make_forms(const KnnDevice* knn, const float* queries, uint32 count, float*
     for (uint32 i = 0; i < count; ++i) {
         const float* query = queries + Size{i} * dims;
         const double norm = squared_norm(query, dims);
-        if (knn->index->metric == Metric::cosine && (!(norm > 0) || !std::isfinite(norm)))
-            return false;
+        if (normalizes(knn->index->metric) && (!(norm > 0) || !std::isfinite(norm))) return false;
         index_form(knn->index->metric, query, dims, forms + Size{i} * dims);
     }
     return true;
@@ -182,7 +181,7 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     bool good = make_forms(knn, queries, count, forms);
     if (good) {
         const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
-                                     knn->index->metric == Metric::cosine,
+                                     normalizes(knn->index->metric),
                                      max_parallel_workers_per_gather, usual_ring_bytes(),
                                      RowPass::most_under_way};
         Stopwatch watch;
@@ -231,8 +230,8 @@ uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {
     for (; count < knn->k && std::isfinite(nearest[count].distance); ++count) {
         KnnRow row = {};
         const double distance = nearest[count].distance;
-        row.distance = operator_distance(
-            knn->index->metric, knn->index->metric == Metric::cosine ? distance / 2 : distance);
+        row.distance = operator_distance(knn->index->metric,
+                                         normalizes(knn->index->metric) ? distance / 2 : distance);
         if (knn->index->key_attribute > 0) {
             row.key_is_null = nearest[count].id == null_key_id;
             if (!row.key_is_null) row.key = id_key(nearest[count].id);

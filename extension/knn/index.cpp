@@ -113,6 +113,8 @@ double operator_distance(Metric metric, double distance) {
         case Metric::cosine:
             // Rounding can move a cosine distance out of its range. NaN stays NaN.
             return distance < 0 ? 0 : distance > 2 ? 2 : distance;
+        case Metric::l1:
+            break;  // no index has it
     }
     pg_unreachable();
 }

@@ -78,6 +78,8 @@ double exact_bound(Metric metric, double r) {
             // show.
             if (r < 0) return -infinity;
             return r >= 2 ? infinity : r + 1e-6;
+        case Metric::l1:
+            break;  // no index has it
     }
     pg_unreachable();
 }
@@ -132,7 +134,7 @@ DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric,
     DistanceBound result = {};
     result.distance = infinity;
     result.widest = std::numeric_limits<double>::min_exponent;
-    result.scaled = metric == Metric::cosine;
+    result.scaled = normalizes(metric);
     result.missing = (1 - recall) / 4;
     for (int i = 0; i < list_length(bounds); ++i) {
         ExprState* state = static_cast<ExprState*>(list_nth(bounds, i));

@@ -164,6 +164,8 @@ double exact_distance(Metric metric, const float* query, const float* row, size_
             return 1.0 - parts.product / std::sqrt(static_cast<double>(parts.squared_norm_a) *
                                                    parts.squared_norm_b);
         }
+        case Metric::l1:
+            break;  // no index has it
     }
     pg_unreachable();
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/common.h"
-#include "kernels/common/both_sides.h"
+#include "kernels/both_sides.h"
 
 namespace pgwarp {
 

@@ -45,7 +45,7 @@ inline void encode_table_rows(Executor& executor, const Quantizer& quantizer, co
     Encoding of_turned = e;
     of_turned.rows = turned.data();
     executor.encode(quantizer, of_turned);
-    if (rotation.to == rotation.from || quantizer.shape.metric == Metric::inner_product) return;
+    if (rotation.to == rotation.from || !has_norms(quantizer.shape.metric)) return;
     const auto squares = [](const float* row, uint32_t dims) {
         double sum = 0;
         for (uint32_t d = 0; d < dims; ++d) sum += double{row[d]} * row[d];

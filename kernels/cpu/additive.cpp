@@ -16,7 +16,7 @@ constexpr size_t block_rows = 8192;
 
 float additive_offset(const LsqShape& shape, Metric metric, const float* words,
                       const float* centroid, const uint8_t* code, float* decoded) {
-    if (metric == Metric::inner_product) return 0;
+    if (!has_norms(metric)) return 0;
     lsq_decode(shape, words, code, decoded);
     double offset = 0;
     for (uint32_t d = 0; d < shape.dims; ++d)

@@ -46,7 +46,7 @@ struct Bounds {
     float norm_part;  // of a squared norm in the distance, lowered by the error
 
     explicit Bounds(const ExactSearch& s)
-        : l2(s.metric != Metric::inner_product), factor(l2 ? -2.0f : -1.0f) {
+        : l2(has_norms(s.metric)), factor(product_factor(s.metric)) {
         // A sum of d products is off by at most d/2^24 of |q||x| <= (|q|^2 + |x|^2) / 2. There are
         // four such sums: the product, the two norms and the distance that it is compared with.
         const float off = static_cast<float>(4 * s.dims + 16) * 0x1p-24f;

@@ -41,18 +41,18 @@ class ExactGraph {
         // As in exact search: all sums together are off by at most this share of the norms.
         const float off = static_cast<float>(4 * rows.dims + 16) * 0x1p-24f;
         switch (rows.metric) {
-            case GraphMetric::l2:
+            case Metric::l2:
                 factor_ = -2, norm_part_ = 1 - off;
                 break;
-            case GraphMetric::cosine:
+            case Metric::cosine:
                 factor_ = -1, norm_part_ = (1 - off) / 2;
                 break;
-            case GraphMetric::inner_product:
+            case Metric::inner_product:
                 factor_ = -1, norm_part_ = -off;
                 break;
             // Sums of positive terms: the error is relative to the sum, and so to any bound it
             // exceeds.
-            case GraphMetric::l1:
+            case Metric::l1:
                 factor_ = 1 - off, norm_part_ = 0;
                 break;
         }
@@ -96,7 +96,7 @@ class ExactGraph {
     // Writes (rows of a)(rows of b) to `values`.
     void multiply(size_t a, size_t b, float* values, float* scratch) {
         const size_t a_rows = end_of(a) - begin_of(a), b_rows = end_of(b) - begin_of(b);
-        if (rows_.metric != GraphMetric::l1) {
+        if (has_products(rows_.metric)) {
             inner_products({rows_.row(begin_of(a)), a_rows, rows_.row(begin_of(b)), b_rows,
                             rows_.dims, factor_, values},
                            scratch);

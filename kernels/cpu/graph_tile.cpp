@@ -118,12 +118,12 @@ void values_of(const TileRectangle& t, float factor) {
 
 void Values(const TileRectangle& t) {
     switch (t.metric) {
-        case GraphMetric::l2:
+        case Metric::l2:
             return values_of<Product>(t, -2);
-        case GraphMetric::cosine:
-        case GraphMetric::inner_product:
+        case Metric::cosine:
+        case Metric::inner_product:
             return values_of<Product>(t, -1);
-        case GraphMetric::l1:
+        case Metric::l1:
             return values_of<AbsoluteDifference>(t, 1);
     }
 }
@@ -190,14 +190,14 @@ size_t tile_stride(uint32_t dims) {
 void gather_tile(const GraphRows& rows, const uint32_t* numbers, size_t count, const float* centre,
                  float* data, float* terms) {
     const size_t stride = tile_stride(rows.dims);
-    const bool centred = rows.metric == GraphMetric::l2 || rows.metric == GraphMetric::cosine;
+    const bool centred = has_norms(rows.metric);
     for (size_t i = 0; i < count; ++i) {
         if (i + 1 < count) prefetch_row(rows.row(numbers[i + 1]), rows.dims);
         float* to = data + i * stride;
         if (centred) {
             const float squared =
                 chosen.gather(rows.row(numbers[i]), centre, rows.dims, stride, to);
-            terms[i] = rows.metric == GraphMetric::l2 ? squared : squared / 2;
+            terms[i] = rows.metric == Metric::l2 ? squared : squared / 2;
         } else {
             std::memcpy(to, rows.row(numbers[i]), rows.dims * sizeof(float));
             std::memset(to + rows.dims, 0, (stride - rows.dims) * sizeof(float));
@@ -212,15 +212,15 @@ void tile_values(const TileRectangle& rectangle) {
     chosen.values(rectangle);
 }
 
-float graph_distance(GraphMetric metric, const float* a, const float* b, uint32_t dims) noexcept {
+float graph_distance(Metric metric, const float* a, const float* b, uint32_t dims) noexcept {
     switch (metric) {
-        case GraphMetric::l2:
+        case Metric::l2:
             return squared_l2_distance(a, b, dims);
-        case GraphMetric::inner_product:
+        case Metric::inner_product:
             return -dot_product(a, b, dims);
-        case GraphMetric::cosine:
+        case Metric::cosine:
             return squared_l2_distance(a, b, dims) / 2;
-        case GraphMetric::l1:
+        case Metric::l1:
             return l1_distance(a, b, dims);
     }
     return 0;

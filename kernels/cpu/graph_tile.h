@@ -33,7 +33,7 @@ struct TileRectangle {
     const float* b;  // (b_rows)(stride)
     size_t b_rows;
     size_t stride;
-    GraphMetric metric;
+    Metric metric;
     bool triangle;      // a is b: only pairs a < b are computed, others are unspecified
     float* out;         // (a_rows)(out_stride)
     size_t out_stride;  // at least b_rows, rounded up to four

@@ -144,7 +144,7 @@ void build_table(const Quantizer& quantizer, const float* query, float* table) {
     const QuantizerShape& shape = quantizer.shape;
     memset(table, 0, size_t{shape.m} * codewords * sizeof(float));
     std::vector<float> factors(shape.dims);
-    for (uint32_t d = 0; d < shape.dims; ++d) factors[d] = table_factor(shape.metric) * query[d];
+    for (uint32_t d = 0; d < shape.dims; ++d) factors[d] = product_factor(shape.metric) * query[d];
     for (uint32_t j = 0; j < shape.m; ++j) {
         const uint32_t begin = shape.piece_begin(j);
         add_codebook_rows(factors.data() + shape.dim_of_row(begin),

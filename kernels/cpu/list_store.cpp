@@ -234,7 +234,7 @@ uint32_t HostListStore::rank_lists(HostBatch& batch, size_t query, Room& room) c
     room.terms.resize(shape_.lists);
     room.order.resize(shape_.lists);
     const Rows centroids{centroids_.data(), shape_.dims, shape_.lists};
-    if (shape_.metric == Metric::inner_product) {
+    if (!has_norms(shape_.metric)) {
         dot_products(vector, centroids, shape_.dims, room.terms.data());
         for (float& term : room.terms) term = -term;
     } else {
@@ -279,7 +279,8 @@ void HostListStore::scan_halves(const float* vector, const ListQuery& wanted, Ro
                                 CandidateSelection& selection) const {
     const uint32_t parts = shape_.parts();
     std::vector<float> factors(shape_.dims);
-    for (uint32_t d = 0; d < shape_.dims; ++d) factors[d] = table_factor(shape_.metric) * vector[d];
+    for (uint32_t d = 0; d < shape_.dims; ++d)
+        factors[d] = product_factor(shape_.metric) * vector[d];
     room.half_table.assign(size_t{parts} * nibble_words, 0.0f);
     for (uint32_t p = 0; p < parts; ++p) {
         const uint32_t begin = shape_.part_begin(p);

@@ -75,7 +75,7 @@ double move_codewords(const float* pieces, size_t stride, uint32_t piece_dims, u
 
 // |r'|^2 + 2 <c, r'>, the entry's part of the L2 distance. Inner product has no such part.
 float entry_offset(const Quantizer& quantizer, const float* centroid, const uint8_t* code) {
-    if (quantizer.shape.metric == Metric::inner_product) return 0;
+    if (!has_norms(quantizer.shape.metric)) return 0;
     double offset = 0;
     for (uint32_t j = 0; j < quantizer.shape.m; ++j)
         for (uint32_t d = quantizer.shape.piece_begin(j); d < quantizer.shape.piece_begin(j + 1);

@@ -94,7 +94,7 @@ TEST(GraphGroups, PlacesAreInTheirGroups) {
 TEST_F(CudaGraph, ExactIsExact) {
     OnDevice device(options());
     for (size_t count : {1, 2, 33, 1000, 2500, 4096})
-        for (GraphMetric metric : metrics) {
+        for (Metric metric : metrics) {
             if (small_tests() && count > 2500) continue;
             const auto dims = static_cast<uint32_t>(between(random, 1, 140));
             const auto degree = static_cast<uint32_t>(between(random, 1, 40));
@@ -108,7 +108,7 @@ TEST_F(CudaGraph, ExactIsExact) {
 // Whole numbers have exact distances: every place is decided, by row number among equals.
 TEST_F(CudaGraph, ExactBreaksTiesByRow) {
     OnDevice device(options());
-    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::inner_product, GraphMetric::l1}) {
+    for (Metric metric : {Metric::l2, Metric::inner_product, Metric::l1}) {
         const uint32_t dims = 24, degree = 10;
         const Made made(whole_floats(random, 3000 * dims, 9), dims, metric);
         const auto lists = exact(device, made, degree);
@@ -126,7 +126,7 @@ TEST_F(CudaGraph, ExactBreaksTiesByRow) {
 TEST_F(CudaGraph, ExactOfManyNeighbors) {
     OnDevice device(options());
     for (uint32_t degree : {31u, 100u, 700u, 1000u}) {
-        const Made made(pgwarp::normal_floats(random, 1500 * 17), 17, GraphMetric::l2);
+        const Made made(pgwarp::normal_floats(random, 1500 * 17), 17, Metric::l2);
         expect_exact(made, exact(device, made, degree), degree);
     }
 }
@@ -135,7 +135,7 @@ TEST_F(CudaGraph, ExactOfManyNeighbors) {
 TEST_F(CudaGraph, ExactOfManyRows) {
     if (small_tests()) GTEST_SKIP() << "takes long";
     OnDevice device(options());
-    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::inner_product, GraphMetric::cosine})
+    for (Metric metric : {Metric::l2, Metric::inner_product, Metric::cosine})
         for (bool clumps : {false, true}) {
             const uint32_t dims = 20, degree = 10;
             const size_t count = 110000;
@@ -170,7 +170,7 @@ TEST_F(CudaGraph, ExactHoldsFarFromTheOrigin) {
             // Tight clusters, far apart.
             for (size_t i = 0; i < 3000 * dims && clusters > 1; ++i) values[i] *= 100;
             for (float& value : values) value += shift;
-            const Made made(values, dims, GraphMetric::l2);
+            const Made made(values, dims, Metric::l2);
             const auto lists = exact(device, made, degree);
             expect_sound(made, lists, degree, degree, false);
             EXPECT_EQ(recall(made, lists, degree, degree), 1) << clusters << ", " << shift;
@@ -187,11 +187,11 @@ TEST_F(CudaGraph, ExactOfTightClumps) {
     };
     for (const Shape& shape : {Shape{16, 8, 600, 1000, 0.05f}, Shape{2, 5, 1000, 1e6f, 300},
                                Shape{64, 20, 200, 1, 2e-5f}, Shape{1, 1, 5000, 1, 1}})
-        for (GraphMetric metric : {GraphMetric::l2, GraphMetric::cosine})
+        for (Metric metric : {Metric::l2, Metric::cosine})
             for (uint32_t degree : {10u, 30u}) {
                 if (small_tests() && degree > 10) continue;
                 // On a line all directions are the same.
-                if (metric == GraphMetric::cosine && shape.dims == 1) continue;
+                if (metric == Metric::cosine && shape.dims == 1) continue;
                 const size_t count = shape.clumps * shape.rows;
                 const auto centres =
                     pgwarp::normal_floats(random, shape.clumps * shape.dims, shape.apart);
@@ -210,7 +210,7 @@ TEST_F(CudaGraph, ExactOfTightClumps) {
 
 TEST_F(CudaGraph, ExactPartsMakeTheWhole) {
     OnDevice device(options());
-    for (GraphMetric metric : metrics)
+    for (Metric metric : metrics)
         for (size_t first : {0, 1, 512, 3000, 5299, 5300}) {
             if (small_tests() && first != 3000) continue;
             const uint32_t dims = 19, degree = 12;
@@ -236,11 +236,10 @@ TEST_F(CudaGraph, DescentReachesItsRecall) {
     const uint64_t base = random();
     // The second count is divisible by the degree, the third a power of two.
     for (size_t count : {5003, 5600, 8192})
-        for (GraphMetric metric : metrics) {
+        for (Metric metric : metrics) {
             // Of products the neighbors are the longest rows: those are of about equal length here.
-            const bool equal = metric == GraphMetric::inner_product;
-            const Made made(surface_rows(random, count, 40), 40,
-                            equal ? GraphMetric::cosine : metric);
+            const bool equal = metric == Metric::inner_product;
+            const Made made(surface_rows(random, count, 40), 40, equal ? Metric::cosine : metric);
             const_cast<Made&>(made).rows.metric = metric;
             for (uint64_t seed = base; seed < base + 5; ++seed) {
                 SCOPED_TRACE(testing::Message() << count << " rows, seed " << seed << ", metric "
@@ -261,7 +260,7 @@ TEST_F(CudaGraph, DescentOfAllShapes) {
     for (uint32_t dims : {1u, 3u, 65u, 130u, 300u})
         for (uint32_t k : {1u, 10u, 60u, 200u}) {
             if (small_tests() && (k > 60 || dims > 65)) continue;
-            const Made made(surface_rows(random, 5000, dims, 6), dims, GraphMetric::l2);
+            const Made made(surface_rows(random, 5000, dims, 6), dims, Metric::l2);
             auto options = options_for(k, 1);
             if (dims == 65) options.samples = 30, options.degree = std::max(options.degree, 60u);
             auto lists = made.nobody(options.degree);
@@ -275,7 +274,7 @@ TEST_F(CudaGraph, DescentOfAllShapes) {
 
 TEST_F(CudaGraph, DescentNeedsNoTrees) {
     OnDevice device(options());
-    const Made made(surface_rows(random, 6000, 40), 40, GraphMetric::l2);
+    const Made made(surface_rows(random, 6000, 40), 40, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         auto options = options_for(10, seed);
         options.trees = 0;
@@ -291,7 +290,7 @@ TEST_F(CudaGraph, DescentNeedsNoTrees) {
 // Chance decides, not the order in which blocks come.
 TEST_F(CudaGraph, DescentRepeats) {
     OnDevice device(options());
-    const Made made(surface_rows(random, 9000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 9000, 30), 30, Metric::l2);
     const auto options = options_for(10, 5);
     auto one = made.nobody(options.degree), two = one;
     device->descend(made.rows, options, one.data());
@@ -305,7 +304,7 @@ TEST_F(CudaGraph, DescentRepeats) {
 TEST_F(CudaGraph, SmallSetsAreExact) {
     OnDevice device(options());
     for (size_t count = 1; count <= 60; count += small_tests() ? 13 : 1) {
-        const Made made(whole_floats(random, count * 4, 2), 4, GraphMetric::l2);
+        const Made made(whole_floats(random, count * 4, 2), 4, Metric::l2);
         const auto options = options_for(static_cast<uint32_t>(between(random, 1, 30)), count);
         auto lists = made.nobody(options.degree);
         device->descend(made.rows, options, lists.data());
@@ -321,7 +320,7 @@ TEST_F(CudaGraph, SmallSetsAreExact) {
 
 TEST_F(CudaGraph, EqualRowsHaveFullLists) {
     OnDevice device(options());
-    for (GraphMetric metric : metrics)
+    for (Metric metric : metrics)
         for (size_t count : {1500, 6000}) {
             const Made made(std::vector<float>(count * 7, 0.25f), 7, metric);
             const auto options = options_for(10, 3);
@@ -343,7 +342,7 @@ TEST_F(CudaGraph, TwinsAreFound) {
     auto values = surface_rows(random, 2000, 20);
     const auto once = values;
     for (int copy = 0; copy < 2; ++copy) values.insert(values.end(), once.begin(), once.end());
-    const Made made(values, 20, GraphMetric::l2);
+    const Made made(values, 20, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(5, seed);
         auto lists = made.nobody(options.degree);
@@ -361,7 +360,7 @@ TEST_F(CudaGraph, DescentHoldsFarFromTheOrigin) {
     OnDevice device(options());
     auto values = surface_rows(random, 6000, 24);
     for (float& value : values) value += 5000;
-    const Made made(values, 24, GraphMetric::l2);
+    const Made made(values, 24, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(10, seed);
         auto lists = made.nobody(options.degree);
@@ -373,7 +372,7 @@ TEST_F(CudaGraph, DescentHoldsFarFromTheOrigin) {
 
 TEST_F(CudaGraph, MergeIsAsGoodAsTheWhole) {
     OnDevice device(options());
-    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::cosine, GraphMetric::l1}) {
+    for (Metric metric : {Metric::l2, Metric::cosine, Metric::l1}) {
         const Made made(surface_rows(random, 9600, 40), 40, metric);
         for (size_t first : {4800, 8000, 1, 0, 9600})
             for (uint64_t seed = 1; seed <= 5; ++seed) {
@@ -392,7 +391,7 @@ TEST_F(CudaGraph, MergeIsAsGoodAsTheWhole) {
 // No pair of one set is compared: an edge within a set was there before.
 TEST_F(CudaGraph, MergeComparesAcrossOnly) {
     OnDevice device(options());
-    const Made made(surface_rows(random, 6000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
     auto lists = parts_of(device, made, 3000, options, true);
     const auto before = lists;
@@ -411,7 +410,7 @@ TEST_F(CudaGraph, MergeComparesAcrossOnly) {
 
 TEST_F(CudaGraph, MergeTakesShortLists) {
     OnDevice device(options());
-    const Made made(surface_rows(random, 6000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(10, seed);
         auto lists = parts_of(device, made, 1500, options, true);
@@ -426,7 +425,7 @@ TEST_F(CudaGraph, MergeTakesShortLists) {
 
 TEST_F(CudaGraph, AppendIsAsGoodAsTheWhole) {
     OnDevice device(options());
-    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::cosine}) {
+    for (Metric metric : {Metric::l2, Metric::cosine}) {
         const Made made(surface_rows(random, 9600, 40), 40, metric);
         for (size_t first : {9599, 9100, 4800, 20, 0, 9600})
             for (uint64_t seed = 1; seed <= 5; ++seed) {
@@ -447,7 +446,7 @@ TEST_F(CudaGraph, InterruptEndsIt) {
     DeviceOptions told = options();
     told.other_interrupt = &raised;
     OnDevice device(told);
-    const Made made(surface_rows(random, 6000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
     auto lists = made.nobody(options.degree);
     const auto before = lists;
@@ -467,7 +466,7 @@ TEST_F(CudaGraph, InterruptEndsIterations) {
     DeviceOptions told = options();
     told.interrupt = &raised;
     OnDevice device(told);
-    const Made made(surface_rows(random, 6000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
     for (GraphPhase phase : {GraphPhase::start, GraphPhase::descent, GraphPhase::distances}) {
         auto lists = made.nobody(options.degree);
@@ -483,7 +482,7 @@ TEST_F(CudaGraph, InterruptEndsIterations) {
 
 TEST_F(CudaGraph, ProgressGoesForward) {
     OnDevice device(options());
-    const Made made(surface_rows(random, 6000, 20), 20, GraphMetric::l2);
+    const Made made(surface_rows(random, 6000, 20), 20, Metric::l2);
     std::vector<std::pair<GraphPhase, uint64_t>> seen;
     device->progress = [&](GraphPhase phase, uint64_t done, uint64_t total) {
         EXPECT_LE(done, total);
@@ -506,7 +505,7 @@ TEST_F(CudaGraph, ProgressGoesForward) {
 // What there is no room for is said, nothing is lost, and there is room again.
 TEST_F(CudaGraph, MemoryIsBounded) {
     OnDevice device(options(size_t{3} << 20));
-    const Made made(surface_rows(random, 6000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
     auto lists = made.nobody(options.degree);
     EXPECT_THROW(device->descend(made.rows, options, lists.data()), OutOfDeviceMemory);
@@ -519,7 +518,7 @@ TEST_F(CudaGraph, MemoryIsBounded) {
     OnDevice large(CudaTest::options(size_t{64} << 20));
     const size_t fits = large->most_rows(30, options);
     ASSERT_GT(fits, 8192u);
-    const Made full(surface_rows(random, fits, 30), 30, GraphMetric::l2);
+    const Made full(surface_rows(random, fits, 30), 30, Metric::l2);
     auto all = full.nobody(options.degree);
     large->descend(full.rows, options, all.data());
     EXPECT_GE(recall(full, all, options.degree, 10, 50), 0.95);
@@ -531,7 +530,7 @@ TEST_F(CudaGraph, TooLongRowsAreRefused) {
     OnDevice device(options());
     auto values = pgwarp::normal_floats(random, 300 * 3);
     values[5] = 3e38f;
-    const Made made(values, 3, GraphMetric::l2);
+    const Made made(values, 3, Metric::l2);
     auto lists = made.nobody(10);
     EXPECT_THROW(device->exact(made.rows, 10, lists.data()), DeviceFailure);
     for (const Edge& edge : lists) ASSERT_EQ(edge.row, no_row);
@@ -542,7 +541,7 @@ TEST_F(CudaGraph, NumbersOfAllSizes) {
     for (float scale : {1e-12f, 1e-3f, 1e12f}) {
         auto values = surface_rows(random, 5000, 16);
         for (float& value : values) value *= scale;
-        const Made made(values, 16, GraphMetric::l2);
+        const Made made(values, 16, Metric::l2);
         const auto options = options_for(10, 1);
         auto lists = made.nobody(options.degree);
         device->descend(made.rows, options, lists.data());
@@ -554,7 +553,7 @@ TEST_F(CudaGraph, NumbersOfAllSizes) {
 // Little data, for tools that check every access.
 TEST_F(CudaGraph, EveryKernelOnce) {
     OnDevice device(options());
-    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::l1})
+    for (Metric metric : {Metric::l2, Metric::l1})
         for (uint32_t k : {3u, 70u}) {
             const Made made(surface_rows(random, 4600, 9, 4), 9, metric);
             auto options = options_for(k, 1);
@@ -565,7 +564,7 @@ TEST_F(CudaGraph, EveryKernelOnce) {
             expect_sound(made, lists, options.degree, options.degree, false);
         }
     for (uint32_t dims : {30u, 60u, 90u, 120u}) {
-        const Made made(pgwarp::normal_floats(random, 2100 * dims), dims, GraphMetric::l2);
+        const Made made(pgwarp::normal_floats(random, 2100 * dims), dims, Metric::l2);
         auto lists = exact(device, made, 4);
         expect_exact(made, lists, 4);
         // Nobody is new.
@@ -573,14 +572,14 @@ TEST_F(CudaGraph, EveryKernelOnce) {
         expect_exact(made, lists, 4);
         // Everybody is: the second set has all but one row.
         auto others = made.nobody(4);
-        device->exact({made.rows.row(1), 2099, dims, GraphMetric::l2}, 4, others.data() + 4);
+        device->exact({made.rows.row(1), 2099, dims, Metric::l2}, 4, others.data() + 4);
         for (Edge& edge : others)
             if (edge.row != no_row) ++edge.row;
         device->exact_merge(made.rows, 1, 4, others.data());
         expect_exact(made, others, 4);
     }
     for (uint32_t degree : {40u, 300u}) {
-        const Made made(pgwarp::normal_floats(random, 700 * 5), 5, GraphMetric::l1);
+        const Made made(pgwarp::normal_floats(random, 700 * 5), 5, Metric::l1);
         expect_exact(made, exact(device, made, degree), degree);
     }
 }

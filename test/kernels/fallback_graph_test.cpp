@@ -36,7 +36,7 @@ void expect_same(const std::vector<Edge>& a, const std::vector<Edge>& b) {
 }
 
 TEST_F(FallbackGraph, MakesTheSameGraphs) {
-    const Made made(surface_rows(random, 900, 12), 12, GraphMetric::l2);
+    const Made made(surface_rows(random, 900, 12), 12, Metric::l2);
     const auto options = options_for(5, 3);
     const uint32_t degree = options.degree;
     const size_t first = 400;
@@ -75,9 +75,9 @@ TEST_F(FallbackGraph, HasAsMuchRoomAsTheDevice) {
     const size_t most = builder->most_rows(12, options);
     EXPECT_GT(most, 1000u);
     EXPECT_LT(most, 10000u);
-    const Made made(surface_rows(random, most + 1, 12), 12, GraphMetric::l2);
+    const Made made(surface_rows(random, most + 1, 12), 12, Metric::l2);
     auto lists = made.nobody(options.degree);
-    builder->descend({made.rows.rows, most, 12, GraphMetric::l2}, options, lists.data());
+    builder->descend({made.rows.rows, most, 12, Metric::l2}, options, lists.data());
     EXPECT_EQ(builder->failure(), "");
     builder->descend(made.rows, options, lists.data());
     EXPECT_NE(builder->failure(), "");
@@ -86,7 +86,7 @@ TEST_F(FallbackGraph, HasAsMuchRoomAsTheDevice) {
 }
 
 TEST_F(FallbackGraph, ReportsAndEndsAsTold) {
-    const Made made(surface_rows(random, 3000, 12), 12, GraphMetric::l2);
+    const Made made(surface_rows(random, 3000, 12), 12, Metric::l2);
     const auto options = options_for(5, 3);
     for (Fault kind : {Fault::none, Fault::failed}) {
         auto builder = make(0);

@@ -13,17 +13,16 @@
 
 namespace pgwarp {
 
-inline constexpr GraphMetric metrics[] = {GraphMetric::l2, GraphMetric::inner_product,
-                                          GraphMetric::cosine, GraphMetric::l1};
+inline constexpr Metric metrics[] = {Metric::l2, Metric::inner_product, Metric::cosine, Metric::l1};
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
 struct Made {
     std::vector<float> values;
     GraphRows rows;
 
-    Made(std::vector<float> made, uint32_t dims, GraphMetric metric)
+    Made(std::vector<float> made, uint32_t dims, Metric metric)
         : values(std::move(made)), rows{values.data(), values.size() / dims, dims, metric} {
-        if (metric != GraphMetric::cosine) return;
+        if (metric != Metric::cosine) return;
         for (size_t i = 0; i < rows.count; ++i) {
             float* row = values.data() + i * dims;
             const double norm = std::sqrt(reference_product(row, row, dims));
@@ -36,13 +35,13 @@ struct Made {
         const float *x = rows.row(a), *y = rows.row(b);
         double sum = 0;
         switch (rows.metric) {
-            case GraphMetric::l2:
+            case Metric::l2:
                 return reference_squared_l2(x, y, rows.dims);
-            case GraphMetric::cosine:
+            case Metric::cosine:
                 return reference_squared_l2(x, y, rows.dims) / 2;
-            case GraphMetric::inner_product:
+            case Metric::inner_product:
                 return -reference_product(x, y, rows.dims);
-            case GraphMetric::l1:
+            case Metric::l1:
                 for (uint32_t d = 0; d < rows.dims; ++d) sum += std::fabs(double{x[d]} - y[d]);
         }
         return sum;
@@ -50,7 +49,7 @@ struct Made {
     // The rounding error that a distance in float32 may have.
     double rounding(size_t a, size_t b) const {
         double terms = std::fabs(distance(a, b));
-        if (rows.metric == GraphMetric::inner_product)
+        if (rows.metric == Metric::inner_product)
             for (uint32_t d = 0; d < rows.dims; ++d)
                 terms += std::fabs(double{rows.row(a)[d]} * rows.row(b)[d]);
         return terms * (4 + 4 * std::sqrt(static_cast<double>(rows.dims))) * 0x1p-24;

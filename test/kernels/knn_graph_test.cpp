@@ -39,7 +39,7 @@ TEST_P(EveryGraphTarget, TilesAreRight) {
         const auto dims = static_cast<uint32_t>(between(random, 1, round % 4 == 0 ? 900 : 70));
         const size_t a_rows = between(random, 1, 37), b_rows = between(random, 1, 37);
         const bool triangle = round % 3 == 0;
-        const GraphMetric metric = metrics[round % 4];
+        const Metric metric = metrics[round % 4];
         const size_t count = triangle ? a_rows : a_rows + b_rows;
         const Made made(normal_floats(random, 100 * dims, 3), dims, metric);
         SCOPED_TRACE(testing::Message() << "dims " << dims << ", " << a_rows << " with " << b_rows
@@ -69,7 +69,7 @@ TEST_P(EveryGraphTarget, TilesAreRight) {
 
 TEST_F(KnnGraph, ExactIsExact) {
     for (size_t count : {1, 2, 3, 30, 511, 512, 513, 1100})
-        for (GraphMetric metric : metrics) {
+        for (Metric metric : metrics) {
             const auto dims = static_cast<uint32_t>(between(random, 1, 90));
             const auto degree = static_cast<uint32_t>(between(random, 1, 40));
             const Made made(normal_floats(random, count * dims), dims, metric);
@@ -94,7 +94,7 @@ TEST_F(KnnGraph, ExactIsExact) {
 
 // Whole numbers have exact distances: every place is decided, by row number among equals.
 TEST_F(KnnGraph, ExactBreaksTiesByRow) {
-    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::inner_product, GraphMetric::l1}) {
+    for (Metric metric : {Metric::l2, Metric::inner_product, Metric::l1}) {
         const uint32_t dims = 5, degree = 12;
         const Made made(whole_floats(random, 1300 * dims, 2), dims, metric);
         const auto lists = made.exact(degree, 3);
@@ -111,7 +111,7 @@ TEST_F(KnnGraph, ExactBreaksTiesByRow) {
 
 // Two parts and what lies between them are the whole.
 TEST_F(KnnGraph, ExactPartsMakeTheWhole) {
-    for (GraphMetric metric : metrics)
+    for (Metric metric : metrics)
         for (size_t first : {1, 512, 700, 1299}) {
             const uint32_t dims = 9, degree = 12;
             const Made made(whole_floats(random, 1300 * dims, 3), dims, metric);
@@ -136,7 +136,7 @@ TEST_F(KnnGraph, ExactHoldsFarFromTheOrigin) {
     const uint32_t dims = 24, degree = 10;
     auto values = normal_floats(random, 700 * dims);
     for (float& value : values) value += 3000;
-    const Made made(values, dims, GraphMetric::l2);
+    const Made made(values, dims, Metric::l2);
     const auto lists = made.exact(degree);
     expect_sound(made, lists, degree, degree);
     EXPECT_EQ(recall(made, lists, degree, degree), 1);
@@ -146,7 +146,7 @@ TEST_F(KnnGraph, DescentReachesItsRecall) {
     const uint64_t base = random();
     // The second count is divisible by the degree, the third by leaf and batch.
     for (size_t count : {5003, 4800, 4096})
-        for (GraphMetric metric : {GraphMetric::l2, GraphMetric::cosine, GraphMetric::l1}) {
+        for (Metric metric : {Metric::l2, Metric::cosine, Metric::l1}) {
             const Made made(surface_rows(random, count, 40), 40, metric);
             for (uint64_t seed = base; seed < base + 5; ++seed) {
                 SCOPED_TRACE(testing::Message() << count << " rows, seed " << seed << ", metric "
@@ -161,7 +161,7 @@ TEST_F(KnnGraph, DescentReachesItsRecall) {
 
 // The paper's start: no tree, lists of chance.
 TEST_F(KnnGraph, DescentNeedsNoTrees) {
-    const Made made(surface_rows(random, 4000, 40), 40, GraphMetric::l2);
+    const Made made(surface_rows(random, 4000, 40), 40, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         auto options = options_for(10, seed);
         options.trees = 0;
@@ -181,7 +181,7 @@ TEST_F(KnnGraph, DescentFindsLargeProducts) {
         const double length = 1 + 0.01 * static_cast<double>(between(random, 0, 10));
         for (int d = 0; d < 40; ++d) row[d] = static_cast<float>(row[d] * length / norm);
     }
-    const Made made(values, 40, GraphMetric::inner_product);
+    const Made made(values, 40, Metric::inner_product);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(10, seed);
         const auto lists = made.descended(options);
@@ -191,7 +191,7 @@ TEST_F(KnnGraph, DescentFindsLargeProducts) {
 }
 
 TEST_F(KnnGraph, ThreadsDoNotMatter) {
-    const Made made(surface_rows(random, 5000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 5000, 30), 30, Metric::l2);
     const auto options = options_for(10, 5);
     const auto one = made.descended(options, 1), again = made.descended(options, 1);
     const auto three = made.descended(options, 3);
@@ -205,7 +205,7 @@ TEST_F(KnnGraph, ThreadsDoNotMatter) {
 
 TEST_F(KnnGraph, SmallSetsAreExact) {
     for (size_t count = 1; count <= 60; ++count) {
-        const Made made(whole_floats(random, count * 4, 2), 4, GraphMetric::l2);
+        const Made made(whole_floats(random, count * 4, 2), 4, Metric::l2);
         const auto options = options_for(static_cast<uint32_t>(between(random, 1, 30)), count);
         const auto lists = made.descended(options);
         expect_sound(made, lists, options.degree, options.neighbors);
@@ -219,7 +219,7 @@ TEST_F(KnnGraph, SmallSetsAreExact) {
 }
 
 TEST_F(KnnGraph, EqualRowsHaveFullLists) {
-    for (GraphMetric metric : metrics) {
+    for (Metric metric : metrics) {
         const Made made(std::vector<float>(1500 * 7, 0.25f), 7, metric);
         const auto options = options_for(10, 3);
         const auto lists = made.descended(options);
@@ -236,7 +236,7 @@ TEST_F(KnnGraph, TwinsAreFound) {
     auto values = surface_rows(random, 1000, 20);
     const auto once = values;
     for (int copy = 0; copy < 2; ++copy) values.insert(values.end(), once.begin(), once.end());
-    const Made made(values, 20, GraphMetric::l2);
+    const Made made(values, 20, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(5, seed);
         const auto lists = made.descended(options);
@@ -251,7 +251,7 @@ TEST_F(KnnGraph, TwinsAreFound) {
 TEST_F(KnnGraph, DescentHoldsFarFromTheOrigin) {
     auto values = surface_rows(random, 3000, 24);
     for (float& value : values) value += 5000;
-    const Made made(values, 24, GraphMetric::l2);
+    const Made made(values, 24, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(10, seed);
         EXPECT_GE(recall(made, made.descended(options), options.degree, 10), 0.97)
@@ -276,7 +276,7 @@ std::vector<Edge> parts_of(const Made& made, size_t first, const DescentOptions&
 }
 
 TEST_F(KnnGraph, MergeIsAsGoodAsTheWhole) {
-    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::cosine, GraphMetric::l1}) {
+    for (Metric metric : {Metric::l2, Metric::cosine, Metric::l1}) {
         const Made made(surface_rows(random, 4800, 40), 40, metric);
         for (size_t first : {2400, 4000, 1})
             for (uint64_t seed = 1; seed <= 5; ++seed) {
@@ -292,7 +292,7 @@ TEST_F(KnnGraph, MergeIsAsGoodAsTheWhole) {
 
 // A few rows beside many: they have their neighbors, and are found by the others.
 TEST_F(KnnGraph, MergeOfAFewIsAsGood) {
-    const Made made(surface_rows(random, 12000, 40, 16), 40, GraphMetric::l2);
+    const Made made(surface_rows(random, 12000, 40, 16), 40, Metric::l2);
     for (const size_t first : {11950, 50}) {
         const auto options = options_for(10, 1);
         auto lists = parts_of(made, first, options, true);
@@ -311,7 +311,7 @@ TEST_F(KnnGraph, MergeOfAFewIsAsGood) {
 }
 
 TEST_F(KnnGraph, AppendIsAsGoodAsTheWhole) {
-    for (GraphMetric metric : {GraphMetric::l2, GraphMetric::cosine}) {
+    for (Metric metric : {Metric::l2, Metric::cosine}) {
         const Made made(surface_rows(random, 4800, 40), 40, metric);
         for (size_t first : {4799, 4560, 2400, 20})
             for (uint64_t seed = 1; seed <= 5; ++seed) {
@@ -327,7 +327,7 @@ TEST_F(KnnGraph, AppendIsAsGoodAsTheWhole) {
 
 // Lists that come from a table hold k places, not all that a descent has.
 TEST_F(KnnGraph, MergeTakesShortLists) {
-    const Made made(surface_rows(random, 4000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 4000, 30), 30, Metric::l2);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
         const auto options = options_for(10, seed);
         auto lists = parts_of(made, 1500, options, true);
@@ -341,7 +341,7 @@ TEST_F(KnnGraph, MergeTakesShortLists) {
 
 // A merge compares no pair of one set: what it says it compared is far less than a descent.
 TEST_F(KnnGraph, MergeComparesAcrossOnly) {
-    const Made made(surface_rows(random, 4000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 4000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
     auto lists = parts_of(made, 2000, options, true);
     const auto before = lists;
@@ -362,7 +362,7 @@ TEST_F(KnnGraph, MergeComparesAcrossOnly) {
 }
 
 TEST_F(KnnGraph, InterruptEndsIt) {
-    const Made made(surface_rows(random, 3000, 30), 30, GraphMetric::l2);
+    const Made made(surface_rows(random, 3000, 30), 30, Metric::l2);
     const volatile std::sig_atomic_t raised = 1;
     const auto options = options_for(10, 1);
     auto lists = made.nobody(options.degree);
@@ -377,7 +377,7 @@ TEST_F(KnnGraph, InterruptEndsIt) {
 TEST_F(KnnGraph, OverflowLosesNobody) {
     auto values = normal_floats(random, 300 * 3);
     for (size_t i = 0; i < 20 * 3; ++i) values[i] = (i % 2 ? 3e38f : -3e38f);
-    const Made made(values, 3, GraphMetric::l2);
+    const Made made(values, 3, Metric::l2);
     const auto options = options_for(10, 1);
     for (const auto& [lists, degree] :
          {std::pair{made.exact(10), 10u}, std::pair{made.descended(options), options.degree}})
@@ -387,7 +387,7 @@ TEST_F(KnnGraph, OverflowLosesNobody) {
 }
 
 TEST_F(KnnGraph, ProgressGoesForward) {
-    const Made made(surface_rows(random, 6000, 20), 20, GraphMetric::l2);
+    const Made made(surface_rows(random, 6000, 20), 20, Metric::l2);
     auto builder = make_cpu_graph_builder(2, nullptr);
     std::vector<std::pair<GraphPhase, uint64_t>> seen;
     builder->progress = [&](GraphPhase phase, uint64_t done, uint64_t total) {

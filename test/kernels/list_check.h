@@ -165,7 +165,7 @@ class ListWorld {
     double distance(const float* query, uint32_t list, size_t entry) const {
         double sum = term(query, list) + lists_[list].offsets[entry];
         for (uint32_t d = 0; d < case_.dims; ++d)
-            sum += double{table_factor(case_.metric)} * query[d] *
+            sum += double{product_factor(case_.metric)} * query[d] *
                    word(d, lists_[list].codes.data() + entry * case_.m);
         return sum;
     }

@@ -126,7 +126,7 @@ TEST_P(ListScan, TableSomeRowsAtATimeIsTheSame) {
             const auto count = static_cast<uint32_t>(between(random, 1, end - d));
             std::vector<float> factors(count);
             for (uint32_t r = 0; r < count; ++r)
-                factors[r] = table_factor(Metric::l2) * query[d + r];
+                factors[r] = product_factor(Metric::l2) * query[d + r];
             Guarded<float> rows(size_t{count} * codewords);
             std::memcpy(rows.data(), model.codebook.data() + size_t{d} * codewords,
                         size_t{count} * codewords * sizeof(float));

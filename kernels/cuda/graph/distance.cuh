@@ -13,18 +13,18 @@ __device__ __forceinline__ float sum_of_lanes(float sum) {
     return sum;
 }
 
-template <GraphMetric metric>
+template <Metric metric>
 __device__ __forceinline__ float add_term(float sum, float a, float b) {
     const float off = a - b;
-    if constexpr (metric == GraphMetric::inner_product)
+    if constexpr (metric == Metric::inner_product)
         return fmaf(-a, b, sum);
-    else if constexpr (metric == GraphMetric::l1)
+    else if constexpr (metric == Metric::l1)
         return sum + fabsf(off);
     else
         return fmaf(off, off, sum);
 }
 
-template <GraphMetric metric>
+template <Metric metric>
 __device__ __forceinline__ float sum_of_terms(const float* a, const float* b, uint32_t stride) {
     float sum = 0;
     for (uint32_t d = lane_id() * 4; d < stride; d += 128) {
@@ -42,14 +42,14 @@ __device__ __forceinline__ float sum_of_terms(const float* a, const float* b, ui
 __device__ __forceinline__ float row_distance(const GraphView& view, uint32_t a, uint32_t b) {
     const float *x = view.row(a), *y = view.row(b);
     switch (view.metric) {
-        case GraphMetric::l2:
-            return sum_of_terms<GraphMetric::l2>(x, y, view.stride);
-        case GraphMetric::cosine:
-            return sum_of_terms<GraphMetric::l2>(x, y, view.stride) / 2;
-        case GraphMetric::inner_product:
-            return sum_of_terms<GraphMetric::inner_product>(x, y, view.stride);
-        case GraphMetric::l1:
-            return sum_of_terms<GraphMetric::l1>(x, y, view.stride);
+        case Metric::l2:
+            return sum_of_terms<Metric::l2>(x, y, view.stride);
+        case Metric::cosine:
+            return sum_of_terms<Metric::l2>(x, y, view.stride) / 2;
+        case Metric::inner_product:
+            return sum_of_terms<Metric::inner_product>(x, y, view.stride);
+        case Metric::l1:
+            return sum_of_terms<Metric::l1>(x, y, view.stride);
     }
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "kernels/cuda/train/sums.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace pgwarp::gpu {
 
@@ -94,7 +95,7 @@ struct PlainTile {
 constexpr int side = 64;
 constexpr int step = 32;  // dimensions at a time
 
-template <GraphMetric metric>
+template <Metric metric>
 __global__ void __launch_bounds__(256) plain_distances(PlainTile t) {
     __shared__ float a[side][step + 1], b[side][step + 1];
     const uint32_t first_query = blockIdx.y * side, first_row = blockIdx.x * side;
@@ -129,15 +130,24 @@ __global__ void __launch_bounds__(256) plain_distances(PlainTile t) {
         }
 }
 
-void launch_plain(GraphMetric metric, const PlainTile& tile, cudaStream_t stream) {
-    auto* kernel = &plain_distances<GraphMetric::l2>;
-    if (metric == GraphMetric::inner_product)
-        kernel = &plain_distances<GraphMetric::inner_product>;
-    else if (metric == GraphMetric::l1)
-        kernel = &plain_distances<GraphMetric::l1>;
+// Rows are compared by differences; those of cosine have unit length.
+decltype(&plain_distances<Metric::l2>) plain_kernel(Metric metric) {
+    switch (metric) {
+        case Metric::l2:
+        case Metric::cosine:
+            return &plain_distances<Metric::l2>;
+        case Metric::inner_product:
+            return &plain_distances<Metric::inner_product>;
+        case Metric::l1:
+            return &plain_distances<Metric::l1>;
+    }
+    throw std::logic_error("unknown metric");
+}
+
+void launch_plain(Metric metric, const PlainTile& tile, cudaStream_t stream) {
     const dim3 blocks(divide_up(tile.row_count, uint32_t{side}),
                       divide_up(tile.query_count, uint32_t{side}));
-    launch("plain_distances", kernel, {blocks, 256, 0, stream}, tile);
+    launch("plain_distances", plain_kernel(metric), {blocks, 256, 0, stream}, tile);
 }
 
 // Finds queries whose list may miss a neighbor. Products have a bounded error: a row that is no
@@ -191,7 +201,7 @@ __global__ void __launch_bounds__(256) find_product_doubt(ProductDoubt p) {
     bool sure = false;
     if (edge_row(last) != no_row && p.view.centred()) {
         const float distance =
-            p.view.metric == GraphMetric::cosine ? 2 * key_value(last) : key_value(last);
+            p.view.metric == Metric::cosine ? 2 * key_value(last) : key_value(last);
         // A row that is nearer has at most this norm. Norms have the same error as products.
         const float reach = length + sqrtf(distance);
         const float error =
@@ -332,7 +342,7 @@ void finish_candidates(const CandidateLists& c, cudaStream_t stream) {
 void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t stream,
                     const ExactWork& work, const uint32_t* numbers, uint32_t count) {
     if (count == 0) return;
-    if (work.view.metric == GraphMetric::l1) {
+    if (!has_products(work.view.metric)) {
         search_by_tiles(context, blas, stream, work, Values::plain, numbers, count, nullptr);
         return;
     }

@@ -308,7 +308,7 @@ struct Scales {
     __device__ float value_at(uint32_t row, float distance, float times) const {
         const float scale = scale_for(*largest), norm = sqrtf(norms[row]);
         if (view.centred()) {
-            const float squared = view.metric == GraphMetric::cosine ? 2 * distance : distance;
+            const float squared = view.metric == Metric::cosine ? 2 * distance : distance;
             const float there = sqrtf(squared) * scale, length = norm + there;
             const float off = times * (0x1.1p-11f * (norm + length) + 1e-4f);
             return (there + off) * (there + off) - norms[row] + times * 0x1p-16f * length * length;
@@ -383,7 +383,7 @@ void launch_filter(const Filter& filter, cudaStream_t stream) {
 }  // namespace
 
 bool filter_fits(const Context& context, const ExactWork& work) {
-    return work.view.metric != GraphMetric::l1 && work.view.dims <= most_dims &&
+    return has_products(work.view.metric) && work.view.dims <= most_dims &&
            work.degree <= most_degree && work.others.size() >= least_rows &&
            filter_bytes(work.view, chunk_queries(context)) <= context.memory.available() / 2;
 }

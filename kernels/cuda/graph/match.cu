@@ -228,15 +228,15 @@ __device__ __forceinline__ void propose(const ProposalView& p, uint32_t target, 
         atomicMin(place, static_cast<unsigned long long>(key));
 }
 
-__device__ __forceinline__ float distance_of(GraphMetric metric, float value, float terms) {
+__device__ __forceinline__ float distance_of(Metric metric, float value, float terms) {
     switch (metric) {
-        case GraphMetric::l2:
+        case Metric::l2:
             return fmaxf(fmaf(-2, value, terms), 0.0f);
-        case GraphMetric::cosine:
+        case Metric::cosine:
             return fmaxf(terms / 2 - value, 0.0f);
-        case GraphMetric::inner_product:
+        case Metric::inner_product:
             return -value;
-        case GraphMetric::l1:
+        case Metric::l1:
             break;
     }
     return value;
@@ -403,14 +403,14 @@ __global__ void __launch_bounds__(threads, 8) match_sample(SampleWork w) {
 
 void match_leaves(const Matching& matching, const uint32_t* order, uint32_t level, uint32_t first,
                   uint32_t count, cudaStream_t stream) {
-    const bool l1 = matching.view.metric == GraphMetric::l1;
+    const bool l1 = !has_products(matching.view.metric);
     launch("match_leaf", l1 ? match_leaf<DifferenceValues> : match_leaf<ProductValues>,
            {count, threads, sizeof(TileShared), stream}, LeafWork{matching, order, level, first});
 }
 
 void match_samples(const Matching& matching, const SampleView& samples, const uint32_t* order,
                    uint32_t first, uint32_t count, cudaStream_t stream) {
-    const bool l1 = matching.view.metric == GraphMetric::l1;
+    const bool l1 = !has_products(matching.view.metric);
     launch(
         "match_sample", l1 ? match_sample<DifferenceValues> : match_sample<ProductValues>,
         {count, threads, sizeof(TileShared) + sample_numbers(samples) * sizeof(uint32_t), stream},

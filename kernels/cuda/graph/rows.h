@@ -28,12 +28,10 @@ struct GraphView {
     uint32_t count;
     uint32_t dims;
     uint32_t stride;  // a multiple of four
-    GraphMetric metric;
+    Metric metric;
 
     PGWARP_BOTH const float* row(uint32_t i) const { return rows + size_t{i} * stride; }
-    PGWARP_BOTH bool centred() const {
-        return metric == GraphMetric::l2 || metric == GraphMetric::cosine;
-    }
+    PGWARP_BOTH bool centred() const { return has_norms(metric); }
 };
 
 class DeviceGraphRows {

@@ -16,7 +16,7 @@ constexpr double far = 4;
 // The centroids' mean, or an empty vector if they are not far from zero.
 std::vector<double> origin_of(const Quantizer& quantizer) {
     const QuantizerShape& shape = quantizer.shape;
-    if (shape.metric == Metric::inner_product) return {};
+    if (!has_norms(shape.metric)) return {};
     std::vector<double> mean(shape.dims);
     double squares = 0;
     for (uint32_t l = 0; l < shape.lists; ++l)

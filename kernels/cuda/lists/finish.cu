@@ -58,7 +58,7 @@ __device__ float score(const StoreView& store, const float* vector, const Place&
     const uint8_t* tile =
         list.tiles + size_t{place.position / tile_entries} * store.layout.tile_bytes();
     const float* centroid = model.centroids + size_t{place.list} * model.shape.dims;
-    const bool l2 = model.shape.metric != Metric::inner_product;
+    const bool l2 = has_norms(model.shape.metric);
     float sum = 0;
     for (uint32_t d = lane_id(); d < model.shape.dims; d += 32) {
         const float w = decoded(store, tile, place.position % tile_entries, d);

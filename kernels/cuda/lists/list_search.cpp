@@ -71,7 +71,7 @@ void search_by_list(const Context& context, SearchSpace& space, const SearchRequ
     const cudaStream_t stream = space.stream;
     if (!space.blas) space.blas = std::make_unique<Blas>(stream);
     QueryView queries = part_of(r, space, plan, first, count);
-    const bool l2 = r.store.model.shape.metric != Metric::inner_product;
+    const bool l2 = has_norms(r.store.model.shape.metric);
     r.centroids->multiply(*space.blas, stream, {queries.vectors, count, r.shape.dims, r.shape.dims},
                           space.coarse_tile, l2 ? -2.0f : -1.0f);
     queries.coarse = space.coarse_tile.products.data();

@@ -74,7 +74,7 @@ __device__ void coarse_distances(const StoreView& store, const QueryView& querie
     if (list >= shape.lists) return;
     const float* centroid = store.model.centroids + size_t{list} * shape.dims;
     const auto count = static_cast<int>(min(uint32_t{coarse_queries}, queries.count - first));
-    const bool l2 = shape.metric != Metric::inner_product;
+    const bool l2 = has_norms(shape.metric);
     // With fewer queries, the last one is repeated as padding.
     const float* vector[coarse_queries];
 #pragma unroll

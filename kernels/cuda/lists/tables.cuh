@@ -13,10 +13,6 @@ __device__ __forceinline__ float table_scale(float squared_norm, float largest_w
     return __uint_as_float(static_cast<uint32_t>(max(1, min(254, exponent))) << 23);
 }
 
-__device__ __forceinline__ float table_factor_of(Metric metric) {
-    return metric == Metric::inner_product ? -1.0f : -2.0f;
-}
-
 // Computes the entries (4 codes)(2 columns) of `count` queries' tables, for codes from `code` on
 // and columns from `piece` on. Query i's vector is vectors + i * dims.
 template <int count>
@@ -24,7 +20,7 @@ __device__ __forceinline__ void table_entries(const StoreView& store, const floa
                                               uint32_t piece, uint32_t code,
                                               float (&entry)[count][4][2]) {
     const DeviceModel& model = store.model;
-    const float factor = table_factor_of(model.shape.metric);
+    const float factor = product_factor(model.shape.metric);
 #pragma unroll
     for (int column = 0; column < 2; ++column) {
         float sum[count][4] = {};

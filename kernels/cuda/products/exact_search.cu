@@ -338,7 +338,7 @@ void search_plainly(const Context& context, cudaStream_t stream, const DeviceExa
                     const Tiles& tiles, const SearchSpace& space, const uint32_t* numbers,
                     size_t count) {
     const uint32_t candidates = candidates_for(s.k);
-    const bool l2 = s.metric != Metric::inner_product;
+    const bool l2 = has_norms(s.metric);
     for (size_t begin = 0; begin < count; begin += tiles.queries) {
         const auto queries = static_cast<uint32_t>(std::min(tiles.queries, count - begin));
         launch("set_keys", set_keys, {1056, 256, 0, stream}, space.keys.data(),
@@ -367,7 +367,7 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
                   const DeviceExactSearch& s) {
     if (s.query_count == 0) return;
     const uint32_t candidates = candidates_for(s.k);
-    const bool l2 = s.metric != Metric::inner_product;
+    const bool l2 = has_norms(s.metric);
     const Tiles tiles(s, context.scratch());
     DeviceMemory& memory = context.memory;
     const uint32_t width = split_width(s.dims);
@@ -431,7 +431,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     if (shape.k == 0 || shape.k > max_exact_k)
         throw std::runtime_error("exact search on a device finds at most " +
                                  std::to_string(max_exact_k) + " neighbours");
-    const bool l2 = shape.metric != Metric::inner_product;
+    const bool l2 = has_norms(shape.metric);
     const uint32_t candidates = candidates_for(shape.k);
     const uint32_t width = split_width(shape.dims);
     DeviceMemory& memory = context.memory;
@@ -492,7 +492,7 @@ void RunningSearch::split_tile(const float* rows, size_t count) {
 // Computes the products of some queries and a tile of rows. For long vectors only rows.count is
 // used.
 void RunningSearch::multiply_tile(size_t first_query, size_t queries, const PairView& rows) {
-    const float factor = shape_.metric != Metric::inner_product ? -2.0f : -1.0f;
+    const float factor = product_factor(shape_.metric);
     if (by_tiles_)
         multiply_by_tiles(context_, query_pairs_.view(first_query, queries), rows, factor,
                           products_.data(), tile_rows_, stream_);
@@ -507,7 +507,7 @@ void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count,
                         const PairMatrix* pairs) {
     if (count == 0) return;
     const uint32_t candidates = candidates_for(shape_.k);
-    const bool l2 = shape_.metric != Metric::inner_product;
+    const bool l2 = has_norms(shape_.metric);
     if (merge_)
         launch("make_stale", make_stale, {1056, 256, 0, stream_}, keys_.data(), keys_.size(),
                candidates);

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "kernels/cuda/products/float_matrix.h"
-#include "kernels/common/both_sides.h"
+#include "kernels/both_sides.h"
 #include "kernels/cuda/products/split_width.h"
 #include "kernels/cuda/base/stream.h"
 

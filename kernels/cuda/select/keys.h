@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/common.h"
-#include "kernels/common/both_sides.h"
+#include "kernels/both_sides.h"
 
 #ifndef __CUDACC__
 #include <bit>

@@ -14,7 +14,7 @@
 // that is the paper's network, and the tests prove it in this form.
 #pragma once
 
-#include "kernels/common/both_sides.h"
+#include "kernels/both_sides.h"
 
 namespace pgwarp::gpu {
 

@@ -175,7 +175,7 @@ __device__ void encode_piece(const EncodeArguments& a, Slab& slab, uint32_t piec
     for (int r = 0; r < lane_rows; ++r) {
         const uint32_t row = lane_id() * lane_rows + r;
         slab.codes[row][slab_piece] = static_cast<uint8_t>(code[r]);
-        if (!a.encoding.offsets || model.shape.metric == Metric::inner_product) continue;
+        if (!a.encoding.offsets || !has_norms(model.shape.metric)) continue;
         const float* centroid =
             model.centroids + size_t{slab.lists[row]} * model.shape.dims + begin;
         for (uint32_t d = 0; d < dims; ++d) {
@@ -256,7 +256,7 @@ __global__ void offsets_of(DeviceModel model, DeviceEncoding e) {
     const size_t row = (size_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
     if (row >= e.count) return;
     double sum = 0;
-    if (model.shape.metric != Metric::inner_product) {
+    if (has_norms(model.shape.metric)) {
         const float* centroid = model.centroids + size_t{e.lists[row]} * model.shape.dims;
         for (uint32_t d = lane_id(); d < model.shape.dims; d += 32) {
             const uint8_t code = e.codes[row * model.shape.m + model.piece_of[d]];

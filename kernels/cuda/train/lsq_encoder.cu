@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(threads) offsets_of_sums(SumOffsets a) {
     const size_t row = size_t{blockIdx.x} * warps + threadIdx.x / 32;
     if (row >= a.count) return;
     double sum = 0;
-    if (a.metric != Metric::inner_product) {
+    if (has_norms(a.metric)) {
         const float* centroid = a.centroids + size_t{a.lists[row]} * a.shape.dims;
         for (uint32_t d = lane_id(); d < a.shape.dims; d += 32) {
             float r = 0;

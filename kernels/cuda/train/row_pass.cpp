@@ -115,7 +115,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
         queries_ = Buffer<float>(memory, input.query_count * dims_);
         uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
         // The search reuses the rows that find_nearest() has split (ProductTile::pairs).
-        shares_pairs_ = centroids_->splits_rows() && input.metric != Metric::inner_product;
+        shares_pairs_ = centroids_->splits_rows() && has_norms(input.metric);
         search_.emplace(
             context, blas_, stream_,
             RunningSearch::Shape{queries_.data(), input.query_count, dims_, input.metric, input.k,

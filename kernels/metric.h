@@ -1,0 +1,89 @@
+// The metrics, by operator: <-> (L2), <#> (negative inner product), <=> (cosine), <+> (L1), and
+// what the arithmetic has to know of each. Indexes have all but L1, graphs all of them.
+//
+// Every function here switches over all metrics without a default, so that the compiler names what
+// a new metric has to say.
+#pragma once
+
+#include "kernels/both_sides.h"
+
+#include <cstdint>
+
+namespace pgwarp {
+
+// Stored on disk: never renumber.
+enum class Metric : uint8_t { l2 = 0, inner_product = 1, cosine = 2, l1 = 3 };
+
+// As SQL functions show it.
+inline const char* sql_name(Metric metric) {
+    switch (metric) {
+        case Metric::l2:
+            return "l2";
+        case Metric::inner_product:
+            return "inner_product";
+        case Metric::cosine:
+            return "cosine";
+        case Metric::l1:
+            return "l1";
+    }
+    return "unknown";
+}
+
+// Whether an index can be ordered by it. False for a number that is no metric.
+inline bool can_index(Metric metric) {
+    switch (metric) {
+        case Metric::l2:
+        case Metric::inner_product:
+        case Metric::cosine:
+            return true;
+        case Metric::l1:
+            return false;
+    }
+    return false;
+}
+
+// Whether vectors get unit length before they are compared.
+PGWARP_BOTH constexpr bool normalizes(Metric metric) {
+    switch (metric) {
+        case Metric::cosine:
+            return true;
+        case Metric::l2:
+        case Metric::inner_product:
+        case Metric::l1:
+            return false;
+    }
+    return false;
+}
+
+// Whether a distance is a function of the inner product and the norms.
+PGWARP_BOTH constexpr bool has_products(Metric metric) {
+    switch (metric) {
+        case Metric::l2:
+        case Metric::inner_product:
+        case Metric::cosine:
+            return true;
+        case Metric::l1:
+            return false;
+    }
+    return false;
+}
+
+// Whether the squared norms are part of the distance: |x|^2 + |y|^2 - 2 <x, y>.
+PGWARP_BOTH constexpr bool has_norms(Metric metric) {
+    switch (metric) {
+        case Metric::l2:
+        case Metric::cosine:
+            return true;
+        case Metric::inner_product:
+        case Metric::l1:
+            return false;
+    }
+    return false;
+}
+
+// The factor of the inner product in the distance.
+PGWARP_BOTH constexpr float product_factor(Metric metric) {
+    return has_norms(metric) ? -2.0f : -1.0f;
+}
+
+}  // namespace pgwarp
