@@ -109,8 +109,10 @@ TEST_F(CudaDeviceTest, BuildsHaveAShare) {
         const std::unique_ptr<Device> device(pgwarp_open_device(&wanted, &error));
         ASSERT_NE(device, nullptr) << error.message;
         const auto executor = device->make_executor();
+        // Rows that do not fit stay in the caller's memory, and are streamed.
         std::vector<float> rows(size_t{16} << 20);
-        EXPECT_THROW(executor->take(rows.data(), rows.size() / 64, 64), OutOfDeviceMemory);
+        const auto dataset = executor->take(rows.data(), rows.size() / 64, 64);
+        EXPECT_LE(taken, size_t{1} << 30);
     }
     EXPECT_EQ(taken, (size_t{1} << 30) - (size_t{8} << 20));
 }

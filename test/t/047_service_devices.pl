@@ -8,6 +8,8 @@ use Time::HiRes qw(usleep);
 use IvfpqTest;
 
 my $device = $ENV{PGWARP_TEST_DEVICES} // 'host';
+# One GPU counts twice where it is named twice.
+$device = '0' if $device eq 'auto';
 my $host = $device eq 'host';
 # Of a megabyte of the host, three quarters are for lists.
 my $node = new_node('devices', service => 1, conf => "pgwarp.devices = '$device,$device'\nlog_min_messages = debug1\n"

@@ -39,9 +39,10 @@ my $folder = $PostgreSQL::Test::Utils::tmp_check;
 append_to_file("$folder/many.sql", "\\set n random(1, 3000)
 $settings;
 SELECT 1 / (id = :n)::int FROM t ORDER BY v <-> vec(:n, 8) LIMIT 1;\n");
-$node->command_ok([ 'pgbench', '--no-vacuum', '--client=20', '--jobs=2', '--transactions=40',
-	"--file=$folder/many.sql", '--port=' . $node->port, '--host=' . $node->host, 'postgres' ],
-	'twenty clients have right answers');
+my $said = '';
+my $went_well = IPC::Run::run([ 'pgbench', '--no-vacuum', '--client=20', '--jobs=2', '--transactions=40',
+	"--file=$folder/many.sql", '--port=' . $node->port, '--host=' . $node->host, 'postgres' ], '>&', \$said);
+ok($went_well, 'twenty clients have right answers') or diag($said);
 is(value($node, 'SELECT service_searches + cpu_searches, service_searches > 50 FROM pg_stat_pgwarp'), '800|t',
 	'many of them by the service');
 
