@@ -19,9 +19,9 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// --- finding it in the plan
+// --- finding the bound in the plan
 
-// Whether two expressions are the same distance, the operands of one perhaps exchanged.
+// Whether two expressions are the same distance, possibly with commuted operands.
 bool same_distance(const Expr* a, const Expr* b) {
     if (!IsA(a, OpExpr) || !IsA(b, OpExpr)) return false;
     const OpExpr* x = reinterpret_cast<const OpExpr*>(a);
@@ -32,7 +32,7 @@ bool same_distance(const Expr* a, const Expr* b) {
            equal(lsecond(x->args), linitial(y->args));
 }
 
-// The expression that bounds `distance` from above in this condition; null: none does.
+// The expression that bounds `distance` from above in this condition; null: none.
 Expr* bound_in(const Expr* condition, const Expr* distance) {
     if (!IsA(condition, OpExpr)) return nullptr;
     const OpExpr* comparison = reinterpret_cast<const OpExpr*>(condition);
@@ -56,7 +56,7 @@ Expr* bound_in(const Expr* condition, const Expr* distance) {
         default:
             break;
     }
-    // One value for the whole scan, and no subquery that runs for it.
+    // The bound must have one value for the whole scan, and must not run a subquery.
     Node* node = reinterpret_cast<Node*>(bound);
     if (!bound || contain_var_clause(node) || contain_volatile_functions(node) ||
         contain_subplans(node))
@@ -64,9 +64,10 @@ Expr* bound_in(const Expr* condition, const Expr* distance) {
     return bound;
 }
 
-// --- what it means
+// --- from the bound to a limit
 
-// The greatest exact_distance() of a row whose distance is `r` or less, with room for rounding.
+// The greatest exact_distance() of rows whose operator distance is at most `r`, with a margin for
+// rounding.
 double exact_bound(Metric metric, double r) {
     switch (metric) {
         case Metric::l2:
@@ -74,17 +75,17 @@ double exact_bound(Metric metric, double r) {
         case Metric::inner_product:
             return r + 1e-9 * std::abs(r);
         case Metric::cosine:
-            // Rounding may carry a cosine past the end of its range, which the operator does not
-            // show.
+            // Rounding may carry exact_distance() outside [0, 2]; the operator clamps its result.
             if (r < 0) return -infinity;
             return r >= 2 ? infinity : r + 1e-6;
         case Metric::l1:
-            break;  // no index has it
+            break;  // no index supports it
     }
     pg_unreachable();
 }
 
-// Makes the first shell one of this width. Those that are too narrow then count as one.
+// Gives the first shell the binary exponent `width`. Shells that become too narrow are merged into
+// the last one.
 void widen_shells(DistanceBound* bound, int width) {
     Differences* within = bound->within;
     constexpr int last = DistanceBound::shells - 1;
@@ -96,7 +97,7 @@ void widen_shells(DistanceBound* bound, int width) {
     bound->widest = width;
 }
 
-// The shell of a row within the bound.
+// The shell of a row within the bound. Widens the shells if the row lies deeper than all of them.
 int shell_of(DistanceBound* bound, double exact) {
     constexpr int last = DistanceBound::shells - 1;
     if (!(exact < bound->distance)) return last;
@@ -106,7 +107,7 @@ int shell_of(DistanceBound* bound, double exact) {
     return std::min(bound->widest - width, last);
 }
 
-// How far inside the bound the rows of a shell and of those before it lie at least.
+// The least depth inside the bound of rows in this shell or in the wider ones before it.
 double depth_of(const DistanceBound& bound, int shell) {
     return shell + 1 < DistanceBound::shells ? std::ldexp(0.5, bound.widest - shell) : 0;
 }
@@ -140,12 +141,12 @@ DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric,
         ExprState* state = static_cast<ExprState*>(list_nth(bounds, i));
         bool is_null;
         const Datum value = ExecEvalExprSwitchContext(state, scan->ss.ps.ps_ExprContext, &is_null);
-        double r = -infinity;  // no distance is less than null
+        double r = -infinity;  // a comparison with null passes no row
         if (!is_null)
             r = exprType(reinterpret_cast<const Node*>(state->expr)) == FLOAT4OID
                     ? static_cast<double>(DatumGetFloat4(value))
                     : DatumGetFloat8(value);
-        // Not a number is greater than all numbers; and distances may be infinite.
+        // PostgreSQL sorts NaN above all numbers, and distances may be infinite: neither bounds.
         if (!is_null && !std::isfinite(r)) continue;
         result.given = true;
         result.distance = std::min(result.distance, is_null ? r : exact_bound(metric, r));
@@ -176,11 +177,11 @@ void Differences::add(const Differences& others) {
 double Differences::greatest(double missing) const {
     const double mean = sum / count;
     const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
-    // Weighed by their squares, normal differences have three times their variance as the mean
-    // square. In a mixture this shows the wide part, however small its share.
+    // For normal errors, the fourth moment over the second is three times the variance. In a
+    // mixture this ratio shows the wide component, even if its share is small.
     const double wide = squares_above > 0 ? std::sqrt(fourths_above / squares_above / 3) : 0;
-    // Differences are sums over many bytes of a code: no more than exp(-z^2 / 2) of them lie z
-    // deviations above their mean.
+    // Errors are sums over many bytes of a code: at most a share exp(-z^2 / 2) of them lies z
+    // deviations above the mean.
     const double z = std::sqrt(-2 * std::log(missing));
     return mean + z * std::max(deviation, wide);
 }
@@ -206,7 +207,7 @@ void note_ranked(DistanceBound* bound, double code, double exact) {
 
 double code_limit(const DistanceBound& bound) {
     if (!bound.given || bound.missing <= 0) return infinity;
-    // Shells with few rows count as one with those before them.
+    // A shell with too few rows is merged with the wider shells before it.
     double limit = -infinity;
     Differences some = {};
     for (int shell = DistanceBound::shells - 1, outer = shell; shell >= 0; --shell) {
@@ -227,7 +228,7 @@ double code_limit(const DistanceBound& bound) {
 }
 
 bool limit_has_risen(const DistanceBound& bound, double reached) {
-    constexpr double share = 0.2;  // of what the limit adds to the bound
+    constexpr double share = 0.2;  // of the margin that the limit adds to the bound
     const double limit = code_limit(bound);
     const double added = limit - (bound.scaled ? 2 : 1) * bound.distance;
     return limit - reached > share * std::abs(added);

@@ -1,19 +1,21 @@
-// A condition that bounds the distance a scan is ordered by, WHERE v <op> q < r: what it lets a
-// scan leave out.
+// Range conditions, WHERE v <op> q < r, on the distance that a scan is ordered by. The bound r
+// tells a scan which candidates and lists to skip.
 //
-// A scan knows candidates by their codes, and distances by code differ from exact ones. What it has
-// ranked tells by how much. From that comes the distance by code beyond which rows within the bound
-// are too few to count, by ivfpq.target_recall: candidates beyond it are not ranked.
+// Which candidates: a scan has only approximate distances, by code, of its candidates. The rows
+// ranked so far give the error of these distances (distance by code minus exact distance). From the
+// errors the scan estimates a limit, a distance by code. Rows within the bound whose distance by
+// code exceeds the limit are few enough for ivfpq.target_recall. The scan does not rank candidates
+// beyond the limit.
 //
-// Codes err least where rows are dense, and most of the rows within the bound may be there, while
-// other conditions of the query drop just these. So rows are looked at by shells, from the bound
-// inwards, and the limit is that of the shell which needs most; and within a shell large
-// differences weigh more than small ones. What is ranked later may raise the limit: then a scan
-// returns to the groups of lists that it left at a lower one.
+// Codes err least where rows are dense. Most rows within the bound may lie there, while other
+// conditions of the query drop exactly those rows. So errors are kept by shell, from the bound
+// inwards, and the limit is the greatest that any shell needs. Within a shell large errors weigh
+// more than small ones. Rows ranked later may raise the limit. The scan then returns to the groups
+// of lists that it left at a lower limit.
 //
-// Of lists, those nearest to the query come first. A group of lists that was larger than all before
-// it, and had next to none of the rows within the bound that were found, ends the scan, unless the
-// centroid of a list that was not read is within the bound itself.
+// Which lists: a scan reads the lists nearest to the query first, in groups, each larger than all
+// groups before it. A group that adds next to none of the rows found within the bound ends the
+// scan, unless the centroid of an unread list is itself within the bound.
 #pragma once
 
 #include "kernels/common.h"
@@ -25,67 +27,70 @@ extern "C" {
 
 namespace pgwarp {
 
-// How distances by code differ from exact ones, of some rows.
+// Moments of the errors of some rows: distance by code minus exact distance.
 struct Differences {
     double count;
     double sum;
     double squares;
-    // Of those above the mean of the ones before them: the squares of how far above they are, and
-    // the squares of these.
+    // Sums of second and fourth powers of the excess over the running mean, of the errors that
+    // exceeded the mean of the errors added before them.
     double squares_above;
     double fourths_above;
 
     void add(double difference);
     void add(const Differences& others);
-    // What no more than a share `missing` of them exceeds.
+    // An estimate of the error that at most a share `missing` of the rows exceeds.
     double greatest(double missing) const;
 };
 
 struct DistanceBound {
     bool given;
     bool scaled;      // distances by code are twice the exact ones
-    double distance;  // no row within the bound has a greater exact_distance(); -infinity: none has
-    double missing;   // the share of rows within the bound that each of the two rules may miss
+    double distance;  // greatest exact_distance() within the bound; -infinity: no row qualifies
+    double missing;   // share of rows within the bound that each rule, limit and lists, may miss
 
-    // Of rows within the bound: those in the shell next to it are in the last element, and each
-    // shell before is twice as wide.
+    // Errors of rows within the bound, by shell. The last element is the shell next to the bound;
+    // each element before it is a shell twice as wide.
     static constexpr int shells = 16;
     Differences within[shells];
     int widest;  // the binary exponent of the first shell's width
 
-    // Of the rows nearest to the query, where too few are within the bound.
+    // Errors of the rows nearest to the query, used if too few rows are within the bound.
     struct Difference {
         double exact;
         double difference;
     };
     static constexpr int most_nearest = 64;
     static constexpr int least_nearest = 32;
-    Difference nearest[most_nearest];  // a heap, the farthest on top
+    Difference nearest[most_nearest];  // a heap, the farthest row on top
     int nearest_count;
 
-    // Rows within the bound: in all, and in the group of lists under way.
+    // Rows found within the bound: in the whole scan, and in the current group of lists.
     int64 found;
     int64 group_found;
-    uint32 groups;  // that were read to their ends
+    uint32 groups;  // groups read to their ends
 };
 
-// The bounds of a scan's plan, made ready to be evaluated; NIL: it has none.
+// Initializes the expressions (ExprState) that bound the distance in a scan's plan; NIL: none.
 List* init_bounds(IndexScanState* scan);
 
-// The least of them as the query is now. `metric`: the scan's.
+// Evaluates the expressions with the query's current parameters, and returns the least bound.
 DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric, double recall);
 
-// Notes a ranked row of the lists. `code`: its distance by code; NaN where that is not known.
+// Records a ranked row of the lists. `code`: its distance by code; NaN: unknown.
 void note_ranked(DistanceBound* bound, double code, double exact);
 
-// The greatest distance by code that is worth ranking; infinite as long as little is known.
+// The limit: the greatest distance by code that is worth ranking. Infinite until enough rows are
+// ranked.
 double code_limit(const DistanceBound& bound);
 
-// Whether the limit has risen since candidates up to `reached` were ranked, by enough to matter.
+// Whether the limit now exceeds `reached`, the limit that candidates were ranked up to, by enough
+// to return to them.
 bool limit_has_risen(const DistanceBound& bound, double reached);
 
-// At the end of a group of lists: whether further lists are worth reading. `nearest_term`: the
-// distance, as codes have it, of the nearest centroid among those.
+// Called at the end of a group of lists; returns whether further lists are worth reading.
+// `nearest_term`: the distance of the nearest centroid among the unread lists, on the scale of
+// distances by code.
 bool worth_going_on(DistanceBound* bound, double nearest_term);
 
 }  // namespace pgwarp

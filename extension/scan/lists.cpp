@@ -1,13 +1,15 @@
-// The lists' side of a scan: the nearest lists to the query, in groups, and their candidates by
-// code.
+// Candidates of a scan from the lists: the lists nearest to the query, in groups, and their entries
+// by distance by code.
 //
-// Candidates are ordered by (distance by code, TID), so the place to go on from in a group is one
-// pair. The first walk over a group keeps as many candidates as the round wants, which is all that
-// most queries need. A round that wants more walks the group again and keeps as many as memory
-// holds, for all rounds to come; and what lies behind those goes, by a third walk, into an order
-// that may be on disk. So a scan to the end of the index reads each list three times at most, and
-// one with a bound, whose limit rises afterwards, a few times more. TIDs that were read after the
-// snapshot was taken may be held as long as the scan lasts.
+// Candidates are ordered by (distance by code, TID), so one such pair, the floor, says where a
+// round resumes in a group. A scan walks a group up to three times:
+// - The first walk keeps as many candidates as the round wants. Most queries need no more.
+// - The second walk, for a later round, keeps as many candidates as memory holds. Later rounds take
+//   their candidates from these.
+// - The third walk puts all remaining candidates into a CandidateOrder, which may spill to disk.
+// So a scan to the end of the index reads each list at most three times. A scan with a bound reads
+// it a few times more if its limit rises afterwards. The scan may keep TIDs that it read after its
+// snapshot was taken for as long as it lasts.
 
 #include <algorithm>
 #include <cmath>
@@ -35,7 +37,8 @@ namespace pgwarp {
 
 namespace {
 
-// Puts the lists of the group into place; what lies behind it stays unordered until it is wanted.
+// Sorts the lists of the current group to their places; lists after the group stay unordered until
+// their group begins.
 void order_group(ScanState* s) {
     const float* terms = s->terms;
     std::partial_sort(s->order + s->group_begin, s->order + s->group_end, s->order + s->meta.lists,
@@ -44,14 +47,15 @@ void order_group(ScanState* s) {
                       });
 }
 
-// The pending list, whose rows are compared with the query itself, does without.
+// The query as the model sees it, computed on first use. The pending list does not need it: its
+// rows are compared with the query itself.
 const float* query_form(Relation index, ScanState* s) {
     if (!s->form_ready) model_form(index, s->meta, s->query->x, s->form);
     s->form_ready = true;
     return s->form;
 }
 
-// What distances by codes are made of.
+// Reads the list terms and the query's lookup table, from which distances by code are summed.
 void read_tables(Relation index, ScanState* s) {
     if (s->table) return;
     const MetaPage& meta = s->meta;
@@ -77,15 +81,15 @@ struct GatherState {
     Relation index;
     ScanState* scan;
     CandidateSelection* selection;
-    Page coming = nullptr;  // the next page, perhaps
-    // Where all of a page's candidates are to be ordered, and not only the nearest are kept:
+    Page coming = nullptr;  // the next page, a hint: see ListVisitor
+    // Receives all candidates of each page; null: the selection keeps only the nearest.
     CandidateOrder* ordered = nullptr;
 };
 
-// Entries from `first` on, of codes of four bits.
+// Offers entries from `first` on to the selection, for codes of four bits.
 void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float list_term,
                     const ItemPointerData* tids, uint32 first) {
-    // Before there is a bound every entry is within it: a few of them make one.
+    // Every entry passes an infinite bound. A few entries first make it finite.
     constexpr uint32 few = 64;
     NibbleHit hits[max_page_entries];
     for (uint32 end; first < columns.count; first = end) {
@@ -123,9 +127,9 @@ void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout)
     gather_entries(state, list, page, layout, 0);
 }
 
-// --- all candidates behind a floor
+// --- all candidates beyond a floor
 
-// The selection has room for those of one page.
+// Moves the candidates of one page to the order. The selection has room for one page's entries.
 void order_page(void* state) {
     auto* gather = static_cast<GatherState*>(state);
     const CandidateSelection::Result page = gather->selection->finish_unsorted();
@@ -134,12 +138,12 @@ void order_page(void* state) {
     gather->selection->start_over();
 }
 
-// Where a selection that goes on begins: all candidates up to `limit` were taken.
+// The floor of a selection that resumes after all candidates up to `limit` were taken.
 Candidate floor_at(double limit) {
     return {limit, UINT64_MAX};
 }
 
-// Candidates up to there are worth ranking as far as is known when the walk begins.
+// Fixes the limit for a walk: the greatest distance by code worth ranking, as known at its start.
 double begin_walk(ScanState* s) {
     s->walk_limit = code_limit(s->bound);
     return s->walk_limit;
@@ -170,9 +174,9 @@ void order_candidates(IndexScanDesc scan, ScanState* s) {
     s->stage = GroupStage::ordered;
 }
 
-// --- the nearest candidates behind a floor
+// --- the nearest candidates beyond a floor
 
-// As many as memory holds.
+// Walks the group and keeps as many candidates as memory holds.
 void hold_candidates(IndexScanDesc scan, ScanState* s) {
     const Size most = most_candidates();
     Candidate* room = reserve_candidates(s, most);
@@ -201,7 +205,7 @@ Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     return {room, result.count};
 }
 
-// Empty at the end of the group.
+// The next candidates of the group, from the source of its stage; empty at the end of the group.
 Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     if (s->stage == GroupStage::first) {
         if (wanted <= most_candidates()) return first_part(scan, s, wanted);
@@ -228,7 +232,7 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     return {s->candidates, 0};
 }
 
-// What lies beyond the bound is not worth ranking, nor is what would follow.
+// Drops candidates beyond the limit. Later parts would be farther still, so the group ends there.
 void cut_part(ScanState* s, Part* part) {
     const double limit = code_limit(s->bound);
     while (part->count > 0 && part->items[part->count - 1].distance > limit) {
@@ -246,8 +250,8 @@ bool worth_going_on(ScanState* s) {
     return worth_going_on(&s->bound, nearest);
 }
 
-// What was ranked since may have raised the limit at which a group was left. A few returns bring it
-// near to where it stays.
+// Rows ranked since may have raised the limit at which the scan left a group. The limit converges
+// within a few returns.
 bool worth_returning(const ScanState* s, const Candidate& floor, uint32 returns) {
     constexpr uint32 most_returns = 3;
     return s->bound.given && returns < most_returns && limit_has_risen(s->bound, floor.distance);
@@ -261,7 +265,8 @@ void begin_group(ScanState* s, const EndedGroup& group, GroupStage stage) {
     s->stage = stage;
 }
 
-// Once no further lists are worth reading.
+// Called when no further lists are worth reading: returns to an ended group that the limit now
+// reaches beyond, or ends the scan of the lists.
 void return_to_group(ScanState* s) {
     for (uint32 i = 0; i < s->ended_count; ++i) {
         EndedGroup group = s->ended[i];
@@ -322,7 +327,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     s->report.probes = std::max(s->report.probes, s->group_end);
     Size left = s->wanted + s->repeated;
     s->repeated = 0;
-    // Only an order has more to give than a part.
+    // Only a CandidateOrder may hold more than one part: its parts are bounded by memory.
     do {
         Part part = next_part(scan, s, left);
         if (s->bound.given) cut_part(s, &part);
@@ -330,7 +335,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         left -= part.count;
         rank_candidates(scan, s, part.items, part.count);
     } while (left > 0 && s->stage == GroupStage::ordered);
-    // What was ranked tells what lies beyond the bound.
+    // Rows just ranked may have lowered the limit below the rest of this group.
     if (s->stage == GroupStage::walked && s->list_floor.distance > code_limit(s->bound))
         s->stage = GroupStage::ended;
     if (s->stage == GroupStage::ended) end_group(s);
