@@ -23,8 +23,8 @@ SearchSlot* my_slot() {
     return service_slot(compat_my_proc_number());
 }
 
-// Takes a search back, whatever state it is in. What the worker has begun stays its own until it
-// is through.
+// Gives up a search in any state. The worker owns the slot of a running search until the search has
+// finished.
 void abandon(SearchSlot* slot) {
     if (change_state(slot, SlotState::submitted, SlotState::free))
         give_block_back(slot);
@@ -32,7 +32,7 @@ void abandon(SearchSlot* slot) {
         release_slot(slot);
 }
 
-// A free block, or false: there is none within a time in which the pages could be searched.
+// Pops a free block. False: none came free in about the time that searching the pages takes.
 bool take_block(Patience* patience, uint32* block) {
     constexpr int most_wait_ms = 20;
     if (ring_pop(block_ring(), block)) return true;
@@ -68,7 +68,7 @@ void prepare_exit() {
 bool wait_for_answer(SearchSlot* slot, Patience* patience) {
     while (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) {
         if (patience_ends(patience)) {
-            // It may have come in the last moment.
+            // The answer may have arrived since the loop condition was checked.
             if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done)) break;
             return false;
         }
@@ -83,9 +83,9 @@ bool wait_for_answer(SearchSlot* slot, Patience* patience) {
 
 // --- load buffers
 
-// The buffer this backend is filling, for the case that an error ends it.
+// The buffer that this backend is filling; drop_filling() frees it after an error. -1: none.
 int filling = -1;
-// Those it has handed over and not seen free since.
+// Bitmap of the buffers that this backend has submitted and not seen free since.
 uint64 posted = 0;
 
 void drop_filling() {
@@ -115,7 +115,7 @@ bool try_take_buffer(LoadKind kind, const MirrorKey& key) {
     return false;
 }
 
-// The buffer to fill next, or null: none is free, and there is no patience (null), or no more.
+// The buffer to fill next. Null: none is free, and patience is null or has ended.
 LoadBuffer* take_buffer(LoadKind kind, const MirrorKey& key, Patience* patience) {
     prepare_exit();
     while (!try_take_buffer(kind, key)) {
@@ -147,9 +147,9 @@ struct ListSender {
     MirrorKey key;
     EntryLayout layout;
     LoadKind kind;
-    Patience* patience;  // null: free buffers only
+    Patience* patience;  // null: do not wait for a free buffer
     LoadBuffer* buffer;  // being filled; null: none yet
-    ListPart* part;      // the last in it
+    ListPart* part;      // the last part in the buffer
 };
 
 bool ensure_room(ListSender* sender, Size bytes) {
@@ -170,11 +170,11 @@ void begin_part(ListSender* sender, const ListToSend& what, uint32 first_page) {
     sender->part = part;
 }
 
-// The entries of a page from `first` on, which is under a share lock.
+// Copies the entries of a page from `first` on. The caller holds a share lock on the page.
 void add_page(ListSender* sender, Page page, uint32 first) {
     const EntryLayout& layout = sender->layout;
     const uint32 count = page_tail(page)->count - first;
-    // Few entries are copied column by column, most of a page in one go.
+    // A page that is more than half full is copied with one memcpy, padding included.
     const bool whole = first == 0 && count > layout.capacity / 2;
     const EntryLayout to_layout = whole ? layout : columns_for(layout.m, count);
     auto* to = reinterpret_cast<LoadedPage*>(sender->buffer->data + sender->buffer->bytes);
@@ -198,9 +198,9 @@ void add_page(ListSender* sender, Page page, uint32 first) {
     ++sender->part->pages;
 }
 
-// Sends a list as it is now, or what was appended to it. A part that is never followed by a last
-// one is dropped by the worker when another first one comes, so a list that changes meanwhile is
-// simply begun again, or left.
+// Sends a list as it is now, or the entries appended to it. False: not sent whole. If the last part
+// never comes, the worker drops the earlier parts when the next first part arrives. So a list that
+// changes while it is sent can be started again, or left.
 bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, ListSender* sender) {
     const uint32 list = what.list;
     const Size page_bytes = loaded_page_bytes(sender->layout);
@@ -210,7 +210,7 @@ bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, Lis
         if (before.generation != what.from.generation) return false;
         version = what.from;
     }
-    // What was empty has no tail to go on from.
+    // A list that was empty has no tail to continue from.
     uint32 first = version.items;
     BlockNumber block = BlockNumberIsValid(version.tail) ? version.tail : before.head;
     if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
@@ -246,11 +246,11 @@ bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, Lis
     return true;
 }
 
-// A list that could not be sent leaves a part without an end behind, which the worker must not take
-// for the beginning of the next.
+// A list that could not be sent whole leaves a part that is not the last. The worker must not take
+// it for the beginning of the next list.
 void close_part(ListSender* sender) {
     if (sender->buffer && sender->part && !sender->part->last && sender->part->first_page == 0) {
-        // Nothing of it was posted: take it back.
+        // No part of this list was submitted: remove it from the buffer.
         sender->buffer->bytes =
             static_cast<uint32>(reinterpret_cast<char*>(sender->part) - sender->buffer->data);
     }
@@ -295,7 +295,7 @@ bool service_usable(Relation index, const char** reason) {
 }
 
 ScanCosts service_costs() {
-    // Each list's version is compared with its pages.
+    // For each list, a backend compares the version with the pages.
     constexpr double probe = 1750;
     return {probe, service->look_up_cost};
 }
@@ -304,9 +304,9 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
                         uint32 probes, Patience* patience) {
     prepare_exit();
     SearchSlot* slot = my_slot();
-    // An answer that an error kept this backend from releasing.
+    // After an error, the slot may still hold an earlier answer.
     release_slot(slot);
-    // Not free: the worker still has a search this backend has given up.
+    // Not free: the worker still runs a search that this backend has abandoned.
     if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) return nullptr;
     uint32 block = 0;
     if (k > 0 && !take_block(patience, &block)) return nullptr;
@@ -394,7 +394,7 @@ uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists,
 bool wait_for_loads(Patience* patience) {
     while (true) {
         for (int i = 0; i < service->load_buffers; ++i) {
-            // Free, or another backend's by now.
+            // A buffer that is not ours any more is free, or owned by another backend.
             const LoadBuffer* buffer = service_load_buffer(i);
             const bool ours = pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&buffer->state)) ==
                                   static_cast<uint32>(LoadState::ready) &&

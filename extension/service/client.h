@@ -13,48 +13,48 @@ namespace pgwarp {
 
 MirrorKey mirror_key(Relation index, const MetaPage& meta);
 
-// Whether searches of this index may go to the service, by its state and ivfpq.executor; or why not
-// (null where the setting says so). Reports an error where the setting insists on a service that is
-// not there.
+// Whether searches of this index may use the service, by its state and ivfpq.executor. If not, sets
+// *reason, except for ivfpq.executor = 'cpu'. Reports an error if ivfpq.executor is 'service' and
+// no worker serves.
 bool service_usable(Relation index, const char** reason);
 
-// Whether there is a service at all; or why not.
+// Whether a worker serves; if not, sets *reason.
 bool service_serves(const char** reason);
 inline constexpr char silent_reason[] = "the service was silent for too long";
 
-// What a scan by the service costs.
+// Planner costs of a scan by the service.
 ScanCosts service_costs();
 
-// Submits a search and waits for its answer. The slot, which holds it, is the caller's until
-// release_slot(); null where the service did not answer, for whatever reason. Errors of
-// PostgreSQL's own (a cancelled query) leave nothing behind.
+// Submits a search and waits for its answer. Returns the slot with the answer, which the caller
+// owns until release_slot(), or null if the service did not answer, for whatever reason. If
+// PostgreSQL reports an error meanwhile (a cancelled query), slot and block are released.
 SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
                         uint32 probes, Patience* patience);
-// Does nothing where the slot holds no answer.
+// Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
 
-// All of a list; or, where `from` is resident, what was appended to it since that version.
+// A whole list; or, if from.resident, the entries appended to it since that version.
 struct ListToSend {
     uint32 list;
     MirrorVersion from;
 };
 
-// Hands the model, or lists, over to the worker. Without patience (null) only as far as there are
-// free buffers. Returns how many lists went. `kind`: lists or whole_index.
+// Send the model, or lists, to the worker. If patience is null, they do not wait for free buffers.
+// send_lists() returns the number of lists sent. `kind`: lists or whole_index.
 bool send_model(Relation index, const MetaPage& meta, Patience* patience);
 uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
                   Patience* patience, LoadKind kind = LoadKind::lists);
-// Waits until the worker has taken in what this backend sent; false where it did not.
+// Waits until the worker has loaded all buffers of this backend; false if it did not.
 bool wait_for_loads(Patience* patience);
 
-// How many lists of an index are resident; false where the worker does not say.
+// The number of resident lists of an index; false if the worker does not answer.
 bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists);
 
-// forget.cpp: to be called where the worker hears of an index. One that this transaction
-// has made is forgotten if the transaction is rolled back.
+// forget.cpp: call before a model is sent. If this transaction created the index and is rolled
+// back, the worker is told to forget the index.
 void forget_at_abort(Relation index);
 
-// Makes DROP tell.
+// Installs the hook that tells the worker of dropped indexes and databases.
 void install_drop_hook();
 
 }  // namespace pgwarp

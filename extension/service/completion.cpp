@@ -22,9 +22,9 @@ bool insists_on_service() {
     return settings.executor == static_cast<int>(ExecutorChoice::service);
 }
 
-// What is sent, and how often at most: whole lists that lost an entry; what was appended to one
-// list; appended entries of an index, where they are few. The numbers keep the times of one list
-// apart: entries that were just appended do not keep a list that lost one from being sent.
+// Kinds of sending, each with its minimal interval: whole lists that lost an entry; entries
+// appended to one list; appended entries of an index, if they are few. Each kind has its own times,
+// by its number: sending a list's appended entries must not delay sending the list whole.
 struct Sending {
     uint32 number;
     uint32 interval_ms;
@@ -32,12 +32,13 @@ struct Sending {
 constexpr Sending whole_list{0, 250};
 constexpr Sending appended_entries{1, 20};
 constexpr Sending few_entries{2, 1000};
-// A query that had to read so many appended entries sends them: each costs it, and those that
-// follow, a visit to the table. Fewer wait, as sending costs the worker more than reading a few.
+// A query that had to read this many appended entries sends them: each entry costs this query and
+// the following ones a visit to the table. Fewer entries wait, because sending costs the worker
+// more than reading a few.
 constexpr uint32 enough_appended = 8;
 constexpr uint32 any_list = PG_UINT32_MAX;
 
-// Of all backends that see a change one sends it.
+// True for one of the backends that see a change, at most once per interval.
 bool may_send(const MirrorKey& key, uint32 list, const Sending& sending) {
     const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database ^
                         (sending.number * 3266489917u);
@@ -48,10 +49,10 @@ bool may_send(const MirrorKey& key, uint32 list, const Sending& sending) {
            pg_atomic_compare_exchange_u32(sent_at, &before, now);
 }
 
-// Entries of grown lists, as long as they are few.
+// Entries appended to lists, as long as they are few.
 struct Collection {
     uint64* tids;
-    uint32 count;  // more than most_appended: too many, and not kept
+    uint32 count;  // of all entries; `tids` has the first most_appended of them
 };
 
 void collect(void* state, uint32, Page page, const EntryLayout& layout, uint32 first) {
@@ -62,17 +63,17 @@ void collect(void* state, uint32, Page page, const EntryLayout& layout, uint32 f
             collection->tids[collection->count] = tid_number(tids[i]);
 }
 
-// A resident list, from what the mirror has of it on.
+// Result of walking a resident list from the mirror's tail on.
 struct Appended {
-    bool recycled;   // the mirror's tail is a page of another list now
-    uint32 entries;  // since
+    bool recycled;   // the mirror's tail has left the list, or has fewer entries now
+    uint32 entries;  // appended since the mirror's version
 };
 
 Appended walk_appended(Relation index, const MetaPage& meta, const MirrorProbe& probe,
                        const ListPlace& place, const CompletionVisitor& visitor) {
     const EntryLayout layout = layout_of(meta, probe.list);
     Appended appended = {};
-    // What was empty when it was sent has no tail to go on from.
+    // A list that was empty when it was sent has no tail to continue from.
     const bool was_empty = probe.version.tail == InvalidBlockNumber;
     uint32 first = was_empty ? 0 : probe.version.items;
     BlockNumber steps = 0;
@@ -115,7 +116,7 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form,
     const MirrorKey key = mirror_key(index, meta);
     answer->patience = search_patience();
     k = Max(k, 1u);
-    // Before the answer is there: an error must not keep its block.
+    // Allocate before the answer exists: after an error in palloc() the slot would keep its block.
     answer->found = static_cast<Neighbor*>(palloc(k * sizeof(Neighbor)));
     answer->probed = static_cast<MirrorProbe*>(palloc(probes * sizeof(MirrorProbe)));
     for (bool sent = false;; sent = true) {
@@ -147,7 +148,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     ListPlace* after = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
     uint32* absent = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
     bool* grown = static_cast<bool*>(palloc0(Max(count, 1u) * sizeof(bool)));
-    // A list that has grown and then lost an entry is in it twice.
+    // A list that has grown and then lost an entry is in to_send twice.
     auto* to_send = static_cast<ListToSend*>(palloc(Max(2 * count, 1u) * sizeof(ListToSend)));
     uint32 absent_count = 0;
     uint32 send_count = 0;
@@ -167,12 +168,12 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
             if (probe.wanted || insists_on_service()) to_send[send_count++] = {probe.list, {}};
             continue;
         }
-        // An early end for what the last look below would find as well.
+        // The check of `after` below would find this, too; here it saves reading pages.
         if (before[i].generation != probe.version.generation) {
             result.current = false;
             continue;
         }
-        // Nearly always nothing has changed.
+        // The common case: the list has not changed.
         if (is_seen_as_tail(index, probe.version.tail, probe.list, probe.version.items)) continue;
         const Appended appended = walk_appended(index, meta, probe, before[i], collector);
         if (appended.recycled) result.current = false;
@@ -198,8 +199,8 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
                 result.current = false;
     }
 
-    // The last look. A list that has its generation still has lost nothing since it was sent, so
-    // what was seen of its end above makes it whole.
+    // Read the places after the tails. A list that still has the mirror's generation has lost
+    // nothing since it was sent, so the entries read from its tail above make it complete.
     read_places(index, meta, lists, count, after);
     for (uint32 i = 0; i < count; ++i) {
         const MirrorProbe& probe = answer.probed[i];

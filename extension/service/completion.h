@@ -1,9 +1,11 @@
-// What a scan does with the service's answer: nothing of it is believed before the pages agree.
+// What a scan does with the service's answer: the scan verifies it against the index pages.
 //
-// The answer names the lists it looked into and the versions it had of them. A list whose version
-// is in the pages now is mirrored truly; one that has only grown since is completed from its pages;
-// one that is not resident is read from its pages; and with one that lost or moved an entry the
-// whole answer is worth nothing, since that entry may be anywhere in it.
+// The answer names the lists that it covers, and the mirror's version of each. For each list:
+//
+//     same version on the pages      the mirror is current
+//     only appended to since         the scan reads the appended entries from pages
+//     not resident                   the scan reads the list from pages
+//     lost or moved an entry         the whole answer is invalid: the entry may be anywhere in it
 #pragma once
 
 #include "extension/service/service.h"
@@ -21,29 +23,30 @@ struct ServiceAnswer {
     uint32 found_count;
     MirrorProbe* probed;
     uint32 probed_count;
-    Patience patience;  // what is left of it, for what completes the answer
+    Patience patience;  // the rest of it is for completing the answer
 };
 
-// Asks for the k nearest by their codes. False where the service has no answer, for whatever
-// reason; what it lacks of the index is sent to it then.
+// Asks the service for the k nearest entries by code. False if it has no answer, for whatever
+// reason. If the worker asks for the model, this backend sends it.
 bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form, uint32 k,
                         uint32 probes, ServiceAnswer* answer);
 
-// Reads from pages what the answer lacks.
+// Callbacks for entries that the answer lacks and that are read from pages.
 struct CompletionVisitor {
-    // Before the first visit, with no lock held.
+    // Called before the first visit, with no lock held.
     void (*prepare)(void* state);
-    // The entries of a page from `first` on, under its share lock. A page may be seen twice.
+    // Called for the entries of a page from `first` on, under its share lock. A page may be visited
+    // twice.
     void (*visit)(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first);
     void* state;
 };
 struct Completion {
-    bool current;      // the answer, with what follows and what was visited, is the truth
-    uint64* appended;  // TIDs of entries that were not visited: so few that their rows tell all
+    bool current;      // answer, `appended` and visited entries together are what the lists hold
+    uint64* appended;  // TIDs of appended entries that were not visited: rank these rows directly
     uint32 appended_count;
-    uint32 read_lists;  // from pages, as they were not resident
+    uint32 read_lists;  // lists that were not resident and were read from pages
     uint32 grown_lists;
-    const char* because;  // not current
+    const char* because;  // why the answer is not current
 };
 inline constexpr uint32 most_appended = 64;
 Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAnswer& answer,

@@ -1,7 +1,7 @@
 // The service: one background worker that keeps lists on a device and answers searches for all
-// backends. This header is its shared memory, whole.
+// backends. This header declares all of its shared memory.
 //
-// A backend has one slot, by its number in the array of processes. What a slot goes through:
+// Each backend has one slot, at its number in the PGPROC array. States of a slot:
 //
 //     free -> submitted -> running -> done -> free
 //               |             |
@@ -9,27 +9,29 @@
 //             free         abandoned -> free (by the worker)
 //
 // The backend moves free -> submitted and done -> free, the worker submitted -> running -> done;
-// each change is one compare-and-swap, so a cancelled backend and the worker cannot both have it.
-// Who is waiting is woken by its latch.
+// each change is one compare-and-swap, so a cancelled backend and the worker cannot both own a
+// slot. The worker sets the latch of the waiting backend.
 //
-// Slots are small. The query and the room for its answer are in a block, of which there are as many
-// as searches may be under way (pgwarp.max_searches). Numbers of free blocks are in a ring: who
-// takes one out has it alone. From there it goes with the slot, and has one owner at any time:
+// Slots are small. The query and the room for its answer are in a block. There are as many blocks
+// as searches may be in progress (pgwarp.max_searches). A ring holds the numbers of free blocks; a
+// process that pops a number owns that block. A block has one owner at any time:
 //
-//     the backend    takes it out just before it submits; no error can come in between
-//     the slot       while that is submitted, running, done or abandoned
-//     who frees the slot gives the block back, and does so first where the slot may be taken at
-//     once:
-//         cancelled while submitted, and done: the backend, also when it exits (before_shmem_exit)
-//         abandoned: the worker, when the search that writes to the block is through
+//     the backend    pops it just before it submits; no error can be reported in between
+//     the slot       while the slot is submitted, running, done or abandoned
 //
-// So a block is never another's while the worker may write to it, and a backend that ends leaves
-// none behind. A backend that finds no free block within some milliseconds searches the pages.
+// The process that frees a slot also frees its block, and frees the block first if the slot can be
+// reused at once:
 //
-// Lists travel the other way in load buffers: a backend, which holds the locks that reading an
-// index takes, fills one with pages of lists, or with a model, and hands it over. The worker never
-// opens a relation. It frees a buffer when it has taken it in, and as it ends those that were
-// handed over and the one in its hand.
+//     cancelled while submitted, or done: the backend, also when it exits (before_shmem_exit)
+//     abandoned: the worker, when the search that writes to the block has finished
+//
+// So a block has no other owner while the worker may write to it, and a backend that exits leaks no
+// block. A backend that finds no free block within some milliseconds searches the pages.
+//
+// Backends send lists to the worker in load buffers. A backend holds the locks for reading an
+// index; it fills a buffer with pages of lists, or with a model, and submits it. The worker never
+// opens a relation. It frees a buffer after loading it. When the worker exits, it frees all
+// submitted buffers and the one that it is loading.
 #pragma once
 
 #include <span>
@@ -63,32 +65,32 @@ struct SearchSlot {
     // Written by the backend before it submits:
     MirrorKey key;
     uint32 dims;
-    uint32 k;  // 0: no search; found_count is to be how many lists are resident
+    uint32 k;  // 0: no search; the worker sets found_count to the number of resident lists
     uint32 probes;
     int block;  // -1: none
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
-    uint32 bring_model;  // 1: unknown, and this backend is asked to bring the model
+    uint32 bring_model;  // 1: the outcome is unknown, and this backend should send the model
     uint32 found_count;
     uint32 probed_count;
 };
 static_assert(sizeof(SearchSlot) <= 128);
 
-// Pages of it that are never used take no memory: the operating system gives them on first touch.
+// Untouched pages of a block take no memory: the kernel allocates them on first use.
 struct SearchBlock {
     MirrorProbe probed[service_most_probes];
     Neighbor found[service_most_k];
-    float query[max_dims];  // the backend's
+    float query[max_dims];  // written by the backend before it submits
 };
 
-// False where the slot was not in the first state.
+// False if the slot was not in state `from`.
 inline bool change_state(SearchSlot* slot, SlotState from, SlotState to) {
     uint32 expected = static_cast<uint32>(from);
     return pg_atomic_compare_exchange_u32(&slot->state, &expected, static_cast<uint32>(to));
 }
 
 enum class LoadState : uint32 { free, filling, ready };
-// whole_index: lists too, but for them no list of the same index gives way.
+// whole_index: lists too, but loading them evicts no list of the same index.
 enum class LoadKind : uint32 { model, lists, whole_index };
 
 struct LoadBuffer {
@@ -96,14 +98,14 @@ struct LoadBuffer {
     pg_atomic_uint32 state;  // LoadState
     // Written by the backend while filling, read by the worker once ready:
     LoadKind kind;
-    int owner;  // slot number: parts of one thing come from one backend, in order
+    int owner;  // slot number; one backend sends all parts of a list or model, in order
     pid_t owner_pid;
     MirrorKey key;
     uint32 bytes;
     alignas(8) char data[room];
 };
 
-// In a buffer of kind model: a part of centroids and codebook, as floats, one after the other.
+// In a buffer of kind model: a range of the floats of the centroids, followed by the codebook.
 struct ModelPart {
     QuantizerShape shape;
     uint64 first_float;
@@ -111,22 +113,22 @@ struct ModelPart {
     // (floats) float follow
 };
 
-// In a buffer of lists: a list, what was appended to one, or a part of either; then its pages.
+// In a buffer of lists: header of a list, of entries appended to a list, or of a part of either.
 struct ListPart {
     uint32 list;
     uint32 m;
     uint32 pages;
     uint32 bytes;       // of these pages
-    uint32 first_page;  // of what is sent: a part is taken where the one before it ended
-    uint32 last;        // 1: the last part; `version` holds then
-    // Resident: the pages have what was appended to the list since this version; otherwise all.
+    uint32 first_page;  // among all pages sent; must continue where the previous part ended
+    uint32 last;        // 1: the last part, and `version` is set
+    // from.resident: the pages hold the entries appended since this version; otherwise all entries.
     MirrorVersion from;
     MirrorVersion version;
     // (pages) of LoadedPage
 };
 
-// Entries of one page, in columns as there, but with room for `capacity` entries: all of the page's
-// where it is sent whole.
+// Entries of one page, in columns as on the page, but with room for `capacity` entries. A page that
+// is sent whole keeps its own capacity.
 struct LoadedPage {
     uint32 count;
     uint32 capacity;
@@ -141,26 +143,26 @@ inline Size loaded_page_bytes(const EntryLayout& layout) {
                     layout.capacity * sizeof(ItemPointerData));
 }
 
-// A ring of numbers, each in it once at most: it cannot overflow.
+// A ring of numbers. Each number is in the ring at most once, so the ring cannot overflow.
 struct NumberRing {
     slock_t mutex;
     uint32 size;
     uint32 head;
     uint32 count;
-    uint64 pushed;  // ever
+    uint64 pushed;  // since startup
     uint32 numbers[FLEXIBLE_ARRAY_MEMBER];
 };
 
-// Indexes that the worker is to forget. It does so when it has taken in all load buffers that were
-// handed over before: a model among them would bring the index back.
+// Indexes that the worker must forget. The worker first loads all buffers that were submitted
+// before the request: a model among them would add the index again.
 struct Forget {
     Oid database;
     Oid index;     // 0: all of the database
-    uint64 loads;  // handed over before
+    uint64 loads;  // load buffers submitted before
 };
 struct ForgetQueue {
-    static constexpr uint32 size =
-        1024;  // beyond it they are lost, and give way when room is short
+    // Further requests are lost; the mirror evicts those indexes when memory is short.
+    static constexpr uint32 size = 1024;
     slock_t mutex;
     uint32 head;
     uint32 count;
@@ -178,8 +180,8 @@ struct DeviceInfo {
     int64 memory_reserved;
 };
 
-// One index's counters. `database` and `index` change under the lock; who reads them without it may
-// count for an index that is gone, which harms nobody.
+// Counters of one index. `database` and `index` change under the lock. A process that reads them
+// without the lock may count for an index that was dropped, which is harmless.
 enum Counter {
     // Added to by backends:
     counter_cpu_searches,
@@ -195,7 +197,7 @@ enum Counter {
     counter_received_bytes,
     counter_evictions,
     counter_errors,
-    // How things are, set by the worker:
+    // Gauges, set by the worker:
     counter_lists,
     counter_resident_lists,
     counter_bytes,
@@ -211,29 +213,28 @@ struct IndexStatistics {
 inline constexpr int most_indexes = 1024;
 
 struct ServiceShared {
-    // The worker's, set as it starts and ends:
+    // Written by the worker when it starts and exits:
     pg_atomic_uint32 worker_state;  // WorkerState
     pid_t worker_pid;
     Latch* worker_latch;
     TimestampTz since;       // of the state
-    char why[service_text];  // there is no service
-    bool served_before;      // a worker had its devices once
-    // Why a worker ended last, other than as it was told to. Written by the worker that ends.
+    char why[service_text];  // why there is no service
+    bool served_before;      // an earlier worker has opened a device
+    // Reason of the last failure of a worker. Written by that worker before it exits.
     char last_failure[service_text];
     TimestampTz last_failure_at;
-    bool failure_unsaid;  // the next worker writes it to the log
+    bool failure_unsaid;  // the next worker must write last_failure to the log
 
-    // Counts batches that the worker has finished and load buffers that it has taken in: the worker
-    // is alive where it changes.
+    // The worker's heartbeat: batches that it has finished plus buffers that it has loaded.
     pg_atomic_uint32 turns;
-    // 1: a backend saw no sign of life for all of its timeout. No backend waits for the worker
-    // then, unless its setting insists, until the worker, alive after all, clears it.
+    // 1: a backend saw no heartbeat during its whole timeout. Backends then do not wait for the
+    // worker, unless ivfpq.executor is 'service', until the worker clears the flag.
     pg_atomic_uint32 suspect;
     TimestampTz suspected_at;
 
     BuildShare build_share;
 
-    double look_up_cost;  // of its devices, in look-ups of the CPU
+    double look_up_cost;  // of a look-up on the device, relative to one on the CPU
 
     int slots;
     int blocks;
@@ -244,65 +245,65 @@ struct ServiceShared {
     int devices;
     DeviceInfo device[most_devices];
 
-    // When lists were sent last, in milliseconds, by a hash: what many backends see has changed is
-    // sent by one of them.
+    // When lists were last sent, in milliseconds, by a hash of the list. If many backends see the
+    // same change, only one of them sends it.
     static constexpr uint32 send_times = 4096;
     pg_atomic_uint32 sent_at[send_times];
 
     ForgetQueue forgets;
 
-    LWLock* lock;  // over the assignment of statistics
-    int places;    // of these that are used
+    LWLock* lock;  // protects `database` and `index` of the statistics
+    int places;    // length of `statistics` in use
     IndexStatistics statistics[most_indexes];
 };
 
-// Null where the library was not preloaded.
+// Null if the library was not preloaded.
 extern ServiceShared* service;
 SearchSlot* service_slot(int number);
 LoadBuffer* service_load_buffer(int number);
 SearchBlock* service_block(int number);
 NumberRing* search_ring();
 NumberRing* load_ring();
-NumberRing* block_ring();  // of blocks that are free
+NumberRing* block_ring();  // free blocks
 
 void ring_push(NumberRing* ring, uint32 number);
 bool ring_pop(NumberRing* ring, uint32* number);
-// As the next to be popped. True where the ring was empty.
+// The next ring_pop() returns this number. True if the ring was empty before.
 bool ring_push_front(NumberRing* ring, uint32 number);
-// How many ever were.
+// Total pushes and pops since startup.
 uint64 ring_pushed(NumberRing* ring);
 uint64 ring_popped(NumberRing* ring);
 
-// Gives the block of a slot back, if it has one. For the backend of a slot that it just took back,
-// submitted no more: nobody else looks at the slot.
+// Returns a slot's block, if any, to the ring. The caller must own the slot: a backend that moved
+// its own slot from submitted to free, or free_slot().
 void give_block_back(SearchSlot* slot);
 // Frees a slot that is done or abandoned, its block first.
 void free_slot(SearchSlot* slot);
 
-// Whether a worker is there, alive or not; wakes it.
+// Whether a worker is serving; it may hang. wake_worker() sets its latch.
 bool worker_serves();
 void wake_worker();
 
 // memory.cpp: called while the postmaster loads the library.
 void request_service();
 
-// What the worker says of itself, also from a signal handler: neither allocates.
+// Called by the worker, also in a signal handler: neither function allocates.
 void set_worker_state(WorkerState state);
 void note_service_failure(const char* why);
 
 // statistics.cpp
 std::span<IndexStatistics> statistics_places();
-// An index's place, which another may have to leave. Null where there is no service.
+// The entry of an index; creates it, and may evict that of another index. Null without a service.
 IndexStatistics* statistics_of(Oid database, Oid index);
-// The same, where there is an entry already.
+// The entry of an index, or null if it has none.
 IndexStatistics* find_statistics(Oid database, Oid index);
-// Index 0: all of a database.
+// Index 0: all indexes of the database.
 void forget_statistics(Oid database, Oid index);
 void reset_statistics(Oid database);
 
-// forget.cpp: tells the worker that an index is gone, or all of a database (index 0).
+// forget.cpp: tells the worker that an index, or a whole database (index 0), no longer exists.
 void post_forget(Oid database, Oid index);
-// The worker's side: the next that is due.
+// Called by the worker: pops the next request whose load buffers have all been loaded.
 bool take_forget(Forget* forget);
 
 }  // namespace pgwarp
