@@ -41,7 +41,7 @@ void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     attempt(message, [&] { published = &worker->published[name]; });
     if (!published) return;
     MirrorUse& before = *published;
-    // A mirror that took the index in anew counts from nought.
+    // A mirror that has added the index again counts from zero.
     if (use.batches < before.batches || use.reloads < before.reloads) before = {};
     pg_atomic_uint64* counters = statistics->counters;
     const auto add = [counters](Counter which, uint64_t now, uint64_t then) {
@@ -58,7 +58,7 @@ void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     pg_atomic_write_u64(&counters[counter_resident_lists], use.resident_lists);
     pg_atomic_write_u64(&counters[counter_bytes], use.bytes);
     before = use;
-    // No mirror knows it any more: the next one that does counts from nought.
+    // No mirror has the index any more: the next one that adds it counts from zero.
     if (use.lists == 0) worker->published.erase(name);
 }
 
@@ -90,8 +90,8 @@ namespace {
 
 }  // namespace
 
-// A worker may fail thousands of times a second: the log has one line in a while, and how many
-// failures had none.
+// A worker may fail thousands of times a second. The log gets at most one line every ten seconds,
+// with the number of failures that were not logged.
 void note_failure(Attempt result, const char* message, const char* what) {
     constexpr int interval_ms = 10 * 1000;
     static TimestampTz last_said = 0;
@@ -161,7 +161,7 @@ bool take_searches(Worker* worker) {
 
 namespace {
 
-// One backend at a time is asked for a model; where that came to nothing, another after a while.
+// The worker asks one backend for a model, and another one if no model has come after 500 ms.
 bool may_ask_for_model(Worker* worker, const MirrorKey& key) {
     constexpr int interval_ms = 500;
     const TimestampTz now = GetCurrentTimestamp();
@@ -173,7 +173,7 @@ bool may_ask_for_model(Worker* worker, const MirrorKey& key) {
     return true;
 }
 
-// Answers the searches that are through. False: there were none.
+// Answers finished searches. False: there were none.
 bool answer_searches(Worker* worker) {
     if (worker->answered.empty()) return false;
     for (const MirrorSearch* search : worker->answered) {
@@ -199,8 +199,8 @@ bool answer_searches(Worker* worker) {
 
 }  // namespace
 
-// One batch after the other: where the host is the device, a batch is done when it is started, and
-// its searches do not wait for the next one.
+// Collects answers before each start: on the host device a batch is done when start_next() returns,
+// and its searches must not wait for the next batch.
 bool run_batches(Worker* worker) {
     bool any = answer_searches(worker);
     for (Place& place : worker->places)
@@ -213,7 +213,7 @@ bool run_batches(Worker* worker) {
             result = attempt(message, [&] {
                 started = place.mirror->start_next(static_cast<size_t>(settings.max_batch));
             });
-            // A batch that failed to start has answers, too.
+            // The searches of a batch that failed to start need their answers, too.
             started |= result != Attempt::done;
             any |= started;
             note_failure(result, message, "start a batch");

@@ -22,7 +22,7 @@ size_t memory_budget(size_t otherwise) {
 void add_place(Worker* worker, int number, std::unique_ptr<Device> device) {
     const size_t budget = device->memory().budget;
     device = make_failing_device(std::move(device), &settings.fault);
-    // The rest is for models and for what a search needs.
+    // A quarter of the budget is left for models and for the scratch memory of searches.
     auto mirror = std::make_unique<Mirror>(*device, budget - budget / 4);
     worker->places.push_back({number, std::move(device), std::move(mirror), 0});
 }

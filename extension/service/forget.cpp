@@ -1,6 +1,6 @@
-// Telling the worker of indexes that are gone: dropped, or made by a transaction that was rolled
-// back. What it is not told of, on a standby and after a crash of the worker, it gives up when it
-// needs the room.
+// Tells the worker of indexes that are gone: dropped, or created by a transaction that was rolled
+// back. Indexes that the worker is not told of, as on a standby and after a crash of the worker,
+// are evicted when it needs the memory.
 
 #include "kernels/mirror.h"
 #include "extension/index/options.h"
@@ -23,8 +23,8 @@ namespace {
 
 object_access_hook_type previous_hook = nullptr;
 
-// Indexes of this transaction that the worker has heard of, and how many; beyond these the worker
-// is not told.
+// Indexes that this transaction has created and the worker knows. The worker is not told of more
+// than most_new.
 constexpr int most_new = 64;
 Oid new_indexes[most_new];
 int new_count = 0;
@@ -36,7 +36,7 @@ bool is_ivfpq(Oid relation) {
     const bool is_index = form->relkind == RELKIND_INDEX;
     const Oid method = form->relam;
     ReleaseSysCache(tuple);
-    // Methods of PostgreSQL's own have lower numbers.
+    // PostgreSQL's built-in access methods have lower OIDs.
     if (!is_index || method < FirstNormalObjectId) return false;
     IndexAmRoutine* routine = GetIndexAmRoutineByAmId(method, true);
     const bool ours = routine && routine->amoptions == ivfpq_options;
@@ -44,7 +44,7 @@ bool is_ivfpq(Oid relation) {
     return ours;
 }
 
-// A drop that is rolled back costs loading the lists again, no more.
+// Runs before commit: a drop that is rolled back only costs loading the lists again.
 void note_drop(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {
     if (previous_hook) previous_hook(access, class_id, object, sub, argument);
     if (access != OAT_DROP || !service || sub != 0) return;
@@ -68,8 +68,8 @@ void at_transaction_end(XactEvent event, void*) {
     if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE) new_count = 0;
 }
 
-// Which of them the subtransaction has made does not matter: loading one again is all that it
-// costs.
+// Forgets all new indexes, not only those of the subtransaction: that only costs loading the others
+// again.
 void at_subtransaction_end(SubXactEvent event, SubTransactionId, SubTransactionId, void*) {
     if (event == SUBXACT_EVENT_ABORT_SUB) forget_new();
 }
@@ -91,7 +91,8 @@ void forget_at_abort(Relation index) {
 
 void post_forget(Oid database, Oid index) {
     if (!worker_serves()) return;
-    // Before the queue's lock: what this backend has seen sent must have gone first.
+    // Read before the queue is locked, so that no two spinlocks are held at once. The count
+    // includes all buffers that this backend has submitted.
     const uint64 loads = ring_pushed(load_ring());
     ForgetQueue* queue = &service->forgets;
     SpinLockAcquire(&queue->mutex);

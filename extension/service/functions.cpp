@@ -1,4 +1,4 @@
-// The service as SQL sees it.
+// SQL functions of the service.
 
 #include "kernels/mirror.h"
 #include "extension/index/argument.h"
@@ -14,7 +14,7 @@ extern "C" {
 
 using namespace pgwarp;
 
-// Loads every list, in as many goes as it takes; returns how many are resident then.
+// Loads every list, in as many load buffers as it takes; returns the number of resident lists.
 PGWARP_FUNCTION(pgwarp_prewarm) {
     const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
     const MetaPage meta = read_meta(open.index);
@@ -28,7 +28,7 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
                  errmsg("cannot load a temporary index: it is in the memory of its session")));
     uint32 resident = 0;
     if (meta.lists > 0) {
-        // So that there is a row in pg_stat_pgwarp.
+        // Creates the index's row in pg_stat_pgwarp.
         if (open.index->rd_createSubid == InvalidSubTransactionId)
             statistics_of(MyDatabaseId, RelationGetRelid(open.index));
         Patience patience = load_patience();

@@ -25,7 +25,7 @@ void take_model(Worker* worker, const LoadBuffer* buffer) {
         assembly.shape = shape;
         assembly.model.resize(all);
     }
-    // Parts of something that began before this worker did.
+    // Without its earlier parts: those went to a previous worker.
     if (!(assembly.key == buffer->key) || assembly.model.size() != all ||
         assembly.model_floats != part.first_float)
         return;
@@ -54,7 +54,7 @@ void list_pages(const char* data, size_t bytes, uint32 m, std::vector<ListPage>*
     }
 }
 
-// The last part of a list, or of what was appended to one.
+// Called with all pages of a list, or of the entries appended to one; `part` is the last part.
 void take_list(Worker* worker, const LoadBuffer* buffer, const ListPart& part, const char* data,
                size_t bytes) {
     Mirror& mirror = *worker->place_of(buffer->key)->mirror;
@@ -88,7 +88,7 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
             assembly.key = buffer->key;
             assembly.list = part.list;
         }
-        // A part was lost: so is the list.
+        // A part was lost: drop the list.
         if (!(assembly.key == buffer->key) || assembly.list != part.list ||
             assembly.page_count != part.first_page) {
             worker->assemblies.erase(buffer->owner);
@@ -102,12 +102,12 @@ void take_lists(Worker* worker, const LoadBuffer* buffer) {
     }
 }
 
-// The load buffer that is being taken in, -1: none. It is in no ring, and the watchdog may end the
-// process meanwhile.
+// The buffer that the worker is loading; -1: none. This buffer is in no ring, so free_loads() needs
+// its number if the watchdog ends the process meanwhile.
 volatile sig_atomic_t load_in_hand = -1;
 
 void free_load(int number) {
-    // What was read must have been read before a backend writes there.
+    // Reads of the buffer must be complete before a backend writes to it.
     pg_memory_barrier();
     pg_atomic_write_u32(&service_load_buffer(number)->state, static_cast<uint32>(LoadState::free));
 }
@@ -147,7 +147,7 @@ bool take_load(Worker* worker) {
     }
     publish_changes(worker);
     publish_use(worker, buffer->key);
-    // First this: once free, the buffer may be another backend's.
+    // Clear this first: a free buffer may belong to another backend at once.
     load_in_hand = -1;
     free_load(static_cast<int>(number));
     ConditionVariableBroadcast(&service->load_freed);

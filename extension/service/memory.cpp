@@ -1,4 +1,4 @@
-// Setting up the service: shared memory, and the worker's registration.
+// Sets up the service: shared memory, and the worker's registration.
 
 #include <algorithm>
 #include <cstring>
@@ -28,14 +28,14 @@ shmem_startup_hook_type previous_startup = nullptr;
 
 char* area = nullptr;
 
-// How many there are of each; the postmaster decides.
+// Decided by the postmaster.
 struct Counts {
     int slots;
     int blocks;
     int load_buffers;
 } counts;
 
-// Where no device can be, there is no search to make room for.
+// If false, no search can run, and shared memory needs no blocks and no load buffers.
 bool device_can_be() {
     if (cuda_library_is_there()) return true;
     int numbers[most_devices];
@@ -54,12 +54,12 @@ Size ring_bytes(int numbers) {
     return MAXALIGN(offsetof(NumberRing, numbers) + static_cast<Size>(numbers) * sizeof(uint32));
 }
 
-// Backends beside each other do not share a line of the cache.
+// A slot fills whole cache lines: no false sharing between backends.
 constexpr Size slot_bytes = TYPEALIGN(PG_CACHE_LINE_SIZE, sizeof(SearchSlot));
 constexpr Size block_bytes = MAXALIGN(sizeof(SearchBlock));
 constexpr Size load_buffer_bytes = MAXALIGN(sizeof(LoadBuffer));
 
-// What lies behind each other in the area.
+// Byte offsets of the parts of the area, in this order after ServiceShared.
 struct Layout {
     Size search_ring, load_ring, block_ring, slots, blocks, load_buffers, end;
 };
@@ -90,7 +90,7 @@ void startup() {
     service = reinterpret_cast<ServiceShared*>(area);
     common_build_share = &service->build_share;
     if (!found) {
-        // The blocks behind it are large and mostly never used: only what matters is touched.
+        // Do not touch the blocks behind it: they are large, and most are never used.
         memset(service, 0, sizeof(ServiceShared));
         pg_atomic_init_u32(&service->worker_state, static_cast<uint32>(WorkerState::starting));
         service->since = GetCurrentTimestamp();
@@ -164,15 +164,15 @@ void give_block_back(SearchSlot* slot) {
     if (slot->block < 0) return;
     const auto block = static_cast<uint32>(slot->block);
     slot->block = -1;
-    // What was used last is used next: no more blocks are ever touched than were in use at once.
-    // A backend waits only where it found none left. All that wait look, as one block after another
-    // may come back before the first of them has looked.
+    // Last in, first out: no more blocks are ever touched than were in use at once. Backends wait
+    // only when the ring is empty, so only the push to an empty ring wakes them. It wakes all of
+    // them, because further blocks may come back before the first waiter has looked.
     if (ring_push_front(block_ring(), block)) ConditionVariableBroadcast(&service->block_freed);
 }
 
 void free_slot(SearchSlot* slot) {
     give_block_back(slot);
-    // A backend that finds the slot free may give it another block at once.
+    // A backend that finds the slot free may assign another block to it at once.
     pg_write_barrier();
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
 }
@@ -220,7 +220,8 @@ bool ring_push_front(NumberRing* ring, uint32 number) {
 }
 
 bool ring_pop(NumberRing* ring, uint32* number) {
-    // The worker polls: an empty ring is seen without taking its lock from those who push.
+    // The worker polls: testing for an empty ring without the lock does not hold up processes that
+    // push.
     if (*static_cast<volatile uint32*>(&ring->count) == 0) return false;
     SpinLockAcquire(&ring->mutex);
     const bool some = ring->count > 0;
@@ -258,7 +259,7 @@ void request_service() {
     strlcpy(worker.bgw_name, "pgwarp service", BGW_MAXLEN);
     strlcpy(worker.bgw_type, "pgwarp service", BGW_MAXLEN);
     worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-    // On a standby too, as soon as it takes queries.
+    // Also runs on a standby, as soon as that accepts queries.
     worker.bgw_start_time = BgWorkerStart_ConsistentState;
     worker.bgw_restart_time = 1;
     strlcpy(worker.bgw_library_name, "pgwarp", sizeof(worker.bgw_library_name));

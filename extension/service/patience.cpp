@@ -13,7 +13,7 @@ namespace pgwarp {
 
 namespace {
 
-// When the statement began whose search has waited in vain.
+// Start of the last statement with a search that timed out.
 TimestampTz vain_statement = 0;
 
 Patience begin(int timeout, bool while_alive) {
@@ -21,8 +21,8 @@ Patience begin(int timeout, bool while_alive) {
     return {timeout, while_alive, now, pg_atomic_read_u32(&service->turns), now};
 }
 
-// PostgreSQL itself looks for a closed connection only where client_connection_check_interval says
-// so, and who waits for the worker does not touch the connection.
+// PostgreSQL checks for a closed connection only if client_connection_check_interval is set, and a
+// backend that waits for the worker does not use its connection.
 void check_client(Patience* patience, TimestampTz now) {
     constexpr int interval_ms = 1000;
     if (!MyProcPort || !TimestampDifferenceExceeds(patience->client_seen, now, interval_ms)) return;
@@ -37,7 +37,7 @@ void suspect_worker() {
     service->suspected_at = GetCurrentTimestamp();
     pg_memory_barrier();
     pg_atomic_write_u32(&service->suspect, 1);
-    // Where it sleeps, it has only to look.
+    // A worker that merely sleeps clears the flag when it wakes.
     wake_worker();
 }
 
@@ -54,7 +54,7 @@ Patience load_patience() {
 }
 
 bool patience_ends(Patience* patience) {
-    // Less patience than this says nothing about the worker.
+    // A shorter silence says nothing about the worker.
     constexpr int least_patience = 500;
     if (!worker_serves()) return true;
     if (!patience->while_alive && pg_atomic_read_u32(&service->suspect) != 0) return true;
@@ -78,7 +78,7 @@ long wait_milliseconds(const Patience& patience) {
     const long left = TimestampDifferenceMilliseconds(
         GetCurrentTimestamp(),
         TimestampTzPlusMilliseconds(patience.began, int64{patience.timeout}));
-    // One more than is left: time is over when more than the timeout has passed.
+    // One more than is left: patience ends when more than the timeout has passed.
     return std::clamp(left + 1, 1L, interval);
 }
 

@@ -1,6 +1,6 @@
-// Counters of indexes, in shared memory. There are places for so many indexes; where all are taken,
-// the one that was not counted for longest gives way. So nothing depends on who gives a place back:
-// a standby is never told of an index that was dropped.
+// Counters of indexes, in shared memory, for a limited number of indexes. If all entries are in
+// use, a new index evicts the least recently used one. So no entry has to be freed explicitly: a
+// standby is never told of a dropped index.
 
 #include <algorithm>
 
@@ -16,21 +16,21 @@ namespace pgwarp {
 
 namespace {
 
-// Where this process counted last, or whatever is there by now.
+// The entry that this process used last; it may belong to another index by now.
 IndexStatistics* last_place = nullptr;
 
 bool is_of(const IndexStatistics& entry, Oid database, Oid index) {
     return entry.index == index && entry.database == database;
 }
 
-// To the second: all backends write it.
+// At most once a second: all backends write to this cache line.
 void touch(IndexStatistics* entry) {
     const auto now = static_cast<uint64>(GetCurrentStatementStartTimestamp());
     if (now - pg_atomic_read_u64(&entry->last_used) > USECS_PER_SEC)
         pg_atomic_write_u64(&entry->last_used, now);
 }
 
-// Under the lock.
+// The caller holds the lock. `index` is written last, because readers take no lock.
 IndexStatistics* give_place(Oid database, Oid index) {
     IndexStatistics* place = nullptr;
     for (IndexStatistics& entry : statistics_places()) {

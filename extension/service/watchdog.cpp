@@ -24,7 +24,7 @@ namespace pgwarp {
 
 namespace {
 
-// For a call that is under way when the worker is told to end, and for each part of the end itself.
+// Limit for a call in progress when the worker is told to exit, and for each step of the exit.
 constexpr int end_patience_ms = 5000;
 
 enum class Leaving : int { no, with_shared_memory, without };
@@ -59,7 +59,8 @@ int64_t next_look_ms() {
     return std::clamp<int64_t>(std::min<int64_t>(timeout, end_patience_ms) / 4, 10, 1000);
 }
 
-// Ends the process from the signal handler, in the middle of a call.
+// Ends the process from the signal handler, in the middle of a call. If shmem_exit() hangs, the
+// next SIGALRM ends the process.
 [[noreturn]] void leave_call() {
     leaving = static_cast<int>(Leaving::with_shared_memory);
     sigset_t alarm_only;
@@ -86,7 +87,7 @@ void look() {
         if (end_asked != 0 && now - end_asked >= end_patience_ms) leave_call();
         const int64_t timeout = int64_t{settings.watchdog_timeout} * call_patience;
         if (timeout > 0 && now - call_began >= timeout) {
-            // No words in the log from here: they would need memory. The next worker says it.
+            // No ereport() here: it allocates. The next worker logs the reason.
             char why[service_text];
             snprintf(why, sizeof(why), "its device gave no sign of life for %d ms",
                      static_cast<int>(now - call_began));
@@ -101,7 +102,7 @@ void look() {
 
 void on_alarm(SIGNAL_ARGS) {
     const int saved_errno = errno;
-    // A thread of the driver, made when SIGALRM was not blocked.
+    // A thread of the driver, started while SIGALRM was not blocked.
     if (!pthread_equal(pthread_self(), main_thread)) {
         pthread_kill(main_thread, postgres_signal_arg);
     } else {
@@ -111,7 +112,7 @@ void on_alarm(SIGNAL_ARGS) {
     errno = saved_errno;
 }
 
-// The driver has functions that run as the process ends (atexit): they have their time, too.
+// The driver's atexit() functions may hang, too: limits their time.
 void watch_exit(int code, Datum) {
     exit_code = code;
     leaving = static_cast<int>(Leaving::without);
@@ -141,7 +142,7 @@ WatchedCall::WatchedCall(int patience) {
     call_began = milliseconds();
     call_patience = patience;
     in_call = 1;
-    // A timer that is set stays so: it sees the call that is under way when it comes.
+    // An armed timer is not set again: on_alarm() looks at the call in progress when it fires.
     if (!armed) arm(next_look_ms());
 }
 

@@ -1,28 +1,28 @@
-// The end of a worker whose device does not come back.
+// Ends a worker whose device hangs.
 //
-// The driver of a device may keep a call for ever, or the end of the process. While the worker is
-// in a call, a timer interrupts it now and then (SIGALRM, in the worker's main thread); a call that
-// takes longer than pgwarp.watchdog_timeout, or longer than a few seconds once the worker has been
-// told to end, ends the process from the signal handler. What is interrupted there is the device's
-// library and no code of PostgreSQL, so shared memory can be put in order: for the postmaster this
-// is a worker that ended with code 1 and is to be started again, and no crash.
+// A device's driver may block for ever in a call, or at process exit. While the worker is in a
+// call, a timer interrupts it now and then (SIGALRM, in the worker's main thread). The signal
+// handler ends the process if the call takes longer than pgwarp.watchdog_timeout, or longer than a
+// few seconds after the worker was told to exit. The handler interrupts the device's library, never
+// code of PostgreSQL. So it can run shmem_exit(): to the postmaster, the worker has exited with
+// code 1 and is to be restarted, and has not crashed.
 //
-// What the library holds locked, such as the heap, may be wanted for that: after another while the
-// process ends all the same, and then the postmaster does take it for a crash. A process that
-// sleeps in the kernel and takes no signal (state D) cannot be ended by anyone, nor started again.
+// That cleanup may need a lock that the library holds, such as the heap's. If the cleanup does not
+// finish within some seconds, the process exits all the same, and the postmaster treats that as a
+// crash. A process in uninterruptible sleep (state D) can be neither ended nor restarted.
 #pragma once
 
 namespace pgwarp {
 
-// Once, when the worker begins, with all signals blocked. From here on SIGALRM is not; SIGTERM is
-// noticed while a call is under way, blocked or not.
+// Called once, when the worker starts, with all signals blocked. Unblocks SIGALRM. During a call,
+// the watchdog notices SIGTERM, blocked or not.
 void start_watchdog();
 
 // The handler for SIGTERM.
 void request_service_end(int signal);
 
-// Around each call of a device: nothing of PostgreSQL is called while one of these exists.
-// `patience` is how many times pgwarp.watchdog_timeout the call may take.
+// Lives around each call of a device. No code of PostgreSQL may be called while one exists. The
+// call may take `patience` times pgwarp.watchdog_timeout.
 class WatchedCall {
   public:
     explicit WatchedCall(int patience = 1);

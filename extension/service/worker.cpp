@@ -1,9 +1,9 @@
-// The service's worker: gathers what backends submitted, runs it in batches, answers, and takes in
-// the lists they send. Batching needs no timer: while one batch runs, the next one gathers.
+// The service's worker: collects searches that backends submitted, runs them in batches, answers
+// them, and loads the lists that backends send. Batching needs no timer: while one batch runs,
+// searches for the next one arrive.
 //
-// Whatever goes wrong on the device ends in an answer "failed", upon which a backend reads its
-// pages itself. A device that is lost for this process ends the process; the postmaster starts
-// another.
+// After any failure of the device the answer is "failed", and the backend reads the pages itself.
+// If the device is lost for this process, the process exits, and the postmaster starts another.
 
 #include <cstring>
 
@@ -26,7 +26,7 @@ namespace pgwarp {
 
 namespace {
 
-// Wakes everybody who waits, with an answer that sends them to the pages.
+// Wakes all waiting backends with the answer "failed", so that they read the pages.
 void leave_service(int, Datum) {
     set_worker_state(WorkerState::down);
     service->worker_pid = 0;
@@ -47,15 +47,15 @@ void leave_service(int, Datum) {
     free_loads();
 }
 
-// What was resident with an earlier worker is not any more.
+// Lists that were resident with an earlier worker are lost.
 void clear_gauges() {
     for (IndexStatistics& entry : statistics_places())
         for (int i = first_gauge; i < counter_count; ++i)
             pg_atomic_write_u64(&entry.counters[i], 0);
 }
 
-// There is no device. Where there never was one, there is nothing to wait for; a device that was
-// lost may come back, and another process is needed to see it.
+// There is no device. If there never was one, the worker exits for good. A device that was lost may
+// come back; only a new process can open it, so the worker exits after a minute to be restarted.
 [[noreturn]] void end_without_device(const char* message) {
     constexpr long wait_ms = 60 * 1000;
     if (strcmp(service->why, message) != 0)
@@ -77,13 +77,12 @@ void clear_gauges() {
 }
 
 void serve(Worker* worker) {
-    // When nothing has happened for so long, batches are looked after every millisecond only.
+    // After this time without an event, the worker polls batches only every millisecond.
     constexpr double polled_seconds = 0.005;
     double last_busy = 0;
     uint32 last_turns = 0;
-    // Before this process sleeps, it looks once more with its latch reset. While it polls, the
-    // latch stays set: a backend that sets it again finds it so, and leaves its line of the cache
-    // alone.
+    // Before this process sleeps, it resets its latch and looks for work once more. While it polls,
+    // the latch stays set: SetLatch() in a backend then does not write to the latch's cache line.
     bool may_sleep = true;
     while (!ShutdownRequestPending) {
         if (may_sleep) ResetLatch(MyLatch);
@@ -95,24 +94,24 @@ void serve(Worker* worker) {
                 ereport(LOG, (errmsg("pgwarp.debug_fault is now %s",
                                      GetConfigOption("pgwarp.debug_fault", false, false))));
         }
-        // While some batches run on the device, others are gathered and started behind them.
+        // While batches run on the device, the worker prepares and starts others behind them.
         bool busy = take_searches(worker);
         busy |= run_batches(worker);
-        // A list is taken in whenever nothing else waits, and one for every batch.
+        // One load buffer per turn, so that loads do not hold up searches for long.
         const bool loaded = take_load(worker);
         if (take_forgets(worker) || loaded) {
             publish_devices(worker);
             busy = true;
         }
         const bool waits = worker->waits_for_device();
-        // A device that has batches and ends none is no sign of life.
+        // A device that has batches and finishes none gives no sign of life.
         const uint32 turns = pg_atomic_read_u32(&service->turns);
         if ((turns != last_turns || !waits) && pg_atomic_read_u32(&service->suspect) != 0)
             pg_atomic_write_u32(&service->suspect, 0);
         last_turns = turns;
         const double now = seconds_now();
         if (busy) last_busy = now;
-        // Most batches are done sooner than this process could fall asleep and be woken.
+        // Most batches finish sooner than this process could sleep and be woken.
         const bool polls = waits && now - last_busy < polled_seconds;
         bool later = false;
         if (busy || !polls) {
@@ -124,7 +123,7 @@ void serve(Worker* worker) {
         } else if (!may_sleep) {
             may_sleep = true;
         } else {
-            // With something that may have to be dropped or given back, not for ever.
+            // Wake up in time to drop stale assemblies and to return memory.
             const bool dropping = later || !worker->assemblies.empty();
             const long timeout = waits ? 1 : dropping ? 1000 : -1;
             WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
@@ -147,7 +146,7 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
         service->failure_unsaid = false;
     }
     start_watchdog();
-    // Signals are still blocked: the threads that a device's driver starts inherit that.
+    // Signals are still blocked: threads of the device's driver inherit this mask.
     char message[256] = "there is no device";
     Worker* worker = nullptr;
     const Attempt opened = attempt(
@@ -164,7 +163,7 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
     pqsignal(SIGTERM, request_service_end);
     BackgroundWorkerUnblockSignals();
-    // Another process may have the memory that this one lacked, which says nothing of devices.
+    // Out of host memory says nothing about devices: let a new process try again.
     if (opened == Attempt::no_memory) {
         ereport(LOG, (errmsg("pgwarp service could not start: %s", message)));
         proc_exit(1);
@@ -176,7 +175,7 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
     service->worker_latch = MyLatch;
     service->why[0] = '\0';
     service->served_before = true;
-    // A search of a device shares its time with others, and has them scan side by side.
+    // A device scans for many searches in parallel, so a look-up costs each of them little.
     service->look_up_cost = worker->places[0].number < 0 ? 1 : 0.01;
     clear_gauges();
     publish_devices(worker);
@@ -187,6 +186,6 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
     for (const std::string& why : worker->not_opened)
         ereport(LOG, (errmsg("pgwarp could not open a device: %s", why.c_str())));
     serve(worker);
-    // A code that says: start me again, unless the server is going down.
+    // Exit code 1: the postmaster restarts the worker, unless the server is shutting down.
     proc_exit(1);
 }

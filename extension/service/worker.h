@@ -1,10 +1,10 @@
-// What the parts of the service's worker share: its devices, what it is taking in, and calls of
-// devices, which may throw or hang.
+// What the parts of the service's worker share: its devices, the lists and models that it is
+// loading, and calls of devices, which may throw or hang.
 //
-//   worker     the worker's life and its loop
+//   worker     start, main loop, exit
 //   answers    searches: from the ring to batches, and back to their backends
 //   loads      models and lists that backends send, indexes that are gone
-//   devices    opening devices, and the memory that stands empty there
+//   devices    opening devices, and returning unused device memory
 #pragma once
 
 #include <exception>
@@ -26,46 +26,46 @@ extern "C" {
 
 namespace pgwarp {
 
-// What comes in parts, from one backend.
+// A model or list of which one backend has sent some parts.
 struct Assembly {
     MirrorKey key{};
     QuantizerShape shape{};
     std::vector<float> model;
     size_t model_floats = 0;  // received
     uint32 list = 0;
-    std::vector<char> pages;  // of what is longer than a load buffer
+    std::vector<char> pages;  // LoadedPages of the list's parts
     uint32 page_count = 0;
     pid_t pid = 0;  // the backend
     TimestampTz last_part = 0;
 };
 
-// One device and what is kept on it.
+// One device and its mirror.
 struct Place {
     int number;  // -1: the host
     std::unique_ptr<Device> device;
-    std::unique_ptr<Mirror> mirror;  // after the device: it ends first
-    TimestampTz empty_since = 0;     // much of its memory; 0: it is not
+    std::unique_ptr<Mirror> mirror;  // declared after the device, so destroyed before it
+    TimestampTz empty_since = 0;     // since when it has memory to give back; 0: it has none
 };
 
 struct Worker {
     std::vector<Place> places;
-    std::vector<std::string> not_opened;  // why devices are not among them
+    std::vector<std::string> not_opened;  // messages of devices that could not be opened
     std::vector<MirrorSearch> searches;   // (slots)
     std::vector<MirrorSearch*> answered;
     std::unordered_map<int, Assembly> assemblies;  // by owner
-    // What statistics have of indexes that mirrors know, by database and index.
+    // Counters last added to the statistics, of indexes that mirrors know; by database and index.
     std::unordered_map<uint64_t, MirrorUse> published;
     std::vector<ListPage> pages;
     MirrorKey wanted_model{};
     TimestampTz model_wanted_at = 0;
     TimestampTz assemblies_checked = 0;
 
-    // There before memory is short.
+    // Allocated at start, so that answering does not need memory.
     void reserve() {
         searches.resize(static_cast<size_t>(service->slots));
         answered.reserve(static_cast<size_t>(service->slots));
     }
-    // Whether batches are under way.
+    // Whether batches are running.
     bool waits_for_device() const {
         return std::any_of(places.begin(), places.end(),
                            [](const Place& place) { return place.mirror->busy(); });
@@ -92,7 +92,8 @@ struct Worker {
 
 enum class Attempt { done, failed, no_memory, lost };
 
-// Runs what may throw; leaves a message. Nothing of PostgreSQL is called inside.
+// Runs a function that may throw, and stores the exception's message. The function must not call
+// PostgreSQL.
 template <typename Function>
 Attempt attempt(char (&message)[256], Function&& function, int patience = 1) {
     const WatchedCall watched(patience);
@@ -113,41 +114,40 @@ Attempt attempt(char (&message)[256], Function&& function, int patience = 1) {
     return Attempt::failed;
 }
 
-// Reports what went wrong, seldom enough for a log. A device that is lost ends the process.
+// Logs a failure, rate-limited. Ends the process if the device is lost.
 void note_failure(Attempt result, const char* message, const char* what);
 
 // --- devices.cpp
 
-// Opens what pgwarp.devices names: those of them that are there.
+// Opens the devices that pgwarp.devices names; failures go to Worker::not_opened.
 void open_places(Worker* worker);
 void publish_devices(const Worker* worker);
-// Memory that stands empty goes back to the device after a while, for others to have: an index that
-// was dropped is often followed by another. A little stays, so that not every change takes and
-// gives memory. True: there is something to give back later.
+// Returns empty segments to the device after some seconds, for other processes: after an index is
+// dropped, a build of another often follows. A few segments stay, so that not every change
+// allocates and frees memory. True: there will be memory to return later.
 bool give_back_empty(Worker* worker);
 
 // --- answers.cpp
 
-// Hands what is in the ring to the mirrors. False: there was nothing.
+// Submits the searches in the ring to the mirrors. False: there were none.
 bool take_searches(Worker* worker);
-// Answers what is done and starts what may start. False: there was nothing to do.
+// Answers finished batches and starts waiting ones. False: there was nothing to do.
 bool run_batches(Worker* worker);
-// Gives a slot's search back to its backend.
+// Marks a slot's search as done and wakes its backend; frees the slot if it was abandoned.
 void answer(uint32 number);
-// The counters and gauges of an index; of indexes that have lost lists to others.
+// Update the statistics of one index; of all indexes that have lost lists by eviction.
 void publish_use(Worker* worker, const MirrorKey& key);
 void publish_changes(Worker* worker);
 
 // --- loads.cpp
 
-// One load buffer. False: there was none.
+// Loads one buffer. False: there was none.
 bool take_load(Worker* worker);
-// As the worker ends: gives back the load buffers that were handed over, and the one that was being
-// taken in.
+// Called when the worker exits: frees the submitted load buffers, and the one that it was loading.
 void free_loads();
-// Indexes that are gone. False: there were none.
+// Forgets indexes that are gone. False: there were none.
 bool take_forgets(Worker* worker);
-// Drops what was sent by half, where the backend has ended or sends no more of it.
+// Drops incomplete models and lists whose backend has exited or has stopped sending.
 void drop_stale_assemblies(Worker* worker);
 
 }  // namespace pgwarp
