@@ -1,8 +1,8 @@
-// ALTER INDEX ... SET and RESET. Options take effect when an index is built, and PostgreSQL, which
-// checks them one by one, knows neither the dimensions of the column nor what the index was built
-// with. This hook runs once pg_class has the new options: it refuses those that no REINDEX could
-// use, and says where the index keeps others until a REINDEX. An index that cannot be read says
-// nothing of how it was built; a REINDEX with the new options mends it.
+// ALTER INDEX ... SET and RESET. Options take effect when an index is built. PostgreSQL checks them
+// one by one, and knows neither the dimensions of the column nor the options that the index was
+// built with. This hook runs when pg_class has the new options. It raises an error for options that
+// no REINDEX could use, and a notice for options that differ from the built index until a REINDEX.
+// For an index that cannot be read there is no notice; a REINDEX with the new options repairs it.
 
 #include "extension/am/alter.h"
 #include "extension/index/format.h"
@@ -34,8 +34,8 @@ namespace {
 
 object_access_hook_type previous_hook = nullptr;
 
-// Whether this command gave an index other options. The command has not ended: the catalog cache
-// has the row of pg_class from before it, SnapshotSelf sees the one it wrote.
+// Whether the current command changed an index's options. The command has not ended: the catalog
+// cache has the old row of pg_class, SnapshotSelf sees the new one.
 bool options_changed(Oid object, IndexOptions* options) {
     HeapTuple before = SearchSysCache1(RELOID, ObjectIdGetDatum(object));
     if (!HeapTupleIsValid(before)) return false;
@@ -64,7 +64,7 @@ bool options_changed(Oid object, IndexOptions* options) {
     return changed;
 }
 
-// What differs, for the message: what the index has, and what a REINDEX would give it.
+// Options that differ, for the message: as the index has them, and as a REINDEX would set them.
 struct Differences {
     StringInfoData has;
     StringInfoData gets;
@@ -80,8 +80,8 @@ void add_number(Differences* differences, const char* option, uint32 has, uint32
     if (has != gets) add_text(differences, option, psprintf("%u", has), psprintf("%u", gets));
 }
 
-// `asked`, and `built` from it where the index is trained, against what is asked for now. 0:
-// choose.
+// Compares the option given at build time (`asked`; 0: chosen by the build), or its value in the
+// trained index (`built`; 0: untrained), with the option given now.
 void add_choice(Differences* differences, const char* option, uint32 asked, uint32 built,
                 uint32 asked_now) {
     if (asked == asked_now || (built != 0 && built == asked_now)) return;
@@ -102,7 +102,7 @@ void tell_differences(Relation index, const MetaPage& meta, const MetaPage& want
         add_text(&differences, "quantizer", quantizer_name(meta.quantizer),
                  quantizer_name(wanted.quantizer));
     add_number(&differences, "dims", meta.code_dims, wanted.code_dims);
-    // Other quantizers than lsq have no rounds, which needs no words beside the quantizer's.
+    // Only lsq has rounds: if the quantizer changes, the message need not mention them.
     if (meta.quantizer == wanted.quantizer)
         add_number(&differences, "rounds", meta.search_rounds, wanted.search_rounds);
     if (differences.has.len == 0) return;
@@ -116,15 +116,15 @@ void tell_differences(Relation index, const MetaPage& meta, const MetaPage& want
                                                 RelationGetRelationName(index)))));
 }
 
-// Errors of a metapage that is damaged, or has a format of the future.
+// Whether reading a metapage that is damaged, or of a newer format, raises this SQLSTATE.
 bool is_unreadable(int code) {
     return code == ERRCODE_INDEX_CORRUPTED || code == ERRCODE_DATA_CORRUPTED ||
            code == ERRCODE_FEATURE_NOT_SUPPORTED || code == ERRCODE_IO_ERROR ||
            code == ERRCODE_UNDEFINED_FILE;
 }
 
-// False: the index has no metapage that can be read. The subtransaction lets go of the page, if an
-// error left it locked.
+// False: the index has no readable metapage. Rolling back the subtransaction releases the page's
+// lock and pin after an error.
 bool try_read_meta(Relation index, MetaPage* meta) {
     const MemoryContext context = CurrentMemoryContext;
     const ResourceOwner owner = CurrentResourceOwner;
@@ -159,7 +159,7 @@ bool try_read_meta(Relation index, MetaPage* meta) {
 void check_options(Relation index, const IndexOptions& options) {
     MetaPage meta;
     const bool readable = try_read_meta(index, &meta);
-    // A column that has lost its dimensions has those of the index.
+    // The column may have lost its dimensions; the metapage has them.
     const int32 dims = readable ? static_cast<int32>(meta.dims)
                                 : TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
     if (dims <= 0) return;

@@ -1,11 +1,11 @@
-// A reader takes a list's generation, walks the chain page by page, each under its own short share
-// lock, and takes the generation again. If it changed, an entry may have moved from a page not yet
-// seen to one already passed. A page that was recycled meanwhile names another list. All of this is
-// in page content, so it holds on a standby as well.
+// A reader reads a list's generation, walks the chain page by page, each page under a short share
+// lock, and reads the generation again. If the generation changed, VACUUM may have moved an entry
+// from a page not yet read to one already read. A page that was recycled meanwhile names another
+// list. All of this is page content, so it works on a standby too.
 //
-// A list that changed is walked once more, from its tail to its head. VACUUM moves entries in that
-// direction only, so no entry passes such a reader by: the reader met it at the tail, or meets it
-// where it went. It needs no lock but those of single pages, and VACUUM cannot keep it walking.
+// The reader walks a changed list once more, from its tail to its head. VACUUM moves entries in
+// that direction only, so the reader misses none: it saw an entry near the tail, or will see it
+// where it went. The reader locks one page at a time, and VACUUM cannot make it walk forever.
 
 #include "extension/index/buffers.h"
 #include "extension/index/lists.h"
@@ -22,14 +22,14 @@ namespace {
 
 // How a walk along a chain ended.
 struct Walk {
-    // Null: at its end. Otherwise the walk stopped before, and this is what is wrong with a list
-    // that has kept its generation.
+    // Null: the walk reached the end of the chain. Otherwise why it stopped early, which is damage
+    // if the list has kept its generation.
     const char* broken;
-    BlockNumber at;  // where it stopped
+    BlockNumber at;  // the last page of the walk
     BlockNumber pages;
 };
 
-// The next page of a walk, locked; false: the walk is broken.
+// Reads and share-locks the next page of a walk; false: the walk is broken.
 bool step(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
           const ListPlace& place, Walk* walk, Buffer* buffer) {
     walk->at = block;
@@ -40,7 +40,7 @@ bool step(Relation index, BlockNumber block, uint32 list, const EntryLayout& lay
     return !walk->broken;
 }
 
-// `following`: the page that will be read after the last of this list.
+// `following`: the page that the caller reads after the last page of this list, to prefetch it.
 Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const ListPlace& place,
                 BlockNumber following, const ListVisitor& visitor) {
     Walk walk = {};
@@ -49,9 +49,9 @@ Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
         if (!step(index, block, list, layout, place, &walk, &buffer)) break;
         Page page = BufferGetPage(buffer);
         const BlockNumber next = page_tail(page)->next;
-        // Memory answers while this page is worked on.
+        // The prefetch overlaps with the work on this page.
         Page coming = expect_list_page(index, BlockNumberIsValid(next) ? next : following);
-        // A page that lies behind this one comes by itself, and better so.
+        // Leave an adjacent page to the processor's prefetcher, which does better.
         if (coming == static_cast<char*>(page) + BLCKSZ) coming = nullptr;
         if (visitor.coming)
             *visitor.coming = coming;
@@ -75,14 +75,14 @@ void check_walk(Relation index, const ListPlace& place, const Walk& walk) {
         report_damage(index, place.tail, "the chain of its list does not lead to it");
 }
 
-// From the tail to the head. An entry that was in the list when the walk began, and is still in it,
-// was seen, or lies on this page or before it. That holds
-// - when VACUUM moves an entry, for it takes the last one of the list to an earlier place;
-// - on a page that left the list and came back to it: it is a later tail, and what this walk has
-//   not seen lies before it;
-// - at a new tail, from where the walk begins again if a page has left for another list, or if
-// pages
-//   left and came back until the walk was longer than any list.
+// Walks from the tail to the head. Invariant: an entry that was in the list when the walk began,
+// and is still in it, was seen, or lies on the current page or before it. The invariant holds
+// - when VACUUM moves an entry, because it moves the list's last entry to an earlier place;
+// - on a page that left the list and came back: the page is a later tail, and all entries that this
+//   walk has not seen lie before it;
+// - at a new tail. The walk restarts there if a page has left for another list, or if pages left
+// and
+//   came back until the walk was longer than any list.
 void walk_back(Relation index, const MetaPage& meta, uint32 list, const ListVisitor& visitor) {
     const EntryLayout layout = layout_of(meta, list);
     if (visitor.coming) *visitor.coming = nullptr;

@@ -1,4 +1,4 @@
-// Walking inverted lists under the rule that keeps readers right without long locks.
+// Walks inverted lists, one short page lock at a time, so that concurrent changes hide no entry.
 #pragma once
 
 #include "extension/index/format.h"
@@ -11,29 +11,29 @@ extern "C" {
 
 namespace pgwarp {
 
-// Sees each page of a list under its share lock. It may see a page twice, and an entry on two
-// pages, when a list changed during the walk; what it gathers must not depend on that.
+// A visitor sees each page of a list under the page's share lock. If the list changes during the
+// walk, it may see a page twice, and an entry on two pages. Its result must not depend on that.
 struct ListVisitor {
     void (*visit)(void* state, uint32 list, Page page, const EntryLayout& layout);
     void* state;
     // Called after each visited page, with no lock held; may be null.
     void (*between_pages)(void* state) = nullptr;
-    // Called once before lists that changed are walked again; may be null. Where several lists are
-    // walked it says nothing of which.
+    // Called once before the lists that changed are walked again; may be null. Does not tell which
+    // of several lists changed.
     void (*walk_again)(void* state) = nullptr;
-    // Where to say which page will probably be visited next, null where nobody knows, for a visitor
-    // that brings it near itself. It is not pinned: nothing of it may be believed.
+    // If set, the walk stores the page that it will probably visit next here (null: unknown), and
+    // the visitor prefetches that page's entries. The page is not pinned: never use its content.
     Page* coming = nullptr;
 };
 
-// Walks these lists so that every entry that was in them when the walk began, and is still in
-// them, is seen. `order` gives their numbers.
+// Walks the lists numbered order[0 .. count). The visitor sees every entry that was in them when
+// the walk began and is still in them.
 void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint32 count,
                 const ListVisitor& visitor);
 
-// Reports a snapshot that old_snapshot_threshold has ended, if one of these lists has changed since
-// it was taken: VACUUM may have removed entries of rows that it sees. To be called after the walk.
-// Whatever removes an entry changes its list's place, so the places tell.
+// Raises "snapshot too old" if old_snapshot_threshold has ended the snapshot and one of these lists
+// has changed since it was taken: VACUUM may have removed entries of rows that the snapshot sees.
+// Call this after the walk. Removing an entry changes the list's place, so only places are checked.
 void check_snapshot(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
                     Snapshot snapshot);
 

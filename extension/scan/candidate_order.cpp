@@ -17,17 +17,17 @@ struct CandidateOrder {
     MemoryContext context;
     Size bytes;
 
-    // In memory, as long as there is room.
+    // Candidates in memory, until `bytes` are full.
     Candidate* items;
     Size count;
     Size room;
     CandidateQueue queue;
 
-    // Then in a tuplesort of (distance, id).
+    // After that, a tuplesort of (distance, id) has them all.
     Tuplesortstate* sort;
     TupleTableSlot* in;
     TupleTableSlot* out;
-    Candidate last;  // taken
+    Candidate last;  // the candidate taken last, to drop duplicates
 
     bool taking;
 };

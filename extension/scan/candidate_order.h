@@ -1,9 +1,9 @@
-// Candidates in the order of (distance, id), however many: what memory has no room for goes to
+// Any number of candidates, sorted by (distance, id). Candidates that do not fit in memory spill to
 // temporary files.
 //
-// Lives in the memory context that is current when it is opened. Its files belong to the resource
-// owner that is current when they are made, as those of a Sort node do: a portal's, whose runs may
-// be far apart.
+// An order lives in the memory context that is current when it is opened. Its files belong to the
+// resource owner that is current when they are created, as with a Sort node. That is the portal's
+// owner, so the files survive between two fetches of a cursor.
 #pragma once
 
 #include "kernels/candidates.h"
@@ -13,12 +13,12 @@ namespace pgwarp {
 
 struct CandidateOrder;
 
-// `bytes`: of memory.
+// `bytes`: of memory to use before spilling.
 CandidateOrder* open_candidate_order(Size bytes);
 void put_candidate(CandidateOrder* order, const Candidate& candidate);
 
-// Takes the next candidates, each once, at most as many as asked for; 0: there are no more. No
-// candidate is put after the first was taken.
+// Takes up to the given number of next candidates, each once; returns how many, 0 at the end. After
+// the first take, no candidate may be put.
 Size take_candidates(CandidateOrder* order, Candidate* to, Size most);
 
 void close_candidate_order(CandidateOrder* order);

@@ -1,8 +1,9 @@
-// An index access method is not told LIMIT, nor conditions that are no index conditions. After the
-// executor has set up a query, this hook walks its plan and notes each ivfpq scan with the Limit
-// node above it, if the nodes between pass rows on one by one, and with the bounds on its distance.
-// When the scan starts, the node's count is read: by then the executor has evaluated it, parameters
-// and all. Notes live as long as their query.
+// PostgreSQL passes an index access method neither LIMIT nor filter conditions, only index
+// conditions. After ExecutorStart has set up a query, this hook walks its plan state. It notes each
+// ivfpq scan, with the bounds on its distance and the Limit node above it. A Limit counts only if
+// the nodes between it and the scan pass rows on one by one. The count is read when the scan
+// starts: by then the executor has evaluated it, including parameters. Notes live as long as their
+// query.
 
 #include <algorithm>
 
@@ -92,7 +93,7 @@ void show_limit(PlanState* node, const LimitState* limit) {
     switch (nodeTag(node)) {
         case T_IndexScanState: {
             IndexScanState* scan = reinterpret_cast<IndexScanState*>(node);
-            // EXPLAIN alone opens no index.
+            // EXPLAIN without ANALYZE does not open the index.
             if (scan->iss_RelationDesc && is_ivfpq(scan->iss_RelationDesc)) note_scan(scan, limit);
             compat_planstate_walk(node, show_no_limit, nullptr);
             break;
@@ -108,7 +109,7 @@ void show_limit(PlanState* node, const LimitState* limit) {
             compat_planstate_walk(node, show_same_limit, const_cast<LimitState*>(limit));
             break;
         case T_NestLoopState:
-            // The outer side runs until the join has its rows; the inner side starts over.
+            // The outer side is read until the join has enough rows; the inner side is rescanned.
             show_limit(outerPlanState(node), limit);
             show_limit(innerPlanState(node), nullptr);
             break;
@@ -131,16 +132,16 @@ void start_executor(QueryDesc* query, int flags) {
 }  // namespace
 
 WantedRows wanted_rows(IndexScanDesc scan) {
-    // Without a Limit, enough to begin with.
+    // Rows to start with if there is no Limit.
     constexpr uint32 unknown = 100;
-    // Conditions may leave so few rows that a scan had better begin with less than LIMIT would
-    // need.
+    // Caps the rows for selective filter conditions: the first round should be smaller than LIMIT
+    // divided by a tiny selectivity.
     constexpr double most_for_conditions = 10000;
     constexpr double most = 1 << 25;
     const ScanNote* note = find_note(scan);
     if (!note) return {unknown, 0};
     const bool known = note->limit && !note->limit->noCount;
-    // Together they may be more than their type holds.
+    // LIMIT plus OFFSET may overflow int64.
     constexpr double most_rows = 1e18;
     const double rows = known ? std::min(most_rows, static_cast<double>(note->limit->count) +
                                                         static_cast<double>(note->limit->offset))

@@ -1,4 +1,4 @@
-// What the plan above a scan tells of the rows it will be asked for: how many, and how far away.
+// What the plan says about the rows that will be fetched from a scan: how many, and how far away.
 #pragma once
 
 #include "extension/scan/bound.h"
@@ -10,14 +10,14 @@ extern "C" {
 
 namespace pgwarp {
 
-// Of a scan that is about to return its first row.
+// For a scan that is about to return its first row.
 struct WantedRows {
-    uint32 rows;    // will probably be fetched: a hint, never a promise
-    Size in_order;  // are fetched at most, by a known LIMIT; 0: nobody knows
+    uint32 rows;    // expected number of fetched rows: a hint, never a promise
+    Size in_order;  // most rows fetched, LIMIT plus OFFSET; 0: unknown
 };
 WantedRows wanted_rows(IndexScanDesc scan);
 
-// The bound that the query's conditions set to the distance it is ordered by.
+// The bound that the query's conditions set on the distance that the scan is ordered by.
 DistanceBound wanted_bound(IndexScanDesc scan, Metric metric);
 
 // Installs the executor hook that notes the ivfpq scans of a query.

@@ -1,12 +1,13 @@
-// The pending list's side of a scan. Its entries have no codes; its rows are ranked by exact
-// distance, all of them, at the beginning of the scan.
+// The pending list in a scan. Its entries have no codes, so a scan ranks all of its rows by exact
+// distance at the beginning.
 //
-// First the TIDs are copied, which is a short walk, so that VACUUM seldom comes between. Then the
-// rows are read, with no page locked. What was read after the snapshot was taken stays true for it,
-// so the list is read once: an untrained index has all its rows there, and a scan of it does not
-// care whether VACUUM trains the index meanwhile. In a trained index, an entry may move from the
-// pending list to another list after it was read here, and would be met there again; the list's
-// generation tells whether one has.
+// The scan first copies the TIDs. This walk is short, so VACUUM seldom changes the list during it.
+// Then the scan reads the rows, with no page locked. A list read after the snapshot was taken has
+// all entries that the snapshot sees, so the scan reads the list once. An untrained index has all
+// its rows in the pending list, and it does not matter to a scan of them whether VACUUM trains the
+// index meanwhile. In a trained index, VACUUM may move an entry to another list after the scan read
+// it here, and the scan would find the entry there again. The generation of the pending list tells
+// whether an entry has moved.
 
 #include <algorithm>
 
@@ -36,7 +37,7 @@ void copy_page(void* state, uint32, Page page, const EntryLayout& layout) {
     for (uint32 i = 0; i < copy->count; ++i) copy->tids[i] = tid_number(tids[i]);
 }
 
-// Out of the page's lock, as this may write to a file.
+// Runs without the page's lock, because put_tid() may write to a file.
 void keep_page(void* state) {
     const auto* copy = static_cast<PendingCopy*>(state);
     for (uint32 i = 0; i < copy->count; ++i) put_tid(copy->scan->pending_tids, copy->tids[i]);
@@ -83,7 +84,7 @@ bool read_pending(IndexScanDesc scan, ScanState* s) {
     const uint32 list = pending_list;
     if (s->pending_done && s->meta.pending.generation > 0)
         check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
-    // What is empty when it is looked at has no entry that the snapshot sees.
+    // A pending list that is empty now has no entry that the snapshot sees.
     if (s->pending_done) return true;
     s->pending_tids = open_tid_set(scan_memory() / 8);
     auto* copy = static_cast<PendingCopy*>(palloc(sizeof(PendingCopy)));

@@ -1,4 +1,4 @@
-// The rows of a scan's candidates: read from the table, ranked by exact distance.
+// Reads the rows of a scan's candidates from the table, and ranks them by exact distance.
 
 #include <algorithm>
 #include <cmath>
@@ -28,9 +28,9 @@ void reserve_rows(ScanState* s, Size more) {
     s->row_room = bytes;
 }
 
-// Room for some rows more, in memory or elsewhere.
+// Makes room for `more` rows: in memory, or by spilling all rows to `ranked_rows`.
 void expect_rows(ScanState* s, Size more) {
-    // Cached vectors lie behind everything else in the scratch memory.
+    // Cached vectors must stay last in the scratch memory, so drop them before it grows.
     clear_vector_cache(s->cache);
     if (!s->ranked_rows && s->row_count + more <= most_rows()) {
         reserve_rows(s, more);
@@ -42,7 +42,7 @@ void expect_rows(ScanState* s, Size more) {
     s->row_count = 0;
 }
 
-// Candidates, sorted by id, without those that came another way.
+// Drops candidates that the service or the pending list gave before. `candidates` are sorted by id.
 Size drop_known(IndexScanDesc scan, const ScanState* s, Candidate* candidates, Size count) {
     if (s->served_count > 0)
         count = static_cast<Size>(std::remove_if(candidates, candidates + count,

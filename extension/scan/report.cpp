@@ -13,7 +13,7 @@ namespace pgwarp {
 
 namespace {
 
-// Of this session.
+// The last scan of this session.
 struct {
     Oid index;
     ScanReport report;
@@ -26,7 +26,7 @@ void count(IndexStatistics* statistics, Counter counter, int64 amount) {
 }  // namespace
 
 void report_round(Relation index, ScanReport* report) {
-    // An index of this transaction may yet be rolled back.
+    // An index created in this transaction has no counters: it may be rolled back.
     IndexStatistics* statistics = index->rd_createSubid == InvalidSubTransactionId
                                       ? statistics_of(MyDatabaseId, RelationGetRelid(index))
                                       : nullptr;

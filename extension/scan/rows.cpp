@@ -1,4 +1,4 @@
-// The exact side of a scan: candidates come from codes, their order from the table's own values.
+// Exact distances of a scan: candidates come from codes, their order from the table's vectors.
 
 #include <cmath>
 
@@ -20,17 +20,17 @@ namespace pgwarp {
 struct RowReader {
     Relation heap;
     Relation index;
-    BlockNumber heap_blocks;  // at least so many
+    BlockNumber heap_blocks;  // lower bound of the table's size
     Snapshot snapshot;
     IndexFetchTableData* fetch;
-    bool hints;          // heap_hints.h knows the table's pages
-    ToastReader* toast;  // while a round reads rows
+    bool hints;          // can_hint(): the table may use heap_hints.h
+    ToastReader* toast;  // open while a round reads rows
     TupleTableSlot* slot;
     IndexInfo* info;
-    AttrNumber attribute;  // 0: an expression
+    AttrNumber attribute;  // 0: the index is on an expression
     EState* estate;        // for an expression
     MemoryContext row_context;
-    Datum datum;  // of the row read last
+    Datum datum;  // indexed value of the row read last
     const Vector* vector;
 };
 
@@ -52,8 +52,8 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
 
 namespace {
 
-// An entry of a damaged index may name any row; a block behind the end of the table must not be
-// asked for, as one of them means: extend it.
+// An entry of a damaged index may name any row. The reader must not request a block past the end
+// of the table, because InvalidBlockNumber (P_NEW) would extend the table.
 void check_tid(RowReader* reader, const ItemPointerData& tid) {
     const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
     if (block < reader->heap_blocks) return;
@@ -165,7 +165,7 @@ double exact_distance(Metric metric, const float* query, const float* row, size_
                                                    parts.squared_norm_b);
         }
         case Metric::l1:
-            break;  // no index has it
+            break;  // no index supports it
     }
     pg_unreachable();
 }

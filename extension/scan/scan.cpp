@@ -1,21 +1,21 @@
 // ORDER BY v <op> query: rounds of candidates from the lists, each ranked by exact distance.
 //
-// A round takes the nearest candidates, by their codes, from the lists nearest to the query, reads
-// their rows, drops those the snapshot does not see, sorts by exact distance and hands the rows
-// out. When more rows are wanted, the next round goes on behind the last candidate. When the lists
-// of a group hold no more, the next lists follow, until the index is exhausted, or no row within
-// the bound of the query's condition is left (bound.h). Where LIMIT is known, the first round
-// goes on until it has as many rows, so that they come in order.
+// A round takes the nearest candidates, by their codes, from the lists nearest to the query. It
+// reads their rows, drops invisible ones, sorts the rest by exact distance and returns them. If the
+// executor fetches more rows, the next round resumes after the last candidate. When a group of
+// lists is exhausted, the next group follows. The scan ends with the index, or when no more rows
+// are expected within the bound of the query's condition (bound.h). If LIMIT is known, the first
+// round continues until it has that many rows, so that they come in order.
 //
-// Entries of the pending list have no codes; the scan ranks them by exact distance when it begins,
-// and each round hands out the nearest of what is left of them.
+// Entries of the pending list have no codes. The scan ranks them by exact distance when it begins,
+// and each round returns the nearest of those that remain.
 //
-// The first round may come from the service, which has its own arithmetic: its distances need not
-// be ours to the last bit. So its candidates are remembered, and the second round begins with
-// the first candidate again and passes over them.
+// The service may answer the first round. Its distances may differ from the backend's in the last
+// bits, so no floor separates its candidates from the rest. The scan remembers these candidates,
+// and the second round starts from the first candidate again and skips them.
 //
-// Nothing is pinned or locked between two calls. That is safe for the snapshots of ordinary
-// queries: a row whose TID was given to another row since the candidate was read is not visible.
+// A scan holds no pin or lock between two calls. That is safe with an MVCC snapshot: if a TID was
+// reused for another row after the scan read the candidate, that row is not visible.
 
 #include <algorithm>
 #include <cmath>
@@ -61,8 +61,8 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
         s->wanted_rows > 0 ? WantedRows{s->wanted_rows, s->wanted_rows} : wanted_rows(scan);
     s->limit = wanted.rows;
     s->least_rows = wanted.in_order;
-    // A bound may leave fewer rows than LIMIT wants. What a few tell of it makes further rounds
-    // cheap.
+    // A bound may leave fewer rows than LIMIT. A small first round is enough to estimate the limit
+    // by code (bound.h), which makes further rounds cheap.
     constexpr uint32 few = 100;
     if (s->bound.given && settings.iterative_scan != static_cast<int>(IterativeScan::off))
         s->limit = std::min(s->limit, few);
@@ -73,7 +73,8 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     s->report.probes = s->group_end;
 }
 
-// Of an index that VACUUM trains while its pending list is read, the scan knows too little.
+// Starts over with the new metapage if VACUUM trains the index while the scan reads its pending
+// list: the old metapage has no lists.
 void begin_scan(IndexScanDesc scan, ScanState* s) {
     do begin_model(scan, s, read_meta(scan->indexRelation));
     while (!read_pending(scan, s));
@@ -84,7 +85,7 @@ bool exhausted(const ScanState* s) {
     return s->pending_done && s->group_begin >= s->group_end;
 }
 
-// More candidates for the round under way.
+// Adds candidates to the current round.
 void gather(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
     clear_vector_cache(s->cache);
@@ -129,7 +130,7 @@ bool next_rows(IndexScanDesc scan, ScanState* s) {
     return more;
 }
 
-// Temporary files end here, memory by its context.
+// Closes temporary files; the memory goes with its context.
 void close_orders(ScanState* s) {
     if (s->ordered) close_candidate_order(s->ordered);
     if (s->pending) close_candidate_order(s->pending);
@@ -142,13 +143,13 @@ void close_orders(ScanState* s) {
 Vector* query_of(IndexScanDesc scan) {
     const ScanKey key = &scan->orderByData[0];
     if (!(key->sk_flags & SK_ISNULL)) {
-        // A copy: the key's memory is the executor's.
+        // Copied, because the executor owns the key's memory.
         const Vector* given = datum_get_vector(key->sk_argument);
         Vector* query = new_vector(given->dims);
         memcpy(query->x, given->x, given->dims * sizeof(float));
         return query;
     }
-    // Every distance from null is null: all rows, in any order.
+    // Every distance from null is null, so the scan returns all rows, in any order.
     const int dims = static_cast<int>(read_meta(scan->indexRelation).dims);
     Vector* query = new_vector(dims);
     memset(query->x, 0, static_cast<Size>(dims) * sizeof(float));
@@ -156,7 +157,7 @@ Vector* query_of(IndexScanDesc scan) {
 }
 
 void start(IndexScanDesc scan, ScanState* s) {
-    // The planner is told so by infinite costs.
+    // The planner avoids such scans: their cost is infinite.
     if (scan->numberOfOrderBys != 1)
         elog(ERROR, "cannot scan ivfpq index \"%s\" by %d distances",
              RelationGetRelationName(scan->indexRelation), scan->numberOfOrderBys);

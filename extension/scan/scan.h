@@ -1,4 +1,4 @@
-// Scans of an index: the callbacks, and scans that no executor node drives.
+// Index scans: the access method's callbacks, and scans without an executor node.
 #pragma once
 
 #include "kernels/common.h"
@@ -18,8 +18,8 @@ void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int key_count, ScanKey order
 bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction);
 void ivfpq_end_scan(IndexScanDesc scan);
 
-// For a scan that no executor node drives: how many rows will be fetched, beside some that the
-// caller passes over, for which there are as many candidates more.
+// For a scan without an executor node: how many rows the caller will use. The scan selects
+// `passed_over` more candidates for rows that the caller fetches and skips.
 void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over = 0);
 
 }  // namespace pgwarp

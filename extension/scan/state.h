@@ -57,11 +57,10 @@ struct ScanState {
     bool form_ready;
     bool started;
     bool finished;
-    uint32 limit;  // expected number of fetched rows, a hint
-    Size
-        least_rows;  // that the first round must find, so that LIMIT rows come in order; 0: unknown
-    Size wanted;     // candidates of the next round
-    int64 ranked;    // rows read so far
+    uint32 limit;     // expected number of fetched rows, a hint
+    Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
+    Size wanted;      // candidates of the next round
+    int64 ranked;     // rows read so far
     DistanceBound bound;
     ScanReport report;
 

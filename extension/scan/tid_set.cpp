@@ -15,12 +15,12 @@ namespace pgwarp {
 struct TidSet {
     MemoryContext context;
     Size bytes;
-    uint64* tids;  // as long as there is room
+    uint64* tids;  // in memory, until `bytes` are full
     Size count;
     Size room;
     Size next;
-    Tuplesortstate* sort;  // then
-    uint64 last;           // read from it; no TID is 0
+    Tuplesortstate* sort;  // after that, has all TIDs
+    uint64 last;           // read from `sort` last, to drop duplicates; no TID is 0
 };
 
 namespace {

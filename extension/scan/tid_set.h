@@ -1,5 +1,5 @@
-// Numbers of TIDs, however many: what memory has no room for goes to temporary files, as with
-// candidate_order.h.
+// A set of any number of TIDs, as numbers (index/tid.h). TIDs that do not fit in memory spill to
+// temporary files, as in candidate_order.h.
 #pragma once
 
 #include "extension/compat.h"
@@ -8,19 +8,19 @@ namespace pgwarp {
 
 struct TidSet;
 
-// `bytes`: of memory.
+// `bytes`: of memory to use before spilling.
 TidSet* open_tid_set(Size bytes);
 void put_tid(TidSet* set, uint64 tid);
 
-// To be read; nothing is put after it.
+// Required before reading; no TID may be put afterwards.
 void sort_tid_set(TidSet* set);
 bool is_empty(const TidSet* set);
 
-// Reads it in order, each TID once, from the beginning after every call of rewind.
+// next_tid() returns the TIDs in order, each once; rewind_tid_set() goes back to the first.
 void rewind_tid_set(TidSet* set);
 bool next_tid(TidSet* set, uint64* tid);
 
-// Marks those of some TIDs that the set has. They are sorted.
+// Sets found[i] to whether the set has tids[i]. `tids` must be sorted.
 void find_tids(TidSet* set, const uint64* tids, Size count, bool* found);
 
 void close_tid_set(TidSet* set);
