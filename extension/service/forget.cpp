@@ -91,8 +91,8 @@ void forget_at_abort(Relation index) {
 
 void post_forget(Oid database, Oid index) {
     if (!worker_serves()) return;
-    // Read before the queue is locked, so that no two spinlocks are held at once. The count
-    // includes all buffers that this backend has submitted.
+    // Read before the queue is locked: the worker must load all buffers that this backend has seen
+    // submitted before it forgets the index.
     const uint64 loads = ring_pushed(load_ring());
     ForgetQueue* queue = &service->forgets;
     SpinLockAcquire(&queue->mutex);

@@ -97,7 +97,7 @@ void serve(Worker* worker) {
         // While batches run on the device, the worker prepares and starts others behind them.
         bool busy = take_searches(worker);
         busy |= run_batches(worker);
-        // One load buffer per turn, so that loads do not hold up searches for long.
+        // One load buffer per turn: whenever no search waits, and one for every batch.
         const bool loaded = take_load(worker);
         if (take_forgets(worker) || loaded) {
             publish_devices(worker);
