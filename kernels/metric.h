@@ -1,8 +1,8 @@
 // The metrics, by operator: <-> (L2), <#> (negative inner product), <=> (cosine), <+> (L1), and
-// what the arithmetic has to know of each. Indexes have all but L1, graphs all of them.
+// their properties for the kernels. Indexes support all but L1, graphs support all.
 //
-// Every function here switches over all metrics without a default, so that the compiler names what
-// a new metric has to say.
+// Every switch over metrics here lists all of them without a default, so that the compiler warns at
+// each one that a new metric must extend.
 #pragma once
 
 #include "kernels/both_sides.h"
@@ -14,7 +14,7 @@ namespace pgwarp {
 // Stored on disk: never renumber.
 enum class Metric : uint8_t { l2 = 0, inner_product = 1, cosine = 2, l1 = 3 };
 
-// As SQL functions show it.
+// The name that SQL functions show.
 inline const char* sql_name(Metric metric) {
     switch (metric) {
         case Metric::l2:
@@ -29,7 +29,7 @@ inline const char* sql_name(Metric metric) {
     return "unknown";
 }
 
-// Whether an index can be ordered by it. False for a number that is no metric.
+// Whether an index supports the metric. False for a value that is not a metric.
 inline bool can_index(Metric metric) {
     switch (metric) {
         case Metric::l2:

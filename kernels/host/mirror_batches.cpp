@@ -1,9 +1,9 @@
 // Searches of a mirror: from their queues to batches, and from batches to answers.
 //
-// Searches wait in lanes, one for each index and class of shapes, so that none shares a batch with
-// one that takes much longer. Of the lanes that may start a batch, the one whose first search has
-// waited longest comes first: no index keeps another waiting. Each batch is answered when it is
-// done, whatever else runs.
+// Searches wait in lanes, one for each index and class of k and probes, so that no search shares a
+// batch with one that takes much longer. Of the lanes that may start a batch, the one whose first
+// search has waited longest comes first: no index starves another. Each batch is answered when it
+// is done, whatever else runs.
 
 #include "kernels/host/mirror_served.h"
 
@@ -14,25 +14,27 @@ namespace pgwarp {
 
 namespace {
 
-// Where a search finds no room, an eighth of the lists go. What they may take comes back over
-// batches without failure, an eighth of the budget in so many: few searches try in vain for more.
+// When a search runs out of device memory, the mirror evicts an eighth of the resident bytes and
+// lowers its budget to the rest (shrink_budget). Batches that succeed raise the budget again, by an
+// eighth of the full budget over this many batches: slowly, so that few searches fail for it.
 constexpr size_t budget_batches = 4096;
-// A lane that was not used for so long, by the clock, gives its batches back.
+// A lane that was not used for this many turns of the clock frees its batches.
 constexpr uint64_t idle_lane = 8192;
-// A batch beside one that runs takes at least this part of that one's searches: smaller ones wait
-// for more, as each costs the device and the caller about the same.
+// While a batch of the lane runs, the next one needs at least 1/least_part as many searches. Fewer
+// searches wait for more, because a batch of any size costs device and caller about the same.
 constexpr size_t least_part = 4;
-// A batch that takes longer is waited for: whoever watches this thread sees that the device hangs.
+// After this time collect() blocks on the batch, so that a watchdog of this thread sees a device
+// that hangs.
 constexpr std::chrono::seconds patience(5);
 
-// Sizes in steps, so that a batch made for one search serves the next.
+// Rounds sizes up in steps, so that later searches can reuse a batch's memory.
 uint32_t step_up(uint32_t wanted, uint32_t least) {
     uint32_t size = least;
     while (size < wanted) size *= 2;
     return size;
 }
 
-// Up to 112 and up to 1024 are where a device changes to slower kernels.
+// A device changes to slower kernels above k = 112 and k = 1024.
 size_t class_of(uint32_t k, uint32_t probes) {
     const size_t by_k = k <= 112 ? 0 : k <= 1024 ? 1 : 2;
     const size_t by_probes = probes <= 64 ? 0 : probes <= 256 ? 1 : 2;
@@ -74,7 +76,8 @@ void Mirror::reserve_answers() {
     answered_.reserve(count);
 }
 
-// Its index is being forgotten.
+// Answers all waiting searches of an index that is being forgotten or evicted. The caller has
+// reserved room for the answers.
 void Mirror::dismiss(Served& served) noexcept {
     for (Served::Lane& lane : served.lanes) {
         for (const Served::Lane::Waiting& waiting : lane.waiting) {
@@ -171,7 +174,7 @@ void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearc
     served.use.batch_queries += searches.size();
 }
 
-// A batch that has room for the shape: the slot's, or another in its place.
+// Makes sure that the slot's batch has room for the shape; replaces the batch if it is too small.
 void Mirror::make_batch(Served& served, LaneSlot& slot, const ListBatchShape& shape) {
     const ListBatchShape before = slot.batch ? slot.batch->shape : ListBatchShape{};
     if (slot.batch && before.queries >= shape.queries && before.k >= shape.k &&
@@ -184,7 +187,7 @@ void Mirror::make_batch(Served& served, LaneSlot& slot, const ListBatchShape& sh
          std::max(step_up(shape.probes, 16), before.probes)});
 }
 
-// Gives back the memory of batches that do not run. False: there was none.
+// Frees the memory of batches that are not running. False: there were none.
 bool Mirror::free_idle_batches() {
     bool any = false;
     for (const auto& [name, served] : served_)
@@ -214,8 +217,8 @@ void Mirror::finish_batch(Running& running) {
                 served.named_by[list] = served.answers;
                 return false;
             })) {
-            // Distances without an order may do that, of vectors near the end of what a float can
-            // be. The other answers are none the worse.
+            // Distances that overflow have no order, and may cause such an answer. The other
+            // answers of the batch are valid.
             search.outcome = MirrorSearch::Outcome::failed;
             ++served.use.errors;
             continue;
@@ -236,7 +239,7 @@ void Mirror::finish_batch(Running& running) {
 }
 
 void Mirror::collect(std::vector<MirrorSearch*>* answered) {
-    // From here on no answer needs memory.
+    // Reserve now: from here on, adding an answer must not allocate.
     reserve_answers();
     answered->reserve(answered->size() + answered_.capacity());
     std::exception_ptr failure;
@@ -274,10 +277,10 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
     if (failure) std::rethrow_exception(failure);
 }
 
-// Inside a catch block. Searches of the batch stay marked as failed; the others go on, and what is
-// worth telling is thrown when they are through: a loss in place of any other failure.
+// Called inside a catch block. Searches of the batch stay marked as failed; other batches continue.
+// The caller throws *failure after them. A lost device replaces any other failure there.
 void Mirror::note_failure(Served& served, std::exception_ptr* failure) noexcept {
-    // So many batches in a row fail on no device that is going to recover.
+    // A device on which this many batches in a row fail is not going to recover.
     constexpr int enough = 16;
     const auto note = [&](const char* message) {
         const bool lost = ++failures_in_a_row_ >= enough;
@@ -290,13 +293,13 @@ void Mirror::note_failure(Served& served, std::exception_ptr* failure) noexcept 
         } catch (const OutOfDeviceMemory&) {
             shrink_budget();
         } catch (const DeviceFailure& thrown) {
-            // The exception itself, for which no memory can be missing.
+            // Keep the exception itself: a new one would need memory.
             if (thrown.lost)
                 *failure = std::current_exception();
             else
                 note(thrown.what());
         } catch (const std::bad_alloc&) {
-            // The host's memory says nothing of the device.
+            // Out of host memory: says nothing about the device.
             if (!*failure) *failure = std::current_exception();
         } catch (const std::exception& thrown) {
             note(thrown.what());
@@ -304,7 +307,7 @@ void Mirror::note_failure(Served& served, std::exception_ptr* failure) noexcept 
             note("unknown exception");
         }
     } catch (...) {
-        // No memory to give lists up, or for the words: the next failure may find some.
+        // No memory for evicting lists, or for the message: the next failure may find some.
         if (!*failure) *failure = std::current_exception();
     }
 }

@@ -1,14 +1,14 @@
 // Lists on the device, for batches that overlap.
 //
-// A list's memory is one block: tiles, offsets, TIDs. Uploads have a stream of their own, which a
-// batch waits for when it starts. A batch reads the lists through a directory that never changes:
-// where lists have changed since the last one was made, the next batch makes another. Memory of
-// lists that were replaced is freed once no batch runs that may have seen them.
+// A list's memory is one block: tiles, offsets, TIDs. Uploads run in a stream of their own; a batch
+// waits for that stream when it starts. A batch reads the lists through an immutable directory. If
+// lists have changed since the last directory was made, the next batch makes a new one. Memory of
+// replaced lists is freed once no running batch may read it.
 //
-// Appending copies the list to a new block, on the device, and writes the new entries there. A scan
-// reads whole tiles and tells entries from padding by offsets that are NaN, so that writing behind
-// the last entry of a block that a batch reads would give that batch entries it does not know.
-// The copy takes microseconds, as lists are short for the device's bandwidth.
+// Appending copies the list to a new block, on the device, and writes the new entries there. It
+// cannot write behind the last entry of a block that a running batch reads: a scan reads whole
+// tiles, and recognises padding by offsets that are NaN, so the batch would see entries beyond its
+// version of the list. The copy takes microseconds: lists are short for the device's bandwidth.
 
 #include "kernels/cuda/lists/list_store.h"
 
@@ -31,7 +31,7 @@ namespace {
 
 constexpr size_t tid_bytes = 3 * sizeof(uint16_t);
 
-// Entries of a list with these pages behind those it has.
+// Entries of a list that has `before` entries, after these pages are appended.
 uint32_t checked_count(uint32_t before, std::span<const ListPage> pages) {
     size_t count = before;
     for (const ListPage& page : pages) count += page.count;
@@ -46,8 +46,9 @@ struct Directory {
     uint64_t entries = 0;
 };
 
-// Where an exception ends the scope, uploads that were begun in it end first: the block that they
-// write to, declared before this, goes back to the pool then, and may be another's at once.
+// If an exception leaves the scope, waits for the uploads started in it. Declare it after the block
+// that the uploads write to: the block's destructor returns the memory to the pool, where it can be
+// allocated again at once.
 class EndOfUploads {
   public:
     explicit EndOfUploads(Stream& uploads) : uploads_(uploads) {}
@@ -62,7 +63,8 @@ class EndOfUploads {
     const int exceptions_ = std::uncaught_exceptions();
 };
 
-// Short searches do not wait behind all blocks of a long one that was started before.
+// Short searches get a stream of higher priority, so that they do not wait for all thread blocks of
+// a long search that was started before.
 bool is_short(const ListBatchShape& shape) {
     return shape.k <= 128 && shape.probes <= 64;
 }
@@ -76,7 +78,7 @@ struct CudaListBatch final : ListBatch {
           probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)) {
         shape = wanted_shape;
         shape.probes = std::min(shape.probes, lists);
-        // One copy takes both to the device.
+        // `wanted` and `queries` are adjacent: one copy takes both to the device.
         wanted = reinterpret_cast<ListQuery*>(input.data());
         queries = reinterpret_cast<float*>(wanted + shape.queries);
         found = answers.data();
@@ -84,7 +86,7 @@ struct CudaListBatch final : ListBatch {
         probed = probed_lists.data();
     }
     ~CudaListBatch() override { finish(); }
-    // Whatever is under way.
+    // Waits for all work of this batch.
     void finish() noexcept {
         cudaStreamSynchronize(space.stream);
         cudaStreamSynchronize(space.copies);
@@ -153,7 +155,7 @@ class CudaListStore final : public ListStore {
     Buffer<char> allocate(size_t bytes);
     void copy_entries(const List& from, uint32_t count, const Buffer<char>& to);
     void upload(std::span<const ListPage> pages, EntryRange entries, const Buffer<char>& to);
-    // Throws before it takes the memory.
+    // If it throws, `memory` is still the caller's.
     void replace(uint32_t list, bool held, uint32_t count, Buffer<char>&& memory);
     void free_retired() noexcept;
     void refresh_directory(Stream& stream);
@@ -218,7 +220,7 @@ DeviceList CudaListStore::view_of(const List& list, uint64_t first) const {
             static_cast<uint32_t>(first)};
 }
 
-// Memory of replaced lists is waited for before there is none.
+// If memory is short, waits for uploads, so that memory of replaced lists can be freed.
 Buffer<char> CudaListStore::allocate(size_t bytes) {
     free_retired();
     try {
@@ -258,7 +260,7 @@ void CudaListStore::append(uint32_t number, std::span<const ListPage> pages) {
     replace(number, true, count, std::move(memory));
 }
 
-// To a block for `count` entries.
+// Copies the entries of a list to a block for `count` entries.
 void CudaListStore::copy_entries(const List& from, uint32_t count, const Buffer<char>& to) {
     copy_async(to.data(), from.memory.data(), offsets_at(from.count), uploads_);
     copy_async(to + offsets_at(count), from.memory + offsets_at(from.count),
@@ -274,7 +276,7 @@ void CudaListStore::drop(uint32_t list) {
     free_retired();
 }
 
-// Offsets and TIDs go straight to their place, codes by way of the kernel that tiles them.
+// Offsets and TIDs are copied directly to their place; codes go through the kernel that tiles them.
 void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
                            const Buffer<char>& to) {
     const auto [first_entry, count] = entries;
@@ -298,7 +300,7 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
         std::memcpy(offsets + first, page.offsets, page.count * sizeof(float));
         std::memcpy(room + offset_bytes + size_t{first} * tid_bytes, page.tids,
                     size_t{page.count} * tid_bytes);
-        // The last row of a page ends with its last entry: what lies behind is not ours to read.
+        // The last row of a page ends at its last entry: memory behind it must not be read.
         const size_t bytes = size_t{layout_.m - 1} * page.stride + page.count;
         std::memcpy(room + codes_at + at, page.codes, bytes);
         table[filled++] = {first_entry + first, page.stride, at};
@@ -313,7 +315,7 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
         uploads_.synchronize();
         raw_.grow(context_.memory, raw_bytes * 2);
     }
-    // Of a whole list they lie side by side there, too.
+    // For a whole list, offsets and TIDs are adjacent in the block, too: one copy.
     const bool together = first_entry == 0;
     copy_async(to + offsets_at(count) + first_entry * sizeof(float), room,
                offset_bytes + (together ? new_tid_bytes : 0), uploads_);
@@ -362,7 +364,7 @@ void CudaListStore::refresh_directory(Stream& stream) {
     if (directory->entries > std::numeric_limits<uint32_t>::max())
         throw std::length_error("more than 2^32 entries in one store");
     directory->lists = Buffer<DeviceList>(context_.memory, views.size());
-    // From pageable memory: read when the call returns.
+    // From pageable memory: the source has been read when the call returns.
     copy_async(directory->lists.data(), views.data(), views.size(), stream);
     directory->uploaded.record(stream);
     directory_ = std::move(directory);
@@ -378,8 +380,8 @@ std::unique_ptr<ListBatch> CudaListStore::make_batch(const ListBatchShape& shape
     return batch;
 }
 
-// Where lists have taken the room that one query needs, they are to give way; it is another thing
-// where the scratch budget itself is too small.
+// If resident lists leave too little memory for one query, throws OutOfDeviceMemory, so that lists
+// are evicted. If the scratch budget itself is too small, eviction does not help: length_error.
 SearchPlan CudaListStore::plan_with(const SearchShape& shape, size_t room) const {
     const size_t scratch = std::min(context_.scratch_budget, room);
     try {
@@ -462,7 +464,7 @@ void CudaListStore::wait(ListBatch& base) {
     std::erase(running_, batch.serial);
     batch.finished.synchronize();
     batch.directory.reset();
-    // The last batch of an index that is not searched again may have kept lists that were dropped.
+    // Free now: if this index is not searched again, no later batch would free dropped lists.
     free_retired();
 }
 
