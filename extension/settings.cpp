@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/host_device.h"
+#include "kernels/failing_device.h"
 #include "extension/settings.h"
 #include "extension/compat.h"
 #include "extension/limits.h"

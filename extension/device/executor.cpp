@@ -6,7 +6,8 @@
 
 #include "kernels/device_choice.h"
 #include "kernels/fallback_executor.h"
-#include "kernels/host_device.h"
+#include "kernels/failing_device.h"
+#include "kernels/stand_in_device.h"
 #include "extension/device/executor.h"
 #include "extension/device/build_memory.h"
 #include "extension/device/library.h"
@@ -175,8 +176,8 @@ std::unique_ptr<Device> open_device(int threads, char* error, size_t error_size)
     if (strcmp(devices, "none") == 0) {
         strlcpy(error, "pgwarp.devices is none", error_size);
     } else if (devices_are_hosts()) {
-        device = make_host_device(threads, host_build_memory(), &QueryCancelPending,
-                                  &ProcDiePending, build_charge());
+        device = make_stand_in_device(threads, host_build_memory(), &QueryCancelPending,
+                                      &ProcDiePending, build_charge());
     } else {
         const auto open = [](int number, OpenError* why) {
             DeviceOptions options;

@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/host_device.h"
+#include "kernels/failing_device.h"
+#include "kernels/stand_in_device.h"
 #include "extension/device/library.h"
 #include "extension/service/worker.h"
 #include "extension/settings.h"
@@ -30,7 +31,7 @@ void add_place(Worker* worker, int number, std::unique_ptr<Device> device) {
 std::unique_ptr<Device> open_place(int number, OpenError* error) {
     constexpr size_t host_budget = size_t{1} << 30;
     if (number == host_device)
-        return make_host_device(settings.host_threads, memory_budget(host_budget));
+        return make_stand_in_device(settings.host_threads, memory_budget(host_budget));
     DeviceOptions options;
     options.device = number;
     options.memory_budget = memory_budget(0);

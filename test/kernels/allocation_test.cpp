@@ -2,7 +2,8 @@
 // as it was has stayed, and the same objects work afterwards.
 
 #include "kernels/executor.h"
-#include "kernels/host_device.h"
+#include "kernels/failing_device.h"
+#include "kernels/stand_in_device.h"
 #include "kernels/mirror.h"
 
 #include <algorithm>
@@ -147,7 +148,7 @@ TEST_F(Allocation, MirrorAnswersEverySearchOnce) {
     const RandomModel model(random, shape);
     volatile int fault = static_cast<int>(Fault::none);
     const std::unique_ptr<Device> device =
-        make_failing_device(make_host_device(1, size_t{1} << 30), &fault);
+        make_failing_device(make_stand_in_device(1, size_t{1} << 30), &fault);
     const MirrorKey keys[] = {{1, 10, 5, 100, 77}, {1, 11, 5, 101, 78}, {2, 12, 5, 102, 79}};
     constexpr uint32_t k = 5, probes = 2;
     const std::vector<uint8_t> codes(m * 4 + 8), tids(4 * 6);

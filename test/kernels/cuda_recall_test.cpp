@@ -4,7 +4,7 @@
 // PGWARP_TEST_DATA names a folder with NAME_base.bvecs and NAME_query.bvecs, of 128 dimensions.
 
 #include "kernels/device.h"
-#include "kernels/host_device.h"
+#include "kernels/stand_in_device.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -120,7 +120,7 @@ TEST_F(CudaRecallTest, HoldsItsFloor) {
     options.memory_budget = size_t{4} << 30;
     const std::unique_ptr<Device> device(pgwarp_open_device(&options, &error));
     ASSERT_TRUE(device) << error.message;
-    const auto host = make_host_device(8, size_t{4} << 30);
+    const auto host = make_stand_in_device(8, size_t{4} << 30);
 
     std::vector<uint64_t> ids(count());
     std::iota(ids.begin(), ids.end(), uint64_t{0});

@@ -1,7 +1,7 @@
 // Which devices are opened, and which one takes in the next index.
 
 #include "kernels/device_choice.h"
-#include "kernels/host_device.h"
+#include "kernels/stand_in_device.h"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ struct Machine {
             std::strcpy(error->message, number >= devices ? "no such device" : "in use");
             if (number >= devices || failing.count(number) || number == out_of_host_memory_at)
                 return nullptr;
-            return make_host_device(1, 1 << 20);
+            return make_stand_in_device(1, 1 << 20);
         };
     }
 };

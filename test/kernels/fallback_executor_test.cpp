@@ -2,7 +2,8 @@
 
 #include "kernels/fallback_executor.h"
 
-#include "kernels/host_device.h"
+#include "kernels/failing_device.h"
+#include "kernels/stand_in_device.h"
 #include "test/kernels/seed.h"
 
 #include <gtest/gtest.h>
@@ -101,7 +102,8 @@ TEST(FallbackExecutor, GoesOnWhereTheDeviceFailed) {
         for (int failing_call = 0; failing_call <= calls; ++failing_call) {
             SCOPED_TRACE(failing_call);
             volatile int fault = static_cast<int>(Fault::none);
-            const auto device = make_failing_device(make_host_device(1, size_t{1} << 30), &fault);
+            const auto device =
+                make_failing_device(make_stand_in_device(1, size_t{1} << 30), &fault);
             FallbackExecutor executor(device->make_executor(), cpu, cpu);
             int call = 0;
             const Results results = build(executor, rows, [&] {
@@ -116,7 +118,7 @@ TEST(FallbackExecutor, GoesOnWhereTheDeviceFailed) {
 TEST(FallbackExecutor, PassesOnWhatIsNotTheDevicesFault) {
     std::vector<float> rows = random_rows();
     volatile std::sig_atomic_t interrupt = 0;
-    const auto device = make_host_device(1, size_t{1} << 30, &interrupt);
+    const auto device = make_stand_in_device(1, size_t{1} << 30, &interrupt);
     FallbackExecutor executor(device->make_executor(), cpu, cpu);
     const auto data = executor.take(rows.data(), count, dims);
     std::vector<float> centroids(lists * dims);

@@ -1,7 +1,8 @@
 // A graph builder on a device that fails: the CPU makes the same graph, from lists as they were.
 
 #include "kernels/fallback_graph_builder.h"
-#include "kernels/host_device.h"
+#include "kernels/failing_device.h"
+#include "kernels/stand_in_device.h"
 #include "kernels/workers.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ class FallbackGraph : public testing::Test {
     volatile int fault = static_cast<int>(Fault::none);
 
     std::unique_ptr<FallbackGraphBuilder> make(int good_calls, size_t budget = size_t{1} << 30) {
-        device = make_failing_device(make_host_device(1, budget), &fault, good_calls);
+        device = make_failing_device(make_stand_in_device(1, budget), &fault, good_calls);
         return std::make_unique<FallbackGraphBuilder>(
             device->make_graph_builder(), [] { return make_cpu_graph_builder(1, nullptr); });
     }
@@ -99,7 +100,7 @@ TEST_F(FallbackGraph, ReportsAndEndsAsTold) {
     }
     // An interrupt is no failure.
     static volatile std::sig_atomic_t raised = 1;
-    auto device_told = make_host_device(1, size_t{1} << 30, &raised);
+    auto device_told = make_stand_in_device(1, size_t{1} << 30, &raised);
     FallbackGraphBuilder builder(device_told->make_graph_builder(), [] {
         ADD_FAILURE();
         return make_cpu_graph_builder(1, nullptr);

@@ -1,6 +1,7 @@
 #include "kernels/mirror.h"
 
-#include "kernels/host_device.h"
+#include "kernels/failing_device.h"
+#include "kernels/stand_in_device.h"
 #include "kernels/random.h"
 #include "test/kernels/seed.h"
 
@@ -121,7 +122,7 @@ using Outcome = MirrorSearch::Outcome;
 
 struct MirrorTest : testing::Test {
     Random random{test_seed()};
-    std::unique_ptr<Device> device = make_host_device(1, size_t{1} << 30);
+    std::unique_ptr<Device> device = make_stand_in_device(1, size_t{1} << 30);
     Model model = make_model(random, 8);
 };
 

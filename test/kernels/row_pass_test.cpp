@@ -4,7 +4,8 @@
 #include "kernels/row_pass.h"
 
 #include "kernels/fallback_executor.h"
-#include "kernels/host_device.h"
+#include "kernels/failing_device.h"
+#include "kernels/stand_in_device.h"
 #include "test/kernels/row_pass_check.h"
 #include "test/kernels/seed.h"
 
@@ -20,7 +21,7 @@ std::unique_ptr<Executor> cpu() {
 
 TEST(RowPass, IsTheWholeAtOnce) {
     std::mt19937 random(test_seed());
-    const auto device = make_host_device(2, size_t{1} << 30);
+    const auto device = make_stand_in_device(2, size_t{1} << 30);
     for (const PassCase& c : pass_cases()) {
         const PassData data(c, random);
         const PassResults expected = expected_pass(c, data);
@@ -41,7 +42,7 @@ TEST(RowPass, GoesOnWhereTheDeviceFailed) {
             SCOPED_TRACE(good);
             volatile int fault = static_cast<int>(Fault::none);
             const auto device =
-                make_failing_device(make_host_device(1, size_t{1} << 30), &fault, good);
+                make_failing_device(make_stand_in_device(1, size_t{1} << 30), &fault, good);
             FallbackExecutor executor(device->make_executor(), cpu, cpu);
             fault = static_cast<int>(kind);
             expect_same_pass(c, data, run_pass(executor, c, data), expected);
@@ -180,7 +181,7 @@ TEST(DatasetBuilder, PutsPartsInOrder) {
     const uint32_t dims = 3;
     std::vector<float> rows(300 * dims);
     for (float& x : rows) x = static_cast<float>(random() % 1000);
-    const auto device = make_host_device(1, size_t{1} << 30);
+    const auto device = make_stand_in_device(1, size_t{1} << 30);
     const auto executor = device->make_executor();
     const auto builder = executor->build_dataset(dims, 300);
     for (const size_t part : {2, 0, 5, 1, 4, 3})

@@ -1,4 +1,4 @@
-// Stand-ins for a device: the CPU behind the Device interface, and a device that fails on demand.
+// A device that fails on demand, for tests of code that uses a device.
 #pragma once
 
 #include "kernels/device.h"
@@ -6,13 +6,6 @@
 #include <memory>
 
 namespace pgwarp {
-
-// Keeps lists in this process's memory and searches them with `threads` threads. Its executors copy
-// rows, as a device does, and poll the flags as make_cpu_executor() says. Memory they take is
-// charged to `charge`, where not null, with the budget as limit.
-std::unique_ptr<Device> make_host_device(
-    int threads, size_t memory_budget, const volatile std::sig_atomic_t* interrupt = nullptr,
-    const volatile std::sig_atomic_t* other_interrupt = nullptr, MemoryCharge* charge = nullptr);
 
 // Faults of a failing device, in its searches and in its executors' work.
 enum class Fault : int {
@@ -31,7 +24,7 @@ enum class Fault : int {
 
 // Wraps a device. Every search, every put, and every call of an executor or a graph builder reads
 // `fault`; the first `good_calls` calls of each executor and builder succeed. A lost device makes
-// neither, unless `good_calls` is positive. For tests of code that uses a device.
+// neither, unless `good_calls` is positive.
 std::unique_ptr<Device> make_failing_device(std::unique_ptr<Device> device,
                                             const volatile int* fault, int good_calls = 0);
 

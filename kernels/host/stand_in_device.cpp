@@ -1,0 +1,333 @@
+#include "kernels/stand_in_device.h"
+
+#include "kernels/row_pass.h"
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include <malloc.h>
+
+namespace pgwarp {
+
+namespace {
+
+// Counts the memory of the device's objects, so that a budget binds as on a device.
+class StandInMemory {
+  public:
+    StandInMemory(size_t budget, MemoryCharge* charge) : budget_(budget), charge_(charge) {}
+
+    void take(size_t bytes) {
+        if (charge_ ? !charge_->take(bytes, budget_) : bytes > budget_ - std::min(used_, budget_))
+            throw OutOfDeviceMemory(bytes, charge_ ? charge_->taken() : used_, budget_);
+        used_ += bytes;
+        reserved_ = std::max(reserved_, used_);
+    }
+    void give(size_t bytes) noexcept {
+        used_ -= bytes;
+        if (charge_) charge_->give(bytes);
+    }
+    // For callers that know their size only afterwards; nothing is charged.
+    void check(size_t bytes) const {
+        if (bytes > budget_ - std::min(used_, budget_))
+            throw OutOfDeviceMemory(bytes, used_, budget_);
+    }
+    void change(size_t before, size_t after) noexcept {
+        used_ = used_ - before + after;
+        reserved_ = std::max(reserved_, used_);
+    }
+    size_t available() const noexcept {
+        return charge_ ? charge_->room(budget_) : budget_ - std::min(used_, budget_);
+    }
+    DeviceMemoryUse use() const noexcept { return {used_, reserved_, reserved_ - used_, budget_}; }
+    // The C library keeps part of the freed memory.
+    void trim(size_t keep) noexcept {
+#ifdef __GLIBC__
+        malloc_trim(keep);
+#endif
+        reserved_ = used_ + std::min(keep, reserved_ - used_);
+    }
+
+  private:
+    size_t budget_;
+    MemoryCharge* charge_;
+    size_t used_ = 0;
+    size_t reserved_ = 0;  // peak of used_ since the last trim()
+};
+
+class StandInBlock {
+  public:
+    StandInBlock(StandInMemory& memory, size_t bytes) : memory_(memory), bytes_(bytes) {
+        memory_.take(bytes);
+    }
+    ~StandInBlock() { memory_.give(bytes_); }
+    StandInBlock(const StandInBlock&) = delete;
+    StandInBlock& operator=(const StandInBlock&) = delete;
+
+  private:
+    StandInMemory& memory_;
+    size_t bytes_;
+};
+
+// Owns a copy of the rows: the caller's stay unchanged.
+class StandInRows final : public Dataset {
+  public:
+    StandInRows(StandInMemory& memory, Executor& executor, const float* rows, size_t count,
+                uint32_t dims)
+        : StandInRows(memory, executor, std::vector<float>(rows, rows + count * dims), dims) {}
+    StandInRows(StandInMemory& memory, Executor& executor, std::vector<float> rows, uint32_t dims)
+        : block_(memory, rows.size() * sizeof(float)),
+          copy_(std::move(rows)),
+          taken_(executor.take(copy_.data(), copy_.size() / dims, dims)) {}
+    Dataset& taken() { return *taken_; }
+
+  private:
+    StandInBlock block_;
+    std::vector<float> copy_;
+    std::unique_ptr<Dataset> taken_;
+};
+
+class StandInRowsBuilder final : public DatasetBuilder {
+  public:
+    StandInRowsBuilder(StandInMemory& memory, Executor& executor, uint32_t dims, size_t most_rows)
+        : memory_(memory), executor_(executor), dims_(dims), most_rows_(most_rows) {}
+    void add(uint64_t position, const float* rows, size_t count) override {
+        if (count > most_rows_ - count_) throw std::length_error("more rows than were said");
+        blocks_.emplace_back(memory_, count * dims_ * sizeof(float));
+        parts_.push_back({position, std::vector<float>(rows, rows + count * dims_)});
+        count_ += count;
+    }
+    size_t count() const noexcept override { return count_; }
+    std::unique_ptr<Dataset> finish() override {
+        std::sort(parts_.begin(), parts_.end(),
+                  [](const Part& a, const Part& b) { return a.position < b.position; });
+        std::vector<float> rows;
+        rows.reserve(count_ * dims_);
+        for (const Part& part : parts_) rows.insert(rows.end(), part.rows.begin(), part.rows.end());
+        parts_.clear();
+        blocks_.clear();
+        return std::make_unique<StandInRows>(memory_, executor_, std::move(rows), dims_);
+    }
+
+  private:
+    struct Part {
+        uint64_t position;
+        std::vector<float> rows;
+    };
+    StandInMemory& memory_;
+    Executor& executor_;
+    uint32_t dims_;
+    size_t most_rows_;
+    size_t count_ = 0;
+    std::deque<StandInBlock> blocks_;
+    std::vector<Part> parts_;
+};
+
+class StandInExecutor final : public Executor {
+  public:
+    StandInExecutor(StandInMemory& memory, int threads, const volatile std::sig_atomic_t* interrupt,
+                    const volatile std::sig_atomic_t* other_interrupt)
+        : memory_(memory),
+          executor_(make_cpu_executor(threads, interrupt, other_interrupt)),
+          searcher_(make_cpu_executor(threads, nullptr)) {}
+
+    const char* name() const noexcept override { return "host"; }
+    std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
+        return std::make_unique<StandInRows>(memory_, *executor_, rows, count, dims);
+    }
+    void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override {
+        executor_->kmeans_start(taken(rows), clusters, seed, centroids);
+    }
+    double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override {
+        return executor_->kmeans_step(taken(rows), clusters, centroids);
+    }
+    void assign(Dataset& rows, uint32_t clusters, const float* centroids,
+                uint32_t* nearest) override {
+        executor_->assign(taken(rows), clusters, centroids, nearest);
+    }
+    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override {
+        executor_->make_residuals(taken(rows), clusters, centroids);
+    }
+    void codebook_start(Dataset& rows, const QuantizerShape& shape, uint64_t seed,
+                        float* codebook) override {
+        executor_->codebook_start(taken(rows), shape, seed, codebook);
+    }
+    double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
+        return executor_->codebook_step(taken(rows), shape, codebook);
+    }
+    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
+        executor_->principal_directions(taken(rows), to, matrix);
+    }
+    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
+        executor_->rotation_start(taken(rows), shape, matrix);
+    }
+    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
+                         float* codebook) override {
+        return executor_->rotation_step(taken(rows), shape, matrix, codebook);
+    }
+    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
+        executor_->rotate(rotation, rows, count, out);
+    }
+    double additive_step(Dataset& rows, const AdditiveStep& step) override {
+        return executor_->additive_step(taken(rows), step);
+    }
+    void encode(const Quantizer& quantizer, const Encoding& encoding) override {
+        executor_->encode(quantizer, encoding);
+    }
+    // Without interrupts: on a device a search runs to its end once it has started.
+    void exact_search(const ExactSearch& search) override { searcher_->exact_search(search); }
+    std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
+        return make_plain_pass(*this, *this, input);
+    }
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+        return std::make_unique<StandInRowsBuilder>(memory_, *executor_, dims, most_rows);
+    }
+
+  private:
+    static Dataset& taken(Dataset& rows) { return static_cast<StandInRows&>(rows).taken(); }
+
+    StandInMemory& memory_;
+    std::unique_ptr<Executor> executor_;
+    std::unique_ptr<Executor> searcher_;
+};
+
+// Works on a copy of the lists, and copies it back on success.
+class StandInGraphBuilder final : public GraphBuilder {
+  public:
+    StandInGraphBuilder(StandInMemory& memory, int threads,
+                        const volatile std::sig_atomic_t* interrupt,
+                        const volatile std::sig_atomic_t* other_interrupt)
+        : memory_(memory), builder_(make_cpu_graph_builder(threads, interrupt, other_interrupt)) {}
+
+    const char* name() const noexcept override { return "host"; }
+    size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
+        return memory_.available() / (dims * sizeof(float) + options.degree * sizeof(Edge));
+    }
+    void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
+        on_copy(rows, degree, lists, [&](Edge* copy) {
+            builder_->exact(rows, degree, copy);
+            return DescentReport();
+        });
+    }
+    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
+        on_copy(rows, degree, lists, [&](Edge* copy) {
+            builder_->exact_merge(rows, first, degree, copy);
+            return DescentReport();
+        });
+    }
+    DescentReport descend(const GraphRows& rows, const DescentOptions& options,
+                          Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->descend(rows, options, copy); });
+    }
+    DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
+                        Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->merge(rows, first, options, copy); });
+    }
+    DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
+                         Edge* lists) override {
+        return on_copy(rows, options.degree, lists,
+                       [&](Edge* copy) { return builder_->append(rows, first, options, copy); });
+    }
+
+  private:
+    template <typename Work>
+    DescentReport on_copy(const GraphRows& rows, uint32_t degree, Edge* lists, Work&& work) {
+        const StandInBlock block(memory_,
+                                 rows.count * (rows.dims * sizeof(float) + degree * sizeof(Edge)));
+        builder_->progress = progress;
+        std::vector<Edge> copy(lists, lists + rows.count * degree);
+        const DescentReport report = work(copy.data());
+        std::copy(copy.begin(), copy.end(), lists);
+        return report;
+    }
+
+    StandInMemory& memory_;
+    std::unique_ptr<GraphBuilder> builder_;
+};
+
+class StandInDevice final : public Device {
+  public:
+    StandInDevice(int threads, size_t budget, const volatile std::sig_atomic_t* interrupt,
+                  const volatile std::sig_atomic_t* other_interrupt, MemoryCharge* charge)
+        : threads_(threads),
+          memory_(budget, charge),
+          interrupt_(interrupt),
+          other_interrupt_(other_interrupt) {}
+
+    const char* name() const noexcept override { return "host"; }
+    DeviceMemoryUse memory() const noexcept override { return memory_.use(); }
+    void trim(size_t keep) noexcept override { memory_.trim(keep); }
+    std::unique_ptr<Executor> make_executor() override {
+        return std::make_unique<StandInExecutor>(memory_, threads_, interrupt_, other_interrupt_);
+    }
+    std::unique_ptr<GraphBuilder> make_graph_builder() override {
+        return std::make_unique<StandInGraphBuilder>(memory_, threads_, interrupt_,
+                                                     other_interrupt_);
+    }
+    std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
+        return std::make_unique<Store>(*this, quantizer);
+    }
+
+  private:
+    class Store final : public ListStore {
+      public:
+        Store(StandInDevice& device, const Quantizer& quantizer)
+            : device_(device),
+              store_(make_cpu_list_store(quantizer, device.threads_, nullptr)),
+              entry_bytes_(quantizer.shape.m + sizeof(float) + sizeof(uint64_t)) {}
+        ~Store() override { device_.memory_.change(store_->bytes(), 0); }
+        void put(uint32_t list, std::span<const ListPage> pages) override {
+            within_budget(pages, [&] { store_->put(list, pages); });
+        }
+        void append(uint32_t list, std::span<const ListPage> pages) override {
+            within_budget(pages, [&] { store_->append(list, pages); });
+        }
+        void drop(uint32_t list) override {
+            const size_t before = store_->bytes();
+            store_->drop(list);
+            device_.memory_.change(before, store_->bytes());
+        }
+        bool holds(uint32_t list) const noexcept override { return store_->holds(list); }
+        size_t bytes() const noexcept override { return store_->bytes(); }
+        std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override {
+            return store_->make_batch(shape);
+        }
+        void start(ListBatch& batch, size_t queries) override { store_->start(batch, queries); }
+        bool done(ListBatch& batch) override { return store_->done(batch); }
+        void wait(ListBatch& batch) override { store_->wait(batch); }
+
+      private:
+        template <typename Change>
+        void within_budget(std::span<const ListPage> pages, Change&& change) {
+            const size_t before = store_->bytes();
+            size_t wanted = 0;
+            for (const ListPage& page : pages) wanted += page.count * entry_bytes_;
+            device_.memory_.check(wanted);
+            change();
+            device_.memory_.change(before, store_->bytes());
+        }
+
+        StandInDevice& device_;
+        std::unique_ptr<ListStore> store_;
+        size_t entry_bytes_;
+    };
+
+    int threads_;
+    StandInMemory memory_;
+    const volatile std::sig_atomic_t* interrupt_;
+    const volatile std::sig_atomic_t* other_interrupt_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_stand_in_device(int threads, size_t memory_budget,
+                                             const volatile std::sig_atomic_t* interrupt,
+                                             const volatile std::sig_atomic_t* other_interrupt,
+                                             MemoryCharge* charge) {
+    return std::make_unique<StandInDevice>(threads, memory_budget, interrupt, other_interrupt,
+                                           charge);
+}
+
+}  // namespace pgwarp
