@@ -199,8 +199,8 @@ bool answer_searches(Worker* worker) {
 
 }  // namespace
 
-// Collects answers before each start: on the device 'host' a batch is done when start_next() returns,
-// and its searches must not wait for the next batch.
+// Collects answers before each start: on the device 'host' a batch is done when start_next()
+// returns, and its searches must not wait for the next batch.
 bool run_batches(Worker* worker) {
     bool any = answer_searches(worker);
     for (Place& place : worker->places)
