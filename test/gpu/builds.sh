@@ -17,8 +17,8 @@ wants() {
     [[ $parts == *" $1 "* ]]
 }
 cd "$CLUSTER"
-base=$(compgen -G "$DATA/*base.bvecs" | head -n 1)
-"$BENCH"_data grow "${base%_base.bvecs}" "$rows" "$RESULTS/grown" >/dev/null
+# shellcheck source=test/gpu/grown_rows.sh
+source "$CLUSTER/pgwarp/test/gpu/grown_rows.sh"
 
 ask() {
     psql -X -v ON_ERROR_STOP=1 -q "$@" 2>&1
@@ -47,32 +47,10 @@ with_memory() {
     echo "largest process: $((most / 1024)) MB of its own"
 }
 
-# Everything is loaded by several at a time.
-loaders=8
-python3 - "$RESULTS/grown_base.bvecs" "$RESULTS/rows" $loaders <<'PYTHON'
-import multiprocessing, os, sys
-base, out, parts = sys.argv[1], sys.argv[2], int(sys.argv[3])
-rows = os.path.getsize(base) // 132
-def write(part):
-    with open(base, 'rb') as file, open(f'{out}.{part}', 'w') as to:
-        first, end = rows * part // parts, rows * (part + 1) // parts
-        file.seek(first * 132)
-        for i in range(first, end):
-            to.write('%d\t[%s]\n' % (i, ','.join(map(str, file.read(132)[4:]))))
-with multiprocessing.Pool(parts) as pool:
-    pool.map(write, range(parts))
-PYTHON
-load() {
-    local part pids=()
-    for ((part = 0; part < loaders; ++part)); do
-        psql -Xq -v ON_ERROR_STOP=1 -c "\\copy items FROM '$RESULTS/rows.$part'" &
-        pids+=($!)
-    done
-    wait "${pids[@]}"
-}
+make_rows "$rows" 128
 ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' \
     -c 'CREATE TABLE items (id int, v vector(128)) WITH (parallel_workers = 15)' >/dev/null
-load
+load_rows items
 ask -c 'VACUUM ANALYZE items' -c 'SELECT sum(vector_norm(v)) FROM items' -c 'CHECKPOINT' >/dev/null
 
 build() {
@@ -201,14 +179,7 @@ fi
 if wants large; then
     echo "== CREATE INDEX, 10 x $rows x 96"
     ask -c 'DROP TABLE IF EXISTS wide' -c 'CREATE TABLE wide (id int, v vector(96)) WITH (parallel_workers = 15)'
-    pids=()
-    for n in 0 1 2 3 4 5 6 7 8 9; do
-        moved=$(for ((d = 1; d <= 96; ++d)); do echo $((n * d * 7919 % 17)); done | paste -sd,)
-        psql -Xq -v ON_ERROR_STOP=1 -c "INSERT INTO wide SELECT $n * 10000000 + id,
-            (subvector(v, 1, 96) + '[$moved]'::vector)::vector(96) FROM items" &
-        pids+=($!)
-    done
-    wait "${pids[@]}"
+    load_copies wide 10 'subvector(v, 1, 96)' items
     ask -c 'DROP TABLE items' -c 'ALTER TABLE wide RENAME TO items' -c 'VACUUM ANALYZE items' -c 'CHECKPOINT' >/dev/null
     echo "sum(vector_norm(v)): $(timed 3 -c "$scan") ms"
     with_memory build gpu 0
@@ -249,7 +220,7 @@ fi
 if wants peer && psql -XAtqc "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'" | grep -q 1; then
     createdb peer
     psql -Xq peer -c 'CREATE EXTENSION vector' -c 'CREATE TABLE items (id int, v vector(128)) WITH (parallel_workers = 15)'
-    PGDATABASE=peer load
+    PGDATABASE=peer load_rows items
     psql -Xq peer -c 'VACUUM ANALYZE items' -c 'CHECKPOINT'
     echo "pgvector hnsw: $(PGDATABASE=peer timed 1 -c "SET maintenance_work_mem = '8GB'" \
         -c 'CREATE INDEX ON items USING hnsw (v vector_l2_ops)') ms"

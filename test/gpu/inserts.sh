@@ -15,44 +15,20 @@ seconds=${SECONDS_EACH:-10}
 rounds=${ROUNDS:-3}
 inserters=${INSERTERS:-16}
 cd "$CLUSTER"
-base=$(compgen -G "$DATA/*base.bvecs" | head -n 1)
-"$BENCH"_data grow "${base%_base.bvecs}" "$rows" "$RESULTS/grown" >/dev/null
+# shellcheck source=test/gpu/grown_rows.sh
+source "$CLUSTER/pgwarp/test/gpu/grown_rows.sh"
 
 ask() {
     psql -XAtq -v ON_ERROR_STOP=1 "$@"
 }
 
-loaders=8
-python3 - "$RESULTS/grown_base.bvecs" "$RESULTS/rows" $loaders <<'PYTHON'
-import multiprocessing, os, sys
-base, out, parts = sys.argv[1], sys.argv[2], int(sys.argv[3])
-rows = os.path.getsize(base) // 132
-def write(part):
-    with open(base, 'rb') as file, open(f'{out}.{part}', 'w') as to:
-        first, end = rows * part // parts, rows * (part + 1) // parts
-        file.seek(first * 132)
-        for i in range(first, end):
-            to.write('%d\t[%s]\n' % (i, ','.join(map(str, file.read(132)[4:100]))))
-with multiprocessing.Pool(parts) as pool:
-    pool.map(write, range(parts))
-PYTHON
+make_rows "$rows" 96
 ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items, rows' \
     -c 'CREATE UNLOGGED TABLE rows (id int, v vector(96))' \
     -c 'CREATE TABLE items (id bigint, v vector(96)) WITH (parallel_workers = 15)'
-pids=()
-for ((part = 0; part < loaders; ++part)); do
-    ask -c "\\copy rows FROM '$RESULTS/rows.$part'" &
-    pids+=($!)
-done
-wait "${pids[@]}"
+load_rows rows
 rm "$RESULTS"/rows.* "$RESULTS"/grown_*
-pids=()
-for ((n = 0; n < copies; ++n)); do
-    moved=$(for ((d = 1; d <= 96; ++d)); do echo $((n * d * 7919 % 17)); done | paste -sd,)
-    ask -c "INSERT INTO items SELECT $n * 10000000 + id, (v + '[$moved]'::vector)::vector(96) FROM rows" &
-    pids+=($!)
-done
-wait "${pids[@]}"
+load_copies items "$copies" v rows
 # Near rows, but none of them.
 near_rows() { # table, number, seed
     ask -c "SELECT setseed($3)" -c "CREATE TABLE $1 AS
