@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
                             queries.rows,
                             nearest.data()};
     Workers workers(1);
-    const auto executor = make_cpu_executor(1, nullptr);
+    const auto executor = make_cpu_executor(1, {});
     std::printf("%zu x %zu, %zu queries, %u bytes, trained with %zu rows, one thread\n", base.rows,
                 base.dims, queries.rows, bytes, training);
     std::printf("%-8s %10s %12s %8s %8s %8s %8s\n", "", "training s", "rows/s", "error", "R@1",

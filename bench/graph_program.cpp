@@ -183,7 +183,7 @@ class GraphBench {
 
   private:
     std::unique_ptr<GraphBuilder> make_builder(const Setting& setting) {
-        if (setting.library.empty()) return make_cpu_graph_builder(setting.threads, nullptr);
+        if (setting.library.empty()) return make_cpu_graph_builder(setting.threads, {});
         if (!device_) {
             // Never closed: the device's objects run code of this library.
             void* library = dlopen(setting.library.c_str(), RTLD_NOW | RTLD_LOCAL);

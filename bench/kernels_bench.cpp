@@ -335,7 +335,7 @@ void search(State& state) {
     constexpr uint32_t k = 10;
     const Neighbor nobody{std::numeric_limits<float>::infinity(), 0};
     std::vector<Neighbor> nearest(queries * k);
-    const auto executor = make_cpu_executor(1, nullptr);
+    const auto executor = make_cpu_executor(1, {});
     for (auto _ : state) {
         std::fill(nearest.begin(), nearest.end(), nobody);
         executor->exact_search({query_rows.data(), queries, rows.data(), count, ids.data(),

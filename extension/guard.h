@@ -11,7 +11,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/workers.h"
+#include "kernels/interrupts.h"
 #include "extension/compat.h"
 
 namespace pgwarp {
@@ -36,12 +36,17 @@ void guarded(Function&& function) {
     ereport(ERROR, (errcode(code), errmsg("%s", message)));
 }
 
-// Like guarded(), for work that polls QueryCancelPending and ProcDiePending and throws Interrupted.
-// PostgreSQL then handles the interrupt; if the query goes on, the work starts again.
+// What long work of a backend polls.
 //
-// Work must not poll InterruptPending: PostgreSQL also raises it for events after which the query
-// goes on, some of them periodic (client_connection_check_interval). Work that takes longer than
-// the interval would start again forever.
+// InterruptPending is not among the flags: PostgreSQL also raises it for events after which the
+// query goes on, some of them periodic (client_connection_check_interval). Work that starts again
+// after an interrupt, and takes longer than the interval, would start again forever.
+inline Interrupts query_interrupts() {
+    return {&QueryCancelPending, &ProcDiePending};
+}
+
+// Like guarded(), for work that polls query_interrupts() and throws Interrupted. PostgreSQL then
+// handles the interrupt; if the query goes on, the work starts again.
 template <typename Function>
 void guarded_interruptibly(Function&& function) {
     bool interrupted;

@@ -62,9 +62,8 @@ struct DeviceOptions {
     // Where not null, the device is for a build: the share is its budget, and its memory is charged
     // here.
     MemoryCharge* charge = nullptr;
-    // Polled by executors, as on the CPU.
-    const volatile std::sig_atomic_t* interrupt = nullptr;
-    const volatile std::sig_atomic_t* other_interrupt = nullptr;
+    // Polled by executors and graph builders, as on the CPU.
+    Interrupts interrupts;
     // Reset the device (cudaDeviceReset) when it is destroyed as the process's last open device:
     // the driver's context ends, with all memory that the process has there.
     bool leave = false;

@@ -7,10 +7,10 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/interrupts.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/quantizer.h"
 
-#include <csignal>
 #include <memory>
 #include <stdexcept>
 
@@ -147,9 +147,7 @@ inline void Executor::rotate(const Rotation&, const float*, size_t, float*) {
     throw std::runtime_error("this executor does not rotate");
 }
 
-// The flags, where not null, are polled; once either is set, work ends with Interrupted.
-std::unique_ptr<Executor> make_cpu_executor(
-    int threads, const volatile std::sig_atomic_t* interrupt,
-    const volatile std::sig_atomic_t* other_interrupt = nullptr);
+// Work ends with Interrupted once an interrupt is pending.
+std::unique_ptr<Executor> make_cpu_executor(int threads, const Interrupts& interrupts);
 
 }  // namespace pgwarp

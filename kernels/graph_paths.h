@@ -2,8 +2,8 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/interrupts.h"
 
-#include <csignal>
 #include <vector>
 
 namespace pgwarp {
@@ -28,9 +28,8 @@ struct NodeComponent {
 
 class PathGraph {
   public:
-    // Edges lead both ways unless `directed`. The flags are polled as a builder's are.
-    PathGraph(const KeyedEdges& edges, bool directed, const volatile std::sig_atomic_t* interrupt,
-              const volatile std::sig_atomic_t* other_interrupt = nullptr);
+    // Edges lead both ways unless `directed`. All functions poll the interrupts.
+    PathGraph(const KeyedEdges& edges, bool directed, const Interrupts& interrupts);
 
     // Bytes it takes beside the edges.
     static size_t memory(size_t edges, bool directed);
@@ -51,10 +50,8 @@ class PathGraph {
     };
     uint32_t number_of(int64_t node) const;
     float smallest_bottleneck(uint32_t from, uint32_t to) const;
-    void poll() const;
 
-    const volatile std::sig_atomic_t* interrupt_;
-    const volatile std::sig_atomic_t* other_interrupt_;
+    Interrupts interrupts_;
     std::vector<int64_t> nodes_;  // sorted
     std::vector<size_t> begins_;  // (nodes + 1)
     std::vector<Link> links_;

@@ -6,9 +6,9 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/interrupts.h"
 
 #include <algorithm>
-#include <csignal>
 #include <functional>
 #include <memory>
 
@@ -121,10 +121,8 @@ size_t descent_memory(size_t count, uint32_t dims, const DescentOptions& options
 // Bytes that exact() needs beside rows and lists.
 size_t exact_graph_memory(size_t count, uint32_t dims, int threads);
 
-// The flags, where not null, are polled; once either is set, work ends with Interrupted.
-std::unique_ptr<GraphBuilder> make_cpu_graph_builder(
-    int threads, const volatile std::sig_atomic_t* interrupt,
-    const volatile std::sig_atomic_t* other_interrupt = nullptr);
+// Work ends with Interrupted once an interrupt is pending.
+std::unique_ptr<GraphBuilder> make_cpu_graph_builder(int threads, const Interrupts& interrupts);
 
 // Merges the edges of `others` before its first no_row into a list.
 void add_edges(Edge* list, uint32_t degree, const Edge* others, uint32_t count) noexcept;

@@ -113,10 +113,9 @@ class ListStore {
     }
 };
 
-// In host memory; start() searches synchronously. `interrupt` as in make_cpu_executor().
-std::unique_ptr<ListStore> make_cpu_list_store(
-    const Quantizer& quantizer, int threads, const volatile std::sig_atomic_t* interrupt,
-    const volatile std::sig_atomic_t* other_interrupt = nullptr);
+// In host memory; start() searches synchronously. Interrupts as in make_cpu_executor().
+std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer, int threads,
+                                               const Interrupts& interrupts);
 
 // Bytes that a search there takes for each query of a batch, beside the batch itself.
 size_t cpu_query_bytes(const QuantizerShape& shape, uint32_t k, uint32_t probes);

@@ -8,10 +8,10 @@
 namespace pgwarp {
 
 // Keeps lists in this process's memory and searches them with `threads` threads. Its executors copy
-// rows, as a device does, and poll the flags as make_cpu_executor() says. Memory they take is
+// rows, as a device does, and poll the interrupts as make_cpu_executor() says. Memory they take is
 // charged to `charge`, where not null, with the budget as limit.
-std::unique_ptr<Device> make_stand_in_device(
-    int threads, size_t memory_budget, const volatile std::sig_atomic_t* interrupt = nullptr,
-    const volatile std::sig_atomic_t* other_interrupt = nullptr, MemoryCharge* charge = nullptr);
+std::unique_ptr<Device> make_stand_in_device(int threads, size_t memory_budget,
+                                             const Interrupts& interrupts = {},
+                                             MemoryCharge* charge = nullptr);
 
 }  // namespace pgwarp

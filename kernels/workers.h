@@ -7,27 +7,18 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/interrupts.h"
 
-#include <csignal>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 namespace pgwarp {
 
-// Thrown from a job whose interrupt flag was raised. What the job was to write is unspecified,
-// except where a function says otherwise.
-struct Interrupted : std::runtime_error {
-    Interrupted() : std::runtime_error("interrupted") {}
-};
-
 class Workers {
   public:
-    // The flags may be null; they are polled before each task and belong to the caller. Either ends
-    // the job.
-    explicit Workers(int threads, const volatile std::sig_atomic_t* interrupt = nullptr,
-                     const volatile std::sig_atomic_t* other_interrupt = nullptr);
+    // Interrupts are polled before each task.
+    explicit Workers(int threads, const Interrupts& interrupts = {});
     ~Workers();
     Workers(const Workers&) = delete;
     Workers& operator=(const Workers&) = delete;

@@ -135,7 +135,7 @@ class ListBench {
         const double cuda = recall_of(*store_, queries, probes);
         if (!host_) {
             const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-            host_ = make_cpu_list_store(index_->quantizer(), threads, nullptr);
+            host_ = make_cpu_list_store(index_->quantizer(), threads, {});
             index_->put_all(*host_);
         }
         const double cpu = recall_of(*host_, queries, probes);

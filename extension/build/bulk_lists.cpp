@@ -129,7 +129,7 @@ void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
     Batch* batches = static_cast<Batch*>(palloc(2 * sizeof(Batch)));
     for (int i = 0; i < 2; ++i) batches[i] = {plan, 0, 0, alloc_pages(batch_pages)};
     Owned<Workers>* workers = owned_by<Workers>(context);
-    guarded([&] { workers->object = new Workers(threads, &QueryCancelPending, &ProcDiePending); });
+    guarded([&] { workers->object = new Workers(threads, query_interrupts()); });
     int filling = 0;
     if (writer->end < end) begin_batch(workers->object, &batches[filling], writer->end);
     while (writer->end < end) {

@@ -175,8 +175,8 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
     Owned<Executor>* searcher = owned_by<Executor>(CurrentMemoryContext);
     guarded([&] {
-        executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
-        searcher->object = make_cpu_executor(1, nullptr).release();
+        executor->object = make_cpu_executor(1, query_interrupts()).release();
+        searcher->object = make_cpu_executor(1, {}).release();
     });
     const QuantizerShape& shape = input.model.shape;
     EncodePass* pass = begin_pass(batch_rows(input.model.table_dims()), input, sink);

@@ -146,7 +146,7 @@ const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
     comparison.metric = metric;
     comparison.batch = 1024;
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
-    guarded([&] { executor->object = make_cpu_executor(1, nullptr).release(); });
+    guarded([&] { executor->object = make_cpu_executor(1, {}).release(); });
     comparison.executor = executor->object;
     const auto alloc = [](Size bytes) {
         return MemoryContextAllocHuge(CurrentMemoryContext, bytes);

@@ -202,9 +202,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
                 Sample* sample, BufferAccessStrategy ring) {
     const Sample queries = set_queries_aside(sample);
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
-    guarded([&] {
-        executor->object = make_cpu_executor(1, &QueryCancelPending, &ProcDiePending).release();
-    });
+    guarded([&] { executor->object = make_cpu_executor(1, query_interrupts()).release(); });
     const Quantizer model = train_model(executor->object, plan, sample, meta);
 
     meta->build_id = new_build_id();

@@ -172,7 +172,7 @@ void sort_in_memory(EntrySort* sort, uint32 lists, int threads) {
     sort->starts = static_cast<uint64*>(
         MemoryContextAllocHuge(sort->context, (Size{lists} + 1) * sizeof(uint64)));
     guarded_interruptibly([&] {
-        Workers workers(threads, &QueryCancelPending, &ProcDiePending);
+        Workers workers(threads, query_interrupts());
         // A chunk begins with its keys.
         sort_by_group(
             workers,
@@ -260,7 +260,7 @@ void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int thr
     };
     constexpr Size task_rows = 65536;
     guarded_interruptibly([&] {
-        Workers workers(threads, &QueryCancelPending, &ProcDiePending);
+        Workers workers(threads, query_interrupts());
         workers.run((sort->count + task_rows - 1) / task_rows, [&](size_t task, int) {
             look(task * task_rows, Min((task + 1) * task_rows, sort->count));
         });

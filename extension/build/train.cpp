@@ -288,10 +288,7 @@ double train_additive(Executor* executor, const QuantizerShape& shape, float* re
     if (strcmp(executor->name(), "cpu") != 0) {
         Owned<Executor>* cpu = owned_by<Executor>(context);
         const int threads = 1 + max_parallel_maintenance_workers;
-        guarded([&] {
-            cpu->object =
-                make_cpu_executor(threads, &QueryCancelPending, &ProcDiePending).release();
-        });
+        guarded([&] { cpu->object = make_cpu_executor(threads, query_interrupts()).release(); });
         starter = cpu->object;
     }
     start_additive(starter, shape, residuals, count, seed, context, codebook, codes);

@@ -176,16 +176,15 @@ std::unique_ptr<Device> open_device(int threads, char* error, size_t error_size)
     if (strcmp(devices, "none") == 0) {
         strlcpy(error, "pgwarp.devices is none", error_size);
     } else if (devices_are_hosts()) {
-        device = make_stand_in_device(threads, host_build_memory(), &QueryCancelPending,
-                                      &ProcDiePending, build_charge());
+        device =
+            make_stand_in_device(threads, host_build_memory(), query_interrupts(), build_charge());
     } else {
         const auto open = [](int number, OpenError* why) {
             DeviceOptions options;
             options.device = number;
             options.build_share = build_memory();
             options.charge = build_charge();
-            options.interrupt = &QueryCancelPending;
-            options.other_interrupt = &ProcDiePending;
+            options.interrupts = query_interrupts();
             options.leave = true;
             return std::unique_ptr<Device>(open_cuda_device(options, why));
         };
@@ -235,9 +234,7 @@ BuildExecutor begin_build_executor(const char* unfit, double work, int threads) 
 
 void finish_build_executor(BuildExecutor* executor) {
     const int threads = executor->threads;
-    const auto make_cpu = [threads] {
-        return make_cpu_executor(threads, &QueryCancelPending, &ProcDiePending);
-    };
+    const auto make_cpu = [threads] { return make_cpu_executor(threads, query_interrupts()); };
     BuildDevice* build = executor->owned;
     executor->device = build && has_opened(build);
     if (!build) {
@@ -251,7 +248,7 @@ void finish_build_executor(BuildExecutor* executor) {
         } else if (!must_be_a_device()) {
             auto fallback = std::make_unique<FallbackExecutor>(
                 std::move(build->executor), make_cpu,
-                [threads] { return make_cpu_executor(threads, nullptr); });
+                [threads] { return make_cpu_executor(threads, {}); });
             build->fallback = fallback.get();
             build->executor = std::move(fallback);
         }

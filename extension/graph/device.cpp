@@ -47,9 +47,7 @@ GraphMaker open_graph_maker(double work, int threads) {
     Owned<GraphDevice>* owned = owned_by<GraphDevice>(CurrentMemoryContext);
     guarded([&] { owned->object = new GraphDevice{}; });
     GraphDevice* graph = owned->object;
-    const auto make_cpu = [threads] {
-        return make_cpu_graph_builder(threads, &QueryCancelPending, &ProcDiePending);
-    };
+    const auto make_cpu = [threads] { return make_cpu_graph_builder(threads, query_interrupts()); };
     const bool must = settings.build_executor == static_cast<int>(BuildExecutorChoice::gpu);
     if (wants_device(work)) {
         build_charge();

@@ -29,7 +29,7 @@ Owned<PathGraph>* load_graph(TableEdges* edges, bool directed) {
         graph->object = new PathGraph(
             {reinterpret_cast<const int64_t*>(edges->src),
              reinterpret_cast<const int64_t*>(edges->dst), edges->distance, edges->count},
-            directed, &QueryCancelPending, &ProcDiePending);
+            directed, query_interrupts());
     });
     free_edges(edges);
     return graph;

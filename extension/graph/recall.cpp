@@ -254,8 +254,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
 
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
     guarded([&] {
-        executor->object =
-            make_cpu_executor(graph_threads(), &QueryCancelPending, &ProcDiePending).release();
+        executor->object = make_cpu_executor(graph_threads(), query_interrupts()).release();
     });
     for_blocks(reader, metric, [&](const float* rows, const int64* keys, Size count) {
         search_block(search, executor->object, rows, keys, count);

@@ -214,8 +214,8 @@ PGWARP_FUNCTION(ivfpq_compare) {
     const int threads = 1 + max_parallel_maintenance_workers;
     Owned<Tools>* tools = owned_by<Tools>(CurrentMemoryContext);
     guarded([&] {
-        tools->object = new Tools{Workers(threads, &QueryCancelPending, &ProcDiePending),
-                                  make_cpu_executor(threads, &QueryCancelPending, &ProcDiePending)};
+        tools->object = new Tools{Workers(threads, query_interrupts()),
+                                  make_cpu_executor(threads, query_interrupts())};
     });
     const uint32* nearest = find_nearest(tools->object->executor.get(), queries, query_count,
                                          sample.rows, count, sample.dims);

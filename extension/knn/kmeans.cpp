@@ -273,8 +273,7 @@ void cluster_by_blocks(Clustering* c) {
         AllocSetContextCreate(CurrentMemoryContext, "kmeans", ALLOCSET_SMALL_SIZES);
     Owned<Workers>* workers = owned_by<Workers>(context);
     Owned<KmeansPass>* pass = owned_by<KmeansPass>(context);
-    guarded(
-        [&] { workers->object = new Workers(c->threads, &QueryCancelPending, &ProcDiePending); });
+    guarded([&] { workers->object = new Workers(c->threads, query_interrupts()); });
     start_by_blocks(c);
     for (int i = 0; i <= c->iterations; ++i) {
         guarded([&] {

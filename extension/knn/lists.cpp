@@ -218,7 +218,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     const Quantizer quantizer = read_model(index, meta);
     guarded([&] {
         search->store->object =
-            make_cpu_list_store(quantizer, threads, &QueryCancelPending, &ProcDiePending).release();
+            make_cpu_list_store(quantizer, threads, query_interrupts()).release();
     });
     pfree(const_cast<float*>(quantizer.centroids));
     pfree(const_cast<float*>(quantizer.codebook));

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <exception>
 #include <mutex>
 #include <pthread.h>
@@ -12,8 +13,9 @@
 namespace pgwarp {
 
 struct Workers::Pool {
-    const volatile std::sig_atomic_t* interrupt;
-    const volatile std::sig_atomic_t* other_interrupt;
+    explicit Pool(const Interrupts& polled) : interrupts(polled) {}
+
+    const Interrupts interrupts;
     std::mutex mutex;
     std::condition_variable wake;  // a new job, or shutdown
     std::condition_variable idle;  // a thread left the current job
@@ -29,14 +31,10 @@ struct Workers::Pool {
 
     std::atomic<size_t> next{0};
 
-    bool interrupted() const {
-        return (interrupt && *interrupt) || (other_interrupt && *other_interrupt);
-    }
-
     void work(int thread) {
         try {
             for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
-                if (interrupted()) throw Interrupted();
+                interrupts.check();
                 task(i, thread);
             }
         } catch (...) {
@@ -79,11 +77,8 @@ class AllSignalsBlocked {
 
 }  // namespace
 
-Workers::Workers(int threads, const volatile std::sig_atomic_t* interrupt,
-                 const volatile std::sig_atomic_t* other_interrupt)
-    : pool_(std::make_unique<Pool>()) {
-    pool_->interrupt = interrupt;
-    pool_->other_interrupt = other_interrupt;
+Workers::Workers(int threads, const Interrupts& interrupts)
+    : pool_(std::make_unique<Pool>(interrupts)) {
     AllSignalsBlocked blocked;
     // If the system refuses another thread, or memory for it, the pool works with those it has.
     // (Throwing here would terminate the process: the running threads would be destroyed unjoined.)

@@ -92,9 +92,7 @@ void search_tile(const ExactSearch& s, const Bounds& bounds, const float* low_ro
 
 class CpuExecutor final : public Executor {
   public:
-    CpuExecutor(int threads, const volatile std::sig_atomic_t* interrupt,
-                const volatile std::sig_atomic_t* other_interrupt)
-        : workers_(threads, interrupt, other_interrupt) {}
+    CpuExecutor(int threads, const Interrupts& interrupts) : workers_(threads, interrupts) {}
 
     const char* name() const noexcept override { return "cpu"; }
 
@@ -205,10 +203,8 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor(int threads,
-                                            const volatile std::sig_atomic_t* interrupt,
-                                            const volatile std::sig_atomic_t* other_interrupt) {
-    return std::make_unique<CpuExecutor>(threads, interrupt, other_interrupt);
+std::unique_ptr<Executor> make_cpu_executor(int threads, const Interrupts& interrupts) {
+    return std::make_unique<CpuExecutor>(threads, interrupts);
 }
 
 }  // namespace pgwarp

@@ -13,9 +13,7 @@ namespace {
 
 class CpuGraphBuilder final : public GraphBuilder {
   public:
-    CpuGraphBuilder(int threads, const volatile std::sig_atomic_t* interrupt,
-                    const volatile std::sig_atomic_t* other_interrupt)
-        : workers_(threads, interrupt, other_interrupt) {}
+    CpuGraphBuilder(int threads, const Interrupts& interrupts) : workers_(threads, interrupts) {}
 
     const char* name() const noexcept override { return "cpu"; }
 
@@ -67,10 +65,8 @@ size_t descent_memory(size_t count, uint32_t dims, const DescentOptions& options
     return GraphDescent::memory(count, dims, options, threads);
 }
 
-std::unique_ptr<GraphBuilder> make_cpu_graph_builder(
-    int threads, const volatile std::sig_atomic_t* interrupt,
-    const volatile std::sig_atomic_t* other_interrupt) {
-    return std::make_unique<CpuGraphBuilder>(threads, interrupt, other_interrupt);
+std::unique_ptr<GraphBuilder> make_cpu_graph_builder(int threads, const Interrupts& interrupts) {
+    return std::make_unique<CpuGraphBuilder>(threads, interrupts);
 }
 
 }  // namespace pgwarp

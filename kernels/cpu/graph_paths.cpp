@@ -1,7 +1,5 @@
 #include "kernels/graph_paths.h"
 
-#include "kernels/workers.h"
-
 #include <algorithm>
 #include <limits>
 #include <queue>
@@ -19,14 +17,8 @@ float finite_order(float distance) {
 }
 }  // namespace
 
-void PathGraph::poll() const {
-    if ((interrupt_ && *interrupt_) || (other_interrupt_ && *other_interrupt_)) throw Interrupted();
-}
-
-PathGraph::PathGraph(const KeyedEdges& edges, bool directed,
-                     const volatile std::sig_atomic_t* interrupt,
-                     const volatile std::sig_atomic_t* other_interrupt)
-    : interrupt_(interrupt), other_interrupt_(other_interrupt) {
+PathGraph::PathGraph(const KeyedEdges& edges, bool directed, const Interrupts& interrupts)
+    : interrupts_(interrupts) {
     nodes_.reserve(2 * edges.count);
     nodes_.insert(nodes_.end(), edges.src, edges.src + edges.count);
     nodes_.insert(nodes_.end(), edges.dst, edges.dst + edges.count);
@@ -34,12 +26,12 @@ PathGraph::PathGraph(const KeyedEdges& edges, bool directed,
     nodes_.erase(std::unique(nodes_.begin(), nodes_.end()), nodes_.end());
     if (nodes_.size() >= std::numeric_limits<uint32_t>::max())
         throw std::runtime_error("the graph has too many nodes");
-    poll();
+    interrupts_.check();
 
     begins_.assign(nodes_.size() + 1, 0);
     const auto each_link = [&](auto use) {
         for (size_t i = 0; i < edges.count; ++i) {
-            if (i % steps_between_polls == 0) poll();
+            if (i % steps_between_polls == 0) interrupts_.check();
             const uint32_t a = number_of(edges.src[i]), b = number_of(edges.dst[i]);
             use(a, b, finite_order(edges.distance[i]));
             if (!directed) use(b, a, finite_order(edges.distance[i]));
@@ -75,7 +67,7 @@ float PathGraph::smallest_bottleneck(uint32_t from, uint32_t to) const {
     waiting.emplace(-infinite, from);
     reached[from] = -infinite;
     for (size_t step = 0; !waiting.empty(); ++step) {
-        if (step % steps_between_polls == 0) poll();
+        if (step % steps_between_polls == 0) interrupts_.check();
         const auto [largest, node] = waiting.top();
         waiting.pop();
         if (node == to) return largest;
@@ -109,7 +101,7 @@ std::vector<PathStep> PathGraph::smoothest_path(int64_t from_key, int64_t to_key
     arrivals[from].level = 0;
     std::vector<uint32_t> level{from}, next;
     for (uint32_t depth = 1; arrivals[to].level == nobody && !level.empty(); ++depth) {
-        poll();
+        interrupts_.check();
         next.clear();
         for (const uint32_t node : level)
             for (size_t i = begins_[node]; i < begins_[node + 1]; ++i) {
@@ -141,7 +133,7 @@ std::vector<NodeComponent> PathGraph::components() const {
         return node;
     };
     for (uint32_t node = 0; node < nodes_.size(); ++node) {
-        if (node % steps_between_polls == 0) poll();
+        if (node % steps_between_polls == 0) interrupts_.check();
         for (size_t i = begins_[node]; i < begins_[node + 1]; ++i) {
             // The smaller number is the root, so that a component is named by its smallest node.
             const uint32_t a = root_of(node), b = root_of(links_[i].to);

@@ -92,11 +92,9 @@ struct HostBatch final : ListBatch {
 
 class HostListStore final : public ListStore {
   public:
-    HostListStore(const Quantizer& quantizer, int threads,
-                  const volatile std::sig_atomic_t* interrupt,
-                  const volatile std::sig_atomic_t* other_interrupt)
-        : workers_(threads, interrupt, other_interrupt),
-          interrupts_{interrupt, other_interrupt},
+    HostListStore(const Quantizer& quantizer, int threads, const Interrupts& interrupts)
+        : workers_(threads, interrupts),
+          interrupts_(interrupts),
           shape_(quantizer.shape),
           centroids_(quantizer.centroids, quantizer.centroids + size_t{shape_.lists} * shape_.dims),
           codebook_(quantizer.codebook,
@@ -177,14 +175,9 @@ class HostListStore final : public ListStore {
     size_t together_tasks(size_t queries) const;
     bool worth_sharing(const HostBatch& batch, size_t queries) const;
 
-    // Also called within a task, because a task of many queries may take long.
-    void check_interrupts() const {
-        for (const auto* interrupt : interrupts_)
-            if (interrupt && *interrupt) throw Interrupted();
-    }
-
     Workers workers_;
-    const volatile std::sig_atomic_t* interrupts_[2];
+    // Also polled within a task, because a task of many queries may take long.
+    Interrupts interrupts_;
     QuantizerShape shape_;
     std::vector<float> centroids_, codebook_;
     std::vector<float> nibble_words_;  // (dims)(16), with four bits
@@ -511,7 +504,7 @@ void HostListStore::search_together(HostBatch& batch, size_t begin, size_t end,
     // Nearer lists first: the bounds they give reject most entries of the others.
     std::sort(room.visits.begin(), room.visits.end());
     for (size_t first = 0; first < room.visits.size();) {
-        check_interrupts();
+        interrupts_.check();
         size_t next = first;
         while (next < room.visits.size() && room.visits[next].list == room.visits[first].list &&
                room.visits[next].late == room.visits[first].late)
@@ -520,7 +513,7 @@ void HostListStore::search_together(HostBatch& batch, size_t begin, size_t end,
         first = next;
     }
     for (size_t i = 0; i < queries; ++i) {
-        check_interrupts();
+        interrupts_.check();
         if (!finish_shared(batch, begin + i, i, room)) search_one(batch, begin + i, room.single);
     }
 }
@@ -554,9 +547,8 @@ size_t cpu_query_bytes(const QuantizerShape& shape, uint32_t k, uint32_t probes)
 }
 
 std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer, int threads,
-                                               const volatile std::sig_atomic_t* interrupt,
-                                               const volatile std::sig_atomic_t* other_interrupt) {
-    return std::make_unique<HostListStore>(quantizer, threads, interrupt, other_interrupt);
+                                               const Interrupts& interrupts) {
+    return std::make_unique<HostListStore>(quantizer, threads, interrupts);
 }
 
 }  // namespace pgwarp

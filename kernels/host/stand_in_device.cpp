@@ -125,11 +125,10 @@ class StandInRowsBuilder final : public DatasetBuilder {
 
 class StandInExecutor final : public Executor {
   public:
-    StandInExecutor(StandInMemory& memory, int threads, const volatile std::sig_atomic_t* interrupt,
-                    const volatile std::sig_atomic_t* other_interrupt)
+    StandInExecutor(StandInMemory& memory, int threads, const Interrupts& interrupts)
         : memory_(memory),
-          executor_(make_cpu_executor(threads, interrupt, other_interrupt)),
-          searcher_(make_cpu_executor(threads, nullptr)) {}
+          executor_(make_cpu_executor(threads, interrupts)),
+          searcher_(make_cpu_executor(threads, {})) {}
 
     const char* name() const noexcept override { return "host"; }
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
@@ -194,10 +193,8 @@ class StandInExecutor final : public Executor {
 // Works on a copy of the lists, and copies it back on success.
 class StandInGraphBuilder final : public GraphBuilder {
   public:
-    StandInGraphBuilder(StandInMemory& memory, int threads,
-                        const volatile std::sig_atomic_t* interrupt,
-                        const volatile std::sig_atomic_t* other_interrupt)
-        : memory_(memory), builder_(make_cpu_graph_builder(threads, interrupt, other_interrupt)) {}
+    StandInGraphBuilder(StandInMemory& memory, int threads, const Interrupts& interrupts)
+        : memory_(memory), builder_(make_cpu_graph_builder(threads, interrupts)) {}
 
     const char* name() const noexcept override { return "host"; }
     size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
@@ -249,22 +246,17 @@ class StandInGraphBuilder final : public GraphBuilder {
 
 class StandInDevice final : public Device {
   public:
-    StandInDevice(int threads, size_t budget, const volatile std::sig_atomic_t* interrupt,
-                  const volatile std::sig_atomic_t* other_interrupt, MemoryCharge* charge)
-        : threads_(threads),
-          memory_(budget, charge),
-          interrupt_(interrupt),
-          other_interrupt_(other_interrupt) {}
+    StandInDevice(int threads, size_t budget, const Interrupts& interrupts, MemoryCharge* charge)
+        : threads_(threads), memory_(budget, charge), interrupts_(interrupts) {}
 
     const char* name() const noexcept override { return "host"; }
     DeviceMemoryUse memory() const noexcept override { return memory_.use(); }
     void trim(size_t keep) noexcept override { memory_.trim(keep); }
     std::unique_ptr<Executor> make_executor() override {
-        return std::make_unique<StandInExecutor>(memory_, threads_, interrupt_, other_interrupt_);
+        return std::make_unique<StandInExecutor>(memory_, threads_, interrupts_);
     }
     std::unique_ptr<GraphBuilder> make_graph_builder() override {
-        return std::make_unique<StandInGraphBuilder>(memory_, threads_, interrupt_,
-                                                     other_interrupt_);
+        return std::make_unique<StandInGraphBuilder>(memory_, threads_, interrupts_);
     }
     std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
         return std::make_unique<Store>(*this, quantizer);
@@ -275,7 +267,7 @@ class StandInDevice final : public Device {
       public:
         Store(StandInDevice& device, const Quantizer& quantizer)
             : device_(device),
-              store_(make_cpu_list_store(quantizer, device.threads_, nullptr)),
+              store_(make_cpu_list_store(quantizer, device.threads_, {})),
               entry_bytes_(quantizer.shape.m + sizeof(float) + sizeof(uint64_t)) {}
         ~Store() override { device_.memory_.change(store_->bytes(), 0); }
         void put(uint32_t list, std::span<const ListPage> pages) override {
@@ -316,18 +308,14 @@ class StandInDevice final : public Device {
 
     int threads_;
     StandInMemory memory_;
-    const volatile std::sig_atomic_t* interrupt_;
-    const volatile std::sig_atomic_t* other_interrupt_;
+    Interrupts interrupts_;
 };
 
 }  // namespace
 
 std::unique_ptr<Device> make_stand_in_device(int threads, size_t memory_budget,
-                                             const volatile std::sig_atomic_t* interrupt,
-                                             const volatile std::sig_atomic_t* other_interrupt,
-                                             MemoryCharge* charge) {
-    return std::make_unique<StandInDevice>(threads, memory_budget, interrupt, other_interrupt,
-                                           charge);
+                                             const Interrupts& interrupts, MemoryCharge* charge) {
+    return std::make_unique<StandInDevice>(threads, memory_budget, interrupts, charge);
 }
 
 }  // namespace pgwarp

@@ -85,7 +85,7 @@ class Allocation : public testing::Test {
     const QuantizerShape shape{dims, lists, m, Metric::l2};
     std::mt19937 random{test_seed()};
     const std::vector<float> rows = normal_floats(random, count* dims);
-    const std::unique_ptr<Executor> executor = make_cpu_executor(3, nullptr);
+    const std::unique_ptr<Executor> executor = make_cpu_executor(3, {});
 };
 
 TEST_F(Allocation, FewerThreadsStartRatherThanNone) {

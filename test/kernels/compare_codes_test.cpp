@@ -38,7 +38,7 @@ TEST(CompareCodes, OfPictures) {
     const std::vector<float> rows = small_pictures("train", count);
     const std::vector<float> queries = small_pictures("t10k", query_count);
     if (rows.empty() || queries.empty()) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
-    const auto executor = make_cpu_executor(2, nullptr);
+    const auto executor = make_cpu_executor(2, {});
     std::vector<uint64_t> ids(count);
     std::iota(ids.begin(), ids.end(), uint64_t{0});
     std::vector<Neighbor> truth(query_count, {std::numeric_limits<float>::infinity(), 0});

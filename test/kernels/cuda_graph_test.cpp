@@ -444,7 +444,7 @@ TEST_F(CudaGraph, AppendIsAsGoodAsTheWhole) {
 TEST_F(CudaGraph, InterruptEndsIt) {
     static volatile std::sig_atomic_t raised = 1;
     DeviceOptions told = options();
-    told.other_interrupt = &raised;
+    told.interrupts = {nullptr, &raised};
     OnDevice device(told);
     const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);
@@ -464,7 +464,7 @@ TEST_F(CudaGraph, InterruptEndsIt) {
 TEST_F(CudaGraph, InterruptEndsIterations) {
     static volatile std::sig_atomic_t raised = 0;
     DeviceOptions told = options();
-    told.interrupt = &raised;
+    told.interrupts = &raised;
     OnDevice device(told);
     const Made made(surface_rows(random, 6000, 30), 30, Metric::l2);
     const auto options = options_for(10, 1);

@@ -218,7 +218,7 @@ TEST_F(CudaListStoreTest, AppendsAsTheCpuDoes) {
     world.put_all(*store);
     for (int round = 0; round < 40; ++round)
         for (uint32_t l = 0; l < c.lists; ++l) world.grow(*store, l, (l + round) % 3);
-    const auto on_cpu = make_cpu_list_store(world.quantizer(), 2, nullptr);
+    const auto on_cpu = make_cpu_list_store(world.quantizer(), 2, {});
     world.put_all(*on_cpu);
     const auto batch = world.make_batch(*store), reference = world.make_batch(*on_cpu);
     store->search(*batch, c.queries);

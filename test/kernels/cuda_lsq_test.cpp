@@ -151,7 +151,7 @@ TEST_F(CudaLsqTest, EveryKernelOnce) {
             return e;
         };
         const auto device = make_executor(context);
-        const auto host = make_cpu_executor(2, nullptr);
+        const auto host = make_cpu_executor(2, {});
         const Entries a = encoded(*device), b = encoded(*host);
         size_t same = 0;
         std::vector<float> decoded(shape.dims);
@@ -252,13 +252,13 @@ TEST_F(CudaLsqTest, TrainsAsTheCpuDoes) {
     const double device_error = train(*device, &on_device);
     EXPECT_EQ(train(*device, &again), device_error);
     EXPECT_EQ(on_device, again);
-    const double host_error = train(*make_cpu_executor(2, nullptr), &on_host);
+    const double host_error = train(*make_cpu_executor(2, {}), &on_host);
     EXPECT_NEAR(device_error, host_error, 0.03 * host_error);
 
     // A step that is interrupted leaves the codebook as it was.
     volatile std::sig_atomic_t interrupt = 0;
     DeviceOptions stopped = options();
-    stopped.interrupt = &interrupt;
+    stopped.interrupts = &interrupt;
     const Context other(stopped);
     const auto executor = make_executor(other);
     const auto data = executor->take(rows.data(), count, shape.dims);

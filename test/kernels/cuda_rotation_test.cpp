@@ -46,7 +46,7 @@ TEST_F(CudaRotationTest, RotatesAsTheCpuDoes) {
     const Context context(options(size_t{1} << 30, size_t{1} << 20));
     std::mt19937 random(test_seed());
     const auto device = make_executor(context);
-    const auto host = make_cpu_executor(1, nullptr);
+    const auto host = make_cpu_executor(1, {});
     for (const auto& [from, to, count] : {std::tuple{128u, 128u, size_t{5000}},
                                           {100u, 33u, size_t{1001}},
                                           {7u, 3u, size_t{1}},
@@ -70,7 +70,7 @@ TEST_F(CudaRotationTest, FindsPrincipalDirections) {
     const auto device = make_executor(context);
     const auto data = device->take(rows.data(), 2000, dims);
     device->principal_directions(*data, to, a.data());
-    const auto host = make_cpu_executor(1, nullptr);
+    const auto host = make_cpu_executor(1, {});
     const auto host_data = host->take(rows.data(), 2000, dims);
     host->principal_directions(*host_data, to, b.data());
     for (uint32_t i = 0; i < to; ++i) {
@@ -110,7 +110,7 @@ TEST_F(CudaRotationTest, EveryKernelOnce) {
         };
         double device_unturned = 0, host_unturned = 0;
         const double device = train(*make_executor(context), &device_unturned);
-        const double host = train(*make_cpu_executor(2, nullptr), &host_unturned);
+        const double host = train(*make_cpu_executor(2, {}), &host_unturned);
         EXPECT_NEAR(device_unturned, host_unturned, 0.05 * host_unturned) << bits << " bits";
         EXPECT_NEAR(device, host, 0.05 * host) << bits << " bits";
         if (!small_tests()) {
@@ -142,9 +142,8 @@ TEST_F(CudaRotationTest, EncodesHalvesAsTheCpuDoesOnce) {
         std::vector<float> offsets[2] = {std::vector<float>(count), std::vector<float>(count)};
         make_executor(context)->encode(
             quantizer, {rows.data(), count, lists[0].data(), codes[0].data(), offsets[0].data()});
-        make_cpu_executor(2, nullptr)
-            ->encode(quantizer,
-                     {rows.data(), count, lists[1].data(), codes[1].data(), offsets[1].data()});
+        make_cpu_executor(2, {})->encode(
+            quantizer, {rows.data(), count, lists[1].data(), codes[1].data(), offsets[1].data()});
         size_t same = 0;
         for (size_t i = 0; i < count; ++i) {
             const bool equal = lists[0][i] == lists[1][i] &&

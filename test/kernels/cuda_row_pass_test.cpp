@@ -67,7 +67,7 @@ TEST_F(CudaRowPass, ReadsMemoryItKnows) {
 TEST_F(CudaRowPass, TakesNothingWhenInterrupted) {
     volatile std::sig_atomic_t interrupt = 1;
     DeviceOptions wanted = options();
-    wanted.interrupt = &interrupt;
+    wanted.interrupts = &interrupt;
     const Context context(wanted);
     const auto cuda = make_executor(context);
     RowPassInput input;
@@ -119,7 +119,7 @@ TEST_F(CudaRowPass, SaysWhenMemoryIsShort) {
 TEST_F(CudaRowPass, PutsPartsInOrder) {
     std::mt19937 random(test_seed());
     const Context context(options());
-    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, nullptr);
+    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, {});
     const uint32_t dims = 13, clusters = 20;
     const size_t parts = 40, part_rows = 101;
     std::vector<float> rows = normal_floats(random, parts * part_rows * dims);

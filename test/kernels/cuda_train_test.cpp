@@ -164,7 +164,7 @@ class CudaTrain : public CudaTest {
 
     static void train_once(std::mt19937& random, const std::vector<uint32_t>& sub_quantizers) {
         const Context context(options());
-        const auto cuda = make_executor(context), cpu = make_cpu_executor(1, nullptr);
+        const auto cuda = make_executor(context), cpu = make_cpu_executor(1, {});
         const uint32_t dims = 40, clusters = 6;
         const size_t count = 300;
         std::vector<float> data = clustered(random, count, dims);
@@ -213,7 +213,7 @@ class CudaTrain : public CudaTest {
 TEST_F(CudaTrain, StartsAsTheCpuDoes) {
     std::mt19937 random(test_seed());
     const Context context(options());
-    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, nullptr);
+    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, {});
     for (size_t rows : {10u, 1000u}) {
         std::vector<float> data = clustered(random, rows, 7), same = data;
         const auto on_device = cuda->take(data.data(), rows, 7);
@@ -232,7 +232,7 @@ TEST_F(CudaTrain, StartsAsTheCpuDoes) {
 TEST_F(CudaTrain, MovesCentroidsToTheMeans) {
     std::mt19937 random(test_seed());
     const Context context(options());
-    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, nullptr);
+    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, {});
     for (const float shift : {0.0f, 1000.0f})
         for (uint32_t dims : {1u, 3u, 17u, 128u})
             for (uint32_t clusters : {1u, 7u, 33u, 64u}) {
@@ -283,7 +283,7 @@ TEST_F(CudaTrain, SplitsLargeClusters) {
 TEST_F(CudaTrain, PassesOverCrowdsOfEqualRows) {
     std::mt19937 random(test_seed());
     const Context context(options());
-    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, nullptr);
+    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, {});
     const uint32_t dims = 6, clusters = 40;
     const size_t count = 6000;
     std::vector<float> data = clustered(random, count, dims);
@@ -319,7 +319,7 @@ TEST_F(CudaTrain, ReusesCodewords) {
         // The second time streamed, the third time on the CPU.
         const size_t little = std::max(data.size() * sizeof(float) * 3 / 2, size_t{1} << 20);
         const Context context(options(run == 0 ? size_t{4} << 30 : little, size_t{1} << 20));
-        const auto executor = run < 2 ? make_executor(context) : make_cpu_executor(2, nullptr);
+        const auto executor = run < 2 ? make_executor(context) : make_cpu_executor(2, {});
         std::vector<float> copy = data;
         const auto residuals = executor->take(copy.data(), count, dims);
         results[run].resize(size_t{dims} * codewords);
@@ -401,7 +401,7 @@ struct EncodeCase {
 TEST_F(CudaTrain, EncodesAsTheCpuDoes) {
     std::mt19937 random(test_seed());
     const Context context(options(size_t{4} << 30, size_t{64} << 20));
-    const auto cuda = make_executor(context), cpu = make_cpu_executor(4, nullptr);
+    const auto cuda = make_executor(context), cpu = make_cpu_executor(4, {});
     for (const EncodeCase& c :
          {EncodeCase{128, 32, 100}, EncodeCase{100, 33, 7}, EncodeCase{7, 7, 1},
           EncodeCase{5, 1, 3}, EncodeCase{65, 64, 30}, EncodeCase{784, 49, 20},
@@ -447,7 +447,7 @@ TEST_F(CudaTrain, EncodesAsTheCpuDoes) {
 TEST_F(CudaTrain, MakesTheResidualsOfTheCpu) {
     std::mt19937 random(test_seed());
     const Context context(options());
-    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, nullptr);
+    const auto cuda = make_executor(context), cpu = make_cpu_executor(2, {});
     const uint32_t dims = 20, clusters = 12;
     const size_t count = 5000;
     std::vector<float> data = clustered(random, count, dims), same = data;
@@ -537,7 +537,7 @@ TEST_F(CudaTrain, StopsWhenInterrupted) {
     std::mt19937 random(test_seed());
     volatile std::sig_atomic_t interrupt = 0;
     DeviceOptions wanted = options();
-    wanted.interrupt = &interrupt;
+    wanted.interrupts = &interrupt;
     const Context context(wanted);
     const auto cuda = make_executor(context);
     std::vector<float> data = clustered(random, 1000, 4);

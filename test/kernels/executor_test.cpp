@@ -74,7 +74,7 @@ struct Search {
     }
     std::vector<Neighbor> run(int threads = 1) const {
         auto nearest = nobody();
-        search_block(*make_cpu_executor(threads, nullptr), 0, count, nearest);
+        search_block(*make_cpu_executor(threads, {}), 0, count, nearest);
         return nearest;
     }
 };
@@ -156,7 +156,7 @@ TEST_P(CpuExecutor, TiesAreOrderedById) {
 
 // However the rows are cut into blocks, and in whatever order these come.
 TEST_P(CpuExecutor, BlocksMergeInAnyOrder) {
-    const auto executor = make_cpu_executor(2, nullptr);
+    const auto executor = make_cpu_executor(2, {});
     for (int i = 0; i < 20; ++i) {
         const Search s = i % 2 ? random_search(random) : whole_search(random);
         SCOPED_TRACE(testing::Message() << s);
@@ -249,7 +249,7 @@ TEST_P(CpuExecutor, TrainsAndEncodesAsTheFunctionsDo) {
     const size_t count = 900;
     const QuantizerShape shape{dims, lists, m, Metric::l2};
     const std::vector<float> rows = clustered_rows(random, count, dims, 15);
-    const auto executor = make_cpu_executor(3, nullptr);
+    const auto executor = make_cpu_executor(3, {});
     EXPECT_STREQ(executor->name(), "cpu");
     Workers workers(1);
 

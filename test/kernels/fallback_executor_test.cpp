@@ -82,7 +82,7 @@ void expect_same(const Results& a, const Results& b) {
 }
 
 std::unique_ptr<Executor> cpu() {
-    return make_cpu_executor(1, nullptr);
+    return make_cpu_executor(1, {});
 }
 
 std::vector<float> random_rows() {

@@ -22,8 +22,8 @@ class FallbackGraph : public testing::Test {
 
     std::unique_ptr<FallbackGraphBuilder> make(int good_calls, size_t budget = size_t{1} << 30) {
         device = make_failing_device(make_stand_in_device(1, budget), &fault, good_calls);
-        return std::make_unique<FallbackGraphBuilder>(
-            device->make_graph_builder(), [] { return make_cpu_graph_builder(1, nullptr); });
+        return std::make_unique<FallbackGraphBuilder>(device->make_graph_builder(),
+                                                      [] { return make_cpu_graph_builder(1, {}); });
     }
     std::unique_ptr<Device> device;
 };
@@ -54,7 +54,7 @@ TEST_F(FallbackGraph, MakesTheSameGraphs) {
         builder.append(rows, first, options, graphs[4].data());
         return graphs;
     };
-    const auto truth = all(*make_cpu_graph_builder(1, nullptr));
+    const auto truth = all(*make_cpu_graph_builder(1, {}));
     for (Fault kind : faults)
         for (int good_calls = 0; good_calls <= 7; ++good_calls) {
             SCOPED_TRACE(testing::Message()
@@ -103,7 +103,7 @@ TEST_F(FallbackGraph, ReportsAndEndsAsTold) {
     auto device_told = make_stand_in_device(1, size_t{1} << 30, &raised);
     FallbackGraphBuilder builder(device_told->make_graph_builder(), [] {
         ADD_FAILURE();
-        return make_cpu_graph_builder(1, nullptr);
+        return make_cpu_graph_builder(1, {});
     });
     auto lists = made.nobody(options.degree);
     EXPECT_THROW(builder.descend(made.rows, options, lists.data()), Interrupted);

@@ -67,12 +67,12 @@ struct Made {
     }
     std::vector<Edge> exact(uint32_t degree, int threads = 2) const {
         auto lists = nobody(degree);
-        make_cpu_graph_builder(threads, nullptr)->exact(rows, degree, lists.data());
+        make_cpu_graph_builder(threads, {})->exact(rows, degree, lists.data());
         return lists;
     }
     std::vector<Edge> descended(const DescentOptions& options, int threads = 2) const {
         auto lists = nobody(options.degree);
-        make_cpu_graph_builder(threads, nullptr)->descend(rows, options, lists.data());
+        make_cpu_graph_builder(threads, {})->descend(rows, options, lists.data());
         return lists;
     }
 };

@@ -28,7 +28,7 @@ struct Edges {
         distance.push_back(d);
     }
     PathGraph graph(bool directed = false) const {
-        return PathGraph({src.data(), dst.data(), distance.data(), src.size()}, directed, nullptr);
+        return PathGraph({src.data(), dst.data(), distance.data(), src.size()}, directed, {});
     }
 };
 
@@ -164,7 +164,7 @@ TEST(GraphPaths, InterruptEndsIt) {
     EXPECT_THROW(graph.smoothest_path(0, 10), Interrupted);
     EXPECT_THROW(graph.components(), Interrupted);
     EXPECT_THROW(PathGraph({edges.src.data(), edges.dst.data(), edges.distance.data(), 10}, false,
-                           nullptr, &raised),
+                           {nullptr, &raised}),
                  Interrupted);
 }
 

@@ -19,7 +19,7 @@ struct Edges {
     std::vector<float> distance;
 
     PathGraph graph(bool directed) const {
-        return PathGraph({src.data(), dst.data(), distance.data(), src.size()}, directed, nullptr);
+        return PathGraph({src.data(), dst.data(), distance.data(), src.size()}, directed, {});
     }
     NodeNumbers numbers() const {
         NodeNumbers numbers(1000000);

@@ -117,7 +117,7 @@ TEST_F(KnnGraph, ExactPartsMakeTheWhole) {
             const Made made(whole_floats(random, 1300 * dims, 3), dims, metric);
             const auto whole = made.exact(degree);
             auto parts = made.nobody(degree);
-            auto builder = make_cpu_graph_builder(2, nullptr);
+            auto builder = make_cpu_graph_builder(2, {});
             const GraphRows& rows = made.rows;
             builder->exact({rows.rows, first, dims, metric}, degree, parts.data());
             builder->exact({rows.row(first), rows.count - first, dims, metric}, degree,
@@ -263,7 +263,7 @@ TEST_F(KnnGraph, DescentHoldsFarFromTheOrigin) {
 std::vector<Edge> parts_of(const Made& made, size_t first, const DescentOptions& options,
                            bool second_too) {
     auto lists = made.nobody(options.degree);
-    auto builder = make_cpu_graph_builder(2, nullptr);
+    auto builder = make_cpu_graph_builder(2, {});
     const GraphRows& rows = made.rows;
     builder->descend({rows.rows, first, rows.dims, rows.metric}, options, lists.data());
     if (!second_too) return lists;
@@ -283,7 +283,7 @@ TEST_F(KnnGraph, MergeIsAsGoodAsTheWhole) {
                 SCOPED_TRACE(testing::Message() << "border " << first << ", seed " << seed);
                 const auto options = options_for(10, seed);
                 auto lists = parts_of(made, first, options, true);
-                make_cpu_graph_builder(2, nullptr)->merge(made.rows, first, options, lists.data());
+                make_cpu_graph_builder(2, {})->merge(made.rows, first, options, lists.data());
                 expect_sound(made, lists, options.degree, options.neighbors);
                 EXPECT_GE(recall(made, lists, options.degree, 10), 0.965);
             }
@@ -296,7 +296,7 @@ TEST_F(KnnGraph, MergeOfAFewIsAsGood) {
     for (const size_t first : {11950, 50}) {
         const auto options = options_for(10, 1);
         auto lists = parts_of(made, first, options, true);
-        make_cpu_graph_builder(2, nullptr)->merge(made.rows, first, options, lists.data());
+        make_cpu_graph_builder(2, {})->merge(made.rows, first, options, lists.data());
         size_t hits = 0;
         for (size_t i = 0; i < 50; ++i) {
             const size_t row = first == 50 ? i : first + i;
@@ -318,7 +318,7 @@ TEST_F(KnnGraph, AppendIsAsGoodAsTheWhole) {
                 SCOPED_TRACE(testing::Message() << "border " << first << ", seed " << seed);
                 const auto options = options_for(10, seed);
                 auto lists = parts_of(made, first, options, false);
-                make_cpu_graph_builder(2, nullptr)->append(made.rows, first, options, lists.data());
+                make_cpu_graph_builder(2, {})->append(made.rows, first, options, lists.data());
                 expect_sound(made, lists, options.degree, options.neighbors);
                 EXPECT_GE(recall(made, lists, options.degree, 10), 0.965);
             }
@@ -333,7 +333,7 @@ TEST_F(KnnGraph, MergeTakesShortLists) {
         auto lists = parts_of(made, 1500, options, true);
         for (size_t i = 0; i < lists.size(); ++i)
             if (i % options.degree >= 10) lists[i] = {infinity, no_row};
-        make_cpu_graph_builder(2, nullptr)->merge(made.rows, 1500, options, lists.data());
+        make_cpu_graph_builder(2, {})->merge(made.rows, 1500, options, lists.data());
         expect_sound(made, lists, options.degree, options.neighbors);
         EXPECT_GE(recall(made, lists, options.degree, 10), 0.965) << "seed " << seed;
     }
@@ -345,7 +345,7 @@ TEST_F(KnnGraph, MergeComparesAcrossOnly) {
     const auto options = options_for(10, 1);
     auto lists = parts_of(made, 2000, options, true);
     const auto before = lists;
-    auto builder = make_cpu_graph_builder(1, nullptr);
+    auto builder = make_cpu_graph_builder(1, {});
     const DescentReport merged = builder->merge(made.rows, 2000, options, lists.data());
     auto whole = made.nobody(options.degree);
     const DescentReport descended = builder->descend(made.rows, options, whole.data());
@@ -366,7 +366,7 @@ TEST_F(KnnGraph, InterruptEndsIt) {
     const volatile std::sig_atomic_t raised = 1;
     const auto options = options_for(10, 1);
     auto lists = made.nobody(options.degree);
-    auto builder = make_cpu_graph_builder(2, nullptr, &raised);
+    auto builder = make_cpu_graph_builder(2, {nullptr, &raised});
     EXPECT_THROW(builder->exact(made.rows, 10, lists.data()), Interrupted);
     EXPECT_THROW(builder->descend(made.rows, options, lists.data()), Interrupted);
     EXPECT_THROW(builder->merge(made.rows, 1000, options, lists.data()), Interrupted);
@@ -388,7 +388,7 @@ TEST_F(KnnGraph, OverflowLosesNobody) {
 
 TEST_F(KnnGraph, ProgressGoesForward) {
     const Made made(surface_rows(random, 6000, 20), 20, Metric::l2);
-    auto builder = make_cpu_graph_builder(2, nullptr);
+    auto builder = make_cpu_graph_builder(2, {});
     std::vector<std::pair<GraphPhase, uint64_t>> seen;
     builder->progress = [&](GraphPhase phase, uint64_t done, uint64_t total) {
         EXPECT_LE(done, total);

@@ -290,7 +290,7 @@ TEST_P(LsqTest, ScansWhatItEncoded) {
         std::vector<uint32_t> lists(count);
         std::vector<uint8_t> codes(count * shape.m);
         std::vector<float> offsets(count);
-        const auto executor = make_cpu_executor(2, nullptr);
+        const auto executor = make_cpu_executor(2, {});
         executor->encode(model.quantizer(),
                          {rows.data(), count, lists.data(), codes.data(), offsets.data()});
         const std::vector<float> query = normal_floats(random, shape.dims);
@@ -328,13 +328,12 @@ TEST_P(LsqTest, EncodesWithTheModelOfTheTime) {
     std::vector<uint32_t> lists(count);
     std::vector<float> offsets(count);
     std::vector<uint8_t> codes(count * shape.m), fresh(codes.size());
-    const auto executor = make_cpu_executor(1, nullptr);
+    const auto executor = make_cpu_executor(1, {});
     for (const RandomModel* model : {&first, &second, &first}) {
         executor->encode(model->quantizer(),
                          {rows.data(), count, lists.data(), codes.data(), offsets.data()});
-        make_cpu_executor(1, nullptr)
-            ->encode(model->quantizer(),
-                     {rows.data(), count, lists.data(), fresh.data(), offsets.data()});
+        make_cpu_executor(1, {})->encode(
+            model->quantizer(), {rows.data(), count, lists.data(), fresh.data(), offsets.data()});
         EXPECT_EQ(codes, fresh);
     }
 }
@@ -344,7 +343,7 @@ TEST_P(LsqTest, StepsOfAnExecutorLowerTheError) {
     shape.search_rounds = 16;
     const size_t count = 4000;
     std::vector<float> rows = low_rank_rows(random, count, shape.dims);
-    const auto executor = make_cpu_executor(2, nullptr);
+    const auto executor = make_cpu_executor(2, {});
     const auto data = executor->take(rows.data(), count, shape.dims);
     const QuantizerShape product{shape.dims, 1, shape.m, Metric::l2};
     std::vector<float> matrix(size_t{shape.dims} * shape.dims),

@@ -125,7 +125,7 @@ TEST_P(Recall, HoldsItsFloor) {
         normalise(rows);
         normalise(queries);
     }
-    const auto executor = make_cpu_executor(2, nullptr);
+    const auto executor = make_cpu_executor(2, {});
     const Index index(*executor, {dims, 100, c.m, c.metric, c.bits}, rows);
 
     constexpr uint32_t k = 10;

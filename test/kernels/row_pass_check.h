@@ -144,7 +144,7 @@ inline void encode_all(Executor& executor, const PassCase& c, const PassData& da
 }
 
 inline PassResults expected_pass(const PassCase& c, const PassData& data) {
-    const auto cpu = make_cpu_executor(2, nullptr);
+    const auto cpu = make_cpu_executor(2, {});
     PassResults results;
     if (c.lists > 0) {
         results.lists.resize(c.rows);

@@ -16,7 +16,7 @@ namespace pgwarp {
 namespace {
 
 std::unique_ptr<Executor> cpu() {
-    return make_cpu_executor(1, nullptr);
+    return make_cpu_executor(1, {});
 }
 
 TEST(RowPass, IsTheWholeAtOnce) {

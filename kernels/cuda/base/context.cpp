@@ -27,8 +27,7 @@ int attribute(cudaDeviceAttr which, int device) {
 
 Context::Context(const DeviceOptions& options)
     : device(options.device),
-      interrupt(options.interrupt),
-      other_interrupt(options.other_interrupt),
+      interrupts(options.interrupts),
       memory(budget_of(options), options.charge) {
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");

@@ -1,10 +1,9 @@
-// State that all users of one device share: attributes, interrupt flags, memory.
+// State that all users of one device share: attributes, interrupts, memory.
 #pragma once
 
 #include "kernels/cuda/base/memory.h"
-#include "kernels/workers.h"
+#include "kernels/interrupts.h"
 
-#include <csignal>
 #include <string>
 
 namespace pgwarp::gpu {
@@ -14,9 +13,7 @@ struct Context {
 
     void use() const { use_device(device); }
     // Throws Interrupted if an interrupt is pending. Call it between two launches.
-    void check_interrupt() const {
-        if ((interrupt && *interrupt) || (other_interrupt && *other_interrupt)) throw Interrupted();
-    }
+    void check_interrupt() const { interrupts.check(); }
     // Bytes of temporary memory that one operation may allocate.
     size_t scratch() const;
 
@@ -25,8 +22,7 @@ struct Context {
     uint32_t processors;
     size_t block_shared_bytes;  // most shared memory that a block can have
     size_t scratch_budget;
-    const volatile std::sig_atomic_t* interrupt;
-    const volatile std::sig_atomic_t* other_interrupt;
+    Interrupts interrupts;
     mutable DeviceMemory memory;  // mutable: users of a const Context allocate
 };
 
