@@ -50,6 +50,23 @@ struct DeviceFailure : std::runtime_error {
     bool lost;
 };
 
+// Calls work(). Where the device fails, or memory for it runs out, calls give_up(message) and
+// returns false: the caller can do without the device. Other exceptions pass.
+template <typename Work, typename GiveUp>
+bool ran_on_device(Work&& work, GiveUp&& give_up) {
+    try {
+        work();
+        return true;
+    } catch (const DeviceFailure& failure) {
+        give_up(failure.what());
+    } catch (const OutOfDeviceMemory& failure) {
+        give_up(failure.what());
+    } catch (const OutOfHostMemory& failure) {
+        give_up(failure.what());
+    }
+    return false;
+}
+
 struct DeviceOptions {
     int device = 0;
     // Bytes that the device's objects may take together; 0: most of the free memory, less the share

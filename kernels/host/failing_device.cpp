@@ -1,5 +1,7 @@
 #include "kernels/failing_device.h"
 
+#include "kernels/forwarding_executor.h"
+#include "kernels/forwarding_graph_builder.h"
 #include "kernels/row_pass.h"
 
 #include <algorithm>
@@ -157,139 +159,55 @@ class FailingBuilder final : public DatasetBuilder {
     std::shared_ptr<Failures> failures_;
 };
 
-class FailingExecutor final : public Executor {
+class FailingExecutor final : public ForwardingExecutor {
   public:
     FailingExecutor(std::unique_ptr<Executor> executor, const volatile int* fault, int good_calls)
-        : executor_(std::move(executor)),
+        : ForwardingExecutor(std::move(executor)),
           failures_(std::make_shared<Failures>(fault, good_calls)) {}
 
-    const char* name() const noexcept override { return executor_->name(); }
-    std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
-        return working().take(rows, count, dims);
-    }
-    void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override {
-        working().kmeans_start(rows, clusters, seed, centroids);
-    }
-    double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override {
-        return working().kmeans_step(rows, clusters, centroids);
-    }
-    void assign(Dataset& rows, uint32_t clusters, const float* centroids,
-                uint32_t* nearest) override {
-        working().assign(rows, clusters, centroids, nearest);
-    }
-    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override {
-        working().make_residuals(rows, clusters, centroids);
-    }
-    void codebook_start(Dataset& rows, const QuantizerShape& shape, uint64_t seed,
-                        float* codebook) override {
-        working().codebook_start(rows, shape, seed, codebook);
-    }
-    double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
-        return working().codebook_step(rows, shape, codebook);
-    }
-    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
-        working().principal_directions(rows, to, matrix);
-    }
-    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
-        working().rotation_start(rows, shape, matrix);
-    }
-    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
-                         float* codebook) override {
-        return working().rotation_step(rows, shape, matrix, codebook);
-    }
-    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
-        working().rotate(rotation, rows, count, out);
-    }
-    double additive_step(Dataset& rows, const AdditiveStep& step) override {
-        return working().additive_step(rows, step);
-    }
-    void encode(const Quantizer& quantizer, const Encoding& encoding) override {
-        working().encode(quantizer, encoding);
-    }
     void exact_search(const ExactSearch& search) override {
-        working().exact_search(search);
+        ForwardingExecutor::exact_search(search);
         failures_->after_call();
     }
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
-        return std::make_unique<FailingPass>(working().begin_pass(input), failures_);
+        return std::make_unique<FailingPass>(ForwardingExecutor::begin_pass(input), failures_);
     }
     std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
-        return std::make_unique<FailingBuilder>(working().build_dataset(dims, most_rows),
+        return std::make_unique<FailingBuilder>(ForwardingExecutor::build_dataset(dims, most_rows),
                                                 failures_);
     }
-    void know_memory(void* memory, size_t bytes) noexcept override {
-        executor_->know_memory(memory, bytes);
+
+  protected:
+    void run(const Work& work) override {
+        failures_->before_call();
+        work(*executor_);
     }
-    void forget_memory(void* memory) noexcept override { executor_->forget_memory(memory); }
 
   private:
-    Executor& working() {
-        failures_->before_call();
-        return *executor_;
-    }
-
-    std::unique_ptr<Executor> executor_;
     std::shared_ptr<Failures> failures_;
 };
 
-class FailingGraphBuilder final : public GraphBuilder {
+class FailingGraphBuilder final : public ForwardingGraphBuilder {
   public:
     FailingGraphBuilder(std::unique_ptr<GraphBuilder> builder, const volatile int* fault,
                         int good_calls)
-        : builder_(std::move(builder)), fault_(fault), good_calls_(good_calls) {}
+        : ForwardingGraphBuilder(std::move(builder)), fault_(fault), good_calls_(good_calls) {}
 
-    const char* name() const noexcept override { return builder_->name(); }
-    DescentOptions default_options(uint32_t k) const noexcept override {
-        return builder_->default_options(k);
-    }
-    size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
-        return builder_->most_rows(dims, options);
-    }
-    void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
-        run(rows, degree, lists, [&](Edge* to) {
-            builder_->exact(rows, degree, to);
-            return DescentReport();
-        });
-    }
-    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
-        run(rows, degree, lists, [&](Edge* to) {
-            builder_->exact_merge(rows, first, degree, to);
-            return DescentReport();
-        });
-    }
-    DescentReport descend(const GraphRows& rows, const DescentOptions& options,
-                          Edge* lists) override {
-        return run(rows, options.degree, lists,
-                   [&](Edge* to) { return builder_->descend(rows, options, to); });
-    }
-    DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
-                        Edge* lists) override {
-        return run(rows, options.degree, lists,
-                   [&](Edge* to) { return builder_->merge(rows, first, options, to); });
-    }
-    DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
-                         Edge* lists) override {
-        return run(rows, options.degree, lists,
-                   [&](Edge* to) { return builder_->append(rows, first, options, to); });
-    }
-
-  private:
-    template <typename Work>
-    DescentReport run(const GraphRows& rows, uint32_t degree, Edge* lists, Work&& work) {
-        builder_->progress = progress;
-        if (calls_++ < good_calls_) return work(lists);
+  protected:
+    DescentReport run(const Lists& lists, const Work& work) override {
+        if (calls_++ < good_calls_) return forward(work, lists.edges);
         const auto fault = static_cast<Fault>(*fault_);
         fail_for_memory(fault);
         if (fault == Fault::late) {
             // Does all the work, then discards it.
-            std::vector<Edge> copy(lists, lists + rows.count * degree);
-            work(copy.data());
+            std::vector<Edge> copy(lists.edges, lists.edges + lists.size());
+            forward(work, copy.data());
         }
         fail(fault);
-        return work(lists);
+        return forward(work, lists.edges);
     }
 
-    std::unique_ptr<GraphBuilder> builder_;
+  private:
     const volatile int* fault_;
     int good_calls_;
     int calls_ = 0;

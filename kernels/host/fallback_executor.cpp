@@ -43,39 +43,30 @@ class FallbackExecutor::Rows final : public Dataset {
 
 FallbackExecutor::FallbackExecutor(std::unique_ptr<Executor> device, MakeExecutor make_cpu,
                                    MakeExecutor make_searcher)
-    : device_(std::move(device)),
+    : ForwardingExecutor(std::move(device)),
       make_cpu_(std::move(make_cpu)),
       make_searcher_(std::move(make_searcher)) {}
 
 FallbackExecutor::~FallbackExecutor() = default;
 
-// Calls work(executor), and repeats it on the CPU where the device fails.
-template <typename Work>
-auto FallbackExecutor::run(Work&& work) {
-    if (!cpu_) {
-        try {
-            return work(*device_);
-        } catch (const DeviceFailure& failure) {
-            give_up(failure.what());
-        } catch (const OutOfDeviceMemory& failure) {
-            give_up(failure.what());
-        } catch (const OutOfHostMemory& failure) {
-            give_up(failure.what());
-        }
-    }
-    return work(*cpu_);
+template <typename Function>
+bool FallbackExecutor::on_device(Function&& function) {
+    return !cpu_ && ran_on_device(function, [&](const char* failure) { give_up(failure); });
+}
+
+// Repeats `work` on the CPU where the device fails.
+void FallbackExecutor::run(const Work& work) {
+    if (!on_device([&] { work(*executor_); })) work(*cpu_);
+}
+
+Dataset& FallbackExecutor::dataset_of(Executor& executor, Dataset& rows) {
+    return static_cast<Rows&>(rows).on(executor);
 }
 
 void FallbackExecutor::give_up(const char* failure) {
     failure_ = failure;
     searcher_ = make_searcher_();
     cpu_ = make_cpu_();
-}
-
-template <typename Work>
-auto FallbackExecutor::run_on(Dataset& rows, Work&& work) {
-    return run(
-        [&](Executor& executor) { return work(executor, static_cast<Rows&>(rows).on(executor)); });
 }
 
 // Copies the nearest found with every block, because a device that fails loses them. Keeps the
@@ -91,7 +82,7 @@ class FallbackExecutor::Pass final : public RowPass {
             quantizer_ = QuantizerCopy(*input.quantizer);
             input_.quantizer = &quantizer_.get();
         }
-        on_device([&] { pass_ = owner_.device_->begin_pass(input_); });
+        on_device([&] { pass_ = owner_.executor_->begin_pass(input_); });
     }
 
     void start(const float* rows, const uint64_t* ids, size_t count) override {
@@ -129,20 +120,7 @@ class FallbackExecutor::Pass final : public RowPass {
     // False once the device has failed.
     template <typename Work>
     bool on_device(Work&& work) {
-        if (owner_.cpu_) {
-            pass_.reset();
-            return false;
-        }
-        try {
-            work();
-            return true;
-        } catch (const DeviceFailure& failure) {
-            owner_.give_up(failure.what());
-        } catch (const OutOfDeviceMemory& failure) {
-            owner_.give_up(failure.what());
-        } catch (const OutOfHostMemory& failure) {
-            owner_.give_up(failure.what());
-        }
+        if (owner_.on_device(work)) return true;
         pass_.reset();
         return false;
     }
@@ -187,7 +165,7 @@ std::unique_ptr<RowPass> FallbackExecutor::begin_pass(const RowPassInput& input)
 }
 
 const char* FallbackExecutor::name() const noexcept {
-    return cpu_ ? cpu_->name() : device_->name();
+    return cpu_ ? cpu_->name() : executor_->name();
 }
 
 std::unique_ptr<Dataset> FallbackExecutor::take(float* rows, size_t count, uint32_t dims) {
@@ -196,80 +174,13 @@ std::unique_ptr<Dataset> FallbackExecutor::take(float* rows, size_t count, uint3
     return taken;
 }
 
-void FallbackExecutor::kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed,
-                                    float* centroids) {
-    run_on(rows, [&](Executor& executor, Dataset& data) {
-        executor.kmeans_start(data, clusters, seed, centroids);
-    });
-}
-
-double FallbackExecutor::kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) {
-    return run_on(rows, [&](Executor& executor, Dataset& data) {
-        return executor.kmeans_step(data, clusters, centroids);
-    });
-}
-
-void FallbackExecutor::assign(Dataset& rows, uint32_t clusters, const float* centroids,
-                              uint32_t* nearest) {
-    run_on(rows, [&](Executor& executor, Dataset& data) {
-        executor.assign(data, clusters, centroids, nearest);
-    });
-}
-
 void FallbackExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) {
-    run_on(rows, [&](Executor& executor, Dataset& data) {
-        executor.make_residuals(data, clusters, centroids);
-    });
+    ForwardingExecutor::make_residuals(rows, clusters, centroids);
     if (!cpu_) static_cast<Rows&>(rows).made_residuals(centroids, clusters);
 }
 
-void FallbackExecutor::codebook_start(Dataset& residuals, const QuantizerShape& shape,
-                                      uint64_t seed, float* codebook) {
-    run_on(residuals, [&](Executor& executor, Dataset& data) {
-        executor.codebook_start(data, shape, seed, codebook);
-    });
-}
-
-double FallbackExecutor::codebook_step(Dataset& residuals, const QuantizerShape& shape,
-                                       float* codebook) {
-    return run_on(residuals, [&](Executor& executor, Dataset& data) {
-        return executor.codebook_step(data, shape, codebook);
-    });
-}
-
-void FallbackExecutor::principal_directions(Dataset& rows, uint32_t to, float* matrix) {
-    run_on(rows, [&](Executor& executor, Dataset& data) {
-        executor.principal_directions(data, to, matrix);
-    });
-}
-
-void FallbackExecutor::rotation_start(Dataset& residuals, const QuantizerShape& shape,
-                                      float* matrix) {
-    run_on(residuals, [&](Executor& executor, Dataset& data) {
-        executor.rotation_start(data, shape, matrix);
-    });
-}
-
-double FallbackExecutor::rotation_step(Dataset& residuals, const QuantizerShape& shape,
-                                       float* matrix, float* codebook) {
-    return run_on(residuals, [&](Executor& executor, Dataset& data) {
-        return executor.rotation_step(data, shape, matrix, codebook);
-    });
-}
-
-void FallbackExecutor::rotate(const Rotation& rotation, const float* rows, size_t count,
-                              float* out) {
-    run([&](Executor& executor) { executor.rotate(rotation, rows, count, out); });
-}
-
-double FallbackExecutor::additive_step(Dataset& residuals, const AdditiveStep& step) {
-    return run_on(residuals, [&](Executor& executor, Dataset& data) {
-        return executor.additive_step(data, step);
-    });
-}
-
-void FallbackExecutor::encode(const Quantizer& quantizer, const Encoding& encoding) {
-    run([&](Executor& executor) { executor.encode(quantizer, encoding); });
+std::unique_ptr<DatasetBuilder> FallbackExecutor::build_dataset(uint32_t dims, size_t most_rows) {
+    return Executor::build_dataset(dims, most_rows);
 }
 
 void FallbackExecutor::exact_search(const ExactSearch& search) {

@@ -1,5 +1,7 @@
 #include "kernels/stand_in_device.h"
 
+#include "kernels/forwarding_executor.h"
+#include "kernels/forwarding_graph_builder.h"
 #include "kernels/row_pass.h"
 
 #include <algorithm>
@@ -123,55 +125,16 @@ class StandInRowsBuilder final : public DatasetBuilder {
     std::vector<Part> parts_;
 };
 
-class StandInExecutor final : public Executor {
+class StandInExecutor final : public ForwardingExecutor {
   public:
     StandInExecutor(StandInMemory& memory, int threads, const Interrupts& interrupts)
-        : memory_(memory),
-          executor_(make_cpu_executor(threads, interrupts)),
+        : ForwardingExecutor(make_cpu_executor(threads, interrupts)),
+          memory_(memory),
           searcher_(make_cpu_executor(threads, {})) {}
 
     const char* name() const noexcept override { return "host"; }
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
         return std::make_unique<StandInRows>(memory_, *executor_, rows, count, dims);
-    }
-    void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override {
-        executor_->kmeans_start(taken(rows), clusters, seed, centroids);
-    }
-    double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override {
-        return executor_->kmeans_step(taken(rows), clusters, centroids);
-    }
-    void assign(Dataset& rows, uint32_t clusters, const float* centroids,
-                uint32_t* nearest) override {
-        executor_->assign(taken(rows), clusters, centroids, nearest);
-    }
-    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override {
-        executor_->make_residuals(taken(rows), clusters, centroids);
-    }
-    void codebook_start(Dataset& rows, const QuantizerShape& shape, uint64_t seed,
-                        float* codebook) override {
-        executor_->codebook_start(taken(rows), shape, seed, codebook);
-    }
-    double codebook_step(Dataset& rows, const QuantizerShape& shape, float* codebook) override {
-        return executor_->codebook_step(taken(rows), shape, codebook);
-    }
-    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override {
-        executor_->principal_directions(taken(rows), to, matrix);
-    }
-    void rotation_start(Dataset& rows, const QuantizerShape& shape, float* matrix) override {
-        executor_->rotation_start(taken(rows), shape, matrix);
-    }
-    double rotation_step(Dataset& rows, const QuantizerShape& shape, float* matrix,
-                         float* codebook) override {
-        return executor_->rotation_step(taken(rows), shape, matrix, codebook);
-    }
-    void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
-        executor_->rotate(rotation, rows, count, out);
-    }
-    double additive_step(Dataset& rows, const AdditiveStep& step) override {
-        return executor_->additive_step(taken(rows), step);
-    }
-    void encode(const Quantizer& quantizer, const Encoding& encoding) override {
-        executor_->encode(quantizer, encoding);
     }
     // Without interrupts: on a device a search runs to its end once it has started.
     void exact_search(const ExactSearch& search) override { searcher_->exact_search(search); }
@@ -182,66 +145,39 @@ class StandInExecutor final : public Executor {
         return std::make_unique<StandInRowsBuilder>(memory_, *executor_, dims, most_rows);
     }
 
-  private:
-    static Dataset& taken(Dataset& rows) { return static_cast<StandInRows&>(rows).taken(); }
+  protected:
+    Dataset& dataset_of(Executor&, Dataset& rows) override {
+        return static_cast<StandInRows&>(rows).taken();
+    }
 
+  private:
     StandInMemory& memory_;
-    std::unique_ptr<Executor> executor_;
     std::unique_ptr<Executor> searcher_;
 };
 
 // Works on a copy of the lists, and copies it back on success.
-class StandInGraphBuilder final : public GraphBuilder {
+class StandInGraphBuilder final : public ForwardingGraphBuilder {
   public:
     StandInGraphBuilder(StandInMemory& memory, int threads, const Interrupts& interrupts)
-        : memory_(memory), builder_(make_cpu_graph_builder(threads, interrupts)) {}
+        : ForwardingGraphBuilder(make_cpu_graph_builder(threads, interrupts)), memory_(memory) {}
 
     const char* name() const noexcept override { return "host"; }
     size_t most_rows(uint32_t dims, const DescentOptions& options) const noexcept override {
         return memory_.available() / (dims * sizeof(float) + options.degree * sizeof(Edge));
     }
-    void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
-        on_copy(rows, degree, lists, [&](Edge* copy) {
-            builder_->exact(rows, degree, copy);
-            return DescentReport();
-        });
-    }
-    void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
-        on_copy(rows, degree, lists, [&](Edge* copy) {
-            builder_->exact_merge(rows, first, degree, copy);
-            return DescentReport();
-        });
-    }
-    DescentReport descend(const GraphRows& rows, const DescentOptions& options,
-                          Edge* lists) override {
-        return on_copy(rows, options.degree, lists,
-                       [&](Edge* copy) { return builder_->descend(rows, options, copy); });
-    }
-    DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
-                        Edge* lists) override {
-        return on_copy(rows, options.degree, lists,
-                       [&](Edge* copy) { return builder_->merge(rows, first, options, copy); });
-    }
-    DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
-                         Edge* lists) override {
-        return on_copy(rows, options.degree, lists,
-                       [&](Edge* copy) { return builder_->append(rows, first, options, copy); });
-    }
 
-  private:
-    template <typename Work>
-    DescentReport on_copy(const GraphRows& rows, uint32_t degree, Edge* lists, Work&& work) {
-        const StandInBlock block(memory_,
-                                 rows.count * (rows.dims * sizeof(float) + degree * sizeof(Edge)));
-        builder_->progress = progress;
-        std::vector<Edge> copy(lists, lists + rows.count * degree);
-        const DescentReport report = work(copy.data());
-        std::copy(copy.begin(), copy.end(), lists);
+  protected:
+    DescentReport run(const Lists& lists, const Work& work) override {
+        const StandInBlock block(memory_, lists.rows.count * lists.rows.dims * sizeof(float) +
+                                              lists.size() * sizeof(Edge));
+        std::vector<Edge> copy(lists.edges, lists.edges + lists.size());
+        const DescentReport report = forward(work, copy.data());
+        std::copy(copy.begin(), copy.end(), lists.edges);
         return report;
     }
 
+  private:
     StandInMemory& memory_;
-    std::unique_ptr<GraphBuilder> builder_;
 };
 
 class StandInDevice final : public Device {

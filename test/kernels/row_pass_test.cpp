@@ -4,6 +4,7 @@
 #include "kernels/row_pass.h"
 
 #include "kernels/fallback_executor.h"
+#include "kernels/forwarding_executor.h"
 #include "kernels/failing_device.h"
 #include "kernels/stand_in_device.h"
 #include "test/kernels/row_pass_check.h"
@@ -55,21 +56,15 @@ TEST(RowPass, GoesOnWhereTheDeviceFailed) {
 
 // A device that searches all blocks under way when it is asked for the first, tells so, and fails
 // when it is asked for another. It does nothing else.
-class HastyDevice final : public Executor {
+class HastyDevice final : public ForwardingExecutor {
   public:
-    const char* name() const noexcept override { return "hasty"; }
-    std::unique_ptr<Dataset> take(float*, size_t, uint32_t) override { refuse(); }
-    void kmeans_start(Dataset&, uint32_t, uint64_t, float*) override { refuse(); }
-    double kmeans_step(Dataset&, uint32_t, float*) override { refuse(); }
-    void assign(Dataset&, uint32_t, const float*, uint32_t*) override { refuse(); }
-    void make_residuals(Dataset&, uint32_t, const float*) override { refuse(); }
-    void codebook_start(Dataset&, const QuantizerShape&, uint64_t, float*) override { refuse(); }
-    double codebook_step(Dataset&, const QuantizerShape&, float*) override { refuse(); }
-    void encode(const Quantizer&, const Encoding&) override { refuse(); }
-    void exact_search(const ExactSearch&) override { refuse(); }
+    HastyDevice() : ForwardingExecutor(cpu()) {}
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
-        return std::make_unique<Pass>(*cpu_, input);
+        return std::make_unique<Pass>(*executor_, input);
     }
+
+  protected:
+    void run(const Work&) override { throw std::logic_error("not asked for here"); }
 
   private:
     class Pass final : public RowPass {
@@ -94,9 +89,6 @@ class HastyDevice final : public Executor {
         std::unique_ptr<RowPass> pass_;
         std::vector<size_t> counts_;
     };
-
-    [[noreturn]] static void refuse() { throw std::logic_error("not asked for here"); }
-    std::unique_ptr<Executor> cpu_ = cpu();
 };
 
 TEST(RowPass, SearchesNoBlockTwiceAfterAFailure) {

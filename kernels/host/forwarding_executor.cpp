@@ -1,0 +1,121 @@
+#include "kernels/forwarding_executor.h"
+
+#include "kernels/row_pass.h"
+
+namespace pgwarp {
+
+ForwardingExecutor::ForwardingExecutor(std::unique_ptr<Executor> executor)
+    : executor_(std::move(executor)) {}
+
+ForwardingExecutor::~ForwardingExecutor() = default;
+
+template <typename OnRows>
+void ForwardingExecutor::run_on(Dataset& rows, OnRows&& work) {
+    run([&](Executor& executor) { work(executor, dataset_of(executor, rows)); });
+}
+
+std::unique_ptr<Dataset> ForwardingExecutor::take(float* rows, size_t count, uint32_t dims) {
+    std::unique_ptr<Dataset> taken;
+    run([&](Executor& executor) { taken = executor.take(rows, count, dims); });
+    return taken;
+}
+
+void ForwardingExecutor::kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed,
+                                      float* centroids) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.kmeans_start(data, clusters, seed, centroids);
+    });
+}
+
+double ForwardingExecutor::kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) {
+    double error = 0;
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        error = executor.kmeans_step(data, clusters, centroids);
+    });
+    return error;
+}
+
+void ForwardingExecutor::assign(Dataset& rows, uint32_t clusters, const float* centroids,
+                                uint32_t* nearest) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.assign(data, clusters, centroids, nearest);
+    });
+}
+
+void ForwardingExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.make_residuals(data, clusters, centroids);
+    });
+}
+
+void ForwardingExecutor::codebook_start(Dataset& residuals, const QuantizerShape& shape,
+                                        uint64_t seed, float* codebook) {
+    run_on(residuals, [&](Executor& executor, Dataset& data) {
+        executor.codebook_start(data, shape, seed, codebook);
+    });
+}
+
+double ForwardingExecutor::codebook_step(Dataset& residuals, const QuantizerShape& shape,
+                                         float* codebook) {
+    double error = 0;
+    run_on(residuals, [&](Executor& executor, Dataset& data) {
+        error = executor.codebook_step(data, shape, codebook);
+    });
+    return error;
+}
+
+void ForwardingExecutor::principal_directions(Dataset& rows, uint32_t to, float* matrix) {
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        executor.principal_directions(data, to, matrix);
+    });
+}
+
+void ForwardingExecutor::rotation_start(Dataset& residuals, const QuantizerShape& shape,
+                                        float* matrix) {
+    run_on(residuals, [&](Executor& executor, Dataset& data) {
+        executor.rotation_start(data, shape, matrix);
+    });
+}
+
+double ForwardingExecutor::rotation_step(Dataset& residuals, const QuantizerShape& shape,
+                                         float* matrix, float* codebook) {
+    double error = 0;
+    run_on(residuals, [&](Executor& executor, Dataset& data) {
+        error = executor.rotation_step(data, shape, matrix, codebook);
+    });
+    return error;
+}
+
+void ForwardingExecutor::rotate(const Rotation& rotation, const float* rows, size_t count,
+                                float* out) {
+    run([&](Executor& executor) { executor.rotate(rotation, rows, count, out); });
+}
+
+double ForwardingExecutor::additive_step(Dataset& residuals, const AdditiveStep& step) {
+    double error = 0;
+    run_on(residuals,
+           [&](Executor& executor, Dataset& data) { error = executor.additive_step(data, step); });
+    return error;
+}
+
+void ForwardingExecutor::encode(const Quantizer& quantizer, const Encoding& encoding) {
+    run([&](Executor& executor) { executor.encode(quantizer, encoding); });
+}
+
+void ForwardingExecutor::exact_search(const ExactSearch& search) {
+    run([&](Executor& executor) { executor.exact_search(search); });
+}
+
+std::unique_ptr<RowPass> ForwardingExecutor::begin_pass(const RowPassInput& input) {
+    std::unique_ptr<RowPass> pass;
+    run([&](Executor& executor) { pass = executor.begin_pass(input); });
+    return pass;
+}
+
+std::unique_ptr<DatasetBuilder> ForwardingExecutor::build_dataset(uint32_t dims, size_t most_rows) {
+    std::unique_ptr<DatasetBuilder> builder;
+    run([&](Executor& executor) { builder = executor.build_dataset(dims, most_rows); });
+    return builder;
+}
+
+}  // namespace pgwarp
