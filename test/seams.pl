@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 # The order of the folders, held by the #include lines: a file includes files of its own folder and
 # of folders that stand before it here, and no two modules include each other, directly or around
-# corners. (A module is a header and the source file of the same name.)
+# corners. (A module is a header and the source file of the same name.) Headers that have the layout
+# of a type of vectors stay inside its folder.
 #
 # Prints "ok" or "not ok" for each rule, and each line that breaks one.
 use strict;
@@ -16,6 +17,9 @@ my %order = (
 my %above_all = ('extension/pgwarp.cpp' => 1);
 # What the CPU does stays apart from what a GPU does.
 my @apart = (['cuda', 'cpu'], ['cuda', 'host']);
+
+# Headers with the layout of a type of vectors.
+my %layouts = ('extension/types/vector.h' => 1);
 
 my %includes;    # file => [[line, included file], ...]
 my @files = split /\0/, `find extension kernels -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu' -print0 -o -name '*.cuh' -print0`;
@@ -92,6 +96,14 @@ each_include(sub {
 	}
 });
 report('no file includes one of a higher folder');
+
+# How a type stores its values is known where the type is: others include types/vector_type.h.
+each_include(sub {
+	my ($file, $line, $included) = @_;
+	push @broken, "$file:$line: $included"
+	  if $layouts{$included} && $file !~ m{^extension/types/};
+});
+report('only types/ knows how vectors are stored');
 
 # Modules that reach each other, by Tarjan's algorithm.
 my %uses;

@@ -5,6 +5,7 @@
 // For an index that cannot be read there is no notice; a REINDEX with the new options repairs it.
 
 #include "extension/am/alter.h"
+#include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/index/options.h"
 #include "extension/index/page.h"
@@ -160,11 +161,9 @@ void check_options(Relation index, const IndexOptions& options) {
     MetaPage meta;
     const bool readable = try_read_meta(index, &meta);
     // The column may have lost its dimensions; the metapage has them.
-    const int32 dims = readable ? static_cast<int32>(meta.dims)
-                                : TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
-    if (dims <= 0) return;
     MetaPage wanted = {};
-    wanted.dims = static_cast<uint32>(dims);
+    wanted.dims = readable ? meta.dims : declared_dims(index);
+    if (wanted.dims == 0) return;
     apply_options(options, &wanted);
     if (readable) tell_differences(index, meta, wanted);
 }

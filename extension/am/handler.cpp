@@ -8,7 +8,6 @@
 #include "extension/index/options.h"
 #include "extension/build/progress.h"
 #include "extension/scan/scan.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "access/amvalidate.h"

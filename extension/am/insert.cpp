@@ -1,9 +1,9 @@
 #include "extension/am/callbacks.h"
+#include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
 #include "extension/index/vector_code.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "utils/memutils.h"
@@ -19,16 +19,16 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
     const MemoryContext before = MemoryContextSwitchTo(context);
 
     const MetaPage meta = read_meta(index);
-    const Vector* vector = datum_get_vector(values[0]);
-    if (vector->dims != static_cast<int>(meta.dims))
+    const VectorView vector = type_of(index).view(values[0]);
+    if (vector.dims != meta.dims)
         ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
-                        errmsg("expected %u dimensions, not %d", meta.dims, vector->dims)));
+                        errmsg("expected %u dimensions, not %u", meta.dims, vector.dims)));
     if (meta.lists == 0) {
         append_entry(index, meta, pending_list, {*tid, 0, nullptr});
     } else {
         float* form = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
         uint8* code = static_cast<uint8*>(palloc(meta.m));
-        const float dropped = model_form(index, meta, vector->x, form);
+        const float dropped = model_form(index, meta, vector.values, form);
         const EncodedVector encoded = encode_vector(index, meta, form, dropped, code);
         append_entry(index, meta, encoded.list, {*tid, encoded.offset, code});
     }

@@ -7,6 +7,7 @@
 #include "extension/build/bulk_lists.h"
 #include "extension/device/executor.h"
 #include "extension/build/build.h"
+#include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/build/bulk.h"
 #include "extension/index/curve.h"
@@ -16,7 +17,6 @@
 #include "extension/build/parallel.h"
 #include "extension/build/progress.h"
 #include "extension/build/train.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "access/tableam.h"
@@ -130,7 +130,7 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     pfree(sample->tids);
 
     report_phase(BuildPhase::encode);
-    const EncodeInput input{model, queries.rows, queries.count};
+    const EncodeInput input{model, queries.rows, queries.count, type_of(index)};
     EncodeResult encoded = encode_table(heap, index, info, input, workers,
                                         executor.device ? executor.executor : nullptr);
     const char* done_by = pstrdup(executor.device ? executor.executor->name() : "cpu");

@@ -10,7 +10,6 @@
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/util/stopwatch.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -208,10 +207,10 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
     return pass;
 }
 
-void encode_one_row(EncodePass* pass, uint64 tid, const Vector* vector) {
+void encode_one_row(EncodePass* pass, uint64 tid, const float* vector) {
     const Quantizer& model = pass->input.model;
     const uint32 dims = model.table_dims();
-    index_form(model.shape.metric, vector->x, dims, pass->rows + Size{pass->count} * dims);
+    index_form(model.shape.metric, vector, dims, pass->rows + Size{pass->count} * dims);
     pass->tids[pass->count] = tid;
     if (++pass->count == pass->batch) flush_encode(pass);
 }
@@ -221,9 +220,9 @@ void encode_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, voi
     EncodePass* pass = static_cast<EncodePass*>(argument);
     MemoryContextReset(pass->row_context);
     const MemoryContext before = MemoryContextSwitchTo(pass->row_context);
-    const Vector* vector = datum_get_vector(values[0]);
+    const VectorView vector = pass->input.type.view(values[0]);
     MemoryContextSwitchTo(before);
-    encode_one_row(pass, tid_number(*tid), vector);
+    encode_one_row(pass, tid_number(*tid), vector.values);
 }
 
 const Neighbor* neighbors_of(EncodePass* pass) {

@@ -5,6 +5,7 @@
 #include "kernels/executor.h"
 #include "kernels/quantizer.h"
 #include "extension/table/block_ring.h"
+#include "extension/types/vector_type.h"
 #include "extension/index/curve.h"
 #include "extension/index/format.h"
 
@@ -24,6 +25,7 @@ struct EncodeInput {
     Quantizer model;
     const float* queries;  // (query_count)(table's dims), not rotated
     uint32 query_count;
+    VectorType type;  // of the rows, for encode_row()
 };
 
 struct EncodedRow {
@@ -53,8 +55,8 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
 // An IndexBuildCallback; its argument is the EncodePass.
 void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
                 void* pass);
-// Adds a single row, with its vector as stored in the table.
-void encode_one_row(EncodePass* pass, uint64 tid, const struct Vector* vector);
+// Adds a single row, with its vector as stored in the table: (table's dims).
+void encode_one_row(EncodePass* pass, uint64 tid, const float* vector);
 // On a device: starts encoding a block of rows in index form, which returns to its ring when
 // encoded.
 void encode_block(EncodePass* pass, BlockRing* ring, const RowBlock& block);

@@ -22,7 +22,6 @@
 #include "extension/scan/rows.h"
 #include "extension/build/train.h"
 #include "extension/build/vacuum_rows.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "access/tableam.h"
@@ -90,9 +89,10 @@ Sample draw_queries(Relation heap, Relation index, const MetaPage& meta,
     for (uint32 i = 0; i < drawn && queries.count < queries.room; ++i) {
         compat_vacuum_delay();
         std::swap(tids[i], tids[i + draw.random.below(drawn - i)]);
-        const Vector* row = read_row(reader, number_tid(tids[i]));
+        const VectorView row = read_row(reader, number_tid(tids[i]));
         if (!row) continue;
-        index_form(meta.metric, row->x, meta.dims, queries.rows + Size{queries.count} * meta.dims);
+        index_form(meta.metric, row.values, meta.dims,
+                   queries.rows + Size{queries.count} * meta.dims);
         queries.tids[queries.count++] = tids[i];
     }
     close_row_reader(reader);
@@ -102,6 +102,7 @@ Sample draw_queries(Relation heap, Relation index, const MetaPage& meta,
 
 // Rows of the table, compared with all queries in batches.
 struct Comparison {
+    VectorType type;
     const Sample* queries;
     Metric metric;
     Executor* executor;
@@ -131,9 +132,10 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
     const uint32 dims = comparison->queries->dims;
     MemoryContextReset(comparison->row_context);
     const MemoryContext before = MemoryContextSwitchTo(comparison->row_context);
-    const Vector* row = datum_get_vector(values[0]);
+    const VectorView row = comparison->type.view(values[0]);
     MemoryContextSwitchTo(before);
-    index_form(comparison->metric, row->x, dims, comparison->rows + Size{comparison->count} * dims);
+    index_form(comparison->metric, row.values, dims,
+               comparison->rows + Size{comparison->count} * dims);
     comparison->tids[comparison->count] = tid_number(*tid);
     if (++comparison->count == comparison->batch) compare_batch(comparison);
 }
@@ -142,6 +144,7 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
 const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
                                const Sample& queries) {
     Comparison comparison = {};
+    comparison.type = type_of(index);
     comparison.queries = &queries;
     comparison.metric = metric;
     comparison.batch = 1024;
@@ -179,7 +182,8 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
     const Sample queries = draw_queries(rows.heap, index, meta, ring);
     if (queries.count >= least_queries) {
         const Neighbor* neighbors = find_neighbors(rows.heap, index, meta.metric, queries);
-        const EncodeInput input{read_model(index, meta), queries.rows, queries.count};
+        const EncodeInput input{read_model(index, meta), queries.rows, queries.count,
+                                type_of(index)};
         const CurveQuery* curve_queries = make_curve_queries(input, queries.tids, neighbors, 1);
         meta.curve = measure_curve(index, meta, curve_queries, queries.count);
         write_training(index, meta);

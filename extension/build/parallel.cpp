@@ -22,7 +22,6 @@
 #include "extension/build/progress.h"
 #include "extension/table/page_scan.h"
 #include "extension/util/stopwatch.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "access/parallel.h"
@@ -103,12 +102,13 @@ struct ModelParts {
     Size floats() const { return centroids + codebook + rotation + queries; }
 };
 
-EncodeInput input_of(const SharedBuild* shared, const float* model) {
+EncodeInput input_of(const SharedBuild* shared, const float* model, Relation index) {
     const QuantizerShape& shape = shared->shape;
     const ModelParts parts = ModelParts::of(shape, shared->rotated_from, shared->query_count);
     const float* codebook = model + parts.centroids;
     const float* matrix = codebook + parts.codebook;
-    EncodeInput input{{shape, model, codebook}, matrix + parts.rotation, shared->query_count};
+    EncodeInput input{
+        {shape, model, codebook}, matrix + parts.rotation, shared->query_count, type_of(index)};
     if (shared->rotated_from > 0) input.model.rotation = {shared->rotated_from, shape.dims, matrix};
     return input;
 }
@@ -131,7 +131,7 @@ void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shar
     coordinate.nParticipants = -1;
     coordinate.sharedsort = shared_sort;
     EntrySort* sort = begin_entry_sort(shared->shape.m, shared->sort_memory, &coordinate);
-    EncodePass* pass = begin_encode(input_of(shared, model), {sort_rows, sort});
+    EncodePass* pass = begin_encode(input_of(shared, model, index), {sort_rows, sort});
 
     TableScanDesc scan = table_beginscan_parallel(heap, scan_of(shared));
     const double heap_rows =
@@ -149,6 +149,7 @@ void take_part(Relation heap, Relation index, IndexInfo* info, SharedBuild* shar
 
 // State of a worker that fills blocks.
 struct Filling {
+    VectorType type;
     BlockRing* ring;
     RowBlock block;  // block.count is null: none taken yet
     Metric metric;
@@ -163,10 +164,10 @@ void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void*
     if (!filling->block.count) filling->block = take_empty_block(filling->ring);
     MemoryContextReset(filling->row_context);
     const MemoryContext before = MemoryContextSwitchTo(filling->row_context);
-    const Vector* vector = datum_get_vector(values[0]);
+    const VectorView vector = filling->type.view(values[0]);
     MemoryContextSwitchTo(before);
     const uint32 at = (*filling->block.count)++;
-    index_form(filling->metric, vector->x, filling->dims,
+    index_form(filling->metric, vector.values, filling->dims,
                filling->block.rows + Size{at} * filling->dims);
     filling->block.tids[at] = tid_number(*tid);
     ++filling->rows;
@@ -178,6 +179,7 @@ void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void*
 void fill_blocks(Relation heap, Relation index, IndexInfo* info, SharedBuild* shared,
                  BlockRing* ring) {
     Filling filling = {};
+    filling.type = type_of(index);
     filling.ring = ring;
     filling.metric = shared->shape.metric;
     filling.dims = shared->rotated_from > 0 ? shared->rotated_from : shared->shape.dims;

@@ -13,7 +13,6 @@
 #include "extension/build/progress.h"
 #include "extension/build/sample.h"
 #include "extension/util/large_memory.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "access/tableam.h"
@@ -104,6 +103,7 @@ void look_at_all(BlockSampler* sampler, TableLook* look) {
 // --- sampling
 
 struct SampleState {
+    VectorType type;
     Sample* sample;
     Metric metric;
     Random* random;
@@ -117,8 +117,9 @@ void sample_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool aliv
     const uint32 slot = draw_slot(sample, state->random);
     if (slot == sample->room) return;
     const MemoryContext before = MemoryContextSwitchTo(state->row_context);
-    const Vector* vector = datum_get_vector(values[0]);
-    index_form(state->metric, vector->x, sample->dims, sample->rows + Size{slot} * sample->dims);
+    const VectorView vector = state->type.view(values[0]);
+    index_form(state->metric, vector.values, sample->dims,
+               sample->rows + Size{slot} * sample->dims);
     sample->tids[slot] = tid_number(*tid);
     MemoryContextSwitchTo(before);
     MemoryContextReset(state->row_context);
@@ -196,7 +197,7 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     Sample sample = new_sample(dims, rows);
     Random random(static_cast<uint64>(seed));
     SampleState state{
-        &sample, metric, &random,
+        type_of(index), &sample, metric, &random,
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq sample row", ALLOCSET_DEFAULT_SIZES)};
     report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, look.blocks);
 

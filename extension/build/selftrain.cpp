@@ -110,13 +110,14 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
         uint32 still_unread = 0;
         for (uint32 i = 0; i < count; ++i) {
             const bool seen_before = std::binary_search(unread, unread + unread_count, tids[i]);
-            const Vector* row = seen_before ? nullptr : read_row(reader, number_tid(tids[i]));
+            const VectorView row =
+                seen_before ? VectorView{} : read_row(reader, number_tid(tids[i]));
             if (!row) {
                 tids[still_unread++] = tids[i];
                 continue;
             }
             ++tried;
-            encode_one_row(pass, tids[i], row);
+            encode_one_row(pass, tids[i], row.values);
         }
         flush_encode(pass);
         close_row_reader(reader);
@@ -184,9 +185,10 @@ Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* d
     RowReader* reader = open_row_reader(heap, index, snapshot);
     for (uint32 i = 0; i < sample.room; ++i) {
         compat_vacuum_delay();
-        const Vector* row = read_row(reader, number_tid(drawn->tids[i]));
+        const VectorView row = read_row(reader, number_tid(drawn->tids[i]));
         if (!row) continue;
-        index_form(meta.metric, row->x, meta.dims, sample.rows + Size{sample.count} * meta.dims);
+        index_form(meta.metric, row.values, meta.dims,
+                   sample.rows + Size{sample.count} * meta.dims);
         sample.tids[sample.count++] = drawn->tids[i];
     }
     close_row_reader(reader);
@@ -213,7 +215,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
     write_training(index, *meta);
 
     MoveState state{index, ring, meta, InvalidBlockNumber, 0};
-    const EncodeInput input{model, queries.rows, queries.count};
+    const EncodeInput input{model, queries.rows, queries.count, type_of(index)};
     EncodePass* pass = begin_encode(input, {move_rows, &state});
     move_all(heap, index, *meta, pass, &state);
     const CurveQuery* curve_queries =
@@ -263,7 +265,8 @@ void move_pending(Relation index, BufferAccessStrategy ring) {
     VacuumRows rows = begin_vacuum_rows(index);
     const MetaPage meta = read_meta(index);
     MoveState state{index, ring, &meta, InvalidBlockNumber, 0};
-    EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0}, {move_rows, &state});
+    EncodePass* pass =
+        begin_encode({read_model(index, meta), nullptr, 0, type_of(index)}, {move_rows, &state});
     move_all(rows.heap, index, meta, pass, &state);
     end_vacuum_rows(&rows);
 }

@@ -19,19 +19,19 @@ namespace {
     const char* what = pg_get_indexdef_columns(RelationGetRelid(index), true);
     const Oid table = index->rd_index->indrelid;
     const bool is_column = index->rd_index->indkey.values[0] != 0;
-    ereport(
-        ERROR,
-        (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("column does not have dimensions"),
-         is_column ? errdetail("Column %s of table \"%s\" has type vector, not vector(n).", what,
-                               get_rel_name(table))
-                   : errdetail("Expression %s has type vector, not vector(n).", what),
-         is_column ? errhint("Use ALTER TABLE %s ALTER COLUMN %s TYPE vector(n), or "
-                             "CREATE INDEX ... USING ivfpq ((%s::vector(n))) and ORDER BY the same "
-                             "expression.",
-                             quote_identifier(get_rel_name(table)), what, what)
-                   : errhint("Use CREATE INDEX ... USING ivfpq ((%s::vector(n))) and ORDER BY the "
-                             "same expression.",
-                             what)));
+    const char* type = type_of(index).name();
+    ereport(ERROR,
+            (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("column does not have dimensions"),
+             is_column ? errdetail("Column %s of table \"%s\" has type %s, not %s(n).", what,
+                                   get_rel_name(table), type, type)
+                       : errdetail("Expression %s has type %s, not %s(n).", what, type, type),
+             is_column ? errhint("Use ALTER TABLE %s ALTER COLUMN %s TYPE %s(n), or "
+                                 "CREATE INDEX ... USING ivfpq ((%s::%s(n))) and ORDER BY the same "
+                                 "expression.",
+                                 quote_identifier(get_rel_name(table)), what, type, what, type)
+                       : errhint("Use CREATE INDEX ... USING ivfpq ((%s::%s(n))) and ORDER BY the "
+                                 "same expression.",
+                                 what, type)));
 }
 
 }  // namespace
@@ -43,10 +43,19 @@ Metric metric_of(Relation index) {
     return static_cast<Metric>(metric);
 }
 
+VectorType type_of(Relation index) {
+    return VectorType::of(index->rd_opcintype[0],
+                          TupleDescAttr(RelationGetDescr(index), 0)->atttypmod);
+}
+
+uint32 declared_dims(Relation index) {
+    return declared_dims(TupleDescAttr(RelationGetDescr(index), 0)->atttypmod);
+}
+
 int dims_of(Relation index) {
-    const int dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
-    if (dims < 0) report_no_dimensions(index);
-    return dims;
+    const uint32 dims = declared_dims(index);
+    if (dims == 0) report_no_dimensions(index);
+    return static_cast<int>(dims);
 }
 
 void index_form(Metric metric, const float* from, uint32 dims, float* to) {

@@ -12,9 +12,9 @@
 
 #include "kernels/quantizer.h"
 #include "extension/index/buffers.h"
+#include "extension/index/column.h"
 #include "extension/index/tid.h"
 #include "extension/index/page.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "access/generic_xlog.h"
@@ -433,8 +433,8 @@ MetaPage read_meta(Relation index) {
                  errhint("Please REINDEX it.")));
     complete_meta(&meta);
     // A column of type vector, without dimensions (any more), gives nothing to compare with.
-    const int32 dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
-    if (!meta_is_sound(meta) || (dims > 0 && meta.dims != static_cast<uint32>(dims)))
+    const uint32 dims = declared_dims(index);
+    if (!meta_is_sound(meta) || (dims > 0 && meta.dims != dims))
         report_damage(index, meta_block, "it describes an impossible index");
     if (!has_block(index, meta.pending.pages) || !has_block(index, meta.free_pages))
         report_damage(index, meta_block, "it claims more pages than the index has");

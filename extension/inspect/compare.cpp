@@ -19,7 +19,7 @@
 #include "extension/index/format.h"
 #include "extension/index/argument.h"
 #include "extension/build/train.h"
-#include "extension/types/vector.h"
+#include "extension/types/vector_type.h"
 
 extern "C" {
 #include "executor/spi.h"
@@ -27,9 +27,7 @@ extern "C" {
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "catalog/pg_type.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
 }
 
 namespace pgwarp {
@@ -41,15 +39,14 @@ constexpr uint32 most_queries = 1000;
 constexpr uint32 rows_a_query = 10;
 constexpr long fetched_rows = 1000;
 
-char* sample_query(Oid table, const char* column, Oid schema) {
+char* sample_query(Oid table, const char* column) {
     const AttrNumber number = get_attnum(table, column);
     if (number == InvalidAttrNumber)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
                         errmsg("column \"%s\" of relation \"%s\" does not exist", column,
                                get_rel_name(table))));
-    if (get_atttype(table, number) != GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
-                                                      CStringGetDatum("vector"),
-                                                      ObjectIdGetDatum(schema)))
+    const Oid type = get_atttype(table, number);
+    if (!VectorType::of(type) || getBaseType(type) != type)
         ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
                         errmsg("column \"%s\" is not of type vector", column)));
     const char* name = quote_identifier(column);
@@ -99,6 +96,7 @@ Sample draw_sample(const char* query, uint32 wanted) {
     while (true) {
         SPI_cursor_fetch(portal, true, fetched_rows);
         const uint64 fetched = SPI_processed;
+        const VectorType type = VectorType::of(SPI_gettypeid(SPI_tuptable->tupdesc, 1));
         for (uint64 i = 0; i < fetched; ++i) {
             CHECK_FOR_INTERRUPTS();
             bool null;
@@ -107,22 +105,18 @@ Sample draw_sample(const char* query, uint32 wanted) {
             // Frees the detoasted copies of long vectors.
             MemoryContextReset(row_context);
             const MemoryContext of_spi = MemoryContextSwitchTo(row_context);
-            const Vector* vector = datum_get_vector(value);
+            const VectorView vector = type.view(value);
             MemoryContextSwitchTo(of_spi);
-            const auto dims = static_cast<uint32>(vector->dims);
             if (!sample.rows) {
-                check_memory(wanted, dims);
+                check_memory(wanted, vector.dims);
                 const MemoryContext before = MemoryContextSwitchTo(caller);
-                sample = new_sample(dims, wanted);
+                sample = new_sample(vector.dims, wanted);
                 MemoryContextSwitchTo(before);
             }
-            if (dims != sample.dims)
-                ereport(ERROR,
-                        (errcode(ERRCODE_DATA_EXCEPTION),
-                         errmsg("different vector dimensions %u and %u", sample.dims, dims)));
+            check_same_dims(sample.dims, vector.dims);
             const uint32 slot = draw_slot(&sample, &random);
             if (slot == sample.room) continue;
-            std::copy_n(vector->x, dims, sample.rows + Size{slot} * dims);
+            std::copy_n(vector.values, sample.dims, sample.rows + Size{slot} * sample.dims);
             sample.tids[slot] = sample.seen;
         }
         SPI_freetuptable(SPI_tuptable);
@@ -189,9 +183,7 @@ PGWARP_FUNCTION(ivfpq_compare) {
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
 
-    const Sample sample =
-        draw_sample(sample_query(table, column, get_func_namespace(fcinfo->flinfo->fn_oid)),
-                    static_cast<uint32>(wanted));
+    const Sample sample = draw_sample(sample_query(table, column), static_cast<uint32>(wanted));
     if (sample.count < static_cast<uint32>(least_sample))
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                         errmsg("too few rows to compare quantizers with"),

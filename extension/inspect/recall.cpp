@@ -21,7 +21,6 @@
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
 #include "extension/scan/rows.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "access/relscan.h"
@@ -57,8 +56,10 @@ struct Queries {
     uint32 count;
     uint64 seen;
     Random random{0};
-    Vector** vectors;
+    VectorType type;
+    varlena** values;  // (room), detoasted
     uint64* tids;
+    VectorView* vectors;  // (count), of `values`, once all are drawn
 };
 
 void draw_query(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* state) {
@@ -68,14 +69,14 @@ void draw_query(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, voi
     uint32 slot;
     if (queries->count < queries->room) {
         slot = queries->count++;
-        queries->vectors[slot] = nullptr;
+        queries->values[slot] = nullptr;
     } else {
         const uint64 draw = queries->random.below(queries->seen);
         if (draw >= queries->room) return;
         slot = static_cast<uint32>(draw);
     }
-    if (queries->vectors[slot]) pfree(queries->vectors[slot]);
-    queries->vectors[slot] = reinterpret_cast<Vector*>(PG_DETOAST_DATUM_COPY(values[0]));
+    if (queries->values[slot]) pfree(queries->values[slot]);
+    queries->values[slot] = VectorType::copy(values[0]);
     queries->tids[slot] = tid_number(*tid);
 }
 
@@ -115,11 +116,10 @@ void compare_block(Truth* truth) {
 
 // Whether a row can be a neighbor. Under cosine, a row whose squared norm is zero or overflows
 // cannot: it is far from every query, or its distance is NaN.
-bool has_distances(Metric metric, const Vector* vector) {
+bool has_distances(Metric metric, const VectorView& vector) {
     if (!normalizes(metric)) return true;
     // The same norm as in exact_distance().
-    const float norm =
-        cosine_parts(vector->x, vector->x, static_cast<size_t>(vector->dims)).squared_norm_a;
+    const float norm = cosine_parts(vector.values, vector.values, vector.dims).squared_norm_a;
     return norm > 0 && std::isfinite(norm);
 }
 
@@ -129,12 +129,13 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
     CHECK_FOR_INTERRUPTS();
     MemoryContextReset(truth->row_context);
     const MemoryContext before = MemoryContextSwitchTo(truth->row_context);
-    const Vector* row = datum_get_vector(values[0]);
+    const VectorView row = truth->queries->type.view(values[0]);
     MemoryContextSwitchTo(before);
-    check_same_dims(truth->queries->vectors[0], row);
+    check_same_dims(truth->dims, row.dims);
     if (!has_distances(truth->metric, row)) return;
     const auto& block = truth->blocks[truth->filling];
-    index_form(truth->metric, row->x, truth->dims, block.rows + Size{truth->count} * truth->dims);
+    index_form(truth->metric, row.values, truth->dims,
+               block.rows + Size{truth->count} * truth->dims);
     block.tids[truth->count] = tid_number(*tid);
     if (++truth->count == truth->room) compare_block(truth);
 }
@@ -145,7 +146,7 @@ Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries
     Truth truth = {};
     truth.queries = &queries;
     truth.metric = metric;
-    truth.dims = static_cast<uint32>(queries.vectors[0]->dims);
+    truth.dims = queries.vectors[0].dims;
     truth.row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq truth", ALLOCSET_DEFAULT_SIZES);
     const Size row_bytes = truth.dims * sizeof(float);
@@ -159,7 +160,7 @@ Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries
     }
     float* forms = static_cast<float*>(alloc(queries.count * row_bytes));
     for (uint32 q = 0; q < queries.count; ++q)
-        index_form(metric, queries.vectors[q]->x, truth.dims, forms + Size{q} * truth.dims);
+        index_form(metric, queries.vectors[q].values, truth.dims, forms + Size{q} * truth.dims);
     auto* nearest = static_cast<Neighbor*>(alloc(Size{queries.count} * k * sizeof(Neighbor)));
 
     const double rows = static_cast<double>(queries.seen);
@@ -189,7 +190,7 @@ Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries
 }
 
 // The exact distance of the k-th true neighbor; infinity where there are fewer.
-double farthest_of(RowReader* reader, Metric metric, const Vector* query, uint64 self,
+double farthest_of(RowReader* reader, Metric metric, const VectorView& query, uint64 self,
                    const Neighbor* nearest, uint32 k) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     double farthest = -infinity;
@@ -197,7 +198,7 @@ double farthest_of(RowReader* reader, Metric metric, const Vector* query, uint64
     for (uint32 i = 0; i <= k && count < k; ++i) {
         if (!(nearest[i].distance < infinity)) break;
         if (nearest[i].id == self) continue;
-        const Vector* row = read_row(reader, number_tid(nearest[i].id));
+        const VectorView row = read_row(reader, number_tid(nearest[i].id));
         if (!row) continue;
         farthest = std::max(farthest, exact_distance(metric, query, row));
         ++count;
@@ -207,12 +208,13 @@ double farthest_of(RowReader* reader, Metric metric, const Vector* query, uint64
 
 // How many of the first k rows that the index returns are among the true k nearest.
 uint32 count_hits(const OpenIndex& open, Snapshot snapshot, RowReader* reader, Metric metric,
-                  const Vector* query, uint64 self, uint32 k, double farthest) {
+                  const Queries& queries, uint32 q, uint32 k, double farthest) {
+    const VectorView& query = queries.vectors[q];
     ScanKeyData order = {};
     order.sk_flags = SK_ORDER_BY;
     order.sk_attno = 1;
     order.sk_strategy = 1;
-    order.sk_argument = PointerGetDatum(query);
+    order.sk_argument = PointerGetDatum(queries.values[q]);
     IndexScanDesc scan = compat_index_beginscan(open.heap, open.index, snapshot, 0, 1);
     want_rows(scan, k, 1);
     index_rescan(scan, nullptr, 0, &order, 1);
@@ -220,9 +222,9 @@ uint32 count_hits(const OpenIndex& open, Snapshot snapshot, RowReader* reader, M
     for (uint32 found = 0; found < k;) {
         const ItemPointer tid = index_getnext_tid(scan, ForwardScanDirection);
         if (!tid) break;
-        if (tid_number(*tid) == self) continue;
+        if (tid_number(*tid) == queries.tids[q]) continue;
         ++found;
-        const Vector* row = read_row(reader, *tid);
+        const VectorView row = read_row(reader, *tid);
         if (row && exact_distance(metric, query, row) <= farthest) ++hits;
     }
     rest_row_reader(reader);
@@ -263,13 +265,17 @@ PGWARP_FUNCTION(ivfpq_recall) {
     queries.room = static_cast<uint32>(samples);
     queries.count = 0;
     queries.seen = 0;
-    queries.vectors = static_cast<Vector**>(palloc(queries.room * sizeof(Vector*)));
+    queries.type = type_of(open.index);
+    queries.values = static_cast<varlena**>(palloc(queries.room * sizeof(varlena*)));
     queries.tids = static_cast<uint64*>(palloc(queries.room * sizeof(uint64)));
     scan_rows(open, snapshot, draw_query, &queries);
     if (queries.seen < 2) {
         close_index(open);
         PG_RETURN_NULL();
     }
+    queries.vectors = static_cast<VectorView*>(palloc(queries.count * sizeof(VectorView)));
+    for (uint32 q = 0; q < queries.count; ++q)
+        queries.vectors[q] = queries.type.view(queries.values[q]);
 
     const uint32 wanted = static_cast<uint32>(std::min<uint64>(k, queries.seen - 1));
     const Neighbor* nearest = find_neighbors(open, snapshot, queries, metric, wanted + 1);
@@ -278,11 +284,9 @@ PGWARP_FUNCTION(ivfpq_recall) {
     double hits = 0;
     for (uint32 q = 0; q < queries.count; ++q) {
         CHECK_FOR_INTERRUPTS();
-        const Vector* query = queries.vectors[q];
-        const uint64 self = queries.tids[q];
-        const double farthest =
-            farthest_of(reader, metric, query, self, nearest + Size{q} * (wanted + 1), wanted);
-        hits += count_hits(open, snapshot, reader, metric, query, self, wanted, farthest);
+        const double farthest = farthest_of(reader, metric, queries.vectors[q], queries.tids[q],
+                                            nearest + Size{q} * (wanted + 1), wanted);
+        hits += count_hits(open, snapshot, reader, metric, queries, q, wanted, farthest);
     }
     close_row_reader(reader);
     close_index(open);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/list_store.h"
+#include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/scan/scan.h"
 #include "extension/index/curve.h"
@@ -163,12 +164,11 @@ KnnRow row_at_hand(const KnnBatch* batch) {
     return row;
 }
 
-double distance_to(const KnnBatch* batch, uint32 query, const Vector* vector) {
-    const Size dims = batch->index->dims;
-    if (static_cast<Size>(vector->dims) != dims)
-        ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
-                        errmsg("different vector dimensions %zu and %d", dims, vector->dims)));
-    return exact_distance(batch->index->metric, batch->queries + query * dims, vector->x, dims);
+double distance_to(const KnnBatch* batch, uint32 query, const VectorView& vector) {
+    const uint32 dims = batch->index->dims;
+    check_same_dims(dims, vector.dims);
+    return exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector.values,
+                          dims);
 }
 
 void put_wish(void* state, uint32 query, uint64 tid) {
@@ -184,7 +184,7 @@ void put_wish(void* state, uint32 query, uint64 tid) {
 // Ranks one row for the queries it is a candidate of: wishes[at .. end), or for all queries if it
 // is pending.
 void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
-    const Vector* vector = read_row(batch->reader, number_tid(tid));
+    const VectorView vector = read_row(batch->reader, number_tid(tid));
     if (!vector) return;
     KnnRow row = row_at_hand(batch);
     if (is_pending) {
@@ -239,27 +239,27 @@ void scan_for(KnnBatch* batch, uint32 query) {
         batch->scan = compat_index_beginscan(index->heap, index->index, batch->snapshot, 0, 1);
         want_rows(batch->scan, batch->k);
     }
-    Vector* vector = new_vector(static_cast<int>(index->dims));
-    memcpy(vector->x, batch->queries + Size{query} * index->dims, index->dims * sizeof(float));
+    const Datum vector =
+        type_of(index->index).make(batch->queries + Size{query} * index->dims, index->dims);
     ScanKeyData order = {};
     order.sk_flags = SK_ORDER_BY;
     order.sk_attno = 1;
     order.sk_strategy = 1;
-    order.sk_argument = PointerGetDatum(vector);
+    order.sk_argument = vector;
     index_rescan(batch->scan, nullptr, 0, &order, 1);
     batch->counts[query] = 0;
     while (batch->counts[query] < batch->k) {
         CHECK_FOR_INTERRUPTS();
         const ItemPointer tid = index_getnext_tid(batch->scan, ForwardScanDirection);
         if (!tid) break;
-        const Vector* found = read_row(batch->reader, *tid);
+        const VectorView found = read_row(batch->reader, *tid);
         if (!found) continue;
         KnnRow row = row_at_hand(batch);
         row.distance = distance_to(batch, query, found);
         offer(batch, query, row);
     }
     rest_row_reader(batch->reader);
-    pfree(vector);
+    pfree(DatumGetPointer(vector));
     MemoryContextSwitchTo(before);
 }
 

@@ -7,7 +7,7 @@
 #include "extension/knn/device.h"
 #include "extension/settings.h"
 #include "extension/table/table_reader.h"
-#include "extension/types/vector.h"
+#include "extension/types/vector_type.h"
 
 extern "C" {
 #include "catalog/pg_type.h"
@@ -130,6 +130,7 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
     const int level = begin_probes(fcinfo, 3);
     const KnnIndex index = open_knn_index(PG_GETARG_OID(0), nullptr);
 
+    const VectorType type = VectorType::of(ARR_ELEMTYPE(array));
     Datum* queries;
     bool* nulls;
     int count;
@@ -140,14 +141,14 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
             ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
                             errmsg("queries must not contain nulls"),
                             errdetail("Query %d is null.", i + 1)));
-        const Vector* vector = datum_get_vector(queries[i]);
-        if (static_cast<uint32>(vector->dims) != index.dims)
+        const VectorView vector = type.view(queries[i]);
+        if (vector.dims != index.dims)
             ereport(ERROR,
                     (errcode(ERRCODE_DATA_EXCEPTION),
-                     errmsg("different vector dimensions %d and %u", vector->dims, index.dims),
-                     errdetail("Query %d has %d dimensions, the index has %u.", i + 1, vector->dims,
+                     errmsg("different vector dimensions %u and %u", vector.dims, index.dims),
+                     errdetail("Query %d has %u dimensions, the index has %u.", i + 1, vector.dims,
                                index.dims)));
-        check_elements(vector);
+        check_elements(vector.values, static_cast<int>(vector.dims));
     }
 
     Search search = open_search(index, k, count);
@@ -155,7 +156,7 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
     for (Size first = 0; first < static_cast<Size>(count);) {
         const Size here = std::min(static_cast<Size>(count) - first, search.room);
         for (Size i = 0; i < here; ++i)
-            memcpy(vectors + i * index.dims, datum_get_vector(queries[first + i])->x,
+            memcpy(vectors + i * index.dims, type.view(queries[first + i]).values,
                    index.dims * sizeof(float));
         search_all(&search, vectors, here, [&](Size query, const KnnRows& found) {
             for (uint32 r = 0; r < found.count; ++r) {

@@ -6,7 +6,6 @@
 #include "extension/index/argument.h"
 #include "extension/knn/index.h"
 #include "extension/table/table_reader.h"
-#include "extension/types/vector.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -169,9 +168,7 @@ KnnQuery* open_knn_query(const KnnIndex& index, uint32 k) {
 
 uint32 run_knn_query(KnnQuery* query, const float* vector, KnnRow* rows) {
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
-    Vector* argument = new_vector(static_cast<int>(query->index->dims));
-    memcpy(argument->x, vector, query->index->dims * sizeof(float));
-    Datum values[] = {PointerGetDatum(argument)};
+    Datum values[] = {type_of(query->index->index).make(vector, query->index->dims)};
     if (SPI_execute_with_args(query->text, 1, &query->type, values, nullptr, true, query->k) !=
         SPI_OK_SELECT)
         elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(SPI_result));

@@ -18,7 +18,7 @@
 #include "extension/table/parallel_reader.h"
 #include "extension/util/stopwatch.h"
 #include "extension/table/table_reader.h"
-#include "extension/types/vector.h"
+#include "extension/types/vector_type.h"
 
 extern "C" {
 #include "utils/builtins.h"
@@ -292,13 +292,12 @@ void cluster_by_blocks(Clustering* c) {
 
 void put_clusters(const Clustering& c, const ReturnSetInfo* result) {
     for (uint32 i = 0; i < c.clusters; ++i) {
-        Vector* centroid = new_vector(static_cast<int>(c.dims));
-        memcpy(centroid->x, c.centroids + Size{i} * c.dims, c.dims * sizeof(float));
+        const Datum centroid = vector_type.make(c.centroids + Size{i} * c.dims, c.dims);
         Datum values[3] = {Int32GetDatum(static_cast<int32>(i) + 1), Int64GetDatum(c.sizes[i]),
-                           PointerGetDatum(centroid)};
+                           centroid};
         bool nulls[3] = {};
         tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-        pfree(centroid);
+        pfree(DatumGetPointer(centroid));
     }
 }
 

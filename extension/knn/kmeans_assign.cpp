@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "kernels/distance.h"
-#include "extension/types/vector.h"
 #include "extension/types/vector_cache.h"
+#include "extension/types/vector_type.h"
 
 extern "C" {
 #include "access/detoast.h"
@@ -50,7 +50,7 @@ void visit_centroids(ArrayType* array, Visit visit) {
     char* at = ARR_DATA_PTR(array);
     for (int i = 0; i < count; ++i) {
         at = reinterpret_cast<char*>(att_align_nominal(at, TYPALIGN_INT));
-        visit(static_cast<uint32>(i), reinterpret_cast<const Vector*>(at));
+        visit(static_cast<uint32>(i), vector_type.view(reinterpret_cast<const varlena*>(at)));
         at += VARSIZE(at);
     }
 }
@@ -91,17 +91,14 @@ Centroids* keep(FmgrInfo* function, Datum datum, ArrayType* array, bool constant
     if (!constant) is_stored(datum, &kept->pointer);
     kept->count = static_cast<uint32>(ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)));
     float* matrix = nullptr;
-    visit_centroids(array, [&](uint32 i, const Vector* centroid) {
+    visit_centroids(array, [&](uint32 i, const VectorView& centroid) {
         if (i == 0) {
-            kept->dims = static_cast<uint32>(centroid->dims);
+            kept->dims = centroid.dims;
             matrix = static_cast<float*>(MemoryContextAllocHuge(
                 function->fn_mcxt, Size{kept->count} * kept->dims * sizeof(float)));
         }
-        if (static_cast<uint32>(centroid->dims) != kept->dims)
-            ereport(ERROR,
-                    (errcode(ERRCODE_DATA_EXCEPTION),
-                     errmsg("different vector dimensions %u and %d", kept->dims, centroid->dims)));
-        memcpy(matrix + Size{i} * kept->dims, centroid->x, kept->dims * sizeof(float));
+        check_same_dims(kept->dims, centroid.dims);
+        memcpy(matrix + Size{i} * kept->dims, centroid.values, kept->dims * sizeof(float));
     });
     kept->distances =
         static_cast<float*>(MemoryContextAllocHuge(function->fn_mcxt, kept->count * sizeof(float)));
@@ -109,11 +106,9 @@ Centroids* keep(FmgrInfo* function, Datum datum, ArrayType* array, bool constant
     return kept;
 }
 
-uint32 nearest_of(const Centroids* kept, const Vector* vector) {
-    if (static_cast<uint32>(vector->dims) != kept->dims)
-        ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
-                        errmsg("different vector dimensions %d and %u", vector->dims, kept->dims)));
-    squared_l2_distances(vector->x, {kept->matrix, kept->dims, kept->count}, kept->dims,
+uint32 nearest_of(const Centroids* kept, const VectorView& vector) {
+    check_same_dims(vector.dims, kept->dims);
+    squared_l2_distances(vector.values, {kept->matrix, kept->dims, kept->count}, kept->dims,
                          kept->distances);
     uint32 nearest = 0;
     for (uint32 i = 1; i < kept->count; ++i)
@@ -121,13 +116,12 @@ uint32 nearest_of(const Centroids* kept, const Vector* vector) {
     return nearest;
 }
 
-uint32 nearest_in(ArrayType* array, const Vector* vector) {
+uint32 nearest_in(ArrayType* array, const VectorView& vector) {
     uint32 nearest = 0;
     float least = std::numeric_limits<float>::infinity();
-    visit_centroids(array, [&](uint32 i, const Vector* centroid) {
-        check_same_dims(vector, centroid);
-        const float distance =
-            squared_l2_distance(vector->x, centroid->x, static_cast<size_t>(vector->dims));
+    visit_centroids(array, [&](uint32 i, const VectorView& centroid) {
+        check_same_dims(vector.dims, centroid.dims);
+        const float distance = squared_l2_distance(vector.values, centroid.values, vector.dims);
         if (distance < least) {
             least = distance;
             nearest = i;
@@ -143,7 +137,7 @@ uint32 nearest_in(ArrayType* array, const Vector* vector) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_kmeans_assign) {
-    const Vector* vector = find_vector(PG_GETARG_DATUM(0));
+    const VectorView vector = vector_type.view(find_value(PG_GETARG_DATUM(0)));
     const Datum given = PG_GETARG_DATUM(1);
     FmgrInfo* function = fcinfo->flinfo;
     const auto* kept = static_cast<Centroids*>(function->fn_extra);

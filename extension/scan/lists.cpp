@@ -50,7 +50,7 @@ void order_group(ScanState* s) {
 // The query as the model sees it, computed on first use. The pending list does not need it: its
 // rows are compared with the query itself.
 const float* query_form(Relation index, ScanState* s) {
-    if (!s->form_ready) model_form(index, s->meta, s->query->x, s->form);
+    if (!s->form_ready) model_form(index, s->meta, s->query.values, s->form);
     s->form_ready = true;
     return s->form;
 }

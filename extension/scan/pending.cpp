@@ -66,7 +66,7 @@ void rank_pending(ScanState* s) {
         }
         if (begin == end) break;
         const uint64 tid = coming[begin++ % ahead];
-        const Vector* row = read_row(s->reader, number_tid(tid));
+        const VectorView row = read_row(s->reader, number_tid(tid));
         if (!row) continue;
         const double distance = row_distance(s, row);
         if (!(distance > s->bound.distance) || !s->bound.given)

@@ -84,7 +84,7 @@ Candidate* reserve_candidates(ScanState* s, Size wanted) {
     return s->candidates;
 }
 
-double row_distance(const ScanState* s, const Vector* row) {
+double row_distance(const ScanState* s, const VectorView& row) {
     const double distance = exact_distance(s->meta.metric, s->query, row);
     return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
 }
@@ -127,7 +127,7 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
             expect_row(s->reader, number_tid(candidates[i + later].id), Expected::later);
         if (i + soon < count)
             expect_row(s->reader, number_tid(candidates[i + soon].id), Expected::soon);
-        const Vector* row = read_row(s->reader, number_tid(candidates[i].id));
+        const VectorView row = read_row(s->reader, number_tid(candidates[i].id));
         if (!row) continue;
         const double distance = row_distance(s, row);
         if (s->bound.given) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/distance.h"
+#include "extension/index/column.h"
 #include "extension/table/heap_hints.h"
 #include "extension/scan/rows.h"
 #include "extension/table/toast_reader.h"
@@ -27,11 +28,12 @@ struct RowReader {
     ToastReader* toast;  // open while a round reads rows
     TupleTableSlot* slot;
     IndexInfo* info;
+    VectorType type;
     AttrNumber attribute;  // 0: the index is on an expression
     EState* estate;        // for an expression
     MemoryContext row_context;
-    Datum datum;  // indexed value of the row read last
-    const Vector* vector;
+    Datum datum;               // indexed value of the row read last
+    const varlena* detoasted;  // `datum`; null where that is null
 };
 
 RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
@@ -41,6 +43,7 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     reader->snapshot = snapshot;
     reader->info = BuildIndexInfo(index);
     reader->attribute = reader->info->ii_IndexAttrNumbers[0];
+    reader->type = type_of(index);
     reader->slot = table_slot_create(heap, nullptr);
     reader->fetch = table_index_fetch_begin(heap);
     reader->hints = can_hint(heap);
@@ -81,9 +84,9 @@ bool sees_row(RowReader* reader, ItemPointerData tid) {
     return true;
 }
 
-const Vector* read_row(RowReader* reader, ItemPointerData tid) {
+VectorView read_row(RowReader* reader, ItemPointerData tid) {
     MemoryContextReset(reader->row_context);
-    if (!sees_row(reader, tid)) return nullptr;
+    if (!sees_row(reader, tid)) return {};
 
     const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
     Datum value;
@@ -103,10 +106,10 @@ const Vector* read_row(RowReader* reader, ItemPointerData tid) {
     if (!reader->toast) reader->toast = open_toast_reader(reader->heap);
     MemoryContextSwitchTo(reader->row_context);
     reader->datum = value;
-    reader->vector =
-        is_null ? nullptr : reinterpret_cast<const Vector*>(read_value(reader->toast, value));
+    reader->detoasted = is_null ? nullptr : read_value(reader->toast, value);
+    const VectorView vector = is_null ? VectorView{} : reader->type.view(reader->detoasted);
     MemoryContextSwitchTo(before);
-    return reader->vector;
+    return vector;
 }
 
 ItemPointerData place_of_row(const RowReader* reader) {
@@ -134,7 +137,7 @@ void ease_fetch(const RowReader* reader, IndexFetchTableData* fetch, const ItemP
 }
 
 void keep_row(RowReader* reader, VectorCache* cache) {
-    keep_vector(cache, reader->datum, reader->vector);
+    keep_value(cache, reader->datum, reader->detoasted);
 }
 
 void rest_row_reader(RowReader* reader) {
@@ -170,9 +173,9 @@ double exact_distance(Metric metric, const float* query, const float* row, size_
     pg_unreachable();
 }
 
-double exact_distance(Metric metric, const Vector* query, const Vector* row) {
-    check_same_dims(query, row);
-    return exact_distance(metric, query->x, row->x, static_cast<size_t>(query->dims));
+double exact_distance(Metric metric, const VectorView& query, const VectorView& row) {
+    check_same_dims(query.dims, row.dims);
+    return exact_distance(metric, query.values, row.values, query.dims);
 }
 
 }  // namespace pgwarp

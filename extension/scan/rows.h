@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/common.h"
-#include "extension/types/vector.h"
+#include "extension/types/vector_type.h"
 #include "extension/types/vector_cache.h"
 
 extern "C" {
@@ -18,9 +18,9 @@ namespace pgwarp {
 struct RowReader;
 RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot);
 
-// The indexed vector of the visible version of a row, valid until the next call. Null: no version
+// The indexed vector of the visible version of a row, valid until the next call. None: no version
 // is visible to the snapshot, or the value is null.
-const Vector* read_row(RowReader* reader, ItemPointerData tid);
+VectorView read_row(RowReader* reader, ItemPointerData tid);
 
 // Whether a version of the row is visible to the snapshot; does not read its vector.
 bool sees_row(RowReader* reader, ItemPointerData tid);
@@ -46,7 +46,7 @@ void rest_row_reader(RowReader* reader);
 void close_row_reader(RowReader* reader);
 
 // A monotone function of the metric operator's distance. NaN where that distance is NaN.
-double exact_distance(Metric metric, const Vector* query, const Vector* row);
+double exact_distance(Metric metric, const VectorView& query, const VectorView& row);
 double exact_distance(Metric metric, const float* query, const float* row, size_t dims);
 
 }  // namespace pgwarp

@@ -22,6 +22,7 @@
 #include <cstring>
 #include <limits>
 
+#include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/scan/scan.h"
 #include "extension/index/curve.h"
@@ -51,10 +52,7 @@ ScanState* state_of(IndexScanDesc scan) {
 // --- rounds
 
 void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
-    if (s->query->dims != static_cast<int>(meta.dims))
-        ereport(ERROR,
-                (errcode(ERRCODE_DATA_EXCEPTION),
-                 errmsg("different vector dimensions %d and %u", s->query->dims, meta.dims)));
+    check_same_dims(s->query.dims, meta.dims);
     s->meta = meta;
     s->bound = wanted_bound(scan, meta.metric);
     const WantedRows wanted =
@@ -140,20 +138,18 @@ void close_orders(ScanState* s) {
     s->pending_tids = nullptr;
 }
 
-Vector* query_of(IndexScanDesc scan) {
+VectorView query_of(IndexScanDesc scan) {
     const ScanKey key = &scan->orderByData[0];
-    if (!(key->sk_flags & SK_ISNULL)) {
-        // Copied, because the executor owns the key's memory.
-        const Vector* given = datum_get_vector(key->sk_argument);
-        Vector* query = new_vector(given->dims);
-        memcpy(query->x, given->x, given->dims * sizeof(float));
-        return query;
-    }
     // Every distance from null is null, so the scan returns all rows, in any order.
-    const int dims = static_cast<int>(read_meta(scan->indexRelation).dims);
-    Vector* query = new_vector(dims);
-    memset(query->x, 0, static_cast<Size>(dims) * sizeof(float));
-    return query;
+    if (key->sk_flags & SK_ISNULL) {
+        const uint32 dims = read_meta(scan->indexRelation).dims;
+        return {static_cast<float*>(palloc0(dims * sizeof(float))), dims};
+    }
+    // Copied, because the executor owns the key's memory.
+    const VectorView given = type_of(scan->indexRelation).view(key->sk_argument);
+    float* values = static_cast<float*>(palloc(given.dims * sizeof(float)));
+    memcpy(values, given.values, given.dims * sizeof(float));
+    return {values, given.dims};
 }
 
 void start(IndexScanDesc scan, ScanState* s) {
@@ -168,7 +164,7 @@ void start(IndexScanDesc scan, ScanState* s) {
     s->query = query_of(scan);
     s->scratch = open_scratch(s->context);
     s->cache = open_vector_cache(s->context, s->scratch);
-    s->form = scratch_array<float>(s->scratch, static_cast<Size>(s->query->dims));
+    s->form = scratch_array<float>(s->scratch, s->query.dims);
     s->last_distance = -std::numeric_limits<double>::infinity();
     MemoryContextSwitchTo(before);
 }

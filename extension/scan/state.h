@@ -52,8 +52,8 @@ struct ScanState {
     Scratch* scratch;
     VectorCache* cache;
 
-    Vector* query;
-    float* form;  // the query as the model sees it; valid if form_ready
+    VectorView query;  // none until the scan starts
+    float* form;       // the query as the model sees it; valid if form_ready
     bool form_ready;
     bool started;
     bool finished;
@@ -125,7 +125,7 @@ Candidate* reserve_candidates(ScanState* s, Size wanted);
 // candidates that came from the pending list or the service. Reorders `candidates`.
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 
-double row_distance(const ScanState* s, const Vector* row);
+double row_distance(const ScanState* s, const VectorView& row);
 void add_row(ScanState* s, double distance, uint64 tid);
 
 // The rows of a round: begin_rows() empties them, sort_rows() sorts them by exact distance, and

@@ -40,7 +40,7 @@
 #include "extension/device/build_memory.h"
 #include "extension/index/format.h"
 #include "extension/settings.h"
-#include "extension/types/vector.h"
+#include "extension/limits.h"
 
 extern "C" {
 #include "port/atomics.h"

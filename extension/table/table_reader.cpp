@@ -3,7 +3,7 @@
 
 #include "extension/table/table_reader.h"
 #include "extension/table/toast_reader.h"
-#include "extension/types/vector.h"
+#include "extension/types/vector_type.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -26,9 +26,6 @@ extern "C" {
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-
-// vector_io.cpp
-Datum pgwarp_vector_in(PG_FUNCTION_ARGS);
 }
 
 namespace pgwarp {
@@ -54,7 +51,8 @@ struct TableReader {
     const char* key_name;  // null: none
     Oid key_type;          // base type, below any domains
     Snapshot snapshot;
-    uint32 dims;  // 0: not known yet
+    VectorType type;  // of the member or query being read
+    uint32 dims;      // 0: not known yet
     TableCounts counts;
 
     // The first row, read for its dimensions and not yet handed over.
@@ -91,15 +89,6 @@ struct TableReader {
 };
 
 // --- columns and rights
-
-bool is_vector_type(Oid type) {
-    Oid input;
-    Oid parameter;
-    getTypeInputInfo(getBaseType(type), &input, &parameter);
-    FmgrInfo function;
-    fmgr_info(input, &function);
-    return function.fn_addr == pgwarp_vector_in;
-}
 
 bool is_key_type(Oid type, Oid* base) {
     *base = getBaseType(type);
@@ -141,12 +130,12 @@ void check_vector_column(TableReader* reader, AttrNumber attribute) {
     int32 typmod;
     Oid collation;
     get_atttypetypmodcoll(reader->table, attribute, &type, &typmod, &collation);
-    if (!is_vector_type(type))
+    reader->type = VectorType::of(type, typmod);
+    if (!reader->type)
         ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
                         errmsg("column \"%s\" of table \"%s\" is of type %s, not vector",
                                reader->vector_name, reader->table_name, format_type_be(type))));
-    getBaseTypeAndTypmod(type, &typmod);
-    if (typmod > 0) reader->dims = static_cast<uint32>(typmod);
+    reader->dims = reader->type.dims();
 }
 
 void check_key_column(TableReader* reader, AttrNumber attribute) {
@@ -237,9 +226,10 @@ void end_scan(TableReader* reader) {
 
 // Checks the types again before each scan or fetch: between two of them the caller may run any
 // code, which may have altered the table since the reader was opened.
-void check_types(const TableReader* reader, Oid vector, Oid key) {
+void take_types(TableReader* reader, Oid vector, Oid key) {
     Oid base = InvalidOid;
-    if (is_vector_type(vector) &&
+    reader->type = VectorType::of(vector);
+    if (reader->type &&
         (!reader->key_name || (is_key_type(key, &base) && base == reader->key_type)))
         return;
     ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -255,8 +245,8 @@ void open_member(TableReader* reader, Oid member) {
     const auto type_of = [relation](AttrNumber attribute) {
         return TupleDescAttr(RelationGetDescr(relation), attribute - 1)->atttypid;
     };
-    check_types(reader, type_of(reader->vector_attribute),
-                reader->key_name ? type_of(reader->key_attribute) : InvalidOid);
+    take_types(reader, type_of(reader->vector_attribute),
+               reader->key_name ? type_of(reader->key_attribute) : InvalidOid);
     reader->slot = table_slot_create(relation, nullptr);
     reader->toast = open_toast_reader(relation);
     reader->relation = relation;
@@ -331,7 +321,7 @@ Portal find_portal(const TableReader* reader) {
 
 void fetch_rows(TableReader* reader) {
     // A batch of rows at a time, in at most a few megabytes.
-    const Size row_bytes = Max(reader->dims, 64u) * sizeof(float);
+    const Size row_bytes = Size{Max(reader->dims, 64u)} * reader->type.value_bytes();
     const long wanted = static_cast<long>(std::clamp<Size>((Size{1} << 20) / row_bytes, 16, 1000));
     if (!reader->portal) open_portal(reader);
     connect_spi();
@@ -341,8 +331,8 @@ void fetch_rows(TableReader* reader) {
                       true, 0, false);
     SPI_cursor_fetch(find_portal(reader), true, wanted);
     AtEOXact_GUC(true, level);
-    check_types(reader, SPI_gettypeid(SPI_tuptable->tupdesc, 1),
-                reader->key_name ? SPI_gettypeid(SPI_tuptable->tupdesc, 2) : InvalidOid);
+    take_types(reader, SPI_gettypeid(SPI_tuptable->tupdesc, 1),
+               reader->key_name ? SPI_gettypeid(SPI_tuptable->tupdesc, 2) : InvalidOid);
 
     MemoryContextReset(reader->fetch_context);
     const MemoryContext before = MemoryContextSwitchTo(reader->fetch_context);
@@ -390,27 +380,15 @@ bool next_row(TableReader* reader, Row* row) {
     return false;
 }
 
-// A vector stored inline is read in place, behind a varlena header of four bytes or of one. (Struct
-// Vector assumes four, so these are its parts.)
-struct Elements {
-    uint32 dims;
-    const char* data;  // (dims) floats, possibly unaligned
-};
-
-Elements elements_of(TableReader* reader, Datum value) {
+// A plain value is read where it lies; others go to row_context first.
+const varlena* plain_value(TableReader* reader, Datum value) {
     varlena* given = reinterpret_cast<varlena*>(DatumGetPointer(value));
-    if (VARATT_IS_EXTERNAL(given) || VARATT_IS_COMPRESSED(given)) {
-        MemoryContextReset(reader->row_context);
-        const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
-        given = reader->by_query ? pg_detoast_datum(given) : read_value(reader->toast, value);
-        MemoryContextSwitchTo(before);
-    }
-    constexpr Size header = offsetof(Vector, x) - offsetof(Vector, dims);
-    const char* data = VARDATA_ANY(given);
-    int16 dims;
-    memcpy(&dims, data, sizeof(dims));
-    Assert(VARSIZE_ANY_EXHDR(given) == header + static_cast<Size>(dims) * sizeof(float));
-    return {static_cast<uint32>(dims), data + header};
+    if (VectorType::is_plain(value)) return given;
+    MemoryContextReset(reader->row_context);
+    const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
+    given = reader->by_query ? pg_detoast_datum(given) : read_value(reader->toast, value);
+    MemoryContextSwitchTo(before);
+    return given;
 }
 
 void check_row_dims(const TableReader* reader, uint32 dims) {
@@ -434,11 +412,11 @@ void check_row_dims(const TableReader* reader, uint32 dims) {
 void look_ahead(TableReader* reader) {
     Row row;
     if (reader->dims > 0 || !next_row(reader, &row)) return;
-    const Elements elements = elements_of(reader, row.vector);
-    reader->dims = elements.dims;
+    const varlena* value = plain_value(reader, row.vector);
+    reader->dims = reader->type.dims_of(value);
     reader->first_vector =
-        static_cast<float*>(MemoryContextAlloc(reader->context, elements.dims * sizeof(float)));
-    memcpy(reader->first_vector, elements.data, elements.dims * sizeof(float));
+        static_cast<float*>(MemoryContextAlloc(reader->context, reader->dims * sizeof(float)));
+    reader->type.read(value, reader->first_vector);
     if (reader->key_name) reader->first_key = key_of(row.key, reader->key_type);
 }
 
@@ -461,7 +439,6 @@ TableReader* open_table_reader(const TableColumns& columns) {
     if (!relation)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("relation with OID %u does not exist", reader->table)));
-    reader->dims = 0;
     check_columns(reader);
     reader->by_query = check_enable_rls(reader->table, InvalidOid, true) == RLS_ENABLED ||
                        !can_scan(relation) || !find_members(reader);
@@ -487,10 +464,9 @@ TableCounts counts_of(const TableReader* reader) {
 }
 
 Size read_block(TableReader* reader, const VectorBlock& block) {
-    const Size row_bytes = reader->dims * sizeof(float);
     Size count = 0;
     if (reader->first_vector) {
-        memcpy(block.vectors, reader->first_vector, row_bytes);
+        memcpy(block.vectors, reader->first_vector, reader->dims * sizeof(float));
         if (block.keys) block.keys[0] = reader->first_key;
         pfree(reader->first_vector);
         reader->first_vector = nullptr;
@@ -499,9 +475,9 @@ Size read_block(TableReader* reader, const VectorBlock& block) {
     }
     Row row;
     while (count < block.room && next_row(reader, &row)) {
-        const Elements elements = elements_of(reader, row.vector);
-        check_row_dims(reader, elements.dims);
-        memcpy(block.vectors + count * reader->dims, elements.data, row_bytes);
+        const varlena* value = plain_value(reader, row.vector);
+        check_row_dims(reader, reader->type.dims_of(value));
+        reader->type.read(value, block.vectors + count * reader->dims);
         if (block.keys) {
             block.keys[count] = row.key_is_null ? 0 : key_of(row.key, reader->key_type);
             if (block.key_is_null) block.key_is_null[count] = row.key_is_null;

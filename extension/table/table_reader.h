@@ -89,8 +89,6 @@ SharedTable share_table(const TableReader* reader);
 TableReader* open_shared_reader(const SharedTable& table, Snapshot snapshot);
 void read_blocks(TableReader* reader, Oid member, BlockNumber first, BlockNumber end);
 
-// Whether this is our vector type, or a domain over it.
-bool is_vector_type(Oid type);
 // Whether this is a type of keys: int8, int4 or int2, or a domain over one; and its base type.
 bool is_key_type(Oid type, Oid* base);
 int64 key_of(Datum value, Oid base);

@@ -1,11 +1,13 @@
-// The vector type: its layout, in memory and on disk, and what all its functions share.
+// The vector type: its layout, in memory and on disk, and what all its functions share. Only files
+// of this folder include it; others ask a VectorType (vector_type.h).
 #pragma once
 
 #include "extension/compat.h"
+#include "extension/limits.h"
+#include "extension/types/checks.h"
+#include "extension/types/vector_cache.h"
 
 namespace pgwarp {
-
-constexpr int max_dims = 16000;
 
 // Byte for byte pgvector's vector, so that data, dumps and binary clients can move between the two.
 struct Vector {
@@ -20,16 +22,19 @@ inline Vector* datum_get_vector(Datum datum) {
     return reinterpret_cast<Vector*>(PG_DETOAST_DATUM(datum));
 }
 
+// The vector of a datum, read-only: from a scan's cache, or else detoasted.
+inline const Vector* find_vector(Datum datum) {
+    return reinterpret_cast<const Vector*>(find_value(datum));
+}
+
 // A vector of `dims` uninitialized elements.
 Vector* new_vector(int dims);
 
-// Each returns true or reports an error. With the context of an input function it may instead save
-// the error there and return false (see PGWARP_REJECT).
-bool check_dims(int dims, fmNodePtr context = nullptr);
-bool check_expected_dims(int32 typmod, int dims, fmNodePtr context = nullptr);
-bool check_element(float value, fmNodePtr context = nullptr);
-
-void check_elements(const Vector* vector);
-void check_same_dims(const Vector* a, const Vector* b);
+inline void check_elements(const Vector* vector) {
+    check_elements(vector->x, vector->dims);
+}
+inline void check_same_dims(const Vector* a, const Vector* b) {
+    check_same_dims(static_cast<uint32>(a->dims), static_cast<uint32>(b->dims));
+}
 
 }  // namespace pgwarp

@@ -14,7 +14,7 @@ struct VectorCache {
     struct Slot {
         Oid relation;
         Oid value;
-        const Vector* vector;  // null: a free slot
+        const varlena* detoasted;  // null: a free slot
     };
 
     VectorCache* next;
@@ -26,7 +26,7 @@ struct VectorCache {
 
     Slot* find(Oid relation, Oid value) {
         uint32 at = (value * 2654435761u) % slots;
-        while (table[at].vector && (table[at].relation != relation || table[at].value != value))
+        while (table[at].detoasted && (table[at].relation != relation || table[at].value != value))
             at = (at + 1) % slots;
         return &table[at];
     }
@@ -72,27 +72,27 @@ void clear_vector_cache(VectorCache* cache) {
     scratch_return(cache->scratch, cache->mark);
 }
 
-void keep_vector(VectorCache* cache, Datum datum, const Vector* vector) {
+void keep_value(VectorCache* cache, Datum datum, const varlena* value) {
     varatt_external pointer;
     if (!is_external(datum, &pointer) || cache->count == VectorCache::slots / 2) return;
     VectorCache::Slot* slot = cache->find(pointer.va_toastrelid, pointer.va_valueid);
-    if (slot->vector) return;
+    if (slot->detoasted) return;
     if (cache->count == 0) cache->mark = scratch_mark(cache->scratch);
-    void* copy = scratch_try_alloc(cache->scratch, VARSIZE(vector));
+    void* copy = scratch_try_alloc(cache->scratch, VARSIZE(value));
     if (!copy) return;
-    memcpy(copy, vector, VARSIZE(vector));
-    *slot = {pointer.va_toastrelid, pointer.va_valueid, static_cast<Vector*>(copy)};
+    memcpy(copy, value, VARSIZE(value));
+    *slot = {pointer.va_toastrelid, pointer.va_valueid, static_cast<varlena*>(copy)};
     ++cache->count;
 }
 
-const Vector* find_vector(Datum datum) {
+const varlena* find_value(Datum datum) {
     varatt_external pointer;
     if (caches && is_external(datum, &pointer))
         for (VectorCache* cache = caches; cache; cache = cache->next) {
             const VectorCache::Slot* slot = cache->find(pointer.va_toastrelid, pointer.va_valueid);
-            if (slot->vector) return slot->vector;
+            if (slot->detoasted) return slot->detoasted;
         }
-    return datum_get_vector(datum);
+    return pg_detoast_datum(reinterpret_cast<varlena*>(DatumGetPointer(datum)));
 }
 
 }  // namespace pgwarp

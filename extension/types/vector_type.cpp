@@ -1,0 +1,163 @@
+#include <cstring>
+
+#include "extension/types/vector.h"
+#include "extension/types/vector_type.h"
+
+extern "C" {
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+// vector_io.cpp
+Datum pgwarp_vector_in(PG_FUNCTION_ARGS);
+}
+
+namespace pgwarp {
+
+namespace {
+
+// The types of vectors that this session has met. A change of any type in the catalog empties it.
+struct KnownType {
+    Oid type;  // a base type
+    VectorFormat format;
+};
+constexpr int most_known = 8;
+KnownType known[most_known];
+int known_count = 0;
+
+void forget_types(Datum, int, uint32) {
+    known_count = 0;
+}
+
+// A type is ours if its input function is: its name and schema may be any.
+VectorFormat look_up_format(Oid base) {
+    Oid input;
+    Oid parameter;
+    getTypeInputInfo(base, &input, &parameter);
+    FmgrInfo function;
+    fmgr_info(input, &function);
+    return function.fn_addr == pgwarp_vector_in ? VectorFormat::float32 : VectorFormat::none;
+}
+
+VectorFormat known_format(Oid type) {
+    for (int i = 0; i < known_count; ++i)
+        if (known[i].type == type) return known[i].format;
+    return VectorFormat::none;
+}
+
+VectorFormat format_of(Oid base) {
+    static bool registered = false;
+    if (!registered) CacheRegisterSyscacheCallback(TYPEOID, forget_types, Datum{0});
+    registered = true;
+    VectorFormat format = known_format(base);
+    if (format != VectorFormat::none) return format;
+    format = look_up_format(base);
+    if (format != VectorFormat::none && known_count < most_known)
+        known[known_count++] = {base, format};
+    return format;
+}
+
+// The part of a value behind its varlena header, which may be of four bytes or of one.
+constexpr Size header_bytes = offsetof(Vector, x) - offsetof(Vector, dims);
+
+[[noreturn]] void report_no_type() {
+    elog(ERROR, "not a type of vectors");
+}
+
+const Vector* as_vector(const varlena* detoasted) {
+    return reinterpret_cast<const Vector*>(detoasted);
+}
+
+}  // namespace
+
+VectorType VectorType::of(Oid type, int32 typmod) {
+    const VectorFormat known = known_format(type);
+    if (known != VectorFormat::none) return {known, declared_dims(typmod)};
+    const Oid base = getBaseTypeAndTypmod(type, &typmod);
+    return {format_of(base), declared_dims(typmod)};
+}
+
+const char* VectorType::name() const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32:
+            return "vector";
+    }
+    report_no_type();
+}
+
+uint32 VectorType::value_bytes() const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32:
+            return sizeof(float);
+    }
+    report_no_type();
+}
+
+VectorView VectorType::view(Datum datum) const {
+    return view(pg_detoast_datum(reinterpret_cast<varlena*>(DatumGetPointer(datum))));
+}
+
+VectorView VectorType::view(const varlena* detoasted) const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32: {
+            const Vector* vector = as_vector(detoasted);
+            return {vector->x, static_cast<uint32>(vector->dims)};
+        }
+    }
+    report_no_type();
+}
+
+bool VectorType::is_plain(Datum datum) {
+    const void* value = DatumGetPointer(datum);
+    return !VARATT_IS_EXTERNAL(value) && !VARATT_IS_COMPRESSED(value);
+}
+
+uint32 VectorType::dims_of(const varlena* plain) const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32: {
+            int16 dims;
+            memcpy(&dims, VARDATA_ANY(plain), sizeof(dims));
+            Assert(VARSIZE_ANY_EXHDR(plain) == header_bytes + Size(dims) * sizeof(float));
+            return static_cast<uint32>(dims);
+        }
+    }
+    report_no_type();
+}
+
+void VectorType::read(const varlena* plain, float* to) const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32:
+            memcpy(to, VARDATA_ANY(plain) + header_bytes, dims_of(plain) * sizeof(float));
+            return;
+    }
+    report_no_type();
+}
+
+Datum VectorType::make(const float* values, uint32 dims) const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32: {
+            Vector* vector = new_vector(static_cast<int>(dims));
+            memcpy(vector->x, values, dims * sizeof(float));
+            return PointerGetDatum(vector);
+        }
+    }
+    report_no_type();
+}
+
+varlena* VectorType::copy(Datum datum) {
+    return pg_detoast_datum_copy(reinterpret_cast<varlena*>(DatumGetPointer(datum)));
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,74 @@
+// The types of vectors: which types there are, and floats from their values.
+//
+// Only the files of this folder know how a type stores its values (vector.h). All other code makes
+// a VectorType once, from the type of a column or argument, and asks it for floats.
+#pragma once
+
+#include "extension/compat.h"
+#include "extension/types/checks.h"
+
+namespace pgwarp {
+
+// The floats of one vector; false where there is none. They lie in the value, or in the memory
+// context that was current when the view was made, and are valid as long as both.
+struct VectorView {
+    const float* values;  // (dims)
+    uint32 dims;
+
+    explicit operator bool() const { return values != nullptr; }
+};
+
+// How a type stores its values. No switch over formats has a default: the compiler names every
+// place that a new one must touch.
+enum class VectorFormat : uint8 {
+    none,     // not a type of vectors
+    float32,  // vector
+};
+
+// A type of vectors with its modifier. All zeros are no type of vectors.
+class VectorType {
+  public:
+    VectorType() = default;
+    constexpr VectorType(VectorFormat format, uint32 dims) : format_(format), dims_(dims) {}
+
+    // Of a column or argument, or of what a domain is over; false where it is no type of vectors.
+    // Looks into the catalog once for each type of a session.
+    static VectorType of(Oid type, int32 typmod = -1);
+    explicit operator bool() const { return format_ != VectorFormat::none; }
+
+    // The dimensions that the type declares: vector(n). 0: none.
+    uint32 dims() const { return dims_; }
+    // Its name in SQL, without the dimensions.
+    const char* name() const;
+    uint32 value_bytes() const;  // of one stored element
+
+    // The floats of a datum, or of a value that is detoasted: without a copy where the type stores
+    // aligned floats, else in the current memory context.
+    VectorView view(Datum datum) const;
+    VectorView view(const varlena* detoasted) const;
+
+    // A plain value is neither external nor compressed. Its header may be a short one, which leaves
+    // its elements unaligned: these calls read it where it lies.
+    static bool is_plain(Datum datum);
+    uint32 dims_of(const varlena* plain) const;
+    void read(const varlena* plain, float* to) const;  // (dims_of(plain))
+
+    // A value of this type, in the current memory context.
+    Datum make(const float* values, uint32 dims) const;
+    // Copies a value as it is stored, detoasted, to the current memory context.
+    static varlena* copy(Datum datum);
+
+  private:
+    VectorFormat format_;
+    uint32 dims_;
+};
+
+// The type `vector`, for functions that SQL declares with it.
+inline constexpr VectorType vector_type{VectorFormat::float32, 0};
+
+// The dimensions that a type modifier declares. 0: none.
+inline uint32 declared_dims(int32 typmod) {
+    return typmod > 0 ? static_cast<uint32>(typmod) : 0;
+}
+
+}  // namespace pgwarp
