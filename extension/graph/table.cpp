@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "extension/graph/table.h"
-#include "extension/table/table_reader.h"
+#include "extension/table/columns.h"
 
 extern "C" {
 #include "catalog/pg_type.h"

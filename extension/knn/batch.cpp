@@ -15,7 +15,7 @@
 #include "extension/knn/batch.h"
 #include "extension/knn/lists.h"
 #include "extension/settings.h"
-#include "extension/table/table_reader.h"
+#include "extension/table/columns.h"
 
 extern "C" {
 #include "access/genam.h"

@@ -5,7 +5,7 @@
 #include "extension/index/column.h"
 #include "extension/index/argument.h"
 #include "extension/knn/index.h"
-#include "extension/table/table_reader.h"
+#include "extension/table/columns.h"
 
 extern "C" {
 #include "access/genam.h"

@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "kernels/distance.h"
 #include "extension/table/parallel_reader.h"
 
 extern "C" {
@@ -51,7 +49,6 @@ struct SharedRead {
     slock_t mutex;
     // Under `mutex`, added by each worker at its end:
     ParallelCounts counts;
-    bool saw_largest_key;
 
     Member* members() { return reinterpret_cast<Member*>(this + 1); }
     static Size bytes(int members) { return sizeof(SharedRead) + members * sizeof(Member); }
@@ -60,69 +57,25 @@ struct SharedRead {
 // A block's position: the number of its range, then this many bits for its number within the range.
 constexpr int part_bits = 24;
 
-// One process's state while it fills blocks.
-struct Filling {
-    TableReader* table;
-    RowIds ids;
-    bool normalise;
-    int64* keys;        // (block_rows), where ids are keys
-    bool* key_is_null;  // (block_rows)
-    bool odd;
-    bool saw_largest_key;
+// The tables that workers read.
+struct Members {
+    const TableMember* tables;
+    int count;
+
+    double pages() const {
+        double pages = 0;
+        for (int i = 0; i < count; ++i) pages += tables[i].blocks;
+        return pages;
+    }
 };
 
-Filling new_filling(TableReader* table, RowIds ids, bool normalise, uint32 block_rows) {
-    Filling filling = {};
-    filling.table = table;
-    filling.ids = ids;
-    filling.normalise = normalise;
-    if (ids == RowIds::keys) {
-        filling.keys = static_cast<int64*>(palloc(block_rows * sizeof(int64)));
-        filling.key_is_null = static_cast<bool*>(palloc(block_rows * sizeof(bool)));
-    }
-    return filling;
-}
-
-void make_ids(Filling* filling, Size count, uint64* ids) {
-    for (Size i = 0; i < count; ++i) {
-        ids[i] = filling->key_is_null[i] ? null_key_id : key_id(filling->keys[i]);
-        filling->saw_largest_key |= ids[i] == null_key_id && !filling->key_is_null[i];
-    }
-}
-
-void make_normal(Filling* filling, Size count, float* rows) {
-    const uint32 dims = dims_of(filling->table);
-    for (Size i = 0; i < count; ++i) {
-        float* row = rows + i * dims;
-        const double norm = std::sqrt(squared_norm(row, dims));
-        if (!(norm > 0) || !std::isfinite(norm)) {
-            filling->odd = true;
-            continue;
-        }
-        for (uint32 d = 0; d < dims; ++d) row[d] = static_cast<float>(row[d] / norm);
-    }
-}
-
-// Returns fewer rows than `room` only at the end of the table or range.
-Size fill_block(Filling* filling, const RowBlock& block, uint32 room) {
-    VectorBlock wanted = {block.rows, filling->keys, room};
-    if (filling->ids == RowIds::places) wanted.places = block.tids;
-    wanted.key_is_null = filling->key_is_null;
-    const Size count = read_block(filling->table, wanted);
-    if (filling->ids == RowIds::keys) make_ids(filling, count, block.tids);
-    if (filling->normalise) make_normal(filling, count, block.rows);
-    *block.count = static_cast<uint32>(count);
-    return count;
-}
-
-int workers_for(const TableReader* table, const TableMember* members, int count, int most) {
-    if (count == 0 || IsInParallelMode() || most <= 0) return 0;
-    (void)table;
-    double pages = 0;
+// At most `most`.
+int workers_for(const Members& members, int most) {
+    if (members.count == 0 || IsInParallelMode() || most <= 0) return 0;
+    double pages = members.pages();
     int option = -1;
-    for (int i = 0; i < count; ++i) {
-        Relation relation = table_open(members[i].table, NoLock);
-        pages += members[i].blocks;
+    for (int i = 0; i < members.count; ++i) {
+        Relation relation = table_open(members.tables[i].table, NoLock);
         option = Max(option, RelationGetParallelWorkers(relation, -1));
         // Long vectors lie in TOAST, where reading a row costs more.
         if (OidIsValid(relation->rd_rel->reltoastrelid)) {
@@ -156,7 +109,7 @@ struct ParallelReader {
     WalUsage* wal_usage;
 
     // Without:
-    Filling filling;
+    BlockFiller filler;
     RowBlock own[2];
     uint32 own_counts[2];
     uint64 own_positions[2];
@@ -169,8 +122,8 @@ namespace {
 
 void begin_alone(ParallelReader* reader, const ParallelRead& wanted) {
     const uint32 dims = dims_of(reader->table);
-    reader->filling =
-        new_filling(reader->table, wanted.ids, wanted.normalise, reader->shape.block_rows);
+    reader->filler =
+        new_block_filler(reader->table, wanted.ids, wanted.normalise, reader->shape.block_rows);
     for (uint32 i = 0; i < 2; ++i) {
         reader->own[i].number = i;
         reader->own[i].count = &reader->own_counts[i];
@@ -183,10 +136,9 @@ void begin_alone(ParallelReader* reader, const ParallelRead& wanted) {
 }
 
 // The size of a range, in table blocks: about as many rows as fit into a block of the ring.
-BlockNumber blocks_of_range(const TableReader* table, const TableMember* members, int count,
-                            int workers, uint32 block_rows) {
-    double pages = 0;
-    for (int i = 0; i < count; ++i) pages += members[i].blocks;
+BlockNumber blocks_of_range(const TableReader* table, const Members& members, int workers,
+                            uint32 block_rows) {
+    const double pages = members.pages();
     const double rows = Max(estimated_rows(table), 1.0);
     const double fitting = block_rows * 0.95 * Max(pages, 1.0) / rows;
     // Several ranges a worker, so that no straggler holds up the end.
@@ -194,27 +146,57 @@ BlockNumber blocks_of_range(const TableReader* table, const TableMember* members
     return static_cast<BlockNumber>(std::clamp(std::min(fitting, fair), 1.0, 8192.0));
 }
 
-bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted,
-                        const TableMember* members, int member_count, int workers) {
+SharedRead* init_shared_read(void* memory, const ParallelReader* reader, const ParallelRead& wanted,
+                             const Members& members, int workers) {
+    SharedRead* shared = static_cast<SharedRead*>(memory);
+    memset(memory, 0, SharedRead::bytes(members.count));
+    shared->table = share_table(reader->table);
+    shared->ids = wanted.ids;
+    shared->normalise = wanted.normalise;
+    shared->range_blocks =
+        blocks_of_range(reader->table, members, workers, reader->shape.block_rows);
+    shared->member_count = members.count;
+    for (int i = 0; i < members.count; ++i) {
+        const TableMember& table = members.tables[i];
+        shared->members()[i] = {table, shared->ranges};
+        shared->ranges += (table.blocks + shared->range_blocks - 1) / shared->range_blocks;
+    }
+    pg_atomic_init_u64(&shared->next_range, 0);
+    SpinLockInit(&shared->mutex);
+    return shared;
+}
+
+// Terminates the workers that still run, and waits for them.
+void end_workers(ParallelReader* reader) {
+    DestroyParallelContext(reader->context);
+    ExitParallelMode();
+    reader->context = nullptr;
+}
+
+// False, and nothing is begun, where no worker can be had.
+bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted, const Members& members,
+                        int workers) {
     const Snapshot snapshot = snapshot_of(reader->table);
+    const RingShape& shape = reader->shape;
     const uint32 dims = dims_of(reader->table);
     const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
-    const Size sizes[] = {SharedRead::bytes(member_count),
+    // In the order of ShmKey.
+    const Size sizes[] = {SharedRead::bytes(members.count),
                           EstimateSnapshotSpace(snapshot),
-                          block_ring_bytes(reader->shape.blocks, reader->shape.block_rows, dims),
+                          block_ring_bytes(shape.blocks, shape.block_rows, dims),
                           text_bytes,
                           mul_size(sizeof(BufferUsage), workers),
                           mul_size(sizeof(WalUsage), workers)};
     EnterParallelMode();
     ParallelContext* context = CreateParallelContext("pgwarp", "pgwarp_read_worker", workers);
+    reader->context = context;
     for (const Size size : sizes) {
         shm_toc_estimate_chunk(&context->estimator, size);
         shm_toc_estimate_keys(&context->estimator, 1);
     }
     InitializeParallelDSM(context);
     if (context->seg == nullptr) {
-        DestroyParallelContext(context);
-        ExitParallelMode();
+        end_workers(reader);
         return false;
     }
     void* chunks[lengthof(sizes)];
@@ -222,32 +204,15 @@ bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted,
         chunks[i] = shm_toc_allocate(context->toc, sizes[i]);
         if (sizes[i] > 0) shm_toc_insert(context->toc, key_shared + i, chunks[i]);
     }
-    SharedRead* shared = static_cast<SharedRead*>(chunks[0]);
-    memset(static_cast<void*>(shared), 0, sizes[0]);
-    shared->table = share_table(reader->table);
-    shared->ids = wanted.ids;
-    shared->normalise = wanted.normalise;
-    shared->range_blocks =
-        blocks_of_range(reader->table, members, member_count, workers, reader->shape.block_rows);
-    shared->member_count = member_count;
-    for (int i = 0; i < member_count; ++i) {
-        shared->members()[i] = {members[i], shared->ranges};
-        shared->ranges += (members[i].blocks + shared->range_blocks - 1) / shared->range_blocks;
-    }
-    pg_atomic_init_u64(&shared->next_range, 0);
-    SpinLockInit(&shared->mutex);
+    reader->shared = init_shared_read(chunks[0], reader, wanted, members, workers);
     SerializeSnapshot(snapshot, static_cast<char*>(chunks[1]));
-    reader->ring = init_block_ring(chunks[2], reader->shape.blocks, reader->shape.block_rows, dims);
+    reader->ring = init_block_ring(chunks[2], shape.blocks, shape.block_rows, dims);
     if (text_bytes > 0) memcpy(chunks[3], debug_query_string, text_bytes);
     reader->usage = static_cast<BufferUsage*>(chunks[4]);
     reader->wal_usage = static_cast<WalUsage*>(chunks[5]);
-    reader->shared = shared;
-    reader->context = context;
     LaunchParallelWorkers(context);
     if (context->nworkers_launched == 0) {
-        DestroyParallelContext(context);
-        ExitParallelMode();
-        reader->context = nullptr;
+        end_workers(reader);
         return false;
     }
     if (reader->device) reader->device->know_memory(chunks[2], sizes[2]);
@@ -262,14 +227,15 @@ ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wan
     reader->table = table;
     reader->device = device;
     rewind_table_reader(table);
-    TableMember* members = nullptr;
-    const int member_count = members_of(table, &members);
-    int workers = workers_for(table, members, member_count, wanted.workers);
+    TableMember* tables = nullptr;
+    const int count = members_of(table, &tables);
+    const Members members{tables, count};
+    int workers = workers_for(members, wanted.workers);
     workers = Min(workers, workers_in_shared_memory(workers, Max(wanted.held, 1u), dims_of(table),
                                                     wanted.memory));
     reader->held = Max(wanted.held, 1u);
     reader->shape = ring_shape(workers, reader->held, dims_of(table), wanted.memory);
-    if (workers == 0 || !begin_with_workers(reader, wanted, members, member_count, workers))
+    if (workers == 0 || !begin_with_workers(reader, wanted, members, workers))
         begin_alone(reader, wanted);
     return reader;
 }
@@ -294,7 +260,7 @@ bool next_block(ParallelReader* reader, RowBlock* block) {
     if (reader->finished) return false;
     const int free = reader->own_taken[0] ? 1 : 0;
     if (reader->own_taken[free]) elog(ERROR, "all blocks of a reader are taken");
-    const Size count = fill_block(&reader->filling, reader->own[free], reader->shape.block_rows);
+    const Size count = fill_block(&reader->filler, reader->own[free], reader->shape.block_rows);
     reader->finished = count < reader->shape.block_rows;
     if (count == 0) return false;
     reader->own_positions[free] = reader->next_position++;
@@ -313,30 +279,21 @@ void give_back(ParallelReader* reader, const RowBlock& block) {
 void abandon_parallel_reader(ParallelReader* reader) {
     if (!reader->context) return;
     if (reader->device) reader->device->forget_memory(reader->ring);
-    // Terminates the workers that still run, and waits for them.
-    DestroyParallelContext(reader->context);
-    ExitParallelMode();
-    reader->context = nullptr;
+    end_workers(reader);
 }
 
 ParallelCounts close_parallel_reader(ParallelReader* reader) {
-    ParallelCounts counts;
     if (!reader->context) {
         const TableCounts read = counts_of(reader->table);
-        const Filling& filling = reader->filling;
-        counts = {read.rows, read.nulls, filling.odd || filling.saw_largest_key};
-        return counts;
+        return {read.rows, read.nulls, reader->filler.odd};
     }
     ParallelContext* context = reader->context;
     WaitForParallelWorkersToFinish(context);
     for (int i = 0; i < context->nworkers_launched; ++i)
         InstrAccumParallelQuery(&reader->usage[i], &reader->wal_usage[i]);
-    counts = reader->shared->counts;
-    counts.odd |= reader->shared->saw_largest_key;
+    const ParallelCounts counts = reader->shared->counts;
     if (reader->device) reader->device->forget_memory(reader->ring);
-    DestroyParallelContext(context);
-    ExitParallelMode();
-    reader->context = nullptr;
+    end_workers(reader);
     return counts;
 }
 
@@ -353,7 +310,8 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
     TableReader* table = open_shared_reader(
         shared->table,
         RestoreSnapshot(static_cast<char*>(shm_toc_lookup(toc, key_snapshot, false))));
-    Filling filling = new_filling(table, shared->ids, shared->normalise, block_rows_of(ring));
+    BlockFiller filler =
+        new_block_filler(table, shared->ids, shared->normalise, block_rows_of(ring));
 
     RowBlock block = {};
     int member = 0;
@@ -370,7 +328,7 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
         read_blocks(table, members[member].table.table, first, end);
         for (uint64 part = 0;; ++part) {
             if (!block.count) block = take_empty_block(ring);
-            const Size count = fill_block(&filling, block, block_rows_of(ring));
+            const Size count = fill_block(&filler, block, block_rows_of(ring));
             *block.position = range << part_bits | part;
             if (count > 0) {
                 hand_over(ring, block);
@@ -383,8 +341,7 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
     SpinLockAcquire(&shared->mutex);
     shared->counts.rows += counts.rows;
     shared->counts.nulls += counts.nulls;
-    shared->counts.odd |= filling.odd;
-    shared->saw_largest_key |= filling.saw_largest_key;
+    shared->counts.odd |= filler.odd;
     SpinLockRelease(&shared->mutex);
     leave_block_ring(ring);
     close_table_reader(table);

@@ -10,17 +10,11 @@
 
 #include "kernels/common.h"
 #include "kernels/executor.h"
+#include "extension/table/block_filler.h"
 #include "extension/table/block_ring.h"
 #include "extension/table/table_reader.h"
 
 namespace pgwarp {
-
-// What identifies a row, beside its vector.
-enum class RowIds {
-    none,
-    keys,    // key_id() of the key
-    places,  // the TID as a number
-};
 
 struct ParallelRead {
     RowIds ids;
@@ -60,16 +54,6 @@ struct ParallelCounts {
 ParallelCounts close_parallel_reader(ParallelReader* reader);
 // Closes the reader before all blocks were read.
 void abandon_parallel_reader(ParallelReader* reader);
-
-// Ids order as their keys do. Null comes last: it shares its id with the largest key, which is why
-// that key is `odd`.
-inline uint64 key_id(int64 key) {
-    return static_cast<uint64>(key) ^ (uint64{1} << 63);
-}
-inline int64 id_key(uint64 id) {
-    return static_cast<int64>(id ^ (uint64{1} << 63));
-}
-inline constexpr uint64 null_key_id = ~uint64{0};
 
 }  // namespace pgwarp
 

@@ -2,15 +2,11 @@
 //
 // A reader returns the rows that SELECT would return to the caller: by the caller's privileges and
 // snapshot, including rows of children and partitions, filtered by row security. Plain tables are
-// scanned. A query reads views, foreign tables, tables with policies for the caller, and virtual
-// generated columns.
+// scanned (member_scan.h); a query reads what cannot be scanned (query_rows.h).
 #pragma once
 
-#include "extension/compat.h"
-
-extern "C" {
-#include "access/attnum.h"
-}
+#include "extension/table/columns.h"
+#include "extension/table/member_scan.h"
 
 namespace pgwarp {
 
@@ -66,10 +62,6 @@ double estimated_rows(const TableReader* reader);
 
 // What a worker needs to read parts of the same table, without pointers. The snapshot is passed
 // separately.
-struct TableMember {
-    Oid table;
-    BlockNumber blocks;
-};
 struct SharedTable {
     NameData vector;
     NameData key;
@@ -77,6 +69,7 @@ struct SharedTable {
     bool null_keys;
     Oid table;
     Oid key_type;
+    VectorType type;
     uint32 dims;
 };
 Snapshot snapshot_of(const TableReader* reader);
@@ -88,15 +81,5 @@ SharedTable share_table(const TableReader* reader);
 // A reader in a worker: checks no privileges, and reads only the blocks given to read_blocks().
 TableReader* open_shared_reader(const SharedTable& table, Snapshot snapshot);
 void read_blocks(TableReader* reader, Oid member, BlockNumber first, BlockNumber end);
-
-// Whether this is a type of keys: int8, int4 or int2, or a domain over one; and its base type.
-bool is_key_type(Oid type, Oid* base);
-int64 key_of(Datum value, Oid base);
-
-// The attribute number of a column; reports an error where there is none.
-AttrNumber find_column(Oid table, const char* name);
-
-// Reports an error unless the caller may SELECT these columns, as for a query that names them.
-void check_select_rights(Oid table, const AttrNumber* columns, int count);
 
 }  // namespace pgwarp

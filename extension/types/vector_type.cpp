@@ -113,11 +113,6 @@ VectorView VectorType::view(const varlena* detoasted) const {
     report_no_type();
 }
 
-bool VectorType::is_plain(Datum datum) {
-    const void* value = DatumGetPointer(datum);
-    return !VARATT_IS_EXTERNAL(value) && !VARATT_IS_COMPRESSED(value);
-}
-
 uint32 VectorType::dims_of(const varlena* plain) const {
     switch (format_) {
         case VectorFormat::none:

@@ -36,6 +36,8 @@ class VectorType {
     static VectorType of(Oid type, int32 typmod = -1);
     explicit operator bool() const { return format_ != VectorFormat::none; }
 
+    bool stores_like(const VectorType& other) const { return format_ == other.format_; }
+
     // The dimensions that the type declares: vector(n). 0: none.
     uint32 dims() const { return dims_; }
     // Its name in SQL, without the dimensions.
@@ -49,7 +51,10 @@ class VectorType {
 
     // A plain value is neither external nor compressed. Its header may be a short one, which leaves
     // its elements unaligned: these calls read it where it lies.
-    static bool is_plain(Datum datum);
+    static bool is_plain(Datum datum) {
+        const void* value = DatumGetPointer(datum);
+        return !VARATT_IS_EXTERNAL(value) && !VARATT_IS_COMPRESSED(value);
+    }
     uint32 dims_of(const varlena* plain) const;
     void read(const varlena* plain, float* to) const;  // (dims_of(plain))
 
