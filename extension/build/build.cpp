@@ -131,7 +131,7 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
 
     report_phase(BuildPhase::encode);
     const EncodeInput input{model, queries.rows, queries.count, type_of(index)};
-    EncodeResult encoded = encode_table(heap, index, info, input, workers,
+    EncodeResult encoded = encode_table({heap, index, info}, input, workers,
                                         executor.device ? executor.executor : nullptr);
     const char* done_by = pstrdup(executor.device ? executor.executor->name() : "cpu");
     if (executor.device) close_build_executor(&executor);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "extension/build/bulk.h"
-#include "extension/build/encode.h"
+#include "extension/build/shared_build.h"
 #include "extension/build/sort.h"
 
 namespace pgwarp {
@@ -22,8 +22,8 @@ struct EncodeResult {
 
 // Runs the pass over the table with up to `workers` workers. Where `device` is not null, it
 // encodes, and the workers read the table for it.
-EncodeResult encode_table(Relation heap, Relation index, IndexInfo* info, const EncodeInput& input,
-                          int workers, Executor* device);
+EncodeResult encode_table(const BuildTable& table, const EncodeInput& input, int workers,
+                          Executor* device);
 // These do nothing, or work in the leader alone, without workers. log_together() has the workers
 // log list pages as they are written; end_of_pages() tells them that no more will come and that the
 // index can be read. measure_together() is measure_curve() by all participants of the pass; all

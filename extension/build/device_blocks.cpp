@@ -1,0 +1,126 @@
+#include "kernels/row_pass.h"
+#include "extension/build/device_blocks.h"
+#include "extension/build/progress.h"
+#include "extension/index/column.h"
+#include "extension/index/tid.h"
+#include "extension/table/page_scan.h"
+#include "extension/util/stopwatch.h"
+
+extern "C" {
+#include "access/tableam.h"
+#include "commands/progress.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+RingShape ring_for(int workers, uint32 dims) {
+    return ring_shape(workers, RowPass::most_under_way, dims,
+                      static_cast<Size>(maintenance_work_mem) * 1024 / 4);
+}
+
+namespace {
+
+// State of a worker that fills blocks.
+struct Filling {
+    VectorType type;
+    BlockRing* ring;
+    RowBlock block;  // block.count is null: none taken yet
+    Metric metric;
+    uint32 dims;
+    MemoryContext row_context;
+    double rows;
+};
+
+void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
+    if (nulls[0]) return;
+    Filling* filling = static_cast<Filling*>(argument);
+    if (!filling->block.count) filling->block = take_empty_block(filling->ring);
+    MemoryContextReset(filling->row_context);
+    const MemoryContext before = MemoryContextSwitchTo(filling->row_context);
+    const VectorView vector = filling->type.view(values[0]);
+    MemoryContextSwitchTo(before);
+    const uint32 at = (*filling->block.count)++;
+    index_form(filling->metric, vector.values, filling->dims,
+               filling->block.rows + Size{at} * filling->dims);
+    filling->block.tids[at] = tid_number(*tid);
+    ++filling->rows;
+    if (at + 1 < block_rows_of(filling->ring)) return;
+    hand_over(filling->ring, filling->block);
+    filling->block = {};
+}
+
+}  // namespace
+
+void fill_blocks(const BuildTable& table, SharedBuild* shared, BlockRing* ring) {
+    Filling filling = {};
+    filling.type = type_of(table.index);
+    filling.ring = ring;
+    filling.metric = shared->shape.metric;
+    filling.dims = shared->rotated_from > 0 ? shared->rotated_from : shared->shape.dims;
+    filling.row_context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
+    double heap_rows;
+    if (may_scan_pages(table.heap, table.info)) {
+        heap_rows =
+            scan_pages(table.heap, table.index, table.info, scan_of(shared), fill_row, &filling);
+    } else {
+        TableScanDesc scan = table_beginscan_parallel(table.heap, scan_of(shared));
+        heap_rows = table_index_build_scan(table.heap, table.index, table.info, true, false,
+                                           fill_row, &filling, scan);
+    }
+    if (filling.block.count) hand_over(ring, filling.block);
+    report_share(shared, heap_rows, filling.rows, table.info);
+    leave_block_ring(ring);
+}
+
+namespace {
+
+// State of the leader, which reads rows itself while no block is full.
+struct Taking {
+    BlockRing* ring;
+    EncodePass* pass;
+};
+
+void take_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
+              void* argument) {
+    Taking* taking = static_cast<Taking*>(argument);
+    RowBlock block;
+    while (has_full_block(taking->ring) && take_full_block(taking->ring, &block))
+        encode_block(taking->pass, taking->ring, block);
+    encode_row(index, tid, values, nulls, alive, taking->pass);
+}
+
+}  // namespace
+
+void take_blocks(const BuildTable& table, ParallelContext* context, const BuildMemory& memory,
+                 EncodePass* pass) {
+    SharedBuild* shared = memory.shared;
+    BlockRing* ring = memory.ring;
+    Taking taking{ring, pass};
+    double heap_rows = 0;
+    // With many workers, feeding the device keeps the leader busy: it reads no rows itself.
+    constexpr int many_workers = 4;
+    if (context->nworkers_launched < many_workers) {
+        TableScanDesc scan = table_beginscan_parallel(table.heap, scan_of(shared));
+        heap_rows = table_index_build_scan(table.heap, table.index, table.info, true, true,
+                                           take_row, &taking, scan);
+        flush_encode(pass);
+    }
+    WaitForParallelWorkersToAttach(context);
+    RowBlock block;
+    double waiting = 0;
+    for (Stopwatch watch; wait_for_full_block(ring, context->nworkers_launched, &block);) {
+        waiting += watch.lap();
+        encode_block(pass, ring, block);
+        report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, static_cast<int64>(rows_of(pass)));
+        watch.lap();
+    }
+    ereport(DEBUG1, (errmsg_internal("%.3f s to wait for blocks of rows", waiting)));
+    flush_encode(pass);
+    // `rows` already holds the workers' counts: add only the leader's own.
+    report_share(shared, heap_rows, rows_of(pass) - shared->rows, table.info);
+}
+
+}  // namespace pgwarp
