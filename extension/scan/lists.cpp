@@ -40,9 +40,9 @@ namespace {
 // Sorts the lists of the current group to their places; lists after the group stay unordered until
 // their group begins.
 void order_group(ScanState* s) {
-    const float* terms = s->terms;
-    std::partial_sort(s->order + s->group_begin, s->order + s->group_end, s->order + s->meta.lists,
-                      [terms](uint32 a, uint32 b) {
+    const float* terms = s->lists.terms;
+    std::partial_sort(s->lists.order + s->group.begin, s->lists.order + s->group.end,
+                      s->lists.order + s->meta.lists, [terms](uint32 a, uint32 b) {
                           return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
                       });
 }
@@ -50,30 +50,30 @@ void order_group(ScanState* s) {
 // The query as the model sees it, computed on first use. The pending list does not need it: its
 // rows are compared with the query itself.
 const float* query_form(Relation index, ScanState* s) {
-    if (!s->form_ready) model_form(index, s->meta, s->query.values, s->form);
-    s->form_ready = true;
-    return s->form;
+    if (!s->query.form_ready) model_form(index, s->meta, s->query.vector.values, s->query.form);
+    s->query.form_ready = true;
+    return s->query.form;
 }
 
 // Reads the list terms and the query's lookup table, from which distances by code are summed.
 void read_tables(Relation index, ScanState* s) {
-    if (s->table) return;
+    if (s->lists.table) return;
     const MetaPage& meta = s->meta;
-    s->terms = scratch_array<float>(s->scratch, meta.lists);
-    s->table = scratch_array<float>(s->scratch, table_floats(meta));
+    s->lists.terms = scratch_array<float>(s->scratch, meta.lists);
+    s->lists.table = scratch_array<float>(s->scratch, table_floats(meta));
     const float* form = query_form(index, s);
-    read_list_terms(index, meta, form, s->terms);
-    read_table(index, meta, form, s->table);
+    read_list_terms(index, meta, form, s->lists.terms);
+    read_table(index, meta, form, s->lists.table);
     if (meta.bits == 4)
-        s->nibbles = make_nibble_table(s->table, meta.m,
-                                       scratch_array<uint8>(s->scratch, table_floats(meta)));
+        s->lists.nibbles = make_nibble_table(s->lists.table, meta.m,
+                                             scratch_array<uint8>(s->scratch, table_floats(meta)));
 }
 
 void rank_lists(Relation index, ScanState* s) {
-    if (s->order) return;
+    if (s->lists.order) return;
     read_tables(index, s);
-    s->order = scratch_array<uint32>(s->scratch, s->meta.lists);
-    for (uint32 i = 0; i < s->meta.lists; ++i) s->order[i] = i;
+    s->lists.order = scratch_array<uint32>(s->scratch, s->meta.lists);
+    for (uint32 i = 0; i < s->meta.lists; ++i) s->lists.order[i] = i;
     order_group(s);
 }
 
@@ -98,7 +98,7 @@ void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float
         const CodeColumns part{columns.codes + first, columns.stride, end - first,
                                columns.offsets + first,
                                end == columns.count ? columns.next : nullptr};
-        const uint32 found = scan_nibbles(gather.scan->nibbles, part, list_term, bound, hits);
+        const uint32 found = scan_nibbles(gather.scan->lists.nibbles, part, list_term, bound, hits);
         for (uint32 i = 0; i < found; ++i)
             gather.selection->offer(hits[i].distance, tid_number(tids[first + hits[i].entry]));
     }
@@ -112,12 +112,12 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
                               gather->coming ? page_codes(gather->coming) : nullptr};
     const ItemPointerData* tids = page_tids(page, layout);
     if (s->meta.bits == 4) {
-        gather_nibbles(*gather, columns, s->terms[list], tids, first);
+        gather_nibbles(*gather, columns, s->lists.terms[list], tids, first);
         return;
     }
     if (gather->coming) expect_entries(gather->coming, layout);
     float distances[max_page_entries + 8];
-    scan_codes(s->table, layout.m, columns, s->terms[list], distances);
+    scan_codes(s->lists.table, layout.m, columns, s->lists.terms[list], distances);
     for (uint32 i = first; i < count; ++i)
         if (!(distances[i] > gather->selection->bound()))
             gather->selection->offer(distances[i], tid_number(tids[i]));
@@ -133,7 +133,7 @@ void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout)
 void order_page(void* state) {
     auto* gather = static_cast<GatherState*>(state);
     const CandidateSelection::Result page = gather->selection->finish_unsorted();
-    const Candidate* candidates = gather->scan->candidates;
+    const Candidate* candidates = gather->scan->candidates.items;
     for (Size i = 0; i < page.count; ++i) put_candidate(gather->ordered, candidates[i]);
     gather->selection->start_over();
 }
@@ -145,33 +145,33 @@ Candidate floor_at(double limit) {
 
 // Fixes the limit for a walk: the greatest distance by code worth ranking, as known at its start.
 double begin_walk(ScanState* s) {
-    s->walk_limit = code_limit(s->bound);
-    return s->walk_limit;
+    s->walk.limit = code_limit(s->bound);
+    return s->walk.limit;
 }
 
 void end_walk(ScanState* s) {
-    s->list_floor = floor_at(s->walk_limit);
-    s->stage = GroupStage::ended;
+    s->group.floor = floor_at(s->walk.limit);
+    s->walk.stage = GroupStage::ended;
 }
 
 void walk_group(IndexScanDesc scan, ScanState* s, GatherState* gather,
                 void (*between_pages)(void* state)) {
-    walk_lists(scan->indexRelation, s->meta, s->order + s->group_begin,
-               s->group_end - s->group_begin,
+    walk_lists(scan->indexRelation, s->meta, s->lists.order + s->group.begin,
+               s->group.end - s->group.begin,
                {gather_page, gather, between_pages, nullptr, &gather->coming});
-    check_snapshot(scan->indexRelation, s->meta, s->order + s->group_begin,
-                   s->group_end - s->group_begin, scan->xs_snapshot);
+    check_snapshot(scan->indexRelation, s->meta, s->lists.order + s->group.begin,
+                   s->group.end - s->group.begin, scan->xs_snapshot);
 }
 
 void order_candidates(IndexScanDesc scan, ScanState* s) {
     constexpr Size page_entries = max_page_entries;
-    s->ordered = open_candidate_order(scan_memory() / 4);
-    CandidateSelection selection(reserve_candidates(s, page_entries), page_entries, s->list_floor,
+    s->walk.ordered = open_candidate_order(scan_memory() / 4);
+    CandidateSelection selection(reserve_candidates(s, page_entries), page_entries, s->group.floor,
                                  begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
-    gather.ordered = s->ordered;
+    gather.ordered = s->walk.ordered;
     walk_group(scan, s, &gather, order_page);
-    s->stage = GroupStage::ordered;
+    s->walk.stage = GroupStage::ordered;
 }
 
 // --- the nearest candidates beyond a floor
@@ -180,14 +180,14 @@ void order_candidates(IndexScanDesc scan, ScanState* s) {
 void hold_candidates(IndexScanDesc scan, ScanState* s) {
     const Size most = most_candidates();
     Candidate* room = reserve_candidates(s, most);
-    CandidateSelection selection(room, most, s->list_floor, begin_walk(s));
+    CandidateSelection selection(room, most, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     walk_group(scan, s, &gather, nullptr);
     const CandidateSelection::Result result = selection.finish_unsorted();
-    s->held = CandidateQueue(room, result.count);
-    s->held_all = result.complete;
-    s->list_floor = result.floor;
-    s->stage = GroupStage::held;
+    s->walk.held = CandidateQueue(room, result.count);
+    s->walk.held_all = result.complete;
+    s->group.floor = result.floor;
+    s->walk.stage = GroupStage::held;
 }
 
 // A part of the group's candidates, nearest first.
@@ -195,41 +195,41 @@ using Part = CandidateQueue::Part;
 
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     Candidate* room = reserve_candidates(s, wanted);
-    CandidateSelection selection(room, wanted, s->list_floor, begin_walk(s));
+    CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     walk_group(scan, s, &gather, nullptr);
     const CandidateSelection::Result result = selection.finish();
-    s->list_floor = result.floor;
-    s->stage = GroupStage::walked;
+    s->group.floor = result.floor;
+    s->walk.stage = GroupStage::walked;
     if (result.complete) end_walk(s);
     return {room, result.count};
 }
 
 // The next candidates of the group, from the source of its stage; empty at the end of the group.
 Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
-    if (s->stage == GroupStage::first) {
+    if (s->walk.stage == GroupStage::first) {
         if (wanted <= most_candidates()) return first_part(scan, s, wanted);
         order_candidates(scan, s);
     }
-    if (s->stage == GroupStage::walked) hold_candidates(scan, s);
-    if (s->stage == GroupStage::held) {
-        const Part part = s->held.take(wanted);
+    if (s->walk.stage == GroupStage::walked) hold_candidates(scan, s);
+    if (s->walk.stage == GroupStage::held) {
+        const Part part = s->walk.held.take(wanted);
         if (part.count > 0) return part;
-        if (s->held_all)
+        if (s->walk.held_all)
             end_walk(s);
         else
             order_candidates(scan, s);
     }
-    if (s->stage == GroupStage::ordered) {
+    if (s->walk.stage == GroupStage::ordered) {
         const Size most = std::min(wanted, most_candidates());
         Candidate* room = reserve_candidates(s, most);
-        const Part part{room, take_candidates(s->ordered, room, most)};
+        const Part part{room, take_candidates(s->walk.ordered, room, most)};
         if (part.count > 0) return part;
-        close_candidate_order(s->ordered);
-        s->ordered = nullptr;
+        close_candidate_order(s->walk.ordered);
+        s->walk.ordered = nullptr;
         end_walk(s);
     }
-    return {s->candidates, 0};
+    return {s->candidates.items, 0};
 }
 
 // Drops candidates beyond the limit. Later parts would be farther still, so the group ends there.
@@ -237,16 +237,16 @@ void cut_part(ScanState* s, Part* part) {
     const double limit = code_limit(s->bound);
     while (part->count > 0 && part->items[part->count - 1].distance > limit) {
         --part->count;
-        s->list_floor = floor_at(limit);
-        s->stage = GroupStage::ended;
+        s->group.floor = floor_at(limit);
+        s->walk.stage = GroupStage::ended;
     }
 }
 
 bool worth_going_on(ScanState* s) {
     if (!s->bound.given) return true;
     float nearest = std::numeric_limits<float>::infinity();
-    for (uint32 i = s->group_end; i < s->meta.lists; ++i)
-        nearest = std::min(nearest, s->terms[s->order[i]]);
+    for (uint32 i = s->group.end; i < s->meta.lists; ++i)
+        nearest = std::min(nearest, s->lists.terms[s->lists.order[i]]);
     return worth_going_on(&s->bound, nearest);
 }
 
@@ -257,45 +257,42 @@ bool worth_returning(const ScanState* s, const Candidate& floor, uint32 returns)
     return s->bound.given && returns < most_returns && limit_has_risen(s->bound, floor.distance);
 }
 
-void begin_group(ScanState* s, const EndedGroup& group, GroupStage stage) {
-    s->group_begin = group.begin;
-    s->group_end = group.end;
-    s->list_floor = group.floor;
-    s->returns = group.returns;
-    s->stage = stage;
+void begin_group(ScanState* s, const ListGroup& group, GroupStage stage) {
+    s->group = group;
+    s->walk.stage = stage;
 }
 
 // Called when no further lists are worth reading: returns to an ended group that the limit now
 // reaches beyond, or ends the scan of the lists.
 void return_to_group(ScanState* s) {
-    for (uint32 i = 0; i < s->ended_count; ++i) {
-        EndedGroup group = s->ended[i];
+    for (uint32 i = 0; i < s->ended.count; ++i) {
+        ListGroup group = s->ended.groups[i];
         if (!worth_returning(s, group.floor, group.returns)) continue;
         ++group.returns;
-        s->group_number = i;
+        s->ended.current = i;
         begin_group(s, group, GroupStage::walked);
         return;
     }
-    s->group_begin = s->group_end;
+    s->group.begin = s->group.end;
 }
 
 void end_group(ScanState* s) {
-    if (s->ordered) close_candidate_order(s->ordered);
-    s->ordered = nullptr;
-    if (worth_returning(s, s->list_floor, s->returns)) {
-        ++s->returns;
-        s->stage = GroupStage::walked;
+    if (s->walk.ordered) close_candidate_order(s->walk.ordered);
+    s->walk.ordered = nullptr;
+    if (worth_returning(s, s->group.floor, s->group.returns)) {
+        ++s->group.returns;
+        s->walk.stage = GroupStage::walked;
         return;
     }
-    const bool returned = s->group_number < s->ended_count;
-    s->ended[s->group_number] = {s->group_begin, s->group_end, s->list_floor, s->returns};
+    const bool returned = s->ended.current < s->ended.count;
+    s->ended.groups[s->ended.current] = s->group;
     if (!returned) {
-        s->group_number = ++s->ended_count;
-        const uint32 size = s->group_end - s->group_begin;
+        s->ended.current = ++s->ended.count;
+        const uint32 size = s->group.end - s->group.begin;
         const uint32 lists = worth_going_on(s) ? bounded_probes(s->meta.lists, s->meta) : 0;
-        const uint32 end = std::min(lists, s->group_end + 2 * size);
-        if (end > s->group_end) {
-            begin_group(s, {s->group_end, end, no_floor, 0}, GroupStage::first);
+        const uint32 end = std::min(lists, s->group.end + 2 * size);
+        if (end > s->group.end) {
+            begin_group(s, {s->group.end, end, no_floor, 0}, GroupStage::first);
             order_group(s);
             return;
         }
@@ -324,9 +321,9 @@ uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     rank_lists(scan->indexRelation, s);
-    s->report.probes = std::max(s->report.probes, s->group_end);
-    Size left = s->wanted + s->repeated;
-    s->repeated = 0;
+    s->report.probes = std::max(s->report.probes, s->group.end);
+    Size left = s->goal.candidates + s->served.repeated;
+    s->served.repeated = 0;
     // Only a CandidateOrder may hold more than one part: its parts are bounded by memory.
     do {
         Part part = next_part(scan, s, left);
@@ -334,18 +331,18 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         s->report.candidates += static_cast<int64>(part.count);
         left -= part.count;
         rank_candidates(scan, s, part.items, part.count);
-    } while (left > 0 && s->stage == GroupStage::ordered);
+    } while (left > 0 && s->walk.stage == GroupStage::ordered);
     // Rows just ranked may have lowered the limit below the rest of this group.
-    if (s->stage == GroupStage::walked && s->list_floor.distance > code_limit(s->bound))
-        s->stage = GroupStage::ended;
-    if (s->stage == GroupStage::ended) end_group(s);
+    if (s->walk.stage == GroupStage::walked && s->group.floor.distance > code_limit(s->bound))
+        s->walk.stage = GroupStage::ended;
+    if (s->walk.stage == GroupStage::ended) end_group(s);
 }
 
 bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
-    const Effort effort = choose_effort(s->meta, s->limit, service_costs());
+    const Effort effort = choose_effort(s->meta, s->goal.limit, service_costs());
     const uint32 probes = bounded_probes(effort.probes, s->meta);
-    const uint32 wanted = effort.candidates + s->passed_over;
+    const uint32 wanted = effort.candidates + s->asked.passed_over;
     if (wanted > service_most_k || probes > service_most_probes) {
         s->report.reason = "too many candidates or probes for the service";
         return false;
@@ -380,16 +377,14 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     s->report.lists_grown = completion.grown_lists;
     uint64* served = sorted_ids(room, count);
     rank_candidates(scan, s, room, count);
-    s->served = served;
-    s->served_count = count;
 
-    s->group_end = probes;
-    s->wanted = wanted;
-    s->repeated = count;
+    s->group.end = probes;
+    s->goal.candidates = wanted;
+    s->served = {served, count, count};
     if (s->bound.given && result.count >= wanted && result.floor.distance > code_limit(s->bound)) {
         clear_vector_cache(s->cache);
         rank_lists(index, s);
-        s->list_floor = floor_at(code_limit(s->bound));
+        s->group.floor = floor_at(code_limit(s->bound));
         end_group(s);
     }
     return true;

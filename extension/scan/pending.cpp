@@ -40,18 +40,18 @@ void copy_page(void* state, uint32, Page page, const EntryLayout& layout) {
 // Runs without the page's lock, because put_tid() may write to a file.
 void keep_page(void* state) {
     const auto* copy = static_cast<PendingCopy*>(state);
-    for (uint32 i = 0; i < copy->count; ++i) put_tid(copy->scan->pending_tids, copy->tids[i]);
+    for (uint32 i = 0; i < copy->count; ++i) put_tid(copy->scan->pending.tids, copy->tids[i]);
 }
 
 void forget_pages(void* state) {
     ScanState* s = static_cast<PendingCopy*>(state)->scan;
-    close_tid_set(s->pending_tids);
-    s->pending_tids = open_tid_set(scan_memory() / 8);
+    close_tid_set(s->pending.tids);
+    s->pending.tids = open_tid_set(scan_memory() / 8);
 }
 
 void rank_pending(ScanState* s) {
-    s->pending = open_candidate_order(scan_memory() / 8);
-    rewind_tid_set(s->pending_tids);
+    s->pending.rows = open_candidate_order(scan_memory() / 8);
+    rewind_tid_set(s->pending.tids);
     constexpr Size ahead = 12;
     uint64 coming[ahead];
     Size begin = 0;
@@ -60,7 +60,7 @@ void rank_pending(ScanState* s) {
     while (true) {
         CHECK_FOR_INTERRUPTS();
         while (more && end - begin < ahead) {
-            more = next_tid(s->pending_tids, &coming[end % ahead]);
+            more = next_tid(s->pending.tids, &coming[end % ahead]);
             if (!more) break;
             expect_row(s->reader, number_tid(coming[end++ % ahead]), Expected::later);
         }
@@ -70,7 +70,7 @@ void rank_pending(ScanState* s) {
         if (!row) continue;
         const double distance = row_distance(s, row);
         if (!(distance > s->bound.distance) || !s->bound.given)
-            put_candidate(s->pending, {distance, tid});
+            put_candidate(s->pending.rows, {distance, tid});
     }
 }
 
@@ -78,41 +78,42 @@ void rank_pending(ScanState* s) {
 
 bool read_pending(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
-    if (s->pending_tids) close_tid_set(s->pending_tids);
-    s->pending_tids = nullptr;
-    s->pending_done = s->meta.pending.pages == 0 && !BlockNumberIsValid(s->meta.pending.head);
+    if (s->pending.tids) close_tid_set(s->pending.tids);
+    s->pending.tids = nullptr;
+    s->pending.done = s->meta.pending.pages == 0 && !BlockNumberIsValid(s->meta.pending.head);
     const uint32 list = pending_list;
-    if (s->pending_done && s->meta.pending.generation > 0)
+    if (s->pending.done && s->meta.pending.generation > 0)
         check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
     // A pending list that is empty now has no entry that the snapshot sees.
-    if (s->pending_done) return true;
-    s->pending_tids = open_tid_set(scan_memory() / 8);
+    if (s->pending.done) return true;
+    s->pending.tids = open_tid_set(scan_memory() / 8);
     auto* copy = static_cast<PendingCopy*>(palloc(sizeof(PendingCopy)));
     copy->scan = s;
-    s->pending_generation = s->meta.pending.generation;
+    s->pending.generation = s->meta.pending.generation;
     walk_lists(index, s->meta, &list, 1, {copy_page, copy, keep_page, forget_pages});
     check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
     pfree(copy);
     if (s->meta.lists == 0 && read_meta(index).build_id != s->meta.build_id) return false;
-    sort_tid_set(s->pending_tids);
+    sort_tid_set(s->pending.tids);
     rank_pending(s);
     return true;
 }
 
 void gather_from_pending(ScanState* s) {
     Candidate part[256];
-    for (Size left = s->wanted; left > 0 && !s->pending_done;) {
-        const Size count = take_candidates(s->pending, part, std::min<Size>(left, lengthof(part)));
+    for (Size left = s->goal.candidates; left > 0 && !s->pending.done;) {
+        const Size count =
+            take_candidates(s->pending.rows, part, std::min<Size>(left, lengthof(part)));
         for (Size i = 0; i < count; ++i) add_row(s, part[i].distance, part[i].id);
-        s->ranked += static_cast<int64>(count);
+        s->progress.ranked += static_cast<int64>(count);
         left -= count;
-        s->pending_done = count == 0;
+        s->pending.done = count == 0;
     }
 }
 
 bool pending_has_moved(Relation index, const ScanState* s) {
-    return s->pending_tids && !is_empty(s->pending_tids) &&
-           read_place(index, s->meta, pending_list).generation != s->pending_generation;
+    return s->pending.tids && !is_empty(s->pending.tids) &&
+           read_place(index, s->meta, pending_list).generation != s->pending.generation;
 }
 
 }  // namespace pgwarp

@@ -21,42 +21,43 @@ Size most_rows() {
 }
 
 void reserve_rows(ScanState* s, Size more) {
-    const Size bytes = (s->row_count + more) * sizeof(RankedRow);
-    if (bytes <= s->row_room) return;
-    s->rows = static_cast<RankedRow*>(
-        scratch_grow(s->scratch, s->rows, s->row_count * sizeof(RankedRow), bytes));
-    s->row_room = bytes;
+    const Size bytes = (s->round.count + more) * sizeof(RankedRow);
+    if (bytes <= s->round.bytes) return;
+    s->round.rows = static_cast<RankedRow*>(
+        scratch_grow(s->scratch, s->round.rows, s->round.count * sizeof(RankedRow), bytes));
+    s->round.bytes = bytes;
 }
 
-// Makes room for `more` rows: in memory, or by spilling all rows to `ranked_rows`.
+// Makes room for `more` rows: in memory, or by spilling all rows to `spilled`.
 void expect_rows(ScanState* s, Size more) {
     // Cached vectors must stay last in the scratch memory, so drop them before it grows.
     clear_vector_cache(s->cache);
-    if (!s->ranked_rows && s->row_count + more <= most_rows()) {
+    if (!s->round.spilled && s->round.count + more <= most_rows()) {
         reserve_rows(s, more);
         return;
     }
-    if (!s->ranked_rows) s->ranked_rows = open_candidate_order(scan_memory() / 4);
-    for (Size i = 0; i < s->row_count; ++i)
-        put_candidate(s->ranked_rows, {s->rows[i].distance, tid_number(s->rows[i].tid)});
-    s->row_count = 0;
+    if (!s->round.spilled) s->round.spilled = open_candidate_order(scan_memory() / 4);
+    for (Size i = 0; i < s->round.count; ++i)
+        put_candidate(s->round.spilled,
+                      {s->round.rows[i].distance, tid_number(s->round.rows[i].tid)});
+    s->round.count = 0;
 }
 
 // Drops candidates that the service or the pending list gave before. `candidates` are sorted by id.
 Size drop_known(IndexScanDesc scan, const ScanState* s, Candidate* candidates, Size count) {
-    if (s->served_count > 0)
-        count = static_cast<Size>(std::remove_if(candidates, candidates + count,
-                                                 [s](const Candidate& candidate) {
-                                                     return std::binary_search(
-                                                         s->served, s->served + s->served_count,
-                                                         candidate.id);
-                                                 }) -
-                                  candidates);
+    if (s->served.count > 0)
+        count = static_cast<Size>(
+            std::remove_if(candidates, candidates + count,
+                           [s](const Candidate& candidate) {
+                               return std::binary_search(
+                                   s->served.tids, s->served.tids + s->served.count, candidate.id);
+                           }) -
+            candidates);
     if (count == 0 || !pending_has_moved(scan->indexRelation, s)) return count;
     uint64* tids = static_cast<uint64*>(palloc(count * sizeof(uint64)));
     bool* found = static_cast<bool*>(palloc(count * sizeof(bool)));
     for (Size i = 0; i < count; ++i) tids[i] = candidates[i].id;
-    find_tids(s->pending_tids, tids, count, found);
+    find_tids(s->pending.tids, tids, count, found);
     Size kept = 0;
     for (Size i = 0; i < count; ++i)
         if (!found[i]) candidates[kept++] = candidates[i];
@@ -77,36 +78,37 @@ Size most_candidates() {
 
 Candidate* reserve_candidates(ScanState* s, Size wanted) {
     const Size bytes = CandidateSelection::room_for(wanted) * sizeof(Candidate);
-    if (bytes > s->candidate_room) {
-        s->candidates = static_cast<Candidate*>(scratch_grow(s->scratch, s->candidates, 0, bytes));
-        s->candidate_room = bytes;
+    if (bytes > s->candidates.bytes) {
+        s->candidates.items =
+            static_cast<Candidate*>(scratch_grow(s->scratch, s->candidates.items, 0, bytes));
+        s->candidates.bytes = bytes;
     }
-    return s->candidates;
+    return s->candidates.items;
 }
 
 double row_distance(const ScanState* s, const VectorView& row) {
-    const double distance = exact_distance(s->meta.metric, s->query, row);
+    const double distance = exact_distance(s->meta.metric, s->query.vector, row);
     return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
 }
 
 void add_row(ScanState* s, double distance, uint64 tid) {
-    ++s->round_rows;
-    if (s->ranked_rows) {
-        put_candidate(s->ranked_rows, {distance, tid});
+    ++s->round.added;
+    if (s->round.spilled) {
+        put_candidate(s->round.spilled, {distance, tid});
         return;
     }
-    if (s->row_count * sizeof(RankedRow) == s->row_room) {
-        expect_rows(s, std::max<Size>(64, s->row_count));
-        --s->round_rows;
+    if (s->round.count * sizeof(RankedRow) == s->round.bytes) {
+        expect_rows(s, std::max<Size>(64, s->round.count));
+        --s->round.added;
         add_row(s, distance, tid);
         return;
     }
-    s->rows[s->row_count++] = {distance, number_tid(tid)};
+    s->round.rows[s->round.count++] = {distance, number_tid(tid)};
 }
 
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
     expect_rows(s, count);
-    s->ranked += static_cast<int64>(count);
+    s->progress.ranked += static_cast<int64>(count);
     std::sort(candidates, candidates + count,
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
     count = static_cast<Size>(
@@ -140,28 +142,29 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
 }
 
 void begin_rows(ScanState* s) {
-    s->row_count = s->row_next = s->round_rows = 0;
-    if (s->ranked_rows) close_candidate_order(s->ranked_rows);
-    s->ranked_rows = nullptr;
+    s->round.count = s->round.next = s->round.added = 0;
+    if (s->round.spilled) close_candidate_order(s->round.spilled);
+    s->round.spilled = nullptr;
 }
 
 void sort_rows(ScanState* s) {
-    if (s->ranked_rows) return;
-    std::sort(s->rows, s->rows + s->row_count, [](const RankedRow& a, const RankedRow& b) {
-        return a.distance < b.distance ||
-               (a.distance == b.distance && tid_number(a.tid) < tid_number(b.tid));
-    });
+    if (s->round.spilled) return;
+    std::sort(s->round.rows, s->round.rows + s->round.count,
+              [](const RankedRow& a, const RankedRow& b) {
+                  return a.distance < b.distance ||
+                         (a.distance == b.distance && tid_number(a.tid) < tid_number(b.tid));
+              });
 }
 
 bool more_rows(ScanState* s) {
-    if (!s->ranked_rows) return false;
+    if (!s->round.spilled) return false;
     clear_vector_cache(s->cache);
     Candidate part[256];
-    const Size count = take_candidates(s->ranked_rows, part, lengthof(part));
-    s->row_next = s->row_count = 0;
+    const Size count = take_candidates(s->round.spilled, part, lengthof(part));
+    s->round.next = s->round.count = 0;
     reserve_rows(s, count);
     for (Size i = 0; i < count; ++i)
-        s->rows[s->row_count++] = {part[i].distance, number_tid(part[i].id)};
+        s->round.rows[s->round.count++] = {part[i].distance, number_tid(part[i].id)};
     return count > 0;
 }
 

@@ -52,23 +52,23 @@ ScanState* state_of(IndexScanDesc scan) {
 // --- rounds
 
 void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
-    check_same_dims(s->query.dims, meta.dims);
+    check_same_dims(s->query.vector.dims, meta.dims);
     s->meta = meta;
     s->bound = wanted_bound(scan, meta.metric);
     const WantedRows wanted =
-        s->wanted_rows > 0 ? WantedRows{s->wanted_rows, s->wanted_rows} : wanted_rows(scan);
-    s->limit = wanted.rows;
-    s->least_rows = wanted.in_order;
+        s->asked.rows > 0 ? WantedRows{s->asked.rows, s->asked.rows} : wanted_rows(scan);
+    s->goal.limit = wanted.rows;
+    s->goal.least_rows = wanted.in_order;
     // A bound may leave fewer rows than LIMIT. A small first round is enough to estimate the limit
     // by code (bound.h), which makes further rounds cheap.
     constexpr uint32 few = 100;
     if (s->bound.given && settings.iterative_scan != static_cast<int>(IterativeScan::off))
-        s->limit = std::min(s->limit, few);
-    const Effort effort = choose_effort(meta, s->limit);
-    s->wanted = Size{effort.candidates} + s->passed_over;
-    s->list_floor = no_floor;
-    s->group_end = bounded_probes(effort.probes, meta);
-    s->report.probes = s->group_end;
+        s->goal.limit = std::min(s->goal.limit, few);
+    const Effort effort = choose_effort(meta, s->goal.limit);
+    s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;
+    s->group.floor = no_floor;
+    s->group.end = bounded_probes(effort.probes, meta);
+    s->report.probes = s->group.end;
 }
 
 // Starts over with the new metapage if VACUUM trains the index while the scan reads its pending
@@ -76,11 +76,11 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
 void begin_scan(IndexScanDesc scan, ScanState* s) {
     do begin_model(scan, s, read_meta(scan->indexRelation));
     while (!read_pending(scan, s));
-    s->started = true;
+    s->progress.started = true;
 }
 
 bool exhausted(const ScanState* s) {
-    return s->pending_done && s->group_begin >= s->group_end;
+    return s->pending.done && s->group.begin >= s->group.end;
 }
 
 // Adds candidates to the current round.
@@ -88,17 +88,19 @@ void gather(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
     clear_vector_cache(s->cache);
     gather_from_pending(s);
-    if (s->group_begin < s->group_end) {
+    if (s->group.begin < s->group.end) {
         const bool ask = s->report.rounds == 0 && service_usable(index, &s->report.reason);
         s->report.fell_back = ask && !gather_from_service(scan, s);
         if (!s->report.by_service || s->report.rounds > 0) gather_from_lists(scan, s);
     }
-    s->wanted = std::min(2 * s->wanted, std::max(s->wanted, most_candidates()));
+    s->goal.candidates =
+        std::min(2 * s->goal.candidates, std::max(s->goal.candidates, most_candidates()));
     ++s->report.rounds;
-    s->report.ranked_rows = s->ranked;
+    s->report.ranked_rows = s->progress.ranked;
     report_round(index, &s->report);
-    s->finished = exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
-                  (settings.max_scan_tuples > 0 && s->ranked >= settings.max_scan_tuples);
+    s->progress.finished =
+        exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
+        (settings.max_scan_tuples > 0 && s->progress.ranked >= settings.max_scan_tuples);
 }
 
 void next_round(IndexScanDesc scan, ScanState* s) {
@@ -108,10 +110,10 @@ void next_round(IndexScanDesc scan, ScanState* s) {
         s->reader = open_row_reader(scan->heapRelation, scan->indexRelation, scan->xs_snapshot);
     MemoryContextSwitchTo(s->context);
     begin_rows(s);
-    if (!s->started) begin_scan(scan, s);
+    if (!s->progress.started) begin_scan(scan, s);
     do gather(scan, s);
-    while (s->round_rows < s->least_rows && !s->finished);
-    s->least_rows = 0;
+    while (s->round.added < s->goal.least_rows && !s->progress.finished);
+    s->goal.least_rows = 0;
     rest_row_reader(s->reader);
     sort_rows(s);
     MemoryContextSwitchTo(before);
@@ -121,7 +123,7 @@ bool next_rows(IndexScanDesc scan, ScanState* s) {
     const MemoryContext before = MemoryContextSwitchTo(s->context);
     bool more = more_rows(s);
     MemoryContextSwitchTo(before);
-    if (!more && !s->finished) {
+    if (!more && !s->progress.finished) {
         next_round(scan, s);
         more = true;
     }
@@ -130,12 +132,12 @@ bool next_rows(IndexScanDesc scan, ScanState* s) {
 
 // Closes temporary files; the memory goes with its context.
 void close_orders(ScanState* s) {
-    if (s->ordered) close_candidate_order(s->ordered);
-    if (s->pending) close_candidate_order(s->pending);
-    if (s->pending_tids) close_tid_set(s->pending_tids);
-    if (s->ranked_rows) close_candidate_order(s->ranked_rows);
-    s->ordered = s->pending = s->ranked_rows = nullptr;
-    s->pending_tids = nullptr;
+    if (s->walk.ordered) close_candidate_order(s->walk.ordered);
+    if (s->pending.rows) close_candidate_order(s->pending.rows);
+    if (s->pending.tids) close_tid_set(s->pending.tids);
+    if (s->round.spilled) close_candidate_order(s->round.spilled);
+    s->walk.ordered = s->pending.rows = s->round.spilled = nullptr;
+    s->pending.tids = nullptr;
 }
 
 VectorView query_of(IndexScanDesc scan) {
@@ -161,11 +163,11 @@ void start(IndexScanDesc scan, ScanState* s) {
         elog(ERROR, "non-MVCC snapshots are not supported with ivfpq");
     compat_count_search(scan);
     const MemoryContext before = MemoryContextSwitchTo(s->context);
-    s->query = query_of(scan);
+    s->query.vector = query_of(scan);
     s->scratch = open_scratch(s->context);
     s->cache = open_vector_cache(s->context, s->scratch);
-    s->form = scratch_array<float>(s->scratch, s->query.dims);
-    s->last_distance = -std::numeric_limits<double>::infinity();
+    s->query.form = scratch_array<float>(s->scratch, s->query.vector.dims);
+    s->progress.last_distance = -std::numeric_limits<double>::infinity();
     MemoryContextSwitchTo(before);
 }
 
@@ -180,8 +182,7 @@ IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
 }
 
 void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over) {
-    state_of(scan)->wanted_rows = rows;
-    state_of(scan)->passed_over = passed_over;
+    state_of(scan)->asked = {rows, passed_over};
 }
 
 void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int) {
@@ -190,8 +191,7 @@ void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int)
     const ScanState kept = *s;
     MemoryContextReset(s->context);
     *s = {};
-    s->wanted_rows = kept.wanted_rows;
-    s->passed_over = kept.passed_over;
+    s->asked = kept.asked;
     s->context = kept.context;
     s->reader = kept.reader;
     if (keys && scan->numberOfKeys > 0)
@@ -205,16 +205,16 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
     Assert(ScanDirectionIsForward(direction));
     (void)direction;
     ScanState* s = state_of(scan);
-    if (!s->query) start(scan, s);
+    if (!s->query.vector) start(scan, s);
     while (true) {
-        if (s->row_next >= s->row_count) {
+        if (s->round.next >= s->round.count) {
             if (!next_rows(scan, s)) return false;
             continue;
         }
-        const RankedRow& row = s->rows[s->row_next++];
+        const RankedRow& row = s->round.rows[s->round.next++];
         if (settings.iterative_scan == static_cast<int>(IterativeScan::strict_order)) {
-            if (row.distance < s->last_distance) continue;
-            s->last_distance = row.distance;
+            if (row.distance < s->progress.last_distance) continue;
+            s->progress.last_distance = row.distance;
         }
         scan->xs_heaptid = row.tid;
         if (s->reader) ease_fetch(s->reader, scan->xs_heapfetch, row.tid);

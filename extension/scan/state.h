@@ -18,9 +18,51 @@ extern "C" {
 
 namespace pgwarp {
 
-struct RankedRow {
-    double distance;
-    ItemPointerData tid;
+// --- parts of the state, each with the file that writes it
+
+// What a caller without a plan wants (scan.cpp, want_rows()); kept by a rescan.
+struct AskedRows {
+    uint32 rows;         // 0: taken from the plan
+    uint32 passed_over;  // more candidates, for rows that the caller skips
+};
+
+// The query (scan.cpp).
+struct ScanQuery {
+    VectorView vector;  // none until the scan starts
+    float* form;        // as the model sees it; written by lists.cpp
+    bool form_ready;    // `form` is valid
+};
+
+// What the next round shall give (scan.cpp).
+struct RoundGoal {
+    uint32 limit;     // expected number of fetched rows, a hint
+    Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
+    Size candidates;
+};
+
+// How far the scan has come (scan.cpp).
+struct ScanProgress {
+    bool started;
+    bool finished;
+    int64 ranked;          // rows read so far
+    double last_distance;  // of the row returned last, for strict_order
+};
+
+// The lists by distance, and what distances by code are summed from (lists.cpp).
+struct ListTables {
+    float* terms;         // (lists): the centroid's part of distances by code
+    uint32* order;        // (lists), nearest first
+    float* table;         // the query's lookup table: see read_table()
+    NibbleTable nibbles;  // `table` rounded to bytes, if bits = 4
+};
+
+// A group of lists, order[begin .. end) (lists.cpp). Candidates up to the floor were taken. The
+// rest of a group that has ended lay beyond the limit (bound.h).
+struct ListGroup {
+    uint32 begin;
+    uint32 end;
+    Candidate floor;
+    uint32 returns;  // how often the scan came back to the group because the limit had risen
 };
 
 // Where the next candidates of the current group of lists come from; see lists.cpp.
@@ -32,82 +74,84 @@ enum class GroupStage : uint8 {
     ended
 };
 
-// A group of lists whose candidates were ranked up to a floor; the rest lay beyond the limit
-// (bound.h).
-struct EndedGroup {
-    uint32 begin;
-    uint32 end;
-    Candidate floor;
-    uint32 returns;  // how often the scan came back to the group because the limit had risen
+// Walks of the current group (lists.cpp).
+struct GroupWalk {
+    GroupStage stage;
+    double limit;  // distance by code beyond which the last walk skipped candidates
+    CandidateQueue held;
+    bool held_all;  // `held` has all remaining candidates of the group
+    CandidateOrder* ordered;
 };
-// Each group has twice as many lists as the one before.
-inline constexpr int most_groups = 16;
-static_assert((1 << most_groups) > max_lists);
+
+// Groups that have ended (lists.cpp).
+struct EndedGroups {
+    // Each group has twice as many lists as the one before.
+    static constexpr int most = 16;
+    static_assert((1 << most) > max_lists);
+    ListGroup groups[most];
+    uint32 count;
+    uint32 current;  // index of the current group among them, whether it ended before or not
+};
+
+// Candidates of the service's answer, by TID, sorted (lists.cpp). The next round finds these again.
+struct ServedCandidates {
+    uint64* tids;
+    Size count;
+    Size repeated;  // how many of them the next round may find again
+};
+
+// Memory for a selection of candidates (ranking.cpp).
+struct CandidateMemory {
+    Candidate* items;
+    Size bytes;
+};
+
+// The pending list as of the start of the scan (pending.cpp).
+struct PendingRows {
+    TidSet* tids;
+    uint32 generation;
+    CandidateOrder* rows;  // by exact distance
+    bool done;             // no rows are left
+};
+
+struct RankedRow {
+    double distance;
+    ItemPointerData tid;
+};
+
+// Rows of this round, sorted when the round is complete (ranking.cpp). If memory cannot hold them
+// all, they are in `spilled`, and more_rows() refills `rows` from there.
+struct RoundRows {
+    RankedRow* rows;
+    Size bytes;  // of `rows`
+    Size count;
+    Size next;   // the row to return next (scan.cpp)
+    Size added;  // in memory and spilled
+    CandidateOrder* spilled;
+};
 
 struct ScanState {
-    uint32 wanted_rows;     // set by want_rows(); 0: taken from the plan
-    uint32 passed_over;     // set by want_rows()
+    AskedRows asked;
     MemoryContext context;  // of everything below except the reader; reset by a rescan
     RowReader* reader;
     Scratch* scratch;
     VectorCache* cache;
 
-    VectorView query;  // none until the scan starts
-    float* form;       // the query as the model sees it; valid if form_ready
-    bool form_ready;
-    bool started;
-    bool finished;
-    uint32 limit;     // expected number of fetched rows, a hint
-    Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
-    Size wanted;      // candidates of the next round
-    int64 ranked;     // rows read so far
+    ScanQuery query;
     DistanceBound bound;
+    RoundGoal goal;
+    ScanProgress progress;
     ScanReport report;
+    MetaPage meta;  // of the model that the lists are ranked with
 
-    // The model the lists were ranked with.
-    MetaPage meta;
-    float* terms;         // (lists): the centroid's part of distances by code
-    uint32* order;        // (lists), nearest first
-    float* table;         // the query's lookup table: see read_table()
-    NibbleTable nibbles;  // `table` rounded to bytes, if bits = 4
-
-    // The current group of lists: order[group_begin .. group_end).
-    uint32 group_begin;
-    uint32 group_end;
-    GroupStage stage;
-    Candidate list_floor;  // candidates of the group up to this one were taken
-    double walk_limit;     // distance by code beyond which the last walk skipped candidates
-    CandidateQueue held;
-    bool held_all;  // `held` has all remaining candidates of the group
-    CandidateOrder* ordered;
-    uint32 returns;  // as in EndedGroup
-    // Ended groups; `group_number` is the current group's index among them, ended before or not.
-    EndedGroup ended[most_groups];
-    uint32 ended_count;
-    uint32 group_number;
-    Candidate* candidates;
-    Size candidate_room;  // bytes
-
-    // TIDs of the service's candidates, sorted. The next round finds these candidates again.
-    uint64* served;
-    Size served_count;
-    Size repeated;  // how many of them the next round may find again
-
-    // The pending list as of the start of the scan: TIDs, and rows by exact distance.
-    TidSet* pending_tids;
-    uint32 pending_generation;
-    CandidateOrder* pending;
-    bool pending_done;
-
-    // Rows of this round, sorted when the round is complete. If memory cannot hold them all, they
-    // are in `ranked_rows`, and more_rows() refills `rows` from there.
-    RankedRow* rows;
-    Size row_room;  // bytes
-    Size row_count;
-    Size row_next;
-    Size round_rows;
-    CandidateOrder* ranked_rows;
-    double last_distance;  // of the row returned last, for strict_order
+    ListTables lists;
+    ListGroup group;  // the current group
+    GroupWalk walk;
+    EndedGroups ended;
+    ServedCandidates served;
+    PendingRows pending;
+    CandidateMemory candidates;
+    RoundRows round;
 };
 
 // A scan's memory is bounded by work_mem: half of it for candidates (32 bytes each while they are
@@ -129,7 +173,7 @@ double row_distance(const ScanState* s, const VectorView& row);
 void add_row(ScanState* s, double distance, uint64 tid);
 
 // The rows of a round: begin_rows() empties them, sort_rows() sorts them by exact distance, and
-// more_rows() refills them from `ranked_rows`. False: there are no more.
+// more_rows() refills them from `spilled`. False: there are no more.
 void begin_rows(ScanState* s);
 void sort_rows(ScanState* s);
 bool more_rows(ScanState* s);
