@@ -10,7 +10,7 @@
 
 #include "extension/am/callbacks.h"
 #include "extension/index/format.h"
-#include "extension/index/curve.h"
+#include "extension/index/effort.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
 #include "extension/service/client.h"

@@ -10,7 +10,7 @@
 #include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/build/bulk.h"
-#include "extension/index/curve.h"
+#include "extension/build/curve.h"
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"

@@ -5,8 +5,8 @@
 #include "kernels/executor.h"
 #include "kernels/quantizer.h"
 #include "extension/table/block_ring.h"
+#include "extension/build/curve.h"
 #include "extension/types/vector_type.h"
-#include "extension/index/curve.h"
 #include "extension/index/format.h"
 
 extern "C" {

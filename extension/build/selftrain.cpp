@@ -20,7 +20,7 @@
 #include "extension/index/options.h"
 #include "extension/index/buffers.h"
 #include "extension/build/bulk.h"
-#include "extension/index/curve.h"
+#include "extension/build/curve.h"
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"

@@ -2,7 +2,7 @@
 // them, write WAL ahead of that, and measure the recall curve.
 #pragma once
 
-#include "extension/index/curve.h"
+#include "extension/build/curve.h"
 #include "extension/build/wal_ahead.h"
 
 extern "C" {

@@ -8,7 +8,7 @@
 #include "kernels/executor.h"
 #include "extension/guard.h"
 #include "extension/index/format.h"
-#include "extension/index/curve.h"
+#include "extension/build/curve.h"
 #include "extension/build/progress.h"
 #include "extension/build/train.h"
 

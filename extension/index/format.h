@@ -87,7 +87,7 @@ static_assert(sizeof(ListPlace) == 16);
 inline constexpr uint32 places_per_page = page_room / sizeof(ListPlace);
 
 // Recall measured at the end of the build: for each k, the share of the k nearest neighbors that a
-// scan finds, by its number of probes and of candidates per wanted row. See curve.cpp.
+// scan finds, by its number of probes and of candidates per wanted row. See build/curve.
 struct RecallCurve {
     static constexpr int ks = 2;
     static constexpr int max_probes = 20;

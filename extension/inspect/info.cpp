@@ -4,7 +4,7 @@
 
 #include "extension/index/format.h"
 #include "extension/index/options.h"
-#include "extension/index/curve.h"
+#include "extension/index/effort.h"
 #include "extension/index/argument.h"
 #include "extension/index/page.h"
 #include "extension/settings.h"

@@ -19,7 +19,7 @@
 #include "kernels/list_scan.h"
 #include "kernels/mirror.h"
 #include "extension/index/buffers.h"
-#include "extension/index/curve.h"
+#include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"

@@ -25,7 +25,7 @@
 #include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/scan/scan.h"
-#include "extension/index/curve.h"
+#include "extension/index/effort.h"
 #include "extension/scan/limit.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"

@@ -1,7 +1,7 @@
 // The backend's side of the service.
 #pragma once
 
-#include "extension/index/curve.h"
+#include "extension/index/effort.h"
 #include "extension/service/service.h"
 #include "extension/service/patience.h"
 

@@ -1,4 +1,4 @@
-// The recall curve: measured at the end of a build, read by every scan to choose its effort.
+// Measures the recall curve at the end of a build. Scans choose their effort by it (index/effort).
 #pragma once
 
 #include "kernels/common.h"
@@ -9,28 +9,6 @@ extern "C" {
 }
 
 namespace pgwarp {
-
-// How much a scan does in its first round.
-struct Effort {
-    uint32 probes;
-    uint32 candidates;
-};
-// Costs of a scan where its lists are, on this CPU or in the service. The unit is one look-up in a
-// table by this CPU.
-struct ScanCosts {
-    double probe;    // per list, without its entries
-    double look_up;  // per byte of a code
-};
-inline ScanCosts cpu_costs(const MetaPage& meta) {
-    // With four bits, an instruction looks up sixteen entries or more.
-    constexpr double byte_of_nibbles = 0.2;
-    return {0, meta.bits == 4 ? byte_of_nibbles : 1};
-}
-// Chooses the effort for k wanted rows from the settings and the index's curve.
-Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs);
-inline Effort choose_effort(const MetaPage& meta, uint32 k) {
-    return choose_effort(meta, k, cpu_costs(meta));
-}
 
 // The true neighbors of one sampled row: their TIDs, nearest first; 0 ends a shorter list.
 inline constexpr uint32 curve_neighbors = 100;
@@ -95,8 +73,5 @@ void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
                  const CurveQuery& query, uint32 number, CurveTally* tally);
 void add_tally(const CurveTally& tally, CurveTally* sum);
 RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 count);
-
-// The recall at (probe step, candidate factor) for k rows, interpolated between the measured k's.
-double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor);
 
 }  // namespace pgwarp

@@ -1,0 +1,34 @@
+// How much effort a scan makes: chosen from the settings and the index's recall curve.
+#pragma once
+
+#include "kernels/common.h"
+#include "extension/index/format.h"
+
+namespace pgwarp {
+
+// How much a scan does in its first round.
+struct Effort {
+    uint32 probes;
+    uint32 candidates;
+};
+// Costs of a scan where its lists are, on this CPU or in the service. The unit is one look-up in a
+// table by this CPU.
+struct ScanCosts {
+    double probe;    // per list, without its entries
+    double look_up;  // per byte of a code
+};
+inline ScanCosts cpu_costs(const MetaPage& meta) {
+    // With four bits, an instruction looks up sixteen entries or more.
+    constexpr double byte_of_nibbles = 0.2;
+    return {0, meta.bits == 4 ? byte_of_nibbles : 1};
+}
+// Chooses the effort for k wanted rows from the settings and the index's curve.
+Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs);
+inline Effort choose_effort(const MetaPage& meta, uint32 k) {
+    return choose_effort(meta, k, cpu_costs(meta));
+}
+
+// The recall at (probe step, candidate factor) for k rows, interpolated between the measured k's.
+double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor);
+
+}  // namespace pgwarp
