@@ -22,6 +22,12 @@ class Dataset {
     virtual ~Dataset() = default;
 };
 
+// The first rows of a data set.
+struct FirstRows {
+    Dataset& rows;
+    size_t count;  // at most as many as the data set has
+};
+
 class RowPass;
 struct RowPassInput;
 
@@ -86,9 +92,22 @@ class Executor {
     virtual void assign(Dataset& rows, uint32_t clusters, const float* centroids,
                         uint32_t* nearest) = 0;
 
+    // Three functions change the rows of a data set. After Interrupted the same call must follow,
+    // which continues the work, or the end of the data set. Any other exception of the last one
+    // leaves rows that no call may use.
+
+    // Drops all rows but the first `count`.
+    virtual void keep_first(Dataset& rows, size_t count);
+
     // Replaces every row by its difference from its nearest centroid. On a throw the rows are
     // unchanged.
     virtual void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) = 0;
+
+    // Rotates every row; rotation.from is the dimensions before, rotation.to those after.
+    virtual void rotate_rows(Dataset& rows, const Rotation& rotation);
+
+    // The mean squared distance of the rows from their mean; 0 without rows.
+    virtual double variance(const FirstRows& rows);
 
     // The start of the codebook: see codebook_start() in product_quantizer.h.
     virtual void codebook_start(Dataset& residuals, const QuantizerShape& shape, uint64_t seed,
@@ -99,18 +118,27 @@ class Executor {
     virtual double codebook_step(Dataset& residuals, const QuantizerShape& shape,
                                  float* codebook) = 0;
 
-    // Rotations, see rotation.h; the residuals have `from` dimensions. An executor without
-    // rotations throws.
-    virtual void principal_directions(Dataset& rows, uint32_t to, float* matrix);
-    virtual void rotation_start(Dataset& residuals, const QuantizerShape& shape, float* matrix);
-    virtual double rotation_step(Dataset& residuals, const QuantizerShape& shape, float* matrix,
-                                 float* codebook);
+    // Rotations, see rotation.h; the residuals have `from` dimensions. The start also draws the
+    // codebook, with `seed`, from the rotated residuals. An executor without rotations throws.
+    virtual void principal_directions(const FirstRows& rows, uint32_t to, float* matrix);
+    virtual void rotation_start(const FirstRows& residuals, const QuantizerShape& shape,
+                                uint64_t seed, float* matrix, float* codebook);
+    virtual double rotation_step(const FirstRows& residuals, const QuantizerShape& shape,
+                                 float* matrix, float* codebook);
     virtual void rotate(const Rotation& rotation, const float* rows, size_t count, float* out);
 
     // One step of training an additive quantizer over residuals, see lsq.h: searches for codes and
     // fits the codebook to them. Returns the mean squared error before the fit. On a throw the
     // codebook is unchanged. An executor without additive quantizers throws.
     virtual double additive_step(Dataset& residuals, const AdditiveStep& step);
+
+    // The codes, (count)(m), of residuals; rotates them first where the quantizer has a rotation.
+    // Does not read the quantizer's centroids.
+    virtual void encode_residuals(const FirstRows& residuals, const Quantizer& quantizer,
+                                  uint8_t* codes);
+    // The mean squared error of such codes, without the rotation.
+    virtual double code_error(const FirstRows& residuals, const QuantizerShape& shape,
+                              const float* codebook, const uint8_t* codes);
 
     // The rows are rotated already, where the quantizer has a rotation.
     virtual void encode(const Quantizer& quantizer, const Encoding& encoding) = 0;
@@ -131,17 +159,34 @@ class Executor {
 inline std::unique_ptr<DatasetBuilder> Executor::build_dataset(uint32_t, size_t) {
     throw std::runtime_error("this executor has no data sets of its own");
 }
-inline void Executor::principal_directions(Dataset&, uint32_t, float*) {
+inline void Executor::keep_first(Dataset&, size_t) {
+    throw std::runtime_error("this executor does not drop rows");
+}
+inline void Executor::rotate_rows(Dataset&, const Rotation&) {
+    throw std::runtime_error("this executor does not rotate");
+}
+inline double Executor::variance(const FirstRows&) {
+    throw std::runtime_error("this executor does not measure a variance");
+}
+inline void Executor::principal_directions(const FirstRows&, uint32_t, float*) {
     throw std::runtime_error("this executor does not train rotations");
 }
-inline void Executor::rotation_start(Dataset&, const QuantizerShape&, float*) {
+inline void Executor::rotation_start(const FirstRows&, const QuantizerShape&, uint64_t, float*,
+                                     float*) {
     throw std::runtime_error("this executor does not train rotations");
 }
-inline double Executor::rotation_step(Dataset&, const QuantizerShape&, float*, float*) {
+inline double Executor::rotation_step(const FirstRows&, const QuantizerShape&, float*, float*) {
     throw std::runtime_error("this executor does not train rotations");
 }
 inline double Executor::additive_step(Dataset&, const AdditiveStep&) {
     throw std::runtime_error("this executor does not train additive quantizers");
+}
+inline void Executor::encode_residuals(const FirstRows&, const Quantizer&, uint8_t*) {
+    throw std::runtime_error("this executor does not encode residuals");
+}
+inline double Executor::code_error(const FirstRows&, const QuantizerShape&, const float*,
+                                   const uint8_t*) {
+    throw std::runtime_error("this executor does not measure codes");
 }
 inline void Executor::rotate(const Rotation&, const float*, size_t, float*) {
     throw std::runtime_error("this executor does not rotate");

@@ -26,7 +26,9 @@ class FallbackExecutor final : public ForwardingExecutor {
 
     const char* name() const noexcept override;
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override;
+    void keep_first(Dataset& rows, size_t count) override;
     void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override;
+    void rotate_rows(Dataset& rows, const Rotation& rotation) override;
     void exact_search(const ExactSearch& search) override;
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override;
     // Throws: rows that only the device has are lost with it.
@@ -39,6 +41,8 @@ class FallbackExecutor final : public ForwardingExecutor {
   private:
     class Rows;
     class Pass;
+    using Change = std::function<void(Executor& executor, Dataset& rows)>;
+    void change(Dataset& rows, Change work);
     void give_up(const char* failure);
     // False once the device has failed.
     template <typename Function>

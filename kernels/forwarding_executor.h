@@ -21,16 +21,24 @@ class ForwardingExecutor : public Executor {
     double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override;
     void assign(Dataset& rows, uint32_t clusters, const float* centroids,
                 uint32_t* nearest) override;
+    void keep_first(Dataset& rows, size_t count) override;
     void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override;
+    void rotate_rows(Dataset& rows, const Rotation& rotation) override;
+    double variance(const FirstRows& rows) override;
     void codebook_start(Dataset& residuals, const QuantizerShape& shape, uint64_t seed,
                         float* codebook) override;
     double codebook_step(Dataset& residuals, const QuantizerShape& shape, float* codebook) override;
-    void principal_directions(Dataset& rows, uint32_t to, float* matrix) override;
-    void rotation_start(Dataset& residuals, const QuantizerShape& shape, float* matrix) override;
-    double rotation_step(Dataset& residuals, const QuantizerShape& shape, float* matrix,
+    void principal_directions(const FirstRows& rows, uint32_t to, float* matrix) override;
+    void rotation_start(const FirstRows& residuals, const QuantizerShape& shape, uint64_t seed,
+                        float* matrix, float* codebook) override;
+    double rotation_step(const FirstRows& residuals, const QuantizerShape& shape, float* matrix,
                          float* codebook) override;
     void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override;
     double additive_step(Dataset& residuals, const AdditiveStep& step) override;
+    void encode_residuals(const FirstRows& residuals, const Quantizer& quantizer,
+                          uint8_t* codes) override;
+    double code_error(const FirstRows& residuals, const QuantizerShape& shape,
+                      const float* codebook, const uint8_t* codes) override;
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override;
@@ -54,6 +62,8 @@ class ForwardingExecutor : public Executor {
   private:
     template <typename OnRows>
     void run_on(Dataset& rows, OnRows&& work);
+    template <typename OnRows>
+    void run_on(const FirstRows& rows, OnRows&& work);
 };
 
 }  // namespace pgwarp

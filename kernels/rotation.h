@@ -38,6 +38,10 @@ void principal_directions(Workers& workers, const float* rows, size_t count, uin
 void rotation_start(Workers& workers, const QuantizerShape& shape, const float* residuals,
                     size_t count, uint32_t from, float* matrix);
 
+// The start of the codebook that goes with it: residuals drawn with `seed`, rotated.
+void rotated_codebook_start(Workers& workers, const QuantizerShape& shape, const Rotation& rotation,
+                            const float* residuals, size_t count, uint64_t seed, float* codebook);
+
 // One iteration of both steps; returns the mean squared error before it, including what the
 // rotation drops. On a throw codebook and matrix are unchanged.
 double rotation_step(Workers& workers, const QuantizerShape& shape, const float* residuals,

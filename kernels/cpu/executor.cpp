@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/filter.h"
 #include "kernels/cpu/products.h"
+#include "kernels/cpu/row_statistics.h"
 #include "kernels/distance.h"
 #include "kernels/additive.h"
 #include "kernels/kmeans.h"
@@ -21,6 +22,7 @@ struct BorrowedRows : Dataset {
     float* rows;
     size_t count;
     uint32_t dims;
+    size_t rotated = 0;  // rows that an interrupted rotate_rows() has done
     BorrowedRows(float* r, size_t c, uint32_t d) : rows(r), count(c), dims(d) {}
 };
 
@@ -32,6 +34,8 @@ bool nearer(const Neighbor& a, const Neighbor& b) {
 // cache.
 constexpr size_t tile_queries = 128;
 constexpr size_t tile_rows = 512;
+// Rows of a data set that are rotated or encoded at a time.
+constexpr size_t chunk_rows = 1024;
 
 // Exact search by a matrix product. Distances from the product are |q|^2 - 2 <q, x> + |x|^2:
 // rounding errors are relative to the norms, and far from the origin they may exceed a small
@@ -135,20 +139,35 @@ class CpuExecutor final : public Executor {
         return pgwarp::codebook_step(workers_, shape, rows.rows, rows.count, codebook);
     }
 
-    void principal_directions(Dataset& data, uint32_t to, float* matrix) override {
+    void keep_first(Dataset& data, size_t count) override {
         auto& rows = static_cast<BorrowedRows&>(data);
-        pgwarp::principal_directions(workers_, rows.rows, rows.count, rows.dims, to, matrix);
+        rows.count = std::min(rows.count, count);
     }
 
-    void rotation_start(Dataset& data, const QuantizerShape& shape, float* matrix) override {
-        auto& rows = static_cast<BorrowedRows&>(data);
-        pgwarp::rotation_start(workers_, shape, rows.rows, rows.count, rows.dims, matrix);
+    void rotate_rows(Dataset& data, const Rotation& rotation) override;
+
+    double variance(const FirstRows& first) override {
+        const auto& rows = static_cast<BorrowedRows&>(first.rows);
+        return variance_of_rows(rows.rows, first.count, rows.dims);
     }
 
-    double rotation_step(Dataset& data, const QuantizerShape& shape, float* matrix,
+    void principal_directions(const FirstRows& first, uint32_t to, float* matrix) override {
+        const auto& rows = static_cast<BorrowedRows&>(first.rows);
+        pgwarp::principal_directions(workers_, rows.rows, first.count, rows.dims, to, matrix);
+    }
+
+    void rotation_start(const FirstRows& first, const QuantizerShape& shape, uint64_t seed,
+                        float* matrix, float* codebook) override {
+        const auto& rows = static_cast<BorrowedRows&>(first.rows);
+        pgwarp::rotation_start(workers_, shape, rows.rows, first.count, rows.dims, matrix);
+        rotated_codebook_start(workers_, shape, {rows.dims, shape.dims, matrix}, rows.rows,
+                               first.count, seed, codebook);
+    }
+
+    double rotation_step(const FirstRows& first, const QuantizerShape& shape, float* matrix,
                          float* codebook) override {
-        auto& rows = static_cast<BorrowedRows&>(data);
-        return pgwarp::rotation_step(workers_, shape, rows.rows, rows.count, rows.dims, matrix,
+        const auto& rows = static_cast<BorrowedRows&>(first.rows);
+        return pgwarp::rotation_step(workers_, shape, rows.rows, first.count, rows.dims, matrix,
                                      codebook);
     }
 
@@ -159,6 +178,15 @@ class CpuExecutor final : public Executor {
     double additive_step(Dataset& data, const AdditiveStep& step) override {
         const auto& rows = static_cast<BorrowedRows&>(data);
         return lsq_step(workers_, step, rows.rows, rows.count);
+    }
+
+    void encode_residuals(const FirstRows& residuals, const Quantizer& quantizer,
+                          uint8_t* codes) override;
+
+    double code_error(const FirstRows& first, const QuantizerShape& shape, const float* codebook,
+                      const uint8_t* codes) override {
+        const auto& rows = static_cast<BorrowedRows&>(first.rows);
+        return error_of_codes(shape, codebook, rows.rows, first.count, codes);
     }
 
     void encode(const Quantizer& quantizer, const Encoding& encoding) override {
@@ -200,6 +228,46 @@ class CpuExecutor final : public Executor {
     Workers workers_;
     AdditiveEncoder additive_;
 };
+
+void CpuExecutor::rotate_rows(Dataset& data, const Rotation& rotation) {
+    auto& rows = static_cast<BorrowedRows&>(data);
+    std::vector<float> turned(std::min(chunk_rows, rows.count) * rotation.to);
+    while (rows.rotated < rows.count) {
+        const size_t here = std::min(chunk_rows, rows.count - rows.rotated);
+        pgwarp::rotate(workers_, rotation, rows.rows + rows.rotated * rotation.from, here,
+                       turned.data());
+        // In place: rows do not become longer, so that they overwrite no row that is still to be
+        // read.
+        std::copy_n(turned.data(), here * rotation.to, rows.rows + rows.rotated * rotation.to);
+        rows.rotated += here;
+    }
+    rows.rotated = 0;
+    rows.dims = rotation.to;
+}
+
+// Encodes by a model with one list, at the origin. Discards the entries' other parts.
+void CpuExecutor::encode_residuals(const FirstRows& first, const Quantizer& quantizer,
+                                   uint8_t* codes) {
+    const auto& rows = static_cast<BorrowedRows&>(first.rows);
+    Quantizer model = quantizer;
+    model.shape.lists = 1;
+    const std::vector<float> origin(model.shape.dims);
+    model.centroids = origin.data();
+    const Rotation& rotation = quantizer.rotation;
+    const size_t chunk = std::min(chunk_rows, first.count);
+    std::vector<float> turned(rotation.matrix ? chunk * rotation.to : 0), offsets(chunk);
+    std::vector<uint32_t> lists(chunk);
+    for (size_t begin = 0; begin < first.count; begin += chunk) {
+        const size_t here = std::min(chunk, first.count - begin);
+        const float* residuals = rows.rows + begin * rows.dims;
+        if (rotation.matrix) {
+            pgwarp::rotate(workers_, rotation, residuals, here, turned.data());
+            residuals = turned.data();
+        }
+        encode(model,
+               {residuals, here, lists.data(), codes + begin * model.shape.m, offsets.data()});
+    }
+}
 
 }  // namespace
 

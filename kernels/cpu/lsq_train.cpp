@@ -23,8 +23,8 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
     // The rotation is trained on some of the rows.
     const size_t some = std::min(count, start_rows);
     rotation_start(workers, product, rows, some, dims, matrix.data());
-    rotate(workers, {dims, dims, matrix.data()}, rows, some, turned.data());
-    codebook_start(product, turned.data(), some, seed, codebook.data());
+    rotated_codebook_start(workers, product, {dims, dims, matrix.data()}, rows, some, seed,
+                           codebook.data());
     for (int i = 0; i < start_iterations; ++i)
         rotation_step(workers, product, rows, some, dims, matrix.data(), codebook.data());
     rotate(workers, {dims, dims, matrix.data()}, rows, count, turned.data());

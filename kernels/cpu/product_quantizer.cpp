@@ -1,7 +1,7 @@
 #include "kernels/product_quantizer.h"
 
+#include "kernels/common/codebook_start.h"
 #include "kernels/cpu/encode_piece.h"
-#include "kernels/draw_rows.h"
 #include "kernels/kmeans.h"
 #include "kernels/nibbles.h"
 #include "kernels/random.h"
@@ -136,21 +136,12 @@ void subtract_centroids(float* rows, size_t count, uint32_t dims, const float* c
 
 void codebook_start(const QuantizerShape& shape, const float* residuals, size_t count,
                     uint64_t seed, float* codebook) {
-    if (shape.bits == 4) {
-        const std::vector<uint32_t> drawn = draw_rows(count, nibble_words, seed);
-        std::vector<float> words(size_t{shape.dims} * nibble_words);
-        for (uint32_t d = 0; d < shape.dims; ++d)
-            for (uint32_t c = 0; c < nibble_words; ++c)
-                words[size_t{d} * nibble_words + c] =
-                    residuals[size_t{drawn[c % drawn.size()]} * shape.dims + d];
-        pair_nibble_words(shape, words.data(), codebook);
-        return;
-    }
-    const std::vector<uint32_t> drawn = draw_rows(count, codewords, seed);
-    for (uint32_t d = 0; d < shape.dims; ++d)
-        for (uint32_t c = 0; c < codewords; ++c)
-            codebook[size_t{d} * codewords + c] =
-                residuals[size_t{drawn[c % drawn.size()]} * shape.dims + d];
+    const std::vector<uint32_t> drawn = draw_codewords(shape, count, seed);
+    std::vector<float> rows(drawn.size() * shape.dims);
+    for (size_t i = 0; i < drawn.size(); ++i)
+        std::copy_n(residuals + size_t{drawn[i]} * shape.dims, shape.dims,
+                    rows.data() + i * shape.dims);
+    codebook_of_rows(shape, rows.data(), drawn.size(), codebook);
 }
 
 namespace {

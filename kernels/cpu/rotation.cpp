@@ -1,5 +1,6 @@
 #include "kernels/rotation.h"
 
+#include "kernels/common/codebook_start.h"
 #include "kernels/common/linear_algebra.h"
 #include "kernels/cpu/products.h"
 #include "kernels/common/rotation_spread.h"
@@ -140,6 +141,17 @@ void rotation_start(Workers& workers, const QuantizerShape& shape, const float* 
     if (error_after_steps(workers, shape, residuals, tried, from, identity.data()) <
         error_after_steps(workers, shape, residuals, tried, from, matrix))
         std::copy(identity.begin(), identity.end(), matrix);
+}
+
+void rotated_codebook_start(Workers& workers, const QuantizerShape& shape, const Rotation& rotation,
+                            const float* residuals, size_t count, uint64_t seed, float* codebook) {
+    const std::vector<uint32_t> drawn = draw_codewords(shape, count, seed);
+    std::vector<float> rows(drawn.size() * rotation.from), turned(drawn.size() * rotation.to);
+    for (size_t i = 0; i < drawn.size(); ++i)
+        std::copy_n(residuals + size_t{drawn[i]} * rotation.from, rotation.from,
+                    rows.data() + i * rotation.from);
+    rotate(workers, rotation, rows.data(), drawn.size(), turned.data());
+    codebook_of_rows(shape, turned.data(), drawn.size(), codebook);
 }
 
 double rotation_step(Workers& workers, const QuantizerShape& shape, const float* residuals,

@@ -3,22 +3,20 @@
 #include "kernels/common/groups.h"
 #include "kernels/cuda/train/additive.h"
 #include "kernels/cuda/products/assign.h"
+#include "kernels/cuda/train/cluster_sums.h"
 #include "kernels/cuda/train/dataset.h"
-#include "kernels/cuda/train/draw_pieces.h"
 #include "kernels/cuda/train/encode.h"
 #include "kernels/cuda/products/exact_search.h"
+#include "kernels/cuda/train/moments.h"
 #include "kernels/cuda/train/nibbles.h"
+#include "kernels/cuda/train/product.h"
 #include "kernels/cuda/train/rotation.h"
 #include "kernels/cuda/train/row_pass.h"
 #include "kernels/cuda/base/stream.h"
-#include "kernels/cuda/train/sums.h"
 #include "kernels/draw_rows.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <numeric>
 
 namespace pgwarp::gpu {
 
@@ -59,46 +57,61 @@ class CudaExecutor final : public Executor {
                 uint32_t* nearest) override;
     void make_residuals(Dataset& data, uint32_t clusters, const float* centroids) override;
 
+    void keep_first(Dataset& data, size_t count) override {
+        context_.use();
+        static_cast<DeviceRows&>(data).keep_first(count, stream_);
+    }
+    void rotate_rows(Dataset& data, const Rotation& rotation) override {
+        context_.use();
+        context_.check_interrupt();
+        static_cast<DeviceRows&>(data).rotate(
+            blas_, upload_floats(rotation.matrix, size_t{rotation.to} * rotation.from), rotation.to,
+            stream_);
+    }
+    double variance(const FirstRows& first) override {
+        context_.use();
+        return variance_of(context_, static_cast<DeviceRows&>(first.rows), first.count, stream_);
+    }
+
     void codebook_start(Dataset& data, const QuantizerShape& shape, uint64_t seed,
                         float* codebook) override {
         context_.use();
-        const auto& rows = static_cast<DeviceRows&>(data);
-        const uint32_t words = shape.bits == 4 ? nibble_words : codewords;
-        const std::vector<uint32_t> drawn = draw_rows(rows.count(), words, seed);
-        const std::vector<float> gathered = rows.gather(drawn, stream_);
-        std::vector<float> started(size_t{shape.dims} * words);
-        for (uint32_t d = 0; d < shape.dims; ++d)
-            for (uint32_t c = 0; c < words; ++c)
-                started[size_t{d} * words + c] = gathered[c % drawn.size() * shape.dims + d];
-        if (shape.bits == 4)
-            pair_nibble_words(shape, started.data(), codebook);
-        else
-            std::copy(started.begin(), started.end(), codebook);
+        product_.start(static_cast<DeviceRows&>(data), shape, seed, codebook);
     }
-
-    double codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) override;
+    double codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) override {
+        context_.use();
+        return product_.step(static_cast<DeviceRows&>(data), shape, codebook);
+    }
     double additive_step(Dataset& data, const AdditiveStep& step) override {
         context_.use();
         return additive_.step(static_cast<DeviceRows&>(data), step);
     }
 
-    void principal_directions(Dataset& data, uint32_t to, float* matrix) override {
-        const auto& rows = static_cast<DeviceRows&>(data);
-        rotations_.principal_directions(all_rows(rows), rows.dims(), to, matrix);
+    void principal_directions(const FirstRows& first, uint32_t to, float* matrix) override {
+        context_.use();
+        rotations_.principal_directions(static_cast<DeviceRows&>(first.rows), first.count, to,
+                                        matrix);
     }
-    void rotation_start(Dataset& data, const QuantizerShape& shape, float* matrix) override {
-        const auto& rows = static_cast<DeviceRows&>(data);
-        rotations_.rotation_start(shape, all_rows(rows), rows.dims(), matrix);
+    void rotation_start(const FirstRows& first, const QuantizerShape& shape, uint64_t seed,
+                        float* matrix, float* codebook) override {
+        context_.use();
+        rotations_.start(static_cast<DeviceRows&>(first.rows), first.count, shape, seed, matrix,
+                         codebook);
     }
-    double rotation_step(Dataset& data, const QuantizerShape& shape, float* matrix,
+    double rotation_step(const FirstRows& first, const QuantizerShape& shape, float* matrix,
                          float* codebook) override {
-        const auto& rows = static_cast<DeviceRows&>(data);
-        return rotations_.rotation_step(shape, all_rows(rows), rows.dims(), matrix, codebook);
+        context_.use();
+        return rotations_.step(static_cast<DeviceRows&>(first.rows), first.count, shape, matrix,
+                               codebook);
     }
     void rotate(const Rotation& rotation, const float* rows, size_t count, float* out) override {
         rotations_.rotate(rotation, rows, count, out);
     }
 
+    void encode_residuals(const FirstRows& first, const Quantizer& quantizer,
+                          uint8_t* codes) override;
+    double code_error(const FirstRows& first, const QuantizerShape& shape, const float* codebook,
+                      const uint8_t* codes) override;
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
 
@@ -128,17 +141,6 @@ class CudaExecutor final : public Executor {
     }
 
   private:
-    // Copies all rows (or residuals, after make_residuals()) to host memory.
-    std::vector<float> all_rows(const DeviceRows& rows) {
-        context_.use();
-        std::vector<uint32_t> all(rows.count());
-        std::iota(all.begin(), all.end(), 0u);
-        return rows.gather(all, stream_);
-    }
-    // One k-means step of all sub-quantizers. The first `words` codewords of each are distinct, the
-    // others repeat them.
-    double move_codebook(const DeviceRows& rows, const QuantizerShape& shape, uint32_t words,
-                         float* codebook);
     void encode_halves(const Quantizer& quantizer, const Encoding& encoding);
     Buffer<float> upload_floats(const float* from, size_t count) {
         Buffer<float> to(context_.memory, count);
@@ -149,8 +151,6 @@ class CudaExecutor final : public Executor {
                           Buffer<uint32_t>& nearest);
     void fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
                              uint32_t clusters, float* centroids);
-    void reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
-                         const std::vector<size_t>& used, double error, float* codebook);
     // Rows of a chunk when only the nearest centroid is needed: a kernel that works by tiles does
     // not store the products.
     size_t nearest_rows(uint32_t clusters, uint32_t dims) const {
@@ -168,35 +168,9 @@ class CudaExecutor final : public Executor {
     Blas blas_;
     Uploader uploader_;
     AdditiveCoder additive_{context_, uploader_, stream_, blas_};
-    RotationTrainer rotations_{*this, context_, uploader_, stream_, blas_};
+    ProductCoder product_{context_, stream_, blas_};
+    RotationTrainer rotations_{product_, context_, uploader_, stream_, blas_};
     std::vector<void*> known_;
-};
-
-// Sums, sizes and squared errors of clusters, on the device.
-struct ClusterSums {
-    Buffer<unsigned long long> sums;
-    Buffer<uint32_t> counts;
-    Buffer<double> errors;
-
-    ClusterSums(DeviceMemory& memory, size_t sum_count, size_t cluster_count, cudaStream_t stream)
-        : sums(memory, sum_count), counts(memory, cluster_count), errors(memory, error_blocks) {
-        clear_async(sums.data(), sums.size(), stream);
-        clear_async(counts.data(), counts.size(), stream);
-        clear_async(errors.data(), errors.size(), stream);
-    }
-    // sizes() and error() wait for the stream.
-    std::vector<size_t> sizes(cudaStream_t stream) const {
-        std::vector<uint32_t> host(counts.size());
-        copy_async(host.data(), counts.data(), host.size(), stream);
-        check(cudaStreamSynchronize(stream), "cluster sums");
-        return {host.begin(), host.end()};
-    }
-    double error(cudaStream_t stream) const {
-        std::vector<double> host(errors.size());
-        copy_async(host.data(), errors.data(), host.size(), stream);
-        check(cudaStreamSynchronize(stream), "cluster sums");
-        return std::accumulate(host.begin(), host.end(), 0.0);
-    }
 };
 
 double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centroids) {
@@ -291,16 +265,6 @@ void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float*
     stream_.synchronize();
 }
 
-double CudaExecutor::codebook_step(Dataset& data, const QuantizerShape& shape, float* codebook) {
-    context_.use();
-    const auto& rows = static_cast<DeviceRows&>(data);
-    if (shape.bits == 8) return move_codebook(rows, shape, codewords, codebook);
-    std::vector<float> repeated = repeated_nibble_words(shape, codebook);
-    const double error = move_codebook(rows, halves_of(shape), nibble_words, repeated.data());
-    pair_repeated_words(shape, repeated.data(), codebook);
-    return error;
-}
-
 void CudaExecutor::encode_halves(const Quantizer& quantizer, const Encoding& e) {
     const QuantizerShape shape = halves_of(quantizer.shape);
     const std::vector<float> repeated = repeated_nibble_words(quantizer.shape, quantizer.codebook);
@@ -316,89 +280,35 @@ void CudaExecutor::encode_halves(const Quantizer& quantizer, const Encoding& e) 
     }
 }
 
-double CudaExecutor::move_codebook(const DeviceRows& rows, const QuantizerShape& shape,
-                                   uint32_t words, float* codebook) {
-    const size_t chunk_rows = tile_rows(codewords, shape.dims);
-    const size_t floats = size_t{shape.dims} * codewords;
-    const double factor = fixed_point_factor(rows.largest(), rows.count());
-
-    const Model model(context_, stream_, {shape, nullptr, codebook});
-    Encoder encoder(context_, stream_, blas_, model, std::min(chunk_rows, rows.count()));
-    Buffer<float> means = upload_floats(codebook, floats);
-    ClusterSums sums(context_.memory, floats, size_t{shape.m} * codewords, stream_);
-    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
-    const FinishStream finish(stream_);
-    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t, size_t count) {
-        DeviceEncoding encoding;
-        encoding.rows = chunk;
-        encoding.count = count;
-        encoding.codes = codes.data();
-        encoder.encode(encoding);
-        if (words < codewords) keep_low_bits(codes.data(), count * shape.m, stream_);
-        add_codes(model.view(),
-                  {chunk, codes.data(), count, factor, sums.sums.data(), sums.counts.data(),
-                   sums.errors.data()},
-                  stream_);
-    });
-    code_means(model.view(), sums.sums.data(), sums.counts.data(), factor, means.data(), stream_);
-    std::vector<float> moved(floats);
-    copy_async(moved.data(), means.data(), floats, stream_);
-    std::vector<size_t> used = sums.sizes(stream_);
-    for (size_t w = 0; w < used.size(); ++w)
-        if (w % codewords >= words) used[w] = 1;
-    const double error = sums.error(stream_);
-    reuse_codewords(rows, model, encoder, used, error, moved.data());
-    std::memcpy(codebook, moved.data(), floats * sizeof(float));
-    return error / static_cast<double>(rows.count());
+void CudaExecutor::encode_residuals(const FirstRows& first, const Quantizer& quantizer,
+                                    uint8_t* codes) {
+    context_.use();
+    const auto& rows = static_cast<DeviceRows&>(first.rows);
+    if (quantizer.shape.additive())
+        additive_.encode_residuals(rows, first.count, quantizer, codes);
+    else
+        product_.encode_residuals(rows, first.count, quantizer, codes);
 }
 
-// Moves unused codewords to pieces of rows, drawn by PieceDraw. `model` has the codebook from
-// before the step, `codebook` the one after. `used`, (m)(256): rows of each codeword; `error`: sum
-// over all rows.
-void CudaExecutor::reuse_codewords(const DeviceRows& rows, const Model& model, Encoder& encoder,
-                                   const std::vector<size_t>& used, double error, float* codebook) {
-    const QuantizerShape& shape = model.view().shape;
-    std::vector<uint32_t> pieces;
-    ptrdiff_t most = 0;
-    const auto used_of = [&](uint32_t piece) {
-        return used.begin() + static_cast<ptrdiff_t>(size_t{piece} * codewords);
-    };
-    for (uint32_t j = 0; j < shape.m; ++j) {
-        const ptrdiff_t unused = std::count(used_of(j), used_of(j) + codewords, size_t{0});
-        if (unused > 0) pieces.push_back(j);
-        most = std::max(most, unused);
-    }
-    if (pieces.empty() || !(error > 0) || !std::isfinite(error)) return;
-
-    const size_t chunk_rows = tile_rows(codewords, shape.dims);
-    const double mean_error = error / static_cast<double>(rows.count()) / shape.m;
-    // Rounded to float: the last bits of the sum depend on the chunk size, and must not change the
-    // seed.
-    const uint64_t seed = std::bit_cast<uint32_t>(static_cast<float>(error));
-    PieceDraw draw(context_, stream_, pieces, static_cast<uint32_t>(most), chunk_rows, seed,
-                   mean_error);
-    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
+double CudaExecutor::code_error(const FirstRows& first, const QuantizerShape& shape,
+                                const float* codebook, const uint8_t* codes) {
+    context_.use();
+    if (first.count == 0) return 0;
+    const auto& rows = static_cast<DeviceRows&>(first.rows);
+    const size_t chunk_rows = std::min(first.count, tile_rows(codewords, shape.dims));
+    const Model model(context_, stream_, {shape, nullptr, codebook});
+    Buffer<uint8_t> chunk_codes(context_.memory, chunk_rows * shape.m);
+    Buffer<float> decoded(context_.memory, chunk_rows * shape.dims);
+    Buffer<double> errors(context_.memory, error_blocks);
     const FinishStream finish(stream_);
-    rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
-        DeviceEncoding encoding;
-        encoding.rows = chunk;
-        encoding.count = count;
-        encoding.codes = codes.data();
-        encoder.encode(encoding);
-        draw.add(model.view(), chunk, codes.data(), first, count);
-    });
-    const std::vector<std::vector<uint32_t>> drawn = draw.finish();
-    for (size_t i = 0; i < pieces.size(); ++i) {
-        const std::vector<float> gathered = rows.gather(drawn[i], stream_);
-        size_t next = 0;
-        for (uint32_t c = 0; c < codewords && next < drawn[i].size(); ++c) {
-            if (used_of(pieces[i])[c] != 0) continue;
-            const float* row = gathered.data() + next++ * shape.dims;
-            for (uint32_t d = shape.piece_begin(pieces[i]); d < shape.piece_begin(pieces[i] + 1);
-                 ++d)
-                codebook[size_t{d} * codewords + c] = row[d];
-        }
-    }
+    clear_async(errors.data(), errors.size(), stream_);
+    rows.visit_first(
+        first.count, chunk_rows, stream_, [&](const float* chunk, size_t begin, size_t count) {
+            uploader_.upload(chunk_codes.data(), codes + begin * shape.m, count * shape.m, stream_);
+            decode_codes(model.view(), chunk_codes.data(), count, decoded.data(), stream_);
+            add_squares(chunk, decoded.data(), count * shape.dims, errors.data(), stream_);
+        });
+    return sum_of_errors(errors, stream_) / static_cast<double>(first.count);
 }
 
 void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {

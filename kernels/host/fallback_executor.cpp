@@ -10,33 +10,39 @@
 
 namespace pgwarp {
 
-// The caller's rows, and the data set that the current executor made of them.
+// The caller's rows, and the data set that the current executor made of them. A device changes its
+// own copy: the executor that replaces it takes the rows and repeats the changes.
 class FallbackExecutor::Rows final : public Dataset {
   public:
-    Rows(float* rows, size_t count, uint32_t dims) : rows_(rows), count_(count), dims_(dims) {}
+    Rows(float* rows, size_t count, uint32_t dims)
+        : rows_(rows), count_(count), dims_(dims), changed_dims_(dims) {}
 
-    // Returns the data set of `executor`; a new executor takes the rows first.
+    // Returns the data set of `executor`. After Interrupted the next call goes on.
     Dataset& on(Executor& executor) {
         if (executor_ != &executor) {
             taken_.reset();
             taken_ = executor.take(rows_, count_, dims_);
-            if (!centroids_.empty())
-                executor.make_residuals(*taken_, static_cast<uint32_t>(centroids_.size() / dims_),
-                                        centroids_.data());
             executor_ = &executor;
+            repeated_ = 0;
         }
+        for (; repeated_ < changes_.size(); ++repeated_) changes_[repeated_](executor, *taken_);
         return *taken_;
     }
-    // A device makes residuals in its own copy: the executor that replaces it must make them again.
-    void made_residuals(const float* centroids, uint32_t clusters) {
-        centroids_.assign(centroids, centroids + size_t{clusters} * dims_);
+    // Adds a change that the current executor has made.
+    void changed(Change change) {
+        changes_.push_back(std::move(change));
+        repeated_ = changes_.size();
     }
+    uint32_t dims() const { return changed_dims_; }
+    void set_dims(uint32_t dims) { changed_dims_ = dims; }
 
   private:
     float* rows_;
     size_t count_;
-    uint32_t dims_;
-    std::vector<float> centroids_;
+    uint32_t dims_;                // of the caller's rows
+    uint32_t changed_dims_;        // after all changes
+    std::vector<Change> changes_;  // made by the device, in their order
+    size_t repeated_ = 0;          // of them, by the current executor
     const Executor* executor_ = nullptr;
     std::unique_ptr<Dataset> taken_;
 };
@@ -174,9 +180,33 @@ std::unique_ptr<Dataset> FallbackExecutor::take(float* rows, size_t count, uint3
     return taken;
 }
 
+// Runs work that changes rows. It owns what it needs: where the device fails later, the CPU runs it
+// again.
+void FallbackExecutor::change(Dataset& rows, Change work) {
+    run([&](Executor& executor) { work(executor, dataset_of(executor, rows)); });
+    if (!cpu_) static_cast<Rows&>(rows).changed(std::move(work));
+}
+
+void FallbackExecutor::keep_first(Dataset& rows, size_t count) {
+    change(rows, [count](Executor& executor, Dataset& data) { executor.keep_first(data, count); });
+}
+
 void FallbackExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) {
-    ForwardingExecutor::make_residuals(rows, clusters, centroids);
-    if (!cpu_) static_cast<Rows&>(rows).made_residuals(centroids, clusters);
+    const size_t floats = size_t{clusters} * static_cast<Rows&>(rows).dims();
+    change(rows, [clusters, copy = std::vector<float>(centroids, centroids + floats)](
+                     Executor& executor, Dataset& data) {
+        executor.make_residuals(data, clusters, copy.data());
+    });
+}
+
+void FallbackExecutor::rotate_rows(Dataset& rows, const Rotation& rotation) {
+    const size_t floats = size_t{rotation.to} * rotation.from;
+    change(rows, [from = rotation.from, to = rotation.to,
+                  matrix = std::vector<float>(rotation.matrix, rotation.matrix + floats)](
+                     Executor& executor, Dataset& data) {
+        executor.rotate_rows(data, {from, to, matrix.data()});
+    });
+    static_cast<Rows&>(rows).set_dims(rotation.to);
 }
 
 std::unique_ptr<DatasetBuilder> FallbackExecutor::build_dataset(uint32_t dims, size_t most_rows) {

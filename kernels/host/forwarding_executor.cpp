@@ -14,6 +14,13 @@ void ForwardingExecutor::run_on(Dataset& rows, OnRows&& work) {
     run([&](Executor& executor) { work(executor, dataset_of(executor, rows)); });
 }
 
+template <typename OnRows>
+void ForwardingExecutor::run_on(const FirstRows& rows, OnRows&& work) {
+    run_on(rows.rows, [&](Executor& executor, Dataset& data) {
+        work(executor, FirstRows{data, rows.count});
+    });
+}
+
 std::unique_ptr<Dataset> ForwardingExecutor::take(float* rows, size_t count, uint32_t dims) {
     std::unique_ptr<Dataset> taken;
     run([&](Executor& executor) { taken = executor.take(rows, count, dims); });
@@ -42,10 +49,25 @@ void ForwardingExecutor::assign(Dataset& rows, uint32_t clusters, const float* c
     });
 }
 
+void ForwardingExecutor::keep_first(Dataset& rows, size_t count) {
+    run_on(rows, [&](Executor& executor, Dataset& data) { executor.keep_first(data, count); });
+}
+
 void ForwardingExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) {
     run_on(rows, [&](Executor& executor, Dataset& data) {
         executor.make_residuals(data, clusters, centroids);
     });
+}
+
+void ForwardingExecutor::rotate_rows(Dataset& rows, const Rotation& rotation) {
+    run_on(rows, [&](Executor& executor, Dataset& data) { executor.rotate_rows(data, rotation); });
+}
+
+double ForwardingExecutor::variance(const FirstRows& rows) {
+    double variance = 0;
+    run_on(rows,
+           [&](Executor& executor, const FirstRows& data) { variance = executor.variance(data); });
+    return variance;
 }
 
 void ForwardingExecutor::codebook_start(Dataset& residuals, const QuantizerShape& shape,
@@ -64,23 +86,23 @@ double ForwardingExecutor::codebook_step(Dataset& residuals, const QuantizerShap
     return error;
 }
 
-void ForwardingExecutor::principal_directions(Dataset& rows, uint32_t to, float* matrix) {
-    run_on(rows, [&](Executor& executor, Dataset& data) {
+void ForwardingExecutor::principal_directions(const FirstRows& rows, uint32_t to, float* matrix) {
+    run_on(rows, [&](Executor& executor, const FirstRows& data) {
         executor.principal_directions(data, to, matrix);
     });
 }
 
-void ForwardingExecutor::rotation_start(Dataset& residuals, const QuantizerShape& shape,
-                                        float* matrix) {
-    run_on(residuals, [&](Executor& executor, Dataset& data) {
-        executor.rotation_start(data, shape, matrix);
+void ForwardingExecutor::rotation_start(const FirstRows& residuals, const QuantizerShape& shape,
+                                        uint64_t seed, float* matrix, float* codebook) {
+    run_on(residuals, [&](Executor& executor, const FirstRows& data) {
+        executor.rotation_start(data, shape, seed, matrix, codebook);
     });
 }
 
-double ForwardingExecutor::rotation_step(Dataset& residuals, const QuantizerShape& shape,
+double ForwardingExecutor::rotation_step(const FirstRows& residuals, const QuantizerShape& shape,
                                          float* matrix, float* codebook) {
     double error = 0;
-    run_on(residuals, [&](Executor& executor, Dataset& data) {
+    run_on(residuals, [&](Executor& executor, const FirstRows& data) {
         error = executor.rotation_step(data, shape, matrix, codebook);
     });
     return error;
@@ -95,6 +117,22 @@ double ForwardingExecutor::additive_step(Dataset& residuals, const AdditiveStep&
     double error = 0;
     run_on(residuals,
            [&](Executor& executor, Dataset& data) { error = executor.additive_step(data, step); });
+    return error;
+}
+
+void ForwardingExecutor::encode_residuals(const FirstRows& residuals, const Quantizer& quantizer,
+                                          uint8_t* codes) {
+    run_on(residuals, [&](Executor& executor, const FirstRows& data) {
+        executor.encode_residuals(data, quantizer, codes);
+    });
+}
+
+double ForwardingExecutor::code_error(const FirstRows& residuals, const QuantizerShape& shape,
+                                      const float* codebook, const uint8_t* codes) {
+    double error = 0;
+    run_on(residuals, [&](Executor& executor, const FirstRows& data) {
+        error = executor.code_error(data, shape, codebook, codes);
+    });
     return error;
 }
 

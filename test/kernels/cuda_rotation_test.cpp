@@ -69,10 +69,10 @@ TEST_F(CudaRotationTest, FindsPrincipalDirections) {
     std::vector<float> a(size_t{to} * dims), b(a.size());
     const auto device = make_executor(context);
     const auto data = device->take(rows.data(), 2000, dims);
-    device->principal_directions(*data, to, a.data());
+    device->principal_directions({*data, 2000}, to, a.data());
     const auto host = make_cpu_executor(1, {});
     const auto host_data = host->take(rows.data(), 2000, dims);
-    host->principal_directions(*host_data, to, b.data());
+    host->principal_directions({*host_data, 2000}, to, b.data());
     for (uint32_t i = 0; i < to; ++i) {
         double product = 0;
         for (uint32_t d = 0; d < dims; ++d) product += double{a[i * dims + d]} * b[i * dims + d];
@@ -95,16 +95,12 @@ TEST_F(CudaRotationTest, EveryKernelOnce) {
             executor.codebook_start(*data, shape, 1, codebook.data());
             for (int i = 0; i < 6; ++i)
                 *unturned = executor.codebook_step(*data, shape, codebook.data());
-            executor.rotation_start(*data, shape, matrix.data());
+            executor.rotation_start({*data, count}, shape, 1, matrix.data(), codebook.data());
             EXPECT_LT(off_orthonormal(matrix, shape.dims, shape.dims), 1e-4);
-            std::vector<float> turned(rows.size());
-            executor.rotate({shape.dims, shape.dims, matrix.data()}, rows.data(), count,
-                            turned.data());
-            const auto turned_data = executor.take(turned.data(), count, shape.dims);
-            executor.codebook_start(*turned_data, shape, 1, codebook.data());
             double error = 0;
             for (int i = 0; i < (small_tests() ? 2 : 10); ++i)
-                error = executor.rotation_step(*data, shape, matrix.data(), codebook.data());
+                error =
+                    executor.rotation_step({*data, count}, shape, matrix.data(), codebook.data());
             EXPECT_LT(off_orthonormal(matrix, shape.dims, shape.dims), 1e-4);
             return error;
         };

@@ -348,8 +348,7 @@ TEST_P(LsqTest, StepsOfAnExecutorLowerTheError) {
     const QuantizerShape product{shape.dims, 1, shape.m, Metric::l2};
     std::vector<float> matrix(size_t{shape.dims} * shape.dims),
         pieces(size_t{shape.dims} * codewords);
-    executor->rotation_start(*data, product, matrix.data());
-    executor->codebook_start(*data, product, 1, pieces.data());
+    executor->rotation_start({*data, count}, product, 1, matrix.data(), pieces.data());
     std::vector<uint8_t> codes(count * shape.m);
     std::vector<float> codebook(size_t{shape.codebook_rows()} * codewords);
     additive_start(shape, matrix.data(), pieces.data(), codebook.data());

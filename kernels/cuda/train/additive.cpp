@@ -58,20 +58,44 @@ double AdditiveCoder::step(const DeviceRows& rows, const AdditiveStep& step) {
     return error;
 }
 
+// Makes the tables for the quantizer's codebook, unless they are there.
+void AdditiveCoder::prepare(const Quantizer& quantizer) {
+    const LsqShape shape = lsq_shape(quantizer.shape);
+    const size_t floats = size_t{quantizer.shape.codebook_rows()} * codewords;
+    if (encoder_ && encoder_->shape().dims == shape.dims &&
+        encoder_->shape().books == shape.books &&
+        std::equal(codebook_.begin(), codebook_.end(), quantizer.codebook))
+        return;
+    encoder_.reset();
+    std::vector<float> words(floats);
+    words_of_codebook(shape, quantizer.codebook, words.data());
+    auto made = std::make_unique<LsqEncoder>(context_, stream_, blas_, shape, words.data());
+    codebook_.assign(quantizer.codebook, quantizer.codebook + floats);
+    encoder_ = std::move(made);
+}
+
+void AdditiveCoder::encode_residuals(const DeviceRows& residuals, size_t count,
+                                     const Quantizer& quantizer, uint8_t* codes) {
+    if (count == 0) return;
+    prepare(quantizer);
+    const uint32_t m = quantizer.shape.m;
+    const size_t most = std::min(count, encoder_->chunk_rows());
+    LsqSearch search;
+    search.rounds = quantizer.shape.search_rounds;
+    Buffer<uint8_t> chunk_codes(context_.memory, most * m);
+    const FinishStream finish(stream_);
+    residuals.visit_first(count, most, stream_, [&](const float* rows, size_t first, size_t here) {
+        encoder_->encode(search, rows, here, false, chunk_codes.data(), nullptr);
+        copy_async(codes + first * m, static_cast<const uint8_t*>(chunk_codes.data()), here * m,
+                   stream_);
+    });
+    check(cudaStreamSynchronize(stream_), "additive codes");
+}
+
 void AdditiveCoder::encode(const Quantizer& quantizer, const Encoding& e) {
     const QuantizerShape& model = quantizer.shape;
     const LsqShape shape = lsq_shape(model);
-    const size_t floats = size_t{model.codebook_rows()} * codewords;
-    if (!encoder_ || encoder_->shape().dims != shape.dims ||
-        encoder_->shape().books != shape.books ||
-        !std::equal(codebook_.begin(), codebook_.end(), quantizer.codebook)) {
-        encoder_.reset();
-        std::vector<float> words(floats);
-        words_of_codebook(shape, quantizer.codebook, words.data());
-        auto made = std::make_unique<LsqEncoder>(context_, stream_, blas_, shape, words.data());
-        codebook_.assign(quantizer.codebook, quantizer.codebook + floats);
-        encoder_ = std::move(made);
-    }
+    prepare(quantizer);
     const size_t chunk_rows =
         std::min({e.count, encoder_->chunk_rows(),
                   CentroidMatrix::tile_rows(model.lists, model.dims, context_.scratch() / 4)});

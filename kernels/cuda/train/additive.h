@@ -17,8 +17,13 @@ class AdditiveCoder {
     // See Executor::additive_step() and encode().
     double step(const DeviceRows& rows, const AdditiveStep& step);
     void encode(const Quantizer& quantizer, const Encoding& encoding);
+    // See Executor::encode_residuals().
+    void encode_residuals(const DeviceRows& residuals, size_t count, const Quantizer& quantizer,
+                          uint8_t* codes);
 
   private:
+    void prepare(const Quantizer& quantizer);
+
     const Context& context_;
     Uploader& uploader_;
     cudaStream_t stream_;

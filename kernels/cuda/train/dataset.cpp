@@ -1,5 +1,6 @@
 #include "kernels/cuda/train/dataset.h"
 
+#include "kernels/cuda/products/products.h"
 #include "kernels/cuda/train/sums.h"
 
 #include <algorithm>
@@ -16,7 +17,12 @@ constexpr size_t chunk_bytes = size_t{64} << 20;
 
 DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream,
                        const float* rows, size_t count, uint32_t dims)
-    : context_(context), uploader_(uploader), rows_(rows), count_(count), dims_(dims) {
+    : context_(context),
+      uploader_(uploader),
+      rows_(rows),
+      count_(count),
+      dims_(dims),
+      source_dims_(dims) {
     // Rows may take half of the free memory: training needs buffers as well.
     const size_t bytes = count * dims * sizeof(float);
     if (bytes <= context.memory.available() / 2) {
@@ -37,8 +43,13 @@ DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t 
       rows_(nullptr),
       count_(count),
       dims_(dims),
+      source_dims_(dims),
       resident_(std::move(rows)) {
     find_largest(stream);
+}
+
+size_t DeviceRows::scan_rows() const {
+    return std::clamp<size_t>(context_.scratch() / 4 / (dims_ * sizeof(float)), 1, most_scan_rows);
 }
 
 void DeviceRows::find_largest(cudaStream_t stream) {
@@ -46,37 +57,63 @@ void DeviceRows::find_largest(cudaStream_t stream) {
         largest_ = largest_magnitude(context_, resident_.data(), count_ * dims_, stream);
         return;
     }
-    const size_t scan_rows =
-        std::clamp<size_t>(context_.scratch() / 4 / (dims_ * sizeof(float)), 1, most_scan_rows);
-    visit(scan_rows, stream, [&](const float* chunk, size_t, size_t chunk_count) {
+    largest_ = 0;
+    visit(scan_rows(), stream, [&](const float* chunk, size_t, size_t chunk_count) {
         largest_ =
             std::max(largest_, largest_magnitude(context_, chunk, chunk_count * dims_, stream));
     });
 }
 
-void DeviceRows::visit(size_t chunk_rows, cudaStream_t stream, const Visit& visit) const {
-    if (resident()) {
-        for (size_t first = 0; first < count_; first += chunk_rows) {
-            context_.check_interrupt();
-            visit(resident_ + first * dims_, first, std::min(chunk_rows, count_ - first));
-        }
-        return;
+void DeviceRows::visit_first(size_t count, size_t chunk_rows, cudaStream_t stream,
+                             const Visit& visit) const {
+    if (!resident()) return stream_first(count, chunk_rows, stream, visit);
+    for (size_t first = 0; first < count; first += chunk_rows) {
+        context_.check_interrupt();
+        visit(resident_ + first * dims_, first, std::min(chunk_rows, count - first));
     }
-    ChunkedRows chunks(context_.memory, uploader_, rows_, count_, dims_, chunk_rows);
-    Buffer<uint32_t> nearest;
+}
+
+void DeviceRows::stream_first(size_t count, size_t chunk_rows, cudaStream_t stream,
+                              const Visit& visit) const {
+    // The visitor knows the changed rows only; those of the caller may be longer.
+    if (source_dims_ > dims_) chunk_rows = std::max<size_t>(chunk_rows * dims_ / source_dims_, 1);
+    ChunkedRows chunks(context_.memory, uploader_, rows_, count, source_dims_, chunk_rows);
+    ChangeRoom room;
     const FinishStream finish(stream);
     for (size_t i = 0; i < chunks.chunks(); ++i) {
         context_.check_interrupt();
-        float* chunk = chunks.get(i, stream);
-        if (!nearest_.empty()) {
-            nearest.grow(context_.memory, chunk_rows);
-            copy_async(nearest.data(), nearest_.data() + chunks.first(i), chunks.rows(i), stream);
-            subtract_nearest(chunk, chunks.rows(i), dims_, device_centroids_.data(), nearest.data(),
-                             stream);
-        }
-        visit(chunk, chunks.first(i), chunks.rows(i));
+        const size_t first = chunks.first(i);
+        const float* chunk = change(
+            chunks.get(i, stream), chunks.rows(i),
+            [first](const Change& change) { return change.nearest.data() + first; }, room, stream);
+        visit(chunk, first, chunks.rows(i));
         chunks.release(i, stream);
     }
+}
+
+// Applies all changes to rows on the device, (count)(source_dims). Returns where the result is: in
+// place, or in `room`, which must not get more rows than in its first call. `nearest_of` returns
+// the rows' centroids, (count), in host memory that stays until the stream is done.
+float* DeviceRows::change(float* rows, size_t count, const NearestOf& nearest_of, ChangeRoom& room,
+                          cudaStream_t stream) const {
+    room.turned.resize(changes_.size());
+    for (size_t i = 0; i < changes_.size(); ++i) {
+        const Change& change = changes_[i];
+        if (change.matrix.data()) {
+            room.turned[i].grow(context_.memory, count * change.to);
+            // cuBLAS is column-major: (to)(rows) = matrix^T (from)(to) times (from)(rows).
+            multiply(*change.blas, stream,
+                     {CUBLAS_OP_T, CUBLAS_OP_N, change.to, count, change.from, change.matrix.data(),
+                      change.from, rows, change.from, room.turned[i].data()});
+            rows = room.turned[i].data();
+        } else {
+            room.nearest.grow(context_.memory, count);
+            copy_async(room.nearest.data(), nearest_of(change), count, stream);
+            subtract_nearest(rows, count, change.to, change.centroids.data(), room.nearest.data(),
+                             stream);
+        }
+    }
+    return rows;
 }
 
 void DeviceRows::subtract(const float* centroids, uint32_t clusters, const uint32_t* nearest,
@@ -86,26 +123,103 @@ void DeviceRows::subtract(const float* centroids, uint32_t clusters, const uint3
         largest_ = largest_magnitude(context_, resident_.data(), count_ * dims_, stream);
         return;
     }
-    if (!nearest_.empty()) throw std::logic_error("rows are residuals already");
     const size_t floats = size_t{clusters} * dims_;
-    Buffer<float> device_centroids(context_.memory, floats);
-    std::vector<uint32_t> host_nearest(count_);
+    Change change{dims_, dims_, {}, nullptr, Buffer<float>(context_.memory, floats), {}};
+    change.nearest.resize(count_);
     std::vector<float> host_centroids(floats);
-    copy_async(host_nearest.data(), nearest, count_, stream);
+    copy_async(change.nearest.data(), nearest, count_, stream);
     copy_async(host_centroids.data(), centroids, floats, stream);
-    copy_async(device_centroids.data(), centroids, floats, stream);
+    copy_async(change.centroids.data(), centroids, floats, stream);
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    nearest_ = std::move(host_nearest);
-    centroids_ = std::move(host_centroids);
-    device_centroids_ = std::move(device_centroids);
+    changes_.push_back(std::move(change));
     float far = 0;
-    for (float c : centroids_) far = std::max(far, std::fabs(c));
+    for (float c : host_centroids) far = std::max(far, std::fabs(c));
     largest_ += far;
+}
+
+void DeviceRows::keep_first(size_t count, cudaStream_t stream) {
+    count_ = std::min(count_, count);
+    settle(stream);
+}
+
+void DeviceRows::rotate(const Blas& blas, Buffer<float> matrix, uint32_t to, cudaStream_t stream) {
+    if (!resident()) {
+        const uint32_t dims_before = dims_;
+        const float largest_before = largest_;
+        changes_.push_back({dims_, to, std::move(matrix), &blas, {}, {}});
+        dims_ = to;
+        try {
+            settle(stream);
+            find_largest(stream);
+        } catch (...) {
+            // After Interrupted the caller will ask for this rotation again.
+            if (!resident()) {
+                changes_.pop_back();
+                dims_ = dims_before;
+                largest_ = largest_before;
+            }
+            throw;
+        }
+    } else {
+        const size_t row_bytes = to * sizeof(float);
+        const size_t chunk_rows = std::min(
+            count_, std::clamp<size_t>(context_.scratch() / 4 / row_bytes, 1, most_scan_rows));
+        Buffer<float> turned(context_.memory, chunk_rows * to);
+        const FinishStream finish(stream);
+        for (size_t first = 0; first < count_; first += chunk_rows) {
+            const size_t here = std::min(chunk_rows, count_ - first);
+            multiply(blas, stream,
+                     {CUBLAS_OP_T, CUBLAS_OP_N, to, here, dims_, matrix.data(), dims_,
+                      resident_ + first * dims_, dims_, turned.data()});
+            // In place: rows do not become longer, so that they overwrite no row that is still to
+            // be read.
+            copy_async(resident_ + first * to, static_cast<const float*>(turned.data()), here * to,
+                       stream);
+        }
+        dims_ = to;
+        shrink(stream);
+        find_largest(stream);
+    }
+}
+
+// Makes streamed rows resident where they fit by now; gives back what resident rows do not need.
+void DeviceRows::settle(cudaStream_t stream) {
+    if (resident()) return shrink(stream);
+    const size_t floats = count_ * dims_;
+    if (floats * sizeof(float) > context_.memory.available() / 2) return;
+    try {
+        Buffer<float> rows(context_.memory, floats);
+        visit(scan_rows(), stream, [&](const float* chunk, size_t first, size_t count) {
+            copy_async(rows + first * dims_, chunk, count * dims_, stream);
+        });
+        check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        resident_ = std::move(rows);
+    } catch (const OutOfDeviceMemory&) {
+        return;
+    }
+    changes_.clear();
+    rows_ = nullptr;
+    source_dims_ = dims_;
+}
+
+void DeviceRows::shrink(cudaStream_t stream) {
+    const size_t floats = count_ * dims_;
+    if (floats == 0 || floats >= resident_.size()) return;
+    try {
+        Buffer<float> smaller(context_.memory, floats);
+        const FinishStream finish(stream);
+        copy_async(smaller.data(), static_cast<const float*>(resident_.data()), floats, stream);
+        check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        resident_ = std::move(smaller);
+    } catch (const OutOfDeviceMemory&) {
+        // No room for both: the larger one stays.
+    }
 }
 
 std::vector<float> DeviceRows::gather(const std::vector<uint32_t>& indices,
                                       cudaStream_t stream) const {
     std::vector<float> rows(indices.size() * dims_);
+    if (rows.empty()) return rows;
     if (resident()) {
         Buffer<uint32_t> device_indices(context_.memory, indices.size());
         Buffer<float> gathered(context_.memory, rows.size());
@@ -113,16 +227,29 @@ std::vector<float> DeviceRows::gather(const std::vector<uint32_t>& indices,
         copy_async(device_indices.data(), indices.data(), indices.size(), stream);
         gather_rows(resident_.data(), dims_, device_indices.data(), indices.size(), gathered.data(),
                     stream);
-        copy_async(rows.data(), gathered.data(), rows.size(), stream);
+        copy_async(rows.data(), static_cast<const float*>(gathered.data()), rows.size(), stream);
         check(cudaStreamSynchronize(stream), "gather_rows");
         return rows;
     }
+    std::vector<float> source(indices.size() * source_dims_);
     for (size_t i = 0; i < indices.size(); ++i)
-        for (uint32_t d = 0; d < dims_; ++d) {
-            const float x = rows_[size_t{indices[i]} * dims_ + d];
-            rows[i * dims_ + d] =
-                nearest_.empty() ? x : x - centroids_[size_t{nearest_[indices[i]]} * dims_ + d];
-        }
+        std::copy_n(rows_ + size_t{indices[i]} * source_dims_, source_dims_,
+                    source.data() + i * source_dims_);
+    if (changes_.empty()) return source;
+    Buffer<float> uploaded(context_.memory, source.size());
+    ChangeRoom room;
+    std::vector<std::vector<uint32_t>> nearest;
+    const FinishStream finish(stream);
+    uploader_.upload(uploaded.data(), static_cast<const float*>(source.data()), source.size(),
+                     stream);
+    const auto nearest_of = [&](const Change& change) {
+        nearest.emplace_back();
+        for (const uint32_t index : indices) nearest.back().push_back(change.nearest[index]);
+        return static_cast<const uint32_t*>(nearest.back().data());
+    };
+    const float* changed = change(uploaded.data(), indices.size(), nearest_of, room, stream);
+    copy_async(rows.data(), changed, rows.size(), stream);
+    check(cudaStreamSynchronize(stream), "gather");
     return rows;
 }
 

@@ -25,32 +25,64 @@ class DeviceRows final : public Dataset {
     float largest() const { return largest_; }  // magnitude
 
     // Calls visit(rows, first, count) for one chunk after the other. `rows` is on the device, and
-    // the visitor launches its work on `stream`.
+    // the visitor launches its work on `stream`. Chunks may have fewer rows than asked for.
     using Visit = std::function<void(const float* rows, size_t first, size_t count)>;
-    void visit(size_t chunk_rows, cudaStream_t stream, const Visit& visit) const;
+    void visit(size_t chunk_rows, cudaStream_t stream, const Visit& visit) const {
+        visit_first(count_, chunk_rows, stream, visit);
+    }
+    // The same for the first `count` rows.
+    void visit_first(size_t count, size_t chunk_rows, cudaStream_t stream,
+                     const Visit& visit) const;
 
     // Turns the rows into residuals: row i becomes row i - centroids[nearest[i]]. `centroids` and
     // `nearest` are on the device. Changes nothing if it throws.
     void subtract(const float* centroids, uint32_t clusters, const uint32_t* nearest,
                   cudaStream_t stream);
 
+    // Drops all rows but the first `count`.
+    void keep_first(size_t count, cudaStream_t stream);
+
+    // Rotates every row by a matrix on the device, (to)(dims). Where resident rows are rotated in
+    // part when the device fails, they are lost.
+    void rotate(const Blas& blas, Buffer<float> matrix, uint32_t to, cudaStream_t stream);
+
     // Copies the given rows to host memory.
     std::vector<float> gather(const std::vector<uint32_t>& indices, cudaStream_t stream) const;
 
   private:
+    // What happened to rows that are not resident: each chunk is changed after its upload.
+    struct Change {
+        uint32_t from, to;  // dimensions before and after
+        // A rotation, where the matrix is not empty:
+        Buffer<float> matrix;  // (to)(from)
+        const Blas* blas = nullptr;
+        // Else residuals:
+        Buffer<float> centroids;        // (clusters)(to)
+        std::vector<uint32_t> nearest;  // (count)
+    };
+    struct ChangeRoom {
+        Buffer<uint32_t> nearest;
+        std::vector<Buffer<float>> turned;  // for each change
+    };
+    using NearestOf = std::function<const uint32_t*(const Change& change)>;
+    float* change(float* rows, size_t count, const NearestOf& nearest_of, ChangeRoom& room,
+                  cudaStream_t stream) const;
+    void stream_first(size_t count, size_t chunk_rows, cudaStream_t stream,
+                      const Visit& visit) const;
+    void settle(cudaStream_t stream);
+    void shrink(cudaStream_t stream);
     void find_largest(cudaStream_t stream);
+    size_t scan_rows() const;
 
     const Context& context_;
     Uploader& uploader_;
-    const float* rows_;
+    const float* rows_;  // the caller's, (count)(source_dims)
     size_t count_;
     uint32_t dims_;
+    uint32_t source_dims_;
     float largest_ = 0;
     Buffer<float> resident_;
-    // For streamed rows that are residuals: what visit() subtracts from each chunk.
-    std::vector<uint32_t> nearest_;
-    std::vector<float> centroids_;
-    Buffer<float> device_centroids_;
+    std::vector<Change> changes_;  // of rows that are not resident
 };
 
 // Uploads rows as they arrive; finish() copies them into the order of their positions, and needs

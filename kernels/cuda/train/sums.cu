@@ -85,6 +85,38 @@ __global__ void __launch_bounds__(threads) add_words_kernel(WordSums s) {
         }
 }
 
+__global__ void __launch_bounds__(threads)
+    add_squares_kernel(const float* a, const float* b, size_t count, double* errors) {
+    double error = 0;
+    for (size_t i = size_t{blockIdx.x} * threads + threadIdx.x; i < count;
+         i += size_t{gridDim.x} * threads) {
+        const double off = b ? static_cast<double>(a[i]) - b[i] : a[i];
+        error += off * off;
+    }
+    add_block_error(error, errors);
+}
+
+// One warp per row.
+__global__ void __launch_bounds__(threads)
+    decode_kernel(DeviceModel model, const uint8_t* codes, size_t count, float* rows) {
+    const uint32_t dims = model.shape.dims, m = model.shape.m;
+    const bool additive = model.shape.search_rounds > 0;
+    const size_t warps = size_t{gridDim.x} * threads / 32;
+    for (size_t row = (size_t{blockIdx.x} * threads + threadIdx.x) / 32; row < count;
+         row += warps) {
+        const uint8_t* code = codes + row * m;
+        for (uint32_t d = lane_id(); d < dims; d += 32) {
+            float x = 0;
+            if (additive)
+                for (uint32_t j = 0; j < m; ++j)
+                    x += model.codebook[(size_t{j} * dims + d) * codewords + code[j]];
+            else
+                x = model.codebook[size_t{d} * codewords + code[model.piece_of[d]]];
+            rows[row * dims + d] = x;
+        }
+    }
+}
+
 __device__ float mean(unsigned long long sum, uint32_t count, double factor, float before) {
     if (count == 0) return before;
     return static_cast<float>(static_cast<double>(static_cast<long long>(sum)) / factor / count);
@@ -157,6 +189,18 @@ void add_codes(const DeviceModel& model, const CodeSums& sums, cudaStream_t stre
 
 void add_words(const WordSums& sums, cudaStream_t stream) {
     launch("add_words", add_words_kernel, {error_blocks, threads, 0, stream}, sums);
+}
+
+void add_squares(const float* a, const float* b, size_t count, double* errors,
+                 cudaStream_t stream) {
+    launch("add_squares", add_squares_kernel, {error_blocks, threads, 0, stream}, a, b, count,
+           errors);
+}
+
+void decode_codes(const DeviceModel& model, const uint8_t* codes, size_t count, float* rows,
+                  cudaStream_t stream) {
+    if (count == 0) return;
+    launch("decode_codes", decode_kernel, {4096, threads, 0, stream}, model, codes, count, rows);
 }
 
 void row_means(const unsigned long long* sums, const uint32_t* counts, uint32_t clusters,

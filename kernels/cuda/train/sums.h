@@ -66,6 +66,13 @@ void row_means(const unsigned long long* sums, const uint32_t* counts, uint32_t 
 void code_means(const DeviceModel& model, const unsigned long long* sums, const uint32_t* counts,
                 double factor, float* codebook, cudaStream_t stream);
 
+// Adds the squared differences of two arrays to errors, (error_blocks); `b` may be null: zeros.
+void add_squares(const float* a, const float* b, size_t count, double* errors, cudaStream_t stream);
+
+// rows, (count)(dims): what codes, (count)(m), stand for.
+void decode_codes(const DeviceModel& model, const uint8_t* codes, size_t count, float* rows,
+                  cudaStream_t stream);
+
 // rows[i] -= centroids[nearest[i]]
 void subtract_nearest(float* rows, size_t count, uint32_t dims, const float* centroids,
                       const uint32_t* nearest, cudaStream_t stream);
