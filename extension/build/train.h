@@ -1,4 +1,4 @@
-// Training a model with a sample.
+// Training a model with a sample: kernels/trainer.h makes it, this file feeds it and reports.
 #pragma once
 
 #include "kernels/executor.h"
@@ -9,8 +9,8 @@
 
 namespace pgwarp {
 
-// Makes the model in the current memory context; overwrites the sample. Fills lists, m, wide,
-// training_rows and quantization_error of `meta`.
+// Makes the model in the current memory context; overwrites the sample's rows. Fills lists, m,
+// wide, training_rows and quantization_error of `meta`.
 Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample, MetaPage* meta);
 
 // How many queries the curve is measured with: fewer where vectors are long, as the queries stay in
