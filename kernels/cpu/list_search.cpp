@@ -1,0 +1,126 @@
+#include "kernels/cpu/list_search.h"
+
+#include "kernels/distance.h"
+#include "kernels/list_scan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace pgwarp {
+
+uint32_t rank_lists(const StoredLists& stored, CpuBatch& batch, size_t query,
+                    SearchScratch& scratch) {
+    const float* vector = batch.queries + query * stored.shape.dims;
+    const ListQuery& wanted = batch.wanted[query];
+    const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    scratch.terms.resize(stored.shape.lists);
+    scratch.order.resize(stored.shape.lists);
+    const Rows centroids{stored.centroids.data(), stored.shape.dims, stored.shape.lists};
+    if (!has_norms(stored.shape.metric)) {
+        dot_products(vector, centroids, stored.shape.dims, scratch.terms.data());
+        for (float& term : scratch.terms) term = -term;
+    } else {
+        squared_l2_distances(vector, centroids, stored.shape.dims, scratch.terms.data());
+    }
+    // A NaN product comes from an overflow and counts as infinitely far.
+    for (float& term : scratch.terms)
+        if (term != term) term = std::numeric_limits<float>::infinity();
+    std::iota(scratch.order.begin(), scratch.order.end(), 0u);
+    std::partial_sort(scratch.order.begin(), scratch.order.begin() + probes, scratch.order.end(),
+                      [&](uint32_t a, uint32_t b) {
+                          return scratch.terms[a] < scratch.terms[b] ||
+                                 (scratch.terms[a] == scratch.terms[b] && a < b);
+                      });
+    std::copy_n(scratch.order.begin(), probes,
+                batch.probed_room.begin() + query * batch.probed_stride);
+
+    return probes;
+}
+
+namespace {
+
+// scan_bytes() and scan_halves() take the ranked lists from the scratch.
+void scan_bytes(const StoredLists& stored, const float* vector, const ListQuery& wanted,
+                SearchScratch& scratch, CandidateSelection& selection) {
+    scratch.table.resize(size_t{stored.shape.m} * codewords);
+    build_table(stored.quantizer(), vector, scratch.table.data());
+    const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    for (uint32_t i = 0; i < probes; ++i) {
+        const StoredList& list = stored.lists[scratch.order[i]];
+        scratch.distances.resize(list.stride);
+        scan_codes(scratch.table.data(), stored.shape.m,
+                   {list.codes.data(), list.stride, list.count, list.offsets.data()},
+                   scratch.terms[scratch.order[i]], scratch.distances.data());
+        for (uint32_t l = 0; l < list.count; ++l)
+            if (!(scratch.distances[l] > selection.bound()))
+                selection.offer(scratch.distances[l], list.ids[l]);
+    }
+}
+
+// Byte tables in registers find the entries that can be within the bound. These entries get the
+// same distance as in a search of many queries.
+void scan_halves(const StoredLists& stored, const float* vector, const ListQuery& wanted,
+                 SearchScratch& scratch, CandidateSelection& selection) {
+    const uint32_t parts = stored.shape.parts();
+    std::vector<float> factors(stored.shape.dims);
+    for (uint32_t d = 0; d < stored.shape.dims; ++d)
+        factors[d] = product_factor(stored.shape.metric) * vector[d];
+    scratch.half_table.assign(size_t{parts} * nibble_words, 0.0f);
+    for (uint32_t p = 0; p < parts; ++p) {
+        const uint32_t begin = stored.shape.part_begin(p);
+        add_nibble_rows(factors.data() + begin,
+                        stored.half_codebook.data() + size_t{begin} * nibble_words,
+                        stored.shape.part_begin(p + 1) - begin,
+                        scratch.half_table.data() + size_t{p} * nibble_words);
+    }
+    scratch.low_table.resize(scratch.half_table.size());
+    const NibbleTable halves =
+        make_nibble_table(scratch.half_table.data(), stored.shape.m, scratch.low_table.data());
+    scratch.table.resize(size_t{stored.shape.m} * codewords);
+    build_table(stored.quantizer(), vector, scratch.table.data());
+    scratch.hits.resize(part_entries);
+    const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    for (uint32_t i = 0; i < probes; ++i) {
+        const StoredList& list = stored.lists[scratch.order[i]];
+        const float term = scratch.terms[scratch.order[i]];
+        // In parts: the bound after the first parts rejects most entries of the others.
+        for (uint32_t first = 0; first < list.count; first += part_entries) {
+            const CodeColumns columns{list.codes.data() + first, list.stride,
+                                      std::min(part_entries, list.count - first),
+                                      list.offsets.data() + first};
+            // The same sums in another order differ by less than this.
+            const double bound = selection.bound() + 0x1p-18 * double{halves.magnitude};
+            const uint32_t found = scan_nibbles(halves, columns, term, bound, scratch.hits.data());
+            for (uint32_t h = 0; h < found; ++h) {
+                const uint32_t entry = first + scratch.hits[h].entry;
+                const uint8_t* code = list.rows.data() + size_t{entry} * stored.shape.m;
+                float distance = term + list.offsets[entry];
+                for (uint32_t j = 0; j < stored.shape.m; ++j)
+                    distance += scratch.table[size_t{j} * codewords + code[j]];
+                if (!(distance > selection.bound())) selection.offer(distance, list.ids[entry]);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, SearchScratch& scratch) {
+    rank_lists(stored, batch, query, scratch);
+    const float* vector = batch.queries + query * stored.shape.dims;
+    const ListQuery& wanted = batch.wanted[query];
+    scratch.candidates.resize(CandidateSelection::room_for(wanted.k));
+    CandidateSelection selection(scratch.candidates.data(), wanted.k, no_floor);
+    if (stored.shape.bits == 4)
+        scan_halves(stored, vector, wanted, scratch, selection);
+    else
+        scan_bytes(stored, vector, wanted, scratch, selection);
+    const size_t count = selection.finish().count;
+    Neighbor* found = batch.found_room.data() + query * batch.found_stride;
+    for (size_t i = 0; i < count; ++i)
+        found[i] = {static_cast<float>(scratch.candidates[i].distance), scratch.candidates[i].id};
+    batch.count_room[query] = static_cast<uint32_t>(count);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,28 @@
+// The nearest entries of one query's lists.
+#pragma once
+
+#include "kernels/candidates.h"
+#include "kernels/nibble_scan.h"
+#include "kernels/cpu/stored_lists.h"
+
+#include <vector>
+
+namespace pgwarp {
+
+// A thread's scratch for one query.
+struct SearchScratch {
+    std::vector<float> terms, table, distances;
+    std::vector<float> half_table;   // with four bits
+    std::vector<uint8_t> low_table;  // likewise
+    std::vector<NibbleHit> hits;
+    std::vector<uint32_t> order;
+    std::vector<Candidate> candidates;
+};
+
+// Computes the terms of all lists, and the batch's `probed`; returns the number of probes.
+uint32_t rank_lists(const StoredLists& stored, CpuBatch& batch, size_t query,
+                    SearchScratch& scratch);
+// Answers one query of the batch.
+void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, SearchScratch& scratch);
+
+}  // namespace pgwarp

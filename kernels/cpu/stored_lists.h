@@ -1,0 +1,101 @@
+// Lists that the CPU's store holds, with the model that encoded them, and its batches.
+#pragma once
+
+#include "kernels/list_store.h"
+#include "kernels/nibbles.h"
+
+#include <cstring>
+#include <vector>
+
+namespace pgwarp {
+
+// Entries of a list that a search scans before it reads its bounds again. A multiple of eight.
+inline constexpr uint32_t part_entries = 1024;
+
+// One list, in columns as on its pages, in one allocation for all pages.
+struct StoredList {
+    bool held = false;
+    uint32_t count = 0;
+    uint32_t stride = 0;         // a multiple of 8, at least count: the capacity of a column
+    std::vector<uint8_t> codes;  // (m)(stride), and padding that a scan may read
+    std::vector<uint8_t> rows;   // (count)(m): the same by entry, for reading single entries
+    std::vector<float> offsets;  // (count)
+    std::vector<uint64_t> ids;   // (count)
+
+    size_t bytes() const {
+        return codes.capacity() + rows.capacity() + offsets.capacity() * sizeof(float) +
+               ids.capacity() * sizeof(uint64_t);
+    }
+
+    // Allocates columns for at least `total` entries. On a throw the list is unchanged.
+    void reserve(uint32_t m, uint32_t total) {
+        const uint32_t wider = (total + 7) / 8 * 8;
+        rows.reserve(size_t{m} * wider);
+        offsets.reserve(wider);
+        ids.reserve(wider);
+        std::vector<uint8_t> columns(size_t{m} * wider + 16);
+        for (uint32_t j = 0; j < m && count > 0; ++j)
+            std::memcpy(columns.data() + size_t{j} * wider, codes.data() + size_t{j} * stride,
+                        count);
+        codes = std::move(columns);
+        stride = wider;
+    }
+    // The caller has reserved room.
+    void add(const ListPage& page, uint32_t m) {
+        if (page.count == 0) return;
+        for (uint32_t j = 0; j < m; ++j)
+            std::memcpy(codes.data() + size_t{j} * stride + count,
+                        page.codes + size_t{j} * page.stride, page.count);
+        offsets.insert(offsets.end(), page.offsets, page.offsets + page.count);
+        for (uint32_t i = 0; i < page.count; ++i)
+            ids.push_back(tid_number(page.tids + size_t{i} * 6));
+        rows.resize(size_t{m} * (count + page.count));
+        for (uint32_t i = count; i < count + page.count; ++i)
+            for (uint32_t j = 0; j < m; ++j)
+                rows[size_t{i} * m + j] = codes[size_t{j} * stride + i];
+        count += page.count;
+    }
+};
+
+struct StoredLists {
+    QuantizerShape shape;
+    std::vector<float> centroids, codebook;
+    std::vector<float> half_codebook;  // (dims)(16), with four bits
+    std::vector<StoredList> lists;
+
+    explicit StoredLists(const Quantizer& quantizer)
+        : shape(quantizer.shape),
+          centroids(quantizer.centroids, quantizer.centroids + size_t{shape.lists} * shape.dims),
+          codebook(quantizer.codebook,
+                   quantizer.codebook + size_t{shape.codebook_rows()} * codewords),
+          lists(shape.lists) {
+        if (shape.bits != 4) return;
+        half_codebook.resize(size_t{shape.dims} * nibble_words);
+        nibble_words_of(shape, codebook.data(), half_codebook.data());
+    }
+    Quantizer quantizer() const { return {shape, centroids.data(), codebook.data()}; }
+};
+
+// A batch with memory of its own. start() answers it at once.
+struct CpuBatch final : ListBatch {
+    CpuBatch(const ListBatchShape& wanted_shape, uint32_t dims)
+        : query_room(wanted_shape.queries * dims),
+          wanted_room(wanted_shape.queries),
+          found_room(wanted_shape.queries * wanted_shape.k),
+          count_room(wanted_shape.queries),
+          probed_room(wanted_shape.queries * wanted_shape.probes) {
+        shape = wanted_shape;
+        queries = query_room.data();
+        wanted = wanted_room.data();
+        found = found_room.data();
+        found_counts = count_room.data();
+        probed = probed_room.data();
+    }
+    std::vector<float> query_room;
+    std::vector<ListQuery> wanted_room;
+    std::vector<Neighbor> found_room;
+    std::vector<uint32_t> count_room;
+    std::vector<uint32_t> probed_room;
+};
+
+}  // namespace pgwarp
