@@ -37,6 +37,9 @@ enum class Side { left, right };
 void split_rows(const FloatMatrix& matrix, Side side, __half* halves, uint32_t* scale, float* norms,
                 cudaStream_t stream);
 
+// Most rows of a tile of products in an exact search.
+inline constexpr size_t exact_tile_rows = 65536;
+
 struct SplitMatrix {
     const __half* halves;
     const uint32_t* scale;

@@ -10,6 +10,7 @@
 #include "kernels/cuda/products/assign.h"
 #include "kernels/cuda/train/encode.h"
 #include "kernels/cuda/products/exact_search.h"
+#include "kernels/cuda/products/running_search.h"
 #include "kernels/cuda/base/stream.h"
 
 #include <algorithm>
