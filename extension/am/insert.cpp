@@ -2,7 +2,7 @@
 #include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/index/model.h"
-#include "extension/index/page.h"
+#include "extension/index/list_changes.h"
 #include "extension/index/vector_code.h"
 
 extern "C" {

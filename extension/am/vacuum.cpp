@@ -4,7 +4,9 @@
 #include "extension/index/format.h"
 #include "extension/index/buffers.h"
 #include "extension/build/measure.h"
-#include "extension/index/page.h"
+#include "extension/index/list_changes.h"
+#include "extension/index/page_changes.h"
+#include "extension/index/place.h"
 #include "extension/build/selftrain.h"
 #include "extension/build/train.h"
 

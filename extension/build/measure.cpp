@@ -18,7 +18,7 @@
 #include "extension/index/lists.h"
 #include "extension/build/measure.h"
 #include "extension/index/model.h"
-#include "extension/index/page.h"
+#include "extension/index/page_changes.h"
 #include "extension/scan/rows.h"
 #include "extension/build/train.h"
 #include "extension/build/vacuum_rows.h"

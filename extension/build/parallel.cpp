@@ -17,6 +17,7 @@
 #include "extension/util/stopwatch.h"
 
 extern "C" {
+#include "access/genam.h"
 #include "access/parallel.h"
 #include "access/table.h"
 #include "access/tableam.h"

@@ -10,6 +10,7 @@
 #include "extension/index/buffers.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
+#include "extension/index/place.h"
 
 extern "C" {
 #include "miscadmin.h"

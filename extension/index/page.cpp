@@ -1,36 +1,11 @@
-// The pages of an ivfpq index: checks on reading, and every change after the build.
-//
-// A change is one GenericXLog record of at most four pages, so that a crash leaves the index
-// between two changes and never inside one. Buffers are registered in lock order: a standby locks
-// them in that order, one after the other, and holds them all to the end of the record. An entry is
-// appended to the tail of its list; only VACUUM removes entries, filling each hole with the list's
-// last entry, so that all pages of a list but the last stay full and emptied pages leave at the
-// tail. A change that removes or moves an entry raises the list's generation in the same record: a
-// reader that saw the same generation before and after its walk has seen every entry.
-
-#include <cstring>
-
 #include "kernels/quantizer.h"
 #include "extension/index/buffers.h"
 #include "extension/index/column.h"
-#include "extension/index/tid.h"
 #include "extension/index/page.h"
-
-extern "C" {
-#include "access/generic_xlog.h"
-#include "miscadmin.h"
-#include "pgstat.h"
-#include "storage/lmgr.h"
-}
 
 namespace pgwarp {
 
 namespace {
-
-bool page_is_sound(Page page) {
-    return !PageIsNew(page) && PageGetSpecialSize(page) == MAXALIGN(sizeof(PageTail)) &&
-           page_tail(page)->kind >= PageKind::meta && page_tail(page)->kind <= PageKind::rotation;
-}
 
 // A block number read from a damaged page must not reach ReadBuffer: InvalidBlockNumber would
 // extend the index there. Getting the size is a system call, so a backend caches it for the index
@@ -47,11 +22,6 @@ bool has_block(Relation index, BlockNumber block) {
     seen_file = file;
     seen_blocks = RelationGetNumberOfBlocks(index);
     return block < seen_blocks;
-}
-
-void check_block(Relation index, BlockNumber block) {
-    if (!has_block(index, block))
-        report_damage(index, block, "a page points behind the end of the index");
 }
 
 // Checks the fields from which code computes sizes of arrays, numbers of pages and blocks of runs
@@ -103,277 +73,17 @@ Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
     return buffer;
 }
 
-// The block and slot of a list's place.
-struct PlaceAddress {
-    BlockNumber block;
-    PageKind kind;
-    uint32 slot;
-};
-
-PlaceAddress place_address(const MetaPage& meta, uint32 list) {
-    if (list == pending_list) return {meta_block, PageKind::meta, 0};
-    Assert(list < meta.lists);
-    return {meta.directory + list / places_per_page, PageKind::directory, list % places_per_page};
-}
-
-ListPlace* place_on(Page page, const PlaceAddress& address) {
-    return address.kind == PageKind::meta ? &page_meta(page)->pending
-                                          : page_places(page) + address.slot;
-}
-
-bool is_tail_of(Page page, uint32 list) {
-    return page_is_sound(page) && page_tail(page)->kind == PageKind::list &&
-           page_tail(page)->list == list && !BlockNumberIsValid(page_tail(page)->next);
-}
-
-// The tail page of a list whose place is locked.
-Buffer read_tail(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
-                 int lock) {
-    Buffer buffer;
-    if (!read_list_page(index, block, list, layout, lock, &buffer) ||
-        !is_tail_of(BufferGetPage(buffer), list))
-        report_damage(index, block, "it is not the tail of its list");
-    return buffer;
-}
-
-void put_last(Page page, const EntryLayout& layout, const Entry& entry) {
-    put_entry(page, layout, page_tail(page)->count++, entry);
-}
-
-Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* code) {
-    Entry entry;
-    entry.tid = page_tids(page, layout)[slot];
-    entry.offset = layout.m ? page_offsets(page, layout)[slot] : 0;
-    for (uint32 j = 0; j < layout.m; ++j) code[j] = page_codes(page)[j * layout.capacity + slot];
-    entry.code = layout.m ? code : nullptr;
-    return entry;
-}
-
-// A page for a list: from the free list, else new. `locked_meta` is the metapage where the caller
-// has locked it, else InvalidBuffer. Sets `meta_buffer` to the locked metapage where the free list
-// changes, else to InvalidBuffer.
-Buffer take_page(Relation index, Buffer locked_meta, Buffer* meta_buffer) {
-    const Buffer meta = BufferIsValid(locked_meta)
-                            ? locked_meta
-                            : read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
-    const BlockNumber block = page_meta(BufferGetPage(meta))->free_head;
-    if (BlockNumberIsValid(block)) {
-        *meta_buffer = meta;
-        return read_page(index, block, PageKind::free, BUFFER_LOCK_EXCLUSIVE);
-    }
-    if (!BufferIsValid(locked_meta)) UnlockReleaseBuffer(meta);
-    *meta_buffer = InvalidBuffer;
-    return compat_extend(index, false);
-}
-
-// Links a new empty page behind the tail of a list whose place is locked. Returns it, locked.
-Buffer add_tail_page(Relation index, uint32 list, const PlaceAddress& address, Buffer place_buffer,
-                     Buffer tail_buffer) {
-    Buffer meta_buffer;
-    const Buffer new_buffer =
-        take_page(index, list == pending_list ? place_buffer : InvalidBuffer, &meta_buffer);
-    const BlockNumber new_block = BufferGetBlockNumber(new_buffer);
-    const BlockNumber next_free = BufferIsValid(meta_buffer)
-                                      ? page_tail(BufferGetPage(new_buffer))->next
-                                      : InvalidBlockNumber;
-
-    GenericXLogState* state = GenericXLogStart(index);
-    ListPlace* place = place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address);
-    const BlockNumber tail_block = place->tail;
-    if (!BlockNumberIsValid(tail_block)) place->head = new_block;
-    place->tail = new_block;
-    ++place->pages;
-    if (BufferIsValid(tail_buffer))
-        page_tail(GenericXLogRegisterBuffer(state, tail_buffer, 0))->next = new_block;
-    if (BufferIsValid(meta_buffer)) {
-        MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, meta_buffer, 0));
-        meta->free_head = next_free;
-        --meta->free_pages;
-    }
-    Page page = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
-    page_init(page, PageKind::list, list);
-    page_tail(page)->prev = tail_block;
-    GenericXLogFinish(state);
-    if (BufferIsValid(meta_buffer) && meta_buffer != place_buffer) UnlockReleaseBuffer(meta_buffer);
-    return new_buffer;
-}
-
-// The tail page of a list, exclusively locked, with room for an entry.
-Buffer tail_with_room(Relation index, const MetaPage& meta, uint32 list,
-                      const EntryLayout& layout) {
-    const PlaceAddress address = place_address(meta, list);
-    const auto has_room = [&](Buffer buffer) {
-        return is_tail_of(BufferGetPage(buffer), list) &&
-               page_tail(BufferGetPage(buffer))->count < layout.capacity;
-    };
-
-    // The fast path takes no lock on the place. It fails where the page is full, or is no longer
-    // the tail once it is locked.
-    Buffer tail_buffer = InvalidBuffer;
-    BlockNumber tail_block = read_place(index, meta, list).tail;
-    if (BlockNumberIsValid(tail_block) &&
-        read_list_page(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE, &tail_buffer)) {
-        if (has_room(tail_buffer)) return tail_buffer;
-        UnlockReleaseBuffer(tail_buffer);
-    }
-
-    const Buffer place_buffer =
-        read_page(index, address.block, address.kind, BUFFER_LOCK_EXCLUSIVE);
-    tail_block = place_on(BufferGetPage(place_buffer), address)->tail;
-    tail_buffer = InvalidBuffer;
-    if (BlockNumberIsValid(tail_block))
-        tail_buffer = read_tail(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE);
-    if (!BufferIsValid(tail_buffer) || !has_room(tail_buffer)) {
-        const Buffer new_buffer = add_tail_page(index, list, address, place_buffer, tail_buffer);
-        if (BufferIsValid(tail_buffer)) UnlockReleaseBuffer(tail_buffer);
-        tail_buffer = new_buffer;
-    }
-    UnlockReleaseBuffer(place_buffer);
-    return tail_buffer;
-}
-
-// Unlinks the tail page of a list and gives it to the free list, if it is empty. The place is
-// locked.
-bool free_tail_under_place(Relation index, uint32 list, const EntryLayout& layout,
-                           const PlaceAddress& address, Buffer place_buffer) {
-    const ListPlace place = *place_on(BufferGetPage(place_buffer), address);
-    if (!BlockNumberIsValid(place.tail)) return false;
-
-    // prev never changes while a page is in a list, so it can be read before the locks.
-    const Buffer tail_buffer = read_tail(index, place.tail, list, layout, BUFFER_LOCK_SHARE);
-    const BlockNumber prev = page_tail(BufferGetPage(tail_buffer))->prev;
-    LockBuffer(tail_buffer, BUFFER_LOCK_UNLOCK);
-
-    Buffer prev_buffer = InvalidBuffer;
-    if (BlockNumberIsValid(prev) &&
-        (!read_list_page(index, prev, list, layout, BUFFER_LOCK_EXCLUSIVE, &prev_buffer) ||
-         page_tail(BufferGetPage(prev_buffer))->next != place.tail))
-        report_damage(index, prev, "it is not the page before the tail of its list");
-    if (BlockNumberIsValid(prev) == (place.head == place.tail))
-        report_damage(index, place.tail, "head and tail of its list do not fit together");
-    LockBuffer(tail_buffer, BUFFER_LOCK_EXCLUSIVE);
-
-    // Another backend may have appended meanwhile: an append needs the tail's lock only.
-    const bool empty = page_tail(BufferGetPage(tail_buffer))->count == 0;
-    if (empty) {
-        const Buffer meta_buffer =
-            list == pending_list
-                ? place_buffer
-                : read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
-        GenericXLogState* state = GenericXLogStart(index);
-        ListPlace* changed = place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address);
-        changed->tail = prev;
-        if (!BlockNumberIsValid(prev)) changed->head = InvalidBlockNumber;
-        --changed->pages;
-        ++changed->generation;
-        if (BufferIsValid(prev_buffer))
-            page_tail(GenericXLogRegisterBuffer(state, prev_buffer, 0))->next = InvalidBlockNumber;
-        MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, meta_buffer, 0));
-        Page freed = GenericXLogRegisterBuffer(state, tail_buffer, GENERIC_XLOG_FULL_IMAGE);
-        page_init(freed, PageKind::free, 0);
-        page_tail(freed)->next = meta->free_head;
-        meta->free_head = place.tail;
-        ++meta->free_pages;
-        GenericXLogFinish(state);
-        if (meta_buffer != place_buffer) UnlockReleaseBuffer(meta_buffer);
-    }
-    UnlockReleaseBuffer(tail_buffer);
-    if (BufferIsValid(prev_buffer)) UnlockReleaseBuffer(prev_buffer);
-    return empty;
-}
-
-// Slots of a page's dead entries, in order.
-uint32 find_dead(Page page, const EntryLayout& layout, const Removal& removal, uint16* slots) {
-    uint32 dead = 0;
-    ItemPointerData* tids = page_tids(page, layout);
-    for (uint32 i = 0; i < page_tail(page)->count; ++i)
-        if (removal.is_dead(&tids[i], removal.state)) slots[dead++] = static_cast<uint16>(i);
-    return dead;
-}
-
-// Removes dead entries from the tail page of a list whose place is locked. Returns whether the page
-// is empty now.
-bool close_up_tail(Relation index, uint32 list, const EntryLayout& layout,
-                   const PlaceAddress& address, Buffer place_buffer, Removal* removal) {
-    const BlockNumber block = place_on(BufferGetPage(place_buffer), address)->tail;
-    const Buffer buffer = read_tail(index, block, list, layout, BUFFER_LOCK_EXCLUSIVE);
-    uint8* code = static_cast<uint8*>(palloc(layout.m + 1));
-    GenericXLogState* state = GenericXLogStart(index);
-    ++place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address)->generation;
-    Page page = GenericXLogRegisterBuffer(state, buffer, 0);
-    uint32 kept = 0;
-    const uint32 count = page_tail(page)->count;
-    for (uint32 i = 0; i < count; ++i) {
-        if (removal->is_dead(&page_tids(page, layout)[i], removal->state)) continue;
-        if (kept != i) put_entry(page, layout, kept, entry_at(page, layout, i, code));
-        ++kept;
-    }
-    page_tail(page)->count = static_cast<uint16>(kept);
-    GenericXLogFinish(state);
-    UnlockReleaseBuffer(buffer);
-    pfree(code);
-    removal->removed += count - kept;
-    return kept == 0;
-}
-
-// Moves the last entries of the list, whose place is locked, into the slots of a page's dead
-// entries. Where the tail page has too few, the other dead entries stay until the next call, which
-// takes entries from the next tail. Returns whether the tail is empty now.
-bool fill_from_tail(Relation index, uint32 list, const EntryLayout& layout,
-                    const PlaceAddress& address, Buffer place_buffer, BlockNumber block,
-                    Removal* removal) {
-    const BlockNumber tail_block = place_on(BufferGetPage(place_buffer), address)->tail;
-    Buffer buffer;
-    if (!read_list_page(index, block, list, layout, BUFFER_LOCK_EXCLUSIVE, &buffer))
-        report_damage(index, block, "a page of another list points to it");
-    const Buffer tail_buffer = read_tail(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE);
-
-    uint16 dead_slots[max_page_entries];
-    const uint32 dead = find_dead(BufferGetPage(buffer), layout, *removal, dead_slots);
-    uint8* code = static_cast<uint8*>(palloc(layout.m + 1));
-    GenericXLogState* state = GenericXLogStart(index);
-    ++place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address)->generation;
-    Page page = GenericXLogRegisterBuffer(state, buffer, 0);
-    Page tail_page = GenericXLogRegisterBuffer(state, tail_buffer, 0);
-    uint32 filled = 0;
-    while (filled < dead && page_tail(tail_page)->count > 0) {
-        const Entry last = entry_at(tail_page, layout, --page_tail(tail_page)->count, code);
-        ItemPointerData tid = last.tid;
-        if (removal->is_dead(&tid, removal->state))
-            ++removal->removed;
-        else
-            put_entry(page, layout, dead_slots[filled++], last);
-    }
-    const bool emptied = page_tail(tail_page)->count == 0;
-    GenericXLogFinish(state);
-    UnlockReleaseBuffer(tail_buffer);
-    UnlockReleaseBuffer(buffer);
-    pfree(code);
-    removal->removed += filled;
-    return emptied;
-}
-
-bool in_training_run(const MetaPage& meta, BlockNumber block) {
-    return meta.lists > 0 && block >= meta.centroids && block < training_end(meta);
-}
-
-// Whether a page belongs to no structure: it was added by an extension that a crash or an error cut
-// short, or written by a training that did not finish.
-bool is_lost(Page page, BlockNumber block, const MetaPage& meta) {
-    if (PageIsNew(page)) return true;
-    if (!page_is_sound(page)) return false;
-    switch (page_tail(page)->kind) {
-        case PageKind::centroids:
-        case PageKind::codebook:
-        case PageKind::rotation:
-        case PageKind::directory:
-            return !in_training_run(meta, block);
-        default:
-            return false;
-    }
-}
-
 }  // namespace
+
+bool page_is_sound(Page page) {
+    return !PageIsNew(page) && PageGetSpecialSize(page) == MAXALIGN(sizeof(PageTail)) &&
+           page_tail(page)->kind >= PageKind::meta && page_tail(page)->kind <= PageKind::rotation;
+}
+
+void check_block(Relation index, BlockNumber block) {
+    if (!has_block(index, block))
+        report_damage(index, block, "a page points behind the end of the index");
+}
 
 void forget_size() {
     seen_index = InvalidOid;
@@ -441,43 +151,6 @@ MetaPage read_meta(Relation index) {
     return meta;
 }
 
-ListPlace read_place(Relation index, const MetaPage& meta, uint32 list) {
-    const PlaceAddress address = place_address(meta, list);
-    const Buffer buffer = read_page(index, address.block, address.kind, BUFFER_LOCK_SHARE);
-    const ListPlace place = *place_on(BufferGetPage(buffer), address);
-    UnlockReleaseBuffer(buffer);
-    return place;
-}
-
-void read_places(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
-                 ListPlace* places) {
-    if (count > 0 && lists[0] == pending_list) {
-        Assert(count == 1);
-        places[0] = read_place(index, meta, pending_list);
-        return;
-    }
-    for (BlockNumber block = meta.directory; block < training_end(meta); ++block) {
-        Buffer buffer = InvalidBuffer;
-        for (uint32 i = 0; i < count; ++i) {
-            const PlaceAddress address = place_address(meta, lists[i]);
-            if (address.block != block) continue;
-            if (!BufferIsValid(buffer))
-                buffer = read_page(index, block, PageKind::directory, BUFFER_LOCK_SHARE);
-            places[i] = *place_on(BufferGetPage(buffer), address);
-        }
-        if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
-    }
-}
-
-Buffer lock_place(Relation index, const MetaPage& meta, uint32 list) {
-    const PlaceAddress address = place_address(meta, list);
-    return read_page(index, address.block, address.kind, BUFFER_LOCK_SHARE);
-}
-
-ListPlace place_of(Buffer locked, const MetaPage& meta, uint32 list) {
-    return *place_on(BufferGetPage(locked), place_address(meta, list));
-}
-
 void page_init(Page page, PageKind kind, uint32 list) {
     PageInit(page, BLCKSZ, sizeof(PageTail));
     // No hole: WAL records leave out the bytes between pd_lower and pd_upper.
@@ -499,158 +172,13 @@ void put_entry(Page page, const EntryLayout& layout, uint32 slot, const Entry& e
     for (uint32 j = 0; j < layout.m; ++j) codes[j * layout.capacity] = entry.code[j];
 }
 
-void append_entry(Relation index, const MetaPage& meta, uint32 list, const Entry& entry) {
-    const EntryLayout layout = layout_of(meta, list);
-    const Buffer buffer = tail_with_room(index, meta, list, layout);
-    GenericXLogState* state = GenericXLogStart(index);
-    put_last(GenericXLogRegisterBuffer(state, buffer, 0), layout, entry);
-    GenericXLogFinish(state);
-    UnlockReleaseBuffer(buffer);
-}
-
-BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, BlockNumber block,
-                        Removal* removal) {
-    const EntryLayout layout = layout_of(meta, list);
-    const PlaceAddress address = place_address(meta, list);
-    while (true) {
-        uint16 dead_slots[max_page_entries];
-        Buffer buffer;
-        if (!read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, &buffer))
-            report_damage(index, block, "a page of another list points to it");
-        const uint32 count = page_tail(BufferGetPage(buffer))->count;
-        const uint32 dead = find_dead(BufferGetPage(buffer), layout, *removal, dead_slots);
-        const BlockNumber next = page_tail(BufferGetPage(buffer))->next;
-        UnlockReleaseBuffer(buffer);
-        if (dead == 0) {
-            removal->kept += count;
-            return next;
-        }
-
-        const Buffer place_buffer =
-            read_page(index, address.block, address.kind, BUFFER_LOCK_EXCLUSIVE);
-        const BlockNumber tail_block = place_on(BufferGetPage(place_buffer), address)->tail;
-        const bool emptied =
-            block == tail_block
-                ? close_up_tail(index, list, layout, address, place_buffer, removal)
-                : fill_from_tail(index, list, layout, address, place_buffer, block, removal);
-        const bool freed =
-            emptied && free_tail_under_place(index, list, layout, address, place_buffer);
-        UnlockReleaseBuffer(place_buffer);
-        if (freed && block == tail_block) return InvalidBlockNumber;
-    }
-}
-
-bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block, uint32 list,
-                        const Entry& entry) {
-    const EntryLayout layout = layout_of(meta, list);
-    const EntryLayout pending_layout = layout_of(meta, pending_list);
-    const PlaceAddress address = place_address(meta, pending_list);
-
-    const Buffer to_buffer = tail_with_room(index, meta, list, layout);
-    const Buffer meta_buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
-    const BlockNumber tail_block = place_on(BufferGetPage(meta_buffer), address)->tail;
-    Buffer buffer;
-    if (!read_list_page(index, block, pending_list, pending_layout, BUFFER_LOCK_EXCLUSIVE, &buffer))
-        report_damage(index, block, "it should be a page of the pending list");
-    const ItemPointerData* tids = page_tids(BufferGetPage(buffer), pending_layout);
-    const uint32 count = page_tail(BufferGetPage(buffer))->count;
-    uint32 slot = 0;
-    while (slot < count && tid_number(tids[slot]) != tid_number(entry.tid)) ++slot;
-
-    bool emptied = false;
-    if (slot < count) {
-        Buffer tail_buffer = buffer;
-        if (tail_block != block)
-            tail_buffer =
-                read_tail(index, tail_block, pending_list, pending_layout, BUFFER_LOCK_EXCLUSIVE);
-        GenericXLogState* state = GenericXLogStart(index);
-        put_last(GenericXLogRegisterBuffer(state, to_buffer, 0), layout, entry);
-        ++place_on(GenericXLogRegisterBuffer(state, meta_buffer, 0), address)->generation;
-        Page page = GenericXLogRegisterBuffer(state, buffer, 0);
-        Page tail_page = GenericXLogRegisterBuffer(state, tail_buffer, 0);
-        // The last entry of the list takes the slot. An empty tail, left by a crash, has no entry:
-        // the move is aborted, and the tail is freed below.
-        if (page_tail(tail_page)->count > 0) {
-            const uint32 last = --page_tail(tail_page)->count;
-            page_tids(page, pending_layout)[slot] = page_tids(tail_page, pending_layout)[last];
-            GenericXLogFinish(state);
-        } else {
-            GenericXLogAbort(state);
-            slot = count;
-        }
-        emptied = page_tail(BufferGetPage(tail_buffer))->count == 0;
-        if (tail_buffer != buffer) UnlockReleaseBuffer(tail_buffer);
-    }
-    UnlockReleaseBuffer(buffer);
-    UnlockReleaseBuffer(to_buffer);
-    if (emptied) free_tail_under_place(index, pending_list, pending_layout, address, meta_buffer);
-    UnlockReleaseBuffer(meta_buffer);
-    return slot < count;
-}
-
-BlockNumber extend_by(Relation index, BlockNumber pages) {
-    // The extension lock over the whole run keeps it contiguous.
-    const bool lock = !RELATION_IS_LOCAL(index);
-    if (lock) LockRelationForExtension(index, ExclusiveLock);
-    const BlockNumber first = RelationGetNumberOfBlocks(index);
-    for (BlockNumber i = 0; i < pages; ++i) UnlockReleaseBuffer(compat_extend(index, true));
-    if (lock) UnlockRelationForExtension(index, ExclusiveLock);
-    return first;
-}
-
-void write_page(Relation index, BlockNumber block, Page image) {
-    check_block(index, block);
-    const Buffer buffer = ReadBuffer(index, block);
-    LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-    GenericXLogState* state = GenericXLogStart(index);
-    memcpy(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE), image, BLCKSZ);
-    GenericXLogFinish(state);
-    UnlockReleaseBuffer(buffer);
-}
-
-void write_training(Relation index, const MetaPage& trained) {
-    const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
-    GenericXLogState* state = GenericXLogStart(index);
-    MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, buffer, 0));
-    MetaPage changed = trained;
-    changed.pending = meta->pending;
-    changed.free_head = meta->free_head;
-    changed.free_pages = meta->free_pages;
-    *meta = changed;
-    GenericXLogFinish(state);
-    UnlockReleaseBuffer(buffer);
-}
-
-BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta) {
-    BlockNumber reclaimed = 0;
-    const BlockNumber blocks = RelationGetNumberOfBlocks(index);
-    for (BlockNumber block = meta_block + 1; block < blocks; ++block) {
-        CHECK_FOR_INTERRUPTS();
-        Buffer buffer = look_up_buffer(index, block);
-        LockBuffer(buffer, BUFFER_LOCK_SHARE);
-        const bool lost = is_lost(BufferGetPage(buffer), block, meta);
-        UnlockReleaseBuffer(buffer);
-        if (!lost) continue;
-
-        const Buffer meta_buffer =
-            read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
-        buffer = look_up_buffer(index, block);
-        LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-        if (is_lost(BufferGetPage(buffer), block, meta)) {
-            GenericXLogState* state = GenericXLogStart(index);
-            MetaPage* changed = page_meta(GenericXLogRegisterBuffer(state, meta_buffer, 0));
-            Page page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
-            page_init(page, PageKind::free, 0);
-            page_tail(page)->next = changed->free_head;
-            changed->free_head = block;
-            ++changed->free_pages;
-            GenericXLogFinish(state);
-            ++reclaimed;
-        }
-        UnlockReleaseBuffer(buffer);
-        UnlockReleaseBuffer(meta_buffer);
-    }
-    return reclaimed;
+Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* code) {
+    Entry entry;
+    entry.tid = page_tids(page, layout)[slot];
+    entry.offset = layout.m ? page_offsets(page, layout)[slot] : 0;
+    for (uint32 j = 0; j < layout.m; ++j) code[j] = page_codes(page)[j * layout.capacity + slot];
+    entry.code = layout.m ? code : nullptr;
+    return entry;
 }
 
 }  // namespace pgwarp

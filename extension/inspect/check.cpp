@@ -16,6 +16,7 @@
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
+#include "extension/index/place.h"
 
 extern "C" {
 #include "access/relscan.h"

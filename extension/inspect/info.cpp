@@ -7,6 +7,7 @@
 #include "extension/index/effort.h"
 #include "extension/index/argument.h"
 #include "extension/index/page.h"
+#include "extension/index/place.h"
 #include "extension/settings.h"
 
 extern "C" {

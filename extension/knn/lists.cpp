@@ -7,6 +7,7 @@
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
+#include "extension/index/place.h"
 #include "extension/knn/lists.h"
 
 extern "C" {

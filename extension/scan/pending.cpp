@@ -13,6 +13,7 @@
 
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
+#include "extension/index/place.h"
 #include "extension/scan/state.h"
 #include "extension/index/tid.h"
 

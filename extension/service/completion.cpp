@@ -5,6 +5,7 @@
 #include "extension/index/buffers.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
+#include "extension/index/place.h"
 #include "extension/service/client.h"
 #include "extension/service/completion.h"
 #include "extension/settings.h"

@@ -1,0 +1,103 @@
+#include <cstring>
+
+#include "extension/index/buffers.h"
+#include "extension/index/page_changes.h"
+
+extern "C" {
+#include "access/generic_xlog.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+bool in_training_run(const MetaPage& meta, BlockNumber block) {
+    return meta.lists > 0 && block >= meta.centroids && block < training_end(meta);
+}
+
+// Whether a page belongs to no structure: it was added by an extension that a crash or an error cut
+// short, or written by a training that did not finish.
+bool is_lost(Page page, BlockNumber block, const MetaPage& meta) {
+    if (PageIsNew(page)) return true;
+    if (!page_is_sound(page)) return false;
+    switch (page_tail(page)->kind) {
+        case PageKind::centroids:
+        case PageKind::codebook:
+        case PageKind::rotation:
+        case PageKind::directory:
+            return !in_training_run(meta, block);
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+BlockNumber extend_by(Relation index, BlockNumber pages) {
+    // The extension lock over the whole run keeps it contiguous.
+    const bool lock = !RELATION_IS_LOCAL(index);
+    if (lock) LockRelationForExtension(index, ExclusiveLock);
+    const BlockNumber first = RelationGetNumberOfBlocks(index);
+    for (BlockNumber i = 0; i < pages; ++i) UnlockReleaseBuffer(compat_extend(index, true));
+    if (lock) UnlockRelationForExtension(index, ExclusiveLock);
+    return first;
+}
+
+void write_page(Relation index, BlockNumber block, Page image) {
+    check_block(index, block);
+    const Buffer buffer = ReadBuffer(index, block);
+    LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+    GenericXLogState* state = GenericXLogStart(index);
+    memcpy(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE), image, BLCKSZ);
+    GenericXLogFinish(state);
+    UnlockReleaseBuffer(buffer);
+}
+
+void write_training(Relation index, const MetaPage& trained) {
+    const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    GenericXLogState* state = GenericXLogStart(index);
+    MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, buffer, 0));
+    MetaPage changed = trained;
+    changed.pending = meta->pending;
+    changed.free_head = meta->free_head;
+    changed.free_pages = meta->free_pages;
+    *meta = changed;
+    GenericXLogFinish(state);
+    UnlockReleaseBuffer(buffer);
+}
+
+BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta) {
+    BlockNumber reclaimed = 0;
+    const BlockNumber blocks = RelationGetNumberOfBlocks(index);
+    for (BlockNumber block = meta_block + 1; block < blocks; ++block) {
+        CHECK_FOR_INTERRUPTS();
+        Buffer buffer = look_up_buffer(index, block);
+        LockBuffer(buffer, BUFFER_LOCK_SHARE);
+        const bool lost = is_lost(BufferGetPage(buffer), block, meta);
+        UnlockReleaseBuffer(buffer);
+        if (!lost) continue;
+
+        const Buffer meta_buffer =
+            read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+        buffer = look_up_buffer(index, block);
+        LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+        if (is_lost(BufferGetPage(buffer), block, meta)) {
+            GenericXLogState* state = GenericXLogStart(index);
+            MetaPage* changed = page_meta(GenericXLogRegisterBuffer(state, meta_buffer, 0));
+            Page page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
+            page_init(page, PageKind::free, 0);
+            page_tail(page)->next = changed->free_head;
+            changed->free_head = block;
+            ++changed->free_pages;
+            GenericXLogFinish(state);
+            ++reclaimed;
+        }
+        UnlockReleaseBuffer(buffer);
+        UnlockReleaseBuffer(meta_buffer);
+    }
+    return reclaimed;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,21 @@
+// Changes of whole pages: a model that VACUUM writes, and pages that belong to nothing.
+#pragma once
+
+#include "extension/index/page.h"
+
+namespace pgwarp {
+
+// Extends the index by a contiguous run of pages; they are empty until written.
+BlockNumber extend_by(Relation index, BlockNumber pages);
+
+// Overwrites one page of such a run with an image, in one WAL record.
+void write_page(Relation index, BlockNumber block, Page image);
+
+// Replaces the metapage, except for `pending` and the free list.
+void write_training(Relation index, const MetaPage& trained);
+
+// Puts pages that belong to no structure, after a crash or an error, into the free list. Returns
+// how many.
+BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta);
+
+}  // namespace pgwarp

@@ -1,0 +1,54 @@
+#include "extension/index/page.h"
+#include "extension/index/place.h"
+
+namespace pgwarp {
+
+PlaceAddress place_address(const MetaPage& meta, uint32 list) {
+    if (list == pending_list) return {meta_block, PageKind::meta, 0};
+    Assert(list < meta.lists);
+    return {meta.directory + list / places_per_page, PageKind::directory, list % places_per_page};
+}
+
+ListPlace* place_on(Page page, const PlaceAddress& address) {
+    return address.kind == PageKind::meta ? &page_meta(page)->pending
+                                          : page_places(page) + address.slot;
+}
+
+ListPlace read_place(Relation index, const MetaPage& meta, uint32 list) {
+    const PlaceAddress address = place_address(meta, list);
+    const Buffer buffer = read_page(index, address.block, address.kind, BUFFER_LOCK_SHARE);
+    const ListPlace place = *place_on(BufferGetPage(buffer), address);
+    UnlockReleaseBuffer(buffer);
+    return place;
+}
+
+void read_places(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,
+                 ListPlace* places) {
+    if (count > 0 && lists[0] == pending_list) {
+        Assert(count == 1);
+        places[0] = read_place(index, meta, pending_list);
+        return;
+    }
+    for (BlockNumber block = meta.directory; block < training_end(meta); ++block) {
+        Buffer buffer = InvalidBuffer;
+        for (uint32 i = 0; i < count; ++i) {
+            const PlaceAddress address = place_address(meta, lists[i]);
+            if (address.block != block) continue;
+            if (!BufferIsValid(buffer))
+                buffer = read_page(index, block, PageKind::directory, BUFFER_LOCK_SHARE);
+            places[i] = *place_on(BufferGetPage(buffer), address);
+        }
+        if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
+    }
+}
+
+Buffer lock_place(Relation index, const MetaPage& meta, uint32 list) {
+    const PlaceAddress address = place_address(meta, list);
+    return read_page(index, address.block, address.kind, BUFFER_LOCK_SHARE);
+}
+
+ListPlace place_of(Buffer locked, const MetaPage& meta, uint32 list) {
+    return *place_on(BufferGetPage(locked), place_address(meta, list));
+}
+
+}  // namespace pgwarp
