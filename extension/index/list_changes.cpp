@@ -18,18 +18,42 @@ namespace pgwarp {
 
 namespace {
 
+// A list whose place this process has locked exclusively.
+struct LockedList {
+    Relation index;
+    uint32 list;
+    EntryLayout layout;
+    PlaceAddress address;
+    Buffer place_buffer;
+
+    ListPlace place() const { return *place_on(BufferGetPage(place_buffer), address); }
+    // The place as a WAL record will have it.
+    ListPlace* registered_place(GenericXLogState* state) const {
+        return place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address);
+    }
+};
+
+LockedList lock_list(Relation index, const MetaPage& meta, uint32 list) {
+    const PlaceAddress address = place_address(meta, list);
+    return {index, list, layout_of(meta, list), address,
+            read_page(index, address.block, address.kind, BUFFER_LOCK_EXCLUSIVE)};
+}
+
+void unlock_list(const LockedList& list) {
+    UnlockReleaseBuffer(list.place_buffer);
+}
+
 bool is_tail_of(Page page, uint32 list) {
     return page_is_sound(page) && page_tail(page)->kind == PageKind::list &&
            page_tail(page)->list == list && !BlockNumberIsValid(page_tail(page)->next);
 }
 
-// The tail page of a list whose place is locked.
-Buffer read_tail(Relation index, BlockNumber block, uint32 list, const EntryLayout& layout,
-                 int lock) {
+Buffer read_tail(const LockedList& list, int lock) {
+    const BlockNumber block = list.place().tail;
     Buffer buffer;
-    if (!read_list_page(index, block, list, layout, lock, &buffer) ||
-        !is_tail_of(BufferGetPage(buffer), list))
-        report_damage(index, block, "it is not the tail of its list");
+    if (!read_list_page(list.index, block, list.list, list.layout, lock, &buffer) ||
+        !is_tail_of(BufferGetPage(buffer), list.list))
+        report_damage(list.index, block, "it is not the tail of its list");
     return buffer;
 }
 
@@ -54,19 +78,19 @@ Buffer take_page(Relation index, Buffer locked_meta, Buffer* meta_buffer) {
     return compat_extend(index, false);
 }
 
-// Links a new empty page behind the tail of a list whose place is locked. Returns it, locked.
-Buffer add_tail_page(Relation index, uint32 list, const PlaceAddress& address, Buffer place_buffer,
-                     Buffer tail_buffer) {
+// Links a new empty page behind the tail, which is locked, too, where the list has one. Returns the
+// new page, locked.
+Buffer add_tail_page(const LockedList& list, Buffer tail_buffer) {
     Buffer meta_buffer;
-    const Buffer new_buffer =
-        take_page(index, list == pending_list ? place_buffer : InvalidBuffer, &meta_buffer);
+    const Buffer new_buffer = take_page(
+        list.index, list.list == pending_list ? list.place_buffer : InvalidBuffer, &meta_buffer);
     const BlockNumber new_block = BufferGetBlockNumber(new_buffer);
     const BlockNumber next_free = BufferIsValid(meta_buffer)
                                       ? page_tail(BufferGetPage(new_buffer))->next
                                       : InvalidBlockNumber;
 
-    GenericXLogState* state = GenericXLogStart(index);
-    ListPlace* place = place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address);
+    GenericXLogState* state = GenericXLogStart(list.index);
+    ListPlace* place = list.registered_place(state);
     const BlockNumber tail_block = place->tail;
     if (!BlockNumberIsValid(tail_block)) place->head = new_block;
     place->tail = new_block;
@@ -79,17 +103,17 @@ Buffer add_tail_page(Relation index, uint32 list, const PlaceAddress& address, B
         --meta->free_pages;
     }
     Page page = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
-    page_init(page, PageKind::list, list);
+    page_init(page, PageKind::list, list.list);
     page_tail(page)->prev = tail_block;
     GenericXLogFinish(state);
-    if (BufferIsValid(meta_buffer) && meta_buffer != place_buffer) UnlockReleaseBuffer(meta_buffer);
+    if (BufferIsValid(meta_buffer) && meta_buffer != list.place_buffer)
+        UnlockReleaseBuffer(meta_buffer);
     return new_buffer;
 }
 
 // The tail page of a list, exclusively locked, with room for an entry.
 Buffer tail_with_room(Relation index, const MetaPage& meta, uint32 list,
                       const EntryLayout& layout) {
-    const PlaceAddress address = place_address(meta, list);
     const auto has_room = [&](Buffer buffer) {
         return is_tail_of(BufferGetPage(buffer), list) &&
                page_tail(BufferGetPage(buffer))->count < layout.capacity;
@@ -98,44 +122,41 @@ Buffer tail_with_room(Relation index, const MetaPage& meta, uint32 list,
     // The fast path takes no lock on the place. It fails where the page is full, or is no longer
     // the tail once it is locked.
     Buffer tail_buffer = InvalidBuffer;
-    BlockNumber tail_block = read_place(index, meta, list).tail;
+    const BlockNumber tail_block = read_place(index, meta, list).tail;
     if (BlockNumberIsValid(tail_block) &&
         read_list_page(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE, &tail_buffer)) {
         if (has_room(tail_buffer)) return tail_buffer;
         UnlockReleaseBuffer(tail_buffer);
     }
 
-    const Buffer place_buffer =
-        read_page(index, address.block, address.kind, BUFFER_LOCK_EXCLUSIVE);
-    tail_block = place_on(BufferGetPage(place_buffer), address)->tail;
+    const LockedList locked = lock_list(index, meta, list);
     tail_buffer = InvalidBuffer;
-    if (BlockNumberIsValid(tail_block))
-        tail_buffer = read_tail(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE);
+    if (BlockNumberIsValid(locked.place().tail))
+        tail_buffer = read_tail(locked, BUFFER_LOCK_EXCLUSIVE);
     if (!BufferIsValid(tail_buffer) || !has_room(tail_buffer)) {
-        const Buffer new_buffer = add_tail_page(index, list, address, place_buffer, tail_buffer);
+        const Buffer new_buffer = add_tail_page(locked, tail_buffer);
         if (BufferIsValid(tail_buffer)) UnlockReleaseBuffer(tail_buffer);
         tail_buffer = new_buffer;
     }
-    UnlockReleaseBuffer(place_buffer);
+    unlock_list(locked);
     return tail_buffer;
 }
 
-// Unlinks the tail page of a list and gives it to the free list, if it is empty. The place is
-// locked.
-bool free_tail_under_place(Relation index, uint32 list, const EntryLayout& layout,
-                           const PlaceAddress& address, Buffer place_buffer) {
-    const ListPlace place = *place_on(BufferGetPage(place_buffer), address);
+// Unlinks the tail page of a list and gives it to the free list, if it is empty.
+bool free_empty_tail(const LockedList& list) {
+    const Relation index = list.index;
+    const ListPlace place = list.place();
     if (!BlockNumberIsValid(place.tail)) return false;
 
     // prev never changes while a page is in a list, so it can be read before the locks.
-    const Buffer tail_buffer = read_tail(index, place.tail, list, layout, BUFFER_LOCK_SHARE);
+    const Buffer tail_buffer = read_tail(list, BUFFER_LOCK_SHARE);
     const BlockNumber prev = page_tail(BufferGetPage(tail_buffer))->prev;
     LockBuffer(tail_buffer, BUFFER_LOCK_UNLOCK);
 
     Buffer prev_buffer = InvalidBuffer;
-    if (BlockNumberIsValid(prev) &&
-        (!read_list_page(index, prev, list, layout, BUFFER_LOCK_EXCLUSIVE, &prev_buffer) ||
-         page_tail(BufferGetPage(prev_buffer))->next != place.tail))
+    if (BlockNumberIsValid(prev) && (!read_list_page(index, prev, list.list, list.layout,
+                                                     BUFFER_LOCK_EXCLUSIVE, &prev_buffer) ||
+                                     page_tail(BufferGetPage(prev_buffer))->next != place.tail))
         report_damage(index, prev, "it is not the page before the tail of its list");
     if (BlockNumberIsValid(prev) == (place.head == place.tail))
         report_damage(index, place.tail, "head and tail of its list do not fit together");
@@ -145,11 +166,11 @@ bool free_tail_under_place(Relation index, uint32 list, const EntryLayout& layou
     const bool empty = page_tail(BufferGetPage(tail_buffer))->count == 0;
     if (empty) {
         const Buffer meta_buffer =
-            list == pending_list
-                ? place_buffer
+            list.list == pending_list
+                ? list.place_buffer
                 : read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
         GenericXLogState* state = GenericXLogStart(index);
-        ListPlace* changed = place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address);
+        ListPlace* changed = list.registered_place(state);
         changed->tail = prev;
         if (!BlockNumberIsValid(prev)) changed->head = InvalidBlockNumber;
         --changed->pages;
@@ -163,7 +184,7 @@ bool free_tail_under_place(Relation index, uint32 list, const EntryLayout& layou
         meta->free_head = place.tail;
         ++meta->free_pages;
         GenericXLogFinish(state);
-        if (meta_buffer != place_buffer) UnlockReleaseBuffer(meta_buffer);
+        if (meta_buffer != list.place_buffer) UnlockReleaseBuffer(meta_buffer);
     }
     UnlockReleaseBuffer(tail_buffer);
     if (BufferIsValid(prev_buffer)) UnlockReleaseBuffer(prev_buffer);
@@ -179,15 +200,13 @@ uint32 find_dead(Page page, const EntryLayout& layout, const Removal& removal, u
     return dead;
 }
 
-// Removes dead entries from the tail page of a list whose place is locked. Returns whether the page
-// is empty now.
-bool close_up_tail(Relation index, uint32 list, const EntryLayout& layout,
-                   const PlaceAddress& address, Buffer place_buffer, Removal* removal) {
-    const BlockNumber block = place_on(BufferGetPage(place_buffer), address)->tail;
-    const Buffer buffer = read_tail(index, block, list, layout, BUFFER_LOCK_EXCLUSIVE);
+// Removes dead entries from the tail page of a list. Returns whether the page is empty now.
+bool close_up_tail(const LockedList& list, Removal* removal) {
+    const EntryLayout& layout = list.layout;
+    const Buffer buffer = read_tail(list, BUFFER_LOCK_EXCLUSIVE);
     uint8* code = static_cast<uint8*>(palloc(layout.m + 1));
-    GenericXLogState* state = GenericXLogStart(index);
-    ++place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address)->generation;
+    GenericXLogState* state = GenericXLogStart(list.index);
+    ++list.registered_place(state)->generation;
     Page page = GenericXLogRegisterBuffer(state, buffer, 0);
     uint32 kept = 0;
     const uint32 count = page_tail(page)->count;
@@ -204,23 +223,21 @@ bool close_up_tail(Relation index, uint32 list, const EntryLayout& layout,
     return kept == 0;
 }
 
-// Moves the last entries of the list, whose place is locked, into the slots of a page's dead
-// entries. Where the tail page has too few, the other dead entries stay until the next call, which
-// takes entries from the next tail. Returns whether the tail is empty now.
-bool fill_from_tail(Relation index, uint32 list, const EntryLayout& layout,
-                    const PlaceAddress& address, Buffer place_buffer, BlockNumber block,
-                    Removal* removal) {
-    const BlockNumber tail_block = place_on(BufferGetPage(place_buffer), address)->tail;
+// Moves the last entries of the list into the slots of a page's dead entries. Where the tail page
+// has too few, the other dead entries stay until the next call, which takes entries from the next
+// tail. Returns whether the tail is empty now.
+bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal) {
+    const EntryLayout& layout = list.layout;
     Buffer buffer;
-    if (!read_list_page(index, block, list, layout, BUFFER_LOCK_EXCLUSIVE, &buffer))
-        report_damage(index, block, "a page of another list points to it");
-    const Buffer tail_buffer = read_tail(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE);
+    if (!read_list_page(list.index, block, list.list, layout, BUFFER_LOCK_EXCLUSIVE, &buffer))
+        report_damage(list.index, block, "a page of another list points to it");
+    const Buffer tail_buffer = read_tail(list, BUFFER_LOCK_EXCLUSIVE);
 
     uint16 dead_slots[max_page_entries];
     const uint32 dead = find_dead(BufferGetPage(buffer), layout, *removal, dead_slots);
     uint8* code = static_cast<uint8*>(palloc(layout.m + 1));
-    GenericXLogState* state = GenericXLogStart(index);
-    ++place_on(GenericXLogRegisterBuffer(state, place_buffer, 0), address)->generation;
+    GenericXLogState* state = GenericXLogStart(list.index);
+    ++list.registered_place(state)->generation;
     Page page = GenericXLogRegisterBuffer(state, buffer, 0);
     Page tail_page = GenericXLogRegisterBuffer(state, tail_buffer, 0);
     uint32 filled = 0;
@@ -255,7 +272,6 @@ void append_entry(Relation index, const MetaPage& meta, uint32 list, const Entry
 BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, BlockNumber block,
                         Removal* removal) {
     const EntryLayout layout = layout_of(meta, list);
-    const PlaceAddress address = place_address(meta, list);
     while (true) {
         uint16 dead_slots[max_page_entries];
         Buffer buffer;
@@ -270,29 +286,23 @@ BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, Block
             return next;
         }
 
-        const Buffer place_buffer =
-            read_page(index, address.block, address.kind, BUFFER_LOCK_EXCLUSIVE);
-        const BlockNumber tail_block = place_on(BufferGetPage(place_buffer), address)->tail;
+        const LockedList locked = lock_list(index, meta, list);
+        const bool is_tail = block == locked.place().tail;
         const bool emptied =
-            block == tail_block
-                ? close_up_tail(index, list, layout, address, place_buffer, removal)
-                : fill_from_tail(index, list, layout, address, place_buffer, block, removal);
-        const bool freed =
-            emptied && free_tail_under_place(index, list, layout, address, place_buffer);
-        UnlockReleaseBuffer(place_buffer);
-        if (freed && block == tail_block) return InvalidBlockNumber;
+            is_tail ? close_up_tail(locked, removal) : fill_from_tail(locked, block, removal);
+        const bool freed = emptied && free_empty_tail(locked);
+        unlock_list(locked);
+        if (freed && is_tail) return InvalidBlockNumber;
     }
 }
 
 bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block, uint32 list,
                         const Entry& entry) {
     const EntryLayout layout = layout_of(meta, list);
-    const EntryLayout pending_layout = layout_of(meta, pending_list);
-    const PlaceAddress address = place_address(meta, pending_list);
-
     const Buffer to_buffer = tail_with_room(index, meta, list, layout);
-    const Buffer meta_buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
-    const BlockNumber tail_block = place_on(BufferGetPage(meta_buffer), address)->tail;
+    // Its place is the metapage.
+    const LockedList pending = lock_list(index, meta, pending_list);
+    const EntryLayout& pending_layout = pending.layout;
     Buffer buffer;
     if (!read_list_page(index, block, pending_list, pending_layout, BUFFER_LOCK_EXCLUSIVE, &buffer))
         report_damage(index, block, "it should be a page of the pending list");
@@ -304,12 +314,10 @@ bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block,
     bool emptied = false;
     if (slot < count) {
         Buffer tail_buffer = buffer;
-        if (tail_block != block)
-            tail_buffer =
-                read_tail(index, tail_block, pending_list, pending_layout, BUFFER_LOCK_EXCLUSIVE);
+        if (pending.place().tail != block) tail_buffer = read_tail(pending, BUFFER_LOCK_EXCLUSIVE);
         GenericXLogState* state = GenericXLogStart(index);
         put_last(GenericXLogRegisterBuffer(state, to_buffer, 0), layout, entry);
-        ++place_on(GenericXLogRegisterBuffer(state, meta_buffer, 0), address)->generation;
+        ++pending.registered_place(state)->generation;
         Page page = GenericXLogRegisterBuffer(state, buffer, 0);
         Page tail_page = GenericXLogRegisterBuffer(state, tail_buffer, 0);
         // The last entry of the list takes the slot. An empty tail, left by a crash, has no entry:
@@ -327,8 +335,8 @@ bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block,
     }
     UnlockReleaseBuffer(buffer);
     UnlockReleaseBuffer(to_buffer);
-    if (emptied) free_tail_under_place(index, pending_list, pending_layout, address, meta_buffer);
-    UnlockReleaseBuffer(meta_buffer);
+    if (emptied) free_empty_tail(pending);
+    unlock_list(pending);
     return slot < count;
 }
 
