@@ -31,15 +31,4 @@ void close_member(OpenMember* member) {
     member->relation = nullptr;
 }
 
-void take_row(const OpenMember& member, SourceRow* row) {
-    bool is_null;
-    const Datum vector = slot_getattr(member.slot, member.vector_attribute, &is_null);
-    if (member.key_attribute != 0)
-        row->key = slot_getattr(member.slot, member.key_attribute, &row->key_is_null);
-    row->tid = member.slot->tts_tid;
-    row->vector = is_null ? nullptr : plain_value(vector, member.row_context, [&](Datum datum) {
-        return read_value(member.toast, datum);
-    });
-}
-
 }  // namespace pgwarp

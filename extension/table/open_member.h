@@ -29,6 +29,15 @@ void open_member(OpenMember* member, const ReadColumns& columns, Oid table, LOCK
 void close_member(OpenMember* member);
 
 // The row in the slot.
-void take_row(const OpenMember& member, SourceRow* row);
+inline void take_row(const OpenMember& member, SourceRow* row) {
+    bool is_null;
+    const Datum vector = slot_getattr(member.slot, member.vector_attribute, &is_null);
+    if (member.key_attribute != 0)
+        row->key = slot_getattr(member.slot, member.key_attribute, &row->key_is_null);
+    row->tid = member.slot->tts_tid;
+    row->vector = is_null ? nullptr : plain_value(vector, member.row_context, [&](Datum datum) {
+        return read_value(member.toast, datum);
+    });
+}
 
 }  // namespace pgwarp

@@ -96,7 +96,7 @@ void look_ahead(TableReader* reader) {
     columns.dims = columns.type.dims_of(row.vector);
     reader->first_vector =
         static_cast<float*>(MemoryContextAlloc(reader->context, columns.dims * sizeof(float)));
-    columns.type.read(row.vector, reader->first_vector);
+    columns.type.read(row.vector, columns.dims, reader->first_vector);
     if (columns.key_name) reader->first_key = key_of(row.key, columns.key_type);
 }
 
@@ -147,9 +147,8 @@ Size read_block(TableReader* reader, const VectorBlock& block) {
     }
     SourceRow row;
     while (count < block.room && next_row(reader, &row)) {
-        const uint32 dims = columns.type.dims_of(row.vector);
-        if (dims != columns.dims) report_dims(reader, dims);
-        columns.type.read(row.vector, block.vectors + count * dims);
+        if (!columns.type.read(row.vector, columns.dims, block.vectors + count * columns.dims))
+            report_dims(reader, columns.type.dims_of(row.vector));
         if (block.keys) {
             block.keys[count] = row.key_is_null ? 0 : key_of(row.key, columns.key_type);
             if (block.key_is_null) block.key_is_null[count] = row.key_is_null;

@@ -64,8 +64,11 @@ constexpr Size header_bytes = offsetof(Vector, x) - offsetof(Vector, dims);
     elog(ERROR, "not a type of vectors");
 }
 
-const Vector* as_vector(const varlena* detoasted) {
-    return reinterpret_cast<const Vector*>(detoasted);
+uint32 float32_dims(const varlena* plain) {
+    int16 dims;
+    memcpy(&dims, VARDATA_ANY(plain), sizeof(dims));
+    Assert(VARSIZE_ANY_EXHDR(plain) == header_bytes + Size(dims) * sizeof(float));
+    return static_cast<uint32>(dims);
 }
 
 }  // namespace
@@ -106,7 +109,7 @@ VectorView VectorType::view(const varlena* detoasted) const {
         case VectorFormat::none:
             break;
         case VectorFormat::float32: {
-            const Vector* vector = as_vector(detoasted);
+            const auto* vector = reinterpret_cast<const Vector*>(detoasted);
             return {vector->x, static_cast<uint32>(vector->dims)};
         }
     }
@@ -117,23 +120,20 @@ uint32 VectorType::dims_of(const varlena* plain) const {
     switch (format_) {
         case VectorFormat::none:
             break;
-        case VectorFormat::float32: {
-            int16 dims;
-            memcpy(&dims, VARDATA_ANY(plain), sizeof(dims));
-            Assert(VARSIZE_ANY_EXHDR(plain) == header_bytes + Size(dims) * sizeof(float));
-            return static_cast<uint32>(dims);
-        }
+        case VectorFormat::float32:
+            return float32_dims(plain);
     }
     report_no_type();
 }
 
-void VectorType::read(const varlena* plain, float* to) const {
+bool VectorType::read(const varlena* plain, uint32 dims, float* to) const {
     switch (format_) {
         case VectorFormat::none:
             break;
         case VectorFormat::float32:
-            memcpy(to, VARDATA_ANY(plain) + header_bytes, dims_of(plain) * sizeof(float));
-            return;
+            if (float32_dims(plain) != dims) return false;
+            memcpy(to, VARDATA_ANY(plain) + header_bytes, dims * sizeof(float));
+            return true;
     }
     report_no_type();
 }

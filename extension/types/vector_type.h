@@ -56,7 +56,8 @@ class VectorType {
         return !VARATT_IS_EXTERNAL(value) && !VARATT_IS_COMPRESSED(value);
     }
     uint32 dims_of(const varlena* plain) const;
-    void read(const varlena* plain, float* to) const;  // (dims_of(plain))
+    // Reads a vector of these dimensions; false, and `to` is unchanged, where it has others.
+    bool read(const varlena* plain, uint32 dims, float* to) const;
 
     // A value of this type, in the current memory context.
     Datum make(const float* values, uint32 dims) const;
