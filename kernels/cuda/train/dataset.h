@@ -42,8 +42,9 @@ class DeviceRows final : public Dataset {
     // Drops all rows but the first `count`.
     void keep_first(size_t count, cudaStream_t stream);
 
-    // Rotates every row by a matrix on the device, (to)(dims). Where resident rows are rotated in
-    // part when the device fails, they are lost.
+    // Rotates every row by a matrix on the device, (to)(dims). `stream` is that of `blas`, here and
+    // in all later calls. Where resident rows are rotated in part when the device fails, they are
+    // lost.
     void rotate(const Blas& blas, Buffer<float> matrix, uint32_t to, cudaStream_t stream);
 
     // Copies the given rows to host memory.
