@@ -1,9 +1,10 @@
 // The bridge from C++ to PostgreSQL's error handling.
 //
 // Two worlds: kernel code throws, PostgreSQL code longjmps, and neither may cross the other's
-// frames. guarded() runs kernel code, catches what it throws, leaves the catch block (a longjmp
-// out of one would leak the exception object), and only then reports. The function it runs must not
-// call anything of PostgreSQL that can ereport, and its objects must not outlive it.
+// frames. caught() runs kernel code and catches what it throws. guarded() reports that as an error
+// of PostgreSQL, once the catch block is left (a longjmp out of one would leak the exception
+// object). The function they run must not call anything of PostgreSQL that can ereport, and its
+// objects must not outlive it.
 #pragma once
 
 #include <exception>
@@ -16,24 +17,50 @@
 
 namespace pgwarp {
 
+enum class Thrown { nothing, interrupted, out_of_memory, error, unknown };
+
+// Runs a function and writes the message of what it throws. Reports nothing, so threads may call
+// it, too.
 template <typename Function>
-void guarded(Function&& function) {
-    static_assert(std::is_trivially_destructible_v<std::remove_reference_t<Function>>,
-                  "capture by reference: ereport would skip a captured object's destructor");
-    char message[512];
-    int code = ERRCODE_INTERNAL_ERROR;
+Thrown caught(char* message, size_t size, Function&& function) {
     try {
         function();
-        return;
-    } catch (const std::bad_alloc&) {
-        code = ERRCODE_OUT_OF_MEMORY;
-        strlcpy(message, "out of memory", sizeof(message));
+        return Thrown::nothing;
+    } catch (const Interrupted& error) {
+        strlcpy(message, error.what(), size);
+        return Thrown::interrupted;
+    } catch (const std::bad_alloc& error) {
+        strlcpy(message, error.what(), size);
+        return Thrown::out_of_memory;
     } catch (const std::exception& error) {
-        strlcpy(message, error.what(), sizeof(message));
+        strlcpy(message, error.what(), size);
+        return Thrown::error;
     } catch (...) {
-        strlcpy(message, "unknown exception in pgwarp", sizeof(message));
+        strlcpy(message, "unknown exception", size);
+        return Thrown::unknown;
     }
-    ereport(ERROR, (errcode(code), errmsg("%s", message)));
+}
+
+inline void report_thrown(Thrown thrown, const char* message) {
+    if (thrown == Thrown::nothing) return;
+    const bool out_of_memory = thrown == Thrown::out_of_memory;
+    if (out_of_memory) message = "out of memory";
+    if (thrown == Thrown::unknown) message = "unknown exception in pgwarp";
+    ereport(ERROR, (errcode(out_of_memory ? ERRCODE_OUT_OF_MEMORY : ERRCODE_INTERNAL_ERROR),
+                    errmsg("%s", message)));
+}
+
+template <typename Function>
+inline constexpr bool nothing_to_destroy =
+    std::is_trivially_destructible_v<std::remove_reference_t<Function>>;
+
+template <typename Function>
+void guarded(Function&& function) {
+    static_assert(nothing_to_destroy<Function>,
+                  "capture by reference: ereport would skip a captured object's destructor");
+    char message[512];
+    const Thrown thrown = caught(message, sizeof(message), function);
+    report_thrown(thrown, message);
 }
 
 // What long work of a backend polls.
@@ -45,22 +72,22 @@ inline Interrupts query_interrupts() {
     return {&QueryCancelPending, &ProcDiePending};
 }
 
-// Like guarded(), for work that polls query_interrupts() and throws Interrupted. PostgreSQL then
-// handles the interrupt; if the query goes on, the work starts again.
+// Like guarded(), for work that polls query_interrupts(). False: an interrupt ended it.
+template <typename Function>
+bool guarded_until_interrupt(Function&& function) {
+    static_assert(nothing_to_destroy<Function>,
+                  "capture by reference: ereport would skip a captured object's destructor");
+    char message[512];
+    const Thrown thrown = caught(message, sizeof(message), function);
+    if (thrown == Thrown::interrupted) return false;
+    report_thrown(thrown, message);
+    return true;
+}
+
+// The same, but PostgreSQL handles the interrupt; if the query goes on, the work starts again.
 template <typename Function>
 void guarded_interruptibly(Function&& function) {
-    bool interrupted;
-    do {
-        interrupted = false;
-        guarded([&] {
-            try {
-                function();
-            } catch (const Interrupted&) {
-                interrupted = true;
-            }
-        });
-        if (interrupted) CHECK_FOR_INTERRUPTS();
-    } while (interrupted);
+    while (!guarded_until_interrupt(function)) CHECK_FOR_INTERRUPTS();
 }
 
 // A C++ object that is deleted when its memory context is reset: ereport unwinds no C++ frames, but

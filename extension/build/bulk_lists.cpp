@@ -98,20 +98,10 @@ void begin_batch(Workers* workers, Batch* batch, BlockNumber first) {
 }
 
 void end_batch(Workers* workers, Batch* batch) {
-    bool interrupted;
-    do {
-        interrupted = false;
-        guarded([&] {
-            try {
-                workers->end();
-            } catch (const Interrupted&) {
-                interrupted = true;
-            }
-        });
-        if (!interrupted) return;
+    while (!guarded_until_interrupt([&] { workers->end(); })) {
         CHECK_FOR_INTERRUPTS();
         begin_batch(workers, batch, batch->first);
-    } while (true);
+    }
 }
 
 }  // namespace

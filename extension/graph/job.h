@@ -30,15 +30,7 @@ void end_builder(GraphJob* job);
 // Runs kernels that may throw Interrupted. Their output is then lost, so the statement is canceled.
 template <typename Function>
 void run_graph_kernel(Function&& function) {
-    bool interrupted = false;
-    guarded([&] {
-        try {
-            function();
-        } catch (const Interrupted&) {
-            interrupted = true;
-        }
-    });
-    if (!interrupted) return;
+    if (guarded_until_interrupt(function)) return;
     CHECK_FOR_INTERRUPTS();
     ereport(ERROR, (errcode(ERRCODE_QUERY_CANCELED), errmsg("canceling statement")));
 }

@@ -7,9 +7,7 @@
 //   devices    opening devices, and returning unused device memory
 #pragma once
 
-#include <exception>
 #include <memory>
-#include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -17,6 +15,7 @@
 #include "kernels/device.h"
 #include "kernels/device_choice.h"
 #include "kernels/mirror.h"
+#include "extension/guard.h"
 #include "extension/service/service.h"
 #include "extension/service/watchdog.h"
 
@@ -97,21 +96,26 @@ enum class Attempt { done, failed, no_memory, lost };
 template <typename Function>
 Attempt attempt(char (&message)[256], Function&& function, int patience = 1) {
     const WatchedCall watched(patience);
-    try {
-        function();
-        return Attempt::done;
-    } catch (const DeviceFailure& failure) {
-        strlcpy(message, failure.what(), sizeof(message));
-        return failure.lost ? Attempt::lost : Attempt::failed;
-    } catch (const std::bad_alloc& error) {
-        strlcpy(message, error.what(), sizeof(message));
-        return Attempt::no_memory;
-    } catch (const std::exception& error) {
-        strlcpy(message, error.what(), sizeof(message));
-    } catch (...) {
-        strlcpy(message, "unknown exception", sizeof(message));
+    bool lost = false;
+    const Thrown thrown = caught(message, sizeof(message), [&] {
+        try {
+            function();
+        } catch (const DeviceFailure& failure) {
+            lost = failure.lost;
+            throw;
+        }
+    });
+    switch (thrown) {
+        case Thrown::nothing:
+            return Attempt::done;
+        case Thrown::out_of_memory:
+            return Attempt::no_memory;
+        case Thrown::interrupted:
+        case Thrown::error:
+        case Thrown::unknown:
+            break;
     }
-    return Attempt::failed;
+    return lost ? Attempt::lost : Attempt::failed;
 }
 
 // Logs a failure, rate-limited. Ends the process if the device is lost.
