@@ -1,13 +1,11 @@
-// The executor of builds and other heavy work: this process's CPU, or a device that it opens for
-// the duration of the work.
+// The executor of builds and other heavy work: this process's CPU, or a device of the session.
 #pragma once
 
-#include <memory>
 #include <type_traits>
 
-#include "kernels/device.h"
 #include "kernels/executor.h"
 #include "extension/compat.h"
+#include "extension/device/session_device.h"
 
 namespace pgwarp {
 
@@ -16,21 +14,11 @@ struct BuildExecutor {
     // True: a device, which one process feeds with large blocks of rows. False: every process of
     // the build has its own CPU executor.
     bool device;
-    struct BuildDevice* owned;
+    SessionDevice* session;
+    // The executor, where the CPU takes over from a failed device; else null.
+    class FallbackExecutor* fallback;
     int threads;
 };
-
-// Opens a device of pgwarp.devices; null, with the reason in `error`, where that fails. Its memory
-// is charged to the build share: the backend has called build_charge() before. May throw; reports
-// no PostgreSQL error. The caller blocks all signals: the driver's threads inherit the mask and
-// must not receive this process's signals.
-std::unique_ptr<Device> open_device(int threads, char* error, size_t error_size);
-// Reports the failure as a WARNING: the CPU did the rest.
-void warn_of_device(const char* failure);
-
-// Whether pgwarp.build_executor sends this much work, in multiplications, to a device, should one
-// exist.
-bool wants_device(double work);
 
 // Chooses by pgwarp.build_executor. `unfit`, where not null, says why no device can do this work.
 // `work` is the approximate number of multiplications: for little work, opening a device does not
@@ -40,8 +28,7 @@ BuildExecutor open_build_executor(const char* unfit, double work, int threads);
 // The same in two steps: the device opens, which takes a while, while the caller does other work.
 BuildExecutor begin_build_executor(const char* unfit, double work, int threads);
 void finish_build_executor(BuildExecutor* executor);
-// Warns if the device failed during the work. A device that did not fail stays open for the
-// session's next call, if pgwarp.keep_device is on and sessions do not already keep the maximum.
+// Warns if the device failed during the work.
 void close_build_executor(BuildExecutor* executor);
 
 // A device for work with a CPU path of its own. Null where there is no device; that is an error
@@ -49,7 +36,7 @@ void close_build_executor(BuildExecutor* executor);
 // as above.
 struct DeviceWork {
     Executor* executor;  // null: not open yet
-    BuildExecutor build;
+    SessionDevice* session;
     bool failed;
     char failure[256];
 };
@@ -65,9 +52,6 @@ bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& execu
 void close_device_work(DeviceWork* device);
 // Bytes that all objects on the device may take together.
 Size device_memory_of(const DeviceWork* device);
-// Whether pgwarp.build_executor is gpu: the CPU path is not allowed then, and closing a failed
-// device is an error.
-bool must_use_device();
 
 // For lambdas that capture by reference.
 template <typename Function>

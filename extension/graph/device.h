@@ -1,15 +1,17 @@
-// The builder of a graph: this process's CPU, or a device that is open while it is built.
+// The builder of a graph: this process's CPU, or a device of the session.
 #pragma once
 
 #include "kernels/knn_graph.h"
 #include "extension/compat.h"
+#include "extension/device/session_device.h"
 
 namespace pgwarp {
 
 struct GraphMaker {
     GraphBuilder* builder;
     bool device;
-    struct GraphDevice* owned;
+    SessionDevice* session;
+    class FallbackGraphBuilder* fallback;  // the builder, if the CPU may replace a failed device
 };
 
 // Chooses by pgwarp.build_executor, as CREATE INDEX does. `work` is an estimate in multiplications:

@@ -212,6 +212,7 @@ for my $round (1 .. 3)
 {
 	is($keeper->query_safe("SELECT count(*) FROM knn_join('q', 'id', 'v', 't_l2', 'id', 10)"), 3000, "kept, round $round");
 	is($keeper->query_safe("SELECT count(*) FROM kmeans('t', 'v', 30, 2)"), 30, 'for other work');
+	is($keeper->query_safe("SELECT count(*) FROM knn_graph('q', 'id', 'v', 5, 'exact')"), 1500, 'for graphs');
 	start($keeper, "SELECT count(*) FROM kmeans('t', 'v', 20000)");
 	like((finish($keeper))[1], qr/k cannot be greater/, 'until an error ends it');
 }
