@@ -6,7 +6,6 @@
 #include <cstring>
 #include <exception>
 
-#include "kernels/lapack.h"
 #include "extension/index/column.h"
 #include "extension/index/format.h"
 #include "extension/index/options.h"

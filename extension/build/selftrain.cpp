@@ -16,7 +16,7 @@
 #include "extension/guard.h"
 #include "extension/index/column.h"
 #include "extension/index/format.h"
-#include "extension/index/lapack.h"
+#include "extension/index/lapack_check.h"
 #include "extension/index/options.h"
 #include "extension/index/buffers.h"
 #include "extension/build/bulk.h"

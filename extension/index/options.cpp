@@ -1,7 +1,7 @@
 #include <cstddef>
 
 #include "extension/index/format.h"
-#include "extension/index/lapack.h"
+#include "extension/index/lapack_check.h"
 #include "extension/index/options.h"
 
 extern "C" {

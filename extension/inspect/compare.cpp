@@ -13,7 +13,7 @@
 #include "kernels/lsq.h"
 #include "kernels/random.h"
 #include "extension/guard.h"
-#include "extension/index/lapack.h"
+#include "extension/index/lapack_check.h"
 #include "extension/index/options.h"
 #include "extension/build/bulk.h"
 #include "extension/index/format.h"

@@ -1,6 +1,6 @@
 #include "kernels/lapack.h"
 #include "extension/guard.h"
-#include "extension/index/lapack.h"
+#include "extension/index/lapack_check.h"
 
 namespace pgwarp {
 
