@@ -27,17 +27,9 @@ float additive_offset(const LsqShape& shape, Metric metric, const float* words,
 void AdditiveEncoder::encode(Workers& workers, const Quantizer& quantizer, const Encoding& e) {
     const QuantizerShape& model = quantizer.shape;
     const LsqShape shape = lsq_shape(model);
-    const size_t floats = size_t{model.codebook_rows()} * codewords;
-    if (!encoder_ || encoder_->shape().dims != shape.dims ||
-        encoder_->shape().books != shape.books ||
-        !std::equal(codebook_.begin(), codebook_.end(), quantizer.codebook)) {
-        encoder_.reset();
-        std::vector<float> words(floats);
-        words_of_codebook(shape, quantizer.codebook, words.data());
-        auto made = std::make_unique<LsqEncoder>(workers, shape, words.data());
-        codebook_.assign(quantizer.codebook, quantizer.codebook + floats);
-        encoder_ = std::move(made);
-    }
+    const LsqEncoder& encoder = kept_.get(quantizer, [&](const LsqShape& of, const float* words) {
+        return std::make_unique<LsqEncoder>(workers, of, words);
+    });
     assign_nearest(
         workers, {e.rows, e.count, model.dims, quantizer.centroids, model.lists, e.lists, nullptr});
     LsqSearch search;
@@ -48,10 +40,10 @@ void AdditiveEncoder::encode(Workers& workers, const Quantizer& quantizer, const
         std::copy_n(e.rows + first * model.dims, here * model.dims, residuals.begin());
         subtract_centroids(residuals.data(), here, model.dims, quantizer.centroids,
                            e.lists + first);
-        encoder_->encode(workers, search, residuals.data(), here, false, e.codes + first * model.m);
+        encoder.encode(workers, search, residuals.data(), here, false, e.codes + first * model.m);
     }
     for (size_t i = 0; i < e.count; ++i)
-        e.offsets[i] = additive_offset(shape, model.metric, encoder_->words(),
+        e.offsets[i] = additive_offset(shape, model.metric, encoder.words(),
                                        quantizer.centroids + size_t{e.lists[i]} * model.dims,
                                        e.codes + i * model.m, decoded.data());
 }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/train/cluster_sums.h"
 #include "kernels/cuda/train/dataset.h"
 #include "kernels/cuda/train/encode.h"
+#include "kernels/cuda/train/encode_chunks.h"
 #include "kernels/cuda/products/exact_search.h"
 #include "kernels/cuda/train/moments.h"
 #include "kernels/cuda/train/nibbles.h"
@@ -322,27 +323,11 @@ void CudaExecutor::encode(const Quantizer& quantizer, const Encoding& e) {
     const CentroidMatrix matrix(context_, stream_, model.view().centroids, shape.lists, shape.dims,
                                 Origin::centroids, Wanted::nearest);
     Encoder encoder(context_, stream_, blas_, model, std::min(chunk_rows, e.count));
-    ProductTile tile;
-    Buffer<uint32_t> lists(context_.memory, chunk_rows);
-    Buffer<uint8_t> codes(context_.memory, chunk_rows * shape.m);
-    Buffer<float> offsets(context_.memory, chunk_rows);
-    ChunkedRows chunks(context_.memory, uploader_, e.rows, e.count, shape.dims, chunk_rows);
-    const FinishStream finish(stream_);
-    for (size_t i = 0; i < chunks.chunks(); ++i) {
-        context_.check_interrupt();
-        const size_t first = chunks.first(i), count = chunks.rows(i);
-        const float* rows = chunks.get(i, stream_);
-        matrix.find_nearest(blas_, stream_, {rows, count, shape.dims, shape.dims}, tile,
-                            lists.data());
-        encoder.encode({rows, count, lists.data(), codes.data(), offsets.data()});
-        // The upload of the next chunk overlaps with this one's kernels; the copies below wait for
-        // them.
-        chunks.release(i, stream_);
-        copy_async(e.lists + first, lists.data(), count, stream_);
-        copy_async(e.codes + first * shape.m, codes.data(), count * shape.m, stream_);
-        copy_async(e.offsets + first, offsets.data(), count, stream_);
-    }
-    stream_.synchronize();
+    encode_chunks(
+        {context_, uploader_, stream_, blas_, shape, matrix, chunk_rows}, e,
+        [&](const EncodedChunk& chunk) {
+            encoder.encode({chunk.rows, chunk.count, chunk.lists, chunk.codes, chunk.offsets});
+        });
 }
 
 void CudaExecutor::exact_search(const ExactSearch& s) {

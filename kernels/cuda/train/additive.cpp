@@ -1,6 +1,6 @@
 #include "kernels/cuda/train/additive.h"
 
-#include "kernels/additive.h"
+#include "kernels/cuda/train/encode_chunks.h"
 #include "kernels/cuda/train/sums.h"
 #include "kernels/cuda/train/word_fit.h"
 
@@ -58,34 +58,24 @@ double AdditiveCoder::step(const DeviceRows& rows, const AdditiveStep& step) {
     return error;
 }
 
-// Makes the tables for the quantizer's codebook, unless they are there.
-void AdditiveCoder::prepare(const Quantizer& quantizer) {
-    const LsqShape shape = lsq_shape(quantizer.shape);
-    const size_t floats = size_t{quantizer.shape.codebook_rows()} * codewords;
-    if (encoder_ && encoder_->shape().dims == shape.dims &&
-        encoder_->shape().books == shape.books &&
-        std::equal(codebook_.begin(), codebook_.end(), quantizer.codebook))
-        return;
-    encoder_.reset();
-    std::vector<float> words(floats);
-    words_of_codebook(shape, quantizer.codebook, words.data());
-    auto made = std::make_unique<LsqEncoder>(context_, stream_, blas_, shape, words.data());
-    codebook_.assign(quantizer.codebook, quantizer.codebook + floats);
-    encoder_ = std::move(made);
+LsqEncoder& AdditiveCoder::encoder_for(const Quantizer& quantizer) {
+    return kept_.get(quantizer, [&](const LsqShape& shape, const float* words) {
+        return std::make_unique<LsqEncoder>(context_, stream_, blas_, shape, words);
+    });
 }
 
 void AdditiveCoder::encode_residuals(const DeviceRows& residuals, size_t count,
                                      const Quantizer& quantizer, uint8_t* codes) {
     if (count == 0) return;
-    prepare(quantizer);
+    LsqEncoder& encoder = encoder_for(quantizer);
     const uint32_t m = quantizer.shape.m;
-    const size_t most = std::min(count, encoder_->chunk_rows());
+    const size_t most = std::min(count, encoder.chunk_rows());
     LsqSearch search;
     search.rounds = quantizer.shape.search_rounds;
     Buffer<uint8_t> chunk_codes(context_.memory, most * m);
     const FinishStream finish(stream_);
     residuals.visit_first(count, most, stream_, [&](const float* rows, size_t first, size_t here) {
-        encoder_->encode(search, rows, here, false, chunk_codes.data(), nullptr);
+        encoder.encode(search, rows, here, false, chunk_codes.data(), nullptr);
         copy_async(codes + first * m, static_cast<const uint8_t*>(chunk_codes.data()), here * m,
                    stream_);
     });
@@ -94,10 +84,9 @@ void AdditiveCoder::encode_residuals(const DeviceRows& residuals, size_t count,
 
 void AdditiveCoder::encode(const Quantizer& quantizer, const Encoding& e) {
     const QuantizerShape& model = quantizer.shape;
-    const LsqShape shape = lsq_shape(model);
-    prepare(quantizer);
+    LsqEncoder& encoder = encoder_for(quantizer);
     const size_t chunk_rows =
-        std::min({e.count, encoder_->chunk_rows(),
+        std::min({e.count, encoder.chunk_rows(),
                   CentroidMatrix::tile_rows(model.lists, model.dims, context_.scratch() / 4)});
     Buffer<float> centroids(context_.memory, size_t{model.lists} * model.dims);
     uploader_.upload(centroids.data(), quantizer.centroids, centroids.size(), stream_);
@@ -105,29 +94,16 @@ void AdditiveCoder::encode(const Quantizer& quantizer, const Encoding& e) {
                                 Origin::centroids, Wanted::nearest);
     LsqSearch search;
     search.rounds = model.search_rounds;
-    ProductTile tile;
-    Buffer<uint32_t> lists(context_.memory, chunk_rows);
-    Buffer<uint8_t> codes(context_.memory, chunk_rows * model.m);
-    Buffer<float> offsets(context_.memory, chunk_rows);
-    ChunkedRows chunks(context_.memory, uploader_, e.rows, e.count, model.dims, chunk_rows);
-    const FinishStream finish(stream_);
-    for (size_t i = 0; i < chunks.chunks(); ++i) {
-        context_.check_interrupt();
-        const size_t first = chunks.first(i), count = chunks.rows(i);
-        float* rows = chunks.get(i, stream_);
-        matrix.find_nearest(blas_, stream_, {rows, count, model.dims, model.dims}, tile,
-                            lists.data());
-        subtract_nearest(rows, count, model.dims, centroids.data(), lists.data(), stream_);
-        encoder_->encode(search, rows, count, false, codes.data(), nullptr);
-        sum_offsets({shape, model.metric, encoder_->words(), centroids.data(), lists.data(),
-                     codes.data(), count, offsets.data()},
-                    stream_);
-        chunks.release(i, stream_);
-        copy_async(e.lists + first, lists.data(), count, stream_);
-        copy_async(e.codes + first * model.m, codes.data(), count * model.m, stream_);
-        copy_async(e.offsets + first, offsets.data(), count, stream_);
-    }
-    check(cudaStreamSynchronize(stream_), "additive codes");
+    encode_chunks({context_, uploader_, stream_, blas_, model, matrix, chunk_rows}, e,
+                  [&](const EncodedChunk& chunk) {
+                      subtract_nearest(chunk.rows, chunk.count, model.dims, centroids.data(),
+                                       chunk.lists, stream_);
+                      encoder.encode(search, chunk.rows, chunk.count, false, chunk.codes, nullptr);
+                      sum_offsets(
+                          {lsq_shape(model), model.metric, encoder.words(), centroids.data(),
+                           chunk.lists, chunk.codes, chunk.count, chunk.offsets},
+                          stream_);
+                  });
 }
 
 }  // namespace pgwarp::gpu

@@ -1,11 +1,9 @@
 // Trains and encodes with an additive quantizer (kernels/additive.h) on the device.
 #pragma once
 
+#include "kernels/additive.h"
 #include "kernels/cuda/train/dataset.h"
 #include "kernels/cuda/train/lsq_encoder.h"
-
-#include <memory>
-#include <vector>
 
 namespace pgwarp::gpu {
 
@@ -22,15 +20,14 @@ class AdditiveCoder {
                           uint8_t* codes);
 
   private:
-    void prepare(const Quantizer& quantizer);
+    // With the tables for the quantizer's codebook.
+    LsqEncoder& encoder_for(const Quantizer& quantizer);
 
     const Context& context_;
     Uploader& uploader_;
     cudaStream_t stream_;
     const Blas& blas_;
-    // Reused by encode() while the codebook stays the same.
-    std::vector<float> codebook_;
-    std::unique_ptr<LsqEncoder> encoder_;
+    KeptLsqEncoder<LsqEncoder> kept_;
 };
 
 }  // namespace pgwarp::gpu
