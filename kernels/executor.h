@@ -151,9 +151,9 @@ class Executor {
     // Collects a data set in the executor's own memory, of at most `most_rows` rows.
     virtual std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows);
 
-    // Pins host memory for repeated DMA, until forget_memory(). Neither throws.
-    virtual void know_memory(void*, size_t) noexcept {}
-    virtual void forget_memory(void*) noexcept {}
+    // Pins host memory for repeated DMA, until unregister_memory(). Neither throws.
+    virtual void register_memory(void*, size_t) noexcept {}
+    virtual void unregister_memory(void*) noexcept {}
 };
 
 inline std::unique_ptr<DatasetBuilder> Executor::build_dataset(uint32_t, size_t) {

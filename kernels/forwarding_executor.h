@@ -43,10 +43,10 @@ class ForwardingExecutor : public Executor {
     void exact_search(const ExactSearch& search) override;
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override;
     std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override;
-    void know_memory(void* memory, size_t bytes) noexcept override {
-        executor_->know_memory(memory, bytes);
+    void register_memory(void* memory, size_t bytes) noexcept override {
+        executor_->register_memory(memory, bytes);
     }
-    void forget_memory(void* memory) noexcept override { executor_->forget_memory(memory); }
+    void unregister_memory(void* memory) noexcept override { executor_->unregister_memory(memory); }
 
   protected:
     using Work = std::function<void(Executor& executor)>;

@@ -146,10 +146,10 @@ void encode_by_device(const BuildTable& table, const EncodeInput& input, Executo
     result->sort = begin_entry_sort(input.model.shape.m, maintenance_work_mem / 4 * 3, nullptr);
     EncodePass* pass =
         begin_encode_on(device, parallel->block_rows, input, {sort_rows, result->sort});
-    device->know_memory(memory.ring, parallel->ring_bytes);
+    device->register_memory(memory.ring, parallel->ring_bytes);
     take_blocks(table, parallel->context, memory, pass);
     result->neighbors = neighbors_of(pass);
-    device->forget_memory(memory.ring);
+    device->unregister_memory(memory.ring);
     take_counts(memory.shared, table.info, result);
     report_phase(BuildPhase::sort);
     // The workers are idle until pages are written: the leader sorts with as many threads.

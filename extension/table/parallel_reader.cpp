@@ -215,7 +215,7 @@ bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted, cons
         end_workers(reader);
         return false;
     }
-    if (reader->device) reader->device->know_memory(chunks[2], sizes[2]);
+    if (reader->device) reader->device->register_memory(chunks[2], sizes[2]);
     return true;
 }
 
@@ -278,7 +278,7 @@ void give_back(ParallelReader* reader, const RowBlock& block) {
 
 void abandon_parallel_reader(ParallelReader* reader) {
     if (!reader->context) return;
-    if (reader->device) reader->device->forget_memory(reader->ring);
+    if (reader->device) reader->device->unregister_memory(reader->ring);
     end_workers(reader);
 }
 
@@ -292,7 +292,7 @@ ParallelCounts close_parallel_reader(ParallelReader* reader) {
     for (int i = 0; i < context->nworkers_launched; ++i)
         InstrAccumParallelQuery(&reader->usage[i], &reader->wal_usage[i]);
     const ParallelCounts counts = reader->shared->counts;
-    if (reader->device) reader->device->forget_memory(reader->ring);
+    if (reader->device) reader->device->unregister_memory(reader->ring);
     end_workers(reader);
     return counts;
 }

@@ -31,7 +31,7 @@ class CudaExecutor final : public Executor {
   public:
     explicit CudaExecutor(const Context& context) : context_(context), blas_(stream_) {}
     ~CudaExecutor() override {
-        for (void* memory : known_) cudaHostUnregister(memory);
+        for (void* memory : registered_) cudaHostUnregister(memory);
     }
 
     const char* name() const noexcept override { return context_.name.c_str(); }
@@ -129,15 +129,15 @@ class CudaExecutor final : public Executor {
         return std::make_unique<DeviceRowsBuilder>(context_, uploader_, stream_, dims, most_rows);
     }
     // Pins host memory for repeated DMA. Where pinning fails, rows go through a staging buffer.
-    void know_memory(void* memory, size_t bytes) noexcept override {
+    void register_memory(void* memory, size_t bytes) noexcept override {
         if (cudaSetDevice(context_.device) == cudaSuccess &&
             cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess)
-            known_.push_back(memory);
+            registered_.push_back(memory);
         else
             cudaGetLastError();
     }
-    void forget_memory(void* memory) noexcept override {
-        if (std::erase(known_, memory) > 0 && cudaHostUnregister(memory) != cudaSuccess)
+    void unregister_memory(void* memory) noexcept override {
+        if (std::erase(registered_, memory) > 0 && cudaHostUnregister(memory) != cudaSuccess)
             cudaGetLastError();
     }
 
@@ -171,7 +171,7 @@ class CudaExecutor final : public Executor {
     AdditiveCoder additive_{context_, uploader_, stream_, blas_};
     ProductCoder product_{context_, stream_, blas_};
     RotationTrainer rotations_{product_, context_, uploader_, stream_, blas_};
-    std::vector<void*> known_;
+    std::vector<void*> registered_;
 };
 
 double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centroids) {

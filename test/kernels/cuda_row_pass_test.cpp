@@ -57,10 +57,10 @@ TEST_F(CudaRowPass, ReadsMemoryItKnows) {
     PassCase c;
     c.tell_nearest = true;
     PassData data(c, random);
-    cuda->know_memory(data.rows.data(), data.rows.size() * sizeof(float));
+    cuda->register_memory(data.rows.data(), data.rows.size() * sizeof(float));
     expect_same_pass(c, data, run_pass(*cuda, c, data), expected_pass(c, data));
-    cuda->forget_memory(data.rows.data());
-    cuda->forget_memory(data.rows.data());
+    cuda->unregister_memory(data.rows.data());
+    cuda->unregister_memory(data.rows.data());
     expect_same_pass(c, data, run_pass(*cuda, c, data), expected_pass(c, data));
 }
 
