@@ -114,7 +114,7 @@ bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 item
            !BlockNumberIsValid(tail.next) && tail.count == items;
 }
 
-Page expect_list_page(Relation index, BlockNumber block) {
+Page prefetch_list_page(Relation index, BlockNumber block) {
     if (!BlockNumberIsValid(block)) return nullptr;
     const auto* recent = static_cast<const RecentBuffers*>(index->rd_amcache);
     if (!recent || block >= recent->count || !BufferIsValid(recent->buffers[block])) return nullptr;
@@ -124,7 +124,7 @@ Page expect_list_page(Relation index, BlockNumber block) {
     return page;
 }
 
-void expect_entries(Page page, const EntryLayout& layout) {
+void prefetch_entries(Page page, const EntryLayout& layout) {
     // All but the TIDs, of which few are read. Into the L2 cache: L1 has the page that is being
     // scanned.
     const char* entries = static_cast<const char*>(page);

@@ -39,9 +39,9 @@ bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 item
 // Prefetches header and PageTail of a page that will be read soon. Returns the page, or null if
 // this backend remembers no buffer for it, or the block is invalid. Pins nothing: the buffer may
 // hold another page by now.
-Page expect_list_page(Relation index, BlockNumber block);
+Page prefetch_list_page(Relation index, BlockNumber block);
 
-// Prefetches the codes and offsets of a page that expect_list_page() returned.
-void expect_entries(Page page, const EntryLayout& layout);
+// Prefetches the codes and offsets of a page that prefetch_list_page() returned.
+void prefetch_entries(Page page, const EntryLayout& layout);
 
 }  // namespace pgwarp

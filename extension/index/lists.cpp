@@ -51,13 +51,13 @@ Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
         Page page = BufferGetPage(buffer);
         const BlockNumber next = page_tail(page)->next;
         // The prefetch overlaps with the work on this page.
-        Page coming = expect_list_page(index, BlockNumberIsValid(next) ? next : following);
+        Page coming = prefetch_list_page(index, BlockNumberIsValid(next) ? next : following);
         // Leave an adjacent page to the processor's prefetcher, which does better.
         if (coming == static_cast<char*>(page) + BLCKSZ) coming = nullptr;
         if (visitor.coming)
             *visitor.coming = coming;
         else if (coming)
-            expect_entries(coming, layout);
+            prefetch_entries(coming, layout);
         const bool entries = page_tail(page)->count > 0;
         if (entries) visitor.visit(visitor.state, list, page, layout);
         block = next;

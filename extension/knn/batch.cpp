@@ -206,18 +206,18 @@ void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
 void rank_rows(KnnBatch* batch) {
     std::sort(batch->wishes, batch->wishes + batch->wish_count);
     // Prefetch distances, in candidates.
-    constexpr Size later = 12;
-    constexpr Size soon = 4;
-    const auto expect = [&](Size wish, Expected when) {
+    constexpr Size page_ahead = 12;
+    constexpr Size tuple_ahead = 4;
+    const auto prefetch = [&](Size wish, PrefetchStage stage) {
         if (wish < batch->wish_count)
-            expect_row(batch->reader, number_tid(batch->wishes[wish].tid), when);
+            prefetch_row(batch->reader, number_tid(batch->wishes[wish].tid), stage);
     };
     Size wish = 0;
     Size next = 0;
     while (wish < batch->wish_count || next < batch->pending_count) {
         CHECK_FOR_INTERRUPTS();
-        expect(wish + later, Expected::later);
-        expect(wish + soon, Expected::soon);
+        prefetch(wish + page_ahead, PrefetchStage::page);
+        prefetch(wish + tuple_ahead, PrefetchStage::tuple);
         const bool has_wish = wish < batch->wish_count;
         const bool is_pending = next < batch->pending_count &&
                                 (!has_wish || batch->pending[next] <= batch->wishes[wish].tid);

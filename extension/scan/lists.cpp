@@ -115,7 +115,7 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
         gather_nibbles(*gather, columns, s->lists.terms[list], tids, first);
         return;
     }
-    if (gather->coming) expect_entries(gather->coming, layout);
+    if (gather->coming) prefetch_entries(gather->coming, layout);
     float distances[max_page_entries + 8];
     scan_codes(s->lists.table, layout.m, columns, s->lists.terms[list], distances);
     for (uint32 i = first; i < count; ++i)

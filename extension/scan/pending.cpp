@@ -63,7 +63,7 @@ void rank_pending(ScanState* s) {
         while (more && end - begin < ahead) {
             more = next_tid(s->pending.tids, &coming[end % ahead]);
             if (!more) break;
-            expect_row(s->reader, number_tid(coming[end++ % ahead]), Expected::later);
+            prefetch_row(s->reader, number_tid(coming[end++ % ahead]), PrefetchStage::page);
         }
         if (begin == end) break;
         const uint64 tid = coming[begin++ % ahead];

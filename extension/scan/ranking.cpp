@@ -116,19 +116,20 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
                     [](const Candidate& a, const Candidate& b) { return a.id == b.id; }) -
         candidates);
     count = drop_known(scan, s, candidates, count);
-    constexpr Size some_time = 12;
-    constexpr Size later = 6;
-    constexpr Size soon = 2;
-    for (Size i = 0; i < std::min(count, some_time); ++i)
-        expect_row(s->reader, number_tid(candidates[i].id), Expected::some_time);
+    constexpr Size hint_ahead = 12;
+    constexpr Size page_ahead = 6;
+    constexpr Size tuple_ahead = 2;
+    for (Size i = 0; i < std::min(count, hint_ahead); ++i)
+        prefetch_row(s->reader, number_tid(candidates[i].id), PrefetchStage::hint);
     for (Size i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
-        if (i + some_time < count)
-            expect_row(s->reader, number_tid(candidates[i + some_time].id), Expected::some_time);
-        if (i + later < count)
-            expect_row(s->reader, number_tid(candidates[i + later].id), Expected::later);
-        if (i + soon < count)
-            expect_row(s->reader, number_tid(candidates[i + soon].id), Expected::soon);
+        if (i + hint_ahead < count)
+            prefetch_row(s->reader, number_tid(candidates[i + hint_ahead].id), PrefetchStage::hint);
+        if (i + page_ahead < count)
+            prefetch_row(s->reader, number_tid(candidates[i + page_ahead].id), PrefetchStage::page);
+        if (i + tuple_ahead < count)
+            prefetch_row(s->reader, number_tid(candidates[i + tuple_ahead].id),
+                         PrefetchStage::tuple);
         const VectorView row = read_row(s->reader, number_tid(candidates[i].id));
         if (!row) continue;
         const double distance = row_distance(s, row);

@@ -120,19 +120,20 @@ Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null) {
     return slot_getattr(reader->slot, attribute, is_null);
 }
 
-void expect_row(const RowReader* reader, ItemPointerData tid, Expected when) {
+void prefetch_row(const RowReader* reader, ItemPointerData tid, PrefetchStage stage) {
     if (!reader->hints) return;
-    switch (when) {
-        case Expected::some_time:
+    switch (stage) {
+        case PrefetchStage::hint:
             return prefetch_hint(reader->heap, tid);
-        case Expected::later:
+        case PrefetchStage::page:
             return prefetch_page(reader->heap, tid);
-        case Expected::soon:
+        case PrefetchStage::tuple:
             return prefetch_tuple(reader->heap, tid);
     }
 }
 
-void ease_fetch(const RowReader* reader, IndexFetchTableData* fetch, const ItemPointerData& tid) {
+void pin_for_fetch(const RowReader* reader, IndexFetchTableData* fetch,
+                   const ItemPointerData& tid) {
     if (reader->hints && fetch) pin_hinted(reader->heap, fetch, tid);
 }
 

@@ -30,13 +30,13 @@ bool sees_row(RowReader* reader, ItemPointerData tid);
 ItemPointerData place_of_row(const RowReader* reader);
 Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null);
 
-// Prefetches for a row that will be read. Each of the three steps uses what the one before brought:
-// some_time (the hint of its buffer), later (the page, a few rows ahead), soon (the tuple).
-enum class Expected { some_time, later, soon };
-void expect_row(const RowReader* reader, ItemPointerData tid, Expected when);
+// Prefetches for a row that will be read. Each stage uses what the one before fetched: the hint of
+// the row's buffer, then the page's header and item pointer, then the tuple.
+enum class PrefetchStage { hint, page, tuple };
+void prefetch_row(const RowReader* reader, ItemPointerData tid, PrefetchStage stage);
 
 // Pins the page of a row that was read before in the executor's `fetch`, by the reader's hint.
-void ease_fetch(const RowReader* reader, IndexFetchTableData* fetch, const ItemPointerData& tid);
+void pin_for_fetch(const RowReader* reader, IndexFetchTableData* fetch, const ItemPointerData& tid);
 
 // Stores the vector that was read last in a cache.
 void keep_row(RowReader* reader, VectorCache* cache);

@@ -217,7 +217,7 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
             s->progress.last_distance = row.distance;
         }
         scan->xs_heaptid = row.tid;
-        if (s->reader) ease_fetch(s->reader, scan->xs_heapfetch, row.tid);
+        if (s->reader) pin_for_fetch(s->reader, scan->xs_heapfetch, row.tid);
         scan->xs_recheck = false;
         scan->xs_recheckorderby = false;
         return true;
