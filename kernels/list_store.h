@@ -30,7 +30,7 @@ struct ListPage {
 };
 
 // The TID as a 48-bit number, in the order of TIDs.
-inline uint64_t tid_number(const uint8_t* tid) {
+inline uint64_t packed_tid_number(const uint8_t* tid) {
     const auto word = [tid](int i) {
         uint16_t bits;
         __builtin_memcpy(&bits, tid + 2 * i, sizeof bits);

@@ -48,7 +48,7 @@ struct StoredList {
                         page.codes + size_t{j} * page.stride, page.count);
         offsets.insert(offsets.end(), page.offsets, page.offsets + page.count);
         for (uint32_t i = 0; i < page.count; ++i)
-            ids.push_back(tid_number(page.tids + size_t{i} * 6));
+            ids.push_back(packed_tid_number(page.tids + size_t{i} * 6));
         rows.resize(size_t{m} * (count + page.count));
         for (uint32_t i = count; i < count + page.count; ++i)
             for (uint32_t j = 0; j < m; ++j)

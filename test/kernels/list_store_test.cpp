@@ -104,7 +104,7 @@ TEST(ListStore, ReadsTids) {
     const uint16_t words[3] = {0x0102, 0x0304, 0x0506};
     uint8_t bytes[6];
     __builtin_memcpy(bytes, words, 6);
-    EXPECT_EQ(tid_number(bytes), 0x010203040506u);
+    EXPECT_EQ(packed_tid_number(bytes), 0x010203040506u);
 }
 
 }  // namespace
