@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(256) find_product_doubt(ProductDoubt p) {
 
 // One more than the degree for the row itself; the others because products may order near ties
 // differently than exact distances do.
-uint32_t candidates_for(uint32_t degree) {
+uint32_t neighbor_candidates(uint32_t degree) {
     return std::min(max_running_k, degree + 1 + std::max(16u, degree / 8));
 }
 
@@ -255,7 +255,7 @@ void search_by_tiles(const Context& context, const Blas& blas, cudaStream_t stre
                      const ExactWork& work, Values way, const uint32_t* numbers, size_t query_count,
                      uint32_t* doubtful) {
     const GraphView& view = work.view;
-    const uint32_t candidates = candidates_for(work.degree);
+    const uint32_t candidates = neighbor_candidates(work.degree);
     const TileShape shape(view, candidates, query_count, work.others.size(), context.scratch());
     const bool products = way == Values::products, centred = products && view.centred();
     const size_t tiles = divide_up<size_t>(work.others.size(), std::max<size_t>(shape.rows, 1));
