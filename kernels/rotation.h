@@ -24,7 +24,7 @@ void rotate_one(const Rotation& rotation, const float* row, float* out) noexcept
 // dropped parts:
 //     |q - x|^2 = |Rq - Rx|^2 + (|q|^2 - |Rq|^2) + (|x|^2 - |Rx|^2) - 2 <dropped parts>
 // The second term is the same for all rows, and the third is stored with the entry.
-float dropped_norm(const float* row, uint32_t from, const float* turned, uint32_t to) noexcept;
+float dropped_norm(const float* row, uint32_t from, const float* rotated, uint32_t to) noexcept;
 
 // Principal directions of rows, (count)(dims), around their mean: the strongest `to` of them, the
 // strongest first, as rows of `matrix`, (to)(dims).

@@ -39,7 +39,7 @@ struct EncodePass {
     uint32 batch;  // rows encoded together
     uint32 count;
     float* rows;     // (batch)(table's dims)
-    float* turned;   // (batch)(dims), where the model has a rotation: the rotated rows
+    float* rotated;  // (batch)(dims), where the model has a rotation: the rotated rows
     uint64* tids;    // (batch)
     uint32* lists;   // (batch)
     uint8* codes;    // (batch)(m)
@@ -89,14 +89,14 @@ void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32
     const Rotation& rotation = input.model.rotation;
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] {
-        if (rotation.matrix) pass->executor->rotate(rotation, rows, count, pass->turned);
-        pass->executor->encode(input.model, {rotation.matrix ? pass->turned : rows, count,
+        if (rotation.matrix) pass->executor->rotate(rotation, rows, count, pass->rotated);
+        pass->executor->encode(input.model, {rotation.matrix ? pass->rotated : rows, count,
                                              pass->lists, pass->codes, pass->offsets});
     });
     if (rotation.matrix && has_norms(input.model.shape.metric))
         for (uint32 i = 0; i < count; ++i)
             pass->offsets[i] += dropped_norm(rows + Size{i} * rotation.from, rotation.from,
-                                             pass->turned + Size{i} * rotation.to, rotation.to);
+                                             pass->rotated + Size{i} * rotation.to, rotation.to);
     guarded_interruptibly([&] {
         if (input.query_count > 0)
             pass->searcher->exact_search({input.queries, input.query_count, rows, count, tids,
@@ -182,7 +182,7 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
     pass->executor = executor->object;
     pass->searcher = searcher->object;
     if (input.model.rotation.matrix)
-        pass->turned = alloc_array<float>(Size{pass->batch} * shape.dims);
+        pass->rotated = alloc_array<float>(Size{pass->batch} * shape.dims);
     pass->lists = alloc_array<uint32>(pass->batch);
     pass->codes = alloc_array<uint8>(Size{pass->batch} * shape.m);
     pass->offsets = alloc_array<float>(pass->batch);
@@ -265,9 +265,9 @@ CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tid
         for (Size i = 0; i < curve_neighbors; ++i) tids[i] = i < count ? merged[i].id : 0;
         const float* vector = input.queries + Size{q} * input.model.table_dims();
         if (rotation.matrix) {
-            float* turned = alloc_array<float>(rotation.to);
-            rotate_one(rotation, vector, turned);
-            vector = turned;
+            float* rotated = alloc_array<float>(rotation.to);
+            rotate_one(rotation, vector, rotated);
+            vector = rotated;
         }
         queries[q] = {query_tids[q], vector, tids};
     }

@@ -42,7 +42,7 @@ class PlainPass final : public RowPass {
                 encode_table_rows(
                     executor_, quantizer_->get(),
                     {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()},
-                    turned_);
+                    rotated_);
             passed.lists = lists_.data();
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
@@ -80,7 +80,7 @@ class PlainPass final : public RowPass {
     Executor& searcher_;
     RowPassInput input_;
     std::optional<QuantizerCopy> quantizer_;
-    std::vector<float> turned_;
+    std::vector<float> rotated_;
     std::deque<Block> blocks_;
     size_t finished_ = 0;
     std::vector<uint32_t> lists_;

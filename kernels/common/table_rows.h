@@ -35,16 +35,16 @@ class QuantizerCopy {
 };
 
 // Encodes rows of the table, (count)(table_dims). Where the model has a rotation, rotates them
-// first and adds the norm that the rotation dropped to the offsets. `turned` is scratch.
+// first and adds the norm that the rotation dropped to the offsets. `rotated` is scratch.
 inline void encode_table_rows(Executor& executor, const Quantizer& quantizer, const Encoding& e,
-                              std::vector<float>& turned) {
+                              std::vector<float>& rotated) {
     const Rotation& rotation = quantizer.rotation;
     if (!rotation.matrix) return executor.encode(quantizer, e);
-    turned.resize(e.count * rotation.to);
-    executor.rotate(rotation, e.rows, e.count, turned.data());
-    Encoding of_turned = e;
-    of_turned.rows = turned.data();
-    executor.encode(quantizer, of_turned);
+    rotated.resize(e.count * rotation.to);
+    executor.rotate(rotation, e.rows, e.count, rotated.data());
+    Encoding of_rotated = e;
+    of_rotated.rows = rotated.data();
+    executor.encode(quantizer, of_rotated);
     if (rotation.to == rotation.from || !has_norms(quantizer.shape.metric)) return;
     const auto squares = [](const float* row, uint32_t dims) {
         double sum = 0;
@@ -54,7 +54,7 @@ inline void encode_table_rows(Executor& executor, const Quantizer& quantizer, co
     for (size_t i = 0; i < e.count; ++i)
         e.offsets[i] += static_cast<float>(
             std::max(0.0, squares(e.rows + i * rotation.from, rotation.from) -
-                              squares(turned.data() + i * rotation.to, rotation.to)));
+                              squares(rotated.data() + i * rotation.to, rotation.to)));
 }
 
 }  // namespace pgwarp

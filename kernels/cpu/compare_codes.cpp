@@ -67,9 +67,9 @@ struct ProductSearcher {
         return matrix.empty() ? Rotation{} : Rotation{shape.dims, shape.dims, matrix.data()};
     }
     void table(const float* query, float* out) const {
-        std::vector<float> turned(query, query + shape.dims);
-        if (!matrix.empty()) rotate_one(rotation(), query, turned.data());
-        build_table({shape, centroid.data(), codebook.data()}, turned.data(), out);
+        std::vector<float> rotated(query, query + shape.dims);
+        if (!matrix.empty()) rotate_one(rotation(), query, rotated.data());
+        build_table({shape, centroid.data(), codebook.data()}, rotated.data(), out);
     }
 };
 
@@ -88,14 +88,14 @@ TableMaker code_products(Workers& workers, const CodeTrial& trial, const CodeSam
         searcher.matrix.resize(size_t{s.dims} * s.dims);
         float* matrix = searcher.matrix.data();
         rotation_start(workers, shape, residuals.data(), s.training_count, s.dims, matrix);
-        std::vector<float> turned(residuals.size());
-        rotate(workers, searcher.rotation(), residuals.data(), s.training_count, turned.data());
-        codebook_start(shape, turned.data(), s.training_count, seed, codebook);
+        std::vector<float> rotated(residuals.size());
+        rotate(workers, searcher.rotation(), residuals.data(), s.training_count, rotated.data());
+        codebook_start(shape, rotated.data(), s.training_count, seed, codebook);
         for (int i = 0; i < rotation_iterations; ++i)
             rotation_step(workers, shape, residuals.data(), s.training_count, s.dims, matrix,
                           codebook);
-        rotate(workers, searcher.rotation(), residuals.data(), s.training_count, turned.data());
-        residuals = std::move(turned);
+        rotate(workers, searcher.rotation(), residuals.data(), s.training_count, rotated.data());
+        residuals = std::move(rotated);
         rotate_one(searcher.rotation(), mean.data(), searcher.centroid.data());
     } else {
         codebook_start(shape, residuals.data(), s.training_count, seed, codebook);
@@ -105,12 +105,12 @@ TableMaker code_products(Workers& workers, const CodeTrial& trial, const CodeSam
     coded->training_seconds = training.seconds();
 
     Stopwatch encoding;
-    std::vector<float> turned;
+    std::vector<float> rotated;
     const float* rows = s.rows;
     if (trial.kind == CodeKind::opq) {
-        turned.resize(s.count * s.dims);
-        rotate(workers, searcher.rotation(), s.rows, s.count, turned.data());
-        rows = turned.data();
+        rotated.resize(s.count * s.dims);
+        rotate(workers, searcher.rotation(), s.rows, s.count, rotated.data());
+        rows = rotated.data();
     }
     coded->m = trial.bytes;
     coded->codes.resize(s.count * trial.bytes);

@@ -231,14 +231,15 @@ class CpuExecutor final : public Executor {
 
 void CpuExecutor::rotate_rows(Dataset& data, const Rotation& rotation) {
     auto& rows = static_cast<BorrowedRows&>(data);
-    std::vector<float> turned(std::min(chunk_rows, rows.count) * rotation.to);
+    std::vector<float> rotated_chunk(std::min(chunk_rows, rows.count) * rotation.to);
     while (rows.rotated < rows.count) {
         const size_t here = std::min(chunk_rows, rows.count - rows.rotated);
         pgwarp::rotate(workers_, rotation, rows.rows + rows.rotated * rotation.from, here,
-                       turned.data());
+                       rotated_chunk.data());
         // In place: rows do not become longer, so that they overwrite no row that is still to be
         // read.
-        std::copy_n(turned.data(), here * rotation.to, rows.rows + rows.rotated * rotation.to);
+        std::copy_n(rotated_chunk.data(), here * rotation.to,
+                    rows.rows + rows.rotated * rotation.to);
         rows.rotated += here;
     }
     rows.rotated = 0;
@@ -255,14 +256,14 @@ void CpuExecutor::encode_residuals(const FirstRows& first, const Quantizer& quan
     model.centroids = origin.data();
     const Rotation& rotation = quantizer.rotation;
     const size_t chunk = std::min(chunk_rows, first.count);
-    std::vector<float> turned(rotation.matrix ? chunk * rotation.to : 0), offsets(chunk);
+    std::vector<float> rotated(rotation.matrix ? chunk * rotation.to : 0), offsets(chunk);
     std::vector<uint32_t> lists(chunk);
     for (size_t begin = 0; begin < first.count; begin += chunk) {
         const size_t here = std::min(chunk, first.count - begin);
         const float* residuals = rows.rows + begin * rows.dims;
         if (rotation.matrix) {
-            pgwarp::rotate(workers_, rotation, residuals, here, turned.data());
-            residuals = turned.data();
+            pgwarp::rotate(workers_, rotation, residuals, here, rotated.data());
+            residuals = rotated.data();
         }
         encode(model,
                {residuals, here, lists.data(), codes + begin * model.shape.m, offsets.data()});

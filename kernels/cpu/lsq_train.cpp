@@ -18,7 +18,7 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
                uint64_t seed, float* words, uint8_t* codes) {
     const uint32_t dims = shape.dims;
     const QuantizerShape product{dims, 1, shape.books, Metric::l2};
-    std::vector<float> matrix(size_t{dims} * dims), turned(count * dims);
+    std::vector<float> matrix(size_t{dims} * dims), rotated(count * dims);
     std::vector<float> codebook(size_t{dims} * codewords);
     // The rotation is trained on some of the rows.
     const size_t some = std::min(count, start_rows);
@@ -27,9 +27,9 @@ void lsq_start(Workers& workers, const LsqShape& shape, const float* rows, size_
                            codebook.data());
     for (int i = 0; i < start_iterations; ++i)
         rotation_step(workers, product, rows, some, dims, matrix.data(), codebook.data());
-    rotate(workers, {dims, dims, matrix.data()}, rows, count, turned.data());
+    rotate(workers, {dims, dims, matrix.data()}, rows, count, rotated.data());
     std::vector<float> moved = codebook;
-    codebook_step(workers, product, turned.data(), count, moved.data(), codes);
+    codebook_step(workers, product, rotated.data(), count, moved.data(), codes);
     std::fill_n(words, shape.words() * dims, 0.0f);
     for (uint32_t k = 0; k < shape.books; ++k)
         for (uint32_t p = product.piece_begin(k); p < product.piece_begin(k + 1); ++p)

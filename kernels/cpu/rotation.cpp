@@ -80,10 +80,10 @@ void rotate_one(const Rotation& rotation, const float* row, float* out) noexcept
     dot_products(row, {rotation.matrix, rotation.from, rotation.to}, rotation.from, out);
 }
 
-float dropped_norm(const float* row, uint32_t from, const float* turned, uint32_t to) noexcept {
+float dropped_norm(const float* row, uint32_t from, const float* rotated, uint32_t to) noexcept {
     // A rotation that keeps all dimensions changes norms by rounding only.
     if (to >= from) return 0;
-    return static_cast<float>(std::max(0.0, squared_norm(row, from) - squared_norm(turned, to)));
+    return static_cast<float>(std::max(0.0, squared_norm(row, from) - squared_norm(rotated, to)));
 }
 
 void principal_directions(Workers& workers, const float* rows, size_t count, uint32_t dims,
@@ -117,12 +117,12 @@ namespace {
 // The error of a product quantizer under a rotation, after a few steps of the codebook.
 double error_after_steps(Workers& workers, const QuantizerShape& shape, const float* residuals,
                          size_t count, uint32_t from, const float* matrix) {
-    std::vector<float> turned(count * shape.dims), codebook(size_t{shape.dims} * codewords);
-    rotate(workers, {from, shape.dims, matrix}, residuals, count, turned.data());
-    codebook_start(shape, turned.data(), count, 0, codebook.data());
+    std::vector<float> rotated(count * shape.dims), codebook(size_t{shape.dims} * codewords);
+    rotate(workers, {from, shape.dims, matrix}, residuals, count, rotated.data());
+    codebook_start(shape, rotated.data(), count, 0, codebook.data());
     double error = 0;
     for (int i = 0; i < rotation_trial_steps; ++i)
-        error = codebook_step(workers, shape, turned.data(), count, codebook.data());
+        error = codebook_step(workers, shape, rotated.data(), count, codebook.data());
     return error;
 }
 
@@ -146,32 +146,33 @@ void rotation_start(Workers& workers, const QuantizerShape& shape, const float* 
 void rotated_codebook_start(Workers& workers, const QuantizerShape& shape, const Rotation& rotation,
                             const float* residuals, size_t count, uint64_t seed, float* codebook) {
     const std::vector<uint32_t> drawn = draw_codewords(shape, count, seed);
-    std::vector<float> rows(drawn.size() * rotation.from), turned(drawn.size() * rotation.to);
+    std::vector<float> rows(drawn.size() * rotation.from), rotated(drawn.size() * rotation.to);
     for (size_t i = 0; i < drawn.size(); ++i)
         std::copy_n(residuals + size_t{drawn[i]} * rotation.from, rotation.from,
                     rows.data() + i * rotation.from);
-    rotate(workers, rotation, rows.data(), drawn.size(), turned.data());
-    codebook_of_rows(shape, turned.data(), drawn.size(), codebook);
+    rotate(workers, rotation, rows.data(), drawn.size(), rotated.data());
+    codebook_of_rows(shape, rotated.data(), drawn.size(), codebook);
 }
 
 double rotation_step(Workers& workers, const QuantizerShape& shape, const float* residuals,
                      size_t count, uint32_t from, float* matrix, float* codebook) {
-    std::vector<float> turned(count * shape.dims);
-    rotate(workers, {from, shape.dims, matrix}, residuals, count, turned.data());
+    std::vector<float> rotated(count * shape.dims);
+    rotate(workers, {from, shape.dims, matrix}, residuals, count, rotated.data());
     const double dropped = std::max(0.0, sum_of_squares(residuals, count * from) -
-                                             sum_of_squares(turned.data(), turned.size()));
+                                             sum_of_squares(rotated.data(), rotated.size()));
     std::vector<float> moved(codebook, codebook + size_t{shape.dims} * codewords);
     std::vector<uint8_t> codes(count * shape.m);
     const double error =
-        codebook_step(workers, shape, turned.data(), count, moved.data(), codes.data());
+        codebook_step(workers, shape, rotated.data(), count, moved.data(), codes.data());
 
-    // Reuses `turned` for the decoded residuals.
+    // Reuses `rotated` for the decoded residuals.
     for (size_t i = 0; i < count; ++i)
         for (uint32_t j = 0; j < shape.m; ++j)
             for (uint32_t d = shape.piece_begin(j); d < shape.piece_begin(j + 1); ++d)
-                turned[i * shape.dims + d] = moved[size_t{d} * codewords + codes[i * shape.m + j]];
+                rotated[i * shape.dims + d] = moved[size_t{d} * codewords + codes[i * shape.m + j]];
     std::vector<float> outer(size_t{shape.dims} * from), nearest(outer.size());
-    sum_of_outer_products(workers, turned.data(), shape.dims, residuals, from, count, outer.data());
+    sum_of_outer_products(workers, rotated.data(), shape.dims, residuals, from, count,
+                          outer.data());
     nearest_orthonormal(outer.data(), shape.dims, from, nearest.data());
     std::copy(nearest.begin(), nearest.end(), matrix);
     std::copy(moved.begin(), moved.end(), codebook);

@@ -140,7 +140,7 @@ class FallbackExecutor::Pass final : public RowPass {
             offsets_.resize(input_.block_rows);
             encode_table_rows(
                 *owner_.cpu_, quantizer_.get(),
-                {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()}, turned_);
+                {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()}, rotated_);
             passed.lists = lists_.data();
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
@@ -156,7 +156,7 @@ class FallbackExecutor::Pass final : public RowPass {
     FallbackExecutor& owner_;
     RowPassInput input_;
     QuantizerCopy quantizer_;
-    std::vector<float> turned_;
+    std::vector<float> rotated_;
     std::unique_ptr<RowPass> pass_;  // the device's; null once it has failed
     std::deque<Block> blocks_;
     std::vector<Neighbor> nearest_;  // of the first `searched_` blocks, and the CPU's since

@@ -186,10 +186,11 @@ void Trainer::Steps::add_rotation() {
 }
 
 void Trainer::Steps::rotate_centroids() {
-    std::vector<float> turned(model_.centroids.size());
-    executor_.rotate({dims(), dims(), rotation_.data()}, centroids(), shape().lists, turned.data());
-    if (!model_.wide) round_to_bfloat16(turned.data(), turned.size());
-    model_.centroids = std::move(turned);
+    std::vector<float> rotated(model_.centroids.size());
+    executor_.rotate({dims(), dims(), rotation_.data()}, centroids(), shape().lists,
+                     rotated.data());
+    if (!model_.wide) round_to_bfloat16(rotated.data(), rotated.size());
+    model_.centroids = std::move(rotated);
 }
 
 // The matrix of the model: the rotation, the reduction, or one after the other.

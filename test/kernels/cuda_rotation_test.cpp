@@ -88,13 +88,13 @@ TEST_F(CudaRotationTest, EveryKernelOnce) {
         const QuantizerShape shape{16, 1, 4, Metric::l2, bits};
         const size_t count = small_tests() ? 700 : 6000;
         std::vector<float> rows = mixed_rows(random, count, shape.dims);
-        const auto train = [&](Executor& executor, double* unturned) {
+        const auto train = [&](Executor& executor, double* unrotated) {
             const auto data = executor.take(rows.data(), count, shape.dims);
             std::vector<float> matrix(size_t{shape.dims} * shape.dims);
             std::vector<float> codebook(size_t{shape.dims} * codewords);
             executor.codebook_start(*data, shape, 1, codebook.data());
             for (int i = 0; i < 6; ++i)
-                *unturned = executor.codebook_step(*data, shape, codebook.data());
+                *unrotated = executor.codebook_step(*data, shape, codebook.data());
             executor.rotation_start({*data, count}, shape, 1, matrix.data(), codebook.data());
             EXPECT_LT(off_orthonormal(matrix, shape.dims, shape.dims), 1e-4);
             double error = 0;
@@ -104,13 +104,13 @@ TEST_F(CudaRotationTest, EveryKernelOnce) {
             EXPECT_LT(off_orthonormal(matrix, shape.dims, shape.dims), 1e-4);
             return error;
         };
-        double device_unturned = 0, host_unturned = 0;
-        const double device = train(*make_executor(context), &device_unturned);
-        const double host = train(*make_cpu_executor(2, {}), &host_unturned);
-        EXPECT_NEAR(device_unturned, host_unturned, 0.05 * host_unturned) << bits << " bits";
+        double device_unrotated = 0, host_unrotated = 0;
+        const double device = train(*make_executor(context), &device_unrotated);
+        const double host = train(*make_cpu_executor(2, {}), &host_unrotated);
+        EXPECT_NEAR(device_unrotated, host_unrotated, 0.05 * host_unrotated) << bits << " bits";
         EXPECT_NEAR(device, host, 0.05 * host) << bits << " bits";
         if (!small_tests()) {
-            EXPECT_LT(device, device_unturned) << bits << " bits";
+            EXPECT_LT(device, device_unrotated) << bits << " bits";
         }
     }
 }

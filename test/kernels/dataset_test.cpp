@@ -97,10 +97,10 @@ TEST(Dataset, EncodesResiduals) {
             const auto draw = executor->take(rows.data(), count, dims);
             if (!shape.additive()) executor->codebook_start(*draw, shape, 1, codebook.data());
             Quantizer quantizer{shape, nullptr, codebook.data()};
-            std::vector<float> turned = rows;
+            std::vector<float> rotated_rows = rows;
             if (rotated) {
                 quantizer.rotation = {dims, dims, matrix.data()};
-                executor->rotate(quantizer.rotation, rows.data(), count, turned.data());
+                executor->rotate(quantizer.rotation, rows.data(), count, rotated_rows.data());
             }
             std::vector<uint8_t> codes(first * shape.m), expected(first * shape.m);
             executor->encode_residuals({*data, first}, quantizer, codes.data());
@@ -109,9 +109,9 @@ TEST(Dataset, EncodesResiduals) {
             quantizer.centroids = origin.data();
             // In the same chunks: few rows together round differently.
             for (size_t begin = 0; begin < first; begin += 1024)
-                executor->encode(
-                    quantizer, {turned.data() + begin * dims, std::min<size_t>(1024, first - begin),
-                                lists.data(), expected.data() + begin * shape.m, offsets.data()});
+                executor->encode(quantizer, {rotated_rows.data() + begin * dims,
+                                             std::min<size_t>(1024, first - begin), lists.data(),
+                                             expected.data() + begin * shape.m, offsets.data()});
             EXPECT_EQ(codes, expected);
             if (rotated) continue;
             double error = 0;

@@ -59,13 +59,13 @@ std::vector<double> use_all(Executor& executor, std::vector<float> rows) {
     executor.encode_residuals({*data, 100}, {shape, nullptr, codebook.data()}, codes.data());
     add(codes);
     add(std::vector{executor.code_error({*data, 100}, shape, codebook.data(), codes.data())});
-    std::vector<float> turned_codebook = codebook;
+    std::vector<float> rotated_codebook = codebook;
     const FirstRows some{*data, 500};
-    executor.rotation_start(some, shape, 4, matrix.data(), turned_codebook.data());
-    add(std::vector{executor.rotation_step(some, shape, matrix.data(), turned_codebook.data())});
-    std::vector<float> turned(count * dims);
-    executor.rotate({dims, dims, matrix.data()}, given.data(), count, turned.data());
-    add(turned);
+    executor.rotation_start(some, shape, 4, matrix.data(), rotated_codebook.data());
+    add(std::vector{executor.rotation_step(some, shape, matrix.data(), rotated_codebook.data())});
+    std::vector<float> rotated(count * dims);
+    executor.rotate({dims, dims, matrix.data()}, given.data(), count, rotated.data());
+    add(rotated);
 
     QuantizerShape additive = shape;
     additive.search_rounds = 4;

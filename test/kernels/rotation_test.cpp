@@ -73,17 +73,17 @@ TEST_P(RotationTest, StartsWithPrincipalDirections) {
     EXPECT_LT(off_orthonormal(matrix, shape.dims, from), 1e-4);
 
     // Uncorrelated dimensions, and each sub-quantizer with a share of the strong ones.
-    std::vector<float> turned(500 * size_t{shape.dims});
-    rotate(workers, {from, shape.dims, matrix.data()}, rows.data(), 500, turned.data());
+    std::vector<float> rotated(500 * size_t{shape.dims});
+    rotate(workers, {from, shape.dims, matrix.data()}, rows.data(), 500, rotated.data());
     std::vector<double> variance(shape.dims);
     for (size_t i = 0; i < 500; ++i)
         for (uint32_t d = 0; d < shape.dims; ++d)
-            variance[d] += double{turned[i * shape.dims + d]} * turned[i * shape.dims + d];
+            variance[d] += double{rotated[i * shape.dims + d]} * rotated[i * shape.dims + d];
     for (uint32_t a = 0; a < shape.dims; ++a)
         for (uint32_t b = 0; b < a; ++b) {
             double product = 0;
             for (size_t i = 0; i < 500; ++i)
-                product += double{turned[i * shape.dims + a]} * turned[i * shape.dims + b];
+                product += double{rotated[i * shape.dims + a]} * rotated[i * shape.dims + b];
             EXPECT_LT(std::fabs(product), 1e-3 * std::sqrt(variance[a] * variance[b]) + 1e-3);
         }
     std::vector<double> logs(shape.m);
@@ -108,11 +108,11 @@ TEST_P(RotationTest, LosesLessThanWithoutRotation) {
         const size_t count = 3000;
         const std::vector<float> rows = correlated_rows(random, count, from);
         std::vector<float> matrix(size_t{to} * from), codebook(size_t{to} * codewords);
-        std::vector<float> turned(count * to);
+        std::vector<float> rotated(count * to);
         Workers workers(2);
         rotation_start(workers, shape, rows.data(), count, from, matrix.data());
-        rotate(workers, {from, to, matrix.data()}, rows.data(), count, turned.data());
-        codebook_start(shape, turned.data(), count, 1, codebook.data());
+        rotate(workers, {from, to, matrix.data()}, rows.data(), count, rotated.data());
+        codebook_start(shape, rotated.data(), count, 1, codebook.data());
         double before = INFINITY;
         for (int i = 0; i < 10; ++i) {
             const double error = rotation_step(workers, shape, rows.data(), count, from,

@@ -122,23 +122,23 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
 // offsets.
 inline void encode_all(Executor& executor, const PassCase& c, const PassData& data,
                        PassResults* results) {
-    std::vector<float> turned = data.rows;
+    std::vector<float> rotated = data.rows;
     std::vector<float> dropped(c.rows);
     if (c.kept) {
-        turned.resize(c.rows * c.kept);
+        rotated.resize(c.rows * c.kept);
         for (size_t i = 0; i < c.rows; ++i)
             for (uint32_t d = 0; d < c.dims; ++d) {
                 const float x = data.rows[i * c.dims + c.dims - 1 - d];
                 if (d < c.kept)
-                    turned[i * c.kept + d] = x;
+                    rotated[i * c.kept + d] = x;
                 else
                     dropped[i] += x * x;
             }
     }
     Quantizer quantizer = data.quantizer(c);
     quantizer.rotation = {};
-    executor.encode(quantizer, {turned.data(), c.rows, results->lists.data(), results->codes.data(),
-                                results->offsets.data()});
+    executor.encode(quantizer, {rotated.data(), c.rows, results->lists.data(),
+                                results->codes.data(), results->offsets.data()});
     if (c.metric == Metric::inner_product) return;
     for (size_t i = 0; i < c.rows; ++i) results->offsets[i] += dropped[i];
 }

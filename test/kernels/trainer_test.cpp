@@ -106,23 +106,24 @@ std::unique_ptr<Executor> cpu() {
 double measured_error(const Case& c, const TrainedModel& model, const std::vector<float>& rows) {
     const uint32_t to = c.shape.dims, m = c.shape.m;
     const auto executor = cpu();
-    std::vector<float> turned = rows;
+    std::vector<float> rotated = rows;
     if (!model.matrix.empty()) {
-        turned.resize(count * to);
-        executor->rotate({c.dims, to, model.matrix.data()}, rows.data(), count, turned.data());
+        rotated.resize(count * to);
+        executor->rotate({c.dims, to, model.matrix.data()}, rows.data(), count, rotated.data());
     }
     std::vector<uint32_t> lists(count);
     std::vector<uint8_t> codes(count * m);
     std::vector<float> offsets(count);
     executor->encode({c.shape, model.centroids.data(), model.codebook.data()},
-                     {turned.data(), count, lists.data(), codes.data(), offsets.data()});
+                     {rotated.data(), count, lists.data(), codes.data(), offsets.data()});
     std::vector<double> mean(c.dims);
     for (size_t i = 0; i < rows.size(); ++i) mean[i % c.dims] += rows[i] / double{count};
     double error = 0, variance = 0, kept = 0;
-    std::vector<double> turned_mean(to);
-    for (size_t i = 0; i < turned.size(); ++i) turned_mean[i % to] += turned[i] / double{count};
+    std::vector<double> rotated_mean(to);
+    for (size_t i = 0; i < rotated.size(); ++i) rotated_mean[i % to] += rotated[i] / double{count};
     for (size_t i = 0; i < rows.size(); ++i) variance += std::pow(rows[i] - mean[i % c.dims], 2);
-    for (size_t i = 0; i < turned.size(); ++i) kept += std::pow(turned[i] - turned_mean[i % to], 2);
+    for (size_t i = 0; i < rotated.size(); ++i)
+        kept += std::pow(rotated[i] - rotated_mean[i % to], 2);
     for (size_t i = 0; i < count; ++i) {
         std::vector<double> decoded(to);
         for (uint32_t j = 0; j < m; ++j)
@@ -131,7 +132,7 @@ double measured_error(const Case& c, const TrainedModel& model, const std::vecto
                     model.codebook[size_t{row} * codewords + codes[i * m + j]];
         for (uint32_t d = 0; d < to; ++d)
             error += std::pow(
-                turned[i * to + d] - model.centroids[size_t{lists[i]} * to + d] - decoded[d], 2);
+                rotated[i * to + d] - model.centroids[size_t{lists[i]} * to + d] - decoded[d], 2);
     }
     return (error + std::max(0.0, variance - kept)) / variance;
 }

@@ -25,7 +25,7 @@ SELECT quantizer, bits, training_seconds > 0, rows_per_second > 0, error BETWEEN
 FROM c;
 \qecho a rotation helps, and halves lose something
 SELECT o.error < 0.7 * p.error AS opq_loses_less, o.recall_at_10 > p.recall_at_10 AS finds_more,
-       h.error > p.error AS halves_lose_more, oh.error < h.error AS turned_halves
+       h.error > p.error AS halves_lose_more, oh.error < h.error AS rotated_halves
 FROM c AS p, c AS o, c AS h, c AS oh
 WHERE (p.quantizer, p.bits) = ('pq', 8) AND (o.quantizer, o.bits) = ('opq', 8)
   AND (h.quantizer, h.bits) = ('pq', 4) AND (oh.quantizer, oh.bits) = ('opq', 4);

@@ -45,9 +45,9 @@ SELECT o.quantization_error < 0.5 * p.quantization_error AS opq,
        t.quantization_error > 5 * f.quantization_error AS two_are_too_few
 FROM ivfpq_info('t_pq') AS p, ivfpq_info('t_opq') AS o, ivfpq_info('t_four') AS f,
      ivfpq_info('t_two') AS t;
--- sixteen codewords twice are fewer than 256, and more dimensions each are not as bad when turned
+-- sixteen codewords twice are fewer than 256, and more dimensions each are not as bad when rotated
 SELECT h.quantization_error > p.quantization_error AS halves,
-       oh.quantization_error < 0.5 * h.quantization_error AS turned_halves
+       oh.quantization_error < 0.5 * h.quantization_error AS rotated_halves
 FROM ivfpq_info('t_pq') AS p, ivfpq_info('t_halves') AS h, ivfpq_info('t_opq_halves') AS oh;
 -- what the codes alone are worth: ten candidates for ten rows
 SET ivfpq.probes = 7;

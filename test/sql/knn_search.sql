@@ -292,24 +292,24 @@ DROP FUNCTION all_queries, compare, found, differences, sound;
 REVOKE USAGE ON SCHEMA ivfpq_test FROM regress_knn;
 DROP ROLE regress_knn;
 
-\qecho turned vectors, fewer dimensions, codes of four bits
-CREATE TABLE turned AS SELECT i AS id, vec(i, 32) AS v FROM generate_series(1, 4000) AS i;
-ALTER TABLE turned ALTER v TYPE vector(32);
+\qecho rotated vectors, fewer dimensions, codes of four bits
+CREATE TABLE rotated AS SELECT i AS id, vec(i, 32) AS v FROM generate_series(1, 4000) AS i;
+ALTER TABLE rotated ALTER v TYPE vector(32);
 CREATE FUNCTION found_themselves(options text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     found bigint;
     same bigint;
 BEGIN
-    EXECUTE format('CREATE INDEX turned_v ON turned USING ivfpq (v) WITH (lists = 20, %s)', options);
+    EXECUTE format('CREATE INDEX rotated_v ON rotated USING ivfpq (v) WITH (lists = 20, %s)', options);
     SELECT count(*) INTO found
-    FROM (SELECT array_agg(v ORDER BY id) AS queries FROM turned WHERE id <= 300) AS q,
-         knn_search('turned_v', q.queries, 1) AS s JOIN turned AS t ON t.ctid = s.ctid
+    FROM (SELECT array_agg(v ORDER BY id) AS queries FROM rotated WHERE id <= 300) AS q,
+         knn_search('rotated_v', q.queries, 1) AS s JOIN rotated AS t ON t.ctid = s.ctid
     WHERE t.id = s.query;
     SELECT count(*) INTO same
-    FROM knn_join('turned', 'id', 'v', 'turned_v', 'id', 5) AS j
+    FROM knn_join('rotated', 'id', 'v', 'rotated_v', 'id', 5) AS j
     WHERE j.query_key <= 300 AND j.key IN
-        (SELECT id FROM turned ORDER BY v <-> (SELECT v FROM turned WHERE id = j.query_key) LIMIT 5);
-    DROP INDEX turned_v;
+        (SELECT id FROM rotated ORDER BY v <-> (SELECT v FROM rotated WHERE id = j.query_key) LIMIT 5);
+    DROP INDEX rotated_v;
     RETURN format('%s: %s themselves, neighbors as scans find them: %s', options, found >= 270,
                   same >= 0.95 * 1500);
 END
@@ -321,4 +321,4 @@ SELECT found_themselves('bits = 4');
 SELECT found_themselves('quantizer = opq, bits = 4');
 RESET enable_seqscan;
 DROP FUNCTION found_themselves;
-DROP TABLE turned;
+DROP TABLE rotated;

@@ -1,4 +1,4 @@
-# Indexes whose vectors are turned, whose codes share bytes, or are searched for: the service finds in
+# Indexes whose vectors are rotated, whose codes share bytes, or are searched for: the service finds in
 # them what the pages have, also after writes; crashes lose nothing; a standby has the same.
 use strict;
 use warnings;

@@ -59,7 +59,7 @@ struct Found {
     float* distances;
     uint16_t* pairs;
 
-    static constexpr uint32_t column_bits = 6, turned = 1 << 11;
+    static constexpr uint32_t column_bits = 6, swapped = 1 << 11;
     __device__ explicit Found(TileShared& shared)
         : distances(&shared.columns.data[0][0]),
           pairs(reinterpret_cast<uint16_t*>(&shared.rows.data[0][0])) {}
@@ -72,7 +72,7 @@ constexpr uint32_t most_found = 2 * tile_rows * tile_columns;
 static_assert(most_found * sizeof(float) <= sizeof(TileStorage<tile_columns>::data));
 static_assert(most_found * sizeof(uint16_t) <= sizeof(TileStorage<tile_rows>::data));
 static_assert(tile_columns == 1 << Found::column_bits &&
-              tile_rows << Found::column_bits == Found::turned);
+              tile_rows << Found::column_bits == Found::swapped);
 
 __device__ __forceinline__ float round_to_tf32(float x) {
     uint32_t bits;
@@ -300,15 +300,15 @@ __device__ void match(const Matching& m, const Numbers& numbers, const float* ce
             values.visit([&](int which, int row, int column, float& value) {
                 const uint32_t pair = row << Found::column_bits | column;
                 if (near >> 2 * which & 1) found.put(at++, value, pair);
-                if (near >> 2 * which & 2) found.put(at++, value, pair | Found::turned);
+                if (near >> 2 * which & 2) found.put(at++, value, pair | Found::swapped);
             });
             __syncthreads();
             for (uint32_t at = threadIdx.x; at < shared.found_count; at += threads) {
                 const uint32_t pair = found.pairs[at];
                 const uint32_t a = numbers.rows[a0 + (pair >> Found::column_bits) % tile_rows];
                 const uint32_t b = numbers.rows[b0 + pair % tile_columns];
-                const bool turned = pair & Found::turned;
-                propose(m.proposals, turned ? b : a, found.distances[at], turned ? a : b);
+                const bool swapped = pair & Found::swapped;
+                propose(m.proposals, swapped ? b : a, found.distances[at], swapped ? a : b);
             }
         }
     compared = __reduce_add_sync(whole_warp, compared);

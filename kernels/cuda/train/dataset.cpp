@@ -96,16 +96,16 @@ void DeviceRows::stream_first(size_t count, size_t chunk_rows, cudaStream_t stre
 // the rows' centroids, (count), in host memory that stays until the stream is done.
 float* DeviceRows::change(float* rows, size_t count, const NearestOf& nearest_of, ChangeRoom& room,
                           cudaStream_t stream) const {
-    room.turned.resize(changes_.size());
+    room.rotated.resize(changes_.size());
     for (size_t i = 0; i < changes_.size(); ++i) {
         const Change& change = changes_[i];
         if (change.matrix.data()) {
-            room.turned[i].grow(context_.memory, count * change.to);
+            room.rotated[i].grow(context_.memory, count * change.to);
             // cuBLAS is column-major: (to)(rows) = matrix^T (from)(to) times (from)(rows).
             multiply(*change.blas, stream,
                      {CUBLAS_OP_T, CUBLAS_OP_N, change.to, count, change.from, change.matrix.data(),
-                      change.from, rows, change.from, room.turned[i].data()});
-            rows = room.turned[i].data();
+                      change.from, rows, change.from, room.rotated[i].data()});
+            rows = room.rotated[i].data();
         } else {
             room.nearest.grow(context_.memory, count);
             copy_async(room.nearest.data(), nearest_of(change), count, stream);
@@ -164,16 +164,16 @@ void DeviceRows::rotate(const Blas& blas, Buffer<float> matrix, uint32_t to, cud
         const size_t row_bytes = to * sizeof(float);
         const size_t chunk_rows = std::min(
             count_, std::clamp<size_t>(context_.scratch() / 4 / row_bytes, 1, most_scan_rows));
-        Buffer<float> turned(context_.memory, chunk_rows * to);
+        Buffer<float> rotated(context_.memory, chunk_rows * to);
         const FinishStream finish(stream);
         for (size_t first = 0; first < count_; first += chunk_rows) {
             const size_t here = std::min(chunk_rows, count_ - first);
             multiply(blas, stream,
                      {CUBLAS_OP_T, CUBLAS_OP_N, to, here, dims_, matrix.data(), dims_,
-                      resident_ + first * dims_, dims_, turned.data()});
+                      resident_ + first * dims_, dims_, rotated.data()});
             // In place: rows do not become longer, so that they overwrite no row that is still to
             // be read.
-            copy_async(resident_ + first * to, static_cast<const float*>(turned.data()), here * to,
+            copy_async(resident_ + first * to, static_cast<const float*>(rotated.data()), here * to,
                        stream);
         }
         dims_ = to;

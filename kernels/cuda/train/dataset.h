@@ -63,7 +63,7 @@ class DeviceRows final : public Dataset {
     };
     struct ChangeRoom {
         Buffer<uint32_t> nearest;
-        std::vector<Buffer<float>> turned;  // for each change
+        std::vector<Buffer<float>> rotated;  // for each change
     };
     using NearestOf = std::function<const uint32_t*(const Change& change)>;
     float* change(float* rows, size_t count, const NearestOf& nearest_of, ChangeRoom& room,

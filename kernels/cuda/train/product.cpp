@@ -72,10 +72,10 @@ void ProductCoder::encode_residuals(const DeviceRows& residuals, size_t count,
     const Rotation& rotation = quantizer.rotation;
     const size_t most = std::min(count, chunk_rows(shape.dims));
     Encoder encoder(context_, stream_, blas_, model, most);
-    Buffer<float> matrix, turned;
+    Buffer<float> matrix, rotated;
     if (rotation.matrix) {
         matrix = Buffer<float>(context_.memory, size_t{rotation.to} * rotation.from);
-        turned = Buffer<float>(context_.memory, most * rotation.to);
+        rotated = Buffer<float>(context_.memory, most * rotation.to);
     }
     Buffer<uint8_t> chunk_codes(context_.memory, most * shape.m);
     std::vector<uint8_t> half_codes(halves ? most * shape.m : 0);
@@ -85,8 +85,8 @@ void ProductCoder::encode_residuals(const DeviceRows& residuals, size_t count,
         if (rotation.matrix) {
             multiply(blas_, stream_,
                      {CUBLAS_OP_T, CUBLAS_OP_N, rotation.to, here, rotation.from, matrix.data(),
-                      rotation.from, rows, rotation.from, turned.data()});
-            rows = turned.data();
+                      rotation.from, rows, rotation.from, rotated.data()});
+            rows = rotated.data();
         }
         encode(encoder, rows, here, chunk_codes.data());
         uint8_t* to = halves ? half_codes.data() : codes + first * shape.m;

@@ -46,10 +46,10 @@ void RotationTrainer::rotate(const Rotation& rotation, const float* rows, size_t
 }
 
 // A copy of the rows on the device, (count)(to).
-Buffer<float> RotationTrainer::rotated(const DeviceRows& rows, size_t count,
-                                       const Rotation& rotation) {
+Buffer<float> RotationTrainer::rotated_rows(const DeviceRows& rows, size_t count,
+                                            const Rotation& rotation) {
     Buffer<float> matrix(context_.memory, size_t{rotation.to} * rotation.from);
-    Buffer<float> turned(context_.memory, count * rotation.to);
+    Buffer<float> rotated(context_.memory, count * rotation.to);
     const FinishStream finish(stream_);
     uploader_.upload(matrix.data(), rotation.matrix, matrix.size(), stream_);
     rows.visit_first(
@@ -57,13 +57,14 @@ Buffer<float> RotationTrainer::rotated(const DeviceRows& rows, size_t count,
         [&](const float* chunk, size_t first, size_t here) {
             multiply(blas_, stream_,
                      {CUBLAS_OP_T, CUBLAS_OP_N, rotation.to, here, rotation.from, matrix.data(),
-                      rotation.from, chunk, rotation.from, turned + first * rotation.to});
+                      rotation.from, chunk, rotation.from, rotated + first * rotation.to});
         });
-    return turned;
+    return rotated;
 }
 
 // What the rotation took from the sum of all squares.
-double RotationTrainer::dropped(const DeviceRows& rows, size_t count, const Buffer<float>& turned) {
+double RotationTrainer::dropped(const DeviceRows& rows, size_t count,
+                                const Buffer<float>& rotated) {
     Buffer<double> before(context_.memory, error_blocks), after(context_.memory, error_blocks);
     const FinishStream finish(stream_);
     clear_async(before.data(), before.size(), stream_);
@@ -72,7 +73,7 @@ double RotationTrainer::dropped(const DeviceRows& rows, size_t count, const Buff
                      [&](const float* chunk, size_t, size_t here) {
                          add_squares(chunk, nullptr, here * rows.dims(), before.data(), stream_);
                      });
-    add_squares(turned.data(), nullptr, turned.size(), after.data(), stream_);
+    add_squares(rotated.data(), nullptr, rotated.size(), after.data(), stream_);
     return std::max(0.0, sum_of_errors(before, stream_) - sum_of_errors(after, stream_));
 }
 
@@ -103,14 +104,14 @@ void RotationTrainer::principal_directions(const DeviceRows& rows, size_t count,
 
 double RotationTrainer::error_after_steps(const DeviceRows& residuals, size_t count,
                                           const QuantizerShape& shape, const float* matrix) {
-    const DeviceRows turned(context_, uploader_, stream_,
-                            rotated(residuals, count, {residuals.dims(), shape.dims, matrix}),
-                            count, shape.dims);
+    const DeviceRows rotated(context_, uploader_, stream_,
+                             rotated_rows(residuals, count, {residuals.dims(), shape.dims, matrix}),
+                             count, shape.dims);
     std::vector<float> codebook(size_t{shape.dims} * codewords);
-    codes_.start(turned, shape, 0, codebook.data());
+    codes_.start(rotated, shape, 0, codebook.data());
     double error = 0;
     for (int i = 0; i < rotation_trial_steps; ++i)
-        error = codes_.step(turned, shape, codebook.data());
+        error = codes_.step(rotated, shape, codebook.data());
     return error;
 }
 
@@ -135,21 +136,21 @@ void RotationTrainer::start(const DeviceRows& residuals, size_t count, const Qua
     }
     const std::vector<uint32_t> drawn = draw_codewords(shape, count, seed);
     const std::vector<float> rows = residuals.gather(drawn, stream_);
-    std::vector<float> turned(drawn.size() * shape.dims);
-    rotate({from, shape.dims, matrix}, rows.data(), drawn.size(), turned.data());
-    codebook_of_rows(shape, turned.data(), drawn.size(), codebook);
+    std::vector<float> rotated(drawn.size() * shape.dims);
+    rotate({from, shape.dims, matrix}, rows.data(), drawn.size(), rotated.data());
+    codebook_of_rows(shape, rotated.data(), drawn.size(), codebook);
 }
 
 double RotationTrainer::step(const DeviceRows& residuals, size_t count, const QuantizerShape& shape,
                              float* matrix, float* codebook) {
     const uint32_t from = residuals.dims();
-    Buffer<float> rows = rotated(residuals, count, {from, shape.dims, matrix});
+    Buffer<float> rows = rotated_rows(residuals, count, {from, shape.dims, matrix});
     // A rotation that keeps all dimensions drops nothing.
     const double lost = shape.dims < from ? dropped(residuals, count, rows) : 0;
-    const DeviceRows turned(context_, uploader_, stream_, std::move(rows), count, shape.dims);
+    const DeviceRows rotated(context_, uploader_, stream_, std::move(rows), count, shape.dims);
     std::vector<float> moved(codebook, codebook + size_t{shape.dims} * codewords);
     CodedRows coded;
-    const double error = codes_.step(turned, shape, moved.data(), &coded);
+    const double error = codes_.step(rotated, shape, moved.data(), &coded);
 
     const Model model(context_, stream_, {coded.shape, nullptr, coded.codebook.data()});
     Buffer<float> decoded(context_.memory, std::min(count, OuterSum::chunk_rows) * shape.dims);

@@ -26,8 +26,8 @@ class RotationTrainer {
                 float* matrix, float* codebook);
 
   private:
-    Buffer<float> rotated(const DeviceRows& rows, size_t count, const Rotation& rotation);
-    double dropped(const DeviceRows& rows, size_t count, const Buffer<float>& turned);
+    Buffer<float> rotated_rows(const DeviceRows& rows, size_t count, const Rotation& rotation);
+    double dropped(const DeviceRows& rows, size_t count, const Buffer<float>& rotated);
     double error_after_steps(const DeviceRows& residuals, size_t count, const QuantizerShape& shape,
                              const float* matrix);
 
