@@ -97,7 +97,7 @@ HWY_INLINE void store_sums(Tag, Wide<Tag> both, Wide<Tag> upper, uint16_t* HWY_R
 
 // Prefetches one row of the next codes with each row of these: spread-out requests suit the memory
 // system best, and the sums do not wait.
-HWY_INLINE void prefetch_row(const uint8_t* row, size_t stride) {
+HWY_INLINE void prefetch_codes(const uint8_t* row, size_t stride) {
     constexpr size_t line = 64;
     for (size_t at = 0; at < stride; at += line) hwy::Prefetch(row + at);
 }
@@ -114,7 +114,7 @@ HWY_INLINE void sum_vectors(Tag tag, const NibbleTable& table, const uint8_t* HW
         const auto even_row = hn::LoadDup128(tag, rows);
         const auto odd_row = hn::LoadDup128(tag, rows + nibble_words);
         if (next) {
-            prefetch_row(next, stride);
+            prefetch_codes(next, stride);
             next += stride;
         }
         for (size_t v = 0; v < kVectors; ++v) {
@@ -123,7 +123,7 @@ HWY_INLINE void sum_vectors(Tag tag, const NibbleTable& table, const uint8_t* HW
             add_bytes(tag, hn::TableLookupBytes(odd_row, hn::ShiftRight<4>(code)), a[v], b[v]);
         }
     }
-    if (next) prefetch_row(next, stride * sizeof(float));
+    if (next) prefetch_codes(next, stride * sizeof(float));
     for (size_t v = 0; v < kVectors; ++v) store_sums(tag, a[v], b[v], sums + v * lanes);
 }
 

@@ -135,10 +135,10 @@ TEST(SearchPlan, StaysInItsBudget) {
                     EXPECT_LE(plan.scratch_bytes, megabytes << 20);
                     EXPECT_GE(plan.part_queries, 1u);
                     EXPECT_LE(plan.part_queries, queries);
-                    EXPECT_GE(plan.candidate_room, candidates_to_rescore(k));
+                    EXPECT_GE(plan.candidate_room, list_candidates(k));
                     if (plan.method == SearchMethod::by_list) {
-                        EXPECT_GE(plan.first_room, candidates_to_rescore(k));
-                        EXPECT_GE(plan.candidate_room, plan.splits * candidates_to_rescore(k));
+                        EXPECT_GE(plan.first_room, list_candidates(k));
+                        EXPECT_GE(plan.candidate_room, plan.splits * list_candidates(k));
                     }
                     expect_slices_apart(plan);
                 }

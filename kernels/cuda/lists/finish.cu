@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
         for (uint32_t i = threadIdx.x; i - threadIdx.x < length; i += Shape::threads)
             count += __syncthreads_count(i < length && keys[i] != no_key);
     } else {
-        BlockSelect<Shape> select(*storage, candidates_to_rescore(k));
+        BlockSelect<Shape> select(*storage, list_candidates(k));
         collect_keys(select, keys, length);
         count = select.kept_count();
         for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads) {
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(block_warps * 32) finish_by_warp(FinishArgumen
     const uint32_t query = blockIdx.x * block_warps + threadIdx.x / 32;
     if (query >= a.queries.count) return;
     const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
-    const uint32_t k = a.queries.wanted[query].k, candidates = candidates_to_rescore(k);
+    const uint32_t k = a.queries.wanted[query].k, candidates = list_candidates(k);
     const uint32_t length = min(a.candidates.counts[query], a.candidates.room);
     const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
 
@@ -224,7 +224,7 @@ constexpr uint32_t least_by_warp = 1024;
 void finish_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, Distances distances, const AnswerView& answers,
                    cudaStream_t stream) {
-    const uint32_t most = candidates_to_rescore(queries.k);
+    const uint32_t most = list_candidates(queries.k);
     const bool many = queries.count >= least_by_warp;
     auto* finish_all = &launch_finish<LargeSelect, 8, Distances::rough>;
     if (distances == Distances::final) {

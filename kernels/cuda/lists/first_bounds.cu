@@ -30,7 +30,7 @@ template <class Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) bounds_of(BoundArguments a) {
     auto& storage = *shared_memory<typename BlockSelect<Shape>::Storage>();
     const uint32_t query = blockIdx.x;
-    BlockSelect<Shape> select(storage, candidates_to_rescore(a.queries.wanted[query].k));
+    BlockSelect<Shape> select(storage, list_candidates(a.queries.wanted[query].k));
     const FloatRow row({a.row(query), nullptr, 1.0f, 0, 0}, 0, static_cast<int>(a.length(query)));
     select_row(select, row);
     if (threadIdx.x == 0) a.bounds[query] = select.bound();
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(short_warps * 32, 5) short_bounds_of(BoundArgu
     const float* distances = a.row(query);
     const uint32_t length = a.length(query);
     const BoundRow row([&](uint32_t i, float(&four)[4]) { load_four(distances, i, length, four); });
-    const uint32_t candidates = candidates_to_rescore(a.queries.wanted[query].k);
+    const uint32_t candidates = list_candidates(a.queries.wanted[query].k);
     row.select(candidates, room[threadIdx.x / 32], [&](uint32_t i, uint64_t key) {
         if (i + 1 == candidates)
             a.bounds[query] = key == no_key ? bits_float(infinity_bits) : key_value(key);
@@ -72,7 +72,7 @@ void launch_short_bounds(const BoundArguments& arguments, cudaStream_t stream) {
 
 void find_bounds(const StoreView& store, const QueryView& queries, const FirstLists& first,
                  const float* distances, float* bounds, cudaStream_t stream) {
-    const uint32_t candidates = candidates_to_rescore(queries.k);
+    const uint32_t candidates = list_candidates(queries.k);
     auto* find_all = &launch_bounds<LargeSelect>;
     if (candidates <= BoundRow::kept && first.room <= BoundRow::most)
         find_all = &launch_short_bounds;

@@ -23,7 +23,7 @@ __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t 
     const uint32_t* probed = queries.probed + size_t{query} * queries.probes;
     uint32_t* starts =
         queries.tile_starts ? queries.tile_starts + size_t{query} * (queries.probes + 1) : nullptr;
-    const uint32_t wanted = candidates_to_rescore(queries.wanted[query].k);
+    const uint32_t wanted = list_candidates(queries.wanted[query].k);
     uint32_t tiles_before = 0, entries_before = 0, first = 0;
     for (uint32_t base = 0; base < probes; base += 32) {
         const uint32_t at = base + lane_id();

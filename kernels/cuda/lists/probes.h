@@ -8,7 +8,7 @@ namespace pgwarp::gpu {
 // For a large batch: a query's first bound comes from up to `room` entries of its nearest lists.
 struct FirstLists {
     uint32_t* counts;  // (count): number of lists that a query scans for the bound
-    uint32_t room;     // entries; at least candidates_to_rescore(k)
+    uint32_t room;     // entries; at least list_candidates(k)
 };
 
 // For a large batch: counts the queries that visit each list. See bins.h.

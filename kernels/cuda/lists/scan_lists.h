@@ -20,7 +20,7 @@ struct ListScan {
 };
 void scan_lists(const ListScan& scan, uint32_t processors, cudaStream_t stream);
 
-// Each query's bound: the candidates_to_rescore(k)-th smallest of the distances in its first lists,
+// Each query's bound: the list_candidates(k)-th smallest of the distances in its first lists,
 // or infinity if these have fewer entries.
 void find_bounds(const StoreView& store, const QueryView& queries, const FirstLists& first,
                  const float* distances, float* bounds, cudaStream_t stream);

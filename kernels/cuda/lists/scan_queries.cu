@@ -244,7 +244,7 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
                           typename BlockSelect<Shape>::Storage& storage, float* table) {
     const StoreView& store = a.scan.store;
     const ListQuery wanted = a.scan.queries.wanted[query];
-    const uint32_t candidates = candidates_to_rescore(a.scan.queries.k);
+    const uint32_t candidates = list_candidates(a.scan.queries.k);
     const TileWalk<width> walk(a, query, min(wanted.probes, store.model.shape.lists));
     const auto share = [](uint32_t all, uint32_t i, uint32_t parts) {
         return static_cast<uint32_t>(static_cast<uint64_t>(all) * i / parts);
@@ -254,13 +254,13 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
     const uint32_t count = share(tiles, split + 1, a.scan.splits) - first;
     const uint32_t warp = threadIdx.x / 32;
 
-    BlockSelect<Shape> select(storage, candidates_to_rescore(wanted.k));
+    BlockSelect<Shape> select(storage, list_candidates(wanted.k));
     TileRun<Shape, width> run(walk, first + share(count, warp, Shape::warps),
                               first + share(count, warp + 1, Shape::warps), shared_address(table));
     if (store.layout.slices <= a.resident_slices) {
         if (count > 0) load_table<Shape>(a, query, 0, table);
         __syncthreads();
-        scan_freely(select, run, store.layout.slices, candidates_to_rescore(wanted.k));
+        scan_freely(select, run, store.layout.slices, list_candidates(wanted.k));
     } else {
         scan_in_step(a, query, select, run, table);
     }
@@ -319,7 +319,7 @@ __global__ void find_overflows(CandidateView candidates, uint32_t queries, uint3
 }  // namespace
 
 void scan_queries(const QueryScan& scan, const Context& context, cudaStream_t stream) {
-    const uint32_t candidates = candidates_to_rescore(scan.queries.k);
+    const uint32_t candidates = list_candidates(scan.queries.k);
     auto* scan_all = &launch_width<LargeSelect>;
     if (candidates <= SmallSelect::kept)
         scan_all = &launch_width<SmallSelect>;

@@ -11,7 +11,7 @@ struct QueryScan {
     QueryView queries;         // with tile_starts
     const float* tables;       // (query)(float_table_size); null: each block computes its own
     uint32_t splits;           // blocks per query
-    CandidateView candidates;  // (split)(candidates_to_rescore(k))
+    CandidateView candidates;  // (split)(list_candidates(k))
     // Numbers of the queries to scan, and their count, on the device; null: all queries.
     const uint32_t* only = nullptr;
     const uint32_t* only_count = nullptr;

@@ -46,7 +46,7 @@ SearchMethod choose_method(const SearchShape& s) {
 }
 
 void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan& plan) {
-    const uint32_t candidates = candidates_to_rescore(s.k);
+    const uint32_t candidates = list_candidates(s.k);
     // Enough blocks to fill the device, as long as each block has some tiles per warp, and scans
     // several times more entries than it returns candidates.
     const uint64_t tiles = s.entries / std::max(s.lists, 1u) * s.probes / tile_entries;
@@ -70,7 +70,7 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
 }
 
 void plan_by_list(const SearchShape& s, SearchPlan& plan) {
-    const uint32_t candidates = candidates_to_rescore(s.k);
+    const uint32_t candidates = list_candidates(s.k);
     const size_t table_bytes = half_table_units(s.layout) * 16;
     const size_t n = plan.part_queries;
     plan.splits = 16;  // for queries that are scanned again after an overflow
