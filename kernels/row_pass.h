@@ -42,7 +42,7 @@ class RowPass {
   public:
     // Most blocks between start() and finish(). A device needs tens of thousands of rows to be
     // busy.
-    static constexpr size_t most_under_way = 16;
+    static constexpr size_t max_in_flight = 16;
 
     virtual ~RowPass() = default;
 

@@ -25,14 +25,14 @@ void pass_over(Executor& executor, const PinnedBuffer<float>& data,
     input.query_count = queries;
     input.k = k;
     const auto pass = executor.begin_pass(input);
-    size_t under_way = 0;
+    size_t in_flight = 0;
     for (size_t first = 0; first < count; first += block_rows) {
         const size_t at = first % (rows - block_rows);
-        if (under_way == RowPass::most_under_way) pass->finish(), --under_way;
+        if (in_flight == RowPass::max_in_flight) pass->finish(), --in_flight;
         pass->start(data.data() + at * dims, ids.data() + at, std::min(block_rows, count - first));
-        ++under_way;
+        ++in_flight;
     }
-    for (; under_way > 0; --under_way) pass->finish();
+    for (; in_flight > 0; --in_flight) pass->finish();
 }
 
 }  // namespace

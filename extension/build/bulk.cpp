@@ -41,7 +41,7 @@ void write_next_page(void* state, BlockNumber block, Page image) {
     ++writer->end;
 }
 
-bool page_under_way(const BulkWriter* writer) {
+bool has_open_page(const BulkWriter* writer) {
     return BlockNumberIsValid(writer->place.tail);
 }
 
@@ -52,7 +52,7 @@ void finish_page(BulkWriter* writer, BlockNumber next) {
 }
 
 void finish_list(BulkWriter* writer) {
-    if (!page_under_way(writer)) return;
+    if (!has_open_page(writer)) return;
     finish_page(writer, InvalidBlockNumber);
     if (writer->list == pending_list)
         writer->meta.pending = writer->place;
@@ -62,7 +62,7 @@ void finish_list(BulkWriter* writer) {
 
 void add_page(BulkWriter* writer) {
     CHECK_FOR_INTERRUPTS();
-    if (page_under_way(writer))
+    if (has_open_page(writer))
         finish_page(writer, writer->end + 1);
     else
         writer->place.head = writer->end;
@@ -126,7 +126,7 @@ void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
     }
     const EntryLayout layout = layout_of(writer->meta, list);
     Page page = writer->page;
-    if (!page_under_way(writer) || page_tail(page)->count >= layout.capacity) add_page(writer);
+    if (!has_open_page(writer) || page_tail(page)->count >= layout.capacity) add_page(writer);
     put_entry(page, layout, page_tail(page)->count++, entry);
     ++writer->rows;
 }

@@ -16,7 +16,7 @@ extern "C" {
 namespace pgwarp {
 
 RingShape ring_for(int workers, uint32 dims) {
-    return ring_shape(workers, RowPass::most_under_way, dims,
+    return ring_shape(workers, RowPass::max_in_flight, dims,
                       static_cast<Size>(maintenance_work_mem) * 1024 / 4);
 }
 

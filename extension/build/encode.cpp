@@ -21,7 +21,7 @@ namespace pgwarp {
 namespace {
 
 // A block that the device is encoding.
-struct BlockUnderWay {
+struct BlockInFlight {
     const uint64* tids;
     BlockRing* ring;  // null: the pass's own rows
     RowBlock block;
@@ -50,8 +50,8 @@ struct EncodePass {
 
     // On a device:
     Owned<RowPass>* device;
-    BlockUnderWay under_way[RowPass::most_under_way];  // the oldest first
-    uint32 under_way_count;
+    BlockInFlight in_flight[RowPass::max_in_flight];  // the oldest first
+    uint32 in_flight_count;
     // For DEBUG1: blocks started, and seconds that this process spent:
     uint32 blocks;
     double starting;
@@ -108,7 +108,7 @@ void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32
 
 // Waits for the device's oldest block.
 void finish_block(EncodePass* pass) {
-    const BlockUnderWay done = pass->under_way[0];
+    const BlockInFlight done = pass->in_flight[0];
     PassedBlock passed;
     Stopwatch watch;
     guarded_interruptibly([&] { passed = pass->device->object->finish(); });
@@ -117,18 +117,18 @@ void finish_block(EncodePass* pass) {
              passed.offsets);
     pass->putting += watch.lap();
     if (done.ring) give_back(done.ring, done.block);
-    for (uint32 i = 1; i < pass->under_way_count; ++i) pass->under_way[i - 1] = pass->under_way[i];
-    --pass->under_way_count;
+    for (uint32 i = 1; i < pass->in_flight_count; ++i) pass->in_flight[i - 1] = pass->in_flight[i];
+    --pass->in_flight_count;
 }
 
-void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockUnderWay& block) {
+void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockInFlight& block) {
     CHECK_FOR_INTERRUPTS();
-    if (pass->under_way_count == RowPass::most_under_way) finish_block(pass);
+    if (pass->in_flight_count == RowPass::max_in_flight) finish_block(pass);
     Stopwatch watch;
     guarded_interruptibly([&] { pass->device->object->start(rows, block.tids, count); });
     pass->starting += watch.lap();
     ++pass->blocks;
-    pass->under_way[pass->under_way_count++] = block;
+    pass->in_flight[pass->in_flight_count++] = block;
 }
 
 }  // namespace
@@ -142,7 +142,7 @@ void flush_encode(EncodePass* pass) {
         encode_rows(pass, pass->rows, pass->tids, pass->count);
     } else {
         if (pass->count > 0) start_block(pass, pass->rows, pass->count, {pass->tids, nullptr, {}});
-        while (pass->under_way_count > 0) finish_block(pass);
+        while (pass->in_flight_count > 0) finish_block(pass);
     }
     pass->count = 0;
 }

@@ -183,7 +183,7 @@ void encode_by_participants(const BuildTable& table, EncodeResult* result) {
 EncodeResult encode_table(const BuildTable& table, const EncodeInput& input, int workers,
                           Executor* device) {
     if (device)
-        workers = workers_in_shared_memory(workers, RowPass::most_under_way, input.model.shape.dims,
+        workers = workers_in_shared_memory(workers, RowPass::max_in_flight, input.model.shape.dims,
                                            static_cast<Size>(maintenance_work_mem) * 1024 / 4);
     ParallelEncode* parallel =
         workers > 0 ? start_workers(table, input, workers, device != nullptr) : nullptr;

@@ -94,13 +94,13 @@ struct Truth {
     uint32 room;  // of a block
     uint32 count;
     uint32 filling;
-    bool under_way;  // the comparison of the other block
+    bool in_flight;  // the comparison of the other block
     MemoryContext row_context;
 };
 
 void finish_block(Truth* truth) {
-    if (truth->under_way) guarded_interruptibly([&] { truth->pass->object->finish(); });
-    truth->under_way = false;
+    if (truth->in_flight) guarded_interruptibly([&] { truth->pass->object->finish(); });
+    truth->in_flight = false;
 }
 
 void compare_block(Truth* truth) {
@@ -109,7 +109,7 @@ void compare_block(Truth* truth) {
     const auto& block = truth->blocks[truth->filling];
     guarded_interruptibly(
         [&] { truth->pass->object->start(block.rows, block.tids, truth->count); });
-    truth->under_way = true;
+    truth->in_flight = true;
     truth->filling = 1 - truth->filling;
     truth->count = 0;
 }

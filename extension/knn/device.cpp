@@ -55,7 +55,7 @@ bool is_worth_it(const KnnIndex& index, double rows, double queries) {
 struct Searching {
     KnnDevice* knn;
     ParallelReader* reader;
-    RowBlock under_way[RowPass::most_under_way];
+    RowBlock in_flight[RowPass::max_in_flight];
     uint32 count;
     bool good;
 };
@@ -64,8 +64,8 @@ struct Searching {
 void finish_oldest(Searching* s) {
     if (s->good)
         s->good = run_on_device(s->knn->device, [&](Executor&) { s->knn->pass->object->finish(); });
-    give_back(s->reader, s->under_way[0]);
-    for (uint32 i = 1; i < s->count; ++i) s->under_way[i - 1] = s->under_way[i];
+    give_back(s->reader, s->in_flight[0]);
+    for (uint32 i = 1; i < s->count; ++i) s->in_flight[i - 1] = s->in_flight[i];
     --s->count;
 }
 
@@ -80,7 +80,7 @@ bool send_table(Searching* s, ParallelCounts* counts) {
             s->knn->pass->object->start(block.rows, block.tids, *block.count);
         });
         if (!s->good) break;
-        s->under_way[s->count++] = block;
+        s->in_flight[s->count++] = block;
         while (s->good && s->count > most) finish_oldest(s);
     }
     while (s->good && s->count > 0) finish_oldest(s);
@@ -183,7 +183,7 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
         const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
                                      normalizes(knn->index->metric),
                                      max_parallel_workers_per_gather, usual_ring_bytes(),
-                                     RowPass::most_under_way};
+                                     RowPass::max_in_flight};
         Stopwatch watch;
         Searching s = {};
         s.knn = knn;

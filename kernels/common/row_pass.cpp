@@ -27,7 +27,7 @@ class PlainPass final : public RowPass {
     }
 
     void start(const float* rows, const uint64_t* ids, size_t count) override {
-        if (blocks_.size() == most_under_way) throw std::logic_error("too many blocks under way");
+        if (blocks_.size() == max_in_flight) throw std::logic_error("too many blocks under way");
         if (count > input_.block_rows) throw std::invalid_argument("block is too large");
         blocks_.push_back({rows, ids, count});
     }

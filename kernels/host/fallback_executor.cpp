@@ -92,7 +92,7 @@ class FallbackExecutor::Pass final : public RowPass {
     }
 
     void start(const float* rows, const uint64_t* ids, size_t count) override {
-        if (blocks_.size() == most_under_way) throw std::logic_error("too many blocks under way");
+        if (blocks_.size() == max_in_flight) throw std::logic_error("too many blocks under way");
         on_device([&] { pass_->start(rows, ids, count); });
         blocks_.push_back({rows, ids, count});
     }

@@ -121,7 +121,7 @@ TEST_F(CudaListStoreTest, SeesListsAsTheyWereAtItsStart) {
         for (int round = 0; round < 20; ++round) {
             world = changed;
             store->start(*before, queries);
-            // Replaced, emptied, and grown while the batch is under way.
+            // Replaced, emptied, and grown while the batch is in flight.
             for (uint32_t l = 0; l < c.lists; ++l) {
                 if (l % 4 == 0) changed.lists()[l] = changed.make_list(l, 0);
                 if (l % 4 == 1) changed.lists()[l] = changed.make_list(l, 100 + round);

@@ -146,7 +146,7 @@ TEST_F(MirrorTest, KeepsAnIndexThatIsLoadedWhole) {
     EXPECT_GT(mirror.use(key_a)->evictions, 0u);
 }
 
-TEST_F(MirrorTest, HoldsWhatASearchUnderWaySees) {
+TEST_F(MirrorTest, HoldsWhatASearchInFlightSees) {
     Mirror mirror(*device, size_t{1} << 30);
     mirror.add(key_a, model.quantizer());
     const PageData old_page = make_page(random, 100, 4);
@@ -202,14 +202,14 @@ TEST_F(MirrorTest, AppendsToTheVersionItIsToldOf) {
     EXPECT_TRUE(mirror.append({1, 10, 5, 100, 76}, 3, before, after, second));
     EXPECT_EQ(search(), std::pair(four, before));
 
-    // A search under way has contents and version of its start.
-    Asked under_way(key_a, near(model, 3), 50, 1);
-    submit(mirror, {&under_way});
+    // A search in flight has contents and version of its start.
+    Asked in_flight(key_a, near(model, 3), 50, 1);
+    submit(mirror, {&in_flight});
     EXPECT_TRUE(mirror.start_next(10));
     EXPECT_TRUE(mirror.append(key_a, 3, before, after, second));
     EXPECT_EQ(collect(mirror).size(), 1u);
-    EXPECT_EQ(under_way.ids(), four);
-    EXPECT_EQ(under_way.probed[0].version, before);
+    EXPECT_EQ(in_flight.ids(), four);
+    EXPECT_EQ(in_flight.probed[0].version, before);
     const std::set<uint64_t> nine{100, 101, 102, 103, 200, 201, 202, 300, 301};
     EXPECT_EQ(search(), std::pair(nine, after));
     EXPECT_TRUE(mirror.append(key_a, 3, before, after, second)) << "the same from another backend";

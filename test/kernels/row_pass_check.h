@@ -101,18 +101,18 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
         if (c.tell_nearest && c.queries > 0)
             results.told.assign(block.nearest, block.nearest + c.queries * c.k);
     };
-    size_t under_way = 0, number = 0;
+    size_t in_flight = 0, number = 0;
     for (size_t first = 0; first < c.rows; ++number) {
         // Full blocks, shorter ones, and empty ones.
         const size_t count = std::min(c.rows - first, number % 5 == 3   ? size_t{0}
                                                       : number % 3 == 1 ? c.block_rows / 3 + 1
                                                                         : c.block_rows);
-        if (under_way == RowPass::most_under_way) finish(), --under_way;
+        if (in_flight == RowPass::max_in_flight) finish(), --in_flight;
         pass->start(data.rows.data() + first * c.dims, data.ids.data() + first, count);
-        ++under_way;
+        ++in_flight;
         first += count;
     }
-    for (; under_way > 0; --under_way) finish();
+    for (; in_flight > 0; --in_flight) finish();
     results.nearest.resize(c.queries * c.k);
     pass->nearest(results.nearest.data());
     return results;

@@ -54,7 +54,7 @@ TEST(RowPass, GoesOnWhereTheDeviceFailed) {
         }
 }
 
-// A device that searches all blocks under way when it is asked for the first, tells so, and fails
+// A device that searches all blocks in flight when it is asked for the first, tells so, and fails
 // when it is asked for another. It does nothing else.
 class HastyDevice final : public ForwardingExecutor {
   public:
@@ -162,7 +162,7 @@ TEST(RowPass, RefusesWhatItHasNoRoomFor) {
     EXPECT_THROW(pass->finish(), std::logic_error);
     EXPECT_THROW(pass->start(rows.data(), ids.data(), 11), std::invalid_argument);
     pass->start(rows.data(), ids.data(), 10);
-    for (size_t i = 1; i < RowPass::most_under_way; ++i) pass->start(rows.data(), ids.data(), 1);
+    for (size_t i = 1; i < RowPass::max_in_flight; ++i) pass->start(rows.data(), ids.data(), 1);
     EXPECT_THROW(pass->start(rows.data(), ids.data(), 1), std::logic_error);
     EXPECT_EQ(pass->finish().count, 10u);
     EXPECT_EQ(pass->finish().count, 1u);

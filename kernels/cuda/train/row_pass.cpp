@@ -30,8 +30,8 @@ constexpr size_t batch_rows = 24576;
 // The most rows whose products with the centroids are computed at once.
 constexpr size_t most_tile_rows = 32768;
 
-void check_start(size_t under_way, size_t count, size_t block_rows) {
-    if (under_way == RowPass::most_under_way) throw std::logic_error("too many blocks under way");
+void check_start(size_t in_flight, size_t count, size_t block_rows) {
+    if (in_flight == RowPass::max_in_flight) throw std::logic_error("too many blocks under way");
     if (count > block_rows) throw std::invalid_argument("block is too large");
 }
 
@@ -93,7 +93,7 @@ class EncodingPass final : public RowPass {
 
     std::vector<Batch> batches_;
     size_t gathering_ = 0;  // the batch that start() adds blocks to
-    std::deque<Block> under_way_;
+    std::deque<Block> in_flight_;
     size_t started_ = 0;
 };
 
@@ -127,9 +127,9 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
         tile_rows_ =
             std::min({most_tile_rows, room_,
                       CentroidMatrix::tile_rows(shape.lists, shape.dims, context.scratch() / 2)});
-    // Enough batches for all blocks under way, however they are aligned, and one to gather into.
+    // Enough batches for all blocks in flight, however they are aligned, and one to gather into.
     const size_t blocks_of_batch = room_ / block_rows_;
-    const size_t count = (most_under_way + blocks_of_batch - 1) / blocks_of_batch + 2;
+    const size_t count = (max_in_flight + blocks_of_batch - 1) / blocks_of_batch + 2;
     for (size_t i = 0; i < count; ++i) {
         Batch& batch = batches_.emplace_back();
         batch.rows = Buffer<float>(memory, room_ * dims_);
@@ -149,18 +149,18 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
 void EncodingPass::start(const float* rows, const uint64_t* ids, size_t count) {
     context_.use();
     context_.check_interrupt();
-    check_start(under_way_.size(), count, block_rows_);
+    check_start(in_flight_.size(), count, block_rows_);
     if (batches_[gathering_].count + count > room_) launch_batch();
     Batch& batch = batches_[gathering_];
     uploader_.upload(batch.rows + batch.count * dims_, rows, count * dims_, copies_);
     if (searches()) uploader_.upload(batch.ids + batch.count, ids, count, copies_);
-    under_way_.push_back({gathering_, batch.count, count});
+    in_flight_.push_back({gathering_, batch.count, count});
     batch.count += count;
     ++started_;
 }
 
 // Launches the work on the gathered batch, and starts to gather the next one. finish() has returned
-// all earlier blocks of that next one: there are more batches than blocks under way can span.
+// all earlier blocks of that next one: there are more batches than blocks in flight can span.
 void EncodingPass::launch_batch() {
     Batch& batch = batches_[gathering_];
     const uint32_t m = model_->view().shape.m;
@@ -196,12 +196,12 @@ void EncodingPass::launch_batch() {
 
 PassedBlock EncodingPass::finish() {
     context_.use();
-    if (under_way_.empty()) throw std::logic_error("no block is under way");
-    const Block block = under_way_.front();
+    if (in_flight_.empty()) throw std::logic_error("no block is under way");
+    const Block block = in_flight_.front();
     if (!batches_[block.batch].launched) launch_batch();
     Batch& batch = batches_[block.batch];
     batch.answered.synchronize();
-    under_way_.pop_front();
+    in_flight_.pop_front();
     PassedBlock passed;
     passed.count = block.count;
     passed.lists = batch.host_lists.data() + block.first;
@@ -254,7 +254,7 @@ class SearchingPass final : public RowPass {
         size_t count = 0;
         Event read;
     };
-    std::array<Block, most_under_way> blocks_;
+    std::array<Block, max_in_flight> blocks_;
     size_t started_ = 0, finished_ = 0;
 };
 
