@@ -152,7 +152,7 @@ void launch_plain(Metric metric, const PlainTile& tile, cudaStream_t stream) {
 
 // Finds queries whose list may miss a neighbor. Products have a bounded error: a row that is no
 // candidate may be nearer than the list's last neighbor by no more than that error.
-struct ProductDoubt {
+struct ProductCheck {
     GraphView view;
     const float* vectors;     // (queries)(stride)
     const uint32_t* numbers;  // as in CandidateLists
@@ -165,12 +165,12 @@ struct ProductDoubt {
     uint32_t candidates;
     uint32_t degree;
     const uint64_t* lists;
-    uint32_t* doubtful;  // rows
+    uint32_t* unproven;  // rows
     uint32_t* count;
 };
 
 // One warp per query.
-__global__ void __launch_bounds__(256) find_product_doubt(ProductDoubt p) {
+__global__ void __launch_bounds__(256) find_unproven_by_products(ProductCheck p) {
     const uint32_t query = (blockIdx.x * 256 + threadIdx.x) / 32;
     if (query >= p.queries) return;
     uint32_t farthest = 0, missing = 0;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(256) find_product_doubt(ProductDoubt p) {
         const float error = product_error(length, longest, largest_query, largest_row, p.view.dims);
         sure = least - key_value(last) >= error;
     }
-    if (lane_id() == 0 && !sure) p.doubtful[atomicAdd(p.count, 1u)] = row;
+    if (lane_id() == 0 && !sure) p.unproven[atomicAdd(p.count, 1u)] = row;
 }
 
 // One more than the degree for the row itself; the others because products may order near ties
@@ -249,11 +249,11 @@ struct TileShape {
 enum class Values { products, plain };
 
 // Finds candidates tile by tile, for the queries in `numbers`, or for consecutive rows if it is
-// null. If `doubtful` is not null, doubtful[0] counts rows whose list may miss a neighbor, and
+// null. If `unproven` is not null, unproven[0] counts rows whose list may miss a neighbor, and
 // their numbers follow.
 void search_by_tiles(const Context& context, const Blas& blas, cudaStream_t stream,
                      const ExactWork& work, Values way, const uint32_t* numbers, size_t query_count,
-                     uint32_t* doubtful) {
+                     uint32_t* unproven) {
     const GraphView& view = work.view;
     const uint32_t candidates = neighbor_candidates(work.degree);
     const TileShape shape(view, candidates, query_count, work.others.size(), context.scratch());
@@ -317,12 +317,12 @@ void search_by_tiles(const Context& context, const Blas& blas, cudaStream_t stre
         finish_candidates({view, own_numbers, begin, queries, keys.data(), candidates, work.degree,
                            work.lists, work.merge, work.others},
                           stream);
-        if (doubtful)
-            launch("find_product_doubt", find_product_doubt,
+        if (unproven)
+            launch("find_unproven_by_products", find_unproven_by_products,
                    {divide_up(queries, 8u), 256, 0, stream},
-                   ProductDoubt{view, vectors, own_numbers, begin, queries, origin.data(),
+                   ProductCheck{view, vectors, own_numbers, begin, queries, origin.data(),
                                 scales.data(), static_cast<uint32_t>(tiles), keys.data(),
-                                candidates, work.degree, work.lists, doubtful + 1, doubtful});
+                                candidates, work.degree, work.lists, unproven + 1, unproven});
         check(cudaStreamSynchronize(stream), "exact_lists");
     }
 }
@@ -346,17 +346,18 @@ void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t strea
         search_by_tiles(context, blas, stream, work, Values::plain, numbers, count, nullptr);
         return;
     }
-    Buffer<uint32_t> doubtful(context.memory, 1 + size_t{count});
+    Buffer<uint32_t> unproven(context.memory, 1 + size_t{count});
     const FinishStream finish(stream);
-    clear_async(doubtful.data(), 1, stream);
-    search_by_tiles(context, blas, stream, work, Values::products, numbers, count, doubtful.data());
-    uint32_t doubts = 0;
-    copy_async(&doubts, static_cast<const uint32_t*>(doubtful.data()), 1, stream);
+    clear_async(unproven.data(), 1, stream);
+    search_by_tiles(context, blas, stream, work, Values::products, numbers, count, unproven.data());
+    uint32_t unproven_count = 0;
+    copy_async(&unproven_count, static_cast<const uint32_t*>(unproven.data()), 1, stream);
     check(cudaStreamSynchronize(stream), "exact_lists");
     // Neighbors that are much nearer to each other than to most rows: the error of products exceeds
     // the differences between their distances. Search these without products.
-    if (doubts > 0)
-        search_by_tiles(context, blas, stream, work, Values::plain, doubtful + 1, doubts, nullptr);
+    if (unproven_count > 0)
+        search_by_tiles(context, blas, stream, work, Values::plain, unproven + 1, unproven_count,
+                        nullptr);
 }
 
 }  // namespace pgwarp::gpu

@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(threads)
     if (query >= count) return;
     const float infinity = bits_float(infinity_bits);
     const float limit = limits ? limits[first + query] : infinity;
-    // Far enough beyond the limit that find_doubtful() can prove a list complete that ends there.
+    // Far enough beyond the limit that find_unproven() can prove a list complete that ends there.
     bounds[query] = limit < infinity ? s.value_at(first + query, limit, 2.5f) : infinity;
 }
 
@@ -338,11 +338,11 @@ struct Certainty {
     const float* first_bounds;  // (queries)
     const uint64_t* lists;
     uint32_t degree;
-    uint32_t* doubtful;  // rows
+    uint32_t* unproven;  // rows
     uint32_t* count;
 };
 
-__global__ void __launch_bounds__(threads) find_doubtful(Certainty c) {
+__global__ void __launch_bounds__(threads) find_unproven(Certainty c) {
     const uint32_t query = blockIdx.x * threads + threadIdx.x;
     if (query >= c.queries) return;
     const uint32_t row = c.first_query + query;
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(threads) find_doubtful(Certainty c) {
     // Sure, if any row as near as the list's last has a smaller value, and so is a candidate.
     const bool sure =
         edge_row(last) != no_row && c.scales.value_at(row, key_value(last), 1.0f) < least;
-    if (!sure) c.doubtful[atomicAdd(c.count, 1u)] = row;
+    if (!sure) c.unproven[atomicAdd(c.count, 1u)] = row;
 }
 
 uint32_t steps_for(uint32_t dims) {
@@ -398,8 +398,8 @@ void filter_lists(const Context& context, const Blas& blas, cudaStream_t stream,
     Buffer<float> origin(memory, view.centred() ? view.dims : 0);
     Buffer<__half> halves(memory, rows * width);
     Buffer<float> norms(memory, rows);
-    Buffer<uint32_t> numbers(memory, 3);  // largest, longest, count of doubtful rows
-    Buffer<uint32_t> doubtful(memory, work.queries.size());
+    Buffer<uint32_t> numbers(memory, 3);  // largest, longest, count of unproven rows
+    Buffer<uint32_t> unproven(memory, work.queries.size());
     Buffer<uint64_t> keys(memory, chunk * kept);
     Buffer<float> first_bounds(memory, chunk);
     const FinishStream finish(stream);
@@ -431,9 +431,9 @@ void filter_lists(const Context& context, const Blas& blas, cudaStream_t stream,
         finish_candidates({view, nullptr, begin, queries, keys.data(), kept, work.degree,
                            work.lists, work.merge, work.others},
                           stream);
-        launch("find_doubtful", find_doubtful, {query_blocks, threads, 0, stream},
+        launch("find_unproven", find_unproven, {query_blocks, threads, 0, stream},
                Certainty{scales, begin, queries, keys.data(), first_bounds.data(), work.lists,
-                         work.degree, doubtful.data(), numbers + 2});
+                         work.degree, unproven.data(), numbers + 2});
         check(cudaStreamSynchronize(stream), "filter_lists");
     }
     uint32_t count = 0;
@@ -443,7 +443,7 @@ void filter_lists(const Context& context, const Blas& blas, cudaStream_t stream,
     norms.reset();
     keys.reset();
     first_bounds.reset();
-    exact_lists_of(context, blas, stream, work, doubtful.data(), count);
+    exact_lists_of(context, blas, stream, work, unproven.data(), count);
 }
 
 }  // namespace pgwarp::gpu

@@ -82,7 +82,7 @@ struct SearchSpace {
     Buffer<__half> query_halves, row_halves;
     Buffer<float> norms, products;
     Buffer<uint64_t> keys;
-    Buffer<uint32_t> scales, doubtful;
+    Buffer<uint32_t> scales, unproven;
     Buffer<float> factors, origin;
 };
 
@@ -136,10 +136,10 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
                       {memory, 1 + s.query_count},
                       {memory, 2},
                       {memory, l2 ? s.dims : 0}};
-    auto& [query_halves, row_halves, norms, products, keys, scales, doubtful, factors, origin] =
+    auto& [query_halves, row_halves, norms, products, keys, scales, unproven, factors, origin] =
         space;
     const FinishStream finish(stream);
-    clear_async(doubtful.data(), 1, stream);
+    clear_async(unproven.data(), 1, stream);
 
     for (size_t first_query = 0; first_query < s.query_count; first_query += tiles.queries) {
         const size_t queries = std::min(tiles.queries, s.query_count - first_query);
@@ -163,18 +163,21 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
                             static_cast<uint32_t>(first), candidates, keys.data()},
                            stream);
         }
-        rescore({vectors, s.rows, s.ids, s.dims, l2, s.k, candidates, keys.data(),
-                 s.nearest + first_query * s.k, s.merge, nullptr,
-                 Doubt{doubtful + 1, doubtful.data(), static_cast<uint32_t>(first_query),
-                       origin.data(), scales.data(), static_cast<uint32_t>(row_tiles),
-                       static_cast<uint32_t>(s.row_count)}},
-                queries, stream);
+        rescore(
+            {vectors, s.rows, s.ids, s.dims, l2, s.k, candidates, keys.data(),
+             s.nearest + first_query * s.k, s.merge, nullptr,
+             CompletenessCheck{unproven + 1, unproven.data(), static_cast<uint32_t>(first_query),
+                               origin.data(), scales.data(), static_cast<uint32_t>(row_tiles),
+                               static_cast<uint32_t>(s.row_count)}},
+            queries, stream);
     }
-    uint32_t doubts = 0;
-    check(cudaMemcpyAsync(&doubts, doubtful.data(), sizeof(doubts), cudaMemcpyDeviceToHost, stream),
+    uint32_t unproven_count = 0;
+    check(cudaMemcpyAsync(&unproven_count, unproven.data(), sizeof(unproven_count),
+                          cudaMemcpyDeviceToHost, stream),
           "cudaMemcpyAsync");
     check(cudaStreamSynchronize(stream), "exact_search");
-    if (doubts > 0) search_plainly(context, stream, s, tiles, space, doubtful + 1, doubts);
+    if (unproven_count > 0)
+        search_plainly(context, stream, s, tiles, space, unproven + 1, unproven_count);
 }
 
 }  // namespace pgwarp::gpu

@@ -74,20 +74,20 @@ __device__ void merge_sorted(const IdKey* found, uint32_t found_count, const Nei
 // Called by a warp. Returns whether no row outside the candidates can be nearer than `kth`. `last`
 // is the largest approximate distance of a candidate. Errors up to 2^-15 of the distance are
 // accepted.
-__device__ bool leaves_no_doubt(const Rescoring& r, const float* query, float last, float kth) {
+__device__ bool proves_complete(const Rescoring& r, const float* query, float last, float kth) {
     uint32_t largest_row = 0;
-    for (uint32_t i = lane_id(); i < r.doubt.tiles; i += 32)
-        largest_row = max(largest_row, r.doubt.scales[1 + i]);
+    for (uint32_t i = lane_id(); i < r.completeness.tiles; i += 32)
+        largest_row = max(largest_row, r.completeness.scales[1 + i]);
     largest_row = __reduce_max_sync(whole_warp, largest_row);
     float norm = 0;
     for (uint32_t d = lane_id(); d < r.dims; d += 32) {
-        const float x = query[d] - (r.doubt.origin ? r.doubt.origin[d] : 0.0f);
+        const float x = query[d] - (r.completeness.origin ? r.completeness.origin[d] : 0.0f);
         norm = fmaf(x, x, norm);
     }
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
         norm += __shfl_xor_sync(whole_warp, norm, distance);
-    const float largest_left = bits_float(r.doubt.scales[0]);
+    const float largest_left = bits_float(r.completeness.scales[0]);
     const float largest_right = bits_float(largest_row);
     const float length = sqrtf(norm);
     if (!r.l2) {
@@ -109,14 +109,14 @@ __global__ void __launch_bounds__(threads) rescore_block(Rescoring r) {
     IdKey* found = shared_memory<IdKey>();  // (threads * items), then (k) for merging
     __shared__ uint32_t found_count, last;
     __shared__ float kth;
-    __shared__ bool doubted;
+    __shared__ bool unproven;
     const size_t place = blockIdx.x;
     const size_t query = r.numbers ? r.numbers[place] : place;
     const float* vector = r.queries + query * r.dims;
     if (threadIdx.x == 0) {
         found_count = last = 0;
         kth = bits_float(infinity_bits);
-        doubted = false;
+        unproven = false;
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x / 32; i < threads * items; i += threads / 32) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(threads) rescore_block(Rescoring r) {
     __syncthreads();
     Neighbor* out = r.nearest + query * r.k;
     const uint32_t count = min(found_count, r.k);
-    if (r.doubt.queries && found_count < r.doubt.rows) {
+    if (r.completeness.queries && found_count < r.completeness.rows) {
 #pragma unroll
         for (int i = 0; i < items; ++i)
             if (threadIdx.x * items + i == r.k - 1 && r.k <= found_count)
@@ -156,15 +156,15 @@ __global__ void __launch_bounds__(threads) rescore_block(Rescoring r) {
             const float before = r.merge ? out[r.k - 1].distance : kth;
             // Fewer candidates than room for them means that some products were NaN.
             const bool sure = found_count == r.candidates &&
-                              leaves_no_doubt(r, vector, ordered_value(last), fminf(kth, before));
+                              proves_complete(r, vector, ordered_value(last), fminf(kth, before));
             if (threadIdx.x == 0 && !sure) {
-                r.doubt.queries[atomicAdd(r.doubt.count, 1u)] =
-                    r.doubt.first + static_cast<uint32_t>(query);
-                doubted = true;
+                r.completeness.queries[atomicAdd(r.completeness.count, 1u)] =
+                    r.completeness.first + static_cast<uint32_t>(query);
+                unproven = true;
             }
         }
         __syncthreads();
-        if (doubted) return;  // earlier results stay unchanged
+        if (unproven) return;  // earlier results stay unchanged
     }
     if (!r.merge) {
 #pragma unroll

@@ -15,7 +15,7 @@ uint32_t candidates_to_rescore(uint32_t k);
 // have a rounding error. A row that is not a candidate cannot be nearer than the last candidate's
 // approximate distance less that error. If the k-th exact distance is below this, the result is
 // exact.
-struct Doubt {
+struct CompletenessCheck {
     uint32_t* queries =
         nullptr;  // queries to search again exactly are appended here; null: no check
     uint32_t* count;
@@ -38,7 +38,7 @@ struct Rescoring {
     Neighbor* nearest;     // (query)(k)
     bool merge;
     const uint32_t* numbers = nullptr;  // queries to rescore; null: all
-    Doubt doubt = {};
+    CompletenessCheck completeness = {};
 };
 
 // Re-scores the candidates of each query in float32 from the vectors, sorts them, and merges them
