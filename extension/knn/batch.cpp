@@ -32,11 +32,11 @@ namespace pgwarp {
 namespace {
 
 // A candidate row of a query: its exact distance has to be computed.
-struct Wish {
+struct CandidateRow {
     uint64 tid;
     uint32 query;
 
-    friend bool operator<(const Wish& a, const Wish& b) {
+    friend bool operator<(const CandidateRow& a, const CandidateRow& b) {
         return a.tid < b.tid || (a.tid == b.tid && a.query < b.query);
     }
 };
@@ -82,9 +82,9 @@ struct KnnBatch {
     uint32 count;
     KnnRow* rows;    // (count)(k): heaps with the farthest on top, sorted at the end
     uint32* counts;  // (count)
-    Wish* wishes;
-    Size wish_count;
-    Size wish_room;
+    CandidateRow* candidates;
+    Size candidate_count;
+    Size candidate_room;
 };
 
 // --- the pending list
@@ -171,18 +171,18 @@ double distance_to(const KnnBatch* batch, uint32 query, const VectorView& vector
                           dims);
 }
 
-void put_wish(void* state, uint32 query, uint64 tid) {
+void add_candidate(void* state, uint32 query, uint64 tid) {
     auto* batch = static_cast<KnnBatch*>(state);
-    if (batch->wish_count == batch->wish_room) {
-        batch->wish_room *= 2;
-        batch->wishes =
-            static_cast<Wish*>(repalloc_huge(batch->wishes, batch->wish_room * sizeof(Wish)));
+    if (batch->candidate_count == batch->candidate_room) {
+        batch->candidate_room *= 2;
+        batch->candidates = static_cast<CandidateRow*>(
+            repalloc_huge(batch->candidates, batch->candidate_room * sizeof(CandidateRow)));
     }
-    batch->wishes[batch->wish_count++] = {tid, query};
+    batch->candidates[batch->candidate_count++] = {tid, query};
 }
 
-// Ranks one row for the queries it is a candidate of: wishes[at .. end), or for all queries if it
-// is pending.
+// Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
+// it is pending.
 void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
     const VectorView vector = read_row(batch->reader, number_tid(tid));
     if (!vector) return;
@@ -196,36 +196,37 @@ void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
     }
     for (Size i = at; i < end; ++i) {
         // VACUUM may have moved an entry during a walk, which then meets the entry twice.
-        if (i > at && batch->wishes[i].query == batch->wishes[i - 1].query) continue;
-        row.distance = distance_to(batch, batch->wishes[i].query, vector);
-        offer(batch, batch->wishes[i].query, row);
+        if (i > at && batch->candidates[i].query == batch->candidates[i - 1].query) continue;
+        row.distance = distance_to(batch, batch->candidates[i].query, vector);
+        offer(batch, batch->candidates[i].query, row);
     }
 }
 
 // Visits pending rows and candidates in the order of TIDs, so that each page is pinned once.
 void rank_rows(KnnBatch* batch) {
-    std::sort(batch->wishes, batch->wishes + batch->wish_count);
+    std::sort(batch->candidates, batch->candidates + batch->candidate_count);
     // Prefetch distances, in candidates.
     constexpr Size page_ahead = 12;
     constexpr Size tuple_ahead = 4;
-    const auto prefetch = [&](Size wish, PrefetchStage stage) {
-        if (wish < batch->wish_count)
-            prefetch_row(batch->reader, number_tid(batch->wishes[wish].tid), stage);
+    const auto prefetch = [&](Size candidate, PrefetchStage stage) {
+        if (candidate < batch->candidate_count)
+            prefetch_row(batch->reader, number_tid(batch->candidates[candidate].tid), stage);
     };
-    Size wish = 0;
+    Size candidate = 0;
     Size next = 0;
-    while (wish < batch->wish_count || next < batch->pending_count) {
+    while (candidate < batch->candidate_count || next < batch->pending_count) {
         CHECK_FOR_INTERRUPTS();
-        prefetch(wish + page_ahead, PrefetchStage::page);
-        prefetch(wish + tuple_ahead, PrefetchStage::tuple);
-        const bool has_wish = wish < batch->wish_count;
-        const bool is_pending = next < batch->pending_count &&
-                                (!has_wish || batch->pending[next] <= batch->wishes[wish].tid);
-        const uint64 tid = is_pending ? batch->pending[next++] : batch->wishes[wish].tid;
-        Size end = wish;
-        while (end < batch->wish_count && batch->wishes[end].tid == tid) ++end;
-        rank_row(batch, tid, is_pending, wish, end);
-        wish = end;
+        prefetch(candidate + page_ahead, PrefetchStage::page);
+        prefetch(candidate + tuple_ahead, PrefetchStage::tuple);
+        const bool has_candidate = candidate < batch->candidate_count;
+        const bool is_pending =
+            next < batch->pending_count &&
+            (!has_candidate || batch->pending[next] <= batch->candidates[candidate].tid);
+        const uint64 tid = is_pending ? batch->pending[next++] : batch->candidates[candidate].tid;
+        Size end = candidate;
+        while (end < batch->candidate_count && batch->candidates[end].tid == tid) ++end;
+        rank_row(batch, tid, is_pending, candidate, end);
+        candidate = end;
     }
     rest_row_reader(batch->reader);
 }
@@ -298,14 +299,14 @@ bool search_by_lists(KnnBatch* batch) {
     }
     search_lists(batch->lists,
                  {forms, batch->count, batch->effort.probes, batch->effort.candidates},
-                 {put_wish, batch});
+                 {add_candidate, batch});
     pfree(forms);
     return true;
 }
 
 void search_index(KnnBatch* batch) {
     for (uint32 i = 0; i < batch->count; ++i) pgstat_count_index_scan(batch->index->index);
-    batch->wish_count = 0;
+    batch->candidate_count = 0;
     const bool untrained = batch->meta.lists == 0 && batch->pending_known;
     const bool by_lists = search_by_lists(batch);
     if (by_lists || untrained) rank_rows(batch);
@@ -324,10 +325,11 @@ void search_index(KnnBatch* batch) {
 }
 
 Size query_bytes(const KnnBatch* batch) {
-    // The caller's vector, its index form, result rows, wishes, and candidates of the list search.
+    // The caller's vector, its index form, result rows, candidate rows, and the list search.
     const Size candidates = Min(batch->effort.candidates, max_list_k);
     return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
-           candidates * 2 * sizeof(Wish) + list_search_bytes(static_cast<uint32>(candidates)) + 64;
+           candidates * 2 * sizeof(CandidateRow) +
+           list_search_bytes(static_cast<uint32>(candidates)) + 64;
 }
 
 }  // namespace
@@ -390,8 +392,8 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count) {
             std::sort(rows, rows + batch->counts[i], nearer);
         }
     } else {
-        batch->wish_room = 1024;
-        batch->wishes = alloc_array<Wish>(batch->wish_room);
+        batch->candidate_room = 1024;
+        batch->candidates = alloc_array<CandidateRow>(batch->candidate_room);
         search_index(batch);
     }
     MemoryContextSwitchTo(before);
