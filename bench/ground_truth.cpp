@@ -12,7 +12,7 @@ namespace pgwarp::bench {
 namespace {
 
 // Neighbors stored even if k is smaller, so that a run with another k can use the file.
-constexpr size_t least_width = 100;
+constexpr size_t min_width = 100;
 
 // FNV-1a over 32-bit words.
 uint64_t hash(const Vectors& vectors, uint64_t state) {
@@ -41,7 +41,7 @@ std::string fingerprint(const Dataset& dataset) {
 
 RowNumbers ground_truth(Metric metric, const Dataset& dataset, size_t k,
                         const std::string& directory) {
-    const size_t width = std::min(std::max(k, least_width), dataset.base.rows);
+    const size_t width = std::min(std::max(k, min_width), dataset.base.rows);
     const auto path = std::filesystem::path(directory) / file_name(metric, dataset, width);
     if (std::filesystem::exists(path)) return read_row_numbers(path.string());
 

@@ -38,7 +38,7 @@ namespace pgwarp {
 namespace {
 
 // Fewer would measure too inaccurately; the next VACUUM may see more rows.
-constexpr uint32 least_queries = 64;
+constexpr uint32 min_queries = 64;
 // Draw more entries than queries: some of their rows are not visible.
 constexpr uint32 entries_a_query = 4;
 
@@ -180,7 +180,7 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
     VacuumRows rows = begin_vacuum_rows(index);
     MetaPage meta = read_meta(index);
     const Sample queries = draw_queries(rows.heap, index, meta, ring);
-    if (queries.count >= least_queries) {
+    if (queries.count >= min_queries) {
         const Neighbor* neighbors = find_neighbors(rows.heap, index, meta.metric, queries);
         const EncodeInput input{read_model(index, meta), queries.rows, queries.count,
                                 type_of(index)};

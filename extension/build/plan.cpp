@@ -15,7 +15,7 @@ namespace pgwarp {
 namespace {
 
 constexpr uint32 rows_per_list = 64;        // to place a centroid well
-constexpr uint32 least_rows_per_list = 16;  // to place it at all
+constexpr uint32 min_rows_per_list = 16;    // to place it at all
 constexpr uint32 dims_of_many_rows = 256;
 // Additive codewords span all dimensions and need the most training rows.
 constexpr uint32 rows_for_additive = 100000;
@@ -95,7 +95,7 @@ struct Need {
                                 std::max(Size{lists} * rows_per_list, Size{residual_rows(meta)}));
     }
     double needed_rows(uint32 lists) const {
-        return std::min<double>(rows, std::max(Size{lists} * least_rows_per_list, Size{codewords}));
+        return std::min<double>(rows, std::max(Size{lists} * min_rows_per_list, Size{codewords}));
     }
     double rows_in(Size memory, uint32 lists) const {
         return memory > model(lists)
@@ -115,7 +115,7 @@ struct Need {
 
 // Too many lists waste space: each has pages of its own.
 void tell_of_many_lists(const char* index_name, double rows, const MetaPage& meta, int level) {
-    if (meta.asked_lists * static_cast<double>(least_rows_per_list) <= rows) return;
+    if (meta.asked_lists * static_cast<double>(min_rows_per_list) <= rows) return;
     const uint32 better = choose_lists(rows, meta.code_dims);
     if (meta.asked_lists <= better) return;
     ereport(

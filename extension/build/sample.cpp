@@ -161,7 +161,7 @@ TableLook look_at_table(Relation heap, Relation index, IndexInfo* info, uint64 e
     constexpr double first_looks = 64;
     constexpr double growth = 4;
     // Beyond this share a pass over all blocks is cheaper than reading single ones.
-    constexpr double most_share = 0.25;
+    constexpr double max_share = 0.25;
     report_phase(BuildPhase::sample);
     TableLook look = {};
     look.blocks = RelationGetNumberOfBlocks(heap);
@@ -170,7 +170,7 @@ TableLook look_at_table(Relation heap, Relation index, IndexInfo* info, uint64 e
     BlockCounts counts = {};
     bool sound = false;
     Turns turns = {};
-    for (double share = first_looks / Max(look.blocks, 1u); !sound && share <= most_share;
+    for (double share = first_looks / Max(look.blocks, 1u); !sound && share <= max_share;
          share *= growth) {
         turns = {turns.end, turns_of(share)};
         for (BlockNumber block = 0; block < look.blocks; ++block) {
@@ -206,7 +206,7 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     // blocks, take more rows from each.
     constexpr double few_of_block = 4;
     constexpr double most_of_block = 8;
-    constexpr double least_blocks = 16384;
+    constexpr double min_blocks = 16384;
     constexpr double enough_blocks = 49152;
     const BlockNumber blocks = look.has_rows ? look.blocks_with_rows : look.blocks;
     const double average = Max(look.rows / Max(blocks, 1u), 1e-9);
@@ -215,7 +215,7 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     // probability, so that full blocks contribute more rows than nearly empty ones.
     const double part = std::min(1.0, (std::ceil(some_of_block) + 2) / average);
     const double of_block = std::min(average / 1.25, some_of_block);
-    double share = std::max(rows / of_block, least_blocks) / Max(blocks, 1u);
+    double share = std::max(rows / of_block, min_blocks) / Max(blocks, 1u);
     BlockSampler* sampler = open_block_sampler(heap, index, info);
     // Draw again below this share of the rows wanted: rows that lie in few blocks may have been
     // missed.

@@ -46,9 +46,9 @@ constexpr int tid_bits = 48;
 static_assert(max_lists <= 1 << (63 - tid_bits), "list and TID share one int64");
 constexpr uint64 tid_mask = (uint64{1} << tid_bits) - 1;
 // Large allocations can use huge pages; memory counts only once it is written to.
-constexpr int least_chunk_shift = 12;
-constexpr int most_chunk_shift = 20;
-constexpr Size most_chunk_bytes = Size{32} << 20;
+constexpr int min_chunk_shift = 12;
+constexpr int max_chunk_shift = 20;
+constexpr Size max_chunk_bytes = Size{32} << 20;
 
 Size payload_bytes(const EntrySort* sort) {
     return sizeof(float) + sort->m;
@@ -85,10 +85,10 @@ void begin_in_memory(EntrySort* sort) {
     const Size row_bytes = sizeof(uint64) + payload_bytes(sort) + 2 * sizeof(KeyedRow);
     const Size room = bytes / row_bytes;
     // At least this many chunks, so that the partly filled last one wastes little memory.
-    constexpr Size least_chunks = 16;
-    sort->chunk_shift = least_chunk_shift;
-    while (sort->chunk_shift < most_chunk_shift && 2 * chunk_bytes(sort) <= most_chunk_bytes &&
-           2 * chunk_rows(sort) * least_chunks <= room)
+    constexpr Size min_chunks = 16;
+    sort->chunk_shift = min_chunk_shift;
+    while (sort->chunk_shift < max_chunk_shift && 2 * chunk_bytes(sort) <= max_chunk_bytes &&
+           2 * chunk_rows(sort) * min_chunks <= room)
         ++sort->chunk_shift;
     sort->room = room / chunk_rows(sort) * chunk_rows(sort);
     if (sort->room == 0) return;

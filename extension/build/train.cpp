@@ -17,8 +17,8 @@ extern "C" {
 namespace pgwarp {
 
 uint32 curve_query_room(uint32 dims) {
-    constexpr Size most_bytes = 8 * 1024 * 1024;
-    return static_cast<uint32>(std::min<Size>(curve_queries, most_bytes / (dims * sizeof(float))));
+    constexpr Size max_bytes = 8 * 1024 * 1024;
+    return static_cast<uint32>(std::min<Size>(curve_queries, max_bytes / (dims * sizeof(float))));
 }
 
 Sample set_queries_aside(Sample* sample) {

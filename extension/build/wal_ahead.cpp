@@ -40,14 +40,14 @@ void open_segment(WalAhead* ahead, XLogSegNo segment) {
 // Starts writeback in the kernel. Neither waits for the disk nor checks for its errors: the later
 // sync does both.
 void tell_kernel(WalAhead* ahead, XLogRecPtr written) {
-    constexpr uint64 least_bytes = 2 << 20;
+    constexpr uint64 min_bytes = 2 << 20;
     if (!enableFsync) return;
     // A partly filled page will be written again.
     written -= written % XLOG_BLCKSZ;
     const XLogRecPtr segment_start = written - XLogSegmentOffset(written, wal_segment_size);
     // Earlier segments are synced already.
     if (ahead->told < segment_start) ahead->told = segment_start;
-    if (written < ahead->told + least_bytes) return;
+    if (written < ahead->told + min_bytes) return;
     const XLogSegNo segment = segment_start / wal_segment_size;
     if (ahead->file < 0 || ahead->segment != segment) open_segment(ahead, segment);
 #ifdef HAVE_SYNC_FILE_RANGE
@@ -78,9 +78,9 @@ WalAhead begin_wal_ahead() {
 
 bool write_wal_ahead(WalAhead* ahead) {
     // Less than the pages of one record is not worth a write.
-    constexpr uint64 least_bytes = 16 * XLOG_BLCKSZ;
+    constexpr uint64 min_bytes = 16 * XLOG_BLCKSZ;
     const XLogRecPtr before = GetXLogWriteRecPtr();
-    if (GetInsertRecPtr() < before + least_bytes) return false;
+    if (GetInsertRecPtr() < before + min_bytes) return false;
     Stopwatch watch;
     XLogBackgroundFlush();
     const XLogRecPtr written = GetXLogWriteRecPtr();

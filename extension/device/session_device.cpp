@@ -20,7 +20,7 @@ namespace pgwarp {
 namespace {
 
 // In multiplications: opening a device takes about as long as this much work takes on a CPU.
-constexpr double least_work_for_a_device = 1e10;
+constexpr double min_work_for_a_device = 1e10;
 // The device that an earlier call of this session left open. Never destroyed: when the process
 // exits, the driver may be gone before static destructors run.
 Device* kept_device = nullptr;
@@ -144,7 +144,7 @@ bool wants_device(double work) {
     // Only tests let the host stand in for a device: they set pgwarp.build_executor to gpu, or
     // inject a fault.
     if (devices_are_hosts()) return settings.fault != static_cast<int>(Fault::none);
-    return work >= least_work_for_a_device && strcmp(settings.devices, "none") != 0 &&
+    return work >= min_work_for_a_device && strcmp(settings.devices, "none") != 0 &&
            cuda_library_is_there();
 }
 

@@ -89,7 +89,7 @@ void for_edges(const StreamedGraph& graph, const EdgeFile& file, const Use& use)
 }
 
 // Memory of a node, at most: while keys are gathered, or as a key with the state of a search.
-constexpr Size most_node_bytes =
+constexpr Size max_node_bytes =
     std::max(NodeNumbers::node_bytes,
              sizeof(int64) + std::max(LevelSearch::node_bytes, SpanningForest::memory(1, 2)));
 
@@ -99,7 +99,7 @@ Size memory_bound() {
 
 StreamedGraph number_nodes(Oid table, BufFile* keyed, Size count) {
     StreamedGraph graph = {table, owned_by<NodeNumbers>(CurrentMemoryContext), {}, nullptr};
-    const Size most = std::min<Size>(memory_bound() / most_node_bytes, (Size{1} << 31) - 1);
+    const Size most = std::min<Size>(memory_bound() / max_node_bytes, (Size{1} << 31) - 1);
     KeyedEdge* some = static_cast<KeyedEdge*>(palloc(sizeof(KeyedEdge) * edges_at_once));
     graph.some = static_cast<NumberedEdge*>(palloc(sizeof(NumberedEdge) * edges_at_once));
     guarded([&] { graph.numbers->object = new NodeNumbers(most); });
@@ -151,9 +151,9 @@ float find_bottleneck(const StreamedGraph& graph, bool directed, uint32 from, ui
     }
     // Edges that the forest holds between two reductions: bounded by memory, and by the time to
     // sort.
-    constexpr Size most_room = Size{1} << 22;
+    constexpr Size max_room = Size{1} << 22;
     const Size left = memory_bound() - std::min(memory_bound(), nodes * 12);
-    const Size room = std::min({left / sizeof(NumberedEdge), most_room, graph.edges.count + 1});
+    const Size room = std::min({left / sizeof(NumberedEdge), max_room, graph.edges.count + 1});
     Owned<SpanningForest>* forest = owned_by<SpanningForest>(CurrentMemoryContext);
     guarded([&] { forest->object = new SpanningForest(nodes, room); });
     for_edges(graph, graph.edges, [&](const NumberedEdge& edge) { forest->object->add(edge); });

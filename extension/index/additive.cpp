@@ -19,8 +19,8 @@ struct Kept {
     MemoryContext context;  // of the encoder
     Owned<LsqEncoder>* encoder;
 };
-constexpr int most_kept = 4;
-Kept kept[most_kept];
+constexpr int max_kept = 4;
+Kept kept[max_kept];
 uint64 calls = 0;
 
 void forget(Kept* place) {

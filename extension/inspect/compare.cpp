@@ -34,8 +34,8 @@ namespace pgwarp {
 
 namespace {
 
-constexpr int least_sample = 1000;
-constexpr uint32 most_queries = 1000;
+constexpr int min_sample = 1000;
+constexpr uint32 max_queries = 1000;
 constexpr uint32 rows_a_query = 10;
 constexpr long fetched_rows = 1000;
 
@@ -174,9 +174,9 @@ PGWARP_FUNCTION(ivfpq_compare) {
     const char* column = NameStr(*PG_GETARG_NAME(1));
     const int bytes = PG_GETARG_INT32(2);
     const int wanted = PG_GETARG_INT32(3);
-    if (wanted < least_sample)
+    if (wanted < min_sample)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("sample must be at least %d", least_sample)));
+                        errmsg("sample must be at least %d", min_sample)));
     if (bytes < 1)
         ereport(ERROR,
                 (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("bytes must be at least 1")));
@@ -184,10 +184,10 @@ PGWARP_FUNCTION(ivfpq_compare) {
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
 
     const Sample sample = draw_sample(sample_query(table, column), static_cast<uint32>(wanted));
-    if (sample.count < static_cast<uint32>(least_sample))
+    if (sample.count < static_cast<uint32>(min_sample))
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                         errmsg("too few rows to compare quantizers with"),
-                        errdetail("There are %u, and %d are needed.", sample.count, least_sample)));
+                        errdetail("There are %u, and %d are needed.", sample.count, min_sample)));
     if (static_cast<uint32>(bytes) > sample.dims)
         ereport(ERROR,
                 (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -196,7 +196,7 @@ PGWARP_FUNCTION(ivfpq_compare) {
 
     const bool rotations = sample.dims <= static_cast<uint32>(max_rotated_dims);
     if (rotations) check_lapack(quantizer_name(QuantizerKind::opq), ERROR);
-    const uint32 query_count = std::min(most_queries, sample.count / rows_a_query);
+    const uint32 query_count = std::min(max_queries, sample.count / rows_a_query);
     const uint32 count = sample.count - query_count;
     const float* queries = sample.rows + Size{count} * sample.dims;
     struct Tools {

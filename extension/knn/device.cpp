@@ -41,7 +41,7 @@ struct KnnDevice {
 namespace {
 
 // Limit of k-selection on a device.
-constexpr uint32 most_k = 1024;
+constexpr uint32 max_k = 1024;
 
 // Compares estimates in seconds, from measurements. Lists: a quarter of a millisecond a query.
 // Device: half a second to start it, then reading the rows, then the products of queries and rows.
@@ -123,7 +123,7 @@ bool found_all(const KnnDevice* knn, uint32 count, int64 rows) {
 
 KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     // With a fixed number of probes the caller wants the result of the index, not the exact one.
-    if (index.by_query || k > most_k || settings.probes > 0 || settings.max_probes > 0)
+    if (index.by_query || k > max_k || settings.probes > 0 || settings.max_probes > 0)
         return nullptr;
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn on a device", ALLOCSET_DEFAULT_SIZES);

@@ -54,11 +54,11 @@ float* alloc_floats(Size count) {
 // Rows that maintenance_work_mem has room for beside the centroids. An error if these are fewer
 // than make an efficient block.
 Size rows_in_memory(uint32 dims, uint32 clusters) {
-    constexpr Size least_rows = 256;
+    constexpr Size min_rows = 256;
     const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
     const Size fixed = KmeansPass::bytes(dims, clusters) + 2 * sizeof(float) * dims * clusters;
     const Size row_bytes = dims * sizeof(float) + 24;  // 24: an iteration's state
-    const Size needed = fixed + least_rows * row_bytes;
+    const Size needed = fixed + min_rows * row_bytes;
     if (needed > memory)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                         errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",

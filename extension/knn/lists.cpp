@@ -20,8 +20,8 @@ namespace {
 
 // Bounds on the queries of one search of the store. A list is scanned for all of its queries at
 // once, so larger batches are cheaper a query.
-constexpr uint32 most_at_once = 4096;
-constexpr uint32 least_at_once = 16;
+constexpr uint32 max_at_once = 4096;
+constexpr uint32 min_at_once = 16;
 
 // Lists [begin, end).
 struct Chunk {
@@ -145,7 +145,7 @@ void make_batch(ListSearch* search, const ListWants& wants) {
         search->meta.code_dims * sizeof(float) + wants.candidates * sizeof(Neighbor) +
         wants.probes * sizeof(uint32);
     search->at_once = static_cast<uint32>(
-        std::clamp<Size>(search->batch_memory / query_bytes, least_at_once, most_at_once));
+        std::clamp<Size>(search->batch_memory / query_bytes, min_at_once, max_at_once));
     guarded([&] {
         delete search->batch->object;
         search->batch->object = nullptr;

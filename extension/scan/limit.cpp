@@ -142,9 +142,9 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     if (!note) return {unknown, 0};
     const bool known = note->limit && !note->limit->noCount;
     // LIMIT plus OFFSET may overflow int64.
-    constexpr double most_rows = 1e18;
-    const double rows = known ? std::min(most_rows, static_cast<double>(note->limit->count) +
-                                                        static_cast<double>(note->limit->offset))
+    constexpr double max_rows = 1e18;
+    const double rows = known ? std::min(max_rows, static_cast<double>(note->limit->count) +
+                                                       static_cast<double>(note->limit->offset))
                               : unknown;
     const double passing = std::min(rows / passing_share(note->scan), most_for_conditions);
     return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),

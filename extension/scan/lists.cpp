@@ -253,8 +253,8 @@ bool worth_going_on(ScanState* s) {
 // Rows ranked since may have raised the limit at which the scan left a group. The limit converges
 // within a few returns.
 bool worth_returning(const ScanState* s, const Candidate& floor, uint32 returns) {
-    constexpr uint32 most_returns = 3;
-    return s->bound.given && returns < most_returns && limit_has_risen(s->bound, floor.distance);
+    constexpr uint32 max_returns = 3;
+    return s->bound.given && returns < max_returns && limit_has_risen(s->bound, floor.distance);
 }
 
 void begin_group(ScanState* s, const ListGroup& group, GroupStage stage) {

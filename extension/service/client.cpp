@@ -35,15 +35,15 @@ void abandon(SearchSlot* slot) {
 
 // Pops a free block. False: none came free in about the time that searching the pages takes.
 bool take_block(Patience* patience, uint32* block) {
-    constexpr int most_wait_ms = 20;
+    constexpr int max_wait_ms = 20;
     if (ring_pop(block_ring(), block)) return true;
     const TimestampTz began = GetCurrentTimestamp();
     bool taken = false;
     while (!taken && !patience_ends(patience) &&
            (patience->while_alive ||
-            !TimestampDifferenceExceeds(began, GetCurrentTimestamp(), most_wait_ms))) {
+            !TimestampDifferenceExceeds(began, GetCurrentTimestamp(), max_wait_ms))) {
         ConditionVariableTimedSleep(&service->block_freed,
-                                    std::min(wait_milliseconds(*patience), long{most_wait_ms}),
+                                    std::min(wait_milliseconds(*patience), long{max_wait_ms}),
                                     compat_wait_event("PgwarpServiceBlock"));
         taken = ring_pop(block_ring(), block);
     }

@@ -68,11 +68,11 @@ void publish_devices(const Worker* worker) {
 
 bool give_back_empty(Worker* worker) {
     constexpr int patience_ms = 3000;
-    constexpr size_t most_kept = size_t{256} << 20;
+    constexpr size_t max_kept = size_t{256} << 20;
     bool later = false;
     for (Place& place : worker->places) {
         const DeviceMemoryUse use = place.device->memory();
-        const size_t kept = std::min(most_kept, use.budget / 16);
+        const size_t kept = std::min(max_kept, use.budget / 16);
         if (use.empty <= kept) {
             place.empty_since = 0;
             continue;

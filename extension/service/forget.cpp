@@ -24,9 +24,9 @@ namespace {
 object_access_hook_type previous_hook = nullptr;
 
 // Indexes that this transaction has created and the worker knows. The worker is not told of more
-// than most_new.
-constexpr int most_new = 64;
-Oid new_indexes[most_new];
+// than max_new.
+constexpr int max_new = 64;
+Oid new_indexes[max_new];
 int new_count = 0;
 
 bool is_ivfpq(Oid relation) {
@@ -86,7 +86,7 @@ void forget_at_abort(Relation index) {
     }
     for (int i = 0; i < new_count; ++i)
         if (new_indexes[i] == RelationGetRelid(index)) return;
-    if (new_count < most_new) new_indexes[new_count++] = RelationGetRelid(index);
+    if (new_count < max_new) new_indexes[new_count++] = RelationGetRelid(index);
 }
 
 void post_forget(Oid database, Oid index) {

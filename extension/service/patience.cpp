@@ -55,7 +55,7 @@ Patience load_patience() {
 
 bool patience_ends(Patience* patience) {
     // A shorter silence says nothing about the worker.
-    constexpr int least_patience = 500;
+    constexpr int min_patience = 500;
     if (!worker_serves()) return true;
     if (!patience->while_alive && pg_atomic_read_u32(&service->suspect) != 0) return true;
     const TimestampTz now = GetCurrentTimestamp();
@@ -67,8 +67,7 @@ bool patience_ends(Patience* patience) {
         patience->began = now;
     }
     if (!TimestampDifferenceExceeds(patience->began, now, patience->timeout)) return false;
-    if (!alive && TimestampDifferenceExceeds(patience->began, now, least_patience))
-        suspect_worker();
+    if (!alive && TimestampDifferenceExceeds(patience->began, now, min_patience)) suspect_worker();
     if (!patience->while_alive) vain_statement = GetCurrentStatementStartTimestamp();
     return true;
 }

@@ -71,7 +71,7 @@ Size shared_memory_room() {
     return Min(Size{room.f_bavail} * room.f_frsize / 4, most);
 }
 
-constexpr Size least_rows = 64;
+constexpr Size min_rows = 64;
 
 }  // namespace
 
@@ -87,11 +87,11 @@ int workers_in_shared_memory(int workers, uint32 held, uint32 dims, Size memory)
 }
 
 RingShape ring_shape(int workers, uint32 held, uint32 dims, Size memory) {
-    constexpr Size most_rows = 65536;
+    constexpr Size max_rows = 65536;
     const uint32 blocks = 2 * static_cast<uint32>(workers) + 2 + held;
     const Size bytes = Min(memory, shared_memory_room());
     const Size rows = bytes / blocks / (dims * sizeof(float) + sizeof(uint64));
-    return {blocks, static_cast<uint32>(Max(Min(rows, most_rows), least_rows))};
+    return {blocks, static_cast<uint32>(Max(Min(rows, max_rows), min_rows))};
 }
 
 BlockRing* init_block_ring(void* memory, uint32 blocks, uint32 block_rows, uint32 dims) {

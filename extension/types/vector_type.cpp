@@ -21,8 +21,8 @@ struct KnownType {
     Oid type;  // a base type
     VectorFormat format;
 };
-constexpr int most_known = 8;
-KnownType known[most_known];
+constexpr int max_known = 8;
+KnownType known[max_known];
 int known_count = 0;
 
 void forget_types(Datum, int, uint32) {
@@ -52,7 +52,7 @@ VectorFormat format_of(Oid base) {
     VectorFormat format = known_format(base);
     if (format != VectorFormat::none) return format;
     format = look_up_format(base);
-    if (format != VectorFormat::none && known_count < most_known)
+    if (format != VectorFormat::none && known_count < max_known)
         known[known_count++] = {base, format};
     return format;
 }

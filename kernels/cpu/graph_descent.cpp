@@ -14,18 +14,18 @@ namespace {
 // Tasks between two rounds of applying proposals, which take a few megabytes while lists are empty.
 constexpr size_t batch_tasks = 64;
 constexpr size_t task_tiles = 16;  // of samples
-constexpr size_t most_ranges = 64;
+constexpr size_t max_ranges = 64;
 
 // Levels of a tree that share one pass over the rows with the other trees.
 constexpr size_t top_levels = 4;
 
 // The descent ends when an iteration replaced less than this share of all edges.
-constexpr double least_updates = 0.001;
+constexpr double min_updates = 0.001;
 
 // A merge ends earlier: half of its edges existed before, and a last iteration mostly finds edges
 // behind the first `neighbors` places. It also samples fewer old neighbors, because each new one
 // meets them in every iteration.
-constexpr double least_merge_updates = 0.02;
+constexpr double min_merge_updates = 0.02;
 
 // In a merge, new neighbors come from the other side and are compared with old ones of the row's
 // own.
@@ -57,7 +57,7 @@ GraphDescent::GraphDescent(Workers& workers, const GraphRows& rows, const Descen
       known_(known),
       border_(border),
       lists_(lists),
-      ranges_(std::min(most_ranges, rows.count)),
+      ranges_(std::min(max_ranges, rows.count)),
       value_stride_(most_rows(options) + 8),
       bounds_(rows.count),
       samples_(rows.count, options.samples),
@@ -103,7 +103,7 @@ DescentReport GraphDescent::run(const GraphProgress& progress) {
         // it.
         const size_t rows = merging ? 2 * std::min(border_, rows_.count - border_) : rows_.count;
         const double edges = static_cast<double>(rows) * options_.degree;
-        const double least = merging ? least_merge_updates : least_updates;
+        const double least = merging ? min_merge_updates : min_updates;
         if (static_cast<double>(updates) < least * edges) break;
     }
     if (progress) progress(GraphPhase::distances, 0, rows_.count);

@@ -10,7 +10,7 @@ namespace {
 constexpr float infinite = std::numeric_limits<float>::infinity();
 constexpr float no_number = std::numeric_limits<float>::quiet_NaN();
 constexpr uint32_t nobody = std::numeric_limits<uint32_t>::max();
-constexpr size_t least_new_nodes = 4096;  // sorted at a time
+constexpr size_t min_new_nodes = 4096;  // sorted at a time
 }  // namespace
 
 float edge_order(float distance) {
@@ -23,7 +23,7 @@ bool NodeNumbers::add(int64_t node) {
     if (std::binary_search(nodes_.begin(), end, node)) return true;
     // The unsorted part is at most half of the sorted one, so that each node is moved only a few
     // times.
-    const size_t room = sorted_ + std::max(least_new_nodes, sorted_ / 2);
+    const size_t room = sorted_ + std::max(min_new_nodes, sorted_ / 2);
     if (nodes_.capacity() < room) nodes_.reserve(room);
     nodes_.push_back(node);
     return nodes_.size() < room || sort();

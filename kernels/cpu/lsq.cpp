@@ -18,7 +18,7 @@ namespace {
 // Rows searched together, one codebook after the other, so that its tables stay in the cache.
 constexpr size_t batch_rows = 32;
 // For fewer rows, packing the words for a matrix product does not pay off.
-constexpr size_t least_product_rows = 4;
+constexpr size_t min_product_rows = 4;
 
 uint64_t row_seed(const float* row, uint32_t dims) {
     uint64_t seed = 0;
@@ -127,7 +127,7 @@ double LsqEncoder::search_batch(const LsqSearch& search, const float* rows, size
     const Tables& t = *tables_;
     const uint32_t books = t.shape.books, dims = t.shape.dims;
     const size_t words = t.shape.words();
-    if (count < least_product_rows) {
+    if (count < min_product_rows) {
         for (size_t i = 0; i < count; ++i) {
             float* products = batch.products.data() + i * words;
             dot_products(rows + i * dims, {t.words.data(), dims, words}, dims, products);

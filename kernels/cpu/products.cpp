@@ -20,7 +20,7 @@
 namespace pgwarp {
 using ProductsFunction = void(const Products&, float*);
 constexpr size_t piece_dims = 256;
-constexpr size_t most_panel_rows = 64;  // of either side, on any target
+constexpr size_t max_panel_rows = 64;  // of either side, on any target
 }  // namespace pgwarp
 #endif
 
@@ -111,7 +111,7 @@ HWY_INLINE void multiply(const float* HWY_RESTRICT a, const float* HWY_RESTRICT 
 void InnerProducts(const Products& p, float* HWY_RESTRICT scratch) {
     const size_t columns = kColumns * hn::Lanes(FloatTag());
     float* b_panel = scratch;
-    float* a_panels = scratch + piece_dims * most_panel_rows;
+    float* a_panels = scratch + piece_dims * max_panel_rows;
     for (size_t first = 0; first < p.dims; first += piece_dims) {
         const size_t dims = std::min(piece_dims, p.dims - first);
         for (size_t row = 0; row < p.a_rows; row += kRows)
@@ -155,8 +155,8 @@ void choose_products_target() {
 
 size_t products_scratch(size_t a_rows) {
     // Panels are padded to full size, whatever that is on this machine.
-    const size_t whole_rows = (a_rows + most_panel_rows - 1) / most_panel_rows * most_panel_rows;
-    return piece_dims * (most_panel_rows + whole_rows);
+    const size_t whole_rows = (a_rows + max_panel_rows - 1) / max_panel_rows * max_panel_rows;
+    return piece_dims * (max_panel_rows + whole_rows);
 }
 
 void inner_products(const Products& products, float* scratch) {

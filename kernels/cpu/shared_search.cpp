@@ -19,14 +19,14 @@ uint32_t candidates_by_bound(uint32_t wanted) {
 
 // Queries that share a scan of one thread. Their tables are interleaved for each list, so each list
 // should have several of them.
-constexpr size_t most_together = 1024;
-constexpr size_t least_together = 384;  // even if some threads are idle then
+constexpr size_t max_together = 1024;
+constexpr size_t min_together = 384;  // even if some threads are idle then
 
 // Answers do not depend on which queries share a scan, so the number of tasks may depend on
 // threads.
 size_t tasks_for(size_t queries, int threads) {
-    const size_t needed = (queries + most_together - 1) / most_together;
-    return std::max(needed, std::min(static_cast<size_t>(threads), queries / least_together));
+    const size_t needed = (queries + max_together - 1) / max_together;
+    return std::max(needed, std::min(static_cast<size_t>(threads), queries / min_together));
 }
 
 // Ranks the lists of the queries and makes their byte tables. Visits of the same list follow each
@@ -192,9 +192,9 @@ size_t shared_tasks(const StoredLists& stored, const CpuBatch& batch, size_t que
     size_t visits = 0;
     for (size_t i = 0; i < queries; ++i)
         visits += std::min(batch.wanted[i].probes, stored.shape.lists);
-    constexpr size_t least_visits = 8;  // of a list
+    constexpr size_t min_visits = 8;  // of a list
     const size_t tasks = tasks_for(queries, threads);
-    return visits >= least_visits * stored.shape.lists * tasks ? tasks : 0;
+    return visits >= min_visits * stored.shape.lists * tasks ? tasks : 0;
 }
 
 void search_together(const StoredLists& stored, CpuBatch& batch, size_t begin, size_t end,

@@ -24,8 +24,8 @@ namespace pgwarp::gpu {
 namespace {
 
 // Rows of a tile. Larger tiles gain nothing: their products exceed every cache anyway.
-constexpr size_t most_tile_rows = 65536;
-constexpr size_t most_nearest_rows = 1 << 20;
+constexpr size_t max_tile_rows = 65536;
+constexpr size_t max_nearest_rows = 1 << 20;
 
 class CudaExecutor final : public Executor {
   public:
@@ -157,10 +157,10 @@ class CudaExecutor final : public Executor {
     size_t nearest_rows(uint32_t clusters, uint32_t dims) const {
         if (!fits_tiles(context_, dims)) return tile_rows(clusters, dims);
         const size_t row_bytes = 2 * dims * sizeof(float) + sizeof(uint64_t);
-        return std::clamp<size_t>(context_.scratch() / 8 / row_bytes, 1, most_nearest_rows);
+        return std::clamp<size_t>(context_.scratch() / 8 / row_bytes, 1, max_nearest_rows);
     }
     size_t tile_rows(uint32_t clusters, uint32_t dims) const {
-        return std::min(most_tile_rows,
+        return std::min(max_tile_rows,
                         CentroidMatrix::tile_rows(clusters, dims, context_.scratch() / 2));
     }
 
@@ -270,7 +270,7 @@ void CudaExecutor::encode_halves(const Quantizer& quantizer, const Encoding& e) 
     const QuantizerShape shape = halves_of(quantizer.shape);
     const std::vector<float> repeated = repeated_nibble_words(quantizer.shape, quantizer.codebook);
     // In parts, because codes of halves, a byte each, take twice the memory.
-    const size_t part = std::min(e.count, most_tile_rows);
+    const size_t part = std::min(e.count, max_tile_rows);
     std::vector<uint8_t> halves(part * shape.m);
     for (size_t first = 0; first < e.count; first += part) {
         const size_t here = std::min(part, e.count - first);

@@ -20,9 +20,9 @@ namespace {
 constexpr size_t budget_batches = 4096;
 // A lane that was not used for this many turns of the clock frees its batches.
 constexpr uint64_t idle_lane = 8192;
-// While a batch of the lane runs, the next one needs at least 1/least_part as many searches. Fewer
+// While a batch of the lane runs, the next one needs at least 1/min_part as many searches. Fewer
 // searches wait for more, because a batch of any size costs device and caller about the same.
-constexpr size_t least_part = 4;
+constexpr size_t min_part = 4;
 // After this time collect() blocks on the batch, so that a watchdog of this thread sees a device
 // that hangs.
 constexpr std::chrono::seconds patience(5);
@@ -95,7 +95,7 @@ bool Mirror::may_start(const WaitingLane& waiting) const {
     bool room = false;
     for (const LaneSlot& slot : lane.slots) {
         room |= slot.running == 0;
-        if (lane.waiting.size() * least_part < slot.running) return false;
+        if (lane.waiting.size() * min_part < slot.running) return false;
     }
     return room;
 }

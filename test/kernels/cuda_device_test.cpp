@@ -152,10 +152,10 @@ TEST_F(CudaDeviceTest, LibraryLoadsWorksAndUnloads) {
 TEST_F(CudaDeviceTest, LeavesAndComesBack) {
     // What is free after one time is free after the next. Other processes may take or give some
     // meanwhile, but not every time.
-    constexpr int most_times = 20;
+    constexpr int max_times = 20;
     size_t before = 0, free = 0;
     int times = 0;
-    while (times < most_times && (times < 3 || free != before)) {
+    while (times < max_times && (times < 3 || free != before)) {
         ++times;
         before = free;
         OpenError error;

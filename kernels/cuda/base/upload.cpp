@@ -12,7 +12,7 @@ namespace {
 constexpr size_t part_bytes = size_t{4} << 20;
 constexpr size_t task_bytes = size_t{512} << 10;
 // Below this size waking the threads costs more than it gains.
-constexpr size_t least_staged = size_t{1} << 20;
+constexpr size_t min_staged = size_t{1} << 20;
 
 int staging_threads() {
     return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u));
@@ -29,7 +29,7 @@ bool is_pageable(const void* memory) {
 Uploader::Uploader() : workers_(staging_threads()) {}
 
 void Uploader::upload(void* to, const void* from, size_t bytes, cudaStream_t stream) {
-    if (bytes < least_staged || !is_pageable(from)) {
+    if (bytes < min_staged || !is_pageable(from)) {
         copy_async(static_cast<char*>(to), static_cast<const char*>(from), bytes, stream);
         return;
     }

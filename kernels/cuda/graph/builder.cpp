@@ -13,9 +13,9 @@ namespace pgwarp::gpu {
 namespace {
 
 // Up to this many rows, comparing all pairs is faster than starting a descent.
-constexpr size_t least_descent_rows = 4096;
+constexpr size_t min_descent_rows = 4096;
 // From this many rows on, find_limits() saves more time than it takes.
-constexpr size_t least_limited_rows = 100000;
+constexpr size_t min_limited_rows = 100000;
 
 class CudaGraphBuilder final : public GraphBuilder {
   public:
@@ -72,7 +72,7 @@ class CudaGraphBuilder final : public GraphBuilder {
     }
     // Few rows, also compared to the length of a list: compare all pairs.
     static bool is_small(const GraphRows& rows, const DescentOptions& options) {
-        return rows.count <= std::max<size_t>(least_descent_rows, 4 * size_t{options.degree});
+        return rows.count <= std::max<size_t>(min_descent_rows, 4 * size_t{options.degree});
     }
     // Whether comparing the added rows with all others is faster than a descent.
     static bool are_few(size_t added, size_t count) {
@@ -134,7 +134,7 @@ Buffer<float> CudaGraphBuilder::find_limits(const GraphView& view, uint32_t degr
     options.iterations = 1;
     options.seed = 1;
     const size_t bytes = GraphLists::row_bytes(options.degree) + descent_row_bytes(options);
-    if (view.count < least_limited_rows || bytes * view.count > context_.memory.available() / 2)
+    if (view.count < min_limited_rows || bytes * view.count > context_.memory.available() / 2)
         return {};
     Buffer<float> limits(context_.memory, view.count);
     GraphLists lists(context_, uploader_, stream_, view.count, options.degree, nullptr, 0);

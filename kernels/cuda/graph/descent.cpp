@@ -12,8 +12,8 @@ namespace {
 
 // A descent ends after an iteration that replaced less than this fraction of all edges. In a merge
 // about half of the edges were known before.
-constexpr double least_updates = 0.001;
-constexpr double least_merge_updates = 0.02;
+constexpr double min_updates = 0.001;
+constexpr double min_merge_updates = 0.02;
 // The most rows of one launch, for 14 samples and 128 dimensions: bounds how long an interrupt
 // waits.
 constexpr double usual_rows = 1 << 21;
@@ -55,7 +55,7 @@ DescentReport descend(const Context& context, cudaStream_t stream, const Descent
     // been compared.
     const uint32_t starts = std::max(options.trees, 2u);
     const bool merging = work.known == KnownPairs::both_sets;
-    const double least = merging ? least_merge_updates : least_updates;
+    const double least = merging ? min_merge_updates : min_updates;
     // A merge with a small set changes few edges: the threshold counts twice the smaller set's
     // edges, not all of them.
     const uint32_t rows =

@@ -23,9 +23,9 @@ constexpr int tile_rows = 64;
 constexpr int stages = 3;  // tiles in shared memory
 constexpr int kept = 32;
 constexpr int queue = 16;
-constexpr uint32_t most_dims = 128;
-constexpr uint32_t most_degree = 24;
-constexpr uint32_t least_rows = 2048;
+constexpr uint32_t max_dims = 128;
+constexpr uint32_t max_degree = 24;
+constexpr uint32_t min_rows = 2048;
 
 struct HalfRows {
     GraphView view;
@@ -383,8 +383,8 @@ void launch_filter(const Filter& filter, cudaStream_t stream) {
 }  // namespace
 
 bool filter_fits(const Context& context, const ExactWork& work) {
-    return has_products(work.view.metric) && work.view.dims <= most_dims &&
-           work.degree <= most_degree && work.others.size() >= least_rows &&
+    return has_products(work.view.metric) && work.view.dims <= max_dims &&
+           work.degree <= max_degree && work.others.size() >= min_rows &&
            filter_bytes(work.view, chunk_queries(context)) <= context.memory.available() / 2;
 }
 

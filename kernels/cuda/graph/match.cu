@@ -68,9 +68,9 @@ struct Found {
         pairs[at] = static_cast<uint16_t>(pair);
     }
 };
-constexpr uint32_t most_found = 2 * tile_rows * tile_columns;
-static_assert(most_found * sizeof(float) <= sizeof(TileStorage<tile_columns>::data));
-static_assert(most_found * sizeof(uint16_t) <= sizeof(TileStorage<tile_rows>::data));
+constexpr uint32_t max_found = 2 * tile_rows * tile_columns;
+static_assert(max_found * sizeof(float) <= sizeof(TileStorage<tile_columns>::data));
+static_assert(max_found * sizeof(uint16_t) <= sizeof(TileStorage<tile_rows>::data));
 static_assert(tile_columns == 1 << Found::column_bits &&
               tile_rows << Found::column_bits == Found::swapped);
 

@@ -32,12 +32,12 @@ struct ListUpdate {
     unsigned long long* changes;
 };
 
-constexpr unsigned least_threads = 128;
+constexpr unsigned min_threads = 128;
 
 // The threads that update one row together: a warp or a block.
 template <int threads>
 struct Team {
-    static constexpr int rows = threads == 32 ? least_threads / 32 : 1;  // per block
+    static constexpr int rows = threads == 32 ? min_threads / 32 : 1;  // per block
     static __device__ __forceinline__ void sync() {
         if constexpr (threads == 32)
             __syncwarp();
@@ -54,7 +54,7 @@ struct Team {
 
 // `threads` threads per row. Each thread holds `items` keys, of the list or of proposals.
 template <int threads, int items>
-__global__ void __launch_bounds__(threads == 32 ? least_threads : threads)
+__global__ void __launch_bounds__(threads == 32 ? min_threads : threads)
     update_lists(ListUpdate u) {
     using Group = Team<threads>;
     const uint32_t thread = threadIdx.x % threads;
@@ -159,7 +159,7 @@ void launch_update(const ListUpdate& update, cudaStream_t stream) {
         rows * (update.degree + (size_t{1} << (update.member_bits - 5))) * sizeof(uint32_t);
     launch("update_lists", update_lists<threads, items>,
            {static_cast<unsigned>(divide_up(update.count, size_t{rows})),
-            threads == 32 ? least_threads : threads, shared, stream},
+            threads == 32 ? min_threads : threads, shared, stream},
            update);
 }
 
@@ -170,7 +170,7 @@ struct Finish {
 };
 
 template <int threads, int items>
-__global__ void __launch_bounds__(threads == 32 ? least_threads : threads) finish_lists(Finish f) {
+__global__ void __launch_bounds__(threads == 32 ? min_threads : threads) finish_lists(Finish f) {
     using Group = Team<threads>;
     const uint32_t thread = threadIdx.x % threads;
     const size_t row = size_t{blockIdx.x} * Group::rows + threadIdx.x / threads;
@@ -202,7 +202,7 @@ template <int threads, int items>
 void launch_finish(const Finish& finish, cudaStream_t stream) {
     constexpr unsigned rows = Team<threads>::rows;
     launch("finish_lists", finish_lists<threads, items>,
-           {divide_up(finish.view.count, rows), threads == 32 ? least_threads : threads,
+           {divide_up(finish.view.count, rows), threads == 32 ? min_threads : threads,
             rows * threads * items * sizeof(uint64_t), stream},
            finish);
 }

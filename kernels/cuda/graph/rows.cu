@@ -10,7 +10,7 @@ namespace pgwarp::gpu {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr unsigned most_blocks = 1056;
+constexpr unsigned max_blocks = 1056;
 constexpr size_t chunk_bytes = size_t{64} << 20;
 
 __global__ void __launch_bounds__(threads)
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(threads) fill(uint64_t* keys, size_t count, ui
 }
 
 unsigned blocks_for(size_t count) {
-    return static_cast<unsigned>(std::min<size_t>(divide_up(count, size_t{threads}), most_blocks));
+    return static_cast<unsigned>(std::min<size_t>(divide_up(count, size_t{threads}), max_blocks));
 }
 
 }  // namespace

@@ -15,12 +15,12 @@ constexpr size_t cached_table_bytes = size_t{24} << 20;
 
 // The scan by list takes longer to prepare. It pays off if several queries of the batch visit each
 // list and there is enough to scan. Measured on an H200; see bench/notes/kernels.md.
-constexpr uint64_t least_visits_a_list = 4;
+constexpr uint64_t min_visits_per_list = 4;
 constexpr uint32_t least_by_list = 128;
-constexpr uint64_t least_look_ups = 260000000;
+constexpr uint64_t min_look_ups = 260000000;
 
-constexpr uint32_t least_item_tiles = 256;
-constexpr uint32_t most_list_parts = 8;
+constexpr uint32_t min_item_tiles = 256;
+constexpr uint32_t max_list_parts = 8;
 
 // Cuts one scratch space into slices, aligned to 256 bytes.
 class Cutter {
@@ -39,9 +39,9 @@ class Cutter {
 SearchMethod choose_method(const SearchShape& s) {
     const uint64_t visits = uint64_t{s.queries} * s.probes;
     const uint64_t look_ups = s.entries / std::max(s.lists, 1u) * visits * s.layout.m;
-    const bool much = s.queries >= always_by_list || look_ups >= least_look_ups;
+    const bool much = s.queries >= always_by_list || look_ups >= min_look_ups;
     const bool by_list =
-        s.queries >= least_by_list && visits >= least_visits_a_list * s.lists && much;
+        s.queries >= least_by_list && visits >= min_visits_per_list * s.lists && much;
     return by_list ? SearchMethod::by_list : SearchMethod::by_query;
 }
 
@@ -80,11 +80,10 @@ void plan_by_list(const SearchShape& s, SearchPlan& plan) {
         std::clamp<size_t>(cached_table_bytes / table_bytes, 64, std::max<size_t>(n, 64)));
     const size_t parts = (n + plan.table_queries - 1) / plan.table_queries;
     plan.bins = static_cast<uint32_t>(parts * s.lists);
-    // Long lists are split, into at most most_list_parts parts: the number of items stays bounded
+    // Long lists are split, into at most max_list_parts parts: the number of items stays bounded
     // however long the longest list is.
     const uint32_t longest = (s.longest_list + tile_entries - 1) / tile_entries;
-    plan.tiles_per_item =
-        std::max(least_item_tiles, (longest + most_list_parts - 1) / most_list_parts);
+    plan.tiles_per_item = std::max(min_item_tiles, (longest + max_list_parts - 1) / max_list_parts);
     const uint32_t list_parts =
         std::max(1u, (longest + plan.tiles_per_item - 1) / plan.tiles_per_item);
     const uint64_t visits = uint64_t{n} * s.probes;

@@ -27,8 +27,8 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     const auto whole = by_tiles_ ? pair_rows : padded_rows;
     tile_rows_ = std::clamp(whole(shape.most_rows), whole(1), exact_tile_rows);
     // Larger tiles are not faster, and other operations need memory too.
-    constexpr size_t most_tile_bytes = size_t{512} << 20;
-    const size_t room = std::min(context.scratch() / 2, most_tile_bytes);
+    constexpr size_t max_tile_bytes = size_t{512} << 20;
+    const size_t room = std::min(context.scratch() / 2, max_tile_bytes);
     const size_t row_bytes = width * sizeof(__half) + sizeof(float);
     while (true) {
         const size_t fixed = tile_rows_ * row_bytes;
@@ -109,12 +109,12 @@ void RunningSearch::add(const float* rows, const uint64_t* ids, size_t count,
         }
     }
     // The number of blocks of a grid is limited to 2^31 - 1.
-    constexpr size_t most_blocks = size_t{1} << 30;
-    for (size_t query = 0; query < shape_.query_count; query += most_blocks)
+    constexpr size_t max_blocks = size_t{1} << 30;
+    for (size_t query = 0; query < shape_.query_count; query += max_blocks)
         rescore(
             {shape_.queries + query * shape_.dims, rows, ids, shape_.dims, l2, shape_.k, candidates,
              keys_ + query * candidates, nearest_.data() + query * shape_.k, merge_},
-            std::min(most_blocks, shape_.query_count - query), stream_);
+            std::min(max_blocks, shape_.query_count - query), stream_);
     merge_ = true;
 }
 

@@ -20,7 +20,7 @@ constexpr unsigned threads = 128;
 constexpr uint32_t tile = 128;  // rows, and others, of a tile
 constexpr uint32_t step = 16;   // dimensions per step
 constexpr uint32_t stages = 4;  // steps of others in shared memory
-constexpr uint32_t most_dims = 128;
+constexpr uint32_t max_dims = 128;
 // Stride of rows in shared memory, in halves. Eight halves of padding avoid bank conflicts between
 // the eight rows that ldmatrix loads together.
 constexpr uint32_t other_halves = 2 * step + 8;
@@ -258,11 +258,11 @@ __global__ void __launch_bounds__(256)
     const size_t row = (size_t{blockIdx.x} * 256 + threadIdx.x) / 32;
     if (row >= rows) return;
     const bool is_there = row < matrix.count;
-    float x[most_dims / 32];
+    float x[max_dims / 32];
     float norm = 0;
     uint32_t own_largest = 0;
 #pragma unroll
-    for (uint32_t i = 0; i < most_dims / 32; ++i) {
+    for (uint32_t i = 0; i < max_dims / 32; ++i) {
         const uint32_t d = i * 32 + lane_id();
         x[i] = is_there && d < matrix.dims ? element(matrix, row, d) : 0.0f;
         norm = fmaf(x[i], x[i], norm);
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(256)
     const float scale = scale_for(largest ? *largest : own_largest);
     __half* to = halves + row * 2 * dims;
 #pragma unroll
-    for (uint32_t i = 0; i < most_dims / 32; ++i) {
+    for (uint32_t i = 0; i < max_dims / 32; ++i) {
         const uint32_t d = i * 32 + lane_id();
         if (d >= dims) break;
         const auto [high, low] = split_number(x[i] * scale);
@@ -290,13 +290,13 @@ __global__ void __launch_bounds__(256)
 // Launches about 16 blocks per multiprocessor, so that none idles at the end.
 void launch_tiles(const Context& context, TileArguments a, bool nearest, cudaStream_t stream) {
     if (a.rows.count == 0 || a.others.count == 0) return;
-    constexpr uint32_t least_tiles = 2;
+    constexpr uint32_t min_tiles = 2;
     a.dims = pair_dims(a.rows.dims);
     a.other_tiles = static_cast<uint32_t>(pair_rows(a.others.count) / tile);
     const auto row_tiles = static_cast<uint32_t>(divide_up(a.rows.count, size_t{tile}));
     const uint32_t wanted = divide_up(16 * context.processors, row_tiles);
-    a.block_tiles = std::clamp(divide_up(a.other_tiles, wanted),
-                               std::min(least_tiles, a.other_tiles), a.other_tiles);
+    a.block_tiles = std::clamp(divide_up(a.other_tiles, wanted), std::min(min_tiles, a.other_tiles),
+                               a.other_tiles);
     launch("tile_products", nearest ? tile_products<true> : tile_products<false>,
            {dim3(row_tiles, divide_up(a.other_tiles, a.block_tiles)), threads, shared_bytes(a.dims),
             stream},
@@ -306,7 +306,7 @@ void launch_tiles(const Context& context, TileArguments a, bool nearest, cudaStr
 }  // namespace
 
 bool fits_tiles(const Context& context, uint32_t dims) {
-    return dims <= most_dims && shared_bytes(pair_dims(dims)) <= context.block_shared_bytes;
+    return dims <= max_dims && shared_bytes(pair_dims(dims)) <= context.block_shared_bytes;
 }
 
 void PairMatrix::grow(DeviceMemory& memory, size_t rows, uint32_t dims) {

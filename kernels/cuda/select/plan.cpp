@@ -7,7 +7,7 @@ namespace pgwarp::gpu {
 namespace {
 
 // Splits shorter than this cost more to merge than they save.
-constexpr uint32_t least_part = 8192;
+constexpr uint32_t min_part = 8192;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ SelectPlan plan_select(uint32_t rows, uint32_t length, uint32_t k, uint32_t proc
     // Split rows where one block per row would not fill the device.
     const uint32_t blocks = k <= 128 ? 4 * processors : 2 * processors;
     const uint32_t wanted = (blocks + rows - 1) / std::max(rows, 1u);
-    const uint32_t most = std::max(1u, length / std::max(least_part, 8 * k));
+    const uint32_t most = std::max(1u, length / std::max(min_part, 8 * k));
     const uint32_t splits = rows >= blocks / 2 ? 1 : std::clamp(wanted, 1u, most);
     return {SelectMethod::block, splits};
 }

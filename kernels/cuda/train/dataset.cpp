@@ -10,7 +10,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr size_t most_scan_rows = 65536;
+constexpr size_t max_scan_rows = 65536;
 constexpr size_t chunk_bytes = size_t{64} << 20;
 
 }  // namespace
@@ -49,7 +49,7 @@ DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t 
 }
 
 size_t DeviceRows::scan_rows() const {
-    return std::clamp<size_t>(context_.scratch() / 4 / (dims_ * sizeof(float)), 1, most_scan_rows);
+    return std::clamp<size_t>(context_.scratch() / 4 / (dims_ * sizeof(float)), 1, max_scan_rows);
 }
 
 void DeviceRows::find_largest(cudaStream_t stream) {
@@ -163,7 +163,7 @@ void DeviceRows::rotate(const Blas& blas, Buffer<float> matrix, uint32_t to, cud
     } else {
         const size_t row_bytes = to * sizeof(float);
         const size_t chunk_rows = std::min(
-            count_, std::clamp<size_t>(context_.scratch() / 4 / row_bytes, 1, most_scan_rows));
+            count_, std::clamp<size_t>(context_.scratch() / 4 / row_bytes, 1, max_scan_rows));
         Buffer<float> rotated(context_.memory, chunk_rows * to);
         const FinishStream finish(stream);
         for (size_t first = 0; first < count_; first += chunk_rows) {

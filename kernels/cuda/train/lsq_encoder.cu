@@ -20,7 +20,7 @@ namespace {
 
 constexpr unsigned warps = 4;
 constexpr unsigned threads = 32 * warps;
-constexpr size_t most_chunk_rows = 65536;
+constexpr size_t max_chunk_rows = 65536;
 constexpr uint32_t lane_words = codewords / 32;
 static_assert(lane_words * sizeof(uint16_t) == sizeof(uint4));
 
@@ -333,9 +333,8 @@ void LsqEncoder::make_pairs() {
 }
 
 size_t LsqEncoder::chunk_rows() const {
-    return std::min(most_chunk_rows,
-                    CentroidMatrix::tile_rows(static_cast<uint32_t>(shape_.words()), shape_.dims,
-                                              context_.scratch() / 4));
+    return std::min(max_chunk_rows, CentroidMatrix::tile_rows(static_cast<uint32_t>(shape_.words()),
+                                                              shape_.dims, context_.scratch() / 4));
 }
 
 void LsqEncoder::encode(const LsqSearch& search, const float* rows, size_t count, bool improve,

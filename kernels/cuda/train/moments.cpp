@@ -9,14 +9,14 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr size_t most_chunk_rows = 65536;
+constexpr size_t max_chunk_rows = 65536;
 
 // Adds all rows as one cluster with this centre, (dims).
 void add_all(const Context& context, const DeviceRows& rows, size_t count, double factor,
              const float* centre, const ClusterSums& sums, cudaStream_t stream) {
     const size_t row_bytes = rows.dims() * sizeof(float);
     const size_t chunk_rows =
-        std::min(count, std::clamp<size_t>(context.scratch() / 4 / row_bytes, 1, most_chunk_rows));
+        std::min(count, std::clamp<size_t>(context.scratch() / 4 / row_bytes, 1, max_chunk_rows));
     Buffer<uint32_t> nearest(context.memory, chunk_rows);
     const FinishStream finish(stream);
     clear_async(nearest.data(), nearest.size(), stream);

@@ -15,7 +15,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr size_t most_chunk_rows = 65536;
+constexpr size_t max_chunk_rows = 65536;
 
 // Residuals and codes on the device.
 void encode(Encoder& encoder, const float* residuals, size_t count, uint8_t* codes) {
@@ -29,7 +29,7 @@ void encode(Encoder& encoder, const float* residuals, size_t count, uint8_t* cod
 }  // namespace
 
 size_t ProductCoder::chunk_rows(uint32_t dims) const {
-    return std::min(most_chunk_rows,
+    return std::min(max_chunk_rows,
                     CentroidMatrix::tile_rows(codewords, dims, context_.scratch() / 2));
 }
 

@@ -13,11 +13,11 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr size_t most_chunk_rows = 65536;
+constexpr size_t max_chunk_rows = 65536;
 
 size_t chunk_rows(const Context& context, const Rotation& rotation) {
     const size_t row_bytes = (size_t{rotation.from} + rotation.to) * sizeof(float);
-    return std::clamp<size_t>(context.scratch() / 4 / row_bytes, 1, most_chunk_rows);
+    return std::clamp<size_t>(context.scratch() / 4 / row_bytes, 1, max_chunk_rows);
 }
 
 }  // namespace

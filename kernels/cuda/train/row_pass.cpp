@@ -28,7 +28,7 @@ namespace {
 // An encoder's thread block takes 128 rows, and a multiprocessor holds up to five thread blocks.
 constexpr size_t batch_rows = 24576;
 // The most rows whose products with the centroids are computed at once.
-constexpr size_t most_tile_rows = 32768;
+constexpr size_t max_tile_rows = 32768;
 
 void check_start(size_t in_flight, size_t count, size_t block_rows) {
     if (in_flight == RowPass::max_in_flight) throw std::logic_error("too many blocks under way");
@@ -125,7 +125,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
     tile_rows_ = room_;
     if (!centroids_->splits_rows())
         tile_rows_ =
-            std::min({most_tile_rows, room_,
+            std::min({max_tile_rows, room_,
                       CentroidMatrix::tile_rows(shape.lists, shape.dims, context.scratch() / 2)});
     // Enough batches for all blocks in flight, however they are aligned, and one to gather into.
     const size_t blocks_of_batch = room_ / block_rows_;
