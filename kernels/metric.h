@@ -5,7 +5,7 @@
 // each one that a new metric must extend.
 #pragma once
 
-#include "kernels/both_sides.h"
+#include "kernels/host_device.h"
 
 #include <cstdint>
 
@@ -43,7 +43,7 @@ inline bool can_index(Metric metric) {
 }
 
 // Whether vectors get unit length before they are compared.
-PGWARP_BOTH constexpr bool normalizes(Metric metric) {
+PGWARP_HOST_DEVICE constexpr bool normalizes(Metric metric) {
     switch (metric) {
         case Metric::cosine:
             return true;
@@ -56,7 +56,7 @@ PGWARP_BOTH constexpr bool normalizes(Metric metric) {
 }
 
 // Whether a distance is a function of the inner product and the norms.
-PGWARP_BOTH constexpr bool has_products(Metric metric) {
+PGWARP_HOST_DEVICE constexpr bool has_products(Metric metric) {
     switch (metric) {
         case Metric::l2:
         case Metric::inner_product:
@@ -69,7 +69,7 @@ PGWARP_BOTH constexpr bool has_products(Metric metric) {
 }
 
 // Whether the squared norms are part of the distance: |x|^2 + |y|^2 - 2 <x, y>.
-PGWARP_BOTH constexpr bool has_norms(Metric metric) {
+PGWARP_HOST_DEVICE constexpr bool has_norms(Metric metric) {
     switch (metric) {
         case Metric::l2:
         case Metric::cosine:
@@ -82,7 +82,7 @@ PGWARP_BOTH constexpr bool has_norms(Metric metric) {
 }
 
 // The factor of the inner product in the distance.
-PGWARP_BOTH constexpr float product_factor(Metric metric) {
+PGWARP_HOST_DEVICE constexpr float product_factor(Metric metric) {
     return has_norms(metric) ? -2.0f : -1.0f;
 }
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/common.h"
-#include "kernels/both_sides.h"
+#include "kernels/host_device.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +37,7 @@ struct LsqScale {
         return {static_cast<float>(std::min(room / widest, 1e30)), static_cast<float>(room)};
     }
     // A NaN difference counts as `most`.
-    PGWARP_BOTH static uint16_t steps(float above_least, float inverse, float most) {
+    PGWARP_HOST_DEVICE static uint16_t steps(float above_least, float inverse, float most) {
         const float steps = above_least * inverse;
         return static_cast<uint16_t>((steps < most ? (steps > 0 ? steps : 0) : most) + 0.5f);
     }

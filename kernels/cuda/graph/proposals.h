@@ -25,7 +25,8 @@ struct ProposalView {
 };
 
 inline constexpr uint32_t member_hashes = 3;
-PGWARP_BOTH uint32_t member_bit(uint32_t row, uint32_t other, uint32_t which, uint32_t bits) {
+PGWARP_HOST_DEVICE uint32_t member_bit(uint32_t row, uint32_t other, uint32_t which,
+                                       uint32_t bits) {
     return short_hash(other, row * 0x2c1b3c6du + which * 0x68e31da5u, bits);
 }
 

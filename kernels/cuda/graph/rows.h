@@ -14,10 +14,10 @@ namespace pgwarp::gpu {
 
 inline constexpr uint32_t fresh_edge = 0x80000000u;
 
-PGWARP_BOTH uint64_t no_edge() {
+PGWARP_HOST_DEVICE uint64_t no_edge() {
     return make_key(bits_float(infinity_bits), no_row);
 }
-PGWARP_BOTH uint32_t edge_row(uint64_t key) {
+PGWARP_HOST_DEVICE uint32_t edge_row(uint64_t key) {
     return key_index(key) & ~fresh_edge;
 }
 
@@ -30,8 +30,8 @@ struct GraphView {
     uint32_t stride;  // a multiple of four
     Metric metric;
 
-    PGWARP_BOTH const float* row(uint32_t i) const { return rows + size_t{i} * stride; }
-    PGWARP_BOTH bool centred() const { return has_norms(metric); }
+    PGWARP_HOST_DEVICE const float* row(uint32_t i) const { return rows + size_t{i} * stride; }
+    PGWARP_HOST_DEVICE bool centred() const { return has_norms(metric); }
 };
 
 class DeviceGraphRows {

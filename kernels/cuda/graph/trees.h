@@ -11,11 +11,11 @@
 namespace pgwarp::gpu {
 
 // Group g of 2^level is [group_begin(g), group_begin(g + 1)) of the order.
-PGWARP_BOTH uint32_t group_begin(uint32_t group, uint32_t level, uint32_t count) {
+PGWARP_HOST_DEVICE uint32_t group_begin(uint32_t group, uint32_t level, uint32_t count) {
     return static_cast<uint32_t>((static_cast<uint64_t>(count) * group) >> level);
 }
 // The group that contains a place of the order.
-PGWARP_BOTH uint32_t group_of(uint32_t place, uint32_t level, uint32_t count) {
+PGWARP_HOST_DEVICE uint32_t group_of(uint32_t place, uint32_t level, uint32_t count) {
     return static_cast<uint32_t>((((static_cast<uint64_t>(place) + 1) << level) - 1) / count);
 }
 

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "kernels/common.h"
-#include "kernels/both_sides.h"
+#include "kernels/host_device.h"
 
 namespace pgwarp::gpu {
 
@@ -28,15 +28,15 @@ struct CodeLayout {
         return sixteens % 2 == 0 ? CodeLayout{m, 32, sixteens / 2} : CodeLayout{m, 16, sixteens};
     }
 
-    PGWARP_BOTH uint32_t slice_bytes() const { return tile_entries * width; }
-    PGWARP_BOTH uint32_t tile_bytes() const { return slices * slice_bytes(); }
+    PGWARP_HOST_DEVICE uint32_t slice_bytes() const { return tile_entries * width; }
+    PGWARP_HOST_DEVICE uint32_t tile_bytes() const { return slices * slice_bytes(); }
 
     // The column that a lane takes at a step.
-    PGWARP_BOTH uint32_t column(uint32_t lane, uint32_t step) const {
+    PGWARP_HOST_DEVICE uint32_t column(uint32_t lane, uint32_t step) const {
         return (lane + step) % width;
     }
     // The position in a tile of the byte for sub-quantizer j of a lane's entry.
-    PGWARP_BOTH uint32_t place(uint32_t lane, uint32_t j) const {
+    PGWARP_HOST_DEVICE uint32_t place(uint32_t lane, uint32_t j) const {
         const uint32_t step = (j % width + tile_entries - lane) % width;
         return j / width * slice_bytes() + step / 16 * (tile_entries * 16) + lane * 16 + step % 16;
     }
@@ -48,7 +48,7 @@ struct CodeLayout {
 // units of 16 bytes, four codes by two columns:
 //     (slice)(code / 4)(column / 2)(code % 4)(column % 2)
 // so that lanes load adjacent units and store to adjacent addresses.
-PGWARP_BOTH uint32_t table_units(uint32_t width) {
+PGWARP_HOST_DEVICE uint32_t table_units(uint32_t width) {
     return 256 / 4 * width / 2;
 }
 

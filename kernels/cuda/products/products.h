@@ -12,7 +12,7 @@
 #pragma once
 
 #include "kernels/cuda/products/float_matrix.h"
-#include "kernels/both_sides.h"
+#include "kernels/host_device.h"
 #include "kernels/cuda/products/split_width.h"
 #include "kernels/cuda/base/stream.h"
 
@@ -49,8 +49,8 @@ struct SplitMatrix {
 // Error bound of a product of vectors with norms `left` and `right`, from matrices with these
 // largest magnitudes. A tensor core's sum is off by one ulp per step, with either sign: hence the
 // square root of dims.
-PGWARP_BOTH float product_error(float left, float right, float largest_left, float largest_right,
-                                uint32_t dims) {
+PGWARP_HOST_DEVICE float product_error(float left, float right, float largest_left,
+                                       float largest_right, uint32_t dims) {
     const float root = sqrtf(static_cast<float>(dims));
     return 0x1p-23f * (6 + root) * left * right +
            0x1p-39f * root * (largest_left * right + largest_right * left);

@@ -24,7 +24,7 @@ constexpr uint32_t max_dims = 128;
 // Stride of rows in shared memory, in halves. Eight halves of padding avoid bank conflicts between
 // the eight rows that ldmatrix loads together.
 constexpr uint32_t other_halves = 2 * step + 8;
-PGWARP_BOTH constexpr uint32_t row_halves(uint32_t dims) {
+PGWARP_HOST_DEVICE constexpr uint32_t row_halves(uint32_t dims) {
     return 2 * dims + 8;
 }
 

@@ -14,12 +14,12 @@
 // that is the paper's network, and the tests prove it in this form.
 #pragma once
 
-#include "kernels/both_sides.h"
+#include "kernels/host_device.h"
 
 namespace pgwarp::gpu {
 
 // The largest power of two below `length`, which is at least 2.
-PGWARP_BOTH constexpr int power_below(int length) {
+PGWARP_HOST_DEVICE constexpr int power_below(int length) {
     int power = 1;
     while (2 * power < length) power *= 2;
     return power;
@@ -28,7 +28,7 @@ PGWARP_BOTH constexpr int power_below(int length) {
 // MERGE-ODD-CONTINUE. Relative to a power of two, a left array lacks elements at its beginning, a
 // right array at its end.
 template <int begin, int length, bool left, class Machine>
-PGWARP_BOTH void merge_odd_continue(Machine& machine) {
+PGWARP_HOST_DEVICE void merge_odd_continue(Machine& machine) {
     if constexpr (length > 1) {
         constexpr int half = power_below(length);
         PGWARP_UNROLL
@@ -42,7 +42,7 @@ PGWARP_BOTH void merge_odd_continue(Machine& machine) {
 // MERGE-ODD of two adjacent sorted arrays: `left_length` registers from `begin` on, then
 // `right_length` registers. Without keep_right the right part is unspecified afterwards.
 template <int begin, int left_length, int right_length, bool keep_right, class Machine>
-PGWARP_BOTH void merge_odd(Machine& machine) {
+PGWARP_HOST_DEVICE void merge_odd(Machine& machine) {
     constexpr int pairs = left_length < right_length ? left_length : right_length;
     constexpr int middle = begin + left_length;
     PGWARP_UNROLL
@@ -59,7 +59,7 @@ PGWARP_BOTH void merge_odd(Machine& machine) {
 
 // SORT-ODD.
 template <int begin, int length, class Machine>
-PGWARP_BOTH void sort_odd(Machine& machine) {
+PGWARP_HOST_DEVICE void sort_odd(Machine& machine) {
     if constexpr (length == 1) {
         machine.sort_register(begin);
     } else {

@@ -3,9 +3,9 @@
 #pragma once
 
 #ifdef __CUDACC__
-#define PGWARP_BOTH __host__ __device__ __forceinline__
+#define PGWARP_HOST_DEVICE __host__ __device__ __forceinline__
 #else
-#define PGWARP_BOTH inline
+#define PGWARP_HOST_DEVICE inline
 #endif
 
 #ifdef __CUDA_ARCH__
