@@ -22,7 +22,7 @@ struct RowPassInput {
     uint32_t k = 0;
     // finish() also returns the nearest so far, for a caller that may have to continue without this
     // pass.
-    bool tell_nearest = false;
+    bool report_nearest = false;
 };
 
 // Valid until the next call of the pass.
@@ -31,7 +31,7 @@ struct PassedBlock {
     const uint32_t* lists = nullptr;  // (count)
     const uint8_t* codes = nullptr;   // (count)(m)
     const float* offsets = nullptr;   // (count)
-    // With tell_nearest: (query_count)(k), of the first searched_blocks blocks of the pass,
+    // With report_nearest: (query_count)(k), of the first searched_blocks blocks of the pass,
     // including this one. Blocks are processed in batches, so blocks that finish() has not returned
     // yet may be included.
     const Neighbor* nearest = nullptr;

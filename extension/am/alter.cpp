@@ -91,7 +91,7 @@ void add_choice(Differences* differences, const char* option, uint32 asked, uint
              asked_now ? psprintf("%u", asked_now) : "default");
 }
 
-void tell_differences(Relation index, const MetaPage& meta, const MetaPage& wanted) {
+void report_differences(Relation index, const MetaPage& meta, const MetaPage& wanted) {
     Differences differences;
     initStringInfo(&differences.has);
     initStringInfo(&differences.gets);
@@ -165,7 +165,7 @@ void check_options(Relation index, const IndexOptions& options) {
     wanted.dims = readable ? meta.dims : declared_dims(index);
     if (wanted.dims == 0) return;
     apply_options(options, &wanted);
-    if (readable) tell_differences(index, meta, wanted);
+    if (readable) report_differences(index, meta, wanted);
 }
 
 void check_altered(ObjectAccessType access, Oid class_id, Oid object, int sub, void* argument) {

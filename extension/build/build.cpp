@@ -150,7 +150,7 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     result.heap_tuples = encoded.heap_rows;
     result.index_tuples = encoded.rows;
     end_encode_table(&encoded);
-    tell_build_times(index, result.index_tuples, done_by);
+    report_build_times(index, result.index_tuples, done_by);
     return result;
 }
 

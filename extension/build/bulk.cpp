@@ -145,7 +145,7 @@ void bulk_pages(BulkWriter* writer, BlockNumber first, char* pages, BlockNumber 
         smgrextend(RelationGetSmgr(writer->index), MAIN_FORKNUM, first + i,
                    pages + Size{i} * BLCKSZ, false);
     writer->end += count;
-    if (writer->listener.tell) writer->listener.tell(writer->listener.state, writer->end);
+    if (writer->listener.report) writer->listener.report(writer->listener.state, writer->end);
 }
 
 void end_bulk_lists(BulkWriter* writer) {

@@ -14,7 +14,7 @@ namespace pgwarp {
 
 // Called after list pages were written: all pages before `end` are in the file.
 struct PageListener {
-    void (*tell)(void* state, BlockNumber end);
+    void (*report)(void* state, BlockNumber end);
     void* state;
 };
 
@@ -27,7 +27,7 @@ struct BulkWriter {
     ListPlace place;          // place of `list`
     ListPlace* places;        // (lists)
     double rows;
-    PageListener listener;  // `tell` may be null
+    PageListener listener;  // `report` may be null
     bool lists_are_logged;  // other processes log the list pages
     // The last page of `list`, which will be block `end`. It is not in a buffer yet: users'
     // expressions run between two entries, and must not run while a page is locked.

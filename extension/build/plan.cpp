@@ -114,7 +114,7 @@ struct Need {
 };
 
 // Too many lists waste space: each has pages of its own.
-void tell_of_many_lists(const char* index_name, double rows, const MetaPage& meta, int level) {
+void report_many_lists(const char* index_name, double rows, const MetaPage& meta, int level) {
     if (meta.asked_lists * static_cast<double>(min_rows_per_list) <= rows) return;
     const uint32 better = choose_lists(rows, meta.code_dims);
     if (meta.asked_lists <= better) return;
@@ -170,7 +170,7 @@ TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& 
                  errhint("Set maintenance_work_mem to at least %zu MB and REINDEX.",
                          need.megabytes(best))));
     if (meta.asked_lists)
-        tell_of_many_lists(index_name, rows, meta, report_level == ERROR ? NOTICE : report_level);
+        report_many_lists(index_name, rows, meta, report_level == ERROR ? NOTICE : report_level);
     plan.sample_rows = static_cast<uint32>(
         std::min(need.wanted_rows(plan.lists), need.rows_in(memory, plan.lists)));
     return plan;

@@ -70,7 +70,7 @@ void begin_build_times() {
     times.phase = -1;
 }
 
-void tell_build_times(Relation index, double rows, const char* executor) {
+void report_build_times(Relation index, double rows, const char* executor) {
     end_phase();
     times.phase = -1;
     const double all = times.phase_begin - times.begin;

@@ -28,10 +28,10 @@ void report_phase(BuildPhase phase);
 // Sets one count; `parameter` is one of PROGRESS_*.
 void report_progress(int parameter, int64 value);
 
-// begin_build_times() starts timing phases; tell_build_times() reports at DEBUG1 how long each
+// begin_build_times() starts timing phases; report_build_times() reports at DEBUG1 how long each
 // took.
 void begin_build_times();
-void tell_build_times(Relation index, double rows, const char* executor);
+void report_build_times(Relation index, double rows, const char* executor);
 
 // The access method's callback.
 char* ivfpq_phase_name(int64 phase);

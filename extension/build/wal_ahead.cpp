@@ -39,25 +39,25 @@ void open_segment(WalAhead* ahead, XLogSegNo segment) {
 
 // Starts writeback in the kernel. Neither waits for the disk nor checks for its errors: the later
 // sync does both.
-void tell_kernel(WalAhead* ahead, XLogRecPtr written) {
+void start_writeback(WalAhead* ahead, XLogRecPtr written) {
     constexpr uint64 min_bytes = 2 << 20;
     if (!enableFsync) return;
     // A partly filled page will be written again.
     written -= written % XLOG_BLCKSZ;
     const XLogRecPtr segment_start = written - XLogSegmentOffset(written, wal_segment_size);
     // Earlier segments are synced already.
-    if (ahead->told < segment_start) ahead->told = segment_start;
-    if (written < ahead->told + min_bytes) return;
+    if (ahead->writeback < segment_start) ahead->writeback = segment_start;
+    if (written < ahead->writeback + min_bytes) return;
     const XLogSegNo segment = segment_start / wal_segment_size;
     if (ahead->file < 0 || ahead->segment != segment) open_segment(ahead, segment);
 #ifdef HAVE_SYNC_FILE_RANGE
     // Not by pg_flush_data(), which may turn an error into a PANIC.
     if (ahead->file >= 0)
-        (void)sync_file_range(ahead->file,
-                              static_cast<off_t>(XLogSegmentOffset(ahead->told, wal_segment_size)),
-                              static_cast<off_t>(written - ahead->told), SYNC_FILE_RANGE_WRITE);
+        (void)sync_file_range(
+            ahead->file, static_cast<off_t>(XLogSegmentOffset(ahead->writeback, wal_segment_size)),
+            static_cast<off_t>(written - ahead->writeback), SYNC_FILE_RANGE_WRITE);
 #endif
-    ahead->told = written;
+    ahead->writeback = written;
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ WalAhead begin_wal_ahead() {
     WalWriterFlushAfter = INT_MAX;
     WalWriterDelay = INT_MAX;
     WalAhead ahead = {};
-    ahead.told = GetXLogWriteRecPtr();
-    ahead.told -= ahead.told % XLOG_BLCKSZ;
+    ahead.writeback = GetXLogWriteRecPtr();
+    ahead.writeback -= ahead.writeback % XLOG_BLCKSZ;
     ahead.file = -1;
     return ahead;
 }
@@ -86,7 +86,7 @@ bool write_wal_ahead(WalAhead* ahead) {
     const XLogRecPtr written = GetXLogWriteRecPtr();
     ++ahead->figures.writes;
     ahead->figures.bytes += written - before;
-    tell_kernel(ahead, written);
+    start_writeback(ahead, written);
     ahead->figures.seconds += watch.lap();
     return true;
 }

@@ -17,8 +17,8 @@ struct WalAheadFigures {
 
 struct WalAhead {
     WalAheadFigures figures;
-    // The kernel was told to write back WAL up to here; the segment's file:
-    XLogRecPtr told;
+    // The kernel has been asked to write back WAL up to here; the segment's file:
+    XLogRecPtr writeback;
     XLogSegNo segment;
     int file;  // negative: not open
 };

@@ -422,7 +422,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     end_builder(&job);
     end_graph_edges(&given.edges);
     const AppendCounts& counts = changes.counts;
-    tell_graph_times(table, set.count);
+    report_graph_times(table, set.count);
     end_graph_progress();
     PopActiveSnapshot();
     SPI_finish();

@@ -152,7 +152,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph) {
         build_graph(job, &set, exact, rows_sink(&rows));
         end_builder(&job);
         if (set.file) BufFileClose(set.file);
-        tell_graph_times(table, set.count);
+        report_graph_times(table, set.count);
     }
     end_graph_progress();
     return static_cast<Datum>(0);

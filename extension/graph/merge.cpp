@@ -112,7 +112,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     }
     end_builder(&job);
     for (GivenGraph& graph : given) end_graph_edges(&graph.edges);
-    tell_graph_times(tables[0], set.count);
+    report_graph_times(tables[0], set.count);
     end_graph_progress();
     return static_cast<Datum>(0);
 }

@@ -88,7 +88,7 @@ void end_graph_progress() {
     if (reporting()) pgstat_progress_end_command();
 }
 
-void tell_graph_times(Oid table, Size rows) {
+void report_graph_times(Oid table, Size rows) {
     enter_stage(0);
     const double all = times.stage_begin - times.begin;
     StringInfoData shares;

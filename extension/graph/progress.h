@@ -28,7 +28,7 @@ void begin_graph_progress(Oid table);
 void end_graph_progress();
 
 // Reports at DEBUG1 how long each stage took since begin_graph_progress().
-void tell_graph_times(Oid table, Size rows);
+void report_graph_times(Oid table, Size rows);
 
 void report_graph_stage(GraphStage stage, int64 done, int64 total);
 // Graphs of parts and merges of two parts, done and in all.

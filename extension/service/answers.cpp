@@ -114,7 +114,7 @@ void note_failure(Attempt result, const char* message, const char* what) {
 
 namespace {
 
-void tell_resident(Worker* worker, uint32 number) {
+void report_resident(Worker* worker, uint32 number) {
     SearchSlot* slot = service_slot(static_cast<int>(number));
     const Place* place = worker->place_of(slot->key);
     slot->outcome = MirrorSearch::Outcome::found;
@@ -134,7 +134,7 @@ bool take_searches(Worker* worker) {
         if (!change_state(slot, SlotState::submitted, SlotState::running)) continue;
         any = true;
         if (slot->k == 0) {
-            tell_resident(worker, number);
+            report_resident(worker, number);
             continue;
         }
         MirrorSearch& search = worker->searches[number];

@@ -49,7 +49,7 @@ class PlainPass final : public RowPass {
         }
         if (input_.query_count > 0 && block.count > 0) search(block);
         ++finished_;
-        if (input_.tell_nearest) passed.nearest = nearest_.data();
+        if (input_.report_nearest) passed.nearest = nearest_.data();
         passed.searched_blocks = finished_;
         blocks_.pop_front();
         return passed;

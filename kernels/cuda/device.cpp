@@ -61,7 +61,7 @@ class CudaDevice final : public Device {
 
 extern "C" __attribute__((visibility("default"))) Device* pgwarp_open_device(
     const DeviceOptions* options, OpenError* error) {
-    const auto tell = [error](OpenFailure failure, const char* message) {
+    const auto report = [error](OpenFailure failure, const char* message) {
         error->failure = failure;
         std::snprintf(error->message, sizeof(error->message), "%s", message);
         return nullptr;
@@ -70,17 +70,17 @@ extern "C" __attribute__((visibility("default"))) Device* pgwarp_open_device(
     int count = 0;
     if (const cudaError_t result = cudaGetDeviceCount(&count); result != cudaSuccess) {
         cudaGetLastError();
-        return tell(OpenFailure::no_such_device, cudaGetErrorString(result));
+        return report(OpenFailure::no_such_device, cudaGetErrorString(result));
     }
-    if (options->device >= count) return tell(OpenFailure::no_such_device, "no such device");
+    if (options->device >= count) return report(OpenFailure::no_such_device, "no such device");
     try {
         return new CudaDevice(*options);
     } catch (const std::bad_alloc& e) {
-        return tell(OpenFailure::out_of_host_memory, e.what());
+        return report(OpenFailure::out_of_host_memory, e.what());
     } catch (const std::exception& e) {
-        return tell(OpenFailure::failed, e.what());
+        return report(OpenFailure::failed, e.what());
     } catch (...) {
-        return tell(OpenFailure::failed, "unknown error");
+        return report(OpenFailure::failed, "unknown error");
     }
 }
 

@@ -83,7 +83,7 @@ class FallbackExecutor::Pass final : public RowPass {
         : owner_(owner),
           input_(input),
           nearest_(input.query_count * input.k, {std::numeric_limits<float>::infinity(), 0}) {
-        input_.tell_nearest = true;
+        input_.report_nearest = true;
         if (input.quantizer) {
             quantizer_ = QuantizerCopy(*input.quantizer);
             input_.quantizer = &quantizer_.get();

@@ -33,7 +33,7 @@ TEST_F(CudaRowPass, LargeAndOdd) {
                        .m = 2,
                        .rows = 20001,
                        .block_rows = 5000,
-                       .tell_nearest = true},
+                       .report_nearest = true},
                        PassCase{.dims = 33,
                        .lists = 1000,
                        .m = 33,
@@ -41,7 +41,7 @@ TEST_F(CudaRowPass, LargeAndOdd) {
                        .queries = 256,
                        .k = 101,
                        .block_rows = 1900,
-                       .tell_nearest = true}}) {
+                       .report_nearest = true}}) {
         const Context context(options(size_t{1} << 30, size_t{64} << 20));
         const auto cuda = make_executor(context);
         const PassData data(c, random);
@@ -55,7 +55,7 @@ TEST_F(CudaRowPass, ReadsMemoryItKnows) {
     const Context context(options());
     const auto cuda = make_executor(context);
     PassCase c;
-    c.tell_nearest = true;
+    c.report_nearest = true;
     PassData data(c, random);
     cuda->register_memory(data.rows.data(), data.rows.size() * sizeof(float));
     expect_same_pass(c, data, run_pass(*cuda, c, data), expected_pass(c, data));

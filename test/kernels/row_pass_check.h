@@ -24,7 +24,7 @@ struct PassCase {
     uint32_t k = 10;
     size_t block_rows = 700;
     Metric metric = Metric::l2;
-    bool tell_nearest = false;
+    bool report_nearest = false;
     uint32_t bits = 8;
     uint32_t rounds = 0;  // additive codes
     uint32_t kept = 0;    // dimensions that a rotation keeps, the last first; 0: no rotation
@@ -35,7 +35,7 @@ struct PassCase {
     friend std::ostream& operator<<(std::ostream& out, const PassCase& c) {
         return out << c.rows << " x " << c.dims << " in blocks of " << c.block_rows << ", "
                    << c.lists << " lists, m " << c.m << ", " << c.queries << " queries, k " << c.k
-                   << ", metric " << static_cast<int>(c.metric) << ", tell " << c.tell_nearest
+                   << ", metric " << static_cast<int>(c.metric) << ", report " << c.report_nearest
                    << ", bits " << c.bits << ", rounds " << c.rounds << ", kept " << c.kept;
     }
 };
@@ -74,7 +74,7 @@ struct PassResults {
     std::vector<uint32_t> lists;
     std::vector<uint8_t> codes;
     std::vector<float> offsets;
-    std::vector<Neighbor> nearest, told;
+    std::vector<Neighbor> nearest, reported;
 };
 
 inline PassResults run_pass(Executor& executor, const PassCase& c, const PassData& data) {
@@ -87,7 +87,7 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
     input.queries = data.queries.data();
     input.query_count = c.queries;
     input.k = c.k;
-    input.tell_nearest = c.tell_nearest;
+    input.report_nearest = c.report_nearest;
     const auto pass = executor.begin_pass(input);
     PassResults results;
     const auto finish = [&] {
@@ -98,8 +98,8 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
             results.offsets.insert(results.offsets.end(), block.offsets,
                                    block.offsets + block.count);
         }
-        if (c.tell_nearest && c.queries > 0)
-            results.told.assign(block.nearest, block.nearest + c.queries * c.k);
+        if (c.report_nearest && c.queries > 0)
+            results.reported.assign(block.nearest, block.nearest + c.queries * c.k);
     };
     size_t in_flight = 0, number = 0;
     for (size_t first = 0; first < c.rows; ++number) {
@@ -205,24 +205,25 @@ inline void expect_same_pass(const PassCase& c, const PassData& data, const Pass
     }
     EXPECT_LE(other, found.lists.size() / (c.rounds > 0 ? 10 : 100)) << c;
     expect_same_neighbors(c, found.nearest, expected.nearest);
-    if (c.tell_nearest && c.rows > 0) expect_same_neighbors(c, found.told, expected.nearest);
+    if (c.report_nearest && c.rows > 0) expect_same_neighbors(c, found.reported, expected.nearest);
 }
 
 inline std::vector<PassCase> pass_cases() {
     std::vector<PassCase> cases(15);
-    cases[1].tell_nearest = true;
+    cases[1].report_nearest = true;
     cases[2].queries = 0;
     cases[3].lists = 0;
     cases[4] = {
         .dims = 7, .lists = 1, .m = 7, .rows = 1001, .queries = 1, .k = 1, .block_rows = 64};
     cases[5].metric = Metric::inner_product;
-    cases[5].tell_nearest = true;
+    cases[5].report_nearest = true;
     cases[6].k = 101;
     cases[6].rows = 90;  // fewer than k
     cases[7].rows = 0;
     cases[8] = {.lists = 0, .rows = 3000, .queries = 2500, .k = 12, .block_rows = 450};
     // More rows than a device works on at once.
-    cases[9] = {.lists = 5, .rows = 60000, .queries = 9, .block_rows = 3000, .tell_nearest = true};
+    cases[9] = {
+        .lists = 5, .rows = 60000, .queries = 9, .block_rows = 3000, .report_nearest = true};
     cases[10] = {.lists = 5, .rows = 60000, .queries = 9, .block_rows = 26000};
     cases[11].bits = 4;
     cases[12].kept = 9;
@@ -230,7 +231,7 @@ inline std::vector<PassCase> pass_cases() {
     cases[13] = {.dims = 12, .lists = 5, .m = 3, .rows = 900, .rounds = 2};
     cases[14].kept = 40;
     cases[14].bits = 4;
-    cases[14].tell_nearest = true;
+    cases[14].report_nearest = true;
     return cases;
 }
 

@@ -161,7 +161,7 @@ struct NearestSoFar {
         if (distance < value[r]) value[r] = distance, index[r] = other;
     }
     // Reduces over the four lanes that share these rows, then over warps and blocks by atomics.
-    __device__ void tell(size_t first_row, size_t count, uint64_t* keys) const {
+    __device__ void merge_into(size_t first_row, size_t count, uint64_t* keys) const {
 #pragma unroll
         for (int r = 0; r < 8; ++r) {
             uint64_t key = make_key(value[r], index[r]);
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
         }
     }
     wait_for_copies<0>();
-    if (nearest) best.tell(first_row + own_row, a.rows.count, a.keys);
+    if (nearest) best.merge_into(first_row + own_row, a.rows.count, a.keys);
 }
 
 __global__ void take_indices(const uint64_t* keys, size_t count, uint32_t* indices) {

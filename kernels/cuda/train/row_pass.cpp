@@ -76,7 +76,7 @@ class EncodingPass final : public RowPass {
     const uint32_t dims_;
     const size_t block_rows_;
     const size_t room_;  // rows of a batch
-    const bool tell_nearest_;
+    const bool report_nearest_;
     const size_t results_;
     Stream copies_, stream_, answers_;
     Blas blas_;
@@ -103,7 +103,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
       dims_(input.dims),
       block_rows_(std::max<size_t>(input.block_rows, 1)),
       room_(std::max(block_rows_, batch_rows)),
-      tell_nearest_(input.tell_nearest && input.query_count > 0),
+      report_nearest_(input.report_nearest && input.query_count > 0),
       results_(input.query_count * input.k),
       blas_(stream_) {
     DeviceMemory& memory = context.memory;
@@ -140,7 +140,7 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
         batch.host_lists.grow(room_);
         batch.host_codes.grow(room_ * shape.m);
         batch.host_offsets.grow(room_);
-        if (tell_nearest_) batch.host_nearest.grow(results_);
+        if (report_nearest_) batch.host_nearest.grow(results_);
     }
     // The stream copies the model from the caller's memory: wait until it has.
     stream_.synchronize();
@@ -182,11 +182,11 @@ void EncodingPass::launch_batch() {
     copy_async(batch.host_lists.data(), batch.lists.data(), batch.count, answers_);
     copy_async(batch.host_codes.data(), batch.codes.data(), batch.count * m, answers_);
     copy_async(batch.host_offsets.data(), batch.offsets.data(), batch.count, answers_);
-    if (tell_nearest_)
+    if (report_nearest_)
         copy_async(batch.host_nearest.data(), search_->nearest(), results_, answers_);
     batch.answered.record(answers_);
     // The next search overwrites what this copy reads.
-    if (tell_nearest_) stream_.wait(batch.answered);
+    if (report_nearest_) stream_.wait(batch.answered);
     batch.searched_blocks = started_;
     batch.launched = true;
     gathering_ = (gathering_ + 1) % batches_.size();
@@ -207,7 +207,7 @@ PassedBlock EncodingPass::finish() {
     passed.lists = batch.host_lists.data() + block.first;
     passed.codes = batch.host_codes.data() + block.first * model_->view().shape.m;
     passed.offsets = batch.host_offsets.data() + block.first;
-    if (tell_nearest_) {
+    if (report_nearest_) {
         passed.nearest = batch.host_nearest.data();
         passed.searched_blocks = batch.searched_blocks;
     }
@@ -244,7 +244,7 @@ class SearchingPass final : public RowPass {
     Blas blas_;
     Buffer<float> queries_;
     Buffer<Neighbor> nearest_, before_;
-    std::vector<Neighbor> told_;
+    std::vector<Neighbor> reported_;
     bool merge_ = false;
 
     Buffer<float> rows_;
@@ -272,7 +272,7 @@ SearchingPass::SearchingPass(const Context& context, Uploader& uploader, const R
     queries_ = Buffer<float>(memory, input.query_count * input.dims);
     uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
     nearest_ = Buffer<Neighbor>(memory, input.query_count * input.k);
-    if (input.tell_nearest) told_.resize(nearest_.size());
+    if (input.report_nearest) reported_.resize(nearest_.size());
     // Room for all expected rows and some more, where that fits into half of the free memory.
     const size_t row_bytes = input.dims * sizeof(float) + sizeof(uint64_t);
     const size_t least = std::max(block_rows_, exact_tile_rows);
@@ -305,17 +305,17 @@ PassedBlock SearchingPass::finish() {
     context_.use();
     if (started_ == finished_) throw std::logic_error("no block is under way");
     Block& block = blocks_[finished_ % blocks_.size()];
-    if (input_.tell_nearest && input_.query_count > 0) {
+    if (input_.report_nearest && input_.query_count > 0) {
         search_gathered();
-        copy_async(told_.data(), nearest_.data(), told_.size(), stream_);
+        copy_async(reported_.data(), nearest_.data(), reported_.size(), stream_);
         stream_.synchronize();
     }
     block.read.synchronize();
     ++finished_;
     PassedBlock passed;
     passed.count = block.count;
-    if (input_.tell_nearest) {
-        passed.nearest = told_.data();
+    if (input_.report_nearest) {
+        passed.nearest = reported_.data();
         passed.searched_blocks = started_;
     }
     return passed;
