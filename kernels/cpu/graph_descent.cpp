@@ -61,17 +61,17 @@ GraphDescent::GraphDescent(Workers& workers, const GraphRows& rows, const Descen
       value_stride_(most_rows(options) + 8),
       bounds_(rows.count),
       samples_(rows.count, options.samples),
-      rooms_(static_cast<size_t>(workers.threads())),
+      scratch_(static_cast<size_t>(workers.threads())),
       found_(batch_tasks) {
     // Tiles are read and written in blocks of four.
     const size_t most = most_rows(options) + 8;
-    for (Room& room : rooms_) {
-        room.numbers.resize(most);
-        room.data.resize(most * tile_stride(rows.dims));
-        room.terms.resize(most);
-        room.bounds.resize(most);
-        room.reach.resize(most);
-        room.values.resize(most * value_stride_);
+    for (Scratch& scratch : scratch_) {
+        scratch.numbers.resize(most);
+        scratch.data.resize(most * tile_stride(rows.dims));
+        scratch.terms.resize(most);
+        scratch.bounds.resize(most);
+        scratch.reach.resize(most);
+        scratch.values.resize(most * value_stride_);
     }
     for (size_t row = 0; row < rows.count; ++row)
         bounds_[row] = lists[(row + 1) * options.degree - 1].distance;
@@ -80,13 +80,13 @@ GraphDescent::GraphDescent(Workers& workers, const GraphRows& rows, const Descen
 size_t GraphDescent::memory(size_t count, uint32_t dims, const DescentOptions& options,
                             int threads) {
     const size_t most = most_rows(options) + 8;
-    const size_t room = most * (tile_stride(dims) + most + 4) * sizeof(float);
+    const size_t scratch = most * (tile_stride(dims) + most + 4) * sizeof(float);
     // Proposals at most: all pairs of a batch of leaves, while the lists are empty.
     const size_t leaf = leaf_rows(options);
     const size_t proposals = batch_leaves(options) * leaf * leaf * 2 * sizeof(Proposal);
     const size_t tree =
         count * (sizeof(float) + 3 * sizeof(uint32_t)) + 2 * count / leaf * dims * sizeof(float);
-    return static_cast<size_t>(threads) * room + proposals + tree + count * sizeof(float) +
+    return static_cast<size_t>(threads) * scratch + proposals + tree + count * sizeof(float) +
            GraphSamples::memory(count, options.samples);
 }
 
@@ -139,15 +139,15 @@ uint64_t GraphDescent::match_leaves(const Leaves& leaves) {
         const size_t tasks = std::min(batch, leaves.count() - first);
         workers_.run(tasks, [&](size_t task, int thread) {
             Found& found = found_[task];
-            Room& room = rooms_[static_cast<size_t>(thread)];
+            Scratch& scratch = scratch_[static_cast<size_t>(thread)];
             found.proposals.clear();
             found.compared = 0;
             const size_t leaf = first + task;
             const uint32_t* begin = leaves.order.data() + leaves.begins[leaf];
             const size_t count = leaves.begins[leaf + 1] - leaves.begins[leaf];
-            std::copy_n(begin, count, room.numbers.data());
-            std::sort(room.numbers.begin(), room.numbers.begin() + static_cast<long>(count));
-            match(room, count, 0, rows_.row(begin[0]), found);
+            std::copy_n(begin, count, scratch.numbers.data());
+            std::sort(scratch.numbers.begin(), scratch.numbers.begin() + static_cast<long>(count));
+            match(scratch, count, 0, rows_.row(begin[0]), found);
             order_by_range(found);
         });
         updates += apply(tasks);
@@ -169,18 +169,18 @@ uint64_t GraphDescent::match_samples(const std::vector<uint32_t>& order,
         const size_t tasks = (tiles + task_tiles - 1) / task_tiles;
         workers_.run(tasks, [&](size_t task, int thread) {
             Found& found = found_[task];
-            Room& room = rooms_[static_cast<size_t>(thread)];
+            Scratch& scratch = scratch_[static_cast<size_t>(thread)];
             found.proposals.clear();
             found.compared = 0;
             std::vector<uint32_t> old_rows(2 * options_.samples);
             const size_t end = std::min(tiles, (task + 1) * task_tiles);
             for (size_t i = task * task_tiles; i < end; ++i) {
                 const uint32_t row = order[first + i];
-                const auto counts = samples_.of(row, room.numbers.data(), old_rows.data());
+                const auto counts = samples_.of(row, scratch.numbers.data(), old_rows.data());
                 if (counts.fresh_rows == 0) continue;
                 std::copy_n(old_rows.data(), counts.old_rows,
-                            room.numbers.data() + counts.fresh_rows);
-                match(room, counts.fresh_rows, counts.old_rows, rows_.row(row), found);
+                            scratch.numbers.data() + counts.fresh_rows);
+                match(scratch, counts.fresh_rows, counts.old_rows, rows_.row(row), found);
             }
             order_by_range(found);
         });
@@ -189,12 +189,12 @@ uint64_t GraphDescent::match_samples(const std::vector<uint32_t>& order,
     return updates;
 }
 
-// The numbers in the room have new rows first, then old ones, each kind sorted: so each kind is two
-// parts, one on either side of the border.
-void GraphDescent::match(Room& room, size_t fresh_count, size_t old_count, const float* centre,
-                         Found& found) {
+// The numbers in the scratch have new rows first, then old ones, each kind sorted: so each kind is
+// two parts, one on either side of the border.
+void GraphDescent::match(Scratch& scratch, size_t fresh_count, size_t old_count,
+                         const float* centre, Found& found) {
     const size_t all = fresh_count + old_count;
-    const uint32_t* numbers = room.numbers.data();
+    const uint32_t* numbers = scratch.numbers.data();
     const auto border_in = [&](size_t begin, size_t end) {
         return static_cast<size_t>(std::lower_bound(numbers + begin, numbers + end, border_) -
                                    numbers);
@@ -207,44 +207,45 @@ void GraphDescent::match(Room& room, size_t fresh_count, size_t old_count, const
     if (known_ != Known::nothing && seconds == 0) return;
     if (known_ == Known::both_sets && fresh_first.size() + old_first.size() == 0) return;
 
-    gather_tile(rows_, numbers, all, centre, room.data.data(), room.terms.data());
+    gather_tile(rows_, numbers, all, centre, scratch.data.data(), scratch.terms.data());
     for (size_t i = 0; i < all; ++i) {
-        room.bounds[i] = bounds_[numbers[i]];
-        room.reach[i] = room.terms[i] - room.bounds[i];
+        scratch.bounds[i] = bounds_[numbers[i]];
+        scratch.reach[i] = scratch.terms[i] - scratch.bounds[i];
     }
-    match_parts(room, fresh_first, fresh_second, false, found);
-    match_parts(room, fresh_first, old_second, false, found);
-    match_parts(room, fresh_second, old_first, false, found);
+    match_parts(scratch, fresh_first, fresh_second, false, found);
+    match_parts(scratch, fresh_first, old_second, false, found);
+    match_parts(scratch, fresh_second, old_first, false, found);
     if (known_ != Known::both_sets) {
-        match_parts(room, fresh_second, fresh_second, true, found);
-        match_parts(room, fresh_second, old_second, false, found);
+        match_parts(scratch, fresh_second, fresh_second, true, found);
+        match_parts(scratch, fresh_second, old_second, false, found);
     }
 }
 
-void GraphDescent::match_parts(Room& room, Part a, Part b, bool triangle, Found& found) {
+void GraphDescent::match_parts(Scratch& scratch, Part a, Part b, bool triangle, Found& found) {
     if (a.size() == 0 || b.size() == 0) return;
     const size_t stride = tile_stride(rows_.dims);
-    tile_values({room.data.data() + a.begin * stride, a.size(), room.data.data() + b.begin * stride,
-                 b.size(), stride, rows_.metric, triangle, room.values.data(), value_stride_});
+    tile_values({scratch.data.data() + a.begin * stride, a.size(),
+                 scratch.data.data() + b.begin * stride, b.size(), stride, rows_.metric, triangle,
+                 scratch.values.data(), value_stride_});
     found.compared += triangle ? a.size() * (a.size() - 1) / 2 : a.size() * b.size();
-    propose(room, a, b, triangle, found);
+    propose(scratch, a, b, triangle, found);
 }
 
-void GraphDescent::propose(Room& room, Part a, Part b, bool triangle, Found& found) {
-    const float* terms = room.terms.data() + b.begin;
-    const float* reach = room.reach.data() + b.begin;
-    const uint32_t* others = room.numbers.data() + b.begin;
+void GraphDescent::propose(Scratch& scratch, Part a, Part b, bool triangle, Found& found) {
+    const float* terms = scratch.terms.data() + b.begin;
+    const float* reach = scratch.reach.data() + b.begin;
+    const uint32_t* others = scratch.numbers.data() + b.begin;
     for (size_t i = 0; i < a.size(); ++i) {
-        const float* values = room.values.data() + i * value_stride_;
-        const float term = room.terms[a.begin + i];
-        const uint32_t row = room.numbers[a.begin + i];
+        const float* values = scratch.values.data() + i * value_stride_;
+        const float term = scratch.terms[a.begin + i];
+        const uint32_t row = scratch.numbers[a.begin + i];
         const auto distance = [&](size_t j) {
             const float sum = values[j] + terms[j] + term;
             // A distance that overflowed is the largest float: still a neighbor, not padding.
             return sum < infinitely_far ? sum : std::numeric_limits<float>::max();
         };
         const size_t begin = triangle ? i + 1 : 0;
-        const float limit = room.bounds[a.begin + i] - term;
+        const float limit = scratch.bounds[a.begin + i] - term;
         for (size_t j = begin; (j = next_at_most(values, terms, j, b.size(), limit)) < b.size();
              ++j)
             found.proposals.push_back({row, {distance(j), others[j] | fresh}});

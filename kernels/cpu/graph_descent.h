@@ -45,7 +45,7 @@ class GraphDescent {
         uint64_t compared;
     };
     // A thread's scratch for one tile.
-    struct Room {
+    struct Scratch {
         std::vector<uint32_t> numbers;
         std::vector<float> data, terms, bounds, reach, values;
     };
@@ -63,9 +63,10 @@ class GraphDescent {
     uint64_t match_leaves(const Leaves& leaves);
     uint64_t match_samples(const std::vector<uint32_t>& order, const GraphProgress& progress,
                            uint32_t iteration);
-    void match(Room& room, size_t fresh_count, size_t old_count, const float* centre, Found& found);
-    void match_parts(Room& room, Part a, Part b, bool triangle, Found& found);
-    void propose(Room& room, Part a, Part b, bool triangle, Found& found);
+    void match(Scratch& scratch, size_t fresh_count, size_t old_count, const float* centre,
+               Found& found);
+    void match_parts(Scratch& scratch, Part a, Part b, bool triangle, Found& found);
+    void propose(Scratch& scratch, Part a, Part b, bool triangle, Found& found);
     void order_by_range(Found& found) const;
     void prefetch_list(uint32_t row) const;
     uint64_t apply(size_t tasks);
@@ -82,7 +83,7 @@ class GraphDescent {
     size_t value_stride_;
     std::vector<float> bounds_;  // (count): the last distance of each list
     GraphSamples samples_;
-    std::vector<Room> rooms_;
+    std::vector<Scratch> scratch_;
     std::vector<Found> found_;
     uint64_t compared_ = 0;
 };

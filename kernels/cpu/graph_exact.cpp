@@ -31,7 +31,7 @@ class ExactGraph {
           degree_(degree),
           lists_(lists),
           low_(rows.count),
-          rooms_(workers.scratch(room_floats(rows.dims))) {
+          scratch_(workers.scratch(scratch_floats(rows.dims))) {
         for (size_t row = 0; row < border; row += tile_rows) begins_.push_back(row);
         first_blocks_ = begins_.size();
         for (size_t row = border; row < rows.count; row += tile_rows) begins_.push_back(row);
@@ -58,7 +58,7 @@ class ExactGraph {
         }
     }
 
-    static size_t room_floats(uint32_t dims) {
+    static size_t scratch_floats(uint32_t dims) {
         return tile_rows * tile_rows + tile_rows +
                std::max(products_scratch(tile_rows), 2 * tile_rows * tile_stride(dims));
     }
@@ -77,7 +77,7 @@ class ExactGraph {
             if (progress) progress(GraphPhase::exact, done, total);
             const size_t first = first_other(block);
             workers_.run(blocks_ - first, [&](size_t other, int thread) {
-                compare(block, first + other, rooms_[static_cast<size_t>(thread)].data());
+                compare(block, first + other, scratch_[static_cast<size_t>(thread)].data());
             });
             done += blocks_ - first;
         }
@@ -182,7 +182,7 @@ class ExactGraph {
     float norm_part_ = 0;  // of a squared norm in the distance, lowered by the error
     std::vector<float> low_;
     std::unique_ptr<std::mutex[]> locks_;
-    std::vector<std::vector<float>> rooms_;
+    std::vector<std::vector<float>> scratch_;
 };
 
 }  // namespace
@@ -196,7 +196,7 @@ void exact_graph(Workers& workers, const GraphRows& rows, size_t border, uint32_
 size_t exact_graph_memory(size_t count, uint32_t dims, int threads) {
     const size_t blocks = count / tile_rows + 3;
     return count * sizeof(float) + blocks * (sizeof(size_t) + sizeof(std::mutex)) +
-           static_cast<size_t>(threads) * ExactGraph::room_floats(dims) * sizeof(float);
+           static_cast<size_t>(threads) * ExactGraph::scratch_floats(dims) * sizeof(float);
 }
 
 }  // namespace pgwarp

@@ -78,39 +78,40 @@ void DeviceRows::stream_first(size_t count, size_t chunk_rows, cudaStream_t stre
     // The visitor knows the changed rows only; those of the caller may be longer.
     if (source_dims_ > dims_) chunk_rows = std::max<size_t>(chunk_rows * dims_ / source_dims_, 1);
     ChunkedRows chunks(context_.memory, uploader_, rows_, count, source_dims_, chunk_rows);
-    ChangeRoom room;
+    ChangeScratch scratch;
     const FinishStream finish(stream);
     for (size_t i = 0; i < chunks.chunks(); ++i) {
         context_.check_interrupt();
         const size_t first = chunks.first(i);
         const float* chunk = change(
             chunks.get(i, stream), chunks.rows(i),
-            [first](const Change& change) { return change.nearest.data() + first; }, room, stream);
+            [first](const Change& change) { return change.nearest.data() + first; }, scratch,
+            stream);
         visit(chunk, first, chunks.rows(i));
         chunks.release(i, stream);
     }
 }
 
 // Applies all changes to rows on the device, (count)(source_dims). Returns where the result is: in
-// place, or in `room`, which must not get more rows than in its first call. `nearest_of` returns
+// place, or in `scratch`, which must not get more rows than in its first call. `nearest_of` returns
 // the rows' centroids, (count), in host memory that stays until the stream is done.
-float* DeviceRows::change(float* rows, size_t count, const NearestOf& nearest_of, ChangeRoom& room,
-                          cudaStream_t stream) const {
-    room.rotated.resize(changes_.size());
+float* DeviceRows::change(float* rows, size_t count, const NearestOf& nearest_of,
+                          ChangeScratch& scratch, cudaStream_t stream) const {
+    scratch.rotated.resize(changes_.size());
     for (size_t i = 0; i < changes_.size(); ++i) {
         const Change& change = changes_[i];
         if (change.matrix.data()) {
-            room.rotated[i].grow(context_.memory, count * change.to);
+            scratch.rotated[i].grow(context_.memory, count * change.to);
             // cuBLAS is column-major: (to)(rows) = matrix^T (from)(to) times (from)(rows).
             multiply(*change.blas, stream,
                      {CUBLAS_OP_T, CUBLAS_OP_N, change.to, count, change.from, change.matrix.data(),
-                      change.from, rows, change.from, room.rotated[i].data()});
-            rows = room.rotated[i].data();
+                      change.from, rows, change.from, scratch.rotated[i].data()});
+            rows = scratch.rotated[i].data();
         } else {
-            room.nearest.grow(context_.memory, count);
-            copy_async(room.nearest.data(), nearest_of(change), count, stream);
-            subtract_nearest(rows, count, change.to, change.centroids.data(), room.nearest.data(),
-                             stream);
+            scratch.nearest.grow(context_.memory, count);
+            copy_async(scratch.nearest.data(), nearest_of(change), count, stream);
+            subtract_nearest(rows, count, change.to, change.centroids.data(),
+                             scratch.nearest.data(), stream);
         }
     }
     return rows;
@@ -237,7 +238,7 @@ std::vector<float> DeviceRows::gather(const std::vector<uint32_t>& indices,
                     source.data() + i * source_dims_);
     if (changes_.empty()) return source;
     Buffer<float> uploaded(context_.memory, source.size());
-    ChangeRoom room;
+    ChangeScratch scratch;
     std::vector<std::vector<uint32_t>> nearest;
     const FinishStream finish(stream);
     uploader_.upload(uploaded.data(), static_cast<const float*>(source.data()), source.size(),
@@ -247,7 +248,7 @@ std::vector<float> DeviceRows::gather(const std::vector<uint32_t>& indices,
         for (const uint32_t index : indices) nearest.back().push_back(change.nearest[index]);
         return static_cast<const uint32_t*>(nearest.back().data());
     };
-    const float* changed = change(uploaded.data(), indices.size(), nearest_of, room, stream);
+    const float* changed = change(uploaded.data(), indices.size(), nearest_of, scratch, stream);
     copy_async(rows.data(), changed, rows.size(), stream);
     check(cudaStreamSynchronize(stream), "gather");
     return rows;

@@ -61,12 +61,12 @@ class DeviceRows final : public Dataset {
         Buffer<float> centroids;        // (clusters)(to)
         std::vector<uint32_t> nearest;  // (count)
     };
-    struct ChangeRoom {
+    struct ChangeScratch {
         Buffer<uint32_t> nearest;
         std::vector<Buffer<float>> rotated;  // for each change
     };
     using NearestOf = std::function<const uint32_t*(const Change& change)>;
-    float* change(float* rows, size_t count, const NearestOf& nearest_of, ChangeRoom& room,
+    float* change(float* rows, size_t count, const NearestOf& nearest_of, ChangeScratch& scratch,
                   cudaStream_t stream) const;
     void stream_first(size_t count, size_t chunk_rows, cudaStream_t stream,
                       const Visit& visit) const;
