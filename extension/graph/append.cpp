@@ -110,7 +110,7 @@ void change_list(Changes* changes, int64 key, const Edge* list) {
         changes->columns[1][at] = Int32GetDatum(static_cast<int32>(i) + 1);
         changes->columns[2][at] = Int64GetDatum(changes->set->keys[list[i].row]);
         changes->columns[3][at] =
-            Float4GetDatum(shown_distance(changes->set->metric, list[i].distance));
+            Float4GetDatum(edge_operator_distance(changes->set->metric, list[i].distance));
     }
 }
 
@@ -120,7 +120,7 @@ float rounding_of(const Changes& changes, uint32 row, const Edge& edge) {
     const GraphSet& set = *changes.set;
     const float part = static_cast<float>(8 + set.dims) * 0x1p-23f;
     if (set.metric != Metric::inner_product)
-        return part * std::fabs(shown_distance(set.metric, edge.distance));
+        return part * std::fabs(edge_operator_distance(set.metric, edge.distance));
     return part * changes.norms[row] * changes.norms[edge.row];
 }
 
@@ -160,7 +160,7 @@ bool same_list(const Changes& changes, const WrittenEdge* written, Size count, u
     while (there < changes.k && list[there].row != no_row) ++there;
     if (count != there) return false;
     const auto shown = [&](Size i) {
-        return shown_distance(changes.set->metric, list[i].distance);
+        return edge_operator_distance(changes.set->metric, list[i].distance);
     };
     for (Size i = 0; i < count; ++i) {
         const float rounding = rounding_of(changes, row, list[i]);

@@ -66,7 +66,8 @@ FoundEdge find_edge(const KeyedEdge& edge, const GraphSet& set, const KeyedRow* 
     if (found.src == no_row || found.dst == no_row || found.src == found.dst) return found;
     found.distance = finite_distance(set.metric, set.rows + Size{found.src} * set.dims,
                                      set.rows + Size{found.dst} * set.dims, set.dims);
-    found.as_written = about_equal(shown_distance(set.metric, found.distance), edge.distance);
+    found.as_written =
+        about_equal(edge_operator_distance(set.metric, found.distance), edge.distance);
     return found;
 }
 
@@ -136,7 +137,7 @@ void add_given(const Parts& parts, const Side& side) {
         const auto find = [&](Size row, const Edge& written, float distance) {
             const Edge edge{distance, written.row};
             ++looked.edges;
-            if (!about_equal(shown_distance(parts.set->metric, distance), written.distance))
+            if (!about_equal(edge_operator_distance(parts.set->metric, distance), written.distance))
                 ++looked.others;
             add_edges(parts.results + row * parts.job->k, parts.job->k, &edge, 1);
         };
@@ -203,7 +204,7 @@ bool* find_whole_by_parts(const Parts& parts, const GivenGraph& given, const Key
         load_part(parts, part, {&given, sorted, 0, parts.count, 0, set.count});
         read_spilled(set, parts.begin(part), parts.size(part), parts.rows);
         const auto check = [&](Size row, const Edge& written, float distance) {
-            if (!about_equal(shown_distance(set.metric, distance), written.distance))
+            if (!about_equal(edge_operator_distance(set.metric, distance), written.distance))
                 whole[parts.begin(part) + row] = false;
         };
         for (Size other = 0; other < parts.count; ++other) for_given(parts, part, other, check);

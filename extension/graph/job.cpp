@@ -63,7 +63,7 @@ EdgeSink rows_sink(EdgeRows* rows) {
                 for (uint32 i = 0; i < count; ++i)
                     write_edge(to->writer, to->set->keys[row], static_cast<int32>(i) + 1,
                                to->set->keys[edges[i].row],
-                               shown_distance(to->set->metric, edges[i].distance));
+                               edge_operator_distance(to->set->metric, edges[i].distance));
             },
             rows};
 }

@@ -17,7 +17,7 @@ Metric graph_metric_called(const char* name) {
     return Metric::l2;
 }
 
-float shown_distance(Metric metric, float distance) {
+float edge_operator_distance(Metric metric, float distance) {
     // Kernels clamp a distance that overflows; operators return infinity.
     if (distance == std::numeric_limits<float>::max())
         return std::numeric_limits<float>::infinity();

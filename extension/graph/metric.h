@@ -10,7 +10,7 @@ namespace pgwarp {
 Metric graph_metric_called(const char* name);
 
 // Converts the distance of an Edge into the result of the operator: <->, <#>, <=>, <+>.
-float shown_distance(Metric metric, float distance);
+float edge_operator_distance(Metric metric, float distance);
 
 // Normalises a row for cosine; other metrics take it as it is. False: a zero vector, which has no
 // cosine distance.
