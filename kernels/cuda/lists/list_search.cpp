@@ -16,12 +16,12 @@ namespace {
 constexpr uint32_t least_apart = 16;
 
 template <typename T>
-T* place(const SearchSpace& space, const Slice& slice) {
+T* place(const ListSearchSpace& space, const Slice& slice) {
     return slice.bytes == 0 ? nullptr : reinterpret_cast<T*>(space.scratch.data() + slice.at);
 }
 
 // The queries [first, first + count) of the request.
-QueryView part_of(const SearchRequest& r, const SearchSpace& space, const SearchPlan& plan,
+QueryView part_of(const SearchRequest& r, const ListSearchSpace& space, const SearchPlan& plan,
                   uint32_t first, uint32_t count) {
     QueryView queries{};
     queries.count = count;
@@ -36,7 +36,7 @@ QueryView part_of(const SearchRequest& r, const SearchSpace& space, const Search
     return queries;
 }
 
-void search_by_query(const Context& context, SearchSpace& space, const SearchRequest& r,
+void search_by_query(const Context& context, ListSearchSpace& space, const SearchRequest& r,
                      const SearchPlan& plan, uint32_t first, uint32_t count) {
     QueryView queries = part_of(r, space, plan, first, count);
     queries.coarse = place<float>(space, plan.coarse);
@@ -66,7 +66,7 @@ void search_by_query(const Context& context, SearchSpace& space, const SearchReq
                   space.stream);
 }
 
-void search_by_list(const Context& context, SearchSpace& space, const SearchRequest& r,
+void search_by_list(const Context& context, ListSearchSpace& space, const SearchRequest& r,
                     const SearchPlan& plan, uint32_t first, uint32_t count) {
     const cudaStream_t stream = space.stream;
     if (!space.blas) space.blas = std::make_unique<Blas>(stream);
@@ -141,7 +141,7 @@ void search_by_list(const Context& context, SearchSpace& space, const SearchRequ
 
 }  // namespace
 
-void search_lists(const Context& context, SearchSpace& space, const SearchRequest& request,
+void search_lists(const Context& context, ListSearchSpace& space, const SearchRequest& request,
                   const SearchPlan& plan) {
     space.scratch.grow(context.memory, plan.scratch_bytes);
     const auto search = plan.method == SearchMethod::by_list ? search_by_list : search_by_query;

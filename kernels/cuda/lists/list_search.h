@@ -11,8 +11,8 @@
 namespace pgwarp::gpu {
 
 // Streams and buffers that are reused from one batch to the next.
-struct SearchSpace {
-    explicit SearchSpace(Stream::Priority priority) : stream(priority), copies(priority) {}
+struct ListSearchSpace {
+    explicit ListSearchSpace(Stream::Priority priority) : stream(priority), copies(priority) {}
 
     Stream stream;
     std::unique_ptr<Blas> blas;  // created by the first search by list
@@ -37,7 +37,7 @@ struct SearchRequest {
 };
 
 // Enqueues the whole search; it is complete in the order of space.stream.
-void search_lists(const Context& context, SearchSpace& space, const SearchRequest& request,
+void search_lists(const Context& context, ListSearchSpace& space, const SearchRequest& request,
                   const SearchPlan& plan);
 
 }  // namespace pgwarp::gpu

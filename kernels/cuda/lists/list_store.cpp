@@ -92,7 +92,7 @@ struct CudaListBatch final : ListBatch {
         cudaStreamSynchronize(space.copies);
     }
 
-    SearchSpace space;
+    ListSearchSpace space;
     PinnedBuffer<char> input;
     PinnedBuffer<Neighbor> answers;
     PinnedBuffer<uint32_t> counts;

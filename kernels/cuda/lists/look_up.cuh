@@ -30,9 +30,6 @@ struct LaneColumns {
 };
 
 // 32-bit addresses of shared memory save one addition per look-up compared with pointers.
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 __device__ __forceinline__ uint2 load_shared_pair(uint32_t address) {
     uint2 pair;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(pair.x), "=r"(pair.y) : "r"(address));

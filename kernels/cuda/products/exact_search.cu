@@ -78,7 +78,7 @@ struct Tiles {
 };
 
 // Device memory of a search.
-struct SearchSpace {
+struct ExactSearchSpace {
     Buffer<__half> query_halves, row_halves;
     Buffer<float> norms, products;
     Buffer<uint64_t> keys;
@@ -90,7 +90,7 @@ struct SearchSpace {
 // products were not accurate enough. Causes: neighbors that are much closer to each other than to
 // most rows, or elements of very different magnitudes.
 void search_plainly(const Context& context, cudaStream_t stream, const DeviceExactSearch& s,
-                    const Tiles& tiles, const SearchSpace& space, const uint32_t* numbers,
+                    const Tiles& tiles, const ExactSearchSpace& space, const uint32_t* numbers,
                     size_t count) {
     const uint32_t candidates = candidates_to_rescore(s.k);
     const bool l2 = has_norms(s.metric);
@@ -127,15 +127,15 @@ void exact_search(const Context& context, const Blas& blas, cudaStream_t stream,
     const uint32_t width = split_width(s.dims);
     const size_t row_tiles = divide_up(s.row_count, std::max<size_t>(tiles.rows, 1));
     // The origin is a point among the queries, so that L2 distances stay accurate far from zero.
-    SearchSpace space{{memory, tiles.queries * width},
-                      {memory, tiles.rows * width},
-                      {memory, tiles.rows},
-                      {memory, tiles.queries * tiles.rows},
-                      {memory, tiles.queries * candidates},
-                      {memory, 1 + row_tiles},
-                      {memory, 1 + s.query_count},
-                      {memory, 2},
-                      {memory, l2 ? s.dims : 0}};
+    ExactSearchSpace space{{memory, tiles.queries * width},
+                           {memory, tiles.rows * width},
+                           {memory, tiles.rows},
+                           {memory, tiles.queries * tiles.rows},
+                           {memory, tiles.queries * candidates},
+                           {memory, 1 + row_tiles},
+                           {memory, 1 + s.query_count},
+                           {memory, 2},
+                           {memory, l2 ? s.dims : 0}};
     auto& [query_halves, row_halves, norms, products, keys, scales, unproven, factors, origin] =
         space;
     const FinishStream finish(stream);

@@ -16,6 +16,10 @@ inline constexpr unsigned whole_warp = 0xffffffffu;
 __device__ __forceinline__ uint32_t lane_id() {
     return threadIdx.x % 32;
 }
+// The 32-bit address that instructions for shared memory take.
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
 
 // The Machine of networks.h: register arrays, compared by shuffles.
 template <int registers>
