@@ -15,8 +15,8 @@ extern "C" {
 
 namespace pgwarp {
 
-RingShape ring_for(int workers, uint32 dims) {
-    return ring_shape(workers, RowPass::max_in_flight, dims,
+PoolShape pool_for(int workers, uint32 dims) {
+    return pool_shape(workers, RowPass::max_in_flight, dims,
                       static_cast<Size>(maintenance_work_mem) * 1024 / 4);
 }
 
@@ -25,7 +25,7 @@ namespace {
 // State of a worker that fills blocks.
 struct Filling {
     VectorType type;
-    BlockRing* ring;
+    BlockPool* pool;
     RowBlock block;  // block.count is null: none taken yet
     Metric metric;
     uint32 dims;
@@ -36,7 +36,7 @@ struct Filling {
 void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
     if (nulls[0]) return;
     Filling* filling = static_cast<Filling*>(argument);
-    if (!filling->block.count) filling->block = take_empty_block(filling->ring);
+    if (!filling->block.count) filling->block = take_empty_block(filling->pool);
     MemoryContextReset(filling->row_context);
     const MemoryContext before = MemoryContextSwitchTo(filling->row_context);
     const VectorView vector = filling->type.view(values[0]);
@@ -46,17 +46,17 @@ void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void*
                filling->block.rows + Size{at} * filling->dims);
     filling->block.tids[at] = tid_number(*tid);
     ++filling->rows;
-    if (at + 1 < block_rows_of(filling->ring)) return;
-    hand_over(filling->ring, filling->block);
+    if (at + 1 < block_rows_of(filling->pool)) return;
+    hand_over(filling->pool, filling->block);
     filling->block = {};
 }
 
 }  // namespace
 
-void fill_blocks(const BuildTable& table, SharedBuild* shared, BlockRing* ring) {
+void fill_blocks(const BuildTable& table, SharedBuild* shared, BlockPool* pool) {
     Filling filling = {};
     filling.type = type_of(table.index);
-    filling.ring = ring;
+    filling.pool = pool;
     filling.metric = shared->shape.metric;
     filling.dims = shared->rotated_from > 0 ? shared->rotated_from : shared->shape.dims;
     filling.row_context =
@@ -70,16 +70,16 @@ void fill_blocks(const BuildTable& table, SharedBuild* shared, BlockRing* ring) 
         heap_rows = table_index_build_scan(table.heap, table.index, table.info, true, false,
                                            fill_row, &filling, scan);
     }
-    if (filling.block.count) hand_over(ring, filling.block);
+    if (filling.block.count) hand_over(pool, filling.block);
     report_share(shared, heap_rows, filling.rows, table.info);
-    leave_block_ring(ring);
+    leave_block_pool(pool);
 }
 
 namespace {
 
 // State of the leader, which reads rows itself while no block is full.
 struct Taking {
-    BlockRing* ring;
+    BlockPool* pool;
     EncodePass* pass;
 };
 
@@ -87,8 +87,8 @@ void take_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool 
               void* argument) {
     Taking* taking = static_cast<Taking*>(argument);
     RowBlock block;
-    while (has_full_block(taking->ring) && take_full_block(taking->ring, &block))
-        encode_block(taking->pass, taking->ring, block);
+    while (has_full_block(taking->pool) && take_full_block(taking->pool, &block))
+        encode_block(taking->pass, taking->pool, block);
     encode_row(index, tid, values, nulls, alive, taking->pass);
 }
 
@@ -97,8 +97,8 @@ void take_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool 
 void take_blocks(const BuildTable& table, ParallelContext* context, const BuildMemory& memory,
                  EncodePass* pass) {
     SharedBuild* shared = memory.shared;
-    BlockRing* ring = memory.ring;
-    Taking taking{ring, pass};
+    BlockPool* pool = memory.pool;
+    Taking taking{pool, pass};
     double heap_rows = 0;
     // With many workers, feeding the device keeps the leader busy: it reads no rows itself.
     constexpr int many_workers = 4;
@@ -111,9 +111,9 @@ void take_blocks(const BuildTable& table, ParallelContext* context, const BuildM
     WaitForParallelWorkersToAttach(context);
     RowBlock block;
     double waiting = 0;
-    for (Stopwatch watch; wait_for_full_block(ring, context->nworkers_launched, &block);) {
+    for (Stopwatch watch; wait_for_full_block(pool, context->nworkers_launched, &block);) {
         waiting += watch.lap();
-        encode_block(pass, ring, block);
+        encode_block(pass, pool, block);
         report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, static_cast<int64>(rows_of(pass)));
         watch.lap();
     }

@@ -23,7 +23,7 @@ namespace {
 // A block that the device is encoding.
 struct BlockInFlight {
     const uint64* tids;
-    BlockRing* ring;  // null: the pass's own rows
+    BlockPool* pool;  // null: the pass's own rows
     RowBlock block;
 };
 
@@ -116,7 +116,7 @@ void finish_block(EncodePass* pass) {
     put_rows(pass, done.tids, static_cast<uint32>(passed.count), passed.lists, passed.codes,
              passed.offsets);
     pass->putting += watch.lap();
-    if (done.ring) give_back(done.ring, done.block);
+    if (done.pool) give_back(done.pool, done.block);
     for (uint32 i = 1; i < pass->in_flight_count; ++i) pass->in_flight[i - 1] = pass->in_flight[i];
     --pass->in_flight_count;
 }
@@ -133,8 +133,8 @@ void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockI
 
 }  // namespace
 
-void encode_block(EncodePass* pass, BlockRing* ring, const RowBlock& block) {
-    start_block(pass, block.rows, *block.count, {block.tids, ring, block});
+void encode_block(EncodePass* pass, BlockPool* pool, const RowBlock& block) {
+    start_block(pass, block.rows, *block.count, {block.tids, pool, block});
 }
 
 void flush_encode(EncodePass* pass) {

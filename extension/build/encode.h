@@ -4,7 +4,7 @@
 
 #include "kernels/executor.h"
 #include "kernels/quantizer.h"
-#include "extension/table/block_ring.h"
+#include "extension/table/block_pool.h"
 #include "extension/build/curve.h"
 #include "extension/types/vector_type.h"
 #include "extension/index/format.h"
@@ -57,9 +57,9 @@ void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, boo
                 void* pass);
 // Adds a single row, with its vector as stored in the table: (table's dims).
 void encode_one_row(EncodePass* pass, uint64 tid, const float* vector);
-// On a device: starts encoding a block of rows in index form, which returns to its ring when
+// On a device: starts encoding a block of rows in index form, which returns to its pool when
 // encoded.
-void encode_block(EncodePass* pass, BlockRing* ring, const RowBlock& block);
+void encode_block(EncodePass* pass, BlockPool* pool, const RowBlock& block);
 // Encodes the rows that do not fill a batch, and waits for the device.
 void flush_encode(EncodePass* pass);
 // Call once all rows were encoded: (query_count)(neighbors_kept).

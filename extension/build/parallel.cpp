@@ -39,8 +39,8 @@ struct ParallelEncode {
     ParallelContext* context;
     Snapshot snapshot;
     BuildMemory memory;
-    Size ring_bytes;
-    uint32 block_rows;  // of the ring
+    Size pool_bytes;
+    uint32 block_rows;  // of the pool
     bool curve_has_begun;
 };
 
@@ -94,7 +94,7 @@ EncodeResult encode_alone(const BuildTable& table, const EncodeInput& input, Exe
     const RowSink sink{sort_rows, result.sort};
     EncodePass* pass =
         device
-            ? begin_encode_on(device, ring_for(0, input.model.table_dims()).block_rows, input, sink)
+            ? begin_encode_on(device, pool_for(0, input.model.table_dims()).block_rows, input, sink)
             : begin_encode(input, sink);
     result.heap_rows = table_index_build_scan(table.heap, table.index, table.info, true, true,
                                               encode_row, pass, nullptr);
@@ -115,7 +115,7 @@ ParallelEncode* start_workers(const BuildTable& table, const EncodeInput& input,
     Snapshot snapshot = SnapshotAny;
     if (table.info->ii_Concurrent) snapshot = RegisterSnapshot(GetTransactionSnapshot());
     const BuildMemoryPlan plan{table,   &input,    snapshot,
-                               workers, on_device, ring_for(workers, input.model.table_dims())};
+                               workers, on_device, pool_for(workers, input.model.table_dims())};
     estimate_build_memory(context, plan);
     InitializeParallelDSM(context);
     if (context->seg == nullptr) {
@@ -127,7 +127,7 @@ ParallelEncode* start_workers(const BuildTable& table, const EncodeInput& input,
     const BuildMemory memory = make_build_memory(context, plan);
     LaunchParallelWorkers(context);
     auto* parallel = static_cast<ParallelEncode*>(palloc(sizeof(ParallelEncode)));
-    *parallel = {context, snapshot, memory, ring_bytes(plan), plan.ring.block_rows, false};
+    *parallel = {context, snapshot, memory, pool_bytes(plan), plan.pool.block_rows, false};
     return parallel;
 }
 
@@ -146,10 +146,10 @@ void encode_by_device(const BuildTable& table, const EncodeInput& input, Executo
     result->sort = begin_entry_sort(input.model.shape.m, maintenance_work_mem / 4 * 3, nullptr);
     EncodePass* pass =
         begin_encode_on(device, parallel->block_rows, input, {sort_rows, result->sort});
-    device->register_memory(memory.ring, parallel->ring_bytes);
+    device->register_memory(memory.pool, parallel->pool_bytes);
     take_blocks(table, parallel->context, memory, pass);
     result->neighbors = neighbors_of(pass);
-    device->unregister_memory(memory.ring);
+    device->unregister_memory(memory.pool);
     take_counts(memory.shared, table.info, result);
     report_phase(BuildPhase::sort);
     // The workers are idle until pages are written: the leader sorts with as many threads.
@@ -286,13 +286,13 @@ void pgwarp_build_worker(dsm_segment* segment, shm_toc* toc) {
     Relation index = index_open(shared->index, index_lock);
     IndexInfo* info = BuildIndexInfo(index);
     info->ii_Concurrent = shared->concurrent;
-    if (!memory.ring) tuplesort_attach_shared(memory.sort, segment);
+    if (!memory.pool) tuplesort_attach_shared(memory.sort, segment);
 
     InstrStartParallelQuery();
     const Size mine =
         Size{static_cast<uint32>(ParallelWorkerNumber) + 1} * shared->query_count * neighbors_kept;
-    if (memory.ring)
-        fill_blocks({heap, index, info}, shared, memory.ring);
+    if (memory.pool)
+        fill_blocks({heap, index, info}, shared, memory.pool);
     else
         take_part({heap, index, info}, memory, memory.neighbors + mine, false);
     do_tasks(index, &shared->tasks, memory.curve, ParallelWorkerNumber % 2 == 0);

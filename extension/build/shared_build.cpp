@@ -23,7 +23,7 @@ enum Piece : int {
     piece_query_text,
     piece_wal_usage,
     piece_buffer_usage,
-    piece_ring,
+    piece_pool,
     piece_curve,
     piece_count
 };
@@ -69,7 +69,7 @@ PieceSizes sizes_of(const BuildMemoryPlan& plan) {
     sizes.bytes[piece_query_text] = query_text_bytes();
     sizes.bytes[piece_wal_usage] = mul_size(sizeof(WalUsage), plan.workers);
     sizes.bytes[piece_buffer_usage] = mul_size(sizeof(BufferUsage), plan.workers);
-    sizes.bytes[piece_ring] = ring_bytes(plan);
+    sizes.bytes[piece_pool] = pool_bytes(plan);
     sizes.bytes[piece_curve] = SharedCurve::bytes(input.query_count, input.model.shape.dims);
     return sizes;
 }
@@ -109,9 +109,9 @@ void copy_model(float* to, const EncodeInput& input) {
 
 }  // namespace
 
-Size ring_bytes(const BuildMemoryPlan& plan) {
-    if (!plan.has_ring) return 0;
-    return block_ring_bytes(plan.ring.blocks, plan.ring.block_rows, plan.input->model.table_dims());
+Size pool_bytes(const BuildMemoryPlan& plan) {
+    if (!plan.has_pool) return 0;
+    return block_pool_bytes(plan.pool.blocks, plan.pool.block_rows, plan.input->model.table_dims());
 }
 
 void estimate_build_memory(ParallelContext* context, const BuildMemoryPlan& plan) {
@@ -126,7 +126,7 @@ BuildMemory make_build_memory(ParallelContext* context, const BuildMemoryPlan& p
     void* pieces[piece_count];
     for (int i = 0; i < piece_count; ++i) {
         pieces[i] = shm_toc_allocate(context->toc, sizes.bytes[i]);
-        // Absent keys: no queries, no query text, or no ring because the workers encode.
+        // Absent keys: no queries, no query text, or no pool because the workers encode.
         if (sizes.bytes[i] > 0) shm_toc_insert(context->toc, first_key + i, pieces[i]);
     }
     init_shared(static_cast<SharedBuild*>(pieces[piece_shared]), plan);
@@ -135,8 +135,8 @@ BuildMemory make_build_memory(ParallelContext* context, const BuildMemoryPlan& p
     copy_model(static_cast<float*>(pieces[piece_model]), *plan.input);
     if (sizes.bytes[piece_query_text] > 0)
         memcpy(pieces[piece_query_text], debug_query_string, sizes.bytes[piece_query_text]);
-    if (plan.has_ring)
-        init_block_ring(pieces[piece_ring], plan.ring.blocks, plan.ring.block_rows,
+    if (plan.has_pool)
+        init_block_pool(pieces[piece_pool], plan.pool.blocks, plan.pool.block_rows,
                         plan.input->model.table_dims());
     init_curve(static_cast<SharedCurve*>(pieces[piece_curve]));
     return find_build_memory(context->toc);
@@ -151,7 +151,7 @@ BuildMemory find_build_memory(shm_toc* toc) {
     memory.query_text = find_piece<const char>(toc, piece_query_text, true);
     memory.wal_usage = find_piece<WalUsage>(toc, piece_wal_usage);
     memory.buffer_usage = find_piece<BufferUsage>(toc, piece_buffer_usage);
-    memory.ring = find_piece<BlockRing>(toc, piece_ring, true);
+    memory.pool = find_piece<BlockPool>(toc, piece_pool, true);
     memory.curve = find_piece<SharedCurve>(toc, piece_curve);
     return memory;
 }

@@ -3,7 +3,7 @@
 
 #include "extension/build/encode.h"
 #include "extension/build/tasks.h"
-#include "extension/table/block_ring.h"
+#include "extension/table/block_pool.h"
 
 extern "C" {
 #include "access/parallel.h"
@@ -52,7 +52,7 @@ struct BuildMemory {
     const char* query_text;     // null: none
     WalUsage* wal_usage;        // (workers)
     BufferUsage* buffer_usage;  // (workers)
-    BlockRing* ring;            // null: the workers encode
+    BlockPool* pool;            // null: the workers encode
     SharedCurve* curve;
 };
 
@@ -62,12 +62,12 @@ struct BuildMemoryPlan {
     const EncodeInput* input;
     Snapshot snapshot;
     int workers;
-    bool has_ring;  // a device encodes
-    RingShape ring;
+    bool has_pool;  // a device encodes
+    PoolShape pool;
 };
 
-// Bytes of the ring; 0: there is none.
-Size ring_bytes(const BuildMemoryPlan& plan);
+// Bytes of the pool; 0: there is none.
+Size pool_bytes(const BuildMemoryPlan& plan);
 // Before InitializeParallelDSM().
 void estimate_build_memory(ParallelContext* context, const BuildMemoryPlan& plan);
 // After it, before the workers start.

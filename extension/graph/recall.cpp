@@ -38,7 +38,7 @@ struct Sample {
 template <typename Use>
 void for_blocks(TableReader* table, Metric metric, const Use& use) {
     ParallelReader* reader = open_parallel_reader(
-        table, {RowIds::keys, false, max_parallel_maintenance_workers, usual_ring_bytes(), 1},
+        table, {RowIds::keys, false, max_parallel_maintenance_workers, usual_pool_bytes(), 1},
         nullptr);
     RowBlock block;
     while (next_block(reader, &block)) {

@@ -173,7 +173,7 @@ Size rows_in_memory(const GraphRoom& room, uint32 dims) {
 
 namespace {
 
-// Appends the rows of one block of the ring.
+// Appends the rows of one block of the pool.
 void take_rows(Reading* reading, const RowBlock& block) {
     GraphSet* set = reading->set;
     const uint64 position = *block.position;
@@ -216,7 +216,7 @@ GraphSet read_graph_set(const TableColumns& columns, Metric metric, const GraphR
     set.rows = alloc_rows(expected, dims);
     if (set.dims > 0) {
         ParallelReader* rows = open_parallel_reader(
-            reader, {RowIds::keys, false, max_parallel_maintenance_workers, usual_ring_bytes(), 1},
+            reader, {RowIds::keys, false, max_parallel_maintenance_workers, usual_pool_bytes(), 1},
             nullptr);
         RowBlock block;
         while (next_block(rows, &block)) {

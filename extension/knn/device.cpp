@@ -60,7 +60,7 @@ struct Searching {
     bool good;
 };
 
-// Waits until the device has read the oldest block, and returns the block to the ring.
+// Waits until the device has read the oldest block, and returns the block to the pool.
 void finish_oldest(Searching* s) {
     if (s->good)
         s->good = run_on_device(s->knn->device, [&](Executor&) { s->knn->pass->object->finish(); });
@@ -85,7 +85,7 @@ bool send_table(Searching* s, ParallelCounts* counts) {
     }
     while (s->good && s->count > 0) finish_oldest(s);
     if (!s->good) {
-        // The pass ends first: the device may still be reading from the ring.
+        // The pass ends first: the device may still be reading from the pool.
         guarded([&] { delete std::exchange(s->knn->pass->object, nullptr); });
         abandon_parallel_reader(s->reader);
         return false;
@@ -182,7 +182,7 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     if (good) {
         const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
                                      normalizes(knn->index->metric),
-                                     max_parallel_workers_per_gather, usual_ring_bytes(),
+                                     max_parallel_workers_per_gather, usual_pool_bytes(),
                                      RowPass::max_in_flight};
         Stopwatch watch;
         Searching s = {};

@@ -109,9 +109,9 @@ struct DeviceRows {
 
 // Sends the table's rows to the device. False: the device failed.
 bool send_rows(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
-    // A ring in shared memory or in this process; small compared with the device's memory.
+    // A pool in shared memory or in this process; small compared with the device's memory.
     const ParallelRead wanted = {RowIds::none, false, max_parallel_maintenance_workers,
-                                 usual_ring_bytes(), 2};
+                                 usual_pool_bytes(), 2};
     ParallelReader* reader = open_parallel_reader(c->reader, wanted, device->executor);
     bool good = true;
     // The device has read a block once the next one is added.

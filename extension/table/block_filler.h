@@ -1,7 +1,7 @@
 // Fills blocks with rows of a TableReader, in the form in which a device takes them.
 #pragma once
 
-#include "extension/table/block_ring.h"
+#include "extension/table/block_pool.h"
 #include "extension/table/table_reader.h"
 
 namespace pgwarp {

@@ -24,7 +24,7 @@ namespace {
 enum ShmKey : uint64 {
     key_shared = 0x70677801,
     key_snapshot,
-    key_ring,
+    key_pool,
     key_query_text,
     key_usage,
     key_wal_usage,
@@ -97,14 +97,14 @@ int workers_for(const Members& members, int most) {
 struct ParallelReader {
     TableReader* table;
     Executor* device;
-    RingShape shape;
+    PoolShape shape;
     uint32 held;
     bool attached;  // every worker that will ever start has attached
 
     // With workers:
     ParallelContext* context;  // null: no workers, this process reads
     SharedRead* shared;
-    BlockRing* ring;
+    BlockPool* pool;
     BufferUsage* usage;
     WalUsage* wal_usage;
 
@@ -135,7 +135,7 @@ void begin_alone(ParallelReader* reader, const ParallelRead& wanted) {
     }
 }
 
-// The size of a range, in table blocks: about as many rows as fit into a block of the ring.
+// The size of a range, in table blocks: about as many rows as fit into a block of the pool.
 BlockNumber blocks_of_range(const TableReader* table, const Members& members, int workers,
                             uint32 block_rows) {
     const double pages = members.pages();
@@ -177,13 +177,13 @@ void end_workers(ParallelReader* reader) {
 bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted, const Members& members,
                         int workers) {
     const Snapshot snapshot = snapshot_of(reader->table);
-    const RingShape& shape = reader->shape;
+    const PoolShape& shape = reader->shape;
     const uint32 dims = dims_of(reader->table);
     const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
     // In the order of ShmKey.
     const Size sizes[] = {SharedRead::bytes(members.count),
                           EstimateSnapshotSpace(snapshot),
-                          block_ring_bytes(shape.blocks, shape.block_rows, dims),
+                          block_pool_bytes(shape.blocks, shape.block_rows, dims),
                           text_bytes,
                           mul_size(sizeof(BufferUsage), workers),
                           mul_size(sizeof(WalUsage), workers)};
@@ -206,7 +206,7 @@ bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted, cons
     }
     reader->shared = init_shared_read(chunks[0], reader, wanted, members, workers);
     SerializeSnapshot(snapshot, static_cast<char*>(chunks[1]));
-    reader->ring = init_block_ring(chunks[2], shape.blocks, shape.block_rows, dims);
+    reader->pool = init_block_pool(chunks[2], shape.blocks, shape.block_rows, dims);
     if (text_bytes > 0) memcpy(chunks[3], debug_query_string, text_bytes);
     reader->usage = static_cast<BufferUsage*>(chunks[4]);
     reader->wal_usage = static_cast<WalUsage*>(chunks[5]);
@@ -234,7 +234,7 @@ ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wan
     workers = Min(workers, workers_in_shared_memory(workers, Max(wanted.held, 1u), dims_of(table),
                                                     wanted.memory));
     reader->held = Max(wanted.held, 1u);
-    reader->shape = ring_shape(workers, reader->held, dims_of(table), wanted.memory);
+    reader->shape = pool_shape(workers, reader->held, dims_of(table), wanted.memory);
     if (workers == 0 || !begin_with_workers(reader, wanted, members, workers))
         begin_alone(reader, wanted);
     return reader;
@@ -250,13 +250,13 @@ uint32 most_taken_blocks(const ParallelReader* reader) {
 
 bool next_block(ParallelReader* reader, RowBlock* block) {
     // Workers start while the caller prepares. Waiting for attachment reports a worker that failed
-    // to start; without it the ring would wait for that worker forever.
+    // to start; without it the pool would wait for that worker forever.
     if (reader->context && !reader->attached) {
         WaitForParallelWorkersToAttach(reader->context);
         reader->attached = true;
     }
     if (reader->context)
-        return wait_for_full_block(reader->ring, reader->context->nworkers_launched, block);
+        return wait_for_full_block(reader->pool, reader->context->nworkers_launched, block);
     if (reader->finished) return false;
     const int free = reader->own_taken[0] ? 1 : 0;
     if (reader->own_taken[free]) elog(ERROR, "all blocks of a reader are taken");
@@ -271,14 +271,14 @@ bool next_block(ParallelReader* reader, RowBlock* block) {
 
 void give_back(ParallelReader* reader, const RowBlock& block) {
     if (reader->context)
-        give_back(reader->ring, block);
+        give_back(reader->pool, block);
     else
         reader->own_taken[block.number] = false;
 }
 
 void abandon_parallel_reader(ParallelReader* reader) {
     if (!reader->context) return;
-    if (reader->device) reader->device->unregister_memory(reader->ring);
+    if (reader->device) reader->device->unregister_memory(reader->pool);
     end_workers(reader);
 }
 
@@ -292,7 +292,7 @@ ParallelCounts close_parallel_reader(ParallelReader* reader) {
     for (int i = 0; i < context->nworkers_launched; ++i)
         InstrAccumParallelQuery(&reader->usage[i], &reader->wal_usage[i]);
     const ParallelCounts counts = reader->shared->counts;
-    if (reader->device) reader->device->unregister_memory(reader->ring);
+    if (reader->device) reader->device->unregister_memory(reader->pool);
     end_workers(reader);
     return counts;
 }
@@ -303,7 +303,7 @@ using namespace pgwarp;
 
 void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
     SharedRead* shared = static_cast<SharedRead*>(shm_toc_lookup(toc, key_shared, false));
-    BlockRing* ring = static_cast<BlockRing*>(shm_toc_lookup(toc, key_ring, false));
+    BlockPool* pool = static_cast<BlockPool*>(shm_toc_lookup(toc, key_pool, false));
     debug_query_string = static_cast<char*>(shm_toc_lookup(toc, key_query_text, true));
     pgstat_report_activity(STATE_RUNNING, debug_query_string);
     InstrStartParallelQuery();
@@ -311,7 +311,7 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
         shared->table,
         RestoreSnapshot(static_cast<char*>(shm_toc_lookup(toc, key_snapshot, false))));
     BlockFiller filler =
-        new_block_filler(table, shared->ids, shared->normalise, block_rows_of(ring));
+        new_block_filler(table, shared->ids, shared->normalise, block_rows_of(pool));
 
     RowBlock block = {};
     int member = 0;
@@ -327,14 +327,14 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
         const BlockNumber end = Min(members[member].table.blocks, first + shared->range_blocks);
         read_blocks(table, members[member].table.table, first, end);
         for (uint64 part = 0;; ++part) {
-            if (!block.count) block = take_empty_block(ring);
-            const Size count = fill_block(&filler, block, block_rows_of(ring));
+            if (!block.count) block = take_empty_block(pool);
+            const Size count = fill_block(&filler, block, block_rows_of(pool));
             *block.position = range << part_bits | part;
             if (count > 0) {
-                hand_over(ring, block);
+                hand_over(pool, block);
                 block = {};
             }
-            if (count < block_rows_of(ring)) break;
+            if (count < block_rows_of(pool)) break;
         }
     }
     const TableCounts counts = counts_of(table);
@@ -343,7 +343,7 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
     shared->counts.nulls += counts.nulls;
     shared->counts.odd |= filler.odd;
     SpinLockRelease(&shared->mutex);
-    leave_block_ring(ring);
+    leave_block_pool(pool);
     close_table_reader(table);
     BufferUsage* usage = static_cast<BufferUsage*>(shm_toc_lookup(toc, key_usage, false));
     WalUsage* wal_usage = static_cast<WalUsage*>(shm_toc_lookup(toc, key_wal_usage, false));

@@ -1,6 +1,6 @@
 // Parallel workers read the vectors of a table for one process that feeds a device.
 //
-// Each worker takes a range of table blocks at a time and fills blocks of a ring in shared memory;
+// Each worker takes a range of table blocks at a time and fills blocks of a pool in shared memory;
 // the process takes full blocks in any order. The workers read what the process's TableReader
 // would: the same rows by the same snapshot, with privileges checked before they start. Where no
 // worker can be had, or a query reads the rows (see table_reader.h), the process reads them itself.
@@ -11,7 +11,7 @@
 #include "kernels/common.h"
 #include "kernels/executor.h"
 #include "extension/table/block_filler.h"
-#include "extension/table/block_ring.h"
+#include "extension/table/block_pool.h"
 #include "extension/table/table_reader.h"
 
 namespace pgwarp {
@@ -22,18 +22,18 @@ struct ParallelRead {
     // `odd`.
     bool normalise;
     int workers;  // upper bound
-    Size memory;  // bytes of the ring
+    Size memory;  // bytes of the pool
     uint32 held;  // blocks that the caller takes before it gives the first back
 };
 
-// A good size of the ring: a larger one takes longer to set up, and the caller consumes rows as
+// A good size of the pool: a larger one takes longer to set up, and the caller consumes rows as
 // fast as they come.
-inline Size usual_ring_bytes() {
+inline Size usual_pool_bytes() {
     return Min(static_cast<Size>(maintenance_work_mem) * 1024 / 4, Size{24} << 20);
 }
 
 struct ParallelReader;
-// Rewinds the table's reader. `device`, where not null, registers the ring's memory for DMA.
+// Rewinds the table's reader. `device`, where not null, registers the pool's memory for DMA.
 ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wanted,
                                      Executor* device);
 uint32 most_block_rows(const ParallelReader* reader);
