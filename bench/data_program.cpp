@@ -32,7 +32,7 @@ constexpr const char* usage =
 
   pgwarp_bench_data grow DATA ROWS PREFIX [SEED [STEP]]
       Grows data set DATA (a name or a prefix as pgwarp_bench takes it) to ROWS rows in PREFIX_base
-      and copies its queries to PREFIX_query. A new row lies between two near neighbours, with
+      and copies its queries to PREFIX_query. A new row lies between two near neighbors, with
       noise up to STEP (guessed if not given).
 )";
 

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/neighbours.h"
+#include "bench/neighbors.h"
 #include "bench/parallel.h"
 #include "bench/random.h"
 
 namespace pgwarp::bench {
 namespace {
 
-constexpr size_t neighbours_kept = 8;
+constexpr size_t neighbors_kept = 8;
 
 Vectors gather(const Vectors& base, std::span<const size_t> rows) {
     Vectors part{rows.size(), base.dims, {}};
@@ -29,7 +29,7 @@ std::vector<std::vector<size_t>> buckets_by_pivot(const Vectors& base, uint64_t 
     std::vector<size_t> pivots = shuffled(base.rows, seed);
     pivots.resize(count);
     const RowNumbers nearest =
-        exact_neighbours(Metric::l2, gather(base, pivots), base, 1, default_threads());
+        exact_neighbors(Metric::l2, gather(base, pivots), base, 1, default_threads());
     std::vector<std::vector<size_t>> buckets(count);
     for (size_t row = 0; row < base.rows; row++) buckets[nearest.values[row]].push_back(row);
     return buckets;
@@ -58,15 +58,15 @@ Generator::Generator(const Vectors& base, bool bytes, uint64_t seed, double step
       bytes_(bytes),
       seed_(seed),
       step_(step > 0 ? step : quantisation_step(base, bytes)),
-      width_(neighbours_kept),
-      near_(base.rows * neighbours_kept, -1) {
+      width_(neighbors_kept),
+      near_(base.rows * neighbors_kept, -1) {
     const auto buckets = buckets_by_pivot(base, seed);
     parallel_pieces(buckets.size(), default_threads(), [&](unsigned, size_t piece) {
         const std::vector<size_t>& bucket = buckets[piece];
         if (bucket.empty()) return;
         const Vectors part = gather(base, bucket);
         // One more, because a row is its own nearest neighbor.
-        const RowNumbers found = exact_neighbours(Metric::l2, part, part, width_ + 1, 1);
+        const RowNumbers found = exact_neighbors(Metric::l2, part, part, width_ + 1, 1);
         for (size_t i = 0; i < bucket.size(); i++) {
             int32_t* near = near_.data() + bucket[i] * width_;
             size_t kept = 0;

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "bench/neighbours.h"
+#include "bench/neighbors.h"
 #include "bench/parallel.h"
 
 namespace pgwarp::bench {
@@ -45,10 +45,10 @@ RowNumbers ground_truth(Metric metric, const Dataset& dataset, size_t k,
     const auto path = std::filesystem::path(directory) / file_name(metric, dataset, width);
     if (std::filesystem::exists(path)) return read_row_numbers(path.string());
 
-    std::cerr << "computing " << width << " exact neighbours of " << dataset.queries.rows
+    std::cerr << "computing " << width << " exact neighbors of " << dataset.queries.rows
               << " queries\n";
     RowNumbers numbers =
-        exact_neighbours(metric, dataset.base, dataset.queries, width, default_threads());
+        exact_neighbors(metric, dataset.base, dataset.queries, width, default_threads());
     std::filesystem::create_directories(directory);
     VectorWriter writer(path.string());
     for (size_t row = 0; row < numbers.rows; row++) writer.write(numbers.row(row));

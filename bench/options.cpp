@@ -25,7 +25,7 @@ The run:
   --metric M          l2 (default), ip or cosine
   --rows N            first N rows only
   --queries N         first N queries (1000)
-  --k K               neighbours to ask for (10)
+  --k K               neighbors to ask for (10)
   --clients LIST      numbers of clients, such as 1,2,8 (1)
   --seconds S         length of one measurement (5)
   --repeat N          measurements of each point, of which the median is reported (3)

@@ -1,4 +1,4 @@
--- Pictures for scripts/demo, made by SQL: psql -v picture=path|neighbours -v src=... -v dst=... -At
+-- Pictures for scripts/demo, made by SQL: psql -v picture=path|neighbors -v src=... -v dst=... -At
 -- prints an SVG. Images are vectors of 28 x 28 pixels in table images, their graph is images_graph.
 
 -- A vector of pixels as a bitmap of 256 greys, dark on light: a header, a palette, and rows from

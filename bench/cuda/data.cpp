@@ -36,8 +36,8 @@ std::vector<float> read_bvecs(const std::string& name, uint32_t* dims) {
 }
 
 // (count)(k): each row's nearest among the others.
-std::vector<uint32_t> neighbours_of(const Context& context, const std::vector<float>& rows,
-                                    uint32_t dims, uint32_t k) {
+std::vector<uint32_t> neighbors_of(const Context& context, const std::vector<float>& rows,
+                                   uint32_t dims, uint32_t k) {
     const size_t count = rows.size() / dims;
     Stream stream;
     const Blas blas(stream);
@@ -54,11 +54,11 @@ std::vector<uint32_t> neighbours_of(const Context& context, const std::vector<fl
     std::vector<Neighbor> found(nearest.size());
     copy_async(found.data(), nearest.data(), found.size(), stream);
     stream.synchronize();
-    std::vector<uint32_t> neighbours(count * k);
+    std::vector<uint32_t> neighbors(count * k);
     for (size_t r = 0; r < count; ++r)
         for (uint32_t i = 0; i < k; ++i)
-            neighbours[r * k + i] = static_cast<uint32_t>(found[r * (k + 1) + i + 1].id);
-    return neighbours;
+            neighbors[r * k + i] = static_cast<uint32_t>(found[r * (k + 1) + i + 1].id);
+    return neighbors;
 }
 
 // Appends rows until there are `wanted`. `reach`: the largest fraction of the way to the neighbor.
@@ -70,12 +70,12 @@ void enlarge(const Context& context, std::vector<float>& rows, uint32_t dims, si
         return;
     }
     constexpr uint32_t k = 8;
-    const std::vector<uint32_t> neighbours = neighbours_of(context, rows, dims, k);
+    const std::vector<uint32_t> neighbors = neighbors_of(context, rows, dims, k);
     Random random(seed);
     rows.resize(wanted * dims);
     for (size_t r = count; r < wanted; ++r) {
         const size_t from = r % count;
-        const size_t to = neighbours[from * k + random.below(k)];
+        const size_t to = neighbors[from * k + random.below(k)];
         const double share = reach * random.uniform();
         for (uint32_t d = 0; d < dims; ++d) {
             const double a = rows[from * dims + d], b = rows[to * dims + d];
@@ -126,7 +126,7 @@ VectorSet load_vectors(const Context& context, const Settings& settings) {
     enlarge(context, set.base, set.dims, settings.rows, 1.0, 11);
     enlarge(context, set.queries, set.dims, settings.queries, 0.3, 12);
     std::snprintf(text, sizeof text,
-                  "%zu rows and %zu queries of files, enlarged to %zu and %zu between neighbours",
+                  "%zu rows and %zu queries of files, enlarged to %zu and %zu between neighbors",
                   real_rows, set.real_queries, set.base_count(), set.query_count());
     set.description = text;
     return set;

@@ -14,8 +14,8 @@ namespace pgwarp {
 
 namespace {
 
-constexpr uint32 rows_per_list = 64;        // to place a centroid well
-constexpr uint32 min_rows_per_list = 16;    // to place it at all
+constexpr uint32 rows_per_list = 64;      // to place a centroid well
+constexpr uint32 min_rows_per_list = 16;  // to place it at all
 constexpr uint32 dims_of_many_rows = 256;
 // Additive codewords span all dimensions and need the most training rows.
 constexpr uint32 rows_for_additive = 100000;

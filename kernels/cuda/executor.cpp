@@ -335,7 +335,7 @@ void CudaExecutor::exact_search(const ExactSearch& s) {
     if (s.query_count == 0 || s.row_count == 0 || s.k == 0) return;
     if (s.k > max_exact_k)
         throw std::runtime_error("exact search on a device finds at most " +
-                                 std::to_string(max_exact_k) + " neighbours");
+                                 std::to_string(max_exact_k) + " neighbors");
     const Buffer<float> queries = upload_floats(s.queries, s.query_count * s.dims);
     const size_t results = s.query_count * s.k;
     Buffer<Neighbor> nearest(context_.memory, results);

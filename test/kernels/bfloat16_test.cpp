@@ -24,7 +24,7 @@ TEST(Bfloat16, EveryValueIsItself) {
     }
 }
 
-// Between two neighbours, to the nearer; in the middle, to the even one.
+// Between two neighbors, to the nearer; in the middle, to the even one.
 TEST(Bfloat16, RoundsToTheNearest) {
     std::mt19937 random(test_seed());
     for (int i = 0; i < 100000; ++i) {

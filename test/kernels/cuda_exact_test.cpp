@@ -281,7 +281,7 @@ TEST_F(CudaHardExact, EveryKernelOnce) {
     check_case(c);
 }
 
-TEST_F(CudaExact, RefusesTooManyNeighbours) {
+TEST_F(CudaExact, RefusesTooManyNeighbors) {
     const Context context(options());
     const auto executor = make_executor(context);
     std::vector<float> row(4);

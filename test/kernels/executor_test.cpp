@@ -227,7 +227,7 @@ TEST_P(CpuExecutor, HugeRowsCanBeNear) {
     EXPECT_EQ(found[1].distance, infinity);
 }
 
-// Sums of products that run over at both ends are not a number: they are nobody's neighbours.
+// Sums of products that run over at both ends are not a number: they are nobody's neighbors.
 TEST_P(CpuExecutor, InnerProductsThatAreNotNumbers) {
     Search s(random, 1, 100, 8, Metric::inner_product, 99);
     s.query_rows = std::vector<float>(s.dims, 3e38f);

@@ -142,7 +142,7 @@ TEST_P(Kmeans, TheLowestOfEqualCentroidsIsTaken) {
     }
 }
 
-// Scaled by a power of two, data has the same neighbours: also where squares leave the range of a
+// Scaled by a power of two, data has the same neighbors: also where squares leave the range of a
 // float32 at either end.
 TEST_P(Kmeans, HugeAndTinyValues) {
     for (const int exponent : {-140, -120, -80, -63, -30, 0, 30, 60, 64, 100, 122}) {

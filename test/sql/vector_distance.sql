@@ -57,7 +57,7 @@ SELECT count(*) AS pairs,
 FROM exact;
 DROP TABLE distance_pairs;
 
--- Nearest neighbours without an index
+-- Nearest neighbors without an index
 CREATE TABLE distance_points (id int, v vector(2));
 INSERT INTO distance_points VALUES (1, '[0,1]'), (2, '[3,3]'), (3, '[-1,0]'), (4, '[10,0]'), (5, NULL);
 SELECT id, v <-> '[0,0]' AS distance FROM distance_points ORDER BY v <-> '[0,0]', id LIMIT 3;

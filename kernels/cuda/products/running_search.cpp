@@ -15,7 +15,7 @@ RunningSearch::RunningSearch(const Context& context, const Blas& blas, cudaStrea
     : context_(context), blas_(blas), stream_(stream), shape_(shape) {
     if (shape.k == 0 || shape.k > max_exact_k)
         throw std::runtime_error("exact search on a device finds at most " +
-                                 std::to_string(max_exact_k) + " neighbours");
+                                 std::to_string(max_exact_k) + " neighbors");
     const bool l2 = has_norms(shape.metric);
     const uint32_t candidates = candidates_to_rescore(shape.k);
     const uint32_t width = split_width(shape.dims);

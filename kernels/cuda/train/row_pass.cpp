@@ -267,7 +267,7 @@ SearchingPass::SearchingPass(const Context& context, Uploader& uploader, const R
     if (input.query_count == 0) return;
     if (input.k == 0 || input.k > max_exact_k)
         throw std::runtime_error("exact search on a device finds at most " +
-                                 std::to_string(max_exact_k) + " neighbours");
+                                 std::to_string(max_exact_k) + " neighbors");
     DeviceMemory& memory = context.memory;
     queries_ = Buffer<float>(memory, input.query_count * input.dims);
     uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);

@@ -2,7 +2,7 @@
 // cheap score that orders rows as the metric does: |row|² - 2<query, row> for L2. Scores in float32
 // lose digits (|row|² may be far larger than the distance), so that more than k rows are kept, and
 // sorted by float64 distance.
-#include "bench/neighbours.h"
+#include "bench/neighbors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -88,8 +88,8 @@ void rank(Metric metric, const Vectors& base, std::span<const float> query,
 
 }  // namespace
 
-RowNumbers exact_neighbours(Metric metric, const Vectors& base, const Vectors& queries, size_t k,
-                            unsigned threads) {
+RowNumbers exact_neighbors(Metric metric, const Vectors& base, const Vectors& queries, size_t k,
+                           unsigned threads) {
     if (base.dims != queries.dims)
         throw std::runtime_error("the base has " + std::to_string(base.dims) +
                                  " dimensions, the queries have " + std::to_string(queries.dims));

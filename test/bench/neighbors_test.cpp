@@ -1,11 +1,11 @@
-// Exact neighbours against a scalar float64 reference, and what counts as a hit.
+// Exact neighbors against a scalar float64 reference, and what counts as a hit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "bench/ground_truth.h"
-#include "bench/neighbours.h"
+#include "bench/neighbors.h"
 #include "bench/random.h"
 #include "bench/recall.h"
 #include "test/bench/files.h"
@@ -20,8 +20,8 @@ Vectors random_vectors(size_t rows, size_t dims, uint64_t seed, double offset = 
     return vectors;
 }
 
-std::vector<int32_t> naive_neighbours(Metric metric, const Vectors& base,
-                                      std::span<const float> query, size_t k) {
+std::vector<int32_t> naive_neighbors(Metric metric, const Vectors& base,
+                                     std::span<const float> query, size_t k) {
     std::vector<std::pair<double, int32_t>> ranked;
     for (size_t row = 0; row < base.rows; row++)
         ranked.emplace_back(distance(metric, query, base.row(row)), int32_t(row));
@@ -31,7 +31,7 @@ std::vector<int32_t> naive_neighbours(Metric metric, const Vectors& base,
     return rows;
 }
 
-struct NeighboursCase {
+struct NeighborsCase {
     Metric metric = Metric::l2;
     size_t rows = 5000;  // more than one block of rows, the last one odd
     size_t dims = 17;
@@ -39,8 +39,8 @@ struct NeighboursCase {
     double offset = 0;
 };
 
-void PrintTo(const NeighboursCase& given, std::ostream* out) {
-    const NeighboursCase plain;
+void PrintTo(const NeighborsCase& given, std::ostream* out) {
+    const NeighborsCase plain;
     *out << metric_name(given.metric);
     if (given.rows != plain.rows) *out << " rows=" << given.rows;
     if (given.dims != plain.dims) *out << " dims=" << given.dims;
@@ -48,37 +48,37 @@ void PrintTo(const NeighboursCase& given, std::ostream* out) {
     if (given.offset != plain.offset) *out << " offset=" << given.offset;
 }
 
-class NeighboursTest : public testing::TestWithParam<NeighboursCase> {};
+class NeighborsTest : public testing::TestWithParam<NeighborsCase> {};
 
-TEST_P(NeighboursTest, EqualTheReference) {
-    const NeighboursCase given = GetParam();
+TEST_P(NeighborsTest, EqualTheReference) {
+    const NeighborsCase given = GetParam();
     Vectors base = random_vectors(given.rows, given.dims, 1, given.offset);
     std::copy_n(base.values.begin(), given.dims, base.values.end() - ptrdiff_t(given.dims));
     const Vectors queries = random_vectors(70, given.dims, 2, given.offset);
-    const RowNumbers found = exact_neighbours(given.metric, base, queries, given.k, 3);
+    const RowNumbers found = exact_neighbors(given.metric, base, queries, given.k, 3);
     ASSERT_EQ(found.rows, queries.rows);
     ASSERT_EQ(found.width, std::min(given.k, given.rows));
     for (size_t i = 0; i < queries.rows; i++) {
         const auto row = found.row(i);
         EXPECT_EQ(std::vector<int32_t>(row.begin(), row.end()),
-                  naive_neighbours(given.metric, base, queries.row(i), given.k))
+                  naive_neighbors(given.metric, base, queries.row(i), given.k))
             << "query " << i;
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    , NeighboursTest,
-    testing::Values(NeighboursCase{}, NeighboursCase{.metric = Metric::inner_product},
-                    NeighboursCase{.metric = Metric::cosine}, NeighboursCase{.k = 1},
-                    NeighboursCase{.rows = 7, .k = 10}, NeighboursCase{.rows = 1, .dims = 1},
-                    NeighboursCase{.dims = 784, .k = 100},
+    , NeighborsTest,
+    testing::Values(NeighborsCase{}, NeighborsCase{.metric = Metric::inner_product},
+                    NeighborsCase{.metric = Metric::cosine}, NeighborsCase{.k = 1},
+                    NeighborsCase{.rows = 7, .k = 10}, NeighborsCase{.rows = 1, .dims = 1},
+                    NeighborsCase{.dims = 784, .k = 100},
                     // Far from the origin float32 scores lose most of their digits.
-                    NeighboursCase{.offset = 100},
-                    NeighboursCase{.metric = Metric::cosine, .offset = 3}));
+                    NeighborsCase{.offset = 100},
+                    NeighborsCase{.metric = Metric::cosine, .offset = 3}));
 
-TEST(Neighbours, RefuseOtherDimensions) {
+TEST(Neighbors, RefuseOtherDimensions) {
     EXPECT_THROW(
-        exact_neighbours(Metric::l2, random_vectors(3, 2, 1), random_vectors(3, 3, 1), 1, 1),
+        exact_neighbors(Metric::l2, random_vectors(3, 2, 1), random_vectors(3, 3, 1), 1, 1),
         std::runtime_error);
 }
 
@@ -113,7 +113,7 @@ class HitsTest : public testing::Test {
     }
 };
 
-TEST_F(HitsTest, CountsTrueNeighbours) {
+TEST_F(HitsTest, CountsTrueNeighbors) {
     EXPECT_EQ(hits({0, 1, 2}, 3), 3u);
     EXPECT_EQ(hits({2, 0, 1}, 3), 3u);
     EXPECT_EQ(hits({0, 5, 1}, 3), 2u);

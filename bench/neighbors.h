@@ -9,7 +9,7 @@ namespace pgwarp::bench {
 
 // For each query the k nearest rows of the base (all rows if it has fewer), nearest first; ties by
 // row number.
-RowNumbers exact_neighbours(Metric metric, const Vectors& base, const Vectors& queries, size_t k,
-                            unsigned threads);
+RowNumbers exact_neighbors(Metric metric, const Vectors& base, const Vectors& queries, size_t k,
+                           unsigned threads);
 
 }  // namespace pgwarp::bench
