@@ -1,5 +1,6 @@
 # The Makefile, on a tree with one small source a half: what is missing is said before anything is
-# compiled, and other CUDA settings compile neither the extension nor the CPU's kernels again.
+# compiled, and other CUDA settings compile neither the extension nor the CPU's kernels again. And
+# scripts/test, with a program that there is not.
 use strict;
 use warnings;
 
@@ -99,6 +100,13 @@ my ($extension, $kernels) = split / /, times_of();
 my ($extension_before, $kernels_before) = split / /, $before;
 ok($extension > $extension_before, 'other flags compile the extension again');
 is($kernels, $kernels_before, 'but not the kernels, which have their own');
+
+# --- a unit test that there is not
+
+IPC::Run::run([ 'scripts/test', 'unit', 'kernels_tests' ], '>&', \$output);
+is($? >> 8, 2, 'scripts/test unit with a wrong name: the status of wrong arguments');
+is($output, "kernels_tests: no such program; there are: bench_test, cuda_test, kernels_test\n",
+	'it names the programs, and builds nothing');
 
 # --- the packages that README.md names
 
