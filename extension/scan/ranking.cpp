@@ -86,7 +86,8 @@ Candidate* reserve_candidates(ScanState* s, Size wanted) {
     return s->candidates.items;
 }
 
-double row_distance(const ScanState* s, const VectorView& row) {
+double row_distance(ScanState* s, const VectorView& row) {
+    ++s->report.ranked_rows;
     const double distance = exact_distance(s->meta.metric, s->query.vector, row);
     return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
 }
@@ -108,7 +109,6 @@ void add_row(ScanState* s, double distance, uint64 tid) {
 
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
     expect_rows(s, count);
-    s->progress.ranked += static_cast<int64>(count);
     std::sort(candidates, candidates + count,
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
     count = static_cast<Size>(
@@ -116,6 +116,7 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
                     [](const Candidate& a, const Candidate& b) { return a.id == b.id; }) -
         candidates);
     count = drop_known(scan, s, candidates, count);
+    s->progress.ranked += static_cast<int64>(count);
     constexpr Size hint_ahead = 12;
     constexpr Size page_ahead = 6;
     constexpr Size tuple_ahead = 2;

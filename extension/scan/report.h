@@ -13,7 +13,7 @@ struct ScanReport {
         reason;  // why the service did not answer the first round; null: it did, or was not asked
     uint32 probes;
     int64 candidates;
-    int64 ranked_rows;
+    int64 ranked_rows;         // rows whose exact distance was computed
     uint32 lists_read;         // service round: lists read from pages, as they were not resident
     uint32 lists_grown;        // service round: resident lists completed from pages
     int64 counted_candidates;  // candidates already added to the counters

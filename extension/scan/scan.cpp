@@ -96,7 +96,6 @@ void gather(IndexScanDesc scan, ScanState* s) {
     s->goal.candidates =
         std::min(2 * s->goal.candidates, std::max(s->goal.candidates, most_candidates()));
     ++s->report.rounds;
-    s->report.ranked_rows = s->progress.ranked;
     report_round(index, &s->report);
     s->progress.finished =
         exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||

@@ -44,7 +44,7 @@ struct RoundGoal {
 struct ScanProgress {
     bool started;
     bool finished;
-    int64 ranked;          // rows read so far
+    int64 ranked;          // rows read so far, visible or not, for max_scan_tuples
     double last_distance;  // of the row returned last, for strict_order
 };
 
@@ -169,7 +169,8 @@ Candidate* reserve_candidates(ScanState* s, Size wanted);
 // candidates that came from the pending list or the service. Reorders `candidates`.
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 
-double row_distance(const ScanState* s, const VectorView& row);
+// Also counts the row in the report.
+double row_distance(ScanState* s, const VectorView& row);
 void add_row(ScanState* s, double distance, uint64 tid);
 
 // The rows of a round: begin_rows() empties them, sort_rows() sorts them by exact distance, and

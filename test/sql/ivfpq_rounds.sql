@@ -34,6 +34,8 @@ SELECT count(*) FROM (SELECT id FROM t WHERE (id * 7 + 3) % 4999 = 1 ORDER BY v 
 SET ivfpq.probes = 1;
 SET ivfpq.candidates = 50;
 SELECT count(*), count(DISTINCT id) FROM whole_scan();
+-- each row is ranked once, though a list may give what the service has given before
+SELECT ranked_rows FROM ivfpq_last_scan();
 SELECT bool_and(d >= before) FROM
     (SELECT d, lag(d) OVER (ORDER BY n) AS before FROM whole_scan() WHERE n <= 20) AS s;
 
@@ -146,6 +148,7 @@ INSERT INTO t SELECT i, i % 2000, vec(i, 3) FROM generate_series(1, 5000) AS i;
 SELECT trained FROM ivfpq_info('t_v');
 SET ivfpq.candidates = 10;
 SELECT count(*), count(DISTINCT id) FROM whole_scan();
+SELECT ranked_rows FROM ivfpq_last_scan();
 SELECT bool_and(d >= before) FROM
     (SELECT d, lag(d) OVER (ORDER BY n) AS before FROM whole_scan()) AS s;
 SET ivfpq.iterative_scan = strict_order;
