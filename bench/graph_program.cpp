@@ -67,11 +67,14 @@ struct Setting {
 };
 
 Metric metric_called(const std::string& name) {
-    if (name == "l2") return Metric::l2;
-    if (name == "ip") return Metric::inner_product;
-    if (name == "cosine") return Metric::cosine;
-    if (name == "l1") return Metric::l1;
-    throw std::runtime_error("metrics are l2, ip, cosine and l1");
+    std::string names;
+    for (size_t i = 0; i < std::size(all_metrics); ++i) {
+        const Metric metric = all_metrics[i];
+        if (name == short_name(metric)) return metric;
+        names += i == 0 ? "" : i + 1 < std::size(all_metrics) ? ", " : " and ";
+        names += short_name(metric);
+    }
+    throw std::runtime_error("metrics are " + names);
 }
 
 double processor_seconds() {

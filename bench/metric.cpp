@@ -6,41 +6,46 @@
 namespace pgwarp::bench {
 namespace {
 
-struct Name {
-    Metric metric;
-    const char* name;
+struct Spelling {
     const char* sql_operator;
     const char* operator_class;
 };
 
-constexpr Name names[] = {
-    {Metric::l2, "l2", "<->", "vector_l2_ops"},
-    {Metric::inner_product, "ip", "<#>", "vector_ip_ops"},
-    {Metric::cosine, "cosine", "<=>", "vector_cosine_ops"},
-};
-
-const Name& name_of(Metric metric) {
-    for (const Name& name : names)
-        if (name.metric == metric) return name;
+Spelling spelling_of(Metric metric) {
+    switch (metric) {
+        case Metric::l2:
+            return {"<->", "vector_l2_ops"};
+        case Metric::inner_product:
+            return {"<#>", "vector_ip_ops"};
+        case Metric::cosine:
+            return {"<=>", "vector_cosine_ops"};
+        case Metric::l1:
+            break;  // no index has it
+    }
     throw std::logic_error("unknown metric");
 }
 
 }  // namespace
 
 Metric parse_metric(const std::string& text) {
-    for (const Name& name : names)
-        if (text == name.name) return name.metric;
-    throw std::runtime_error("unknown metric \"" + text + "\": it is one of l2, ip, cosine");
+    std::string names;
+    for (Metric metric : all_metrics) {
+        if (!can_index(metric)) continue;
+        if (text == metric_name(metric)) return metric;
+        names += names.empty() ? "" : ", ";
+        names += metric_name(metric);
+    }
+    throw std::runtime_error("unknown metric \"" + text + "\": it is one of " + names);
 }
 
 const char* metric_name(Metric metric) {
-    return name_of(metric).name;
+    return short_name(metric);
 }
 const char* metric_operator(Metric metric) {
-    return name_of(metric).sql_operator;
+    return spelling_of(metric).sql_operator;
 }
 const char* metric_operator_class(Metric metric) {
-    return name_of(metric).operator_class;
+    return spelling_of(metric).operator_class;
 }
 
 double distance(Metric metric, std::span<const float> left, std::span<const float> right) {

@@ -1,21 +1,27 @@
 // The metrics, by operator: <-> (L2), <#> (negative inner product), <=> (cosine), <+> (L1), and
 // their properties for the kernels. Indexes support all but L1, graphs support all.
 //
-// Every switch over metrics here lists all of them without a default, so that the compiler warns at
-// each one that a new metric must extend.
+// Every switch over metrics lists all of them without a default: -Werror=switch makes the compiler
+// stop at each one that a new metric must extend.
 #pragma once
 
 #include "kernels/host_device.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <string_view>
 
 namespace pgwarp {
 
 // Stored on disk: never renumber.
 enum class Metric : uint8_t { l2 = 0, inner_product = 1, cosine = 2, l1 = 3 };
 
+inline constexpr Metric all_metrics[] = {Metric::l2, Metric::inner_product, Metric::cosine,
+                                         Metric::l1};
+
 // The name that SQL functions show.
-inline const char* sql_name(Metric metric) {
+constexpr const char* sql_name(Metric metric) {
     switch (metric) {
         case Metric::l2:
             return "l2";
@@ -28,6 +34,20 @@ inline const char* sql_name(Metric metric) {
     }
     return "unknown";
 }
+
+// The name that SQL functions and benches take as well, where there is a shorter one.
+constexpr const char* short_name(Metric metric) {
+    return metric == Metric::inner_product ? "ip" : sql_name(metric);
+}
+
+// Whether all_metrics has each metric at its number, and the next number is of none: sql_name() has
+// a case for every metric.
+constexpr bool lists_all_metrics() {
+    for (size_t i = 0; i < std::size(all_metrics); ++i)
+        if (static_cast<size_t>(all_metrics[i]) != i) return false;
+    return sql_name(static_cast<Metric>(std::size(all_metrics))) == std::string_view("unknown");
+}
+static_assert(lists_all_metrics(), "all_metrics lacks a metric, or has them in another order");
 
 // Whether an index supports the metric. False for a value that is not a metric.
 inline bool can_index(Metric metric) {

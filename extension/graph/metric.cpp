@@ -5,15 +5,35 @@
 #include "kernels/distance.h"
 #include "extension/graph/metric.h"
 
+extern "C" {
+#include "lib/stringinfo.h"
+}
+
 namespace pgwarp {
 
+namespace {
+
+// "l2, inner_product (or ip), cosine and l1"
+const char* list_names() {
+    StringInfoData text;
+    initStringInfo(&text);
+    for (Size i = 0; i < lengthof(all_metrics); ++i) {
+        const char *name = sql_name(all_metrics[i]), *other = short_name(all_metrics[i]);
+        if (i > 0) appendStringInfoString(&text, i + 1 < lengthof(all_metrics) ? ", " : " and ");
+        appendStringInfoString(&text, name);
+        if (strcmp(name, other) != 0) appendStringInfo(&text, " (or %s)", other);
+    }
+    return text.data;
+}
+
+}  // namespace
+
 Metric graph_metric_called(const char* name) {
-    if (strcmp(name, "l2") == 0) return Metric::l2;
-    if (strcmp(name, "ip") == 0 || strcmp(name, "inner_product") == 0) return Metric::inner_product;
-    if (strcmp(name, "cosine") == 0) return Metric::cosine;
-    if (strcmp(name, "l1") == 0) return Metric::l1;
+    for (Metric metric : all_metrics)
+        if (strcmp(name, sql_name(metric)) == 0 || strcmp(name, short_name(metric)) == 0)
+            return metric;
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown metric \"%s\"", name),
-                    errhint("Metrics are l2, inner_product (or ip), cosine and l1.")));
+                    errhint("Metrics are %s.", list_names())));
     return Metric::l2;
 }
 

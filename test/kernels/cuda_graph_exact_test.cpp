@@ -8,7 +8,7 @@ namespace {
 TEST_F(CudaGraph, ExactIsExact) {
     OnDevice device(options());
     for (size_t count : {1, 2, 33, 1000, 2500, 4096})
-        for (Metric metric : metrics) {
+        for (Metric metric : all_metrics) {
             if (small_tests() && count > 2500) continue;
             const auto dims = static_cast<uint32_t>(between(random, 1, 140));
             const auto degree = static_cast<uint32_t>(between(random, 1, 40));
@@ -124,7 +124,7 @@ TEST_F(CudaGraph, ExactOfTightClumps) {
 
 TEST_F(CudaGraph, ExactPartsMakeTheWhole) {
     OnDevice device(options());
-    for (Metric metric : metrics)
+    for (Metric metric : all_metrics)
         for (size_t first : {0, 1, 512, 3000, 5299, 5300}) {
             if (small_tests() && first != 3000) continue;
             const uint32_t dims = 19, degree = 12;

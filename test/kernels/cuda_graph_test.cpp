@@ -37,7 +37,7 @@ TEST_F(CudaGraph, DescentReachesItsRecall) {
     const uint64_t base = random();
     // The second count is divisible by the degree, the third a power of two.
     for (size_t count : {5003, 5600, 8192})
-        for (Metric metric : metrics) {
+        for (Metric metric : all_metrics) {
             // Of products the neighbors are the longest rows: those are of about equal length here.
             const bool equal = metric == Metric::inner_product;
             const Made made(surface_rows(random, count, 40), 40, equal ? Metric::cosine : metric);
@@ -121,7 +121,7 @@ TEST_F(CudaGraph, SmallSetsAreExact) {
 
 TEST_F(CudaGraph, EqualRowsHaveFullLists) {
     OnDevice device(options());
-    for (Metric metric : metrics)
+    for (Metric metric : all_metrics)
         for (size_t count : {1500, 6000}) {
             const Made made(std::vector<float>(count * 7, 0.25f), 7, metric);
             const auto options = options_for(10, 3);

@@ -13,7 +13,6 @@
 
 namespace pgwarp {
 
-inline constexpr Metric metrics[] = {Metric::l2, Metric::inner_product, Metric::cosine, Metric::l1};
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
 struct Made {

@@ -39,7 +39,7 @@ TEST_P(EveryGraphTarget, TilesAreRight) {
         const auto dims = static_cast<uint32_t>(between(random, 1, round % 4 == 0 ? 900 : 70));
         const size_t a_rows = between(random, 1, 37), b_rows = between(random, 1, 37);
         const bool triangle = round % 3 == 0;
-        const Metric metric = metrics[round % 4];
+        const Metric metric = all_metrics[round % std::size(all_metrics)];
         const size_t count = triangle ? a_rows : a_rows + b_rows;
         const Made made(normal_floats(random, 100 * dims, 3), dims, metric);
         SCOPED_TRACE(testing::Message() << "dims " << dims << ", " << a_rows << " with " << b_rows
@@ -69,7 +69,7 @@ TEST_P(EveryGraphTarget, TilesAreRight) {
 
 TEST_F(KnnGraph, ExactIsExact) {
     for (size_t count : {1, 2, 3, 30, 511, 512, 513, 1100})
-        for (Metric metric : metrics) {
+        for (Metric metric : all_metrics) {
             const auto dims = static_cast<uint32_t>(between(random, 1, 90));
             const auto degree = static_cast<uint32_t>(between(random, 1, 40));
             const Made made(normal_floats(random, count * dims), dims, metric);
@@ -111,7 +111,7 @@ TEST_F(KnnGraph, ExactBreaksTiesByRow) {
 
 // Two parts and what lies between them are the whole.
 TEST_F(KnnGraph, ExactPartsMakeTheWhole) {
-    for (Metric metric : metrics)
+    for (Metric metric : all_metrics)
         for (size_t first : {1, 512, 700, 1299}) {
             const uint32_t dims = 9, degree = 12;
             const Made made(whole_floats(random, 1300 * dims, 3), dims, metric);
@@ -219,7 +219,7 @@ TEST_F(KnnGraph, SmallSetsAreExact) {
 }
 
 TEST_F(KnnGraph, EqualRowsHaveFullLists) {
-    for (Metric metric : metrics) {
+    for (Metric metric : all_metrics) {
         const Made made(std::vector<float>(1500 * 7, 0.25f), 7, metric);
         const auto options = options_for(10, 3);
         const auto lists = made.descended(options);

@@ -28,7 +28,7 @@ SELECT pg_typeof(src), pg_typeof(rank), pg_typeof(dst), pg_typeof(distance) FROM
 \qecho every method with every metric: sound, and as good as promised
 CREATE FUNCTION operator_of(metric text) RETURNS text LANGUAGE sql AS $$
     SELECT CASE metric WHEN 'l2' THEN '<->' WHEN 'cosine' THEN '<=>' WHEN 'l1' THEN '<+>'
-                       ELSE '<#>' END
+                       WHEN 'inner_product' THEN '<#>' WHEN 'ip' THEN '<#>' END
 $$;
 CREATE FUNCTION check_graph(r regclass, k int, method text, metric text, OUT edges bigint,
                             OUT each_full boolean, OUT sound boolean, OUT distances boolean,
