@@ -37,7 +37,7 @@ override with_llvm := no
 # Server headers as system headers: their inline functions are not written for -Wextra.
 PG_CPPFLAGS := -I$(CURDIR) -isystem $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)
 # -MMD: PGXS knows of header dependencies only where PostgreSQL itself was built with them.
-PG_CXXFLAGS = -std=c++20 -Wall -Wextra -fvisibility=hidden -MMD -MP
+PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Werror=switch -fvisibility=hidden -MMD -MP
 # PostgreSQL's own flags name warnings that only gcc has.
 PG_CXXFLAGS += $(if $(findstring clang,$(CXX)),-Wno-unknown-warning-option)
 SHLIB_LINK = $(KERNELS) -lhwy -lstdc++ -lm

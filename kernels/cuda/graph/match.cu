@@ -9,6 +9,7 @@
 #include "kernels/cuda/select/warp_select.cuh"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace pgwarp::gpu {
 
@@ -228,7 +229,8 @@ __device__ __forceinline__ void propose(const ProposalView& p, uint32_t target, 
         atomicMin(place, static_cast<unsigned long long>(key));
 }
 
-__device__ __forceinline__ float distance_of(Metric metric, float value, float terms) {
+// For the host, too: its compiler finds a metric that the switch lacks, nvcc does not.
+PGWARP_HOST_DEVICE float distance_of(Metric metric, float value, float terms) {
     switch (metric) {
         case Metric::l2:
             return fmaxf(fmaf(-2, value, terms), 0.0f);
@@ -399,20 +401,35 @@ __global__ void __launch_bounds__(threads, 8) match_sample(SampleWork w) {
                   shared);
 }
 
+template <class Kernel>
+Kernel kernel_for(Metric metric, Kernel of_products, Kernel of_differences) {
+    switch (metric) {
+        case Metric::l2:
+        case Metric::inner_product:
+        case Metric::cosine:
+            return of_products;
+        case Metric::l1:
+            return of_differences;
+    }
+    throw std::logic_error("unknown metric");
+}
+
 }  // namespace
 
 void match_leaves(const Matching& matching, const uint32_t* order, uint32_t level, uint32_t first,
                   uint32_t count, cudaStream_t stream) {
-    const bool l1 = !has_products(matching.view.metric);
-    launch("match_leaf", l1 ? match_leaf<DifferenceValues> : match_leaf<ProductValues>,
-           {count, threads, sizeof(TileShared), stream}, LeafWork{matching, order, level, first});
+    const auto kernel =
+        kernel_for(matching.view.metric, &match_leaf<ProductValues>, &match_leaf<DifferenceValues>);
+    launch("match_leaf", kernel, {count, threads, sizeof(TileShared), stream},
+           LeafWork{matching, order, level, first});
 }
 
 void match_samples(const Matching& matching, const SampleView& samples, const uint32_t* order,
                    uint32_t first, uint32_t count, cudaStream_t stream) {
-    const bool l1 = !has_products(matching.view.metric);
+    const auto kernel = kernel_for(matching.view.metric, &match_sample<ProductValues>,
+                                   &match_sample<DifferenceValues>);
     launch(
-        "match_sample", l1 ? match_sample<DifferenceValues> : match_sample<ProductValues>,
+        "match_sample", kernel,
         {count, threads, sizeof(TileShared) + sample_numbers(samples) * sizeof(uint32_t), stream},
         SampleWork{matching, samples, order, first});
 }
