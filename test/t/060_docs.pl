@@ -142,7 +142,6 @@ sub names_all
 	is(join(' ', grep { $all !~ /\b\Q$_\E\b/ } @names), '', "pages name all $what");
 	return;
 }
-names_all('settings', "LOAD 'pgwarp'; SELECT name FROM pg_settings WHERE name ~ '^(ivfpq|pgwarp)\\.'");
 names_all('views', "SELECT c.relname FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid
 	WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind = 'v'");
 names_all('columns', "SELECT DISTINCT a.attname FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid
@@ -165,6 +164,13 @@ names_all('functions', "SELECT DISTINCT p.proname FROM pg_depend AS d JOIN pg_pr
 		AND p.oid NOT IN (SELECT unnest(ARRAY[typinput, typoutput, typreceive, typsend, typmodin]) FROM pg_type)
 		AND p.oid NOT IN (SELECT amhandler FROM pg_am)
 		AND p.proname NOT IN ('pgwarp_stat_indexes', 'pgwarp_graph_progress')");
+my @settings = split(/\n/, $node->safe_psql('postgres',
+	"LOAD 'pgwarp'; SELECT name FROM pg_settings WHERE name ~ '^(ivfpq|pgwarp)\\.'"));
+ok(@settings > 0, 'there are settings');
+for my $setting (@settings)
+{
+	like($all, qr/^\| `\Q$setting\E` \|/m, "a table has the setting $setting");
+}
 my @sources = glob("extension/*.cpp extension/*/*.cpp");
 for my $option (map { slurp_file($_) =~ /add_\w+_reloption\(\w+, "(\w+)"/g } @sources)
 {
