@@ -53,6 +53,13 @@ class CandidateSelection {
         if (count_ == room_for(wanted_)) shrink();
     }
 
+    // The distance of the k-th nearest so far, 0 < k <= wanted; infinity: there are fewer.
+    double distance_of(size_t k) {
+        if (count_ < k) return std::numeric_limits<double>::infinity();
+        std::nth_element(items_, items_ + k - 1, items_ + count_);
+        return items_[k - 1].distance;
+    }
+
     // Forgets what was offered.
     void start_over() {
         count_ = 0;

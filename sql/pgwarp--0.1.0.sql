@@ -362,6 +362,94 @@ CREATE OPERATOR CLASS vector_cosine_ops FOR TYPE vector USING ivfpq AS
 COMMENT ON OPERATOR CLASS vector_cosine_ops USING ivfpq IS 'ORDER BY cosine distance, <=>';
 COMMENT ON OPERATOR FAMILY vector_cosine_ops USING ivfpq IS 'ORDER BY cosine distance, <=>';
 
+-- Attributes: the columns of an index beside the vector, for conditions. Operators 1 to 5 are those of
+-- a btree, 6 is &&, 7 is @>. Function 2, a hash, makes an attribute that is good for = only.
+
+CREATE OPERATOR FAMILY integer_ops USING ivfpq;
+CREATE OPERATOR FAMILY float_ops USING ivfpq;
+CREATE OPERATOR FAMILY datetime_ops USING ivfpq;
+COMMENT ON OPERATOR FAMILY integer_ops USING ivfpq IS 'conditions on integers';
+COMMENT ON OPERATOR FAMILY float_ops USING ivfpq IS 'conditions on floating-point numbers';
+COMMENT ON OPERATOR FAMILY datetime_ops USING ivfpq IS 'conditions on dates and timestamps';
+
+DO $$
+DECLARE
+    class record;
+    other record;
+    operators text;
+BEGIN
+    -- Values that have an order.
+    FOR class IN SELECT * FROM (VALUES
+        ('int2_ops', 'smallint', 'integer_ops'),
+        ('int4_ops', 'integer', 'integer_ops'),
+        ('int8_ops', 'bigint', 'integer_ops'),
+        ('float4_ops', 'real', 'float_ops'),
+        ('float8_ops', 'double precision', 'float_ops'),
+        ('date_ops', 'date', 'datetime_ops'),
+        ('timestamp_ops', 'timestamp', 'datetime_ops'),
+        ('timestamptz_ops', 'timestamptz', NULL),
+        ('time_ops', 'time', NULL),
+        ('bool_ops', 'boolean', NULL),
+        ('char_ops', '"char"', NULL),
+        ('oid_ops', 'oid', NULL),
+        ('enum_ops', 'anyenum', NULL)) AS v (name, type, family)
+    LOOP
+        IF class.family IS NULL THEN
+            class.family := class.name;
+            EXECUTE format('CREATE OPERATOR FAMILY %I USING ivfpq', class.family);
+            EXECUTE format('COMMENT ON OPERATOR FAMILY %I USING ivfpq IS %L', class.family,
+                'conditions on type ' || class.type);
+        END IF;
+        EXECUTE format('CREATE OPERATOR CLASS %I DEFAULT FOR TYPE %s USING ivfpq FAMILY %I AS
+            OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >',
+            class.name, class.type, class.family);
+        EXECUTE format('COMMENT ON OPERATOR CLASS %I USING ivfpq IS %L', class.name,
+            'conditions on type ' || class.type);
+    END LOOP;
+    FOR class IN SELECT a.type AS type, b.type AS other, a.family
+        FROM (VALUES ('int2', 'integer_ops'), ('int4', 'integer_ops'), ('int8', 'integer_ops'),
+                ('float4', 'float_ops'), ('float8', 'float_ops'),
+                ('date', 'datetime_ops'), ('timestamp', 'datetime_ops')) AS a (type, family)
+            JOIN (VALUES ('int2', 'integer_ops'), ('int4', 'integer_ops'), ('int8', 'integer_ops'),
+                ('float4', 'float_ops'), ('float8', 'float_ops'),
+                ('date', 'datetime_ops'), ('timestamp', 'datetime_ops')) AS b (type, family)
+            ON a.family = b.family AND a.type <> b.type
+    LOOP
+        SELECT string_agg(format('OPERATOR %s %s (%s, %s)', number, name, class.type, class.other), ', ')
+            INTO operators FROM unnest('{<,<=,=,>=,>}'::text[]) WITH ORDINALITY AS o (name, number);
+        EXECUTE format('ALTER OPERATOR FAMILY %I USING ivfpq ADD %s', class.family, operators);
+    END LOOP;
+
+    -- Values that are kept as a hash.
+    FOR class IN SELECT * FROM (VALUES
+        ('text_ops', 'text', 'hashtext'),
+        ('bpchar_ops', 'bpchar', 'hashbpchar'),
+        ('name_ops', 'name', 'hashname'),
+        ('uuid_ops', 'uuid', 'uuid_hash'),
+        ('numeric_ops', 'numeric', 'hash_numeric'),
+        ('interval_ops', 'interval', 'interval_hash'),
+        ('timetz_ops', 'timetz', 'timetz_hash'),
+        ('inet_ops', 'inet', 'hashinet'),
+        ('macaddr_ops', 'macaddr', 'hashmacaddr'),
+        ('macaddr8_ops', 'macaddr8', 'hashmacaddr8'),
+        ('jsonb_ops', 'jsonb', 'jsonb_hash'),
+        ('range_ops', 'anyrange', 'hash_range')) AS v (name, type, hash)
+    LOOP
+        EXECUTE format('CREATE OPERATOR CLASS %I DEFAULT FOR TYPE %s USING ivfpq AS
+            OPERATOR 3 =, FUNCTION 2 %I (%s)', class.name, class.type, class.hash, class.type);
+        EXECUTE format('COMMENT ON OPERATOR CLASS %I USING ivfpq IS %L', class.name,
+            'equality with values of type ' || class.type);
+        EXECUTE format('COMMENT ON OPERATOR FAMILY %I USING ivfpq IS %L', class.name,
+            'equality with values of type ' || class.type);
+    END LOOP;
+END $$;
+
+CREATE OPERATOR CLASS array_ops DEFAULT FOR TYPE anyarray USING ivfpq AS
+    OPERATOR 6 && (anyarray, anyarray),
+    OPERATOR 7 @> (anyarray, anyarray);
+COMMENT ON OPERATOR CLASS array_ops USING ivfpq IS 'conditions on elements of arrays, && and @>';
+COMMENT ON OPERATOR FAMILY array_ops USING ivfpq IS 'conditions on elements of arrays, && and @>';
+
 -- Seeing inside an index.
 
 CREATE FUNCTION ivfpq_info(

@@ -36,6 +36,8 @@ struct ScanPlan {
     double pending_pages;  // every scan visits their rows
     double pending_rows;
     double code_bytes;
+    double conditions;  // on attributes
+    double passing;     // share of the entries that pass them
     Effort effort;
     bool by_service;
     ScanCosts costs;  // of scanning lists
@@ -48,18 +50,37 @@ bool will_be_served(Relation index) {
            service_usable(index, &reason);
 }
 
-ScanPlan plan_scan(Relation index, double rows, uint32 k) {
+// What the plan asks of a scan.
+struct WantedScan {
+    uint32 k;           // rows from the index
+    double conditions;  // on attributes
+    double passing;     // share of the entries that pass them
+};
+
+// Of the lists, those in which a scan with conditions will look for its rows (scan/widening.h).
+uint32 widened_probes(const MetaPage& meta, const WantedScan& wanted) {
+    constexpr double least_share = 1e-9;
+    const double lists = lists_for(meta, wanted.k / std::max(wanted.passing, least_share));
+    return static_cast<uint32>(std::min<double>(meta.lists, std::ceil(lists)));
+}
+
+ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
     const MetaPage meta = read_meta(index);
+    const uint32 k = wanted.k;
     ScanPlan plan = {};
+    plan.conditions = wanted.conditions;
+    plan.passing = wanted.passing;
     plan.lists = meta.lists;
     plan.pending_pages = meta.pending.pages;
-    plan.pending_rows = std::min(rows, plan.pending_pages * EntryLayout::of(0).capacity);
+    plan.pending_rows = std::min(rows, plan.pending_pages * EntryLayout::pending().capacity);
     if (meta.lists == 0) return plan;
     plan.model_pages = static_cast<double>(meta.directory - meta.centroids);
     plan.code_bytes = meta.m;
     plan.costs = cpu_costs(meta);
     plan.effort = choose_effort(meta, k);
-    if (will_be_served(index)) {
+    if (wanted.conditions > 0)
+        plan.effort.probes = std::max(plan.effort.probes, widened_probes(meta, wanted));
+    else if (will_be_served(index)) {
         const Effort effort = choose_effort(meta, k, service_costs());
         plan.by_service =
             effort.candidates <= service_most_k && effort.probes <= service_most_probes;
@@ -72,7 +93,7 @@ ScanPlan plan_scan(Relation index, double rows, uint32 k) {
 }
 
 // For a hypothetical index: assumes what a build would probably choose.
-ScanPlan plan_hypothetical_scan(double rows, double pages, uint32 k) {
+ScanPlan plan_hypothetical_scan(double rows, double pages, const WantedScan& wanted) {
     MetaPage meta = {};
     meta.lists = static_cast<uint32>(std::clamp(std::sqrt(rows), 1.0, double{max_lists}));
     meta.bits = default_bits;
@@ -81,7 +102,9 @@ ScanPlan plan_hypothetical_scan(double rows, double pages, uint32 k) {
     plan.model_pages = pages / 10;
     plan.code_bytes = 32;
     plan.costs = cpu_costs(meta);
-    plan.effort = choose_effort(meta, k);
+    plan.effort = choose_effort(meta, wanted.k);
+    plan.conditions = wanted.conditions;
+    plan.passing = wanted.passing;
     return plan;
 }
 
@@ -99,14 +122,27 @@ double pending_cost(const ScanPlan& plan, double table_pages, double k, double e
     return plan.pending_pages * sequential_page + visited * page + rows * row;
 }
 
+bool wants_null_vectors(const IndexPath* path) {
+    for (const ListCell* cell = list_head(path->indexclauses); cell;
+         cell = lnext(path->indexclauses, cell)) {
+        const IndexClause* clause = lfirst_node(IndexClause, cell);
+        const Node* condition = reinterpret_cast<Node*>(clause->rinfo->clause);
+        if (clause->indexcol == 0 && IsA(condition, NullTest) &&
+            reinterpret_cast<const NullTest*>(condition)->nulltesttype == IS_NULL)
+            return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* startup_cost,
                 Cost* total_cost, Selectivity* selectivity, double* correlation, double* pages) {
     *selectivity = 1;
     *correlation = 0;
-    // The index supports ORDER BY one distance and nothing else.
-    if (list_length(path->indexorderbys) != 1) {
+    // The index supports ORDER BY one distance and nothing else. It has no entries of rows without
+    // a vector.
+    if (list_length(path->indexorderbys) != 1 || wants_null_vectors(path)) {
         *startup_cost = *total_cost = get_float8_infinity();
         *pages = 0;
         compat_disable(path);
@@ -125,7 +161,9 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
 
     constexpr double most = 1 << 25;
     const double k = root->limit_tuples > 0 ? std::clamp(root->limit_tuples, 1.0, most) : 100;
-    const uint32 wanted = static_cast<uint32>(std::ceil(k));
+    const WantedScan wanted{static_cast<uint32>(std::ceil(k)),
+                            static_cast<double>(list_length(path->indexclauses)),
+                            costs.indexSelectivity};
     ScanPlan plan;
     if (info->hypothetical) {
         plan = plan_hypothetical_scan(rows, index_pages, wanted);
@@ -149,9 +187,12 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
         const double probes = std::min<double>(plan.effort.probes, plan.lists);
         const double share = probes / plan.lists;
         const double row = random_page + cpu_tuple_cost + cpu_operator_cost + expression.per_tuple;
-        const double first_rows = std::min<double>(list_rows, plan.effort.candidates);
+        const double first_rows =
+            std::min<double>(list_rows * plan.passing, plan.effort.candidates);
         // Lists are read sequentially; the rows of candidates are at random places in the table.
-        const double entries = list_rows * plan.code_bytes * look_up;
+        // Only entries that pass have their codes looked up.
+        const double entries =
+            list_rows * (plan.conditions + plan.code_bytes * plan.passing) * look_up;
         const double lists = list_pages * sequential_page + entries;
         if (plan.by_service) {
             start += probes * plan.costs.probe * look_up + share * entries * plan.costs.look_up;
@@ -161,7 +202,7 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
             start += share * (list_pages * sequential_page + entries * plan.costs.look_up);
         }
         start += first_rows * row;
-        all = (1 - share) * lists + std::max(0.0, list_rows - first_rows) * row;
+        all = (1 - share) * lists + std::max(0.0, list_rows * plan.passing - first_rows) * row;
     }
     *startup_cost = start;
     *total_cost = start + all;

@@ -8,6 +8,7 @@
 #include "extension/index/options.h"
 #include "extension/build/progress.h"
 #include "extension/scan/scan.h"
+#include "extension/types/attribute.h"
 
 extern "C" {
 #include "access/amvalidate.h"
@@ -16,6 +17,7 @@ extern "C" {
 #include "catalog/pg_amproc.h"
 #include "catalog/pg_opclass.h"
 #include "catalog/pg_opfamily.h"
+#include "catalog/pg_type.h"
 #include "commands/vacuum.h"
 #include "utils/builtins.h"
 #include "utils/regproc.h"
@@ -24,6 +26,28 @@ extern "C" {
 
 namespace pgwarp {
 
+namespace {
+
+bool is_sound_operator(const FormData_pg_amop& form) {
+    if (form.amoppurpose == AMOP_ORDER) return form.amopstrategy == 1;
+    return form.amopstrategy >= 1 && form.amopstrategy <= attribute_strategies;
+}
+
+bool is_sound_procedure(const FormData_pg_amproc& form) {
+    switch (form.amprocnum) {
+        case metric_procedure:
+            return check_amproc_signature(form.amproc, INT4OID, true, 1, 1, INT4OID);
+        case hash_procedure:
+            return check_amproc_signature(form.amproc, INT4OID, false, 1, 1, form.amproclefttype);
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+// A class for vectors has an ordering operator and a metric; one for attributes has operators for
+// conditions, and may have a hash.
 bool ivfpq_validate(Oid opclass) {
     HeapTuple tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclass));
     if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for operator class %u", opclass);
@@ -31,15 +55,17 @@ bool ivfpq_validate(Oid opclass) {
     ReleaseSysCache(tuple);
 
     bool sound = true;
+    bool orders = false;
     CatCList* operators = SearchSysCacheList1(AMOPSTRATEGY, ObjectIdGetDatum(family));
     for (int i = 0; i < operators->n_members; ++i) {
         const Form_pg_amop form =
             reinterpret_cast<Form_pg_amop>(GETSTRUCT(&operators->members[i]->tuple));
-        if (form->amopstrategy == 1 && form->amoppurpose == AMOP_ORDER) continue;
-        ereport(INFO, (errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-                       errmsg("operator family of ivfpq contains operator %s with strategy %d that "
-                              "is no ordering operator",
-                              format_operator(form->amopopr), form->amopstrategy)));
+        orders |= form->amoppurpose == AMOP_ORDER;
+        if (is_sound_operator(*form)) continue;
+        ereport(INFO,
+                (errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+                 errmsg("operator family of ivfpq contains operator %s with wrong strategy %d",
+                        format_operator(form->amopopr), form->amopstrategy)));
         sound = false;
     }
     ReleaseCatCacheList(operators);
@@ -49,11 +75,8 @@ bool ivfpq_validate(Oid opclass) {
     for (int i = 0; i < procedures->n_members; ++i) {
         const Form_pg_amproc form =
             reinterpret_cast<Form_pg_amproc>(GETSTRUCT(&procedures->members[i]->tuple));
-        if (form->amprocnum == metric_procedure &&
-            check_amproc_signature(form->amproc, INT4OID, true, 1, 1, INT4OID)) {
-            has_metric = true;
-            continue;
-        }
+        has_metric |= form->amprocnum == metric_procedure;
+        if (is_sound_procedure(*form)) continue;
         ereport(INFO, (errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
                        errmsg("operator family of ivfpq contains function %s with wrong signature "
                               "or number %d",
@@ -61,7 +84,7 @@ bool ivfpq_validate(Oid opclass) {
         sound = false;
     }
     ReleaseCatCacheList(procedures);
-    if (!has_metric) {
+    if (orders && !has_metric) {
         ereport(INFO,
                 (errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
                  errmsg("operator class of ivfpq lacks support function %d", metric_procedure)));
@@ -76,9 +99,12 @@ using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_handler) {
     IndexAmRoutine* routine = makeNode(IndexAmRoutine);
-    routine->amstrategies = 1;
-    routine->amsupport = 1;
+    routine->amstrategies = attribute_strategies;
+    routine->amsupport = hash_procedure;
     routine->amcanorderbyop = true;
+    routine->amcanmulticol = true;
+    routine->amsearcharray = true;
+    routine->amsearchnulls = true;
     // No condition on the indexed column is required, so that the planner may use a partial index
     // without one.
     routine->amoptionalkey = true;

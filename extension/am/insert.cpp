@@ -1,5 +1,6 @@
 #include "extension/am/callbacks.h"
 #include "extension/index/column.h"
+#include "extension/index/attributes.h"
 #include "extension/index/format.h"
 #include "extension/index/model.h"
 #include "extension/index/list_changes.h"
@@ -24,13 +25,15 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
         ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
                         errmsg("expected %u dimensions, not %u", meta.dims, vector.dims)));
     if (meta.lists == 0) {
-        append_entry(index, meta, pending_list, {*tid, 0, nullptr});
+        append_entry(index, meta, pending_list, {*tid, 0, nullptr, nullptr});
     } else {
         float* form = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
         uint8* code = static_cast<uint8*>(palloc(meta.m));
         const float dropped = model_form(index, meta, vector.values, form);
         const EncodedVector encoded = encode_vector(index, meta, form, dropped, code);
-        append_entry(index, meta, encoded.list, {*tid, encoded.offset, code});
+        uint8* attributes = static_cast<uint8*>(palloc(meta.attributes.entry_bytes() + 1));
+        pack_attributes(attributes_of(index, meta), values, nulls, attributes);
+        append_entry(index, meta, encoded.list, {*tid, encoded.offset, code, attributes});
     }
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);

@@ -32,7 +32,8 @@ namespace {
 // --- an index without a model
 
 void bulk_pending_row(Relation, ItemPointer tid, Datum*, bool* nulls, bool, void* writer) {
-    if (!nulls[0]) bulk_entry(static_cast<BulkWriter*>(writer), pending_list, {*tid, 0, nullptr});
+    if (!nulls[0])
+        bulk_entry(static_cast<BulkWriter*>(writer), pending_list, {*tid, 0, nullptr, nullptr});
 }
 
 IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
@@ -76,7 +77,7 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     EncodedRow row;
     int64 written = 0;
     while (next_sorted_row(encoded.sort, &row)) {
-        bulk_entry(writer, row.list, {number_tid(row.tid), row.offset, row.code});
+        bulk_entry(writer, row.list, {number_tid(row.tid), row.offset, row.code, row.attributes});
         if (++written % 1024 == 0) report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
     }
     report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
@@ -130,7 +131,8 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     pfree(sample->tids);
 
     report_phase(BuildPhase::encode);
-    const EncodeInput input{model, queries.rows, queries.count, type_of(index)};
+    const EncodeInput input{model, queries.rows, queries.count, type_of(index),
+                            copy_attributes(index)};
     EncodeResult encoded = encode_table({heap, index, info}, input, workers,
                                         executor.device ? executor.executor : nullptr);
     const char* done_by = pstrdup(executor.device ? executor.executor->name() : "cpu");

@@ -10,6 +10,7 @@
 #include "extension/index/format.h"
 #include "extension/index/options.h"
 #include "extension/build/bulk.h"
+#include "extension/index/attributes.h"
 #include "extension/index/model.h"
 #include "extension/settings.h"
 
@@ -87,9 +88,10 @@ MetaPage new_meta(Relation index) {
     meta.magic = format_magic;
     meta.version = format_version;
     meta.build_id = new_build_id();
+    meta.metric = metric_of(index);
     meta.dims = static_cast<uint32>(dims_of(index));
     apply_options(options_of(index), &meta);
-    meta.metric = metric_of(index);
+    set_attributes(attributes_of(index), &meta);
     meta.centroids = meta.codebook = meta.rotation = meta.directory = InvalidBlockNumber;
     meta.seed = settings.seed;
     meta.pending = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};

@@ -63,7 +63,8 @@ void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
     tail->count = static_cast<decltype(tail->count)>(rows);
     for (uint32 slot = 0; slot < rows; ++slot) {
         const EncodedRow entry = sorted_row(plan.sort, row + slot);
-        put_entry(page, plan.layout, slot, {number_tid(entry.tid), entry.offset, entry.code});
+        put_entry(page, plan.layout, slot,
+                  {number_tid(entry.tid), entry.offset, entry.code, entry.attributes});
     }
     PageSetChecksumInplace(page, block);
 }

@@ -300,8 +300,8 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     walk.self = query.self;
     walk.room = 4096;
     walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
-    walk.page_distances =
-        static_cast<float*>(palloc((EntryLayout::of(meta.m).capacity + 8) * sizeof(float)));
+    walk.page_distances = static_cast<float*>(
+        palloc((EntryLayout::of(meta.m, meta.attributes).capacity + 8) * sizeof(float)));
     ListEnd* ends = static_cast<ListEnd*>(palloc(probes * sizeof(ListEnd)));
     const ListVisitor visitor{visit_page, &walk};
     for (uint32 rank = 0; rank < probes; ++rank) {

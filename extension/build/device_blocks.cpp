@@ -15,8 +15,8 @@ extern "C" {
 
 namespace pgwarp {
 
-PoolShape pool_for(int workers, uint32 dims) {
-    return pool_shape(workers, RowPass::max_in_flight, dims,
+PoolShape pool_for(int workers, RowShape row) {
+    return pool_shape(workers, RowPass::max_in_flight, row,
                       static_cast<Size>(maintenance_work_mem) * 1024 / 4);
 }
 
@@ -25,6 +25,7 @@ namespace {
 // State of a worker that fills blocks.
 struct Filling {
     VectorType type;
+    const IndexAttributes* attributes;
     BlockPool* pool;
     RowBlock block;  // block.count is null: none taken yet
     Metric metric;
@@ -40,8 +41,10 @@ void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void*
     MemoryContextReset(filling->row_context);
     const MemoryContext before = MemoryContextSwitchTo(filling->row_context);
     const VectorView vector = filling->type.view(values[0]);
-    MemoryContextSwitchTo(before);
     const uint32 at = (*filling->block.count)++;
+    pack_attributes(*filling->attributes, values, nulls,
+                    filling->block.others + Size{at} * filling->attributes->layout.entry_bytes());
+    MemoryContextSwitchTo(before);
     index_form(filling->metric, vector.values, filling->dims,
                filling->block.rows + Size{at} * filling->dims);
     filling->block.tids[at] = tid_number(*tid);
@@ -56,6 +59,7 @@ void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void*
 void fill_blocks(const BuildTable& table, SharedBuild* shared, BlockPool* pool) {
     Filling filling = {};
     filling.type = type_of(table.index);
+    filling.attributes = copy_attributes(table.index);
     filling.pool = pool;
     filling.metric = shared->shape.metric;
     filling.dims = shared->rotated_from > 0 ? shared->rotated_from : shared->shape.dims;

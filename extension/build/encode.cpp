@@ -23,6 +23,7 @@ namespace {
 // A block that the device is encoding.
 struct BlockInFlight {
     const uint64* tids;
+    const uint8* attributes;
     BlockPool* pool;  // null: the pass's own rows
     RowBlock block;
 };
@@ -38,12 +39,13 @@ struct EncodePass {
 
     uint32 batch;  // rows encoded together
     uint32 count;
-    float* rows;     // (batch)(table's dims)
-    float* rotated;  // (batch)(dims), where the model has a rotation: the rotated rows
-    uint64* tids;    // (batch)
-    uint32* lists;   // (batch)
-    uint8* codes;    // (batch)(m)
-    float* offsets;  // (batch)
+    float* rows;        // (batch)(table's dims)
+    float* rotated;     // (batch)(dims), where the model has a rotation: the rotated rows
+    uint64* tids;       // (batch)
+    uint8* attributes;  // (batch)(entry_bytes)
+    uint32* lists;      // (batch)
+    uint8* codes;       // (batch)(m)
+    float* offsets;     // (batch)
 
     Neighbor* neighbors;  // (query_count)(neighbors_kept)
     double total;
@@ -76,14 +78,15 @@ uint32 batch_rows(uint32 dims) {
 
 namespace {
 
-void put_rows(EncodePass* pass, const uint64* tids, uint32 count, const uint32* lists,
-              const uint8* codes, const float* offsets) {
-    pass->sink.put(pass->sink.state, {count, lists, tids, offsets, codes});
-    pass->total += count;
+void put_rows(EncodePass* pass, const EncodedRows& rows) {
+    pass->sink.put(pass->sink.state, rows);
+    pass->total += static_cast<double>(rows.count);
 }
 
-// Encodes rows in index form, at most a batch, on the CPU.
-void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32 count) {
+// Encodes the rows of a batch, which are in index form, on the CPU.
+void encode_batch(EncodePass* pass) {
+    const float* rows = pass->rows;
+    const uint32 count = pass->count;
     if (count == 0) return;
     const EncodeInput& input = pass->input;
     const Rotation& rotation = input.model.rotation;
@@ -99,11 +102,11 @@ void encode_rows(EncodePass* pass, const float* rows, const uint64* tids, uint32
                                              pass->rotated + Size{i} * rotation.to, rotation.to);
     guarded_interruptibly([&] {
         if (input.query_count > 0)
-            pass->searcher->exact_search({input.queries, input.query_count, rows, count, tids,
+            pass->searcher->exact_search({input.queries, input.query_count, rows, count, pass->tids,
                                           input.model.table_dims(), input.model.shape.metric,
                                           neighbors_kept, pass->neighbors});
     });
-    put_rows(pass, tids, count, pass->lists, pass->codes, pass->offsets);
+    put_rows(pass, {count, pass->lists, pass->tids, pass->offsets, pass->codes, pass->attributes});
 }
 
 // Waits for the device's oldest block.
@@ -113,8 +116,8 @@ void finish_block(EncodePass* pass) {
     Stopwatch watch;
     guarded_interruptibly([&] { passed = pass->device->object->finish(); });
     pass->finishing += watch.lap();
-    put_rows(pass, done.tids, static_cast<uint32>(passed.count), passed.lists, passed.codes,
-             passed.offsets);
+    put_rows(pass, {passed.count, passed.lists, done.tids, passed.offsets, passed.codes,
+                    done.attributes});
     pass->putting += watch.lap();
     if (done.pool) give_back(done.pool, done.block);
     for (uint32 i = 1; i < pass->in_flight_count; ++i) pass->in_flight[i - 1] = pass->in_flight[i];
@@ -134,17 +137,19 @@ void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockI
 }  // namespace
 
 void encode_block(EncodePass* pass, BlockPool* pool, const RowBlock& block) {
-    start_block(pass, block.rows, *block.count, {block.tids, pool, block});
+    start_block(pass, block.rows, *block.count, {block.tids, block.others, pool, block});
 }
 
 void flush_encode(EncodePass* pass) {
     if (!pass->device) {
-        encode_rows(pass, pass->rows, pass->tids, pass->count);
+        encode_batch(pass);
     } else {
-        if (pass->count > 0) start_block(pass, pass->rows, pass->count, {pass->tids, nullptr, {}});
+        if (pass->count > 0)
+            start_block(pass, pass->rows, pass->count, {pass->tids, pass->attributes, nullptr, {}});
         while (pass->in_flight_count > 0) finish_block(pass);
     }
     pass->count = 0;
+    MemoryContextReset(pass->row_context);
 }
 
 namespace {
@@ -158,6 +163,7 @@ EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& si
     pass->batch = batch;
     pass->rows = alloc_array<float>(Size{pass->batch} * input.model.table_dims());
     pass->tids = alloc_array<uint64>(pass->batch);
+    pass->attributes = alloc_array<uint8>(Size{pass->batch} * input.row().other_bytes + 1);
     pass->neighbors = alloc_array<Neighbor>(Size{input.query_count} * neighbors_kept + 1);
     for (Size i = 0; i < Size{input.query_count} * neighbors_kept; ++i)
         pass->neighbors[i] = {std::numeric_limits<float>::infinity(), 0};
@@ -207,9 +213,14 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
     return pass;
 }
 
-void encode_one_row(EncodePass* pass, uint64 tid, const float* vector) {
+void encode_one_row(EncodePass* pass, uint64 tid, const float* vector, const Datum* values,
+                    const bool* nulls) {
     const Quantizer& model = pass->input.model;
     const uint32 dims = model.table_dims();
+    const MemoryContext before = MemoryContextSwitchTo(pass->row_context);
+    pack_attributes(*pass->input.attributes, values, nulls,
+                    pass->attributes + Size{pass->count} * pass->input.row().other_bytes);
+    MemoryContextSwitchTo(before);
     index_form(model.shape.metric, vector, dims, pass->rows + Size{pass->count} * dims);
     pass->tids[pass->count] = tid;
     if (++pass->count == pass->batch) flush_encode(pass);
@@ -222,7 +233,7 @@ void encode_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, voi
     const MemoryContext before = MemoryContextSwitchTo(pass->row_context);
     const VectorView vector = pass->input.type.view(values[0]);
     MemoryContextSwitchTo(before);
-    encode_one_row(pass, tid_number(*tid), vector.values);
+    encode_one_row(pass, tid_number(*tid), vector.values, values, nulls);
 }
 
 const Neighbor* neighbors_of(EncodePass* pass) {

@@ -7,6 +7,7 @@
 #include "extension/table/block_pool.h"
 #include "extension/build/curve.h"
 #include "extension/types/vector_type.h"
+#include "extension/index/attributes.h"
 #include "extension/index/format.h"
 
 extern "C" {
@@ -26,6 +27,9 @@ struct EncodeInput {
     const float* queries;  // (query_count)(table's dims), not rotated
     uint32 query_count;
     VectorType type;  // of the rows, for encode_row()
+    const IndexAttributes* attributes;
+
+    RowShape row() const { return {model.table_dims(), attributes->layout.entry_bytes()}; }
 };
 
 struct EncodedRow {
@@ -33,13 +37,15 @@ struct EncodedRow {
     uint64 tid;
     float offset;
     const uint8* code;
+    const uint8* attributes;  // (attribute_bytes)
 };
 struct EncodedRows {
     Size count;
     const uint32* lists;
     const uint64* tids;
     const float* offsets;
-    const uint8* codes;  // (count)(m)
+    const uint8* codes;       // (count)(m)
+    const uint8* attributes;  // (count)(attribute_bytes)
 };
 // Receives encoded rows in the order in which they came.
 struct RowSink {
@@ -55,8 +61,10 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
 // An IndexBuildCallback; its argument is the EncodePass.
 void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, bool alive,
                 void* pass);
-// Adds a single row, with its vector as stored in the table: (table's dims).
-void encode_one_row(EncodePass* pass, uint64 tid, const float* vector);
+// Adds a single row, with its vector as stored in the table, (table's dims), and the values of all
+// index columns.
+void encode_one_row(EncodePass* pass, uint64 tid, const float* vector, const Datum* values,
+                    const bool* nulls);
 // On a device: starts encoding a block of rows in index form, which returns to its pool when
 // encoded.
 void encode_block(EncodePass* pass, BlockPool* pool, const RowBlock& block);

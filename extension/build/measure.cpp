@@ -183,7 +183,7 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
     if (queries.count >= min_queries) {
         const Neighbor* neighbors = find_neighbors(rows.heap, index, meta.metric, queries);
         const EncodeInput input{read_model(index, meta), queries.rows, queries.count,
-                                type_of(index)};
+                                type_of(index), copy_attributes(index)};
         const CurveQuery* curve_queries = make_curve_queries(input, queries.tids, neighbors, 1);
         meta.curve = measure_curve(index, meta, curve_queries, queries.count);
         write_training(index, meta);

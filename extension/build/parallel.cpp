@@ -73,8 +73,10 @@ void take_part(const BuildTable& table, const BuildMemory& memory, Neighbor* nei
     coordinate.isWorker = true;
     coordinate.nParticipants = -1;
     coordinate.sharedsort = memory.sort;
-    EntrySort* sort = begin_entry_sort(shared->shape.m, shared->sort_memory, &coordinate);
-    EncodePass* pass = begin_encode(input_of(shared, memory.model, table.index), {sort_rows, sort});
+    const EncodeInput input = input_of(shared, memory.model, table.index);
+    EntrySort* sort = begin_entry_sort(
+        {shared->shape.m, input.row().other_bytes, shared->sort_memory}, &coordinate);
+    EncodePass* pass = begin_encode(input, {sort_rows, sort});
 
     TableScanDesc scan = table_beginscan_parallel(table.heap, scan_of(shared));
     const double heap_rows = table_index_build_scan(table.heap, table.index, table.info, true,
@@ -90,12 +92,12 @@ void take_part(const BuildTable& table, const BuildMemory& memory, Neighbor* nei
 
 EncodeResult encode_alone(const BuildTable& table, const EncodeInput& input, Executor* device) {
     EncodeResult result = {};
-    result.sort = begin_entry_sort(input.model.shape.m, maintenance_work_mem / 4 * 3, nullptr);
+    result.sort = begin_entry_sort(
+        {input.model.shape.m, input.row().other_bytes, maintenance_work_mem / 4 * 3}, nullptr);
     const RowSink sink{sort_rows, result.sort};
     EncodePass* pass =
-        device
-            ? begin_encode_on(device, pool_for(0, input.model.table_dims()).block_rows, input, sink)
-            : begin_encode(input, sink);
+        device ? begin_encode_on(device, pool_for(0, input.row()).block_rows, input, sink)
+               : begin_encode(input, sink);
     result.heap_rows = table_index_build_scan(table.heap, table.index, table.info, true, true,
                                               encode_row, pass, nullptr);
     flush_encode(pass);
@@ -115,7 +117,7 @@ ParallelEncode* start_workers(const BuildTable& table, const EncodeInput& input,
     Snapshot snapshot = SnapshotAny;
     if (table.info->ii_Concurrent) snapshot = RegisterSnapshot(GetTransactionSnapshot());
     const BuildMemoryPlan plan{table,   &input,    snapshot,
-                               workers, on_device, pool_for(workers, input.model.table_dims())};
+                               workers, on_device, pool_for(workers, input.row())};
     estimate_build_memory(context, plan);
     InitializeParallelDSM(context);
     if (context->seg == nullptr) {
@@ -143,7 +145,8 @@ void encode_by_device(const BuildTable& table, const EncodeInput& input, Executo
                       EncodeResult* result) {
     const ParallelEncode* parallel = result->parallel;
     const BuildMemory& memory = parallel->memory;
-    result->sort = begin_entry_sort(input.model.shape.m, maintenance_work_mem / 4 * 3, nullptr);
+    result->sort = begin_entry_sort(
+        {input.model.shape.m, input.row().other_bytes, maintenance_work_mem / 4 * 3}, nullptr);
     EncodePass* pass =
         begin_encode_on(device, parallel->block_rows, input, {sort_rows, result->sort});
     device->register_memory(memory.pool, parallel->pool_bytes);
@@ -171,7 +174,10 @@ void encode_by_participants(const BuildTable& table, EncodeResult* result) {
     coordinate->isWorker = false;
     coordinate->nParticipants = participants;
     coordinate->sharedsort = memory.sort;
-    result->sort = begin_entry_sort(memory.shared->shape.m, maintenance_work_mem, coordinate);
+    result->sort =
+        begin_entry_sort({memory.shared->shape.m, attributes_of(table.index).layout.entry_bytes(),
+                          maintenance_work_mem},
+                         coordinate);
     report_phase(BuildPhase::sort);
     perform_entry_sort(result->sort, memory.shared->shape.lists, 1);
     result->neighbors = memory.neighbors;
@@ -183,7 +189,7 @@ void encode_by_participants(const BuildTable& table, EncodeResult* result) {
 EncodeResult encode_table(const BuildTable& table, const EncodeInput& input, int workers,
                           Executor* device) {
     if (device)
-        workers = workers_in_shared_memory(workers, RowPass::max_in_flight, input.model.shape.dims,
+        workers = workers_in_shared_memory(workers, RowPass::max_in_flight, input.row(),
                                            static_cast<Size>(maintenance_work_mem) * 1024 / 4);
     ParallelEncode* parallel =
         workers > 0 ? start_workers(table, input, workers, device != nullptr) : nullptr;

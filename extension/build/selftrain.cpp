@@ -70,7 +70,8 @@ void move_rows(void* argument, const EncodedRows& rows) {
     MoveState* state = static_cast<MoveState*>(argument);
     for (Size i = 0; i < rows.count; ++i) {
         const Entry entry{number_tid(rows.tids[i]), rows.offsets[i],
-                          rows.codes + i * state->meta->m};
+                          rows.codes + i * state->meta->m,
+                          rows.attributes + i * state->meta->attributes.entry_bytes()};
         state->moved +=
             move_pending_entry(state->index, *state->meta, state->block, rows.lists[i], entry);
     }
@@ -79,7 +80,7 @@ void move_rows(void* argument, const EncodedRows& rows) {
 // Copies the TIDs of one pending page; none where the page has left the list.
 uint32 copy_tids(Relation index, BufferAccessStrategy ring, BlockNumber block, uint64* tids,
                  BlockNumber* next) {
-    const EntryLayout layout = EntryLayout::of(0);
+    const EntryLayout layout = EntryLayout::pending();
     uint32 count = 0;
     *next = InvalidBlockNumber;
     read_through(ring, [&] {
@@ -119,7 +120,10 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
                 continue;
             }
             ++tried;
-            encode_one_row(pass, tids[i], row.values);
+            Datum values[INDEX_MAX_KEYS];
+            bool nulls[INDEX_MAX_KEYS];
+            index_values(reader, values, nulls);
+            encode_one_row(pass, tids[i], row.values, values, nulls);
         }
         flush_encode(pass);
         close_row_reader(reader);
@@ -217,7 +221,8 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
     write_training(index, *meta);
 
     MoveState state{index, ring, meta, InvalidBlockNumber, 0};
-    const EncodeInput input{model, queries.rows, queries.count, type_of(index)};
+    const EncodeInput input{model, queries.rows, queries.count, type_of(index),
+                            copy_attributes(index)};
     EncodePass* pass = begin_encode(input, {move_rows, &state});
     move_all(heap, index, *meta, pass, &state);
     const CurveQuery* curve_queries =
@@ -233,7 +238,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
 double pending_rows(Relation index, const MetaPage& meta) {
     if (meta.pending.pages == 0) return 0;
     // All pages but the last are full. Only VACUUM, the caller, can remove the tail.
-    const EntryLayout layout = EntryLayout::of(0);
+    const EntryLayout layout = EntryLayout::pending();
     Buffer buffer;
     if (!read_list_page(index, meta.pending.tail, pending_list, layout, BUFFER_LOCK_SHARE, &buffer))
         report_damage(index, meta.pending.tail, "it is not the tail of its list");
@@ -268,7 +273,8 @@ void move_pending(Relation index, BufferAccessStrategy ring) {
     const MetaPage meta = read_meta(index);
     MoveState state{index, ring, &meta, InvalidBlockNumber, 0};
     EncodePass* pass =
-        begin_encode({read_model(index, meta), nullptr, 0, type_of(index)}, {move_rows, &state});
+        begin_encode({read_model(index, meta), nullptr, 0, type_of(index), copy_attributes(index)},
+                     {move_rows, &state});
     move_all(rows.heap, index, meta, pass, &state);
     end_vacuum_rows(&rows);
 }

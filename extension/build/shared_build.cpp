@@ -111,7 +111,7 @@ void copy_model(float* to, const EncodeInput& input) {
 
 Size pool_bytes(const BuildMemoryPlan& plan) {
     if (!plan.has_pool) return 0;
-    return block_pool_bytes(plan.pool.blocks, plan.pool.block_rows, plan.input->model.table_dims());
+    return block_pool_bytes(plan.pool.blocks, plan.pool.block_rows, plan.input->row());
 }
 
 void estimate_build_memory(ParallelContext* context, const BuildMemoryPlan& plan) {
@@ -137,7 +137,7 @@ BuildMemory make_build_memory(ParallelContext* context, const BuildMemoryPlan& p
         memcpy(pieces[piece_query_text], debug_query_string, sizes.bytes[piece_query_text]);
     if (plan.has_pool)
         init_block_pool(pieces[piece_pool], plan.pool.blocks, plan.pool.block_rows,
-                        plan.input->model.table_dims());
+                        plan.input->row());
     init_curve(static_cast<SharedCurve*>(pieces[piece_curve]));
     return find_build_memory(context->toc);
 }
@@ -166,8 +166,11 @@ EncodeInput input_of(const SharedBuild* shared, const float* model, Relation ind
     const ModelParts parts = ModelParts::of(shape, shared->rotated_from, shared->query_count);
     const float* codebook = model + parts.centroids;
     const float* matrix = codebook + parts.codebook;
-    EncodeInput input{
-        {shape, model, codebook}, matrix + parts.rotation, shared->query_count, type_of(index)};
+    EncodeInput input{{shape, model, codebook},
+                      matrix + parts.rotation,
+                      shared->query_count,
+                      type_of(index),
+                      copy_attributes(index)};
     if (shared->rotated_from > 0) input.model.rotation = {shared->rotated_from, shape.dims, matrix};
     return input;
 }

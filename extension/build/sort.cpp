@@ -19,14 +19,15 @@ namespace pgwarp {
 
 // Where one process has all rows, they stay in memory as long as they fit, and threads sort them.
 // Else they go through a tuplesort, which spills to disk and merges runs across processes: a tuple
-// is a key of list and TID, then offset and code.
+// is a key of list and TID, then offset, code and attributes.
 struct EntrySort {
     uint32 m;
+    uint32 attribute_bytes;
     int memory;  // kilobytes
 
     // In memory; `chunks` is null where a tuplesort holds the rows.
     MemoryContext context;
-    char** chunks;    // each: keys (rows), offsets (rows), codes (rows)(m)
+    char** chunks;    // each: keys (rows), offsets (rows), codes (rows)(m), attributes
     int chunk_shift;  // a chunk has 1 << chunk_shift rows
     Size room;        // rows
     Size count;
@@ -51,7 +52,7 @@ constexpr int max_chunk_shift = 20;
 constexpr Size max_chunk_bytes = Size{32} << 20;
 
 Size payload_bytes(const EntrySort* sort) {
-    return sizeof(float) + sort->m;
+    return sizeof(float) + sort->m + sort->attribute_bytes;
 }
 
 Size chunk_rows(const EntrySort* sort) {
@@ -67,15 +68,18 @@ struct EntryPlace {
     uint64* key;
     float* offset;
     uint8* code;
+    uint8* attributes;
 };
 
 EntryPlace entry_place(const EntrySort* sort, Size row) {
     char* keys = sort->chunks[row >> sort->chunk_shift];
     char* offsets = keys + chunk_rows(sort) * sizeof(uint64);
     char* codes = offsets + chunk_rows(sort) * sizeof(float);
+    char* attributes = codes + chunk_rows(sort) * sort->m;
     const Size at = row & (chunk_rows(sort) - 1);
     return {reinterpret_cast<uint64*>(keys) + at, reinterpret_cast<float*>(offsets) + at,
-            reinterpret_cast<uint8*>(codes) + at * sort->m};
+            reinterpret_cast<uint8*>(codes) + at * sort->m,
+            reinterpret_cast<uint8*>(attributes) + at * sort->attribute_bytes};
 }
 
 void begin_in_memory(EntrySort* sort) {
@@ -115,10 +119,13 @@ void begin_tuplesort(EntrySort* sort, SortCoordinate coordinate) {
     SET_VARSIZE(sort->entry, bytes);
 }
 
-void put_tuple(EntrySort* sort, uint64 key, float offset, const uint8* code) {
+void put_tuple(EntrySort* sort, uint64 key, float offset, const uint8* code,
+               const uint8* attributes) {
     char* data = VARDATA(sort->entry);
     memcpy(data, &offset, sizeof(float));
     memcpy(data + sizeof(float), code, sort->m);
+    if (sort->attribute_bytes > 0)
+        memcpy(data + sizeof(float) + sort->m, attributes, sort->attribute_bytes);
     ExecClearTuple(sort->in);
     sort->in->tts_values[0] = Int64GetDatum(static_cast<int64>(key));
     sort->in->tts_values[1] = PointerGetDatum(sort->entry);
@@ -134,7 +141,7 @@ void move_to_tuplesort(EntrySort* sort) {
     for (Size first = 0; first < sort->count; first += chunk_rows(sort)) {
         for (Size row = first; row < Min(first + chunk_rows(sort), sort->count); ++row) {
             const EntryPlace place = entry_place(sort, row);
-            put_tuple(sort, *place.key, *place.offset, place.code);
+            put_tuple(sort, *place.key, *place.offset, place.code, place.attributes);
             if (row % 4096 == 0) CHECK_FOR_INTERRUPTS();
         }
         pfree(sort->chunks[first >> sort->chunk_shift]);
@@ -161,6 +168,9 @@ void put_in_memory(EntrySort* sort, const EncodedRows& rows, Size first, Size en
             place.key[i] = entry_key(rows.lists[first + i], rows.tids[first + i]);
         memcpy(place.offset, rows.offsets + first, here * sizeof(float));
         memcpy(place.code, rows.codes + first * sort->m, here * sort->m);
+        if (sort->attribute_bytes > 0)
+            memcpy(place.attributes, rows.attributes + first * sort->attribute_bytes,
+                   here * sort->attribute_bytes);
         sort->count += here;
         first += here;
     }
@@ -183,10 +193,11 @@ void sort_in_memory(EntrySort* sort, uint32 lists, int threads) {
 
 }  // namespace
 
-EntrySort* begin_entry_sort(uint32 m, int memory, SortCoordinate coordinate) {
+EntrySort* begin_entry_sort(const EntrySortShape& shape, SortCoordinate coordinate) {
     EntrySort* sort = static_cast<EntrySort*>(palloc0(sizeof(EntrySort)));
-    sort->m = m;
-    sort->memory = memory;
+    sort->m = shape.m;
+    sort->attribute_bytes = shape.attribute_bytes;
+    sort->memory = shape.memory;
     if (!coordinate) begin_in_memory(sort);
     if (!sort->chunks) begin_tuplesort(sort, coordinate);
     return sort;
@@ -202,7 +213,7 @@ void sort_rows(void* state, const EncodedRows& rows) {
     }
     for (; first < rows.count; ++first)
         put_tuple(sort, entry_key(rows.lists[first], rows.tids[first]), rows.offsets[first],
-                  rows.codes + first * sort->m);
+                  rows.codes + first * sort->m, rows.attributes + first * sort->attribute_bytes);
 }
 
 void perform_entry_sort(EntrySort* sort, uint32 lists, int threads) {
@@ -227,10 +238,12 @@ EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
         const EntryPlace later = entry_place(sort, sort->order[at + ahead].row);
         __builtin_prefetch(later.offset);
         __builtin_prefetch(later.code);
+        if (sort->attribute_bytes > 0) __builtin_prefetch(later.attributes);
     }
     const uint64 key = sort->order[at].key;
     const EntryPlace place = entry_place(sort, sort->order[at].row);
-    return {static_cast<uint32>(key >> tid_bits), key & tid_mask, *place.offset, place.code};
+    return {static_cast<uint32>(key >> tid_bits), key & tid_mask, *place.offset, place.code,
+            place.attributes};
 }
 
 void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int threads,
@@ -283,6 +296,7 @@ bool next_sorted_row(EntrySort* sort, EncodedRow* row) {
     row->tid = key & tid_mask;
     memcpy(&row->offset, data, sizeof(float));
     row->code = reinterpret_cast<const uint8*>(data + sizeof(float));
+    row->attributes = row->code + sort->m;
     return true;
 }
 

@@ -11,12 +11,17 @@ namespace pgwarp {
 
 struct EntrySort;
 // `memory` in kilobytes; `coordinate` as for any tuplesort, null where one process sorts.
-EntrySort* begin_entry_sort(uint32 m, int memory, SortCoordinate coordinate);
+struct EntrySortShape {
+    uint32 m;
+    uint32 attribute_bytes;
+    int memory;
+};
+EntrySort* begin_entry_sort(const EntrySortShape& shape, SortCoordinate coordinate);
 // A RowSink's function; its state is the EntrySort.
 void sort_rows(void* sort, const EncodedRows& rows);
 // Uses `threads` threads where one process has all rows.
 void perform_entry_sort(EntrySort* sort, uint32 lists, int threads);
-// The next row; its code is valid until the next call.
+// The next row; its code and attributes are valid until the next call.
 bool next_sorted_row(EntrySort* sort, EncodedRow* row);
 
 // Only where all rows are in memory: list_starts() is the first row of each list, (lists + 1), else

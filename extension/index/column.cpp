@@ -37,6 +37,10 @@ namespace {
 }  // namespace
 
 Metric metric_of(Relation index) {
+    if (!OidIsValid(index_getprocid(index, 1, metric_procedure)))
+        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                        errmsg("the first column of an ivfpq index must be a vector"),
+                        errdetail("The other columns are attributes for conditions.")));
     const FmgrInfo* procedure = index_getprocinfo(index, 1, metric_procedure);
     const int32 metric = DatumGetInt32(
         FunctionCall1Coll(const_cast<FmgrInfo*>(procedure), InvalidOid, Int32GetDatum(0)));

@@ -42,6 +42,41 @@ double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 fact
     return low + (high - low) * (std::log10(static_cast<double>(k)) - 1);
 }
 
+namespace {
+
+constexpr uint32 least_measured = RecallCurve::k_values[0];
+constexpr uint32 most_measured = RecallCurve::k_values[RecallCurve::ks - 1];
+
+// The fewest lists that held the share of the k nearest rows that the target asks for, with as many
+// candidates as were measured, so that only the lists matter. k is within what was measured.
+double measured_lists(const MetaPage& meta, uint32 k) {
+    const RecallCurve& curve = meta.curve;
+    const double target = safe_target(settings.target_recall, curve.queries);
+    for (uint32 step = 0; step < curve.probe_steps; ++step)
+        if (curve_recall(curve, k, step, RecallCurve::factors - 1) >= target)
+            return curve.probes[step];
+    return meta.lists;
+}
+
+// How many times as many lists k rows need as the most rows that were measured: lists grow with a
+// power of k, which is that between the measured ones.
+double growth_beyond_measured(const MetaPage& meta, double k) {
+    constexpr double least_power = 0.15;
+    if (k <= most_measured || meta.curve.queries == 0) return 1;
+    const double power =
+        std::log10(measured_lists(meta, most_measured) / measured_lists(meta, least_measured));
+    return std::pow(k / most_measured, std::clamp(power, least_power, 1.0));
+}
+
+}  // namespace
+
+double lists_for(const MetaPage& meta, double k) {
+    if (meta.curve.queries == 0) return meta.lists;
+    const auto measured = static_cast<uint32>(std::clamp<double>(k, least_measured, most_measured));
+    return std::min<double>(meta.lists,
+                            measured_lists(meta, measured) * growth_beyond_measured(meta, k));
+}
+
 Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
     Effort effort = effort_without_curve(meta, k);
     const RecallCurve& curve = meta.curve;
@@ -80,6 +115,8 @@ Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
                 if (recall >= target) break;  // more probes only cost more
             }
     }
+    effort.probes = static_cast<uint32>(
+        std::min<double>(meta.lists, effort.probes * growth_beyond_measured(meta, k)));
     if (settings.target_recall >= 1) effort.probes = meta.lists;
     if (settings.probes > 0) effort.probes = static_cast<uint32>(settings.probes);
     if (settings.candidates > 0) effort.candidates = static_cast<uint32>(settings.candidates);

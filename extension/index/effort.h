@@ -28,6 +28,10 @@ inline Effort choose_effort(const MetaPage& meta, uint32 k) {
     return choose_effort(meta, k, cpu_costs(meta));
 }
 
+// The lists in which the k nearest rows lie, but for the share that the target allows to miss. The
+// curve was measured for k up to 100; more are extrapolated.
+double lists_for(const MetaPage& meta, double k);
+
 // The recall at (probe step, candidate factor) for k rows, interpolated between the measured k's.
 double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor);
 

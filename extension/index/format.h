@@ -11,9 +11,11 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/common.h"
+#include "kernels/conditions.h"
 #include "kernels/quantizer.h"
 #include "extension/compat.h"
 #include "extension/limits.h"
+#include "extension/types/attribute.h"
 
 extern "C" {
 #include "storage/block.h"
@@ -24,9 +26,9 @@ extern "C" {
 namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
-// 2: rotations, codes of four bits. 3: additive codes. Older versions, which have none of these,
-// are readable: fields that they lack are zero on their pages.
-inline constexpr uint32 format_version = 3;
+// 2: rotations, codes of four bits. 3: additive codes. 4: attributes. Older versions, which have
+// none of these, are readable: fields that they lack are zero on their pages.
+inline constexpr uint32 format_version = 4;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
@@ -141,6 +143,9 @@ struct MetaPage {
     BlockNumber rotation;
     // From version 3 on:
     uint32 search_rounds;  // for additive codes; others: 0
+    // From version 4 on:
+    AttributeLayout attributes;
+    AttributeKind attribute_kinds[max_attributes];
 };
 static_assert(sizeof(MetaPage) <= page_room);
 
@@ -196,33 +201,51 @@ inline BlockNumber training_end(const MetaPage& meta) {
 }
 
 // Where the entries of a list page lie. An entry is a code of m bytes (with four bits per
-// sub-quantizer, each byte has two, the first in its lower half), a float and a TID; a page
-// holds `capacity` of them in columns, so that a scan reads the codes of adjacent entries
+// sub-quantizer, each byte has two, the first in its lower half), attributes, a float and a TID; a
+// page holds `capacity` of them in columns, so that a scan reads the codes of adjacent entries
 // contiguously:
-//     codes (m)(capacity) | offsets (capacity) float | tids (capacity) 6 bytes
-// In a pending page m is 0 and there are no offsets. Pages of a list are full, except the last.
+//     codes (m)(capacity) | attributes | offsets (capacity) float | tids (capacity) 6 bytes
+// The attributes are as in AttributeColumns, with room for `capacity` entries. In a pending page m
+// is 0, and there are neither attributes nor offsets. Pages of a list are full, except the last.
 struct EntryLayout {
     uint32 m;
     uint32 capacity;
-    uint32 offsets_at;  // bytes from page_begin
+    uint32 attributes_at;  // bytes from page_begin
+    uint32 offsets_at;
     uint32 tids_at;
+    AttributeLayout attributes;
 
-    static EntryLayout of(uint32 m) {
-        if (m == 0) return {0, static_cast<uint32>(page_room / sizeof(ItemPointerData)), 0, 0};
-        uint32 capacity = page_room / (m + sizeof(float) + sizeof(ItemPointerData));
+    // Columns for this many entries.
+    static EntryLayout with(uint32 m, const AttributeLayout& attributes, uint32 capacity) {
+        const uint32 bytes = m + attributes.entry_bytes();
+        const auto offsets_at = static_cast<uint32>(TYPEALIGN(sizeof(float), bytes * capacity));
+        return {m,
+                capacity,
+                m * capacity,
+                offsets_at,
+                static_cast<uint32>(offsets_at + capacity * sizeof(float)),
+                attributes};
+    }
+    static EntryLayout pending() {
+        return {0, static_cast<uint32>(page_room / sizeof(ItemPointerData)), 0, 0, 0, {}};
+    }
+    static EntryLayout of(uint32 m, const AttributeLayout& attributes) {
+        uint32 capacity =
+            page_room / (m + attributes.entry_bytes() + sizeof(float) + sizeof(ItemPointerData));
         // The scan works on groups of eight entries. A page with room for fewer holds as many as
         // fit, one less where padding for the offsets takes its room.
         if (capacity >= 8) capacity -= capacity % 8;
-        uint32 offsets_at = TYPEALIGN(sizeof(float), m * capacity);
-        while (offsets_at + capacity * (sizeof(float) + sizeof(ItemPointerData)) > page_room)
-            offsets_at = TYPEALIGN(sizeof(float), m * --capacity);
-        return {m, capacity, offsets_at,
-                static_cast<uint32>(offsets_at + capacity * sizeof(float))};
+        EntryLayout layout = with(m, attributes, capacity);
+        while (layout.end() > page_room) layout = with(m, attributes, --capacity);
+        return layout;
     }
+    Size end() const { return tids_at + capacity * sizeof(ItemPointerData); }
 };
 inline constexpr uint32 max_page_entries = page_room / sizeof(ItemPointerData);
 // An entry has to fit a page; 3 bytes are padding in front of its offset.
-inline constexpr int max_m = page_room - sizeof(float) - sizeof(ItemPointerData) - 3;
+inline constexpr int max_entry_bytes = page_room - sizeof(float) - sizeof(ItemPointerData) - 3;
+// The longest code, of an index without attributes.
+inline constexpr int max_m = max_entry_bytes;
 
 inline PageTail* page_tail(Page page) {
     return reinterpret_cast<PageTail*>(PageGetSpecialPointer(page));
@@ -242,6 +265,13 @@ Element* page_elements(Page page) {
 }
 inline uint8* page_codes(Page page) {
     return reinterpret_cast<uint8*>(page_data(page));
+}
+inline uint8* page_attributes(Page page, const EntryLayout& layout) {
+    return reinterpret_cast<uint8*>(page_data(page) + layout.attributes_at);
+}
+inline AttributeColumns attribute_columns(Page page, const EntryLayout& layout) {
+    return {&layout.attributes, page_attributes(page, layout), layout.capacity,
+            page_tail(page)->count};
 }
 inline float* page_offsets(Page page, const EntryLayout& layout) {
     return reinterpret_cast<float*>(page_data(page) + layout.offsets_at);

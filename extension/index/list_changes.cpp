@@ -204,7 +204,7 @@ uint32 find_dead(Page page, const EntryLayout& layout, const Removal& removal, u
 bool close_up_tail(const LockedList& list, Removal* removal) {
     const EntryLayout& layout = list.layout;
     const Buffer buffer = read_tail(list, BUFFER_LOCK_EXCLUSIVE);
-    uint8* code = static_cast<uint8*>(palloc(layout.m + 1));
+    uint8* room = static_cast<uint8*>(palloc(copied_bytes(layout)));
     GenericXLogState* state = GenericXLogStart(list.index);
     ++list.registered_place(state)->generation;
     Page page = GenericXLogRegisterBuffer(state, buffer, 0);
@@ -212,13 +212,13 @@ bool close_up_tail(const LockedList& list, Removal* removal) {
     const uint32 count = page_tail(page)->count;
     for (uint32 i = 0; i < count; ++i) {
         if (removal->is_dead(&page_tids(page, layout)[i], removal->state)) continue;
-        if (kept != i) put_entry(page, layout, kept, entry_at(page, layout, i, code));
+        if (kept != i) put_entry(page, layout, kept, entry_at(page, layout, i, room));
         ++kept;
     }
     page_tail(page)->count = static_cast<uint16>(kept);
     GenericXLogFinish(state);
     UnlockReleaseBuffer(buffer);
-    pfree(code);
+    pfree(room);
     removal->removed += count - kept;
     return kept == 0;
 }
@@ -235,14 +235,14 @@ bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal)
 
     uint16 dead_slots[max_page_entries];
     const uint32 dead = find_dead(BufferGetPage(buffer), layout, *removal, dead_slots);
-    uint8* code = static_cast<uint8*>(palloc(layout.m + 1));
+    uint8* room = static_cast<uint8*>(palloc(copied_bytes(layout)));
     GenericXLogState* state = GenericXLogStart(list.index);
     ++list.registered_place(state)->generation;
     Page page = GenericXLogRegisterBuffer(state, buffer, 0);
     Page tail_page = GenericXLogRegisterBuffer(state, tail_buffer, 0);
     uint32 filled = 0;
     while (filled < dead && page_tail(tail_page)->count > 0) {
-        const Entry last = entry_at(tail_page, layout, --page_tail(tail_page)->count, code);
+        const Entry last = entry_at(tail_page, layout, --page_tail(tail_page)->count, room);
         ItemPointerData tid = last.tid;
         if (removal->is_dead(&tid, removal->state))
             ++removal->removed;
@@ -253,7 +253,7 @@ bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal)
     GenericXLogFinish(state);
     UnlockReleaseBuffer(tail_buffer);
     UnlockReleaseBuffer(buffer);
-    pfree(code);
+    pfree(room);
     removal->removed += filled;
     return emptied;
 }

@@ -47,16 +47,31 @@ bool search_is_sound(const MetaPage& meta) {
     return meta.search_rounds > 0 && meta.search_rounds <= max_search_rounds && meta.bits == 8;
 }
 
+bool attributes_are_sound(const MetaPage& meta) {
+    const AttributeLayout& attributes = meta.attributes;
+    if (attributes.count > max_attributes) return false;
+    for (uint32 i = 0; i < attributes.count; ++i) {
+        const uint8 bytes = attributes.bytes[i];
+        if ((bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) ||
+            meta.attribute_kinds[i] < AttributeKind::ordered ||
+            meta.attribute_kinds[i] > AttributeKind::signature)
+            return false;
+    }
+    return meta.m + attributes.entry_bytes() <= max_entry_bytes;
+}
+
 bool meta_is_sound(const MetaPage& meta) {
-    return meta.dims > 0 && meta.dims <= max_dims && can_index(meta.metric) &&
-           (meta.bits == 4 || meta.bits == 8) && meta.quantizer <= QuantizerKind::lsq &&
-           search_is_sound(meta) && meta.wide <= 1 && meta.code_dims > 0 &&
-           meta.code_dims <= meta.dims && (has_rotation(meta) || meta.code_dims == meta.dims) &&
-           meta.asked_lists <= max_lists && meta.asked_m <= max_m && model_is_sound(meta);
+    return attributes_are_sound(meta) && meta.dims > 0 && meta.dims <= max_dims &&
+           can_index(meta.metric) && (meta.bits == 4 || meta.bits == 8) &&
+           meta.quantizer <= QuantizerKind::lsq && search_is_sound(meta) && meta.wide <= 1 &&
+           meta.code_dims > 0 && meta.code_dims <= meta.dims &&
+           (has_rotation(meta) || meta.code_dims == meta.dims) && meta.asked_lists <= max_lists &&
+           meta.asked_m <= max_m && model_is_sound(meta);
 }
 
 // Sets the fields that an older format version lacks.
 void complete_meta(MetaPage* meta) {
+    if (meta->version < 4) meta->attributes = {};
     if (meta->version < 3) meta->search_rounds = 0;
     if (meta->version > 1) return;
     meta->quantizer = QuantizerKind::pq;
@@ -170,14 +185,33 @@ void put_entry(Page page, const EntryLayout& layout, uint32 slot, const Entry& e
     page_offsets(page, layout)[slot] = entry.offset;
     uint8* codes = page_codes(page) + slot;
     for (uint32 j = 0; j < layout.m; ++j) codes[j * layout.capacity] = entry.code[j];
+    const uint8* attributes = entry.attributes;
+    uint8* column = page_attributes(page, layout);
+    for_each_attribute(layout.attributes, [&](uint32 bytes) {
+        memcpy(column + Size{slot} * bytes, attributes, bytes);
+        attributes += bytes;
+        column += Size{layout.capacity} * bytes;
+    });
 }
 
-Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* code) {
+Size copied_bytes(const EntryLayout& layout) {
+    return layout.m + layout.attributes.entry_bytes() + 1;
+}
+
+Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* room) {
     Entry entry;
     entry.tid = page_tids(page, layout)[slot];
     entry.offset = layout.m ? page_offsets(page, layout)[slot] : 0;
-    for (uint32 j = 0; j < layout.m; ++j) code[j] = page_codes(page)[j * layout.capacity + slot];
-    entry.code = layout.m ? code : nullptr;
+    for (uint32 j = 0; j < layout.m; ++j) room[j] = page_codes(page)[j * layout.capacity + slot];
+    entry.code = layout.m ? room : nullptr;
+    uint8* attributes = room + layout.m;
+    entry.attributes = attributes;
+    const uint8* column = page_attributes(page, layout);
+    for_each_attribute(layout.attributes, [&](uint32 bytes) {
+        memcpy(attributes, column + Size{slot} * bytes, bytes);
+        attributes += bytes;
+        column += Size{layout.capacity} * bytes;
+    });
     return entry;
 }
 

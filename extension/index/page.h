@@ -44,18 +44,20 @@ void count_step(Relation index, BlockNumber block, const ListPlace& place, Block
 MetaPage read_meta(Relation index);
 
 inline EntryLayout layout_of(const MetaPage& meta, uint32 list) {
-    return EntryLayout::of(list == pending_list ? 0 : meta.m);
+    return list == pending_list ? EntryLayout::pending() : EntryLayout::of(meta.m, meta.attributes);
 }
 
 struct Entry {
     ItemPointerData tid;
     float offset;
-    const uint8* code;  // (m); null in the pending list
+    const uint8* code;        // (m); null in the pending list
+    const uint8* attributes;  // (attributes.entry_bytes()): numbers, then null bytes
 };
 
 void page_init(Page page, PageKind kind, uint32 list);
 void put_entry(Page page, const EntryLayout& layout, uint32 slot, const Entry& entry);
-// `code`, (m), takes the entry's code.
-Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* code);
+// A copy of an entry; its code and attributes are in `room`, (copied_bytes()).
+Size copied_bytes(const EntryLayout& layout);
+Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* room);
 
 }  // namespace pgwarp

@@ -121,7 +121,7 @@ void read_pending(KnnBatch* batch) {
     do {
         batch->meta = read_meta(index);
         const Size entries =
-            Size{batch->meta.pending.pages} * EntryLayout::of(0).capacity * sizeof(uint64);
+            Size{batch->meta.pending.pages} * EntryLayout::pending().capacity * sizeof(uint64);
         batch->pending_known = entries <= batch->memory / 8;
         if (!batch->pending_known) break;
         copy.count = 0;

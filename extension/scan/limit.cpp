@@ -1,6 +1,7 @@
 // PostgreSQL passes an index access method neither LIMIT nor filter conditions, only index
 // conditions. After ExecutorStart has set up a query, this hook walks its plan state. It notes each
-// ivfpq scan, with the bounds on its distance and the Limit node above it. A Limit counts only if
+// ivfpq scan, with the bounds on its distance, filters on its attributes, and the Limit node above
+// it. A Limit counts only if
 // the nodes between it and the scan pass rows on one by one. The count is read when the scan
 // starts: by then the executor has evaluated it, including parameters. Notes live as long as their
 // query.
@@ -8,12 +9,15 @@
 #include <algorithm>
 
 #include "extension/index/options.h"
+#include "extension/scan/filter_keys.h"
 #include "extension/scan/limit.h"
 #include "extension/settings.h"
 
 extern "C" {
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
 }
 
 namespace pgwarp {
@@ -26,6 +30,10 @@ struct ScanNote {
     IndexScanState* scan;
     const LimitState* limit;  // null: none
     List* bounds;             // see init_bounds()
+    List* filters;            // see init_filter_keys()
+    bool other_filters;
+    // For checking the plan's filters on rows that the scan reads; null: it must not.
+    ExprContext* filter_context;
     ScanNote* next;
     MemoryContextCallback callback;
 };
@@ -59,6 +67,11 @@ void note_scan(IndexScanState* scan, const LimitState* limit) {
         note->scan = scan;
         const MemoryContext before = MemoryContextSwitchTo(query);
         note->bounds = init_bounds(scan);
+        note->filters = init_filter_keys(scan, &note->other_filters);
+        Node* conditions = reinterpret_cast<Node*>(scan->ss.ps.plan->qual);
+        if (note->other_filters && !contain_volatile_functions(conditions) &&
+            !contain_subplans(conditions))
+            note->filter_context = CreateExprContext(scan->ss.ps.state);
         MemoryContextSwitchTo(before);
         note->callback.func = drop_note;
         note->callback.arg = note;
@@ -81,9 +94,11 @@ bool show_same_limit(PlanState* node, void* limit) {
     return false;
 }
 
-double passing_share(const IndexScanState* scan) {
+// The share of the rows that pass all conditions of the plan; 1: the scan checks them itself.
+double passing_share(const ScanNote* note) {
+    if (!note->other_filters) return 1;
+    const IndexScanState* scan = note->scan;
     const Plan* plan = scan->ss.ps.plan;
-    if (plan->qual == NIL) return 1;
     const double rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
     return rows > 0 ? std::clamp(plan->plan_rows / rows, 1e-6, 1.0) : 1;
 }
@@ -139,16 +154,50 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     constexpr double most_for_conditions = 10000;
     constexpr double most = 1 << 25;
     const ScanNote* note = find_note(scan);
-    if (!note) return {unknown, 0};
+    if (!note) return {unknown, 0, unknown};
     const bool known = note->limit && !note->limit->noCount;
     // LIMIT plus OFFSET may overflow int64.
     constexpr double max_rows = 1e18;
     const double rows = known ? std::min(max_rows, static_cast<double>(note->limit->count) +
                                                        static_cast<double>(note->limit->offset))
                               : unknown;
-    const double passing = std::min(rows / passing_share(note->scan), most_for_conditions);
+    const double passing = std::min(rows / passing_share(note), most_for_conditions);
     return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),
-            known ? static_cast<Size>(rows) : 0};
+            known ? static_cast<Size>(rows) : 0, static_cast<uint32>(std::clamp(rows, 1.0, most))};
+}
+
+namespace {
+
+bool passes_filters(void* state, TupleTableSlot* row) {
+    const ScanNote* note = static_cast<const ScanNote*>(state);
+    PlanState* plan = &note->scan->ss.ps;
+    ResetExprContext(note->filter_context);
+    note->filter_context->ecxt_scantuple = row;
+    const bool passes = ExecQual(plan->qual, note->filter_context);
+    // As the executor counts rows that it rejects, for EXPLAIN ANALYZE.
+    if (!passes) InstrCountFiltered1(plan, 1);
+    return passes;
+}
+
+}  // namespace
+
+RowFilter wanted_filter(IndexScanDesc scan) {
+    ScanNote* note = find_note(scan);
+    // A bound on the distance tells by itself how far the scan has to go.
+    if (!note || !note->filter_context || note->bounds != NIL || !note->limit ||
+        note->limit->noCount)
+        return {};
+    return {passes_filters, note, 0, 0};
+}
+
+Conditions wanted_conditions(IndexScanDesc scan) {
+    const ScanNote* note = find_note(scan);
+    const int filters = note ? list_length(note->filters) : 0;
+    auto* keys = static_cast<ScanKeyData*>(
+        palloc(static_cast<Size>(Max(scan->numberOfKeys + filters, 1)) * sizeof(ScanKeyData)));
+    std::copy_n(scan->keyData, scan->numberOfKeys, keys);
+    if (filters > 0) evaluate_filter_keys(note->filters, note->scan, keys + scan->numberOfKeys);
+    return make_conditions(scan->indexRelation, keys, scan->numberOfKeys + filters);
 }
 
 DistanceBound wanted_bound(IndexScanDesc scan, Metric metric) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "extension/scan/bound.h"
+#include "extension/scan/conditions.h"
+#include "extension/scan/rows.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -12,10 +14,20 @@ namespace pgwarp {
 
 // For a scan that is about to return its first row.
 struct WantedRows {
-    uint32 rows;    // expected number of fetched rows: a hint, never a promise
-    Size in_order;  // most rows fetched, LIMIT plus OFFSET; 0: unknown
+    uint32 rows;      // expected number of fetched rows: a hint, never a promise
+    Size in_order;    // most rows fetched, LIMIT plus OFFSET; 0: unknown
+    uint32 filtered;  // `rows` that pass the plan's filters, LIMIT plus OFFSET if known
 };
 WantedRows wanted_rows(IndexScanDesc scan);
+
+// The plan's filters, for the scan to check: it then knows how many of its rows pass. None where
+// the plan has none, where there is no LIMIT, or where a filter must be checked once for each row
+// that is fetched, and for no other.
+RowFilter wanted_filter(IndexScanDesc scan);
+
+// The scan's keys on attributes, and filters of the plan that are like them. Allocated in the
+// current memory context.
+Conditions wanted_conditions(IndexScanDesc scan);
 
 // The bound that the query's conditions set on the distance that the scan is ordered by.
 DistanceBound wanted_bound(IndexScanDesc scan, Metric metric);

@@ -123,8 +123,94 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
             gather->selection->offer(distances[i], tid_number(tids[i]));
 }
 
+// --- entries that pass conditions
+
+// Offers the passing entries of a page to the selection, and adds entries to the sample of the
+// widening, passing or not.
+class PassingEntries {
+  public:
+    PassingEntries(const GatherState& gather, uint32 list, Page page, const EntryLayout& layout)
+        : gather_(gather),
+          s_(gather.scan),
+          count_(page_tail(page)->count),
+          columns_{page_codes(page), layout.capacity, count_, page_offsets(page, layout)},
+          tids_(page_tids(page, layout)),
+          term_(s_->lists.terms[list]),
+          m_(layout.m) {
+        passed_ = check_conditions(attribute_columns(page, layout), s_->conditions.all(), passing_);
+        s_->widening.entries += count_;
+        s_->widening.passing += passed_;
+    }
+
+    void gather() {
+        // Looking up one entry alone takes this many times as long as with its page.
+        constexpr uint32 alone = 4;
+        if (s_->meta.bits == 4)
+            gather_hits();
+        else if (passed_ * alone >= count_)
+            gather_all();
+        else
+            gather_few();
+    }
+
+  private:
+    bool passes(uint32 entry) const { return passing_[entry / 64] >> entry % 64 & 1; }
+    bool is_near(float distance) const { return !(distance > gather_.selection->bound()); }
+
+    void take(uint32 entry, float distance) {
+        if (!is_near(distance)) return;
+        sample_entry(&s_->widening, distance, 1);
+        if (passes(entry)) gather_.selection->offer(distance, tid_number(tids_[entry]));
+    }
+    void gather_all() {
+        float distances[max_page_entries + 8];
+        scan_codes(s_->lists.table, m_, columns_, term_, distances);
+        for (uint32 i = 0; i < count_; ++i) take(i, distances[i]);
+    }
+    void gather_hits() {
+        NibbleHit hits[max_page_entries];
+        const uint32 found =
+            scan_nibbles(s_->lists.nibbles, columns_, term_, gather_.selection->bound(), hits);
+        for (uint32 i = 0; i < found; ++i) take(hits[i].entry, hits[i].distance);
+    }
+    float distance_of(uint32 entry) const {
+        return code_distance(s_->lists.table, m_, columns_, term_, entry);
+    }
+    void gather_few() {
+        for (uint32 w = 0; w < passing_words(count_); ++w)
+            for (uint64 left = passing_[w]; left != 0; left &= left - 1) {
+                const uint32 entry = w * 64 + static_cast<uint32>(__builtin_ctzll(left));
+                gather_.selection->offer(distance_of(entry), tid_number(tids_[entry]));
+            }
+        // One entry of each part of the page, at another place in each.
+        constexpr uint32 sampled = 8;
+        const uint32 part = std::max(count_ / sampled, 1u);
+        uint32 place = 0;
+        for (uint32 i = 0; i < count_; i += part) {
+            place = (place * 5 + 3) % part;
+            const uint32 entry = std::min(i + place, count_ - 1);
+            const float distance = distance_of(entry);
+            if (is_near(distance)) sample_entry(&s_->widening, distance, static_cast<float>(part));
+        }
+    }
+
+    const GatherState& gather_;
+    ScanState* s_;
+    uint32 count_;
+    CodeColumns columns_;
+    const ItemPointerData* tids_;
+    float term_;
+    uint32 m_;
+    uint32 passed_;
+    uint64 passing_[passing_words(max_page_entries)];
+};
+
 void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
-    gather_entries(state, list, page, layout, 0);
+    const GatherState* gather = static_cast<GatherState*>(state);
+    if (gather->scan->conditions.count > 0)
+        PassingEntries(*gather, list, page, layout).gather();
+    else
+        gather_entries(state, list, page, layout, 0);
 }
 
 // --- all candidates beyond a floor
@@ -193,11 +279,45 @@ void hold_candidates(IndexScanDesc scan, ScanState* s) {
 // A part of the group's candidates, nearest first.
 using Part = CandidateQueue::Part;
 
+// Adds lists to the group up to the `end` nearest, and walks them.
+void extend_group(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32 end) {
+    const uint32 begin = s->group.begin;
+    s->group.begin = s->group.end;
+    s->group.end = end;
+    order_group(s);
+    walk_group(scan, s, gather, nullptr);
+    s->group.begin = begin;
+}
+
+// Adds lists to the first group until the conditions need no more (widening.h).
+void widen(IndexScanDesc scan, ScanState* s, GatherState* gather) {
+    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
+    const Size k = std::min<Size>(s->goal.limit, s->goal.candidates);
+    // If as few entries pass everywhere as here, the k nearest that pass are among this many.
+    const double share = std::max(s->widening.passing, 0.5) / std::max(s->widening.entries, 1.0);
+    const double half = lists_for(s->meta, static_cast<double>(k) / share) / 2;
+    const uint32 start = settings.target_recall >= 1
+                             ? lists
+                             : static_cast<uint32>(std::min<double>(lists, std::ceil(half)));
+    if (start > s->group.end) extend_group(scan, s, gather, start);
+    end_widening_group(&s->widening, gather->selection->bound());
+    while (s->group.end < lists) {
+        const double distance = gather->selection->distance_of(k);
+        if (!std::isinf(distance) && covers(s->widening, distance, 1 - settings.target_recall))
+            break;
+        extend_group(scan, s, gather, std::min(lists, 2 * s->group.end));
+        end_widening_group(&s->widening, gather->selection->bound());
+    }
+    s->report.probes = std::max(s->report.probes, s->group.end);
+}
+
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     walk_group(scan, s, &gather, nullptr);
+    if (s->conditions.count > 0 && s->group.begin == 0 && !s->bound.given && settings.probes == 0)
+        widen(scan, s, &gather);
     const CandidateSelection::Result result = selection.finish();
     s->group.floor = result.floor;
     s->walk.stage = GroupStage::walked;
@@ -312,11 +432,60 @@ uint64* sorted_ids(const Candidate* candidates, Size count) {
     return ids;
 }
 
+// Adds candidates that were ranked to those that a later walk skips.
+void remember(ScanState* s, uint64* ranked, Size ranked_count) {
+    const Size count = s->served.count + ranked_count;
+    auto* tids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
+    std::merge(s->served.tids, s->served.tids + s->served.count, ranked, ranked + ranked_count,
+               tids);
+    if (s->served.tids) pfree(s->served.tids);
+    pfree(ranked);
+    s->served.tids = tids;
+    s->served.count = count;
+}
+
 }  // namespace
 
 uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
     probes = std::min(probes, meta.lists);
     return settings.max_probes > 0 ? std::min<uint32>(probes, settings.max_probes) : probes;
+}
+
+void aim_by_filter(ScanState* s) {
+    const RowFilter& filter = row_filter(s->reader);
+    const double share = (filter.passed + 0.5) / (filter.seen + 1);
+    // Where few rows pass, those that do lie far apart: codes err less, compared with that, and
+    // fewer of them need be ranked for one that is wanted.
+    const auto spread = static_cast<uint32>(
+        std::clamp(s->goal.filtered / share, 10.0, static_cast<double>(1 << 25)));
+    const double ratio = static_cast<double>(choose_effort(s->meta, spread).candidates) / spread;
+    s->goal.least_rows = static_cast<Size>(std::ceil(std::max(ratio, 1.0) * s->goal.filtered));
+    if (s->round.added >= s->goal.least_rows) return;
+    // A share of few rows is an estimate: a step goes no further than this.
+    constexpr double longest_step = 8;
+    const double missing = static_cast<double>(s->goal.least_rows - s->round.added) / share;
+    const double ranked = static_cast<double>(s->progress.ranked);
+    s->goal.candidates =
+        static_cast<Size>(std::ceil(std::min(missing, longest_step * std::max(ranked, 64.0))));
+    // Only the first group gets more lists; what follows it are further groups.
+    if (s->ended.count > 0 || s->group.begin > 0 || s->bound.given || settings.probes > 0 ||
+        s->walk.stage == GroupStage::ordered || s->walk.stage == GroupStage::ended)
+        return;
+    // The rows that pass are among this many nearest rows of those that pass the conditions.
+    const double nearest = std::min(s->goal.filtered / share, s->goal.limit * longest_step);
+    const Widening& walked = s->widening;
+    const double passing =
+        s->conditions.count > 0 ? std::max(walked.passing, 0.5) / std::max(walked.entries, 1.0) : 1;
+    const uint32 lists = bounded_probes(
+        static_cast<uint32>(std::ceil(lists_for(s->meta, nearest / passing))), s->meta);
+    s->goal.limit = static_cast<uint32>(std::ceil(nearest));
+    if (lists <= s->group.end) return;
+    s->group.end = lists;
+    s->group.floor = no_floor;
+    s->walk.stage = GroupStage::first;
+    s->widening = {};
+    s->served.repeated = s->served.count;
+    order_group(s);
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
@@ -330,7 +499,10 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         if (s->bound.given) cut_part(s, &part);
         s->report.candidates += static_cast<int64>(part.count);
         left -= part.count;
+        const Size taken = part.count;
+        uint64* ids = s->goal.filtered > 0 ? sorted_ids(part.items, taken) : nullptr;
         rank_candidates(scan, s, part.items, part.count);
+        if (ids) remember(s, ids, taken);
     } while (left > 0 && s->walk.stage == GroupStage::ordered);
     // Rows just ranked may have lowered the limit below the rest of this group.
     if (s->walk.stage == GroupStage::walked && s->group.floor.distance > code_limit(s->bound))
@@ -340,7 +512,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
 
 bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
-    const Effort effort = choose_effort(s->meta, s->goal.limit, service_costs());
+    const Effort effort = choose_effort(s->meta, s->goal.planned, service_costs());
     const uint32 probes = bounded_probes(effort.probes, s->meta);
     const uint32 wanted = effort.candidates + s->asked.passed_over;
     if (wanted > service_most_k || probes > service_most_probes) {

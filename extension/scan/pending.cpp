@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "extension/index/attributes.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
 #include "extension/index/place.h"
@@ -50,6 +51,20 @@ void forget_pages(void* state) {
     s->pending.tids = open_tid_set(scan_memory() / 8);
 }
 
+// Whether the row that was read last passes the conditions. Entries of the pending list have no
+// attributes: they are those of the row.
+bool row_passes(ScanState* s) {
+    if (s->conditions.count == 0) return true;
+    Datum values[INDEX_MAX_KEYS];
+    bool nulls[INDEX_MAX_KEYS];
+    uint8 packed[max_attributes * (sizeof(uint64) + 1)];
+    const MemoryContext before = MemoryContextSwitchTo(row_context(s->reader));
+    index_values(s->reader, values, nulls);
+    pack_attributes(*s->conditions.attributes, values, nulls, packed);
+    MemoryContextSwitchTo(before);
+    return passes({&s->conditions.attributes->layout, packed, 1, 1}, s->conditions.all(), 0);
+}
+
 void rank_pending(ScanState* s) {
     s->pending.rows = open_candidate_order(scan_memory() / 8);
     rewind_tid_set(s->pending.tids);
@@ -68,7 +83,7 @@ void rank_pending(ScanState* s) {
         if (begin == end) break;
         const uint64 tid = coming[begin++ % ahead];
         const VectorView row = read_row(s->reader, number_tid(tid));
-        if (!row) continue;
+        if (!row || !row_passes(s)) continue;
         const double distance = row_distance(s, row);
         if (!(distance > s->bound.distance) || !s->bound.given)
             put_candidate(s->pending.rows, {distance, tid});

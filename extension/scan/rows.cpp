@@ -30,8 +30,9 @@ struct RowReader {
     IndexInfo* info;
     VectorType type;
     AttrNumber attribute;  // 0: the index is on an expression
-    EState* estate;        // for an expression
+    EState* estate;        // for expressions
     MemoryContext row_context;
+    RowFilter filter;
     Datum datum;               // indexed value of the row read last
     const varlena* detoasted;  // `datum`; null where that is null
 };
@@ -47,7 +48,7 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     reader->slot = table_slot_create(heap, nullptr);
     reader->fetch = table_index_fetch_begin(heap);
     reader->hints = can_hint(heap);
-    if (reader->attribute == 0) reader->estate = CreateExecutorState();
+    if (reader->info->ii_Expressions != NIL) reader->estate = CreateExecutorState();
     reader->row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
     return reader;
@@ -84,9 +85,22 @@ bool sees_row(RowReader* reader, ItemPointerData tid) {
     return true;
 }
 
+void index_values(RowReader* reader, Datum* values, bool* nulls) {
+    if (reader->estate) {
+        ResetPerTupleExprContext(reader->estate);
+        GetPerTupleExprContext(reader->estate)->ecxt_scantuple = reader->slot;
+    }
+    FormIndexDatum(reader->info, reader->slot, reader->estate, values, nulls);
+}
+
 VectorView read_row(RowReader* reader, ItemPointerData tid) {
     MemoryContextReset(reader->row_context);
     if (!sees_row(reader, tid)) return {};
+    if (reader->filter.passes) {
+        ++reader->filter.seen;
+        if (!reader->filter.passes(reader->filter.state, reader->slot)) return {};
+        ++reader->filter.passed;
+    }
 
     const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
     Datum value;
@@ -94,11 +108,9 @@ VectorView read_row(RowReader* reader, ItemPointerData tid) {
     if (reader->attribute != 0) {
         value = slot_getattr(reader->slot, reader->attribute, &is_null);
     } else {
-        ResetPerTupleExprContext(reader->estate);
-        GetPerTupleExprContext(reader->estate)->ecxt_scantuple = reader->slot;
         Datum values[INDEX_MAX_KEYS];
         bool nulls[INDEX_MAX_KEYS];
-        FormIndexDatum(reader->info, reader->slot, reader->estate, values, nulls);
+        index_values(reader, values, nulls);
         value = values[0];
         is_null = nulls[0];
     }
@@ -110,6 +122,18 @@ VectorView read_row(RowReader* reader, ItemPointerData tid) {
     const VectorView vector = is_null ? VectorView{} : reader->type.view(reader->detoasted);
     MemoryContextSwitchTo(before);
     return vector;
+}
+
+void set_row_filter(RowReader* reader, const RowFilter& filter) {
+    reader->filter = filter;
+}
+
+const RowFilter& row_filter(const RowReader* reader) {
+    return reader->filter;
+}
+
+MemoryContext row_context(const RowReader* reader) {
+    return reader->row_context;
 }
 
 ItemPointerData place_of_row(const RowReader* reader) {

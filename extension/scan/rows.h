@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "access/tableam.h"
+#include "executor/tuptable.h"
 #include "storage/itemptr.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
@@ -18,8 +19,18 @@ namespace pgwarp {
 struct RowReader;
 RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot);
 
+// A condition on rows, checked before their vectors are read; and how many it was checked on.
+struct RowFilter {
+    bool (*passes)(void* state, TupleTableSlot* row);  // null: there is none
+    void* state;
+    double seen;
+    double passed;
+};
+void set_row_filter(RowReader* reader, const RowFilter& filter);
+const RowFilter& row_filter(const RowReader* reader);
+
 // The indexed vector of the visible version of a row, valid until the next call. None: no version
-// is visible to the snapshot, or the value is null.
+// is visible to the snapshot, the filter rejects it, or the value is null.
 VectorView read_row(RowReader* reader, ItemPointerData tid);
 
 // Whether a version of the row is visible to the snapshot; does not read its vector.
@@ -28,6 +39,10 @@ bool sees_row(RowReader* reader, ItemPointerData tid);
 // Of the row that read_row() returned last: the TID of the visible version, which may differ from
 // the index entry's TID (HOT), and the value of a column.
 ItemPointerData place_of_row(const RowReader* reader);
+// Memory that the next read_row() frees.
+MemoryContext row_context(const RowReader* reader);
+// The values of all index columns; evaluates the index's expressions.
+void index_values(RowReader* reader, Datum* values, bool* nulls);
 Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null);
 
 // Prefetches for a row that will be read. Each stage uses what the one before fetched: the hint of

@@ -55,9 +55,13 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     check_same_dims(s->query.vector.dims, meta.dims);
     s->meta = meta;
     s->bound = wanted_bound(scan, meta.metric);
-    const WantedRows wanted =
-        s->asked.rows > 0 ? WantedRows{s->asked.rows, s->asked.rows} : wanted_rows(scan);
-    s->goal.limit = wanted.rows;
+    const WantedRows wanted = s->asked.rows > 0
+                                  ? WantedRows{s->asked.rows, s->asked.rows, s->asked.rows}
+                                  : wanted_rows(scan);
+    const bool filters = row_filter(s->reader).passes != nullptr;
+    s->goal.filtered = filters ? wanted.filtered : 0;
+    s->goal.limit = filters ? wanted.filtered : wanted.rows;
+    s->goal.planned = wanted.rows;
     s->goal.least_rows = wanted.in_order;
     // A bound may leave fewer rows than LIMIT. A small first round is enough to estimate the limit
     // by code (bound.h), which makes further rounds cheap.
@@ -66,8 +70,13 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
         s->goal.limit = std::min(s->goal.limit, few);
     const Effort effort = choose_effort(meta, s->goal.limit);
     s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;
+    // As many rows are ranked as without a filter, of those that pass.
+    if (filters) s->goal.least_rows = std::max<Size>(s->goal.least_rows, effort.candidates);
     s->group.floor = no_floor;
-    s->group.end = bounded_probes(effort.probes, meta);
+    // With conditions, the lists decide how many of them are needed (widening.h).
+    s->group.end = bounded_probes(
+        s->conditions.count > 0 && settings.probes == 0 ? (effort.probes + 1) / 2 : effort.probes,
+        meta);
     s->report.probes = s->group.end;
 }
 
@@ -83,13 +92,20 @@ bool exhausted(const ScanState* s) {
     return s->pending.done && s->group.begin >= s->group.end;
 }
 
+bool may_ask_service(Relation index, ScanState* s) {
+    if (!service_usable(index, &s->report.reason)) return false;
+    if (s->conditions.count == 0) return true;
+    s->report.reason = "conditions are checked on the CPU";
+    return false;
+}
+
 // Adds candidates to the current round.
 void gather(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
     clear_vector_cache(s->cache);
     gather_from_pending(s);
     if (s->group.begin < s->group.end) {
-        const bool ask = s->report.rounds == 0 && service_usable(index, &s->report.reason);
+        const bool ask = s->report.rounds == 0 && may_ask_service(index, s);
         s->report.fell_back = ask && !gather_from_service(scan, s);
         if (!s->report.by_service || s->report.rounds > 0) gather_from_lists(scan, s);
     }
@@ -109,9 +125,16 @@ void next_round(IndexScanDesc scan, ScanState* s) {
         s->reader = open_row_reader(scan->heapRelation, scan->indexRelation, scan->xs_snapshot);
     MemoryContextSwitchTo(s->context);
     begin_rows(s);
-    if (!s->progress.started) begin_scan(scan, s);
-    do gather(scan, s);
-    while (s->round.added < s->goal.least_rows && !s->progress.finished);
+    if (!s->progress.started) {
+        const bool off = settings.iterative_scan == static_cast<int>(IterativeScan::off);
+        set_row_filter(s->reader, off ? RowFilter{} : wanted_filter(scan));
+        begin_scan(scan, s);
+    }
+    while (true) {
+        gather(scan, s);
+        if (s->goal.filtered > 0 && s->round.added < s->goal.least_rows) aim_by_filter(s);
+        if (s->round.added >= s->goal.least_rows || s->progress.finished) break;
+    }
     s->goal.least_rows = 0;
     rest_row_reader(s->reader);
     sort_rows(s);
@@ -163,6 +186,7 @@ void start(IndexScanDesc scan, ScanState* s) {
     compat_count_search(scan);
     const MemoryContext before = MemoryContextSwitchTo(s->context);
     s->query.vector = query_of(scan);
+    s->conditions = wanted_conditions(scan);
     s->scratch = open_scratch(s->context);
     s->cache = open_vector_cache(s->context, s->scratch);
     s->query.form = scratch_array<float>(s->scratch, s->query.vector.dims);
@@ -205,6 +229,7 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
     (void)direction;
     ScanState* s = state_of(scan);
     if (!s->query.vector) start(scan, s);
+    if (s->conditions.never) return false;
     while (true) {
         if (s->round.next >= s->round.count) {
             if (!next_rows(scan, s)) return false;
@@ -217,7 +242,7 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
         }
         scan->xs_heaptid = row.tid;
         if (s->reader) pin_for_fetch(s->reader, scan->xs_heapfetch, row.tid);
-        scan->xs_recheck = false;
+        scan->xs_recheck = s->conditions.recheck;
         scan->xs_recheckorderby = false;
         return true;
     }

@@ -6,6 +6,8 @@
 #include "kernels/nibble_scan.h"
 #include "extension/scan/candidate_order.h"
 #include "extension/scan/bound.h"
+#include "extension/scan/conditions.h"
+#include "extension/scan/widening.h"
 #include "extension/index/format.h"
 #include "extension/scan/rows.h"
 #include "extension/scan/report.h"
@@ -36,8 +38,10 @@ struct ScanQuery {
 // What the next round shall give (scan.cpp).
 struct RoundGoal {
     uint32 limit;     // expected number of fetched rows, a hint
+    uint32 planned;   // the same by the plan's estimate of its filters, for the service
     Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;
+    uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none
 };
 
 // How far the scan has come (scan.cpp).
@@ -93,9 +97,10 @@ struct EndedGroups {
     uint32 current;  // index of the current group among them, whether it ended before or not
 };
 
-// Candidates of the service's answer, by TID, sorted (lists.cpp). The next round finds these again.
+// Candidates that were ranked, and that the next walk finds again (lists.cpp): those of the
+// service's answer, and those before the group got more lists.
 struct ServedCandidates {
-    uint64* tids;
+    uint64* tids;  // sorted
     Size count;
     Size repeated;  // how many of them the next round may find again
 };
@@ -139,6 +144,7 @@ struct ScanState {
 
     ScanQuery query;
     DistanceBound bound;
+    Conditions conditions;  // on attributes
     RoundGoal goal;
     ScanProgress progress;
     ScanReport report;
@@ -148,6 +154,7 @@ struct ScanState {
     ListGroup group;  // the current group
     GroupWalk walk;
     EndedGroups ended;
+    Widening widening;  // with conditions only
     ServedCandidates served;
     PendingRows pending;
     CandidateMemory candidates;
@@ -178,6 +185,12 @@ void add_row(ScanState* s, double distance, uint64 tid);
 void begin_rows(ScanState* s);
 void sort_rows(ScanState* s);
 bool more_rows(ScanState* s);
+
+// --- lists.cpp (more below)
+
+// After a round that found too few rows that pass the plan's filters: aims at as many lists and
+// candidates as the share that passed asks for.
+void aim_by_filter(ScanState* s);
 
 // --- pending.cpp
 

@@ -175,9 +175,10 @@ void begin_part(ListSender* sender, const ListToSend& what, uint32 first_page) {
 void add_page(ListSender* sender, Page page, uint32 first) {
     const EntryLayout& layout = sender->layout;
     const uint32 count = page_tail(page)->count - first;
-    // A page that is more than half full is copied with one memcpy, padding included.
-    const bool whole = first == 0 && count > layout.capacity / 2;
-    const EntryLayout to_layout = whole ? layout : columns_for(layout.m, count);
+    // A page that is more than half full is copied with one memcpy, padding included. Attributes
+    // stay here: devices do not check conditions.
+    const bool whole = first == 0 && count > layout.capacity / 2 && layout.attributes.count == 0;
+    const EntryLayout to_layout = EntryLayout::with(layout.m, {}, whole ? layout.capacity : count);
     auto* to = reinterpret_cast<LoadedPage*>(sender->buffer->data + sender->buffer->bytes);
     to->count = count;
     to->capacity = to_layout.capacity;
@@ -185,7 +186,7 @@ void add_page(ListSender* sender, Page page, uint32 first) {
     const char* from = page_data(page);
     const Size bytes = loaded_page_bytes(to_layout);
     if (whole) {
-        memcpy(columns, from, layout.tids_at + layout.capacity * sizeof(ItemPointerData));
+        memcpy(columns, from, layout.end());
     } else {
         for (uint32 j = 0; j < layout.m; ++j)
             memcpy(columns + Size{j} * count, from + Size{j} * layout.capacity + first, count);
@@ -370,8 +371,12 @@ bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
 
 uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
                   Patience* patience, LoadKind kind) {
-    ListSender sender{
-        mirror_key(index, meta), EntryLayout::of(meta.m), kind, patience, nullptr, nullptr};
+    ListSender sender{mirror_key(index, meta),
+                      EntryLayout::of(meta.m, meta.attributes),
+                      kind,
+                      patience,
+                      nullptr,
+                      nullptr};
     volatile uint32 sent = 0;
     PG_TRY();
     {

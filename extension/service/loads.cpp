@@ -45,7 +45,7 @@ void list_pages(const char* data, size_t bytes, uint32 m, std::vector<ListPage>*
     for (const char* end = data + bytes; data < end;) {
         LoadedPage page;
         memcpy(&page, data, sizeof(page));
-        const EntryLayout layout = columns_for(m, page.capacity);
+        const EntryLayout layout = EntryLayout::with(m, {}, page.capacity);
         const char* columns = data + sizeof(page);
         out->push_back({reinterpret_cast<const uint8_t*>(columns), layout.capacity, page.count,
                         reinterpret_cast<const float*>(columns + layout.offsets_at),

@@ -132,15 +132,10 @@ struct ListPart {
 struct LoadedPage {
     uint32 count;
     uint32 capacity;
-    // codes, offsets and TIDs follow, as in columns_for()
+    // columns follow, as in EntryLayout::with()
 };
-inline EntryLayout columns_for(uint32 m, uint32 capacity) {
-    const auto offsets_at = static_cast<uint32>(TYPEALIGN(sizeof(float), m * capacity));
-    return {m, capacity, offsets_at, static_cast<uint32>(offsets_at + capacity * sizeof(float))};
-}
 inline Size loaded_page_bytes(const EntryLayout& layout) {
-    return MAXALIGN(sizeof(LoadedPage) + layout.tids_at +
-                    layout.capacity * sizeof(ItemPointerData));
+    return MAXALIGN(sizeof(LoadedPage) + layout.end());
 }
 
 // A ring of numbers. Each number is in the ring at most once, so the ring cannot overflow.

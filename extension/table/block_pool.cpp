@@ -14,12 +14,13 @@ extern "C" {
 namespace pgwarp {
 
 // Followed in memory by the numbers of empty blocks, the numbers of full ones, the blocks' counts
-// and positions, then their TIDs and rows. Both arrays of numbers are stacks: the order of blocks
-// does not matter.
+// and positions, then their TIDs, rows and other bytes. Both arrays of numbers are stacks: the
+// order of blocks does not matter.
 struct BlockPool {
     uint32 blocks;
     uint32 block_rows;
     uint32 dims;
+    uint32 other_bytes;
     ConditionVariable emptied;
     ConditionVariable filled;  // a block was filled, or a worker left
     pg_atomic_uint32 full;     // written under `mutex`, read without it
@@ -46,17 +47,20 @@ RowBlock block_of(BlockPool* pool, uint32 number) {
     char* tids = positions + Size{pool->blocks} * sizeof(uint64);
     const Size rows_before = Size{number} * pool->block_rows;
     char* rows = tids + Size{pool->blocks} * pool->block_rows * sizeof(uint64);
-    return {number, counts + number, reinterpret_cast<uint64*>(positions) + number,
+    char* others = rows + Size{pool->blocks} * pool->block_rows * pool->dims * sizeof(float);
+    return {number,
+            counts + number,
+            reinterpret_cast<uint64*>(positions) + number,
             reinterpret_cast<float*>(rows) + rows_before * pool->dims,
-            reinterpret_cast<uint64*>(tids) + rows_before};
+            reinterpret_cast<uint64*>(tids) + rows_before,
+            reinterpret_cast<uint8*>(others) + rows_before * pool->other_bytes};
 }
 
 }  // namespace
 
-Size block_pool_bytes(uint32 blocks, uint32 block_rows, uint32 dims) {
+Size block_pool_bytes(uint32 blocks, uint32 block_rows, RowShape row) {
     return MAXALIGN(sizeof(BlockPool)) + MAXALIGN(3 * Size{blocks} * sizeof(uint32)) +
-           Size{blocks} * sizeof(uint64) +
-           Size{blocks} * block_rows * (sizeof(uint64) + dims * sizeof(float));
+           Size{blocks} * sizeof(uint64) + Size{blocks} * block_rows * row.bytes();
 }
 
 namespace {
@@ -75,30 +79,31 @@ constexpr Size min_rows = 64;
 
 }  // namespace
 
-int workers_in_shared_memory(int workers, uint32 held, uint32 dims, Size memory) {
+int workers_in_shared_memory(int workers, uint32 held, RowShape row, Size memory) {
     // shared_memory_room() is a fraction of the free memory, so twice that is still no error.
     const Size room = 2 * shared_memory_room();
     while (workers > 0) {
-        const PoolShape shape = pool_shape(workers, held, dims, memory);
-        if (block_pool_bytes(shape.blocks, shape.block_rows, dims) <= room) break;
+        const PoolShape shape = pool_shape(workers, held, row, memory);
+        if (block_pool_bytes(shape.blocks, shape.block_rows, row) <= room) break;
         workers /= 2;
     }
     return workers;
 }
 
-PoolShape pool_shape(int workers, uint32 held, uint32 dims, Size memory) {
+PoolShape pool_shape(int workers, uint32 held, RowShape row, Size memory) {
     constexpr Size max_rows = 65536;
     const uint32 blocks = 2 * static_cast<uint32>(workers) + 2 + held;
     const Size bytes = Min(memory, shared_memory_room());
-    const Size rows = bytes / blocks / (dims * sizeof(float) + sizeof(uint64));
+    const Size rows = bytes / blocks / row.bytes();
     return {blocks, static_cast<uint32>(Max(Min(rows, max_rows), min_rows))};
 }
 
-BlockPool* init_block_pool(void* memory, uint32 blocks, uint32 block_rows, uint32 dims) {
+BlockPool* init_block_pool(void* memory, uint32 blocks, uint32 block_rows, RowShape row) {
     BlockPool* pool = static_cast<BlockPool*>(memory);
     pool->blocks = blocks;
     pool->block_rows = block_rows;
-    pool->dims = dims;
+    pool->dims = row.dims;
+    pool->other_bytes = row.other_bytes;
     ConditionVariableInit(&pool->emptied);
     ConditionVariableInit(&pool->filled);
     pg_atomic_init_u32(&pool->full, 0);

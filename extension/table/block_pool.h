@@ -13,23 +13,34 @@ struct RowBlock {
     uint64* position;  // sort key of the block in the order of the table, where that matters
     float* rows;       // (block_rows)(dims)
     uint64* tids;      // (block_rows)
+    uint8* others;     // (block_rows)(other_bytes)
+};
+
+// A row in a pool: its vector, its TID, and bytes that the pool only carries.
+struct RowShape {
+    RowShape(uint32 with_dims, uint32 with_other_bytes = 0)
+        : dims(with_dims), other_bytes(with_other_bytes) {}
+    Size bytes() const { return dims * sizeof(float) + sizeof(uint64) + other_bytes; }
+
+    uint32 dims;
+    uint32 other_bytes;
 };
 
 struct BlockPool;
 
-Size block_pool_bytes(uint32 blocks, uint32 block_rows, uint32 dims);
+Size block_pool_bytes(uint32 blocks, uint32 block_rows, RowShape row);
 // The shape for this many workers, where the consumer holds up to `held` blocks while it takes
 // more. Bounded by `memory` and by the shared memory that the server has.
 struct PoolShape {
     uint32 blocks;
     uint32 block_rows;
 };
-PoolShape pool_shape(int workers, uint32 held, uint32 dims, Size memory);
+PoolShape pool_shape(int workers, uint32 held, RowShape row, Size memory);
 // How many of these workers shared memory suffices for, with blocks of the smallest size: fewer
 // where rows are long and a container is small.
-int workers_in_shared_memory(int workers, uint32 held, uint32 dims, Size memory);
+int workers_in_shared_memory(int workers, uint32 held, RowShape row, Size memory);
 // All blocks are empty at first.
-BlockPool* init_block_pool(void* memory, uint32 blocks, uint32 block_rows, uint32 dims);
+BlockPool* init_block_pool(void* memory, uint32 blocks, uint32 block_rows, RowShape row);
 uint32 block_rows_of(const BlockPool* pool);
 
 // The worker's side. take_empty_block() waits for an empty block; hand_over() passes it, filled, to

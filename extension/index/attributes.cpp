@@ -1,0 +1,62 @@
+#include <cstring>
+
+#include "extension/index/attributes.h"
+#include "extension/index/format.h"
+
+namespace pgwarp {
+
+IndexAttributes attributes_of(Relation index) {
+    IndexAttributes attributes = {};
+    const int columns = IndexRelationGetNumberOfKeyAttributes(index);
+    attributes.layout.count = static_cast<uint32>(columns - 1);
+    for (uint32 i = 0; i < attributes.layout.count; ++i) {
+        attributes.items[i] = attribute_of(index, static_cast<int>(i) + 2);
+        attributes.layout.bytes[i] = attributes.items[i].bytes;
+    }
+    return attributes;
+}
+
+IndexAttributes attributes_of(Relation index, const MetaPage& meta) {
+    const IndexAttributes attributes = attributes_of(index);
+    bool same = attributes.layout.count == meta.attributes.count;
+    for (uint32 i = 0; same && i < meta.attributes.count; ++i)
+        same = attributes.layout.bytes[i] == meta.attributes.bytes[i] &&
+               attributes.items[i].kind == meta.attribute_kinds[i];
+    if (!same)
+        ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED),
+                        errmsg("columns of index \"%s\" do not match its pages",
+                               RelationGetRelationName(index)),
+                        errhint("Please REINDEX it.")));
+    return attributes;
+}
+
+const IndexAttributes* copy_attributes(Relation index) {
+    auto* copy = static_cast<IndexAttributes*>(palloc(sizeof(IndexAttributes)));
+    *copy = attributes_of(index);
+    return copy;
+}
+
+void set_attributes(const IndexAttributes& attributes, MetaPage* meta) {
+    meta->attributes = attributes.layout;
+    for (uint32 i = 0; i < attributes.layout.count; ++i)
+        meta->attribute_kinds[i] = attributes.items[i].kind;
+}
+
+void pack_attributes(const IndexAttributes& attributes, const Datum* values, const bool* nulls,
+                     uint8* to) {
+    const AttributeLayout& layout = attributes.layout;
+    uint8* null_bytes = to + layout.bytes_before(layout.count);
+    memset(null_bytes, 0, layout.null_bytes());
+    for (uint32 i = 0; i < layout.count; ++i) {
+        uint64 number = 0;
+        if (nulls[i + 1])
+            null_bytes[i / 8] |= static_cast<uint8>(1 << i % 8);
+        else
+            number = attribute_number(attributes.items[i], values[i + 1]);
+        // The machine is little-endian: the low bytes come first.
+        memcpy(to, &number, layout.bytes[i]);
+        to += layout.bytes[i];
+    }
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,244 @@
+#include <algorithm>
+
+#include "extension/scan/conditions.h"
+#include "extension/types/attribute.h"
+
+extern "C" {
+#include "access/htup_details.h"
+#include "catalog/pg_enum.h"
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/catcache.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+constexpr Condition no_entry(uint8 attribute) {
+    return {ConditionKind::never, attribute, 0, 0, {}};
+}
+
+// The arguments of a key: those of its array, without nulls, or its only one.
+struct Arguments {
+    Datum* values;
+    int count;
+    Oid type;
+};
+
+Arguments arguments_of(const ScanKeyData& key, Oid column_type) {
+    Arguments arguments = {};
+    if (!(key.sk_flags & SK_SEARCHARRAY)) {
+        arguments.values = static_cast<Datum*>(palloc(sizeof(Datum)));
+        arguments.values[0] = key.sk_argument;
+        arguments.count = 1;
+        arguments.type = OidIsValid(key.sk_subtype) ? key.sk_subtype : column_type;
+        return arguments;
+    }
+    ArrayType* array = DatumGetArrayTypeP(key.sk_argument);
+    arguments.type = ARR_ELEMTYPE(array);
+    int16 length;
+    bool by_value;
+    char align;
+    get_typlenbyvalalign(arguments.type, &length, &by_value, &align);
+    bool* nulls;
+    int count;
+    deconstruct_array(array, arguments.type, length, by_value, align, &arguments.values, &nulls,
+                      &count);
+    for (int i = 0; i < count; ++i)
+        if (!nulls[i]) arguments.values[arguments.count++] = arguments.values[i];
+    return arguments;
+}
+
+Condition among(uint8 attribute, uint64* values, Size count) {
+    std::sort(values, values + count);
+    count = static_cast<Size>(std::unique(values, values + count) - values);
+    if (count == 0) return no_entry(attribute);
+    if (count == 1) return {ConditionKind::range, attribute, values[0], values[0], {}};
+    return {ConditionKind::among, attribute, 0, 0, {values, count}};
+}
+
+uint64* new_values(int count) {
+    return static_cast<uint64*>(palloc(static_cast<Size>(Max(count, 1)) * sizeof(uint64)));
+}
+
+// The numbers that compare with a value as the strategy says.
+Condition range(const Attribute& attribute, uint8 number, AttributeStrategy strategy,
+                const AttributePosition& at) {
+    const uint64 most = ~uint64{0} >> (64 - 8 * attribute.bytes);
+    Condition condition{ConditionKind::range, number, 0, most, {}};
+    const auto below = [&](bool included) {
+        if (!included && at.number == 0) return no_entry(number);
+        condition.high = included ? at.number : at.number - 1;
+        return condition;
+    };
+    const auto above = [&](bool included) {
+        if (!included && at.number == most) return no_entry(number);
+        condition.low = included ? at.number : at.number + 1;
+        return condition;
+    };
+    switch (strategy) {
+        case AttributeStrategy::less:
+            return below(at.compared < 0);
+        case AttributeStrategy::less_equal:
+            return below(at.compared <= 0);
+        case AttributeStrategy::equal:
+            if (at.compared != 0) return no_entry(number);
+            condition.low = condition.high = at.number;
+            return condition;
+        case AttributeStrategy::greater_equal:
+            return above(at.compared >= 0);
+        case AttributeStrategy::greater:
+            return above(at.compared > 0);
+        default:
+            elog(ERROR, "ivfpq has no strategy %d for ordered attributes",
+                 static_cast<int>(strategy));
+    }
+    pg_unreachable();
+}
+
+// x < ANY (...) holds if it holds for the largest value, and so on: the union of ranges that all
+// begin, or all end, at the same place is the widest of them.
+Condition ordered_condition(const Attribute& attribute, uint8 number, AttributeStrategy strategy,
+                            const Arguments& arguments) {
+    if (strategy == AttributeStrategy::equal) {
+        uint64* values = new_values(arguments.count);
+        Size count = 0;
+        for (int i = 0; i < arguments.count; ++i) {
+            const AttributePosition at =
+                attribute_position(attribute, arguments.values[i], arguments.type);
+            if (at.compared == 0) values[count++] = at.number;
+        }
+        return among(number, values, count);
+    }
+    Condition widest = no_entry(number);
+    for (int i = 0; i < arguments.count; ++i) {
+        const Condition one =
+            range(attribute, number, strategy,
+                  attribute_position(attribute, arguments.values[i], arguments.type));
+        if (one.kind == ConditionKind::never) continue;
+        if (widest.kind == ConditionKind::never) widest = one;
+        widest.low = Min(widest.low, one.low);
+        widest.high = Max(widest.high, one.high);
+    }
+    return widest;
+}
+
+// The order of an enum's values is in the catalog: a range becomes the values within it.
+Condition enum_condition(const Attribute& attribute, uint8 number, AttributeStrategy strategy,
+                         const Arguments& arguments) {
+    uint64* values;
+    Size count = 0;
+    if (strategy == AttributeStrategy::equal) {
+        values = new_values(arguments.count);
+        for (int i = 0; i < arguments.count; ++i)
+            values[count++] = DatumGetObjectId(arguments.values[i]);
+        return among(number, values, count);
+    }
+    CatCList* list = SearchSysCacheList1(ENUMTYPOIDNAME, ObjectIdGetDatum(attribute.type));
+    values = new_values(list->n_members);
+    const auto form = [list](int i) {
+        return reinterpret_cast<Form_pg_enum>(GETSTRUCT(&list->members[i]->tuple));
+    };
+    const auto holds = [strategy](float4 a, float4 b) {
+        switch (strategy) {
+            case AttributeStrategy::less:
+                return a < b;
+            case AttributeStrategy::less_equal:
+                return a <= b;
+            case AttributeStrategy::greater_equal:
+                return a >= b;
+            default:
+                return a > b;
+        }
+    };
+    for (int i = 0; i < list->n_members; ++i)
+        for (int j = 0; j < list->n_members; ++j) {
+            const bool given =
+                std::any_of(arguments.values, arguments.values + arguments.count,
+                            [&](Datum value) { return DatumGetObjectId(value) == form(j)->oid; });
+            if (!given || !holds(form(i)->enumsortorder, form(j)->enumsortorder)) continue;
+            values[count++] = form(i)->oid;
+            break;
+        }
+    ReleaseCatCacheList(list);
+    return among(number, values, count);
+}
+
+Condition hash_condition(const Attribute& attribute, uint8 number, const Arguments& arguments) {
+    uint64* values = new_values(arguments.count);
+    for (int i = 0; i < arguments.count; ++i)
+        values[i] = attribute_number(attribute, arguments.values[i]);
+    return among(number, values, static_cast<Size>(arguments.count));
+}
+
+Condition signature_condition(const Attribute& attribute, uint8 number, AttributeStrategy strategy,
+                              Datum argument) {
+    if (strategy == AttributeStrategy::contains)
+        return {ConditionKind::contains, number, attribute_number(attribute, argument), 0, {}};
+    ScanKeyData elements = {};
+    elements.sk_flags = SK_SEARCHARRAY;
+    elements.sk_argument = argument;
+    const Arguments arguments = arguments_of(elements, InvalidOid);
+    if (arguments.count == 0) return no_entry(number);
+    uint64* values = new_values(arguments.count);
+    for (int i = 0; i < arguments.count; ++i)
+        values[i] = element_bits(attribute, arguments.values[i]);
+    std::sort(values, values + arguments.count);
+    const uint64* end = std::unique(values, values + arguments.count);
+    return {ConditionKind::overlaps, number, 0, 0, {values, end}};
+}
+
+Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key, bool* recheck) {
+    const auto number = static_cast<uint8>(key.sk_attno - 2);
+    if (key.sk_flags & SK_SEARCHNULL) return {ConditionKind::is_null, number, 0, 0, {}};
+    if (key.sk_flags & SK_SEARCHNOTNULL) return {ConditionKind::is_not_null, number, 0, 0, {}};
+    // All operators are strict.
+    if (key.sk_flags & SK_ISNULL) return no_entry(number);
+    const Attribute& attribute = attributes.items[number];
+    *recheck |= needs_recheck(attribute);
+    const auto strategy = static_cast<AttributeStrategy>(key.sk_strategy);
+    // x && ANY (array of arrays) has no type of its own in PostgreSQL: a signature has one
+    // argument.
+    if (attribute.kind == AttributeKind::signature)
+        return signature_condition(attribute, number, strategy, key.sk_argument);
+    const Arguments arguments = arguments_of(key, attribute.base_type);
+    switch (attribute.kind) {
+        case AttributeKind::ordered:
+            return ordered_condition(attribute, number, strategy, arguments);
+        case AttributeKind::enumeration:
+            return enum_condition(attribute, number, strategy, arguments);
+        case AttributeKind::hash:
+            return hash_condition(attribute, number, arguments);
+        case AttributeKind::signature:
+            break;
+    }
+    pg_unreachable();
+}
+
+}  // namespace
+
+Conditions make_conditions(Relation index, const ScanKeyData* keys, int count) {
+    Conditions conditions = {};
+    if (count == 0) return conditions;
+    conditions.attributes = copy_attributes(index);
+    conditions.items =
+        static_cast<Condition*>(palloc(static_cast<Size>(Max(count, 1)) * sizeof(Condition)));
+    for (int i = 0; i < count; ++i) {
+        if (keys[i].sk_attno == 1) {
+            // Rows without a vector have no entries.
+            if (keys[i].sk_flags & SK_SEARCHNOTNULL) continue;
+            elog(ERROR, "ivfpq index \"%s\" cannot search by its vector",
+                 RelationGetRelationName(index));
+        }
+        const Condition condition =
+            condition_of(*conditions.attributes, keys[i], &conditions.recheck);
+        conditions.never |= condition.kind == ConditionKind::never;
+        conditions.items[conditions.count++] = condition;
+    }
+    return conditions;
+}
+
+}  // namespace pgwarp

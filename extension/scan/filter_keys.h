@@ -1,0 +1,24 @@
+// Conditions on attributes that the plan has as a filter, as scan keys.
+//
+// Before version 17, PostgreSQL gives an access method no IN on a column after the first where the
+// scan is ordered; before 16 no condition that is a boolean column itself. The executor checks them
+// as filters. The scan can check them, too, before it keeps a candidate.
+#pragma once
+
+#include "extension/compat.h"
+
+extern "C" {
+#include "access/skey.h"
+#include "nodes/execnodes.h"
+}
+
+namespace pgwarp {
+
+// For the plan of a scan; in the current memory context. `others`: whether the plan has filters
+// that are none of these.
+List* init_filter_keys(IndexScanState* scan, bool* others);
+
+// Their values now. `keys` has room for all of them. The filters stay with the executor.
+int evaluate_filter_keys(List* filters, IndexScanState* scan, ScanKeyData* keys);
+
+}  // namespace pgwarp

@@ -1,0 +1,143 @@
+-- Conditions in the index: every type and operator, against a scan of the table.
+\set ECHO none
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set include :abs_srcdir '/include/ivfpq.sql'
+\i :include
+\pset format unaligned
+\pset tuples_only on
+\set ECHO all
+SET client_min_messages = warning;
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
+ALTER TYPE mood ADD VALUE 'bored' BEFORE 'ok';
+CREATE DOMAIN age AS int;
+CREATE TABLE a (id int, v vector(8), b bool, c "char", i2 smallint, i4 int, i8 bigint, f4 real, f8 double precision,
+    d date, t time, ts timestamp, tz timestamptz, o oid, e mood, x text, vc varchar(9), bp char(4), u uuid, n numeric,
+    iv interval, ai int[], ax text[], g age);
+-- Nulls here and there, few values each, and the ends of every type.
+CREATE FUNCTION row_of(i int) RETURNS a LANGUAGE sql STABLE AS $$
+    SELECT i, vec(i, 8), r[1] % 3 = 0, (CASE r[2] % 9 WHEN 8 THEN NULL ELSE (ARRAY[0, 65, 66, 97, 122, 127, -128, -1])[1 + r[2] % 8]
+            END)::int::"char",
+        CASE r[3] % 9 WHEN 8 THEN NULL WHEN 7 THEN -32768 WHEN 6 THEN 32767 ELSE r[3] % 9 - 3 END,
+        CASE r[4] % 12 WHEN 11 THEN NULL WHEN 10 THEN -2147483648 WHEN 9 THEN 2147483647 ELSE r[4] % 12 - 4 END,
+        CASE r[5] % 12 WHEN 11 THEN NULL WHEN 10 THEN -9223372036854775808 WHEN 9 THEN 9223372036854775807
+            ELSE (r[5] % 12 - 4) * 3000000000 END,
+        (ARRAY['NaN', 'Infinity', '-Infinity', '-0', '0', '0.1', '-1.5', '3e38', '-1e-40', NULL])[1 + r[6] % 10]::real,
+        (ARRAY['NaN', 'Infinity', '-Infinity', '-0', '0', '0.1', '-1.5', '1e300', '-1e-310', NULL])[1 + r[7] % 10]::float8,
+        (ARRAY['infinity', '-infinity', '2000-01-01', '1999-12-31', '2026-11-15', '4713-01-01 BC', '5000000-01-01', NULL])
+            [1 + r[8] % 8]::date,
+        (ARRAY['00:00', '24:00', '12:34:56.789', NULL])[1 + r[9] % 4]::time,
+        (ARRAY['infinity', '-infinity', '2000-01-01', '1999-12-31 23:59:59.999999', '2026-11-15 08:00', NULL])[1 + r[10] % 6]::timestamp,
+        (ARRAY['infinity', '-infinity', '2000-01-01+00', '2026-11-15 08:00+00', NULL])[1 + r[11] % 5]::timestamptz,
+        CASE r[12] % 7 WHEN 6 THEN NULL WHEN 5 THEN 4294967295 ELSE r[12] % 7 END::oid,
+        (ARRAY['sad', 'bored', 'ok', 'happy', NULL])[1 + r[13] % 5]::mood,
+        (ARRAY['', 'a', 'b', 'ä', repeat('long ', 600), NULL])[1 + r[14] % 6],
+        (ARRAY['', 'a', 'b', NULL])[1 + r[15] % 4], (ARRAY['', 'a', 'b', NULL])[1 + r[16] % 4],
+        ('00000000-0000-0000-0000-00000000000' || r[17] % 5)::uuid,
+        (ARRAY['1.0', '1.00', '2', 'NaN', NULL])[1 + r[18] % 5]::numeric,
+        (ARRAY['1 day', '24 hours', '1 mon', NULL])[1 + r[19] % 4]::interval,
+        CASE r[20] % 6 WHEN 5 THEN NULL WHEN 4 THEN '{}' ELSE ARRAY[r[20] % 6, r[21] % 4, NULL] END,
+        CASE r[22] % 6 WHEN 5 THEN NULL WHEN 4 THEN '{}' ELSE ARRAY['t' || r[22] % 6, 't' || r[23] % 40] END, r[24] % 5
+    FROM (SELECT array_agg((hashint8extended(i * 100 + k, 9) & 65535)::int ORDER BY k) AS r FROM generate_series(1, 24) AS k) AS h
+$$;
+INSERT INTO a SELECT (row_of(i)).* FROM generate_series(1, 3000) AS i;
+CREATE INDEX a_v ON a USING ivfpq (v, b, c, i2, i4, i8, f4, f8, d, t, ts, tz, o, e, x, vc, bp, u, n, iv, ai, ax, g) WITH (lists = 12);
+ANALYZE a;
+SET jit = off;
+
+-- The rows that the index gives for a condition against those of a scan of the table; all candidates, so that nothing is lost.
+CREATE FUNCTION rows_of(condition text, by_index bool, k int, q int) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+    rows int[];
+    line text;
+    plan text := '';
+    query text := format('SELECT id FROM a WHERE %s ORDER BY v <-> vec(-%s, 8) LIMIT %s', condition, q, k);
+BEGIN
+    PERFORM set_config('enable_seqscan', (NOT by_index)::text, true), set_config('enable_indexscan', by_index::text, true),
+        set_config('enable_bitmapscan', 'off', true), set_config('ivfpq.candidates', '4000', true),
+        set_config('ivfpq.target_recall', '1', true);
+    FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP plan := plan || line; END LOOP;
+    -- Before 17, IN is a filter of the plan, which the scan checks as well.
+    IF by_index AND (plan NOT LIKE '%Index Scan using a_v%' OR plan LIKE '%Filter%' AND condition !~ 'ANY|IN|^(NOT )?b') THEN
+        RAISE 'not in the index: % %', condition, plan;
+    END IF;
+    EXECUTE 'SELECT array_agg(id) FROM (' || query || ') AS r' INTO rows;
+    RETURN rows;
+END $$;
+CREATE TABLE conditions (condition text);
+INSERT INTO conditions SELECT format('%s %s %s', name, operator, value)
+    FROM (VALUES ('b', '{true,false}'::text[]), ('c', '{''A'',''a'',''\377''}'), ('i2', '{-32768,32767,0,1::int8,40000::int8,-3000000000}'),
+        ('i4', '{2147483647,-2147483648,-1,3::int2,5000000000}'), ('i8', '{3000000000,-9223372036854775808,0::int2,7}'),
+        ('f4', '{0::real,0.1::real,0.1::float8,''NaN''::float8,1e300::float8,''-Infinity''::real,-1e-42::float8}'),
+        ('f8', '{0::float8,0.1::real,0.1::float8,''NaN''::float8,''Infinity''::real,-1.5}'),
+        ('d', '{''2000-01-01''::date,''infinity''::date,''1999-12-31 12:00''::timestamp,''infinity''::timestamp,''-infinity''::timestamp}'),
+        ('t', '{''24:00''::time,''12:34:56.789''::time}'),
+        ('ts', '{''2000-01-01''::timestamp,''2000-01-01''::date,''5000000-01-01''::date,''infinity''::date,''-infinity''::date}'),
+        ('tz', '{''2000-01-01+00''::timestamptz,''infinity''::timestamptz}'), ('o', '{0::oid,4294967295::oid}'),
+        ('e', '{''sad''::mood,''bored''::mood,''happy''::mood}'), ('g', '{0,4}')) AS v (name, values),
+    unnest(values) AS value, unnest('{<,<=,=,>=,>}'::text[]) AS operator
+;
+INSERT INTO conditions SELECT format('%s = %s', name, value)
+    FROM (VALUES ('x', '{'''',''a'',''ä'',''none''}'::text[]), ('x', ARRAY['repeat(''long '', 600)']), ('vc', '{''a'',''''}'),
+        ('bp', '{''a'',''''}'), ('u', '{''00000000-0000-0000-0000-000000000003''}'), ('n', '{1,1.000,''NaN''}'),
+        ('iv', '{''24 hours'',''30 days''}')) AS v (name, values), unnest(values) AS value;
+INSERT INTO conditions VALUES ('b'), ('NOT b'), ('b IS TRUE'), ('b IS NOT NULL AND i4 IS NULL'), ('i4 BETWEEN -1 AND 2'), ('i4 IN (1, 2, NULL)'),
+    ('i4 = ANY (''{1,2,2147483647}''::int8[])'), ('i8 = ANY (''{}''::int8[])'), ('i4 < ANY (''{-3,0,NULL}''::int[])'),
+    ('i4 >= ANY (''{2,5}''::int[])'), ('x IN (''a'', ''b'')'), ('e IN (''sad'', ''ok'')'), ('e > ANY (''{bored,happy}''::mood[])'),
+    ('x IS NULL'), ('x IS NOT NULL AND ai IS NULL'), ('ai && ''{1,3}'''), ('ai && ''{}'''), ('ai @> ''{2}'''), ('ai @> ''{}'''),
+    ('ai @> ''{1,NULL}'''), ('ax && ''{t1,t39}'''), ('ax @> ''{t3,t7}'''), ('v IS NOT NULL AND i2 > 1'),
+    ('f8 = 0.1 AND i4 > 0 AND x = ''a'''), ('d >= ''2000-01-01'' AND tz < ''infinity'' AND u = ''00000000-0000-0000-0000-000000000001''');
+SELECT count(*) FROM conditions;
+SELECT condition, rows_of(condition, true, k, k) AS got, rows_of(condition, false, k, k) AS expected
+    FROM conditions, unnest('{7,4000}'::int[]) AS k
+    WHERE rows_of(condition, true, k, k) IS DISTINCT FROM rows_of(condition, false, k, k) AND k < 4000
+        OR (SELECT array_agg(r ORDER BY r) FROM unnest(rows_of(condition, true, k, k)) AS r) IS DISTINCT FROM
+            (SELECT array_agg(r ORDER BY r) FROM unnest(rows_of(condition, false, k, k)) AS r);
+
+-- Parameters, prepared statements, keys that change with every rescan.
+SET enable_seqscan = off;
+SET ivfpq.target_recall = 1;
+PREPARE nearest(int, int) AS SELECT id FROM a WHERE i4 = $1 ORDER BY v <-> vec($2, 8) LIMIT 2;
+SET plan_cache_mode = force_generic_plan;
+EXPLAIN (COSTS OFF) EXECUTE nearest(1, 1);
+EXECUTE nearest(1, -5);
+EXECUTE nearest(2, -5);
+EXECUTE nearest(NULL, -5);
+EXPLAIN (COSTS OFF) SELECT o.k, n.id FROM generate_series(-4, 7) AS o (k), LATERAL
+    (SELECT id FROM a WHERE i4 = o.k ORDER BY v <-> vec(-7, 8) LIMIT 1) AS n;
+SELECT o.k, n.id, n.id = (SELECT id FROM a WHERE i4 + 0 = o.k ORDER BY (v <-> vec(-7, 8)) + 0 LIMIT 1) AS same
+    FROM generate_series(-4, 7) AS o (k), LATERAL (SELECT id FROM a WHERE i4 = o.k ORDER BY v <-> vec(-7, 8) LIMIT 1) AS n;
+-- Rows without a vector have no entries: the index cannot find them.
+INSERT INTO a (id, i4) VALUES (5000, 1);
+EXPLAIN (COSTS OFF) SELECT id FROM a WHERE v IS NULL ORDER BY v <-> vec(1, 8) LIMIT 1;
+SELECT id FROM a WHERE v IS NULL ORDER BY v <-> vec(1, 8) LIMIT 1;
+-- Other conditions stay with the executor.
+EXPLAIN (COSTS OFF) SELECT id FROM a WHERE i4 = 1 AND i2 + 0 > 0 ORDER BY v <-> vec(1, 8) LIMIT 1;
+
+-- Changes: each version of a row has its attributes.
+UPDATE a SET i4 = 77 WHERE id % 10 = 3;
+SELECT count(*), min(id % 10), max(id % 10) FROM (SELECT id FROM a WHERE i4 = 77 ORDER BY v <-> vec(1, 8) LIMIT 4000) AS r;
+DELETE FROM a WHERE id % 20 = 3;
+VACUUM (INDEX_CLEANUP ON) a;
+SELECT count(*), min(id % 20), max(id % 20) FROM (SELECT id FROM a WHERE i4 = 77 ORDER BY v <-> vec(1, 8) LIMIT 4000) AS r;
+SELECT * FROM ivfpq_check('a_v', true);
+REINDEX INDEX a_v;
+SELECT count(*), min(id % 20), max(id % 20) FROM (SELECT id FROM a WHERE i4 = 77 ORDER BY v <-> vec(1, 8) LIMIT 4000) AS r;
+
+-- Untrained: the pending list has no attributes, its rows do.
+CREATE TABLE few (id int, v vector(4), i int, x text);
+INSERT INTO few SELECT i, vec(i, 4), i % 7, 'x' || i % 3 FROM generate_series(1, 200) AS i;
+CREATE INDEX few_v ON few USING ivfpq (v, i, (upper(x))) WHERE id > 20;
+SELECT array_agg(id) FROM (SELECT id FROM few WHERE i = 5 AND upper(x) = 'X1' AND id > 20 ORDER BY v <-> vec(1, 4) LIMIT 5) AS r;
+SET enable_seqscan = on; SET enable_indexscan = off;
+SELECT array_agg(id) FROM (SELECT id FROM few WHERE i = 5 AND upper(x) = 'X1' AND id > 20 ORDER BY v <-> vec(1, 4) LIMIT 5) AS r;
+RESET enable_seqscan; RESET enable_indexscan;
+
+-- Mistakes.
+CREATE INDEX ON few USING ivfpq (i, v);
+CREATE INDEX ON few USING ivfpq (v, v);
+CREATE INDEX ON few USING ivfpq (v, (point(1, 2)));
+CREATE INDEX ON few USING ivfpq (v, (ARRAY[point(1, 2)]));
+DROP FUNCTION row_of, rows_of;
+DROP TABLE a, few, conditions;
+DROP TYPE mood;
+DROP DOMAIN age;
