@@ -32,7 +32,7 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
         const float dropped = model_form(index, meta, vector.values, form);
         const EncodedVector encoded = encode_vector(index, meta, form, dropped, code);
         uint8* attributes = static_cast<uint8*>(palloc(meta.attributes.entry_bytes() + 1));
-        pack_attributes(attributes_of(index, meta), values, nulls, attributes);
+        pack_attributes(attributes_of(index), values, nulls, attributes);
         append_entry(index, meta, encoded.list, {*tid, encoded.offset, code, attributes});
     }
     MemoryContextSwitchTo(before);

@@ -16,18 +16,16 @@ IndexAttributes attributes_of(Relation index) {
     return attributes;
 }
 
-IndexAttributes attributes_of(Relation index, const MetaPage& meta) {
-    const IndexAttributes attributes = attributes_of(index);
-    bool same = attributes.layout.count == meta.attributes.count;
-    for (uint32 i = 0; same && i < meta.attributes.count; ++i)
-        same = attributes.layout.bytes[i] == meta.attributes.bytes[i] &&
-               attributes.items[i].kind == meta.attribute_kinds[i];
-    if (!same)
-        ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED),
-                        errmsg("columns of index \"%s\" do not match its pages",
-                               RelationGetRelationName(index)),
-                        errhint("Please REINDEX it.")));
-    return attributes;
+bool describes_attributes(const MetaPage& meta, Relation index) {
+    const int columns = IndexRelationGetNumberOfKeyAttributes(index);
+    if (meta.attributes.count + 1 != static_cast<uint32>(columns)) return false;
+    for (uint32 i = 0; i < meta.attributes.count; ++i) {
+        const Attribute attribute = attribute_of(index, static_cast<int>(i) + 2);
+        if (attribute.bytes != meta.attributes.bytes[i] ||
+            attribute.kind != meta.attribute_kinds[i])
+            return false;
+    }
+    return true;
 }
 
 const IndexAttributes* copy_attributes(Relation index) {

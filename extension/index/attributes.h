@@ -15,8 +15,8 @@ struct IndexAttributes {
 
 // Reports columns that cannot be attributes. May allocate in the current memory context.
 IndexAttributes attributes_of(Relation index);
-// The same for an index that has pages; reports attributes that do not match them.
-IndexAttributes attributes_of(Relation index, const MetaPage& meta);
+// Whether a metapage has the attributes that the index's columns make.
+bool describes_attributes(const MetaPage& meta, Relation index);
 // A copy in the current memory context.
 const IndexAttributes* copy_attributes(Relation index);
 // Writes them to the metapage of a new index.

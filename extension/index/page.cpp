@@ -1,4 +1,5 @@
 #include "kernels/quantizer.h"
+#include "extension/index/attributes.h"
 #include "extension/index/buffers.h"
 #include "extension/index/column.h"
 #include "extension/index/page.h"
@@ -161,6 +162,8 @@ MetaPage read_meta(Relation index) {
     const uint32 dims = declared_dims(index);
     if (!meta_is_sound(meta) || (dims > 0 && meta.dims != dims))
         report_damage(index, meta_block, "it describes an impossible index");
+    if (!describes_attributes(meta, index))
+        report_damage(index, meta_block, "it describes other columns than the index has");
     if (!has_block(index, meta.pending.pages) || !has_block(index, meta.free_pages))
         report_damage(index, meta_block, "it claims more pages than the index has");
     return meta;
