@@ -457,6 +457,7 @@ CREATE FUNCTION ivfpq_info(
     OUT trained boolean,
     OUT dims int,
     OUT metric text,
+    OUT attributes text[],
     OUT lists int,
     OUT m int,
     OUT bits int,

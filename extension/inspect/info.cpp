@@ -12,9 +12,11 @@
 
 extern "C" {
 #include "access/htup_details.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 }
@@ -56,6 +58,17 @@ struct RowBuilder {
         values[count++] = Datum{0};
     }
 };
+
+// The index's columns after the vector: names, or expressions.
+Datum attribute_names(Relation index) {
+    Datum names[INDEX_MAX_KEYS];
+    const int columns = IndexRelationGetNumberOfKeyAttributes(index);
+    for (int i = 1; i < columns; ++i)
+        names[i - 1] =
+            DirectFunctionCall3(pg_get_indexdef_ext, ObjectIdGetDatum(RelationGetRelid(index)),
+                                Int32GetDatum(i + 1), BoolGetDatum(true));
+    return PointerGetDatum(construct_array(names, columns - 1, TEXTOID, -1, false, TYPALIGN_INT));
+}
 
 // Recall@10 by probes as a JSON object, for the largest measured number of candidates that is not
 // above `candidates`.
@@ -110,6 +123,7 @@ PGWARP_FUNCTION(ivfpq_info) {
     row.add(BoolGetDatum(trained));
     row.add(Int32GetDatum(static_cast<int32>(meta.dims)));
     row.add(CStringGetTextDatum(sql_name(meta.metric)));
+    row.add(attribute_names(index));
     if (trained) {
         row.add(Int32GetDatum(static_cast<int32>(meta.lists)));
         row.add(Int32GetDatum(static_cast<int32>(meta.m)));

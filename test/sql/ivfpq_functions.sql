@@ -22,6 +22,10 @@ SELECT empty_lists BETWEEN 0 AND 29, shortest_list <= median_list, median_list <
        longest_list BETWEEN 100 AND 3000, quantization_error BETWEEN 0 AND 1,
        probes BETWEEN 1 AND 30, candidates >= 10
 FROM ivfpq_info('t_v');
+CREATE INDEX t_attributes ON t USING ivfpq (v, id, (id % 7), (id::text || 'x'));
+SELECT relname, attributes FROM pg_class AS c, ivfpq_info(c.oid) WHERE relname IN ('t_v', 't_attributes') ORDER BY 1;
+SELECT * FROM ivfpq_check('t_attributes', true);
+DROP INDEX t_attributes;
 SET ivfpq.probes = 7;
 SET ivfpq.candidates = 77;
 SET ivfpq.target_recall = 0.5;
