@@ -119,11 +119,16 @@ static inline void compat_init_materialized(FunctionCallInfo fcinfo) {
 #endif
 }
 
-// 16 added a copy flag to tuplesort_getdatum().
+// 16 added a copy flag to tuplesort_getdatum(). Before, it always copied. The caller frees a copy
+// of a datum that is passed by reference.
 #if PG_VERSION_NUM >= 160000
 #define compat_get_datum(sort, value, is_null) \
     tuplesort_getdatum(sort, true, false, value, is_null, nullptr)
+#define compat_get_datum_copy(sort, value, is_null) \
+    tuplesort_getdatum(sort, true, true, value, is_null, nullptr)
 #else
+#define compat_get_datum_copy(sort, value, is_null) \
+    tuplesort_getdatum(sort, true, value, is_null, nullptr)
 #define compat_get_datum(sort, value, is_null) \
     tuplesort_getdatum(sort, true, value, is_null, nullptr)
 #endif

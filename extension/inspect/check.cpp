@@ -8,15 +8,21 @@
 // On a standby nothing excludes a VACUUM of the primary. There the check holds a lock on a list's
 // place while it reads the list's pages, and what moves from one list to another is no fault: a
 // page may be seen in both lists, and so may a TID that was reused for another row.
+//
+// Attributes are compared for rows that the snapshot sees. The index was read after the snapshot
+// was taken, and an entry of an earlier row is removed before its TID is reused: an entry with such
+// a row's TID is this row's.
 
 #include <algorithm>
 #include <cstring>
 
 #include "extension/index/argument.h"
+#include "extension/index/attributes.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
 #include "extension/index/place.h"
+#include "extension/inspect/tid_sort.h"
 
 extern "C" {
 #include "access/relscan.h"
@@ -25,13 +31,11 @@ extern "C" {
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
-#include "catalog/pg_operator_d.h"
-#include "catalog/pg_type_d.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/tuplesort.h"
 }
 
 namespace pgwarp {
@@ -45,8 +49,8 @@ struct Check {
     BlockNumber blocks;
     BlockNumber heap_blocks;
     bool recovery;
-    uint8* seen;           // a bit for each block that some structure holds
-    Tuplesortstate* tids;  // all of the index
+    uint8* seen;   // a bit for each block that some structure holds
+    TidSort tids;  // all of the index
     ReturnSetInfo* out;
     int64 problems;
 };
@@ -119,9 +123,43 @@ void check_model(Check* check, BlockNumber size) {
     check_run(meta.directory, directory_pages(meta.lists), PageKind::directory, "the directory");
 }
 
-// Checks one page's entries and puts its TIDs into the sort.
+uint64 attribute_at(const AttributeLayout& layout, const uint8* attributes, uint32 attribute) {
+    uint64 number = 0;
+    memcpy(&number, attributes + layout.bytes_before(attribute), layout.bytes[attribute]);
+    return number;
+}
+
+bool is_null_at(const AttributeLayout& layout, const uint8* attributes, uint32 attribute) {
+    return attributes[layout.bytes_before(layout.count) + attribute / 8] >> attribute % 8 & 1;
+}
+
+const char* attribute_name(const Check* check, uint32 attribute) {
+    return NameStr(
+        TupleDescAttr(RelationGetDescr(check->index), static_cast<int>(attribute) + 1)->attname);
+}
+
+// Adds a problem that concerns one entry.
+void entry_problem(Check* check, const TidRecord& entry, const char* what) {
+    problem(check, entry.block, "entry %u of row (%u,%u) has %s", entry.slot,
+            static_cast<uint32>(entry.tid >> 16), static_cast<uint32>(entry.tid & 0xffff), what);
+}
+
+// Reports attributes that no row can have.
+void check_attributes(Check* check, const TidRecord& entry) {
+    const AttributeLayout& layout = check->meta.attributes;
+    for (uint32 i = 0; i < layout.count; ++i)
+        if (is_null_at(layout, entry.attributes, i) && attribute_at(layout, entry.attributes, i))
+            entry_problem(check, entry,
+                          psprintf("a number for \"%s\", which is null", attribute_name(check, i)));
+    const uint32 used = layout.count % 8;
+    if (used > 0 && entry.attributes[layout.entry_bytes() - 1] >> used)
+        entry_problem(check, entry, "nulls of attributes that do not exist");
+}
+
+// Checks one page's entries and puts their TIDs into the sort.
 void check_entries(Check* check, BlockNumber block, Page page, const EntryLayout& layout) {
     const ItemPointerData* tids = page_tids(page, layout);
+    uint8* room = static_cast<uint8*>(palloc(copied_bytes(layout)));
     for (uint32 i = 0; i < page_tail(page)->count; ++i) {
         const BlockNumber heap_block = ItemPointerGetBlockNumberNoCheck(&tids[i]);
         const OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(&tids[i]);
@@ -130,9 +168,14 @@ void check_entries(Check* check, BlockNumber block, Page page, const EntryLayout
             check->heap_blocks = RelationGetNumberOfBlocks(check->heap);
         if (offset == InvalidOffsetNumber || heap_block >= check->heap_blocks)
             problem(check, block, "entry %u has impossible TID (%u,%u)", i, heap_block, offset);
-        tuplesort_putdatum(check->tids, Int64GetDatum(static_cast<int64>(tid_number(tids[i]))),
-                           false);
+        TidRecord record{tid_number(tids[i]), block, i, nullptr};
+        if (layout.attributes.count > 0) {
+            record.attributes = entry_at(page, layout, i, room).attributes;
+            check_attributes(check, record);
+        }
+        put_record(&check->tids, record);
     }
+    pfree(room);
 }
 
 void check_list(Check* check, uint32 list, BlockNumber size) {
@@ -198,22 +241,23 @@ void check_free_list(Check* check, BlockNumber size) {
     UnlockReleaseBuffer(meta_buffer);
 }
 
-bool next_tid(Tuplesortstate* sort, uint64* tid) {
-    Datum value;
-    bool is_null;
-    if (!compat_get_datum(sort, &value, &is_null)) return false;
-    *tid = static_cast<uint64>(DatumGetInt64(value));
-    return true;
-}
+struct HeapRows {
+    TidSort* sort;
+    const IndexAttributes* attributes;
+    uint8* packed;
+    MemoryContext context;  // of one row
+};
 
-Tuplesortstate* begin_tid_sort() {
-    return compat_begin_datum_sort(INT8OID, Int8LessOperator, maintenance_work_mem);
-}
-
-void collect_heap_tid(Relation, ItemPointer tid, Datum*, bool* nulls, bool, void* sort) {
-    if (!nulls[0])
-        tuplesort_putdatum(static_cast<Tuplesortstate*>(sort),
-                           Int64GetDatum(static_cast<int64>(tid_number(*tid))), false);
+void collect_heap_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* state) {
+    if (nulls[0]) return;
+    const auto* rows = static_cast<HeapRows*>(state);
+    if (rows->sort->attribute_bytes > 0) {
+        const MemoryContext before = MemoryContextSwitchTo(rows->context);
+        pack_attributes(*rows->attributes, values, nulls, rows->packed);
+        MemoryContextSwitchTo(before);
+        MemoryContextReset(rows->context);
+    }
+    put_record(rows->sort, {tid_number(*tid), InvalidBlockNumber, 0, rows->packed});
 }
 
 // An index may lack rows of broken HOT chains (indcheckxmin), which only snapshots older than the
@@ -228,16 +272,20 @@ void check_snapshot(Relation index, Snapshot snapshot) {
                         errhint("Begin a new transaction.")));
 }
 
-// The TIDs of all rows that the snapshot sees, sorted. It was taken before the index was read, so
-// the index must have all of them.
-Tuplesortstate* collect_heap_tids(const OpenIndex& open, Snapshot snapshot) {
-    Tuplesortstate* sort = begin_tid_sort();
+// The TIDs of all rows that the snapshot sees, sorted, with the attributes that their entries must
+// have. The snapshot was taken before the index was read, so the index must have all of them.
+TidSort collect_heap_rows(const OpenIndex& open, Snapshot snapshot, uint32 attribute_bytes) {
+    TidSort sort = begin_tid_sort(attribute_bytes);
+    HeapRows rows = {
+        &sort, copy_attributes(open.index), static_cast<uint8*>(palloc(attribute_bytes + 1)),
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq_check row", ALLOCSET_DEFAULT_SIZES)};
     IndexInfo* info = BuildIndexInfo(open.index);
     // As in CREATE INDEX CONCURRENTLY, the scan returns the rows that the snapshot sees.
     info->ii_Concurrent = true;
     TableScanDesc scan = table_beginscan_strat(open.heap, snapshot, 0, nullptr, true, true);
-    table_index_build_scan(open.heap, open.index, info, true, false, collect_heap_tid, sort, scan);
-    tuplesort_performsort(sort);
+    table_index_build_scan(open.heap, open.index, info, true, false, collect_heap_row, &rows, scan);
+    MemoryContextDelete(rows.context);
+    tuplesort_performsort(sort.sort);
     return sort;
 }
 
@@ -246,25 +294,42 @@ void report_missing(Check* check, uint64 tid) {
             static_cast<uint32>(tid >> 16), static_cast<uint32>(tid & 0xffff));
 }
 
-// Merges both sorted streams: a TID twice in the index, or in the table only, is a problem.
-void check_tids(Check* check, Tuplesortstate* heap_tids) {
-    uint64 row = 0;
-    bool more_rows = heap_tids && next_tid(heap_tids, &row);
+// Compares an entry with its row. Entries of the pending list have no attributes.
+void compare_attributes(Check* check, const TidRecord& entry, const TidRecord& row) {
+    const AttributeLayout& layout = check->meta.attributes;
+    if (!entry.attributes) return;
+    for (uint32 i = 0; i < layout.count; ++i)
+        if (attribute_at(layout, entry.attributes, i) != attribute_at(layout, row.attributes, i) ||
+            is_null_at(layout, entry.attributes, i) != is_null_at(layout, row.attributes, i))
+            entry_problem(check, entry,
+                          psprintf("another \"%s\" than the row", attribute_name(check, i)));
+}
+
+// Merges both sorted streams: a TID twice in the index, or in the table only, is a problem, and so
+// are attributes that differ.
+void check_rows(Check* check, TidSort* rows) {
+    TidRecord row;
+    bool more_rows = rows && next_record(rows, &row);
+    bool found = false;
     uint64 previous = 0;
-    uint64 tid;
-    while (next_tid(check->tids, &tid)) {
+    TidRecord entry;
+    const auto pass_row = [&] {
+        if (!found) report_missing(check, row.tid);
+        found = false;
+        more_rows = next_record(rows, &row);
+    };
+    while (next_record(&check->tids, &entry)) {
         CHECK_FOR_INTERRUPTS();
-        if (tid == previous && !check->recovery)
+        if (entry.tid == previous && !check->recovery)
             problem(check, InvalidBlockNumber, "row (%u,%u) is in the index twice",
-                    static_cast<uint32>(tid >> 16), static_cast<uint32>(tid & 0xffff));
-        previous = tid;
-        while (more_rows && row < tid) {
-            report_missing(check, row);
-            more_rows = next_tid(heap_tids, &row);
-        }
-        if (more_rows && row == tid) more_rows = next_tid(heap_tids, &row);
+                    static_cast<uint32>(entry.tid >> 16), static_cast<uint32>(entry.tid & 0xffff));
+        previous = entry.tid;
+        while (more_rows && row.tid < entry.tid) pass_row();
+        if (!more_rows || row.tid != entry.tid) continue;
+        found = true;
+        compare_attributes(check, entry, row);
     }
-    for (; more_rows; more_rows = next_tid(heap_tids, &row)) report_missing(check, row);
+    while (more_rows) pass_row();
 }
 
 }  // namespace
@@ -292,7 +357,10 @@ PGWARP_FUNCTION(ivfpq_check) {
     const BlockNumber size = check.blocks;
     check.seen = static_cast<uint8*>(MemoryContextAllocExtended(CurrentMemoryContext, size / 8 + 1,
                                                                 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
-    check.tids = begin_tid_sort();
+    const uint32 attribute_bytes = heap_all_indexed && check.meta.attributes.count > 0
+                                       ? check.meta.attributes.entry_bytes()
+                                       : 0;
+    check.tids = begin_tid_sort(attribute_bytes);
     mark_seen(&check, meta_block, size, "the metapage");
     if (check.meta.lists > 0) check_model(&check, size);
     check_list(&check, pending_list, size);
@@ -306,11 +374,12 @@ PGWARP_FUNCTION(ivfpq_check) {
                         errmsg("index \"%s\" was trained while it was checked",
                                RelationGetRelationName(open.index)),
                         errhint("Check it again.")));
-    tuplesort_performsort(check.tids);
-    Tuplesortstate* heap_tids = heap_all_indexed ? collect_heap_tids(open, snapshot) : nullptr;
-    check_tids(&check, heap_tids);
-    tuplesort_end(check.tids);
-    if (heap_tids) tuplesort_end(heap_tids);
+    tuplesort_performsort(check.tids.sort);
+    TidSort rows = {};
+    if (heap_all_indexed) rows = collect_heap_rows(open, snapshot, attribute_bytes);
+    check_rows(&check, heap_all_indexed ? &rows : nullptr);
+    end_tid_sort(&check.tids);
+    if (heap_all_indexed) end_tid_sort(&rows);
     UnregisterSnapshot(snapshot);
     close_index(open);
     return Datum{0};

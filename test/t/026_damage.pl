@@ -20,7 +20,8 @@ my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], l
 	asked_lists => [ 68, 'V' ], asked_m => [ 72, 'V' ], pending_head => [ 104, 'V' ],
 	pending_tail => [ 108, 'V' ], pending_pages => [ 116, 'V' ], free_head => [ 120, 'V' ],
 	free_pages => [ 124, 'V' ], probe_steps => [ 132, 'V' ], probes => [ 136, 'V' ],
-	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ], search_rounds => [ 1424, 'V' ]);
+	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ], search_rounds => [ 1424, 'V' ],
+	attributes => [ 1428, 'V' ], attribute_bytes => [ 1432, 'C' ], attribute_kind => [ 1464, 'C' ]);
 my %place = (head => 0, tail => 4, generation => 8, pages => 12);
 my $dims = 16;
 my $m = 16;
@@ -28,6 +29,13 @@ my $m = 16;
 my $capacity = int((8192 - 24 - 16) / ($m + 10));
 $capacity -= $capacity % 8;
 my $tids_at = 24 + $m * $capacity + 4 * $capacity;
+
+# An index with one attribute, a bigint: eight bytes more, and one for nulls.
+my $attribute = 'v, id';
+my $wide_capacity = int((8192 - 24 - 16) / ($m + 9 + 10));
+$wide_capacity -= $wide_capacity % 8;
+my $numbers_at = 24 + $m * $wide_capacity;
+my $nulls_at = $numbers_at + 8 * $wide_capacity;
 
 # The file of one index, in memory.
 sub at { my ($file, $block, $field) = @_;
@@ -60,9 +68,17 @@ sub put_tid { my ($file, $block, $slot, $high, $low, $offset) = @_;
 	substr($$file, $block * $page + $tids_at + 6 * $slot, 6) = pack('vvv', $high, $low, $offset);
 	return; }
 
+sub put_number { my ($file, $block, $slot, $number) = @_;
+	substr($$file, $block * $page + $numbers_at + 8 * $slot, 8) = pack('Q<', $number);
+	return; }
+sub put_null { my ($file, $block, $slot, $bits) = @_;
+	substr($$file, $block * $page + $nulls_at + $slot, 1) = chr($bits);
+	return; }
+
 # --- what is done to an index, and what its scans must do: 'error', 'right' (all rows, for the damage
 # does not concern them), or 'any' (what is damaged cannot be told from what is not). `check` says
-# that ivfpq_check must complain, which is so unless the damage is none.
+# that ivfpq_check must complain, which is so unless the damage is none. `columns` are those of the
+# index, `problem` what ivfpq_check must say.
 
 my @damages = (
 	[ 'magic', 'error', sub { put_meta($_[0], magic => 0x12345678) } ],
@@ -71,6 +87,7 @@ my @damages = (
 		put_meta($_[0], version => 1); put_meta($_[0], code_dims => 0);
 		put_meta($_[0], rotation => 0) }, 'no check' ],
 	[ 'an index of version 2', 'right', sub { put_meta($_[0], version => 2) }, 'no check' ],
+	[ 'an index of version 3', 'right', sub { put_meta($_[0], version => 3) }, 'no check' ],
 	[ 'search rounds', 'error', sub { put_meta($_[0], search_rounds => 16) } ],
 	[ 'additive codes', 'error', sub {
 		put_meta($_[0], quantizer => 2); put_meta($_[0], search_rounds => 16) } ],
@@ -165,6 +182,27 @@ my @damages = (
 	[ 'file cut to its metapage', 'error', sub { ${ $_[0] } = substr(${ $_[0] }, 0, $page) } ],
 	[ 'file cut to nothing', 'error', sub { ${ $_[0] } = '' } ],
 	[ 'file with an empty page more', 'right', sub { ${ $_[0] } .= "\0" x $page }, 'any check' ],
+	[ 'attributes of version 3', 'error', sub { put_meta($_[0], version => 3) }, undef, $attribute ],
+	[ 'no attributes', 'error', sub { put_meta($_[0], attributes => 0) }, undef, $attribute ],
+	[ 'more attributes', 'error', sub { put_meta($_[0], attributes => 2) }, undef, $attribute ],
+	[ 'many attributes', 'error', sub { put_meta($_[0], attributes => 32) }, undef, $attribute ],
+	[ 'attributes that the index has not', 'error', sub {
+		put_meta($_[0], attributes => 1); put_meta($_[0], attribute_bytes => 8);
+		put_meta($_[0], attribute_kind => 1) } ],
+	[ 'short attribute', 'error', sub { put_meta($_[0], attribute_bytes => 4) }, undef, $attribute ],
+	[ 'attribute of three bytes', 'error', sub { put_meta($_[0], attribute_bytes => 3) }, undef, $attribute ],
+	[ 'attribute of another kind', 'error', sub { put_meta($_[0], attribute_kind => 3) }, undef, $attribute ],
+	[ 'attribute of no kind', 'error', sub { put_meta($_[0], attribute_kind => 5) }, undef, $attribute ],
+	[ 'wrong attribute', 'right', sub { put_number($_[0], (pages_of_list($_[0], 0))[1], 3, 12345) }, undef,
+		$attribute, qr/^\d+\|entry 3 of row \(\d+,\d+\) has another "id" than the row$/ ],
+	[ 'attribute is null', 'right', sub { my $block = (pages_of_list($_[0], 0))[1];
+		put_number($_[0], $block, 3, 0); put_null($_[0], $block, 3, 1) }, undef,
+		$attribute, qr/^\d+\|entry 3 of row \(\d+,\d+\) has another "id" than the row$/ ],
+	[ 'null with a number', 'right', sub { put_null($_[0], (pages_of_list($_[0], 0))[1], 3, 1) }, undef,
+		$attribute, qr/^\d+\|entry 3 of row \(\d+,\d+\) has a number for "id", which is null$/m ],
+	[ 'null of no attribute', 'right', sub { put_null($_[0], (pages_of_list($_[0], 0))[1], 3, 2) }, undef,
+		$attribute, qr/^\d+\|entry 3 of row \(\d+,\d+\) has nulls of attributes that do not exist$/ ],
+	[ 'nothing, with an attribute', 'right', sub { }, 'no check', $attribute ],
 	[ 'nothing', 'right', sub { }, 'no check' ]);
 
 # --- as many tables as there are damages
@@ -179,7 +217,7 @@ for my $n (0 .. $#damages)
 	# Deleted rows give the index free pages.
 	value($node, "CREATE TABLE t_$n (LIKE original);
 		INSERT INTO t_$n SELECT * FROM original;
-		CREATE INDEX i_$n ON t_$n USING ivfpq (v) WITH (lists = 3, m = $m)");
+		CREATE INDEX i_$n ON t_$n USING ivfpq (@{[ $damages[$n][4] // 'v' ]}) WITH (lists = 3, m = $m)");
 	$node->safe_psql('postgres', "DELETE FROM t_$n WHERE id > $rows");
 	$node->safe_psql('postgres', "VACUUM t_$n");
 	push @path, $node->data_dir . '/' . value($node, "SELECT pg_relation_filepath('i_$n')");
@@ -225,7 +263,7 @@ sub says
 
 for my $n (0 .. $#damages)
 {
-	my ($name, $scans, undef, $checks) = @{ $damages[$n] };
+	my ($name, $scans, undef, $checks, $columns, $problem) = @{ $damages[$n] };
 	my ($found, $error) = says($n, 'check', "SELECT count(*) FROM ivfpq_check('i_$n', true)");
 	if (!$checks)
 	{
@@ -235,10 +273,14 @@ for my $n (0 .. $#damages)
 	{
 		is("$found $error", '0 ', "$name: nothing to notice");
 	}
+	like((says($n, 'check', "SELECT * FROM ivfpq_check('i_$n', true)"))[0], $problem,
+		"$name: ivfpq_check tells what and where") if $problem;
 	says($n, 'info', "SELECT lists FROM ivfpq_info('i_$n')");
 	says($n, 'curve', "SELECT count(*) FROM ivfpq_recall_curve('i_$n')");
 	says($n, 'recall', "SELECT ivfpq_recall('i_$n', 5, 5)");
 	says($n, 'search', "SELECT id FROM t_$n ORDER BY v <-> vec(7, $dims) LIMIT 20");
+	says($n, 'condition', "SELECT id FROM t_$n WHERE id = 7 ORDER BY v <-> vec(7, $dims) LIMIT 20")
+	  if $columns;
 	my $whole = "SELECT count(*), count(DISTINCT id) FROM
 		(SELECT id FROM t_$n ORDER BY v <-> vec(0, $dims)) AS s";
 	($found, $error) = says($n, 'scan', $whole);
