@@ -83,6 +83,20 @@ uint64 new_build_id() {
     return id;
 }
 
+namespace {
+
+// Rejects codes that leave no room for the attributes.
+void check_entry(const MetaPage& meta) {
+    const uint32 attributes = meta.attributes.entry_bytes();
+    if (meta.asked_m + attributes <= max_entry_bytes) return;
+    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                    errmsg("an entry of the index does not fit a page"),
+                    errdetail("m is %u, attributes take %u bytes more, and a page has room for %d.",
+                              meta.asked_m, attributes, max_entry_bytes)));
+}
+
+}  // namespace
+
 MetaPage new_meta(Relation index) {
     MetaPage meta = {};
     meta.magic = format_magic;
@@ -92,6 +106,7 @@ MetaPage new_meta(Relation index) {
     meta.dims = static_cast<uint32>(dims_of(index));
     apply_options(options_of(index), &meta);
     set_attributes(attributes_of(index), &meta);
+    check_entry(meta);
     meta.centroids = meta.codebook = meta.rotation = meta.directory = InvalidBlockNumber;
     meta.seed = settings.seed;
     meta.pending = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
