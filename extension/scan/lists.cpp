@@ -292,7 +292,7 @@ void extend_group(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32 
 // Adds lists to the first group until the conditions need no more (widening.h).
 void widen(IndexScanDesc scan, ScanState* s, GatherState* gather) {
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);
-    const Size k = std::min<Size>(s->goal.limit, s->goal.candidates);
+    const Size k = std::min({Size{s->goal.limit}, s->goal.candidates, most_candidates()});
     // If as few entries pass everywhere as here, the k nearest that pass are among this many.
     const double share = std::max(s->widening.passing, 0.5) / std::max(s->widening.entries, 1.0);
     const double half = lists_for(s->meta, static_cast<double>(k) / share) / 2;
@@ -316,8 +316,7 @@ Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     walk_group(scan, s, &gather, nullptr);
-    if (s->conditions.count > 0 && s->group.begin == 0 && !s->bound.given && settings.probes == 0)
-        widen(scan, s, &gather);
+    if (s->group.begin == 0 && widens(s)) widen(scan, s, &gather);
     const CandidateSelection::Result result = selection.finish();
     s->group.floor = result.floor;
     s->walk.stage = GroupStage::walked;
@@ -325,10 +324,20 @@ Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     return {room, result.count};
 }
 
+// Widens a group whose candidates are more than memory holds, before any of them are kept.
+void widen_first(IndexScanDesc scan, ScanState* s) {
+    const Size most = most_candidates();
+    CandidateSelection selection(reserve_candidates(s, most), most, s->group.floor, begin_walk(s));
+    GatherState gather{scan->indexRelation, s, &selection};
+    walk_group(scan, s, &gather, nullptr);
+    widen(scan, s, &gather);
+}
+
 // The next candidates of the group, from the source of its stage; empty at the end of the group.
 Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     if (s->walk.stage == GroupStage::first) {
         if (wanted <= most_candidates()) return first_part(scan, s, wanted);
+        if (s->group.begin == 0 && widens(s)) widen_first(scan, s);
         order_candidates(scan, s);
     }
     if (s->walk.stage == GroupStage::walked) hold_candidates(scan, s);
@@ -445,6 +454,10 @@ void remember(ScanState* s, uint64* ranked, Size ranked_count) {
 }
 
 }  // namespace
+
+bool widens(const ScanState* s) {
+    return s->conditions.count > 0 && settings.probes == 0;
+}
 
 uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
     probes = std::min(probes, meta.lists);

@@ -74,9 +74,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     if (filters) s->goal.least_rows = std::max<Size>(s->goal.least_rows, effort.candidates);
     s->group.floor = no_floor;
     // With conditions, the lists decide how many of them are needed (widening.h).
-    s->group.end = bounded_probes(
-        s->conditions.count > 0 && settings.probes == 0 ? (effort.probes + 1) / 2 : effort.probes,
-        meta);
+    s->group.end = bounded_probes(widens(s) ? (effort.probes + 1) / 2 : effort.probes, meta);
     s->report.probes = s->group.end;
 }
 

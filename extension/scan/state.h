@@ -204,6 +204,8 @@ bool pending_has_moved(Relation index, const ScanState* s);
 
 // --- lists.cpp
 
+// Whether the lists show how many of them the scan reads (widening.h).
+bool widens(const ScanState* s);
 uint32 bounded_probes(uint32 probes, const MetaPage& meta);
 // Ranks the next candidates of the current group; at the group's end the next group begins.
 void gather_from_lists(IndexScanDesc scan, ScanState* s);

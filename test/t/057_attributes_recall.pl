@@ -1,0 +1,157 @@
+# What conditions promise: the recall asked for among the rows that pass, whatever share of the rows
+# that is, and wherever they are. And conditions of unusual size.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use IvfpqTest;
+
+my $node = new_node('attributes_recall', conf => "maintenance_work_mem = 128MB\njit = off");
+# Clusters of rows around 200 places. Queries are near such places, and no rows. `side` has to do with
+# the vector; the other attributes have not.
+value($node, <<'SQL');
+CREATE FUNCTION place(i bigint, cluster bigint, spread float8) RETURNS vector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+	SELECT ARRAY(SELECT ((hashint8extended(cluster * 1000 + d, 1) & 1023) +
+		spread * ((hashint8extended(i * 1000 + d, 2) & 1023) - 511))::real FROM generate_series(1, 16) AS d)::vector
+$$;
+CREATE TABLE t (id int, v vector(16), tenth int, hundredth int, thousandth int, side float8, k int);
+INSERT INTO t SELECT i, p, hashint4(i) & 1023, hashint4(i + 7777777) & 1023, hashint4(i * 3 + 1) & 1023, p <-> place(0, 0, 0), i
+	FROM generate_series(1, 30000) AS i, place(i, i % 200, 0.4) AS p;
+CREATE INDEX t_v ON t USING ivfpq (v, tenth, hundredth, thousandth, side, k);
+ANALYZE t;
+CREATE TABLE queries AS SELECT q, place(-q, q * 7 % 200, 0.4) AS v FROM generate_series(1, 50) AS q;
+
+-- Of the 10 nearest rows that pass, how many the index gives, over all queries.
+CREATE FUNCTION recall(condition text, OUT recall float8, OUT rows float8, OUT probes float8) LANGUAGE plpgsql AS $$
+DECLARE
+	query record;
+	found int[];
+	exact int[];
+	hits int := 0;
+	wanted int := 0;
+	sum_of_probes float8 := 0;
+	number int := 0;
+	line text;
+	plan text;
+	text text;
+BEGIN
+	EXECUTE 'SELECT count(*) FROM t WHERE ' || replace(condition, '$1', '(SELECT v FROM queries LIMIT 1)') INTO rows;
+	FOR query IN SELECT * FROM queries LOOP
+		text := format('SELECT array_agg(id) FROM (SELECT id FROM t WHERE %s ORDER BY v <-> %L LIMIT 10) AS s',
+			replace(condition, '$1', quote_literal(query.v)), query.v);
+		SET LOCAL enable_indexscan = on; SET LOCAL enable_seqscan = off;
+		plan := '';
+		FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || text LOOP plan := plan || line; END LOOP;
+		IF plan NOT LIKE '%Index Scan using t_v%' THEN RAISE 'not by the index: %', plan; END IF;
+		EXECUTE text INTO found;
+		sum_of_probes := sum_of_probes + (SELECT s.probes FROM ivfpq_last_scan() AS s);
+		SET LOCAL enable_indexscan = off; SET LOCAL enable_seqscan = on;
+		EXECUTE text INTO exact;
+		hits := hits + (SELECT count(*) FROM unnest(found) AS f WHERE f = ANY (exact));
+		wanted := wanted + cardinality(exact);
+		number := number + 1;
+	END LOOP;
+	recall := hits / wanted::float8;
+	probes := sum_of_probes / number;
+END
+$$;
+SQL
+my $lists = value($node, "SELECT lists FROM ivfpq_info('t_v')");
+my $far = value($node, 'SELECT percentile_cont(0.99) WITHIN GROUP (ORDER BY side) FROM t');
+my $near = value($node, 'SELECT percentile_cont(0.01) WITHIN GROUP (ORDER BY side) FROM t');
+for my $case (
+	[ '10%', 'tenth < 102' ], [ '1%', 'hundredth < 10' ], [ '0.1%', 'thousandth = 5' ],
+	[ 'half', 'tenth < 512' ], [ '1% by two conditions', 'tenth < 102 AND hundredth < 102' ],
+	[ 'a few rows', 'k BETWEEN 17 AND 23' ], [ '1% by IN', 'hundredth IN (3, 77, 501, 502, 900, 901, 902, 1000, 1, 2)' ],
+	[ 'the side far from a place', "side > $far" ], [ 'the side near to it', "side < $near" ],
+	[ '10%, within a distance', 'tenth < 102 AND v <-> $1 < 900' ])
+{
+	my ($name, $condition) = @$case;
+	my ($recall, $rows, $probes) = split /\|/, value($node, "SELECT * FROM recall(\$c\$$condition\$c\$)");
+	diag(sprintf('%-28s recall %.3f, %d rows pass, %d of %d lists', $name, $recall, $rows, $probes, $lists));
+	cmp_ok($recall, '>=', 0.95, $name);
+}
+# True only for the farthest rows from each query.
+my $farthest = value($node, <<'SQL');
+SET enable_seqscan = off;
+DO $$
+DECLARE
+	query record;
+	found int[];
+	exact int[];
+	hits int := 0;
+BEGIN
+	FOR query IN SELECT * FROM queries LOOP
+		UPDATE t SET k = 0 WHERE k = -1;
+		CREATE TEMP TABLE far ON COMMIT DROP AS SELECT id FROM t ORDER BY (v <-> query.v) + 0 DESC LIMIT 40;
+		UPDATE t SET k = -1 FROM far WHERE far.id = t.id;
+		SELECT array_agg(id) INTO found FROM (SELECT id FROM t WHERE k = -1 ORDER BY v <-> query.v LIMIT 10) AS s;
+		SELECT array_agg(id) INTO exact FROM (SELECT id FROM t WHERE k + 0 = -1 ORDER BY (v <-> query.v) + 0 LIMIT 10) AS s;
+		hits := hits + (SELECT count(*) FROM unnest(found) AS f WHERE f = ANY (exact));
+		DROP TABLE far;
+	END LOOP;
+	PERFORM set_config('test.hits', hits::text, false);
+END
+$$;
+SELECT current_setting('test.hits')::float8 / 500;
+SQL
+diag(sprintf('%-28s recall %.3f', 'the 40 farthest rows', $farthest));
+cmp_ok($farthest, '>=', 0.95, 'the 40 farthest rows of each query');
+
+# With a recall of 1 nothing is missing: also where a bound on the distance, or more candidates than
+# memory holds, make a scan take another way.
+value($node, 'CREATE TABLE u AS SELECT i AS id, vec(i, 16) AS v, hashint4(i) & 1023 AS a FROM generate_series(1, 6000) AS i;
+	ALTER TABLE u ALTER v TYPE vector(16); CREATE INDEX u_v ON u USING ivfpq (v, a) WITH (lists = 60); ANALYZE u');
+for my $case ([ 'a < 300', '' ], [ 'a < 300', 'SET ivfpq.candidates = 5000;' ],
+	[ 'a < 300 AND v <-> vec(-q, 16) < 350', '' ], [ 'a < 50 AND v <-> vec(-q, 16) < 350', 'SET ivfpq.candidates = 5000;' ])
+{
+	my ($condition, $settings) = @$case;
+	is(value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET work_mem = '64kB'; $settings
+		SELECT count(*) FROM generate_series(1, 60) AS q, LATERAL (SELECT array_agg(d) AS d FROM
+			(SELECT v <-> vec(-q, 16) AS d FROM u WHERE $condition ORDER BY v <-> vec(-q, 16) LIMIT 10) AS s) AS a,
+		LATERAL (SELECT array_agg(d) AS d FROM (SELECT v <-> vec(-q, 16) AS d FROM u
+			WHERE ($condition) IS TRUE ORDER BY (v <-> vec(-q, 16)) + 0 LIMIT 10) AS s) AS b
+		WHERE a.d IS DISTINCT FROM b.d"), 0, "recall 1: $condition $settings");
+}
+value($node, 'DROP TABLE u');
+
+# --- nothing passes, or the condition is large
+
+sub rows_by_index
+{
+	my ($condition, $name, $settings) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $ask = "SELECT count(*), md5(coalesce(array_agg(id ORDER BY id), '{}')::text) FROM (SELECT id FROM t WHERE $condition
+		ORDER BY v <-> place(-3, 5, 1) LIMIT 3000) AS s";
+	my $all = "SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100000; ${\($settings // '')}";
+	my $by_index = value($node, "SET enable_seqscan = off; $all $ask");
+	is($by_index, value($node, "SET enable_indexscan = off; $ask"), "$name: $by_index");
+	return $by_index;
+}
+like(rows_by_index("tenth > 5000", 'nothing passes'), qr/^0\|/, 'nothing');
+like(rows_by_index("tenth = 5000000000", 'no value of the type'), qr/^0\|/, 'nothing');
+like(rows_by_index("tenth < 5 AND tenth > 9", 'a contradiction'), qr/^0\|/, 'nothing');
+like(rows_by_index("tenth = ANY ('{}'::int[])", 'among none'), qr/^0\|/, 'nothing');
+for my $settings ('', "SET work_mem = '64kB';", 'SET ivfpq.candidates = 10;', "SET ivfpq.iterative_scan = 'relaxed_order';")
+{
+	rows_by_index('k IN (' . join(', ', map { $_ * 13 } 1 .. 1000) . ')', "1,000 values, $settings", $settings);
+	rows_by_index('side = ANY (ARRAY(SELECT side FROM t WHERE id % 15 = 0))', "values of a subquery, $settings", $settings);
+	rows_by_index(join(' AND ', map { "tenth >= $_ AND hundredth < 1000 + $_ AND side > $_ AND k <> $_" } 1 .. 6),
+		"more than 16 conditions, $settings", $settings);
+	rows_by_index('tenth > 10 AND tenth < 900 AND tenth >= 12 AND tenth <= 800 AND hundredth > 3 AND hundredth < 1000 AND
+		hundredth >= 5 AND hundredth <= 999 AND side > 0 AND side < 1e9 AND side >= 1 AND side <= 1e8 AND k > 0 AND k < 29000
+		AND k >= 5 AND thousandth IS NOT NULL AND thousandth < 500', "17 conditions, $settings", $settings);
+}
+# Keys that change in a nested loop.
+for my $condition ('tenth = q.q', 'tenth BETWEEN q.q AND q.q + 3', 'tenth IN (q.q, q.q + 1, 1000 - q.q)',
+	'tenth = ANY (ARRAY[q.q, 3])', 'tenth < q.q AND hundredth > 1000 - q.q')
+{
+	is(value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 5000;
+		SELECT count(*) FROM queries AS q, LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM t WHERE $condition
+			ORDER BY v <-> q.v LIMIT 3) AS s) AS a, LATERAL (SELECT array_agg(id) AS ids FROM (SELECT id FROM t
+			WHERE ($condition) IS TRUE ORDER BY (v <-> q.v) + 0 LIMIT 3) AS s) AS b
+		WHERE a.ids IS DISTINCT FROM b.ids"), 0, "keys of a nested loop: $condition");
+}
+indexes_are_sound($node);
+$node->stop;
+done_testing();
