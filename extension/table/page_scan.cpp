@@ -82,7 +82,6 @@ double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableS
     auto* shared = reinterpret_cast<ParallelBlockTableScanDesc>(parallel);
     ParallelBlockTableScanWorkerData own = {};
     const TransactionId oldest = GetOldestNonRemovableTransactionId(heap);
-    const AttrNumber attribute = info->ii_IndexAttrNumbers[0];
     const TupleDesc descriptor = RelationGetDescr(heap);
     BufferAccessStrategy strategy = scan_strategy(heap);
     PageRows* rows = static_cast<PageRows*>(palloc(sizeof(PageRows)));
@@ -112,9 +111,12 @@ double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableS
         LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
         // The pin keeps rows in place: pruning needs a cleanup lock.
         for (int i = 0; sure && i < rows->count; ++i) {
-            bool is_null;
-            Datum value = heap_getattr(&rows->tuples[i], attribute, descriptor, &is_null);
-            callback(index, &rows->places[i], &value, &is_null, true, state);
+            Datum values[INDEX_MAX_KEYS];
+            bool nulls[INDEX_MAX_KEYS];
+            for (int j = 0; j < info->ii_NumIndexAttrs; ++j)
+                values[j] = heap_getattr(&rows->tuples[i], info->ii_IndexAttrNumbers[j], descriptor,
+                                         &nulls[j]);
+            callback(index, &rows->places[i], values, nulls, true, state);
         }
         ReleaseBuffer(buffer);
         if (sure) {
