@@ -120,10 +120,8 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
                 continue;
             }
             ++tried;
-            Datum values[INDEX_MAX_KEYS];
-            bool nulls[INDEX_MAX_KEYS];
-            index_values(reader, values, nulls);
-            encode_one_row(pass, tids[i], row.values, values, nulls);
+            const IndexValues all = index_values(reader);
+            encode_one_row(pass, tids[i], row.values, all.values, all.nulls);
         }
         flush_encode(pass);
         close_row_reader(reader);

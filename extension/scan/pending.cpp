@@ -55,12 +55,10 @@ void forget_pages(void* state) {
 // attributes: they are those of the row.
 bool row_passes(ScanState* s) {
     if (s->conditions.count == 0) return true;
-    Datum values[INDEX_MAX_KEYS];
-    bool nulls[INDEX_MAX_KEYS];
     uint8 packed[max_attributes * (sizeof(uint64) + 1)];
     const MemoryContext before = MemoryContextSwitchTo(row_context(s->reader));
-    index_values(s->reader, values, nulls);
-    pack_attributes(*s->conditions.attributes, values, nulls, packed);
+    const IndexValues row = index_values(s->reader);
+    pack_attributes(*s->conditions.attributes, row.values, row.nulls, packed);
     MemoryContextSwitchTo(before);
     return passes({&s->conditions.attributes->layout, packed, 1, 1}, s->conditions.all(), 0);
 }

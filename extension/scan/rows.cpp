@@ -31,6 +31,9 @@ struct RowReader {
     VectorType type;
     AttrNumber attribute;  // 0: the index is on an expression
     EState* estate;        // for expressions
+    bool has_values;       // `values` are those of the row read last
+    Datum values[INDEX_MAX_KEYS];
+    bool nulls[INDEX_MAX_KEYS];
     MemoryContext row_context;
     RowFilter filter;
     Datum datum;               // indexed value of the row read last
@@ -85,16 +88,21 @@ bool sees_row(RowReader* reader, ItemPointerData tid) {
     return true;
 }
 
-void index_values(RowReader* reader, Datum* values, bool* nulls) {
-    if (reader->estate) {
-        ResetPerTupleExprContext(reader->estate);
-        GetPerTupleExprContext(reader->estate)->ecxt_scantuple = reader->slot;
+IndexValues index_values(RowReader* reader) {
+    if (!reader->has_values) {
+        if (reader->estate) {
+            ResetPerTupleExprContext(reader->estate);
+            GetPerTupleExprContext(reader->estate)->ecxt_scantuple = reader->slot;
+        }
+        FormIndexDatum(reader->info, reader->slot, reader->estate, reader->values, reader->nulls);
+        reader->has_values = true;
     }
-    FormIndexDatum(reader->info, reader->slot, reader->estate, values, nulls);
+    return {reader->values, reader->nulls};
 }
 
 VectorView read_row(RowReader* reader, ItemPointerData tid) {
     MemoryContextReset(reader->row_context);
+    reader->has_values = false;
     if (!sees_row(reader, tid)) return {};
     if (reader->filter.passes) {
         ++reader->filter.seen;
@@ -108,11 +116,9 @@ VectorView read_row(RowReader* reader, ItemPointerData tid) {
     if (reader->attribute != 0) {
         value = slot_getattr(reader->slot, reader->attribute, &is_null);
     } else {
-        Datum values[INDEX_MAX_KEYS];
-        bool nulls[INDEX_MAX_KEYS];
-        index_values(reader, values, nulls);
-        value = values[0];
-        is_null = nulls[0];
+        const IndexValues all = index_values(reader);
+        value = all.values[0];
+        is_null = all.nulls[0];
     }
     MemoryContextSwitchTo(GetMemoryChunkContext(reader));
     if (!reader->toast) reader->toast = open_toast_reader(reader->heap);

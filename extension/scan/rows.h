@@ -41,8 +41,13 @@ bool sees_row(RowReader* reader, ItemPointerData tid);
 ItemPointerData place_of_row(const RowReader* reader);
 // Memory that the next read_row() frees.
 MemoryContext row_context(const RowReader* reader);
-// The values of all index columns; evaluates the index's expressions.
-void index_values(RowReader* reader, Datum* values, bool* nulls);
+// The values of all index columns, valid until the next read_row(). Evaluates the index's
+// expressions once a row: the vector may be the value of one.
+struct IndexValues {
+    const Datum* values;
+    const bool* nulls;
+};
+IndexValues index_values(RowReader* reader);
 Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null);
 
 // Prefetches for a row that will be read. Each stage uses what the one before fetched: the hint of
