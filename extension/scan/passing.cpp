@@ -1,0 +1,100 @@
+#include <algorithm>
+
+#include "kernels/conditions.h"
+#include "kernels/list_scan.h"
+#include "extension/index/tid.h"
+#include "extension/scan/passing.h"
+
+namespace pgwarp {
+
+namespace {
+
+// Offers the passing entries of a page to the selection, and adds entries to the sample of the
+// widening, passing or not.
+class PassingEntries {
+  public:
+    PassingEntries(ScanState* s, CandidateSelection* selection, uint32 list, Page page,
+                   const EntryLayout& layout)
+        : s_(s),
+          selection_(selection),
+          count_(page_tail(page)->count),
+          columns_{page_codes(page), layout.capacity, count_, page_offsets(page, layout)},
+          tids_(page_tids(page, layout)),
+          term_(s_->lists.terms[list]),
+          m_(layout.m) {
+        passed_ = check_conditions(attribute_columns(page, layout), s_->conditions.all(), passing_);
+        s_->widening.entries += count_;
+        s_->widening.passing += passed_;
+    }
+
+    void gather() {
+        // Looking up one entry alone takes this many times as long as with its page.
+        constexpr uint32 alone = 4;
+        if (s_->meta.bits == 4)
+            gather_hits();
+        else if (passed_ * alone >= count_)
+            gather_all();
+        else
+            gather_few();
+    }
+
+  private:
+    bool passes(uint32 entry) const { return passing_[entry / 64] >> entry % 64 & 1; }
+    bool is_near(float distance) const { return !(distance > selection_->bound()); }
+
+    void take(uint32 entry, float distance) {
+        if (!is_near(distance)) return;
+        sample_entry(&s_->widening, distance, 1);
+        if (passes(entry)) selection_->offer(distance, tid_number(tids_[entry]));
+    }
+    void gather_all() {
+        float distances[max_page_entries + 8];
+        scan_codes(s_->lists.table, m_, columns_, term_, distances);
+        for (uint32 i = 0; i < count_; ++i) take(i, distances[i]);
+    }
+    void gather_hits() {
+        NibbleHit hits[max_page_entries];
+        const uint32 found =
+            scan_nibbles(s_->lists.nibbles, columns_, term_, selection_->bound(), hits);
+        for (uint32 i = 0; i < found; ++i) take(hits[i].entry, hits[i].distance);
+    }
+    float distance_of(uint32 entry) const {
+        return code_distance(s_->lists.table, m_, columns_, term_, entry);
+    }
+    void gather_few() {
+        for (uint32 w = 0; w < passing_words(count_); ++w)
+            for (uint64 left = passing_[w]; left != 0; left &= left - 1) {
+                const uint32 entry = w * 64 + static_cast<uint32>(__builtin_ctzll(left));
+                selection_->offer(distance_of(entry), tid_number(tids_[entry]));
+            }
+        // One entry of each part of the page, at another place in each.
+        constexpr uint32 sampled = 8;
+        const uint32 part = std::max(count_ / sampled, 1u);
+        uint32 place = 0;
+        for (uint32 i = 0; i < count_; i += part) {
+            place = (place * 5 + 3) % part;
+            const uint32 entry = std::min(i + place, count_ - 1);
+            const float distance = distance_of(entry);
+            if (is_near(distance)) sample_entry(&s_->widening, distance, static_cast<float>(part));
+        }
+    }
+
+    ScanState* s_;
+    CandidateSelection* selection_;
+    uint32 count_;
+    CodeColumns columns_;
+    const ItemPointerData* tids_;
+    float term_;
+    uint32 m_;
+    uint32 passed_;
+    uint64 passing_[passing_words(max_page_entries)];
+};
+
+}  // namespace
+
+void gather_passing(ScanState* s, CandidateSelection* selection, uint32 list, Page page,
+                    const EntryLayout& layout) {
+    PassingEntries(s, selection, list, page, layout).gather();
+}
+
+}  // namespace pgwarp

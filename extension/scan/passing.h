@@ -1,0 +1,13 @@
+// Entries of a list page that pass the conditions of a scan.
+#pragma once
+
+#include "extension/scan/state.h"
+
+namespace pgwarp {
+
+// Offers them to the selection, and adds entries, passing or not, to the sample of the widening.
+// Called with the page locked.
+void gather_passing(ScanState* s, CandidateSelection* selection, uint32 list, Page page,
+                    const EntryLayout& layout);
+
+}  // namespace pgwarp
