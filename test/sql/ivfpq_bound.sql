@@ -69,7 +69,7 @@ SELECT * FROM all_within('<=>', 3, 100);
 \qecho from a row, within its cluster, by other forms of the condition
 SET enable_seqscan = off;
 CREATE FUNCTION last_ranked() RETURNS text LANGUAGE sql AS
-    $$ SELECT CASE WHEN ranked_rows < 3000 THEN 'stopped' ELSE 'went on' END FROM ivfpq_last_scan() $$;
+    $$ SELECT CASE WHEN candidates < 3000 THEN 'stopped' ELSE 'went on' END FROM ivfpq_last_scan() $$;
 SELECT v AS q FROM t WHERE id = 4711 \gset
 SELECT count(*) FROM (SELECT 1 FROM t WHERE v <-> :'q' <= 60 ORDER BY v <-> :'q' LIMIT 1000) AS s;
 SELECT last_ranked();

@@ -1,0 +1,76 @@
+-- Filters that are not in the index: the scan checks them on the rows it ranks, and finds as many of
+-- the nearest rows that pass as ivfpq.target_recall asks for.
+\set ECHO none
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set include :abs_srcdir '/include/ivfpq.sql'
+\i :include
+\pset format unaligned
+\pset tuples_only on
+\set ECHO all
+SET client_min_messages = warning;
+CREATE TABLE t (id int, v vector(8), n int);
+INSERT INTO t SELECT i, vec(i, 8), hashint4(i) & 1023 FROM generate_series(1, 20000) AS i;
+CREATE INDEX t_v ON t USING ivfpq (v, n);
+ANALYZE t;
+SET enable_seqscan = off;
+SET jit = off;
+CREATE FUNCTION found(condition text, k int, OUT recall text, OUT in_order bool, OUT few_ranked bool) LANGUAGE plpgsql AS $$
+DECLARE
+    query text := format('SELECT array_agg(id) FROM (SELECT id FROM t WHERE %s ORDER BY v <-> $1 LIMIT %s) AS s', condition, k);
+    got int[];
+    truth int[];
+    hits float8 := 0;
+    wanted float8 := 0;
+BEGIN
+    in_order := true;
+    few_ranked := true;
+    FOR q IN 1 .. 20 LOOP
+        PERFORM set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'on', true);
+        EXECUTE query INTO truth USING vec(-q, 8);
+        PERFORM set_config('enable_indexscan', 'on', true), set_config('enable_seqscan', 'off', true);
+        EXECUTE query INTO got USING vec(-q, 8);
+        hits := hits + (SELECT count(*) FROM unnest(got) AS g WHERE g = ANY (truth));
+        wanted := wanted + cardinality(truth);
+        in_order := in_order AND got = (SELECT array_agg(g ORDER BY v <-> vec(-q, 8), g) FROM unnest(got) AS g JOIN t ON id = g);
+        few_ranked := few_ranked AND (SELECT ranked_rows < 10000 FROM ivfpq_last_scan());
+    END LOOP;
+    recall := CASE WHEN hits >= 0.95 * wanted THEN 'as asked' ELSE (hits / wanted)::text END;
+END $$;
+SELECT * FROM found('id % 2 = 1', 10);
+SELECT * FROM found('id % 10 = 3', 10);
+SELECT * FROM found('id % 100 = 3', 10);
+-- What passes is fewer than LIMIT: all rows are ranked.
+SELECT recall, in_order FROM found('id % 4000 = 3', 10);
+SELECT recall, in_order FROM found('id < 0', 10);
+-- With a condition in the index beside it.
+SELECT * FROM found('id % 10 = 3 AND n < 512', 10);
+SELECT * FROM found('id % 10 = 3 AND n < 100', 10);
+SELECT * FROM found('id % 3 = 1 AND n IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)', 5);
+-- The planner knows nothing of this one, or the wrong thing.
+CREATE FUNCTION odd(i int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN i % 2 = 1; END';
+SELECT * FROM found('odd(id)', 10);
+SELECT * FROM found('odd(id) AND odd(id + 2) AND odd(id + 4) AND odd(id + 6)', 10);
+-- OFFSET, parameters, a nested loop with another filter for each row.
+SELECT array_agg(id) = (SELECT array_agg(id) FROM (SELECT id FROM t WHERE id % 7 = 1 ORDER BY (v <-> vec(-1, 8)) + 0 LIMIT 5 OFFSET 5) AS s)
+    FROM (SELECT id FROM t WHERE id % 7 = 1 ORDER BY v <-> vec(-1, 8) LIMIT 5 OFFSET 5) AS s;
+SET ivfpq.target_recall = 1;
+SELECT o.m, n.id = (SELECT id FROM t WHERE id % 50 = o.m ORDER BY (v <-> vec(-2, 8)) + 0 LIMIT 1) AS same
+    FROM generate_series(0, 4) AS o (m), LATERAL (SELECT id FROM t WHERE id % 50 = o.m ORDER BY v <-> vec(-2, 8) LIMIT 1) AS n;
+RESET ivfpq.target_recall;
+-- A volatile function sees the rows that are fetched, and no others.
+CREATE SEQUENCE calls;
+CREATE FUNCTION counted(i int) RETURNS bool LANGUAGE plpgsql VOLATILE AS 'BEGIN RETURN nextval(''calls'') > 0; END';
+SELECT count(*) FROM (SELECT id FROM t WHERE counted(id) ORDER BY v <-> vec(-3, 8) LIMIT 7) AS s;
+SELECT last_value FROM calls;
+-- Users see only rows that policies let them see.
+CREATE ROLE ivfpq_reader;
+GRANT SELECT ON t TO ivfpq_reader;
+ALTER TABLE t ENABLE ROW LEVEL SECURITY;
+CREATE POLICY odd_rows ON t FOR SELECT USING (id % 2 = 1);
+SET ROLE ivfpq_reader;
+SELECT bool_and(id % 10 = 3), count(*) FROM (SELECT id FROM t WHERE id % 5 = 3 ORDER BY v <-> vec(-4, 8) LIMIT 20) AS s;
+RESET ROLE;
+DROP TABLE t;
+DROP ROLE ivfpq_reader;
+DROP FUNCTION found, odd, counted;
+DROP SEQUENCE calls;
