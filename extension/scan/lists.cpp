@@ -408,8 +408,10 @@ void aim_by_filter(ScanState* s) {
     const Widening& walked = s->widening;
     const double passing =
         s->conditions.count > 0 ? std::max(walked.passing, 0.5) / std::max(walked.entries, 1.0) : 1;
+    // Both the share and the curve, which ends at fewer rows, are estimates.
+    constexpr double margin = 1.5;
     const uint32 lists = bounded_probes(
-        static_cast<uint32>(std::ceil(lists_for(s->meta, nearest / passing))), s->meta);
+        static_cast<uint32>(std::ceil(margin * lists_for(s->meta, nearest / passing))), s->meta);
     s->goal.limit = static_cast<uint32>(std::ceil(nearest));
     if (lists <= s->group.end) return;
     s->group.end = lists;
@@ -417,7 +419,8 @@ void aim_by_filter(ScanState* s) {
     s->walk.stage = GroupStage::first;
     s->widening = {};
     s->served.repeated = s->served.count;
-    order_group(s);
+    // After an answer of the service the lists have no order yet: the next walk ranks them.
+    if (s->lists.order) order_group(s);
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
