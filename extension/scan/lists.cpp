@@ -360,6 +360,14 @@ uint64* sorted_ids(const Candidate* candidates, Size count) {
     return ids;
 }
 
+// Whether the scan may give its first group more lists, for a filter, and walk it again. Later
+// groups follow by themselves, and candidates beyond memory are not remembered.
+bool may_begin_again(const ScanState* s) {
+    return s->goal.filtered > 0 && s->ended.count == 0 && s->group.begin == 0 && !s->bound.given &&
+           settings.probes == 0 && s->walk.stage != GroupStage::ordered &&
+           s->walk.stage != GroupStage::ended;
+}
+
 // Adds candidates that were ranked to those that a later walk skips.
 void remember(ScanState* s, uint64* ranked, Size ranked_count) {
     const Size count = s->served.count + ranked_count;
@@ -399,10 +407,7 @@ void aim_by_filter(ScanState* s) {
     const double ranked = static_cast<double>(s->progress.ranked);
     s->goal.candidates =
         static_cast<Size>(std::ceil(std::min(missing, longest_step * std::max(ranked, 64.0))));
-    // Only the first group gets more lists; what follows it are further groups.
-    if (s->ended.count > 0 || s->group.begin > 0 || s->bound.given || settings.probes > 0 ||
-        s->walk.stage == GroupStage::ordered || s->walk.stage == GroupStage::ended)
-        return;
+    if (!may_begin_again(s)) return;
     // The rows that pass are among this many nearest rows of those that pass the conditions.
     const double nearest = std::min(s->goal.filtered / share, s->goal.limit * longest_step);
     const Widening& walked = s->widening;
@@ -435,7 +440,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         s->report.candidates += static_cast<int64>(part.count);
         left -= part.count;
         const Size taken = part.count;
-        uint64* ids = s->goal.filtered > 0 ? sorted_ids(part.items, taken) : nullptr;
+        uint64* ids = may_begin_again(s) ? sorted_ids(part.items, taken) : nullptr;
         rank_candidates(scan, s, part.items, part.count);
         if (ids) remember(s, ids, taken);
     } while (left > 0 && s->walk.stage == GroupStage::ordered);
