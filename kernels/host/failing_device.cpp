@@ -100,9 +100,10 @@ class FailingStore final : public ListStore {
 class Failures {
   public:
     Failures(const volatile int* fault, int good_calls) : fault_(fault), good_calls_(good_calls) {}
+    // The fault of the call that begins; none for the first good_calls.
+    Fault next() { return calls_++ < good_calls_ ? Fault::none : static_cast<Fault>(*fault_); }
     void before_call() {
-        if (calls_++ < good_calls_) return;
-        const auto fault = static_cast<Fault>(*fault_);
+        const Fault fault = next();
         fail_for_memory(fault);
         if (fault != Fault::late) fail(fault);
     }
@@ -191,12 +192,11 @@ class FailingGraphBuilder final : public ForwardingGraphBuilder {
   public:
     FailingGraphBuilder(std::unique_ptr<GraphBuilder> builder, const volatile int* fault,
                         int good_calls)
-        : ForwardingGraphBuilder(std::move(builder)), fault_(fault), good_calls_(good_calls) {}
+        : ForwardingGraphBuilder(std::move(builder)), failures_(fault, good_calls) {}
 
   protected:
     DescentReport run(const Lists& lists, const Work& work) override {
-        if (calls_++ < good_calls_) return forward(work, lists.edges);
-        const auto fault = static_cast<Fault>(*fault_);
+        const Fault fault = failures_.next();
         fail_for_memory(fault);
         if (fault == Fault::late) {
             // Does all the work, then discards it.
@@ -208,9 +208,7 @@ class FailingGraphBuilder final : public ForwardingGraphBuilder {
     }
 
   private:
-    const volatile int* fault_;
-    int good_calls_;
-    int calls_ = 0;
+    Failures failures_;
 };
 
 class FailingDevice final : public Device {
