@@ -12,16 +12,6 @@ CREATE TABLE t (id int, v vector(20));
 -- with ties: a tenth of the rows are there twice
 INSERT INTO t SELECT i, vec(i % 11000, 20) FROM generate_series(1, 12000) AS i;
 
--- A digest of an index, leaving out what differs by design: positions in WAL, checksums, and the
--- random build id on the metapage (bytes 33 to 40: behind a header of 24, magic and version).
-CREATE FUNCTION digest(index regclass) RETURNS text LANGUAGE sql AS $$
-    SELECT count(*) || ' pages, ' || md5(string_agg(md5(
-               CASE WHEN block = 0 THEN substr(page, 11, 22) || substr(page, 41)
-                    ELSE substr(page, 11) END), '' ORDER BY block))
-    FROM (SELECT block, get_raw_page(index::text, block::int) AS page
-          FROM generate_series(0, pg_relation_size(index) / 8192 - 1) AS block) AS p
-$$;
-
 SET max_parallel_maintenance_workers = 0;
 CREATE INDEX t_alone ON t USING ivfpq (v);
 CREATE INDEX t_again ON t USING ivfpq (v);
@@ -75,5 +65,4 @@ INSERT INTO w SELECT * FROM t;
 VACUUM w;
 SELECT trained, digest('w_1') = digest('w_2') FROM ivfpq_info('w_1');
 DROP TABLE t, u, w;
-DROP FUNCTION digest;
 DROP EXTENSION pageinspect;

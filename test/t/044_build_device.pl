@@ -15,16 +15,6 @@ make_table($node, 't', 24, $rows);
 value($node, "UPDATE t SET v = NULL WHERE id % 1000 = 0; DELETE FROM t WHERE id % 1000 = 1");
 $rows -= 2 * $rows / 1000;
 value($node, 'CREATE EXTENSION pageinspect');
-# Without positions in WAL, checksums, and the random build id on the metapage.
-value($node, <<'SQL');
-CREATE FUNCTION digest(index regclass) RETURNS text LANGUAGE sql AS $$
-	SELECT count(*) || ' pages, ' || md5(string_agg(md5(
-		CASE WHEN block = 0 THEN substr(page, 11, 22) || substr(page, 41)
-			ELSE substr(page, 11) END), '' ORDER BY block))
-	FROM (SELECT block, get_raw_page(index::text, block::int) AS page
-		FROM generate_series(0, pg_relation_size(index) / 8192 - 1) AS block) AS p
-$$;
-SQL
 
 sub messages
 {

@@ -14,16 +14,6 @@ my $host = ($ENV{PGWARP_TEST_DEVICES} // 'host') eq 'host';
 prepare_items($node, 6000);
 value($node, 'UPDATE items SET v = NULL WHERE id % 500 = 0; DELETE FROM items WHERE id % 500 = 1; ANALYZE items');
 value($node, 'CREATE EXTENSION pageinspect');
-# Without positions in WAL, checksums, and the random build id on the metapage.
-value($node, <<'SQL');
-CREATE FUNCTION digest(index regclass) RETURNS text LANGUAGE sql AS $$
-	SELECT count(*) || ' pages, ' || md5(string_agg(md5(
-		CASE WHEN block = 0 THEN substr(page, 11, 22) || substr(page, 41)
-			ELSE substr(page, 11) END), '' ORDER BY block))
-	FROM (SELECT block, get_raw_page(index::text, block::int) AS page
-		FROM generate_series(0, pg_relation_size(index) / 8192 - 1) AS block) AS p
-$$;
-SQL
 
 for my $options ('lists = 30, m = 4', 'lists = 9, bits = 4, m = 2')
 {
