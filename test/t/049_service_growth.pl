@@ -20,9 +20,11 @@ is(counted(), '0|0|' . 20000 * $entry_bytes, 'what a prewarm sends');
 # One row at a time, each followed by searches of two sessions.
 my $reader = session($node);
 my $exact = session($node);
-$reader->query("SET enable_seqscan = off; SET ivfpq.target_recall = 1");
+$reader->query("SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 500");
 $exact->query('SET enable_indexscan = off');
-my $search = 'SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY v <-> vec(%d, 8) LIMIT 5) AS s';
+# By distances: of two rows as near as each other either may come first.
+my $search = 'SELECT array_agg(d)
+	FROM (SELECT v <-> vec(%1$d, 8) AS d FROM t ORDER BY v <-> vec(%1$d, 8) LIMIT 5) AS s';
 sub wrong_answers
 {
 	my $wrong = 0;
