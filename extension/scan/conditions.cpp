@@ -191,14 +191,16 @@ Condition signature_condition(const Attribute& attribute, uint8 number, Attribut
     return {ConditionKind::overlaps, number, 0, 0, {values, end}};
 }
 
-Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key, bool* recheck) {
+Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key,
+                       Conditions* conditions) {
     const auto number = static_cast<uint8>(key.sk_attno - 2);
     if (key.sk_flags & SK_SEARCHNULL) return {ConditionKind::is_null, number, 0, 0, {}};
     if (key.sk_flags & SK_SEARCHNOTNULL) return {ConditionKind::is_not_null, number, 0, 0, {}};
     // All operators are strict.
     if (key.sk_flags & SK_ISNULL) return no_entry(number);
     const Attribute& attribute = attributes.items[number];
-    *recheck |= needs_recheck(attribute);
+    conditions->recheck |= needs_recheck(attribute);
+    conditions->rough |= is_rough(attribute);
     const auto strategy = static_cast<AttributeStrategy>(key.sk_strategy);
     // x && ANY (array of arrays) has no type of its own in PostgreSQL: a signature has one
     // argument.
@@ -233,8 +235,7 @@ Conditions make_conditions(Relation index, const ScanKeyData* keys, int count) {
             elog(ERROR, "ivfpq index \"%s\" cannot search by its vector",
                  RelationGetRelationName(index));
         }
-        const Condition condition =
-            condition_of(*conditions.attributes, keys[i], &conditions.recheck);
+        const Condition condition = condition_of(*conditions.attributes, keys[i], &conditions);
         conditions.never |= condition.kind == ConditionKind::never;
         conditions.items[conditions.count++] = condition;
     }

@@ -17,6 +17,7 @@ struct Conditions {
     Condition* items;
     uint32 count;
     bool recheck;  // entries that pass may fail the keys: the executor must check their rows
+    bool rough;    // many of them may
     bool never;    // no row passes
 
     std::span<const Condition> all() const { return {items, count}; }

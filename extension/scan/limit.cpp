@@ -32,8 +32,10 @@ struct ScanNote {
     List* bounds;             // see init_bounds()
     List* filters;            // see init_filter_keys()
     bool other_filters;
-    // For checking the plan's filters on rows that the scan reads; null: it must not.
-    ExprContext* filter_context;
+    // For checking filters and keys on rows that the scan reads.
+    ExprContext* row_context;
+    bool checks_filters;
+    bool checks_keys;
     ScanNote* next;
     MemoryContextCallback callback;
 };
@@ -69,9 +71,9 @@ void note_scan(IndexScanState* scan, const LimitState* limit) {
         note->bounds = init_bounds(scan);
         note->filters = init_filter_keys(scan, &note->other_filters);
         Node* conditions = reinterpret_cast<Node*>(scan->ss.ps.plan->qual);
-        if (note->other_filters && !contain_volatile_functions(conditions) &&
-            !contain_subplans(conditions))
-            note->filter_context = CreateExprContext(scan->ss.ps.state);
+        note->checks_filters = note->other_filters && !contain_volatile_functions(conditions) &&
+                               !contain_subplans(conditions);
+        note->row_context = CreateExprContext(scan->ss.ps.state);
         MemoryContextSwitchTo(before);
         note->callback.func = drop_note;
         note->callback.arg = note;
@@ -171,22 +173,28 @@ namespace {
 bool passes_filters(void* state, TupleTableSlot* row) {
     const ScanNote* note = static_cast<const ScanNote*>(state);
     PlanState* plan = &note->scan->ss.ps;
-    ResetExprContext(note->filter_context);
-    note->filter_context->ecxt_scantuple = row;
-    const bool passes = ExecQual(plan->qual, note->filter_context);
-    // As the executor counts rows that it rejects, for EXPLAIN ANALYZE.
-    if (!passes) InstrCountFiltered1(plan, 1);
-    return passes;
+    ResetExprContext(note->row_context);
+    note->row_context->ecxt_scantuple = row;
+    // Counts rows that it rejects as the executor does, for EXPLAIN ANALYZE.
+    if (note->checks_keys && !ExecQual(note->scan->indexqualorig, note->row_context)) {
+        InstrCountFiltered2(plan, 1);
+        return false;
+    }
+    if (note->checks_filters && !ExecQual(plan->qual, note->row_context)) {
+        InstrCountFiltered1(plan, 1);
+        return false;
+    }
+    return true;
 }
 
 }  // namespace
 
-RowFilter wanted_filter(IndexScanDesc scan) {
+RowFilter wanted_filter(IndexScanDesc scan, bool recheck) {
     ScanNote* note = find_note(scan);
     // A bound on the distance tells by itself how far the scan has to go.
-    if (!note || !note->filter_context || note->bounds != NIL || !note->limit ||
-        note->limit->noCount)
-        return {};
+    if (!note || note->bounds != NIL || !note->limit || note->limit->noCount) return {};
+    note->checks_keys = recheck;
+    if (!note->checks_filters && !note->checks_keys) return {};
     return {passes_filters, note, 0, 0};
 }
 

@@ -22,8 +22,9 @@ WantedRows wanted_rows(IndexScanDesc scan);
 
 // The plan's filters, for the scan to check: it then knows how many of its rows pass. None where
 // the plan has none, where there is no LIMIT, or where a filter must be checked once for each row
-// that is fetched, and for no other.
-RowFilter wanted_filter(IndexScanDesc scan);
+// that is fetched, and for no other. With `recheck`, the scan's keys as well, which entries may
+// only seem to pass.
+RowFilter wanted_filter(IndexScanDesc scan, bool recheck);
 
 // The scan's keys on attributes, and filters of the plan that are like them. Allocated in the
 // current memory context.

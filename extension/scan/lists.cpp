@@ -394,6 +394,13 @@ uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
 void aim_by_filter(ScanState* s) {
     const RowFilter& filter = row_filter(s->reader);
     const double share = (filter.passed + 0.5) / (filter.seen + 1);
+    // Where nearly all pass, the first round has ranked as many as a search without a filter: what
+    // is missing are rows that are not visible.
+    constexpr double nearly_all = 0.75;
+    if (share >= nearly_all && s->round.added >= s->goal.filtered) {
+        s->goal.least_rows = s->goal.filtered;
+        return;
+    }
     // Where few rows pass, those that do lie far apart: codes err less, compared with that, and
     // fewer of them need be ranked for one that is wanted.
     const auto spread = static_cast<uint32>(

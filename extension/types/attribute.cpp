@@ -186,6 +186,10 @@ bool needs_recheck(const Attribute& attribute) {
     return attribute.kind == AttributeKind::hash || attribute.kind == AttributeKind::signature;
 }
 
+bool is_rough(const Attribute& attribute) {
+    return attribute.kind == AttributeKind::signature;
+}
+
 uint64 element_bits(const Attribute& attribute, Datum element) {
     const uint32 hash =
         DatumGetUInt32(FunctionCall1Coll(attribute.hash, attribute.collation, element));

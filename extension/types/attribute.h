@@ -52,6 +52,8 @@ struct Attribute {
 Attribute attribute_of(Relation index, int column);
 
 bool needs_recheck(const Attribute& attribute);
+// Whether many values that fail a condition may look as if they passed.
+bool is_rough(const Attribute& attribute);
 
 // The number of a value that is not null.
 uint64 attribute_number(const Attribute& attribute, Datum value);
