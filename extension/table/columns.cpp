@@ -80,20 +80,44 @@ void check_columns(ReadColumns* columns) {
     if (!is_readable_kind(kind))
         ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
                         errmsg("\"%s\" is not a table", columns->table_name)));
-    AttrNumber attributes[2] = {find_column(columns->table, columns->vector_name), 0};
-    if (columns->key_name) attributes[1] = find_column(columns->table, columns->key_name);
-    check_select_rights(columns->table, attributes, columns->key_name ? 2 : 1);
-    check_vector_column(columns, attributes[0]);
-    if (columns->key_name) check_key_column(columns, attributes[1]);
+    const int values = columns->value_count;
+    auto* attributes =
+        static_cast<AttrNumber*>(palloc(static_cast<Size>(values + 2) * sizeof(AttrNumber)));
+    for (int i = 0; i < values; ++i)
+        attributes[i] = find_column(columns->table, columns->values[i].name);
+    int count = values;
+    attributes[count++] = find_column(columns->table, columns->vector_name);
+    if (columns->key_name) attributes[count++] = find_column(columns->table, columns->key_name);
+    check_select_rights(columns->table, attributes, count);
+    for (int i = 0; i < values; ++i) {
+        ReadValue& value = columns->values[i];
+        value.type = get_atttype(columns->table, attributes[i]);
+        get_typlenbyval(value.type, &value.length, &value.by_value);
+    }
+    check_vector_column(columns, attributes[values]);
+    if (columns->key_name) check_key_column(columns, attributes[values + 1]);
+    pfree(attributes);
 }
+
+namespace {
+
+[[noreturn]] void report_change(const ReadColumns& columns) {
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                    errmsg("table \"%s\" was changed while it was read", columns.table_name)));
+}
+
+}  // namespace
 
 void check_types(const ReadColumns& columns, Oid vector, Oid key) {
     Oid base = InvalidOid;
     if (VectorType::of(vector).stores_like(columns.type) &&
         (!columns.key_name || (is_key_type(key, &base) && base == columns.key_type)))
         return;
-    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                    errmsg("table \"%s\" was changed while it was read", columns.table_name)));
+    report_change(columns);
+}
+
+void check_value_type(const ReadColumns& columns, int value, Oid type) {
+    if (type != columns.values[value].type) report_change(columns);
 }
 
 }  // namespace pgwarp

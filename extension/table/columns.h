@@ -19,6 +19,14 @@ AttrNumber find_column(Oid table, const char* name);
 // Reports an error unless the caller may SELECT these columns, as for a query that names them.
 void check_select_rights(Oid table, const AttrNumber* columns, int count);
 
+// A column of any type, read beside the vectors.
+struct ReadValue {
+    const char* name;
+    Oid type;
+    int16 length;
+    bool by_value;
+};
+
 // The columns of one table that a TableReader reads.
 struct ReadColumns {
     Oid table;
@@ -28,6 +36,8 @@ struct ReadColumns {
     VectorType type;
     uint32 dims;   // of all vectors: the type's, or else the first row's; 0: not known yet
     Oid key_type;  // base type, below any domains
+    ReadValue* values;
+    int value_count;
 };
 // Checks that the columns can be read, by the caller, and sets table_name, types and dims. Takes no
 // lock: a caller without privileges must not block others by waiting for one.
@@ -36,5 +46,6 @@ void check_columns(ReadColumns* columns);
 // Checks the types again before each scan or fetch: between two of them the caller may run any
 // code, which may have altered the table since the reader was opened.
 void check_types(const ReadColumns& columns, Oid vector, Oid key);
+void check_value_type(const ReadColumns& columns, int value, Oid type);
 
 }  // namespace pgwarp

@@ -20,10 +20,17 @@ const char* make_query(const ReadColumns& columns) {
     initStringInfo(&query);
     appendStringInfo(&query, "SELECT %s", quote_identifier(columns.vector_name));
     if (columns.key_name) appendStringInfo(&query, ", %s", quote_identifier(columns.key_name));
+    for (int i = 0; i < columns.value_count; ++i)
+        appendStringInfo(&query, ", %s", quote_identifier(columns.values[i].name));
     appendStringInfo(&query, " FROM %s",
                      quote_qualified_identifier(
                          get_namespace_name(get_rel_namespace(columns.table)), columns.table_name));
     return query.data;
+}
+
+// Columns of the query before the values.
+int first_columns(const ReadColumns& columns) {
+    return columns.key_name ? 2 : 1;
 }
 
 void connect_spi() {
@@ -36,6 +43,9 @@ QueryRows::QueryRows(const ReadColumns& columns, Snapshot snapshot)
     : columns_(columns), snapshot_(snapshot), query_(make_query(columns)) {
     row_context_ = AllocSetContextCreate(context_, "table reader row", ALLOCSET_DEFAULT_SIZES);
     fetch_context_ = AllocSetContextCreate(context_, "table reader rows", ALLOCSET_DEFAULT_SIZES);
+    const Size values = static_cast<Size>(Max(columns.value_count, 1));
+    values_ = static_cast<Datum*>(palloc(values * sizeof(Datum)));
+    value_is_null_ = static_cast<bool*>(palloc(values * sizeof(bool)));
 }
 
 // The portal outlives its SPI connection, so that no SPI stack level stays open between two blocks.
@@ -73,6 +83,9 @@ void QueryRows::fetch() {
     AtEOXact_GUC(true, level);
     check_types(columns_, SPI_gettypeid(SPI_tuptable->tupdesc, 1),
                 columns_.key_name ? SPI_gettypeid(SPI_tuptable->tupdesc, 2) : InvalidOid);
+    for (int i = 0; i < columns_.value_count; ++i)
+        check_value_type(columns_, i,
+                         SPI_gettypeid(SPI_tuptable->tupdesc, first_columns(columns_) + i + 1));
 
     MemoryContextReset(fetch_context_);
     const MemoryContext before = MemoryContextSwitchTo(fetch_context_);
@@ -96,6 +109,11 @@ bool QueryRows::next(SourceRow* row) {
     bool is_null;
     const Datum vector = heap_getattr(tuple, 1, fetched_columns_, &is_null);
     if (columns_.key_name) row->key = heap_getattr(tuple, 2, fetched_columns_, &row->key_is_null);
+    for (int i = 0; i < columns_.value_count; ++i)
+        values_[i] = heap_getattr(tuple, first_columns(columns_) + i + 1, fetched_columns_,
+                                  &value_is_null_[i]);
+    row->values = values_;
+    row->value_is_null = value_is_null_;
     row->vector = is_null ? nullptr : plain_value(vector, row_context_, [](Datum datum) {
         return pg_detoast_datum(reinterpret_cast<varlena*>(DatumGetPointer(datum)));
     });

@@ -1,5 +1,5 @@
 // The rows of a table by a query: of views, foreign tables, tables with policies for the caller,
-// and virtual generated columns.
+// virtual generated columns, and where columns of any type are read beside the vectors.
 #pragma once
 
 #include "extension/table/columns.h"
@@ -40,6 +40,9 @@ class QueryRows final : public RowSource {
     uint64 fetched_count_ = 0;
     uint64 fetched_next_ = 0;
     bool finished_ = false;
+    // Of the row returned last.
+    Datum* values_;
+    bool* value_is_null_;
 };
 
 }  // namespace pgwarp

@@ -17,6 +17,9 @@ struct SourceRow {
     Datum key;
     bool key_is_null;
     ItemPointerData tid;  // of a scanned row; a query sets none
+    // Of ReadColumns::values; only a query reads them.
+    const Datum* values;
+    const bool* value_is_null;
 };
 
 // Lives in the memory context that its TableReader has. It needs no destructor: rewind() releases

@@ -9,6 +9,7 @@ extern "C" {
 #include "access/relation.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
@@ -46,7 +47,8 @@ TableReader* begin_opening(MemoryContext* before) {
 
 void choose_source(TableReader* reader, bool only) {
     const ReadColumns& columns = reader->columns;
-    if (check_enable_rls(columns.table, InvalidOid, true) != RLS_ENABLED)
+    if (columns.value_count == 0 &&
+        check_enable_rls(columns.table, InvalidOid, true) != RLS_ENABLED)
         reader->members = MemberScan::open(columns, only, reader->snapshot);
     reader->source = reader->members;
     if (!reader->source)
@@ -94,6 +96,10 @@ void look_ahead(TableReader* reader) {
     SourceRow row;
     if (columns.dims > 0 || !next_row(reader, &row)) return;
     columns.dims = columns.type.dims_of(row.vector);
+    if (columns.value_count > 0) {
+        rewind_table_reader(reader);  // values are not kept here
+        return;
+    }
     reader->first_vector =
         static_cast<float*>(MemoryContextAlloc(reader->context, columns.dims * sizeof(float)));
     columns.type.read(row.vector, columns.dims, reader->first_vector);
@@ -109,6 +115,10 @@ TableReader* open_table_reader(const TableColumns& wanted) {
     columns.table = wanted.table;
     columns.vector_name = pstrdup(wanted.vector);
     if (wanted.key) columns.key_name = pstrdup(wanted.key);
+    columns.value_count = wanted.value_count;
+    columns.values = static_cast<ReadValue*>(
+        palloc0(static_cast<Size>(Max(wanted.value_count, 1)) * sizeof(ReadValue)));
+    for (int i = 0; i < wanted.value_count; ++i) columns.values[i].name = pstrdup(wanted.values[i]);
     reader->null_keys = wanted.null_keys;
     check_columns(&columns);
 
@@ -130,9 +140,33 @@ uint32 dims_of(const TableReader* reader) {
     return reader->columns.dims;
 }
 
+Oid value_type(const TableReader* reader, int value) {
+    return reader->columns.values[value].type;
+}
+
 TableCounts counts_of(const TableReader* reader) {
     return reader->counts;
 }
+
+namespace {
+
+// Copies the values of a row to the current memory context, as those of row `number` of a block.
+void copy_values(const ReadColumns& columns, const SourceRow& row, const VectorBlock& block,
+                 Size number) {
+    for (int i = 0; i < columns.value_count; ++i) {
+        const ReadValue& value = columns.values[i];
+        const Size at = number * static_cast<Size>(columns.value_count) + static_cast<Size>(i);
+        block.value_is_null[at] = row.value_is_null[i];
+        if (row.value_is_null[i])
+            block.values[at] = static_cast<Datum>(0);
+        else if (value.length == -1)
+            block.values[at] = PointerGetDatum(PG_DETOAST_DATUM_COPY(row.values[i]));
+        else
+            block.values[at] = datumCopy(row.values[i], value.by_value, value.length);
+    }
+}
+
+}  // namespace
 
 Size read_block(TableReader* reader, const VectorBlock& block) {
     const ReadColumns& columns = reader->columns;
@@ -157,6 +191,7 @@ Size read_block(TableReader* reader, const VectorBlock& block) {
             block.places[count] = static_cast<uint64>(ItemPointerGetBlockNumberNoCheck(&row.tid))
                                       << 16 |
                                   ItemPointerGetOffsetNumberNoCheck(&row.tid);
+        if (block.values) copy_values(columns, row, block, count);
         ++reader->counts.rows;
         ++count;
     }

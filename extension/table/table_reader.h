@@ -26,11 +26,17 @@ struct TableColumns {
     // `only`: without children. `null_keys`: a null key is no error, but returned as null.
     bool only = false;
     bool null_keys = false;
+    // More columns to read, of any type; a query reads the table then. May be repeated.
+    const char* const* values = nullptr;
+    int value_count = 0;
 };
 TableReader* open_table_reader(const TableColumns& columns);
 
 // The dimensions of all vectors: the column's, or else the first row's. 0: the table has no vector.
 uint32 dims_of(const TableReader* reader);
+
+// The type of one of TableColumns::values.
+Oid value_type(const TableReader* reader, int value);
 
 // Reads the next rows into the caller's memory; fewer than `room` only at the end. Skips and counts
 // rows whose vector is null. Reports an error where a vector has other dimensions, or where a key
@@ -41,6 +47,9 @@ struct VectorBlock {
     Size room;                    // at least 1
     uint64* places = nullptr;     // (room), or null: TIDs; only for scanned tables
     bool* key_is_null = nullptr;  // (room), with null_keys
+    // (room)(value_count), or null. Values are copied to the current memory context.
+    Datum* values = nullptr;
+    bool* value_is_null = nullptr;
 };
 Size read_block(TableReader* reader, const VectorBlock& block);
 
