@@ -620,10 +620,15 @@ REVOKE ALL ON FUNCTION pg_stat_pgwarp_reset() FROM PUBLIC;
 
 -- Work on whole tables.
 
-CREATE FUNCTION knn_search(index regclass, queries vector[], k int, probes int DEFAULT NULL)
+CREATE FUNCTION knn_search(
+    index regclass,
+    queries vector[],
+    k int,
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL)
     RETURNS TABLE (query int, rank int, ctid tid, distance float4)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
-COMMENT ON FUNCTION knn_search(regclass, vector[], int, int) IS
+COMMENT ON FUNCTION knn_search(regclass, vector[], int, int, text) IS
     'the k rows nearest to each of many queries, by an ivfpq index';
 
 CREATE FUNCTION knn_join(
@@ -633,10 +638,12 @@ CREATE FUNCTION knn_join(
     index regclass,
     key_column name,
     k int,
-    probes int DEFAULT NULL)
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL,
+    on_equal text[] DEFAULT NULL)
     RETURNS TABLE (query_key bigint, rank int, key bigint, distance float4)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
-COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int) IS
+COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[]) IS
     'the k rows nearest to each row of another table, by an ivfpq index';
 
 CREATE FUNCTION kmeans(

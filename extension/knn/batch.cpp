@@ -364,7 +364,8 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
                  errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
                         4 * query_bytes(batch) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
                  errhint("Ask for a smaller k.")));
-    constexpr Size most = 16384;
+    // Queries that are answered one by one gain nothing from large batches.
+    const Size most = index.by_query ? 256 : 16384;
     batch->room = static_cast<uint32>(std::min(most, batch->memory / 4 / query_bytes(batch)));
     MemoryContextSwitchTo(before);
     return batch;
@@ -374,7 +375,24 @@ uint32 most_queries(const KnnBatch* batch) {
     return batch->room;
 }
 
-void search_batch(KnnBatch* batch, const float* queries, uint32 count) {
+namespace {
+
+void search_by_query(KnnBatch* batch, const KnnValues& equal) {
+    const KnnIndex& index = *batch->index;
+    for (uint32 i = 0; i < batch->count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        KnnRow* rows = batch->rows + Size{i} * batch->k;
+        const Size first = Size{i} * static_cast<Size>(index.equal_count);
+        batch->counts[i] = run_knn_query(batch->query, batch->queries + Size{i} * index.dims,
+                                         {equal.values + first, equal.nulls + first}, rows);
+        // An index scan returns rows in order within each of its rounds only.
+        std::sort(rows, rows + batch->counts[i], nearer);
+    }
+}
+
+}  // namespace
+
+void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal) {
     MemoryContextReset(batch->batch_context);
     const MemoryContext before = MemoryContextSwitchTo(batch->batch_context);
     batch->queries = queries;
@@ -383,14 +401,7 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count) {
     batch->counts = alloc_array<uint32>(count);
     memset(batch->counts, 0, count * sizeof(uint32));
     if (batch->query) {
-        for (uint32 i = 0; i < count; ++i) {
-            CHECK_FOR_INTERRUPTS();
-            batch->counts[i] = run_knn_query(batch->query, queries + Size{i} * batch->index->dims,
-                                             batch->rows + Size{i} * batch->k);
-            // An index scan returns rows in order within each of its rounds only.
-            KnnRow* rows = batch->rows + Size{i} * batch->k;
-            std::sort(rows, rows + batch->counts[i], nearer);
-        }
+        search_by_query(batch, equal);
     } else {
         batch->candidate_room = 1024;
         batch->candidates = alloc_array<CandidateRow>(batch->candidate_room);
@@ -404,6 +415,7 @@ KnnRows rows_of(const KnnBatch* batch, uint32 query) {
 }
 
 void close_knn_batch(KnnBatch* batch) {
+    if (batch->query) close_knn_query(batch->query);
     if (batch->scan) index_endscan(batch->scan);
     if (batch->reader) close_row_reader(batch->reader);
     UnregisterSnapshot(batch->snapshot);

@@ -4,10 +4,11 @@
 // visited in the order of TIDs, each once, even if it is a candidate of several queries: a page of
 // the table is pinned once a batch, and a vector is fetched once, together with its key. A query
 // may have fewer than k rows then, because candidates are not visible or its lists are short. An
-// ordinary index scan answers it instead.
+// ordinary index scan answers it instead. Where rows have to meet conditions, an SQL query answers
+// each query (query.h).
 #pragma once
 
-#include "extension/knn/index.h"
+#include "extension/knn/query.h"
 
 namespace pgwarp {
 
@@ -19,8 +20,9 @@ void close_knn_batch(KnnBatch* batch);
 // The most queries of one search_batch(): memory has room for them and for the caller's vectors.
 uint32 most_queries(const KnnBatch* batch);
 
-// Searches for these queries, (count)(dims).
-void search_batch(KnnBatch* batch, const float* queries, uint32 count);
+// Searches for these queries, (count)(dims). `equal`: what rows have to equal for each of them,
+// (count)(KnnIndex::equal_count).
+void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal = {});
 
 // The rows of a query of the last search, nearest first, with the operator's distances.
 struct KnnRows {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "extension/knn/batch.h"
+#include "extension/knn/condition.h"
 #include "extension/knn/device.h"
 #include "extension/settings.h"
 #include "extension/table/table_reader.h"
@@ -83,9 +84,10 @@ void close_search(Search* search) {
     if (search->device) close_knn_device(search->device);
 }
 
-// Searches for (count)(dims) queries and calls put(query, rows) for each.
+// Searches for (count)(dims) queries and calls put(query, rows) for each. `equal`: see batch.h.
 template <typename Put>
-void search_all(Search* search, const float* vectors, Size count, Put&& put) {
+void search_all(Search* search, const float* vectors, Size count, const KnnValues& equal,
+                Put&& put) {
     if (search->device && search_on_device(search->device, vectors, static_cast<uint32>(count))) {
         for (Size i = 0; i < count; ++i) {
             const uint32 found = rows_of(search->device, static_cast<uint32>(i), search->rows);
@@ -96,8 +98,9 @@ void search_all(Search* search, const float* vectors, Size count, Put&& put) {
     if (!search->batch) search->batch = open_knn_batch(*search->index, search->k);
     for (Size first = 0; first < count;) {
         const Size here = std::min<Size>(count - first, most_queries(search->batch));
+        const Size value = first * static_cast<Size>(search->index->equal_count);
         search_batch(search->batch, vectors + first * search->index->dims,
-                     static_cast<uint32>(here));
+                     static_cast<uint32>(here), {equal.values + value, equal.nulls + value});
         for (Size i = 0; i < here; ++i)
             put(first + i, rows_of(search->batch, static_cast<uint32>(i)));
         first += here;
@@ -128,7 +131,8 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
     compat_init_materialized(fcinfo);
     const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const int level = begin_probes(fcinfo, 3);
-    const KnnIndex index = open_knn_index(PG_GETARG_OID(0), nullptr);
+    KnnIndex index = open_knn_index(PG_GETARG_OID(0), nullptr);
+    if (!PG_ARGISNULL(4)) set_condition(&index, text_to_cstring(PG_GETARG_TEXT_PP(4)));
 
     const VectorType type = VectorType::of(ARR_ELEMTYPE(array));
     Datum* queries;
@@ -158,7 +162,7 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
         for (Size i = 0; i < here; ++i)
             memcpy(vectors + i * index.dims, type.view(queries[first + i]).values,
                    index.dims * sizeof(float));
-        search_all(&search, vectors, here, [&](Size query, const KnnRows& found) {
+        search_all(&search, vectors, here, {}, [&](Size query, const KnnRows& found) {
             for (uint32 r = 0; r < found.count; ++r) {
                 ItemPointerData place = found.rows[r].place;
                 Datum values[] = {Int32GetDatum(static_cast<int32>(first + query) + 1),
@@ -176,6 +180,65 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
     return static_cast<Datum>(0);
 }
 
+namespace {
+
+// The queries of a join, a block at a time.
+struct JoinQueries {
+    TableReader* reader;
+    MemoryContext context;  // of the values, reset by each block
+    VectorBlock block;
+};
+
+// Also completes the index's conditions, by the queries' columns.
+TableReader* open_queries(FunctionCallInfo fcinfo, KnnIndex* index) {
+    TableColumns columns = {PG_GETARG_OID(0), NameStr(*PG_GETARG_NAME(2)),
+                            NameStr(*PG_GETARG_NAME(1))};
+    EqualColumns equal = {};
+    if (!PG_ARGISNULL(8)) equal = read_equal_columns(PG_GETARG_ARRAYTYPE_P(8));
+    columns.values = equal.query_columns;
+    columns.value_count = equal.count;
+    TableReader* reader = open_table_reader(columns);
+    if (dims_of(reader) != 0 && dims_of(reader) != index->dims)
+        ereport(ERROR,
+                (errcode(ERRCODE_DATA_EXCEPTION),
+                 errmsg("different vector dimensions %u and %u", dims_of(reader), index->dims),
+                 errdetail("The queries have %u dimensions, the index has %u.", dims_of(reader),
+                           index->dims)));
+    Oid* types = static_cast<Oid*>(palloc(static_cast<Size>(Max(equal.count, 1)) * sizeof(Oid)));
+    for (int i = 0; i < equal.count; ++i) types[i] = value_type(reader, i);
+    set_equal_columns(index, equal, types);
+    return reader;
+}
+
+JoinQueries begin_queries(TableReader* reader, const Search& search) {
+    const Size values = search.room * static_cast<Size>(search.index->equal_count);
+    const auto alloc = [](Size bytes) {
+        return MemoryContextAllocHuge(CurrentMemoryContext, Max(bytes, Size{1}));
+    };
+    JoinQueries queries = {reader, nullptr, {}};
+    queries.context =
+        AllocSetContextCreate(CurrentMemoryContext, "knn values", ALLOCSET_DEFAULT_SIZES);
+    queries.block = {alloc_vectors(search, search.room),
+                     static_cast<int64*>(alloc(search.room * sizeof(int64))), search.room};
+    if (values > 0) {
+        queries.block.values = static_cast<Datum*>(alloc(values * sizeof(Datum)));
+        queries.block.value_is_null = static_cast<bool*>(alloc(values * sizeof(bool)));
+    }
+    return queries;
+}
+
+// Returns how many; 0: there are no more.
+Size next_queries(const JoinQueries& queries) {
+    if (dims_of(queries.reader) == 0) return 0;
+    MemoryContextReset(queries.context);
+    const MemoryContext before = MemoryContextSwitchTo(queries.context);
+    const Size count = read_block(queries.reader, queries.block);
+    MemoryContextSwitchTo(before);
+    return count;
+}
+
+}  // namespace
+
 PGWARP_FUNCTION(pgwarp_knn_join) {
     constexpr const char* arguments[] = {"query_table", "query_key_column", "query_vector_column",
                                          "index",       "key_column",       "k"};
@@ -185,33 +248,26 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
     compat_init_materialized(fcinfo);
     const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const int level = begin_probes(fcinfo, 6);
-    const KnnIndex index = open_knn_index(PG_GETARG_OID(3), NameStr(*PG_GETARG_NAME(4)));
-    TableReader* reader = open_table_reader(
-        {PG_GETARG_OID(0), NameStr(*PG_GETARG_NAME(2)), NameStr(*PG_GETARG_NAME(1))});
-    if (dims_of(reader) != 0 && dims_of(reader) != index.dims)
-        ereport(ERROR,
-                (errcode(ERRCODE_DATA_EXCEPTION),
-                 errmsg("different vector dimensions %u and %u", dims_of(reader), index.dims),
-                 errdetail("The queries have %u dimensions, the index has %u.", dims_of(reader),
-                           index.dims)));
+    KnnIndex index = open_knn_index(PG_GETARG_OID(3), NameStr(*PG_GETARG_NAME(4)));
+    if (!PG_ARGISNULL(7)) set_condition(&index, text_to_cstring(PG_GETARG_TEXT_PP(7)));
+    TableReader* reader = open_queries(fcinfo, &index);
 
     Search search = open_search(index, k, estimated_rows(reader));
-    float* vectors = alloc_vectors(search, search.room);
-    int64* keys = static_cast<int64*>(
-        MemoryContextAllocHuge(CurrentMemoryContext, search.room * sizeof(int64)));
-    while (dims_of(reader) != 0) {
-        const Size count = read_block(reader, {vectors, keys, search.room});
-        if (count == 0) break;
-        search_all(&search, vectors, count, [&](Size query, const KnnRows& found) {
-            for (uint32 r = 0; r < found.count; ++r) {
-                Datum values[] = {Int64GetDatum(keys[query]),
-                                  Int32GetDatum(static_cast<int32>(r) + 1),
-                                  Int64GetDatum(found.rows[r].key),
-                                  Float4GetDatum(static_cast<float4>(found.rows[r].distance))};
-                bool nulls[] = {false, false, found.rows[r].key_is_null, false};
-                tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-            }
-        });
+    const JoinQueries queries = begin_queries(reader, search);
+    const VectorBlock& block = queries.block;
+    while (const Size count = next_queries(queries)) {
+        search_all(&search, block.vectors, count, {block.values, block.value_is_null},
+                   [&](Size query, const KnnRows& found) {
+                       for (uint32 r = 0; r < found.count; ++r) {
+                           const KnnRow& row = found.rows[r];
+                           Datum values[] = {Int64GetDatum(block.keys[query]),
+                                             Int32GetDatum(static_cast<int32>(r) + 1),
+                                             Int64GetDatum(row.key),
+                                             Float4GetDatum(static_cast<float4>(row.distance))};
+                           bool nulls[] = {false, false, row.key_is_null, false};
+                           tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+                       }
+                   });
     }
     close_table_reader(reader);
     close_search(&search);

@@ -14,9 +14,7 @@ extern "C" {
 #include "access/table.h"
 #include "access/transam.h"
 #include "catalog/index.h"
-#include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rls.h"
@@ -116,78 +114,6 @@ double operator_distance(Metric metric, double distance) {
             break;  // no index has it
     }
     pg_unreachable();
-}
-
-// --- by a query
-
-struct KnnQuery {
-    const KnnIndex* index;
-    uint32 k;
-    char* text;
-    Oid type;  // of vectors
-};
-
-namespace {
-
-// OPERATOR(schema.<->)
-char* operator_text(Relation index) {
-    const Oid type = index->rd_opcintype[0];
-    const Oid number = get_opfamily_member(index->rd_opfamily[0], type, type, 1);
-    HeapTuple tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(number));
-    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for operator %u", number);
-    const Form_pg_operator form = reinterpret_cast<Form_pg_operator>(GETSTRUCT(tuple));
-    char* text =
-        psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)),
-                 NameStr(form->oprname));
-    ReleaseSysCache(tuple);
-    return text;
-}
-
-}  // namespace
-
-KnnQuery* open_knn_query(const KnnIndex& index, uint32 k) {
-    auto* query = static_cast<KnnQuery*>(palloc0(sizeof(KnnQuery)));
-    query->index = &index;
-    query->k = k;
-    query->type = index.index->rd_opcintype[0];
-    const Oid table = RelationGetRelid(index.heap);
-    const char* vector = quote_identifier(get_attname(table, index.vector_attribute, false));
-    const char* distance = psprintf("%s %s $1", vector, operator_text(index.index));
-    query->text =
-        psprintf("SELECT %s, %s FROM ONLY %s WHERE %s IS NOT NULL ORDER BY %s LIMIT %u",
-                 index.key_attribute
-                     ? psprintf("%s::pg_catalog.int8",
-                                quote_identifier(get_attname(table, index.key_attribute, false)))
-                     : "ctid",
-                 distance,
-                 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(index.heap)),
-                                            RelationGetRelationName(index.heap)),
-                 vector, distance, k);
-    return query;
-}
-
-uint32 run_knn_query(KnnQuery* query, const float* vector, KnnRow* rows) {
-    if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
-    Datum values[] = {type_of(query->index->index).make(vector, query->index->dims)};
-    if (SPI_execute_with_args(query->text, 1, &query->type, values, nullptr, true, query->k) !=
-        SPI_OK_SELECT)
-        elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(SPI_result));
-    const uint32 count = static_cast<uint32>(SPI_processed);
-    for (uint32 i = 0; i < count; ++i) {
-        const HeapTuple tuple = SPI_tuptable->vals[i];
-        bool distance_is_null;
-        KnnRow row = {};
-        const Datum key = SPI_getbinval(tuple, SPI_tuptable->tupdesc, 1, &row.key_is_null);
-        if (!query->index->key_attribute)
-            row.place = *reinterpret_cast<ItemPointer>(DatumGetPointer(key));
-        else if (!row.key_is_null)
-            row.key = DatumGetInt64(key);
-        row.distance =
-            DatumGetFloat8(SPI_getbinval(tuple, SPI_tuptable->tupdesc, 2, &distance_is_null));
-        rows[i] = row;
-    }
-    SPI_finish();
-    return count;
 }
 
 }  // namespace pgwarp

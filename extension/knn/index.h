@@ -11,6 +11,12 @@ extern "C" {
 
 namespace pgwarp {
 
+// A column of the index's table, and the query's value that it has to equal.
+struct KnnEqual {
+    AttrNumber attribute;
+    Oid type;  // of the query's value
+};
+
 struct KnnIndex {
     Relation heap;
     Relation index;
@@ -20,8 +26,13 @@ struct KnnIndex {
     AttrNumber key_attribute;  // 0: none, rows are identified by TID
     Oid key_type;              // base type of a domain
     // Search by an SQL query instead of reading the index: row security applies to the caller, the
-    // index is too young for the snapshot (indcheckxmin), or the key is a virtual column.
+    // index is too young for the snapshot (indcheckxmin), the key is a virtual column, or the rows
+    // have to meet conditions.
     bool by_query;
+    // Conditions on the rows: see condition.h.
+    const char* condition;  // an SQL expression; null: none
+    KnnEqual* equals;
+    int equal_count;
 };
 
 // Opens an ivfpq index and its table, with AccessShareLock until the end of the transaction.
@@ -39,11 +50,5 @@ struct KnnRow {
 
 // Converts a distance by exact_distance() into the result of the index's operator.
 double operator_distance(Metric metric, double distance);
-
-// The rows nearest to one vector, by an SQL query with ORDER BY and LIMIT: the planner chooses the
-// plan, and row security applies. Returns their number, at most k. Distances are the operator's.
-struct KnnQuery;
-KnnQuery* open_knn_query(const KnnIndex& index, uint32 k);
-uint32 run_knn_query(KnnQuery* query, const float* vector, KnnRow* rows);
 
 }  // namespace pgwarp
