@@ -189,11 +189,13 @@ bool passes_filters(void* state, TupleTableSlot* row) {
 
 }  // namespace
 
-RowFilter wanted_filter(IndexScanDesc scan, bool recheck) {
+RowFilter wanted_filter(IndexScanDesc scan, const Conditions& conditions) {
     ScanNote* note = find_note(scan);
     // A bound on the distance tells by itself how far the scan has to go.
     if (!note || note->bounds != NIL || !note->limit || note->limit->noCount) return {};
-    note->checks_keys = recheck;
+    // Where the executor rechecks the keys, it does so before its filters: a key may be a policy,
+    // or keep a filter from an error.
+    note->checks_keys = conditions.rough || (conditions.recheck && note->checks_filters);
     if (!note->checks_filters && !note->checks_keys) return {};
     return {passes_filters, note, 0, 0};
 }

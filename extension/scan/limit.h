@@ -22,9 +22,9 @@ WantedRows wanted_rows(IndexScanDesc scan);
 
 // The plan's filters, for the scan to check: it then knows how many of its rows pass. None where
 // the plan has none, where there is no LIMIT, or where a filter must be checked once for each row
-// that is fetched, and for no other. With `recheck`, the scan's keys as well, which entries may
-// only seem to pass.
-RowFilter wanted_filter(IndexScanDesc scan, bool recheck);
+// that is fetched, and for no other. The scan's keys come before them where entries may only seem
+// to pass: a filter sees no row that the keys exclude, and rough keys count as filters.
+RowFilter wanted_filter(IndexScanDesc scan, const Conditions& conditions);
 
 // The scan's keys on attributes, and filters of the plan that are like them. Allocated in the
 // current memory context.

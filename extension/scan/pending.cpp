@@ -51,8 +51,9 @@ void forget_pages(void* state) {
     s->pending.tids = open_tid_set(scan_memory() / 8);
 }
 
-// Whether the row that was read last passes the conditions. Entries of the pending list have no
-// attributes: they are those of the row.
+// Whether the row that was found last passes the conditions. Entries of the pending list have no
+// attributes: they are those of the row. Checked before the plan's filters, which must not see rows
+// that the conditions exclude: a condition may be a policy, or keep a filter from an error.
 bool row_passes(ScanState* s) {
     if (s->conditions.count == 0) return true;
     uint8 packed[max_attributes * (sizeof(uint64) + 1)];
@@ -80,8 +81,9 @@ void rank_pending(ScanState* s) {
         }
         if (begin == end) break;
         const uint64 tid = coming[begin++ % ahead];
-        const VectorView row = read_row(s->reader, number_tid(tid));
-        if (!row || !row_passes(s)) continue;
+        if (!find_row(s->reader, number_tid(tid)) || !row_passes(s)) continue;
+        const VectorView row = read_found_row(s->reader);
+        if (!row) continue;
         const double distance = row_distance(s, row);
         if (!(distance > s->bound.distance) || !s->bound.given)
             put_candidate(s->pending.rows, {distance, tid});

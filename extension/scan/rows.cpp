@@ -100,10 +100,17 @@ IndexValues index_values(RowReader* reader) {
     return {reader->values, reader->nulls};
 }
 
-VectorView read_row(RowReader* reader, ItemPointerData tid) {
+bool find_row(RowReader* reader, ItemPointerData tid) {
     MemoryContextReset(reader->row_context);
     reader->has_values = false;
-    if (!sees_row(reader, tid)) return {};
+    return sees_row(reader, tid);
+}
+
+VectorView read_row(RowReader* reader, ItemPointerData tid) {
+    return find_row(reader, tid) ? read_found_row(reader) : VectorView{};
+}
+
+VectorView read_found_row(RowReader* reader) {
     if (reader->filter.passes) {
         ++reader->filter.seen;
         if (!reader->filter.passes(reader->filter.state, reader->slot)) return {};

@@ -33,11 +33,16 @@ const RowFilter& row_filter(const RowReader* reader);
 // is visible to the snapshot, the filter rejects it, or the value is null.
 VectorView read_row(RowReader* reader, ItemPointerData tid);
 
+// The same in two steps, for a caller that rejects rows before the filter sees them: whether a
+// version is visible; the filter and the vector of the row that find_row() found.
+bool find_row(RowReader* reader, ItemPointerData tid);
+VectorView read_found_row(RowReader* reader);
+
 // Whether a version of the row is visible to the snapshot; does not read its vector.
 bool sees_row(RowReader* reader, ItemPointerData tid);
 
-// Of the row that read_row() returned last: the TID of the visible version, which may differ from
-// the index entry's TID (HOT), and the value of a column.
+// Of the row that read_row() or find_row() found last: the TID of the visible version, which may
+// differ from the index entry's TID (HOT), and the value of a column.
 ItemPointerData place_of_row(const RowReader* reader);
 // Memory that the next read_row() frees.
 MemoryContext row_context(const RowReader* reader);

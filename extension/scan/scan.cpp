@@ -125,7 +125,7 @@ void next_round(IndexScanDesc scan, ScanState* s) {
     begin_rows(s);
     if (!s->progress.started) {
         const bool off = settings.iterative_scan == static_cast<int>(IterativeScan::off);
-        set_row_filter(s->reader, off ? RowFilter{} : wanted_filter(scan, s->conditions.rough));
+        set_row_filter(s->reader, off ? RowFilter{} : wanted_filter(scan, s->conditions));
         begin_scan(scan, s);
     }
     while (true) {
