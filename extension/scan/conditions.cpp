@@ -21,23 +21,16 @@ constexpr Condition no_entry(uint8 attribute) {
     return {ConditionKind::never, attribute, 0, 0, {}};
 }
 
-// The arguments of a key: those of its array, without nulls, or its only one.
+// Values of one type, none of them null.
 struct Arguments {
     Datum* values;
     int count;
     Oid type;
 };
 
-Arguments arguments_of(const ScanKeyData& key, Oid column_type) {
+Arguments elements_of(Datum of) {
     Arguments arguments = {};
-    if (!(key.sk_flags & SK_SEARCHARRAY)) {
-        arguments.values = static_cast<Datum*>(palloc(sizeof(Datum)));
-        arguments.values[0] = key.sk_argument;
-        arguments.count = 1;
-        arguments.type = OidIsValid(key.sk_subtype) ? key.sk_subtype : column_type;
-        return arguments;
-    }
-    ArrayType* array = DatumGetArrayTypeP(key.sk_argument);
+    ArrayType* array = DatumGetArrayTypeP(of);
     arguments.type = ARR_ELEMTYPE(array);
     int16 length;
     bool by_value;
@@ -50,6 +43,14 @@ Arguments arguments_of(const ScanKeyData& key, Oid column_type) {
     for (int i = 0; i < count; ++i)
         if (!nulls[i]) arguments.values[arguments.count++] = arguments.values[i];
     return arguments;
+}
+
+// The arguments of a key: those of its array, or its only one.
+Arguments arguments_of(const ScanKeyData& key, Oid column_type) {
+    if (key.sk_flags & SK_SEARCHARRAY) return elements_of(key.sk_argument);
+    auto* argument = static_cast<Datum*>(palloc(sizeof(Datum)));
+    *argument = key.sk_argument;
+    return {argument, 1, OidIsValid(key.sk_subtype) ? key.sk_subtype : column_type};
 }
 
 Condition among(uint8 attribute, uint64* values, Size count) {
@@ -174,21 +175,48 @@ Condition hash_condition(const Attribute& attribute, uint8 number, const Argumen
     return among(number, values, static_cast<Size>(arguments.count));
 }
 
+// Signatures of which an entry must have one whole.
+struct Signatures {
+    uint64* values;
+    int count;
+};
+
+// Of each element of some arrays.
+Signatures element_signatures(const Attribute& attribute, const Arguments& arrays) {
+    auto* elements =
+        static_cast<Arguments*>(palloc(static_cast<Size>(arrays.count) * sizeof(Arguments)));
+    int room = 0;
+    for (int i = 0; i < arrays.count; ++i) {
+        elements[i] = elements_of(arrays.values[i]);
+        room += elements[i].count;
+    }
+    Signatures signatures = {new_values(room), 0};
+    for (int i = 0; i < arrays.count; ++i)
+        for (int j = 0; j < elements[i].count; ++j)
+            signatures.values[signatures.count++] = element_bits(attribute, elements[i].values[j]);
+    return signatures;
+}
+
+// Of each of some arrays.
+Signatures array_signatures(const Attribute& attribute, const Arguments& arrays) {
+    Signatures signatures = {new_values(arrays.count), arrays.count};
+    for (int i = 0; i < arrays.count; ++i)
+        signatures.values[i] = attribute_number(attribute, arrays.values[i]);
+    return signatures;
+}
+
+// More than one array: x && ANY (...) or x @> ANY (...), with an array of int2vector or of a domain
+// over arrays.
 Condition signature_condition(const Attribute& attribute, uint8 number, AttributeStrategy strategy,
-                              Datum argument) {
-    if (strategy == AttributeStrategy::contains)
-        return {ConditionKind::contains, number, attribute_number(attribute, argument), 0, {}};
-    ScanKeyData elements = {};
-    elements.sk_flags = SK_SEARCHARRAY;
-    elements.sk_argument = argument;
-    const Arguments arguments = arguments_of(elements, InvalidOid);
-    if (arguments.count == 0) return no_entry(number);
-    uint64* values = new_values(arguments.count);
-    for (int i = 0; i < arguments.count; ++i)
-        values[i] = element_bits(attribute, arguments.values[i]);
-    std::sort(values, values + arguments.count);
-    const uint64* end = std::unique(values, values + arguments.count);
-    return {ConditionKind::overlaps, number, 0, 0, {values, end}};
+                              const Arguments& arrays) {
+    const Signatures wanted = strategy == AttributeStrategy::contains
+                                  ? array_signatures(attribute, arrays)
+                                  : element_signatures(attribute, arrays);
+    if (wanted.count == 0) return no_entry(number);
+    if (wanted.count == 1) return {ConditionKind::contains, number, wanted.values[0], 0, {}};
+    std::sort(wanted.values, wanted.values + wanted.count);
+    const uint64* end = std::unique(wanted.values, wanted.values + wanted.count);
+    return {ConditionKind::overlaps, number, 0, 0, {wanted.values, end}};
 }
 
 Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key,
@@ -202,10 +230,6 @@ Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key
     conditions->recheck |= needs_recheck(attribute);
     conditions->rough |= is_rough(attribute);
     const auto strategy = static_cast<AttributeStrategy>(key.sk_strategy);
-    // x && ANY (array of arrays) has no type of its own in PostgreSQL: a signature has one
-    // argument.
-    if (attribute.kind == AttributeKind::signature)
-        return signature_condition(attribute, number, strategy, key.sk_argument);
     const Arguments arguments = arguments_of(key, attribute.base_type);
     switch (attribute.kind) {
         case AttributeKind::ordered:
@@ -215,7 +239,7 @@ Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key
         case AttributeKind::hash:
             return hash_condition(attribute, number, arguments);
         case AttributeKind::signature:
-            break;
+            return signature_condition(attribute, number, strategy, arguments);
     }
     pg_unreachable();
 }

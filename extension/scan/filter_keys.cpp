@@ -113,10 +113,9 @@ List* init_filter_keys(IndexScanState* scan, bool* others) {
         FilterKey* filter = nullptr;
         if (IndexRelationGetNumberOfKeyAttributes(scan->iss_RelationDesc) > 1)
             filter = key_of(scan, static_cast<const Expr*>(list_nth(conditions, i)));
-        if (filter)
-            filters = lappend(filters, filter);
-        else
-            *others = true;
+        if (filter) filters = lappend(filters, filter);
+        // Many rows that fail a condition on signatures may seem to pass it.
+        *others |= !filter || is_rough(attribute_of(scan->iss_RelationDesc, filter->key.sk_attno));
     }
     return filters;
 }

@@ -15,7 +15,7 @@ extern "C" {
 namespace pgwarp {
 
 // For the plan of a scan; in the current memory context. `others`: whether the plan has filters
-// that are none of these.
+// that the scan must check on rows, since they are none of these or rough.
 List* init_filter_keys(IndexScanState* scan, bool* others);
 
 // Their values now. `keys` has room for all of them. The filters stay with the executor.

@@ -10,9 +10,11 @@ SET client_min_messages = warning;
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
 ALTER TYPE mood ADD VALUE 'bored' BEFORE 'ok';
 CREATE DOMAIN age AS int;
+CREATE DOMAIN ints AS int[];
+CREATE DOMAIN texts AS text[];
 CREATE TABLE a (id int, v vector(8), b bool, c "char", i2 smallint, i4 int, i8 bigint, f4 real, f8 double precision,
     d date, t time, ts timestamp, tz timestamptz, o oid, e mood, x text, vc varchar(9), bp char(4), u uuid, n numeric,
-    iv interval, ai int[], ax text[], g age);
+    iv interval, ai int[], ax text[], g age, v2 int2vector);
 -- Nulls here and there, few values each, and the ends of every type.
 CREATE FUNCTION row_of(i int) RETURNS a LANGUAGE sql STABLE AS $$
     SELECT i, vec(i, 8), r[1] % 3 = 0, (CASE r[2] % 9 WHEN 8 THEN NULL ELSE (ARRAY[0, 65, 66, 97, 122, 127, -128, -1])[1 + r[2] % 8]
@@ -36,11 +38,12 @@ CREATE FUNCTION row_of(i int) RETURNS a LANGUAGE sql STABLE AS $$
         (ARRAY['1.0', '1.00', '2', 'NaN', NULL])[1 + r[18] % 5]::numeric,
         (ARRAY['1 day', '24 hours', '1 mon', NULL])[1 + r[19] % 4]::interval,
         CASE r[20] % 6 WHEN 5 THEN NULL WHEN 4 THEN '{}' ELSE ARRAY[r[20] % 6, r[21] % 4, NULL] END,
-        CASE r[22] % 6 WHEN 5 THEN NULL WHEN 4 THEN '{}' ELSE ARRAY['t' || r[22] % 6, 't' || r[23] % 40] END, r[24] % 5
-    FROM (SELECT array_agg((hashint8extended(i * 100 + k, 9) & 65535)::int ORDER BY k) AS r FROM generate_series(1, 24) AS k) AS h
+        CASE r[22] % 6 WHEN 5 THEN NULL WHEN 4 THEN '{}' ELSE ARRAY['t' || r[22] % 6, 't' || r[23] % 40] END, r[24] % 5,
+        CASE r[25] % 4 WHEN 3 THEN NULL WHEN 2 THEN '' ELSE r[25] % 4 || ' ' || r[26] % 20 END::int2vector
+    FROM (SELECT array_agg((hashint8extended(i * 100 + k, 9) & 65535)::int ORDER BY k) AS r FROM generate_series(1, 26) AS k) AS h
 $$;
 INSERT INTO a SELECT (row_of(i)).* FROM generate_series(1, 3000) AS i;
-CREATE INDEX a_v ON a USING ivfpq (v, b, c, i2, i4, i8, f4, f8, d, t, ts, tz, o, e, x, vc, bp, u, n, iv, ai, ax, g) WITH (lists = 12);
+CREATE INDEX a_v ON a USING ivfpq (v, b, c, i2, i4, i8, f4, f8, d, t, ts, tz, o, e, x, vc, bp, u, n, iv, ai, ax, g, v2) WITH (lists = 12);
 ANALYZE a;
 SET jit = off;
 
@@ -85,6 +88,11 @@ INSERT INTO conditions VALUES ('b'), ('NOT b'), ('b IS TRUE'), ('b IS NOT NULL A
     ('i4 >= ANY (''{2,5}''::int[])'), ('x IN (''a'', ''b'')'), ('e IN (''sad'', ''ok'')'), ('e > ANY (''{bored,happy}''::mood[])'),
     ('x IS NULL'), ('x IS NOT NULL AND ai IS NULL'), ('ai && ''{1,3}'''), ('ai && ''{}'''), ('ai @> ''{2}'''), ('ai @> ''{}'''),
     ('ai @> ''{1,NULL}'''), ('ax && ''{t1,t39}'''), ('ax @> ''{t3,t7}'''), ('v IS NOT NULL AND i2 > 1'),
+    ('ai && ANY (''{"{1,2}","{3}",NULL}''::ints[])'), ('ai @> ANY (''{"{1,2}","{3}"}''::ints[])'), ('ai @> ANY (''{"{1,NULL}","{}"}''::ints[])'),
+    ('ai && ANY (''{"{}"}''::ints[])'), ('ai @> ANY (''{NULL}''::ints[])'), ('ai && ANY (''{"{2,3}"}''::ints[])'),
+    ('ax && ANY (''{"{t1,t39}","{t7}"}''::texts[])'), ('ax @> ANY (''{"{t1,t39}","{t7}","{t2,t3}"}''::texts[])'),
+    ('v2 && ''3 4'''), ('v2 @> ''1'''), ('v2 && ANY (''{1 2,3,4 5}''::int2vector[])'), ('v2 @> ANY (''{1 2,3,4 5}''::int2vector[])'),
+    ('o = ANY (''{1,2}''::regclass[])'), ('i4 = ANY (''{1,2}''::age[])'), ('vc = ANY (''{a,b}''::varchar[])'),
     ('f8 = 0.1 AND i4 > 0 AND x = ''a'''), ('d >= ''2000-01-01'' AND tz < ''infinity'' AND u = ''00000000-0000-0000-0000-000000000001''');
 SELECT count(*) FROM conditions;
 SELECT condition, rows_of(condition, true, k, k) AS got, rows_of(condition, false, k, k) AS expected
@@ -140,4 +148,4 @@ CREATE INDEX ON few USING ivfpq (v, (ARRAY[point(1, 2)]));
 DROP FUNCTION row_of, rows_of;
 DROP TABLE a, few, conditions;
 DROP TYPE mood;
-DROP DOMAIN age;
+DROP DOMAIN age, ints, texts;
