@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "extension/scan/conditions.h"
 #include "extension/types/attribute.h"
@@ -130,40 +131,33 @@ Condition ordered_condition(const Attribute& attribute, uint8 number, AttributeS
 // The order of an enum's values is in the catalog: a range becomes the values within it.
 Condition enum_condition(const Attribute& attribute, uint8 number, AttributeStrategy strategy,
                          const Arguments& arguments) {
-    uint64* values;
-    Size count = 0;
-    if (strategy == AttributeStrategy::equal) {
-        values = new_values(arguments.count);
-        for (int i = 0; i < arguments.count; ++i)
-            values[count++] = DatumGetObjectId(arguments.values[i]);
-        return among(number, values, count);
-    }
+    uint64* given = new_values(arguments.count);
+    uint64* given_end = given + arguments.count;
+    for (int i = 0; i < arguments.count; ++i) given[i] = DatumGetObjectId(arguments.values[i]);
+    if (strategy == AttributeStrategy::equal)
+        return among(number, given, static_cast<Size>(arguments.count));
+    std::sort(given, given_end);
     CatCList* list = SearchSysCacheList1(ENUMTYPOIDNAME, ObjectIdGetDatum(attribute.type));
-    values = new_values(list->n_members);
     const auto form = [list](int i) {
         return reinterpret_cast<Form_pg_enum>(GETSTRUCT(&list->members[i]->tuple));
     };
-    const auto holds = [strategy](float4 a, float4 b) {
-        switch (strategy) {
-            case AttributeStrategy::less:
-                return a < b;
-            case AttributeStrategy::less_equal:
-                return a <= b;
-            case AttributeStrategy::greater_equal:
-                return a >= b;
-            default:
-                return a > b;
-        }
+    // x < ANY (...) holds if it holds for the last of the values, x > ANY (...) for the first.
+    const bool below =
+        strategy == AttributeStrategy::less || strategy == AttributeStrategy::less_equal;
+    const bool included =
+        strategy == AttributeStrategy::less_equal || strategy == AttributeStrategy::greater_equal;
+    const auto sort_order = [&](int i) {
+        return below ? form(i)->enumsortorder : -form(i)->enumsortorder;
     };
+    float4 end = -std::numeric_limits<float4>::infinity();
     for (int i = 0; i < list->n_members; ++i)
-        for (int j = 0; j < list->n_members; ++j) {
-            const bool given =
-                std::any_of(arguments.values, arguments.values + arguments.count,
-                            [&](Datum value) { return DatumGetObjectId(value) == form(j)->oid; });
-            if (!given || !holds(form(i)->enumsortorder, form(j)->enumsortorder)) continue;
+        if (std::binary_search(given, given_end, uint64{form(i)->oid}))
+            end = Max(end, sort_order(i));
+    uint64* values = new_values(list->n_members);
+    Size count = 0;
+    for (int i = 0; i < list->n_members; ++i)
+        if (sort_order(i) < end || (included && sort_order(i) == end))
             values[count++] = form(i)->oid;
-            break;
-        }
     ReleaseCatCacheList(list);
     return among(number, values, count);
 }
