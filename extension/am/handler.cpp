@@ -19,6 +19,7 @@ extern "C" {
 #include "catalog/pg_opfamily.h"
 #include "catalog/pg_type.h"
 #include "commands/vacuum.h"
+#include "parser/parse_coerce.h"
 #include "utils/builtins.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
@@ -28,9 +29,25 @@ namespace pgwarp {
 
 namespace {
 
-bool is_sound_operator(const FormData_pg_amop& form) {
+// Whether a family has a hash function for the left operand of an operator. A class for varchar may
+// have the operator of text.
+bool hashes_left(const FormData_pg_amop& form, const CatCList* procedures) {
+    for (int i = 0; i < procedures->n_members; ++i) {
+        const auto* procedure =
+            reinterpret_cast<Form_pg_amproc>(GETSTRUCT(&procedures->members[i]->tuple));
+        if (procedure->amprocnum == hash_procedure &&
+            IsBinaryCoercible(procedure->amproclefttype, form.amoplefttype))
+            return true;
+    }
+    return false;
+}
+
+bool is_sound_operator(const FormData_pg_amop& form, const CatCList* procedures) {
     if (form.amoppurpose == AMOP_ORDER) return form.amopstrategy == 1;
-    return form.amopstrategy >= 1 && form.amopstrategy <= attribute_strategies;
+    const std::optional<AttributeKind> kind =
+        attribute_kind(form.amoplefttype, hashes_left(form, procedures));
+    return kind && decides(*kind, form.amoplefttype,
+                           static_cast<AttributeStrategy>(form.amopstrategy), form.amoprighttype);
 }
 
 bool is_sound_procedure(const FormData_pg_amproc& form) {
@@ -56,21 +73,22 @@ bool ivfpq_validate(Oid opclass) {
 
     bool sound = true;
     bool orders = false;
+    CatCList* procedures = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(family));
     CatCList* operators = SearchSysCacheList1(AMOPSTRATEGY, ObjectIdGetDatum(family));
     for (int i = 0; i < operators->n_members; ++i) {
         const Form_pg_amop form =
             reinterpret_cast<Form_pg_amop>(GETSTRUCT(&operators->members[i]->tuple));
         orders |= form->amoppurpose == AMOP_ORDER;
-        if (is_sound_operator(*form)) continue;
+        if (is_sound_operator(*form, procedures)) continue;
         ereport(INFO,
                 (errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-                 errmsg("operator family of ivfpq contains operator %s with wrong strategy %d",
+                 errmsg("operator family of ivfpq contains operator %s with wrong signature or "
+                        "strategy %d",
                         format_operator(form->amopopr), form->amopstrategy)));
         sound = false;
     }
     ReleaseCatCacheList(operators);
 
-    CatCList* procedures = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(family));
     bool has_metric = false;
     for (int i = 0; i < procedures->n_members; ++i) {
         const Form_pg_amproc form =

@@ -221,9 +221,12 @@ Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key
     // All operators are strict.
     if (key.sk_flags & SK_ISNULL) return no_entry(number);
     const Attribute& attribute = attributes.items[number];
-    conditions->recheck |= needs_recheck(attribute);
-    conditions->rough |= is_rough(attribute);
     const auto strategy = static_cast<AttributeStrategy>(key.sk_strategy);
+    const bool undecided =
+        OidIsValid(key.sk_subtype) && !decides(attribute, strategy, key.sk_subtype);
+    conditions->recheck |= needs_recheck(attribute) || undecided;
+    conditions->rough |= is_rough(attribute) || undecided;
+    if (undecided) return {ConditionKind::is_not_null, number, 0, 0, {}};
     const Arguments arguments = arguments_of(key, attribute.base_type);
     switch (attribute.kind) {
         case AttributeKind::ordered:

@@ -80,12 +80,19 @@ FilterKey* array_key(IndexScanState* scan, const ScalarArrayOpExpr* condition) {
     Expr* array = static_cast<Expr*>(lsecond(condition->args));
     const int number = attribute_column(scan, column);
     if (number == 0 || !is_constant(array)) return nullptr;
-    const int strategy =
-        get_op_opfamily_strategy(condition->opno, scan->iss_RelationDesc->rd_opfamily[number - 1]);
+    const Oid family = scan->iss_RelationDesc->rd_opfamily[number - 1];
     const Oid collation = scan->iss_RelationDesc->rd_indcollation[number - 1];
-    if (strategy == 0 || (OidIsValid(collation) && collation != condition->inputcollid))
+    if (!op_in_opfamily(condition->opno, family) ||
+        (OidIsValid(collation) && collation != condition->inputcollid))
         return nullptr;
-    FilterKey* filter = new_key(number, static_cast<AttributeStrategy>(strategy));
+    int strategy;
+    Oid left;
+    Oid right;
+    get_op_opfamily_properties(condition->opno, family, false, &strategy, &left, &right);
+    const auto wanted = static_cast<AttributeStrategy>(strategy);
+    // As a key, it would only keep the scan from knowing how many rows pass.
+    if (!decides(attribute_of(scan->iss_RelationDesc, number), wanted, right)) return nullptr;
+    FilterKey* filter = new_key(number, wanted);
     filter->key.sk_flags = SK_SEARCHARRAY;
     filter->argument = ExecInitExpr(array, &scan->ss.ps);
     return filter;

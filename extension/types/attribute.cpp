@@ -9,6 +9,7 @@
 extern "C" {
 #include "access/genam.h"
 #include "catalog/pg_type.h"
+#include "parser/parse_coerce.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
@@ -138,48 +139,107 @@ FmgrInfo* element_hash(Oid element, Relation index, int column) {
     return &cache->hash_proc_finfo;
 }
 
-}  // namespace
-
-Attribute attribute_of(Relation index, int column) {
-    const int i = column - 1;
-    Attribute attribute = {};
-    attribute.type = getBaseType(TupleDescAttr(RelationGetDescr(index), i)->atttypid);
-    attribute.base_type = index->rd_opcintype[i];
-    attribute.collation = index->rd_indcollation[i];
-    if (OidIsValid(index_getprocid(index, static_cast<AttrNumber>(column), hash_procedure))) {
-        attribute.kind = AttributeKind::hash;
-        attribute.bytes = sizeof(uint32);
-        attribute.hash = index_getprocinfo(index, static_cast<AttrNumber>(column), hash_procedure);
-    } else if (attribute.base_type == ANYENUMOID) {
-        attribute.kind = AttributeKind::enumeration;
-        attribute.bytes = sizeof(Oid);
-    } else if (attribute.base_type == ANYARRAYOID) {
-        attribute.kind = AttributeKind::signature;
-        attribute.bytes = sizeof(uint64);
-        attribute.element = get_base_element_type(attribute.type);
-        attribute.hash = element_hash(attribute.element, index, column);
-    } else if (ordered_bytes(attribute.base_type) > 0) {
-        attribute.kind = AttributeKind::ordered;
-        attribute.bytes = ordered_bytes(attribute.base_type);
-    } else if (VectorType::of(attribute.type)) {
+[[noreturn]] void report_unsuitable(const Attribute& attribute, int column) {
+    if (VectorType::of(attribute.type))
         ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                         errmsg("an ivfpq index cannot have two vectors"),
                         errdetail("The first column is the vector to search by; the others are "
                                   "attributes for conditions."),
                         errhint("Create an index for each column of vectors.")));
-    } else {
-        // A user's operator class without a hash function.
-        ereport(ERROR,
-                (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                 errmsg("column %d of an ivfpq index cannot be of type %s", column,
-                        format_type_be(attribute.type)),
-                 errdetail("The first column is the vector to search by; the others are attributes "
-                           "for conditions."),
-                 errhint("An operator class for a type of your own needs its = as operator %d and "
-                         "a hash function as function %d.",
-                         static_cast<int>(AttributeStrategy::equal), hash_procedure)));
+    // A user's operator class without a hash function.
+    ereport(ERROR,
+            (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+             errmsg("column %d of an ivfpq index cannot be of type %s", column,
+                    format_type_be(attribute.type)),
+             errdetail("The first column is the vector to search by; the others are attributes "
+                       "for conditions."),
+             errhint("An operator class for a type of your own needs its = as operator %d and "
+                     "a hash function as function %d.",
+                     static_cast<int>(AttributeStrategy::equal), hash_procedure)));
+    pg_unreachable();
+}
+
+}  // namespace
+
+std::optional<AttributeKind> attribute_kind(Oid base_type, bool has_hash) {
+    if (has_hash) return AttributeKind::hash;
+    if (base_type == ANYENUMOID) return AttributeKind::enumeration;
+    if (base_type == ANYARRAYOID) return AttributeKind::signature;
+    if (ordered_bytes(base_type) > 0) return AttributeKind::ordered;
+    return {};
+}
+
+Attribute attribute_of(Relation index, int column) {
+    const int i = column - 1;
+    const auto number = static_cast<AttrNumber>(column);
+    Attribute attribute = {};
+    attribute.type = getBaseType(TupleDescAttr(RelationGetDescr(index), i)->atttypid);
+    attribute.base_type = index->rd_opcintype[i];
+    attribute.family = index->rd_opfamily[i];
+    attribute.collation = index->rd_indcollation[i];
+    const std::optional<AttributeKind> kind = attribute_kind(
+        attribute.base_type, OidIsValid(index_getprocid(index, number, hash_procedure)));
+    if (!kind) report_unsuitable(attribute, column);
+    attribute.kind = *kind;
+    switch (attribute.kind) {
+        case AttributeKind::hash:
+            attribute.bytes = sizeof(uint32);
+            attribute.hash = index_getprocinfo(index, number, hash_procedure);
+            break;
+        case AttributeKind::enumeration:
+            attribute.bytes = sizeof(Oid);
+            break;
+        case AttributeKind::signature:
+            attribute.bytes = sizeof(uint64);
+            attribute.element = get_base_element_type(attribute.type);
+            attribute.hash = element_hash(attribute.element, index, column);
+            break;
+        case AttributeKind::ordered:
+            attribute.bytes = ordered_bytes(attribute.base_type);
+            break;
     }
     return attribute;
+}
+
+namespace {
+
+// Whether attribute_position() knows the order of values of two types.
+bool are_ordered(Oid own, Oid other) {
+    return own == other || (is_integer(own) && is_integer(other)) ||
+           (is_float(own) && is_float(other)) || (own == DATEOID && other == TIMESTAMPOID) ||
+           (own == TIMESTAMPOID && other == DATEOID);
+}
+
+}  // namespace
+
+bool decides(AttributeKind kind, Oid base_type, AttributeStrategy strategy, Oid right_type) {
+    const bool compares =
+        strategy >= AttributeStrategy::less && strategy <= AttributeStrategy::greater;
+    switch (kind) {
+        case AttributeKind::ordered:
+            return compares && are_ordered(base_type, right_type);
+        case AttributeKind::enumeration:
+            return compares && base_type == right_type;
+        case AttributeKind::hash:
+            return strategy == AttributeStrategy::equal && base_type == right_type;
+        case AttributeKind::signature:
+            return (strategy == AttributeStrategy::overlaps ||
+                    strategy == AttributeStrategy::contains) &&
+                   base_type == right_type;
+    }
+    pg_unreachable();
+}
+
+bool decides(const Attribute& attribute, AttributeStrategy strategy, Oid right_type) {
+    if (decides(attribute.kind, attribute.base_type, strategy, right_type)) return true;
+    // A class for varchar, say, may have text's =, and no other.
+    const auto equality = [&](Oid type) {
+        return OidIsValid(get_opfamily_member(attribute.family, type, type,
+                                              static_cast<int16>(AttributeStrategy::equal)));
+    };
+    return attribute.kind == AttributeKind::hash && strategy == AttributeStrategy::equal &&
+           IsBinaryCoercible(attribute.base_type, right_type) && equality(right_type) &&
+           !equality(attribute.base_type);
 }
 
 bool needs_recheck(const Attribute& attribute) {

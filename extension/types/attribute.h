@@ -10,6 +10,8 @@
 // the condition again.
 #pragma once
 
+#include <optional>
+
 #include "kernels/conditions.h"
 #include "extension/compat.h"
 
@@ -42,6 +44,7 @@ struct Attribute {
     uint8 bytes;
     Oid type;        // of its values
     Oid base_type;   // the operator class's: equal to `type`, or polymorphic
+    Oid family;      // of operators
     Oid collation;   // hash
     FmgrInfo* hash;  // hash: of a value; signature: of an element
     Oid element;     // signature: type of the elements
@@ -50,6 +53,16 @@ struct Attribute {
 // The attribute of an index column, counted from 1; the first column is the vector. Reports columns
 // that cannot be one. May allocate in the current memory context.
 Attribute attribute_of(Relation index, int column);
+
+// What an operator class for a type makes of its values, if it has a hash function or not.
+std::optional<AttributeKind> attribute_kind(Oid base_type, bool has_hash);
+
+// Whether the numbers of attributes of a type decide conditions with an operator, by its strategy
+// and its right type.
+bool decides(AttributeKind kind, Oid base_type, AttributeStrategy strategy, Oid right_type);
+// The same for an attribute. PostgreSQL does not keep operators out of a family that its attributes
+// cannot serve.
+bool decides(const Attribute& attribute, AttributeStrategy strategy, Oid right_type);
 
 bool needs_recheck(const Attribute& attribute);
 // Whether many values that fail a condition may look as if they passed.

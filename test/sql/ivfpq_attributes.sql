@@ -66,6 +66,20 @@ BEGIN
     EXECUTE 'SELECT array_agg(id) FROM (' || query || ') AS r' INTO rows;
     RETURN rows;
 END $$;
+-- The same for any table and all its rows; whether those that pass are its only candidates.
+CREATE FUNCTION same_rows(name text, condition text, OUT rows text, OUT no_others bool) LANGUAGE plpgsql AS $$
+DECLARE
+    query text := format('SELECT array_agg(id ORDER BY id) FROM (SELECT id FROM %s WHERE %s ORDER BY v <-> vec(-1, 4) LIMIT 4000) AS r', name, condition);
+    got int[];
+    expected int[];
+BEGIN
+    PERFORM set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'on', true);
+    EXECUTE query INTO expected;
+    PERFORM set_config('enable_indexscan', 'on', true), set_config('enable_seqscan', 'off', true), set_config('ivfpq.target_recall', '1', true);
+    EXECUTE query INTO got;
+    rows := CASE WHEN got = expected THEN cardinality(got)::text ELSE format('got %s, not %s', got, expected) END;
+    no_others := (SELECT candidates = cardinality(got) FROM ivfpq_last_scan());
+END $$;
 CREATE TABLE conditions (condition text);
 INSERT INTO conditions SELECT format('%s %s %s', name, operator, value)
     FROM (VALUES ('b', '{true,false}'::text[]), ('c', '{''A'',''a'',''\377''}'), ('i2', '{-32768,32767,0,1::int8,40000::int8,-3000000000}'),
@@ -140,12 +154,49 @@ SET enable_seqscan = on; SET enable_indexscan = off;
 SELECT array_agg(id) FROM (SELECT id FROM few WHERE i = 5 AND upper(x) = 'X1' AND id > 20 ORDER BY v <-> vec(1, 4) LIMIT 5) AS r;
 RESET enable_seqscan; RESET enable_indexscan;
 
+-- Operators that a family should not have: their conditions are checked on the rows.
+CREATE FUNCTION reads(text, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE STRICT AS 'BEGIN RETURN $1 = $2::text; END';
+CREATE OPERATOR === (LEFTARG = text, RIGHTARG = int, FUNCTION = reads);
+CREATE TABLE odd (id int, v vector(4), x text, y varchar, i int, tags int[]);
+INSERT INTO odd SELECT i, vec(i, 4), i % 7, i % 7, i % 7, CASE WHEN i % 7 > 0 THEN ARRAY[i % 7] ELSE '{}' END FROM generate_series(1, 2000) AS i;
+ALTER OPERATOR FAMILY text_ops USING ivfpq ADD OPERATOR 3 === (text, int), OPERATOR 1 < (text, text), OPERATOR 6 ^@ (text, text);
+ALTER OPERATOR FAMILY array_ops USING ivfpq ADD OPERATOR 3 = (anyarray, anyarray);
+ALTER OPERATOR FAMILY integer_ops USING ivfpq ADD OPERATOR 7 <> (int, int);
+-- One for varchar has text's operator.
+CREATE OPERATOR CLASS short_ops FOR TYPE varchar USING ivfpq AS OPERATOR 3 = (text, text), FUNCTION 2 hashtext(text);
+SELECT opcname, amvalidate(oid) FROM pg_opclass WHERE opcname IN ('text_ops', 'array_ops', 'int4_ops', 'short_ops', 'uuid_ops')
+    AND opcmethod = (SELECT oid FROM pg_am WHERE amname = 'ivfpq') ORDER BY opcname;
+CREATE INDEX odd_v ON odd USING ivfpq (v, x, y short_ops, i, tags) WITH (lists = 4);
+ANALYZE odd;
+SELECT c, s.* FROM unnest(ARRAY['x === 3', 'x === ANY (''{1,5}'')', 'x < ''3''', 'x < ANY (''{1,4}'')', 'x = ''3''', 'x ^@ ''4''',
+    'y = ''3''', 'y < ''3''', 'tags = ''{}''', 'tags = ''{4}''', 'i <> 3', 'i < 3']) AS c, same_rows('odd', c) AS s;
+ALTER OPERATOR FAMILY text_ops USING ivfpq DROP OPERATOR 3 (text, int), OPERATOR 1 (text, text), OPERATOR 6 (text, text);
+ALTER OPERATOR FAMILY array_ops USING ivfpq DROP OPERATOR 3 (anyarray, anyarray);
+ALTER OPERATOR FAMILY integer_ops USING ivfpq DROP OPERATOR 7 (int, int);
+
+-- Ranges of an enum with many values, for many rescans.
+DO $$ BEGIN
+    EXECUTE (SELECT format('CREATE TYPE many AS ENUM (%s)', string_agg(quote_literal(i), ', ' ORDER BY i DESC)) FROM generate_series(1, 2001) AS i);
+END $$;
+CREATE TABLE enums (id int, v vector(4), e many);
+INSERT INTO enums SELECT i, vec(i, 4), i::text::many FROM generate_series(1, 2001) AS i;
+CREATE INDEX enums_v ON enums USING ivfpq (v, e) WITH (lists = 4);
+ANALYZE enums;
+SELECT c, s.* FROM unnest('{e < ANY (given),e <= ANY (given),e >= ANY (given),e > ANY (given)}'::text[]) AS c,
+    same_rows('enums', replace(c, 'given', (SELECT quote_literal(array_agg(i)) FROM generate_series(500, 1500) AS i))) AS s;
+SET statement_timeout = '10s';
+SELECT count(*), bool_and(n.id < 2000) FROM generate_series(1, 100) AS o (k), LATERAL (SELECT id FROM enums
+    WHERE e > ANY ((SELECT array_agg(i::text::many) FROM generate_series(1000, 2000) AS i)::many[]) ORDER BY v <-> vec(-o.k, 4) LIMIT 1) AS n;
+RESET statement_timeout;
+
 -- Mistakes.
 CREATE INDEX ON few USING ivfpq (i, v);
 CREATE INDEX ON few USING ivfpq (v, v);
 CREATE INDEX ON few USING ivfpq (v, (point(1, 2)));
 CREATE INDEX ON few USING ivfpq (v, (ARRAY[point(1, 2)]));
-DROP FUNCTION row_of, rows_of;
-DROP TABLE a, few, conditions;
-DROP TYPE mood;
+DROP FUNCTION row_of, rows_of, same_rows;
+DROP TABLE a, few, conditions, odd, enums;
+DROP OPERATOR FAMILY short_ops USING ivfpq;
+DROP FUNCTION reads CASCADE;
+DROP TYPE mood, many;
 DROP DOMAIN age, ints, texts;
