@@ -25,7 +25,6 @@
 
 extern "C" {
 #include "access/tableam.h"
-#include "access/xact.h"
 #include "catalog/index.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
@@ -42,15 +41,12 @@ constexpr uint32 min_queries = 64;
 // Draw more entries than queries: some of their rows are not visible.
 constexpr uint32 entries_a_query = 4;
 
-// Expressions and predicates run users' code, which may do what PostgreSQL forbids in parallel
-// mode.
 bool must_wait(Relation index) {
-    if (!IsInParallelMode() ||
-        (RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL))
-        return false;
+    const char* reason = reason_to_wait(index, {.predicate = true, .attributes = false});
+    if (!reason) return false;
     ereport(LOG,
             (errmsg("recall of index \"%s\" is not measured yet", RelationGetRelationName(index)),
-             errdetail("A parallel VACUUM cannot evaluate expressions."),
+             errdetail_internal("%s", reason),
              errhint("Autovacuum will go on, or VACUUM (PARALLEL 0).")));
     return true;
 }

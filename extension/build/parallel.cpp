@@ -14,6 +14,7 @@
 #include "extension/build/device_blocks.h"
 #include "extension/build/parallel.h"
 #include "extension/build/progress.h"
+#include "extension/index/attributes.h"
 #include "extension/util/stopwatch.h"
 
 extern "C" {
@@ -45,6 +46,7 @@ struct ParallelEncode {
 };
 
 int build_workers(Relation heap, Relation index) {
+    if (OidIsValid(unsafe_hash(index))) return 0;
     int workers = plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index));
     // The planner considers the size of the table only. Long vectors lie in TOAST, where reading a
     // row costs more. With expressions or a predicate the planner decides, as it knows which are

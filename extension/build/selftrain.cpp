@@ -33,7 +33,6 @@
 #include "extension/build/vacuum_rows.h"
 
 extern "C" {
-#include "access/xact.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -44,12 +43,11 @@ namespace pgwarp {
 
 namespace {
 
-// An expression runs users' code, which may do what PostgreSQL forbids in parallel mode: catch an
-// error, for one.
 bool must_wait(Relation index) {
-    if (!IsInParallelMode() || RelationGetIndexExpressions(index) == NIL) return false;
+    const char* reason = reason_to_wait(index, {.predicate = false, .attributes = true});
+    if (!reason) return false;
     ereport(LOG, (errmsg("entries of index \"%s\" stay pending", RelationGetRelationName(index)),
-                  errdetail("A parallel VACUUM cannot evaluate expressions."),
+                  errdetail_internal("%s", reason),
                   errhint("Autovacuum will go on, or VACUUM (PARALLEL 0).")));
     return true;
 }

@@ -1,12 +1,16 @@
+#include "extension/index/attributes.h"
 #include "extension/build/vacuum_rows.h"
 
 extern "C" {
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/index.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
+#include "utils/regproc.h"
+#include "utils/relcache.h"
 #include "utils/snapmgr.h"
 }
 
@@ -46,6 +50,17 @@ void end_vacuum_rows(VacuumRows* rows) {
     table_close(rows->heap, NoLock);
     MemoryContextSwitchTo(rows->before);
     MemoryContextDelete(rows->context);
+}
+
+const char* reason_to_wait(Relation index, RowWork work) {
+    if (!IsInParallelMode()) return nullptr;
+    if (RelationGetIndexExpressions(index) != NIL ||
+        (work.predicate && RelationGetIndexPredicate(index) != NIL))
+        return "A parallel VACUUM cannot evaluate expressions.";
+    const Oid hash = work.attributes ? unsafe_hash(index) : InvalidOid;
+    if (!OidIsValid(hash)) return nullptr;
+    return psprintf("A parallel VACUUM cannot call %s, which is not parallel safe.",
+                    format_procedure(hash));
 }
 
 Snapshot fresh_snapshot() {

@@ -20,6 +20,15 @@ struct VacuumRows {
 VacuumRows begin_vacuum_rows(Relation index);
 void end_vacuum_rows(VacuumRows* rows);
 
+// Why a VACUUM in parallel mode must leave work on rows to a later one; null: it need not. Users'
+// code may do what PostgreSQL forbids there: catch an error, for one. The work evaluates the
+// index's expressions, and maybe its predicate or its attributes.
+struct RowWork {
+    bool predicate;
+    bool attributes;
+};
+const char* reason_to_wait(Relation index, RowWork work);
+
 // A registered snapshot of what is committed now. VACUUM's own snapshot is from before
 // begin_vacuum_rows() and does not hold back the removal of dead rows; GetLatestSnapshot() is
 // forbidden in a VACUUM with parallel workers.

@@ -3,6 +3,11 @@
 #include "extension/index/attributes.h"
 #include "extension/index/format.h"
 
+extern "C" {
+#include "catalog/pg_proc.h"
+#include "utils/lsyscache.h"
+}
+
 namespace pgwarp {
 
 IndexAttributes attributes_of(Relation index) {
@@ -26,6 +31,15 @@ bool describes_attributes(const MetaPage& meta, Relation index) {
             return false;
     }
     return true;
+}
+
+Oid unsafe_hash(Relation index) {
+    const IndexAttributes attributes = attributes_of(index);
+    for (uint32 i = 0; i < attributes.layout.count; ++i) {
+        const FmgrInfo* hash = attributes.items[i].hash;
+        if (hash && func_parallel(hash->fn_oid) != PROPARALLEL_SAFE) return hash->fn_oid;
+    }
+    return InvalidOid;
 }
 
 const IndexAttributes* copy_attributes(Relation index) {

@@ -17,6 +17,9 @@ struct IndexAttributes {
 IndexAttributes attributes_of(Relation index);
 // Whether a metapage has the attributes that the index's columns make.
 bool describes_attributes(const MetaPage& meta, Relation index);
+// A hash function of an attribute, or of an array's elements, that may not run in parallel mode:
+// users' code may do there what PostgreSQL forbids, such as catching an error. Invalid: all may.
+Oid unsafe_hash(Relation index);
 // A copy in the current memory context.
 const IndexAttributes* copy_attributes(Relation index);
 // Writes them to the metapage of a new index.

@@ -129,5 +129,36 @@ $writer->quit;
 vacuum_all($node, 'items');
 items_agree($node, $seed, 'at rest');
 indexes_are_sound($node);
+
+# --- a user's hash function that may not run in parallel mode: it catches errors
+
+value($node, <<'SQL');
+CREATE FUNCTION careful_hash(a text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN RETURN a::int; EXCEPTION WHEN OTHERS THEN RETURN hashtext(a); END $$;
+CREATE OPERATOR CLASS careful_ops FOR TYPE text USING ivfpq AS OPERATOR 3 =, FUNCTION 2 careful_hash(text);
+CREATE TABLE careful (id int PRIMARY KEY, v vector(4), x text) WITH (autovacuum_enabled = off);
+CREATE INDEX careful_v ON careful USING ivfpq (v, x careful_ops) WITH (lists = 10);
+INSERT INTO careful SELECT i, vec(i, 4), CASE i % 3 WHEN 0 THEN 'x' ELSE '' END || i % 50 FROM generate_series(1, 11000) AS i;
+ANALYZE careful;
+SQL
+sub careful_agrees
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is(value($node, "SELECT string_agg(d, ' ') FROM unnest('{x7,7,none}'::text[]) AS x, differs('careful', format('x = %L', x), vec(-1, 4), NULL) AS d"),
+		'', $name);
+}
+my $log = -s $node->logfile;
+value($node, 'SET min_parallel_index_scan_size = 0; VACUUM (PARALLEL 2) careful');
+is(value($node, "SELECT pending_rows FROM ivfpq_info('careful_v')"), 11000, 'a parallel VACUUM leaves entries to a later one');
+like(substr(slurp_file($node->logfile), $log), qr/"careful_v" stay pending\N*\n\N*cannot call careful_hash\(text\), which is not/,
+	'and says why');
+careful_agrees('untrained');
+value($node, 'VACUUM (PARALLEL 0) careful');
+is(value($node, "SELECT trained AND pending_rows = 0 FROM ivfpq_info('careful_v')"), 't', 'another trains');
+careful_agrees('trained');
+value($node, "ALTER TABLE careful SET (parallel_workers = 2); SET maintenance_work_mem = '128MB'; REINDEX INDEX careful_v");
+careful_agrees('built again, by one process');
+indexes_are_sound($node);
 $node->stop;
 done_testing();
