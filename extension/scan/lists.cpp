@@ -403,8 +403,8 @@ void aim_by_filter(ScanState* s) {
     }
     // Where few rows pass, those that do lie far apart: codes err less, compared with that, and
     // fewer of them need be ranked for one that is wanted.
-    const auto spread = static_cast<uint32>(
-        std::clamp(s->goal.filtered / share, 10.0, static_cast<double>(1 << 25)));
+    constexpr double most_rows = 1 << 25;
+    const auto spread = static_cast<uint32>(std::clamp(s->goal.filtered / share, 10.0, most_rows));
     const double ratio = static_cast<double>(choose_effort(s->meta, spread).candidates) / spread;
     s->goal.least_rows = static_cast<Size>(std::ceil(std::max(ratio, 1.0) * s->goal.filtered));
     if (s->round.added >= s->goal.least_rows) return;
@@ -415,8 +415,10 @@ void aim_by_filter(ScanState* s) {
     s->goal.candidates =
         static_cast<Size>(std::ceil(std::min(missing, longest_step * std::max(ranked, 64.0))));
     if (!may_begin_again(s)) return;
-    // The rows that pass are among this many nearest rows of those that pass the conditions.
-    const double nearest = std::min(s->goal.filtered / share, s->goal.limit * longest_step);
+    // The rows that pass are among this many nearest rows of those that pass the conditions. The
+    // goal grows even where it asks for no more lists, so that the next step goes further.
+    const double nearest =
+        std::min({s->goal.filtered / share, s->goal.limit * longest_step, most_rows});
     const Widening& walked = s->widening;
     const double passing =
         s->conditions.count > 0 ? std::max(walked.passing, 0.5) / std::max(walked.entries, 1.0) : 1;
