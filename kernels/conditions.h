@@ -76,6 +76,33 @@ struct Condition {
     std::span<const uint64_t> values;  // among: ascending, each once
 };
 
+// A condition without a pointer, for memory that a device or another process reads.
+struct PackedCondition {
+    uint64_t low;
+    uint64_t high;
+    uint32_t first_value;  // of its values, among those of all conditions of the search
+    uint32_t value_count;
+    ConditionKind kind;
+    uint8_t attribute;
+};
+static_assert(sizeof(PackedCondition) == 32);
+
+// Conditions of one search in this form.
+struct PackedConditions {
+    const PackedCondition* items;
+    uint32_t count;
+    const uint64_t* values;
+    uint32_t value_count;
+};
+
+// Values of all conditions together.
+uint32_t count_values(std::span<const Condition> conditions);
+// The caller has room for the conditions and their values.
+void pack_conditions(std::span<const Condition> conditions, PackedCondition* items,
+                     uint64_t* values);
+// The values stay where they are.
+void unpack_conditions(const PackedConditions& packed, Condition* conditions);
+
 // Words of a bit set for `count` entries.
 inline constexpr size_t passing_words(size_t count) {
     return (count + 63) / 64;

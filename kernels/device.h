@@ -105,8 +105,9 @@ class Device {
     // Releases unused memory, but keeps about `keep` bytes of it. Memory that a batch in flight may
     // read counts as used.
     virtual void trim(size_t /*keep*/) noexcept {}
-    // Copies the model.
-    virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) = 0;
+    // Copies the model. `attributes`: those of the lists' entries.
+    virtual std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer,
+                                                       const AttributeLayout& attributes) = 0;
 };
 
 enum class OpenFailure : int {

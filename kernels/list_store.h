@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/conditions.h"
 #include "kernels/executor.h"
 #include "kernels/quantizer.h"
 
@@ -27,6 +28,8 @@ struct ListPage {
     uint32_t count;
     const float* offsets;  // (count)
     const uint8_t* tids;   // (count)(6): three 16-bit words, the most significant first
+    // Columns as in AttributeColumns, with the stride of the codes; null: there are no attributes.
+    const uint8_t* attributes = nullptr;
 };
 
 // The TID as a 48-bit number, in the order of TIDs.
@@ -40,8 +43,18 @@ inline uint64_t packed_tid_number(const uint8_t* tid) {
 }
 
 struct ListQuery {
-    uint32_t k;       // 1 .. the batch's k
-    uint32_t probes;  // 1 .. the batch's probes
+    uint32_t k;               // 1 .. the batch's k
+    uint32_t probes;          // 1 .. the batch's probes
+    uint32_t conditions = 0;  // 0 .. the batch's conditions
+};
+
+// What an answer to a query with conditions has as ids: TIDs, and the rank of the entry's list
+// among the probed ones. Ids are in the order of TIDs.
+struct RankedId {
+    static constexpr uint32_t rank_bits = 16;
+    static uint64_t pack(uint64_t tid, uint32_t rank) { return tid << rank_bits | rank; }
+    static uint64_t tid_of(uint64_t id) { return id >> rank_bits; }
+    static uint32_t rank_of(uint64_t id) { return id & ((1u << rank_bits) - 1); }
 };
 
 // The capacity of a batch.
@@ -49,6 +62,14 @@ struct ListBatchShape {
     size_t queries;
     uint32_t k;       // at most max_list_k
     uint32_t probes;  // values above `lists` count as `lists`
+    // Of one query. 0: no query has conditions.
+    uint32_t conditions = 0;
+    uint32_t values = 0;  // of all its conditions
+
+    bool holds(const ListBatchShape& other) const {
+        return queries >= other.queries && k >= other.k && probes >= other.probes &&
+               conditions >= other.conditions && values >= other.values;
+    }
 };
 
 // Reusable memory for the queries and answers of one batch. The caller fills the inputs and reads
@@ -57,15 +78,20 @@ struct ListBatch {
     virtual ~ListBatch() = default;
     ListBatchShape shape{};
 
-    float* queries = nullptr;     // (queries)(dims), normalised for cosine
-    ListQuery* wanted = nullptr;  // (queries)
+    float* queries = nullptr;               // (queries)(dims), normalised for cosine
+    ListQuery* wanted = nullptr;            // (queries)
+    PackedCondition* conditions = nullptr;  // query i's at i * shape.conditions
+    uint64_t* values = nullptr;             // query i's at i * shape.values
 
     // Outputs, valid after wait(). start() sets the strides: rows are as long as this search's
     // queries need.
-    const Neighbor* found = nullptr;  // query i's at i * found_stride, sorted by (distance, id)
+    // Query i's at i * found_stride, sorted by (distance, id); RankedIds if it has conditions.
+    const Neighbor* found = nullptr;
     const uint32_t* found_counts = nullptr;  // (queries)
-    const uint32_t* probed = nullptr;        // query i's lists at i * probed_stride, by list term,
-                                             // resident or not: min(wanted, lists)
+    // (queries): entries of the probed lists that pass; null: no query has conditions.
+    const uint32_t* passed = nullptr;
+    const uint32_t* probed = nullptr;  // query i's lists at i * probed_stride, by list term,
+                                       // resident or not: min(wanted, lists)
     size_t found_stride = 0;
     size_t probed_stride = 0;
 };
@@ -100,7 +126,8 @@ class ListStore {
 
   protected:
     // Throws where a query exceeds the capacity of its batch.
-    static void check_batch(const ListBatch& batch, size_t queries, uint32_t lists) {
+    static void check_batch(const ListBatch& batch, size_t queries, uint32_t lists,
+                            const AttributeLayout& attributes) {
         if (queries > batch.shape.queries)
             throw std::invalid_argument("batch has no room for so many queries");
         for (size_t i = 0; i < queries; ++i) {
@@ -109,12 +136,22 @@ class ListStore {
                 throw std::invalid_argument("k of a query is out of range");
             if (wanted.probes == 0 || std::min(wanted.probes, lists) > batch.shape.probes)
                 throw std::invalid_argument("probes of a query are out of range");
+            if (wanted.conditions > batch.shape.conditions)
+                throw std::invalid_argument("conditions of a query are out of range");
+            for (uint32_t c = 0; c < wanted.conditions; ++c) {
+                const PackedCondition& condition = batch.conditions[i * batch.shape.conditions + c];
+                if (condition.attribute >= attributes.count ||
+                    condition.value_count > batch.shape.values ||
+                    condition.first_value > batch.shape.values - condition.value_count)
+                    throw std::invalid_argument("a condition is out of range");
+            }
         }
     }
 };
 
 // In host memory; start() searches synchronously. Interrupts as in make_cpu_executor().
-std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer, int threads,
+std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer,
+                                               const AttributeLayout& attributes, int threads,
                                                const Interrupts& interrupts);
 
 // Bytes that a search there takes for each query of a batch, beside the batch itself.

@@ -57,11 +57,13 @@ struct MirrorSearch {
     uint32_t dims;
     uint32_t k;       // 1 .. max_list_k
     uint32_t probes;  // at least 1
+    PackedConditions conditions = {};
 
     enum class Outcome : uint32_t { found, unknown, failed };
     Outcome outcome;
-    Neighbor* found;  // (k)
+    Neighbor* found;  // (k); RankedIds if there are conditions
     uint32_t found_count;
+    uint32_t passed = 0;  // entries of the probed lists that pass the conditions
     MirrorProbe* probed;  // (probes), nearest first
     uint32_t probed_count;
 };
@@ -100,7 +102,7 @@ class Mirror {
 
     // Adds an index, and replaces an earlier build of it. Where there is no room for its model, the
     // least recently searched indexes are forgotten: a standby is never told of dropped indexes.
-    void add(const MirrorKey& key, const Quantizer& model);
+    void add(const MirrorKey& key, const Quantizer& model, const AttributeLayout& attributes = {});
     // Forgets an index, or all indexes of a database (index 0).
     void forget(uint32_t database, uint32_t index);
 

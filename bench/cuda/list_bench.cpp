@@ -94,7 +94,7 @@ class ListBench {
         : context_(context), settings_(settings), vectors_(vectors) {
         const auto executor = make_executor(context);
         index_ = std::make_unique<BenchIndex>(*executor, vectors);
-        store_ = make_list_store(context, index_->quantizer());
+        store_ = make_list_store(context, index_->quantizer(), {});
         const double put = time_on_host([&] { index_->put_all(*store_); }, 1, 1);
         report("putting 1024 lists, replacing what was there", put,
                format("%.0f MB/s", static_cast<double>(store_->bytes()) / put * 1e-6), "", "");
@@ -135,7 +135,7 @@ class ListBench {
         const double cuda = recall_of(*store_, queries, probes);
         if (!host_) {
             const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-            host_ = make_cpu_list_store(index_->quantizer(), threads, {});
+            host_ = make_cpu_list_store(index_->quantizer(), {}, threads, {});
             index_->put_all(*host_);
         }
         const double cpu = recall_of(*host_, queries, probes);

@@ -220,7 +220,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     const Quantizer quantizer = read_model(index, meta);
     guarded([&] {
         search->store->object =
-            make_cpu_list_store(quantizer, threads, query_interrupts()).release();
+            make_cpu_list_store(quantizer, {}, threads, query_interrupts()).release();
     });
     pfree(const_cast<float*>(quantizer.centroids));
     pfree(const_cast<float*>(quantizer.codebook));

@@ -168,6 +168,13 @@ WantedRows wanted_rows(IndexScanDesc scan) {
             known ? static_cast<Size>(rows) : 0, static_cast<uint32>(std::clamp(rows, 1.0, most))};
 }
 
+double planned_share(IndexScanDesc scan) {
+    const ScanNote* note = find_note(scan);
+    if (!note || note->other_filters) return 0;
+    const double rows = note->scan->ss.ss_currentRelation->rd_rel->reltuples;
+    return rows > 0 ? std::clamp(note->scan->ss.ps.plan->plan_rows / rows, 1e-9, 1.0) : 0;
+}
+
 namespace {
 
 bool passes_filters(void* state, TupleTableSlot* row) {

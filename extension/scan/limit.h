@@ -26,6 +26,9 @@ WantedRows wanted_rows(IndexScanDesc scan);
 // to pass: a filter sees no row that the keys exclude, and rough keys count as filters.
 RowFilter wanted_filter(IndexScanDesc scan, const Conditions& conditions);
 
+// The plan's estimate of the share of rows that pass the scan's keys; 0: it has none.
+double planned_share(IndexScanDesc scan);
+
 // The scan's keys on attributes, and filters of the plan that are like them. Allocated in the
 // current memory context.
 Conditions wanted_conditions(IndexScanDesc scan);

@@ -23,6 +23,7 @@
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
+#include "extension/scan/limit.h"
 #include "extension/scan/passing.h"
 #include "extension/scan/state.h"
 #include "extension/index/tid.h"
@@ -124,12 +125,16 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
             gather->selection->offer(distances[i], tid_number(tids[i]));
 }
 
-void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
+void gather_from(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first) {
     const GatherState* gather = static_cast<GatherState*>(state);
     if (gather->scan->conditions.count > 0)
-        gather_passing(gather->scan, gather->selection, list, page, layout);
+        gather_passing(gather->scan, gather->selection, list, page, layout, first);
     else
-        gather_entries(state, list, page, layout, 0);
+        gather_entries(state, list, page, layout, first);
+}
+
+void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
+    gather_from(state, list, page, layout, 0);
 }
 
 // --- all candidates beyond a floor
@@ -353,6 +358,80 @@ void prepare_completion(void* state) {
     read_tables(gather->index, gather->scan);
 }
 
+// About how many entries so many lists have.
+double entries_in(IndexScanDesc scan, const ScanState* s, uint32 lists) {
+    const double rows = std::max(scan->heapRelation->rd_rel->reltuples, 0.0f);
+    return rows * lists / s->meta.lists;
+}
+
+// Lists for a search by the service with conditions that this share of the entries passes. Lists
+// too many cost a device little; too few cost another search.
+uint32 probes_for(const ScanState* s, double share) {
+    constexpr double margin = 2;
+    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
+    if (settings.target_recall >= 1) return lists;
+    const double wanted = margin * lists_for(s->meta, s->goal.limit / share);
+    return static_cast<uint32>(std::clamp<double>(std::ceil(wanted), 1, lists));
+}
+
+// What the scan asks the service for at first.
+WantedSearch wanted_search(IndexScanDesc scan, ScanState* s) {
+    WantedSearch search = {};
+    search.query = query_form(scan->indexRelation, s);
+    search.dims = s->meta.code_dims;
+    search.conditions = s->conditions.all();
+    const Effort effort = s->conditions.count > 0
+                              ? choose_effort(s->meta, s->goal.limit)
+                              : choose_effort(s->meta, s->goal.planned, service_costs());
+    search.k = std::max(effort.candidates, 1u) + s->asked.passed_over;
+    search.probes = bounded_probes(effort.probes, s->meta);
+    if (!widens(s)) return search;
+    // Without an estimate, the first answer gives one.
+    constexpr double unknown = 0.1;
+    const double share = planned_share(scan);
+    search.probes = std::max(search.probes, probes_for(s, share > 0 ? share : unknown));
+    search.probes = std::min(search.probes, service_most_probes);
+    return search;
+}
+
+// Whether the answer's lists are enough for the conditions (widening.h).
+bool answer_covers(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer) {
+    if (!widens(s) || search.probes >= bounded_probes(s->meta.lists, s->meta)) return true;
+    if (answer.found_count < std::min(s->goal.limit, search.k)) return false;
+    // More than are wanted, because few tell little.
+    constexpr uint32 least = 40;
+    constexpr uint32 multiple = 4;
+    const uint32 nearest = std::min(answer.found_count, std::max(multiple * s->goal.limit, least));
+    return ranks_cover(answer.found, nearest, search.probes, 1 - settings.target_recall);
+}
+
+// Asks the service, and with conditions again for more lists until they are enough. False: the
+// service has no answer.
+bool ask_widely(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
+    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
+    const char* too_many = "too many candidates or probes for the service";
+    if (search->k > service_most_k || search->probes > service_most_probes) {
+        s->report.reason = too_many;
+        return false;
+    }
+    while (true) {
+        if (!ask_for_candidates(scan->indexRelation, s->meta, *search, answer)) {
+            s->report.reason = "the service had no answer";
+            return false;
+        }
+        if (answer_covers(s, *search, *answer)) return true;
+        if (search->probes == service_most_probes) {
+            s->report.reason = too_many;
+            return false;
+        }
+        constexpr uint32 step = 4;
+        const double entries = std::max(entries_in(scan, s, search->probes), 1.0);
+        const double share = std::min(std::max<double>(answer->passed, 0.5) / entries, 1.0);
+        search->probes = std::min(
+            {std::max(step * search->probes, probes_for(s, share)), lists, service_most_probes});
+    }
+}
+
 uint64* sorted_ids(const Candidate* candidates, Size count) {
     auto* ids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
     for (Size i = 0; i < count; ++i) ids[i] = candidates[i].id;
@@ -461,31 +540,30 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
 
 bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
-    const Effort effort = choose_effort(s->meta, s->goal.planned, service_costs());
-    const uint32 probes = bounded_probes(effort.probes, s->meta);
-    const uint32 wanted = effort.candidates + s->asked.passed_over;
-    if (wanted > service_most_k || probes > service_most_probes) {
-        s->report.reason = "too many candidates or probes for the service";
-        return false;
-    }
     ServiceAnswer answer;
-    if (!ask_for_candidates(index, s->meta, query_form(index, s), wanted, probes, &answer)) {
-        s->report.reason = "the service had no answer";
-        return false;
-    }
+    WantedSearch search = wanted_search(scan, s);
+    if (!ask_widely(scan, s, &search, &answer)) return false;
+    const uint32 probes = search.probes;
+    const uint32 wanted = search.k;
     Candidate* room = reserve_candidates(s, Size{wanted} + most_appended);
     CandidateSelection selection(room, wanted, no_floor);
     GatherState gather{index, s, &selection};
-    const Completion completion =
-        complete_answer(index, s->meta, answer, {prepare_completion, gather_entries, &gather});
+    const Completion completion = complete_answer(
+        index, s->meta, answer, {prepare_completion, gather_from, &gather, s->conditions.all()});
+    s->widening = {};
     if (!completion.current) {
         s->report.reason = completion.because;
         return false;
     }
     for (uint32 i = 0; i < answer.probed_count; ++i)
         check_snapshot(index, s->meta, &answer.probed[i].list, 1, scan->xs_snapshot);
-    for (uint32 i = 0; i < answer.found_count; ++i)
-        selection.offer(answer.found[i].distance, answer.found[i].id);
+    for (uint32 i = 0; i < answer.found_count; ++i) {
+        const uint64 id = answer.found[i].id;
+        selection.offer(answer.found[i].distance,
+                        s->conditions.count > 0 ? RankedId::tid_of(id) : id);
+    }
+    s->widening.entries = entries_in(scan, s, probes);
+    s->widening.passing = answer.passed;
     const CandidateSelection::Result result = selection.finish();
     Size count = result.count;
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();

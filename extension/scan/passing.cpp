@@ -14,9 +14,10 @@ namespace {
 class PassingEntries {
   public:
     PassingEntries(ScanState* s, CandidateSelection* selection, uint32 list, Page page,
-                   const EntryLayout& layout)
+                   const EntryLayout& layout, uint32 first)
         : s_(s),
           selection_(selection),
+          first_(first),
           count_(page_tail(page)->count),
           columns_{page_codes(page), layout.capacity, count_, page_offsets(page, layout)},
           tids_(page_tids(page, layout)),
@@ -43,7 +44,7 @@ class PassingEntries {
     bool is_near(float distance) const { return !(distance > selection_->bound()); }
 
     void take(uint32 entry, float distance) {
-        if (!is_near(distance)) return;
+        if (entry < first_ || !is_near(distance)) return;
         sample_entry(&s_->widening, distance, 1);
         if (passes(entry)) selection_->offer(distance, tid_number(tids_[entry]));
     }
@@ -65,6 +66,7 @@ class PassingEntries {
         for (uint32 w = 0; w < passing_words(count_); ++w)
             for (uint64 left = passing_[w]; left != 0; left &= left - 1) {
                 const uint32 entry = w * 64 + static_cast<uint32>(__builtin_ctzll(left));
+                if (entry < first_) continue;
                 selection_->offer(distance_of(entry), tid_number(tids_[entry]));
             }
         // One entry of each part of the page, at another place in each.
@@ -81,6 +83,7 @@ class PassingEntries {
 
     ScanState* s_;
     CandidateSelection* selection_;
+    uint32 first_;
     uint32 count_;
     CodeColumns columns_;
     const ItemPointerData* tids_;
@@ -93,8 +96,8 @@ class PassingEntries {
 }  // namespace
 
 void gather_passing(ScanState* s, CandidateSelection* selection, uint32 list, Page page,
-                    const EntryLayout& layout) {
-    PassingEntries(s, selection, list, page, layout).gather();
+                    const EntryLayout& layout, uint32 first) {
+    PassingEntries(s, selection, list, page, layout, first).gather();
 }
 
 }  // namespace pgwarp

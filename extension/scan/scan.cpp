@@ -92,8 +92,8 @@ bool exhausted(const ScanState* s) {
 
 bool may_ask_service(Relation index, ScanState* s) {
     if (!service_usable(index, &s->report.reason)) return false;
-    if (s->conditions.count == 0) return true;
-    s->report.reason = "conditions are checked on the CPU";
+    if (fits_service(s->conditions.all())) return true;
+    s->report.reason = "too many conditions for the service";
     return false;
 }
 

@@ -17,6 +17,23 @@ void thin_out(Widening* widening) {
     widening->thinned = 2 * std::max(widening->thinned, 1u);
 }
 
+// Entries of the neighborhood in all groups, in the last one and in the one before.
+struct GroupCounts {
+    double all;
+    double last;
+    double before;
+};
+
+// Whether the groups to come have at most `missed` of all entries.
+bool rest_is_small(const GroupCounts& counts, double missed) {
+    // Groups of doubling size that go on falling at this rate. At least half an entry: none in a
+    // sample does not mean none.
+    constexpr double slowest = 0.9;
+    const double rate = std::min(slowest, counts.last / std::max(counts.before, 1.0));
+    const double left = std::max(counts.last, 0.5) * rate / (1 - rate);
+    return left <= missed * (counts.all + left);
+}
+
 }  // namespace
 
 void sample_entry(Widening* widening, float distance, float weight) {
@@ -58,12 +75,17 @@ bool covers(const Widening& widening, double distance, double missed) {
         if (sample.group + 1 == widening.groups) last += sample.weight;
         if (sample.group + 2 == widening.groups) before += sample.weight;
     }
-    // Groups of doubling size that go on falling at this rate. At least half an entry: none in a
-    // sample does not mean none.
-    constexpr double slowest = 0.9;
-    const double rate = std::min(slowest, last / std::max(before, 1.0));
-    const double left = std::max(last, 0.5) * rate / (1 - rate);
-    return left <= missed * (all + left);
+    return rest_is_small({all, last, before}, missed);
+}
+
+bool ranks_cover(const Neighbor* found, uint32 count, uint32 probes, double missed) {
+    GroupCounts counts{static_cast<double>(count), 0, 0};
+    for (uint32 i = 0; i < count; ++i) {
+        const uint32 rank = RankedId::rank_of(found[i].id);
+        counts.last += rank >= probes / 2;
+        counts.before += rank < probes / 2 && rank >= probes / 4;
+    }
+    return rest_is_small(counts, missed);
 }
 
 }  // namespace pgwarp

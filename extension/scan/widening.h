@@ -12,6 +12,7 @@
 // neighborhood.
 #pragma once
 
+#include "kernels/list_store.h"
 #include "extension/compat.h"
 
 namespace pgwarp {
@@ -42,5 +43,10 @@ void sample_entry(Widening* widening, float distance, float weight);
 void end_widening_group(Widening* widening, double bound);
 // Whether entries within the distance that are not seen yet are at most `missed` of all.
 bool covers(const Widening& widening, double distance, double missed);
+
+// The same for a search by the service, whose answer has entries that pass only. They tell as much:
+// the answer says in which of the probed lists they lie (RankedId), and it has more of them than
+// are wanted. `found`: the nearest.
+bool ranks_cover(const Neighbor* found, uint32 count, uint32 probes, double missed);
 
 }  // namespace pgwarp

@@ -145,6 +145,7 @@ bool take_searches(Worker* worker) {
         search.dims = slot->dims;
         search.k = slot->k;
         search.probes = slot->probes;
+        search.conditions = {block->conditions, slot->conditions, block->values, slot->values};
         search.found = block->found;
         search.probed = block->probed;
         search.outcome = MirrorSearch::Outcome::unknown;
@@ -184,6 +185,7 @@ bool answer_searches(Worker* worker) {
                             may_ask_for_model(worker, search->key);
         slot->found_count = search->found_count;
         slot->probed_count = search->probed_count;
+        slot->passed = search->passed;
         answer(number);
     }
     const MirrorKey* last = nullptr;

@@ -165,6 +165,7 @@ void begin_part(ListSender* sender, const ListToSend& what, uint32 first_page) {
     *part = {};
     part->list = what.list;
     part->m = sender->layout.m;
+    part->attributes = sender->layout.attributes;
     part->first_page = first_page;
     part->from = what.from;
     sender->buffer->bytes += sizeof(ListPart);
@@ -175,10 +176,10 @@ void begin_part(ListSender* sender, const ListToSend& what, uint32 first_page) {
 void add_page(ListSender* sender, Page page, uint32 first) {
     const EntryLayout& layout = sender->layout;
     const uint32 count = page_tail(page)->count - first;
-    // A page that is more than half full is copied with one memcpy, padding included. Attributes
-    // stay here: devices do not check conditions.
-    const bool whole = first == 0 && count > layout.capacity / 2 && layout.attributes.count == 0;
-    const EntryLayout to_layout = EntryLayout::with(layout.m, {}, whole ? layout.capacity : count);
+    // A page that is more than half full is copied with one memcpy, padding included.
+    const bool whole = first == 0 && count > layout.capacity / 2;
+    const EntryLayout to_layout =
+        EntryLayout::with(layout.m, layout.attributes, whole ? layout.capacity : count);
     auto* to = reinterpret_cast<LoadedPage*>(sender->buffer->data + sender->buffer->bytes);
     to->count = count;
     to->capacity = to_layout.capacity;
@@ -190,6 +191,13 @@ void add_page(ListSender* sender, Page page, uint32 first) {
     } else {
         for (uint32 j = 0; j < layout.m; ++j)
             memcpy(columns + Size{j} * count, from + Size{j} * layout.capacity + first, count);
+        Size before = 0;
+        for_each_attribute(layout.attributes, [&](uint32 width) {
+            memcpy(columns + to_layout.attributes_at + before * count,
+                   from + layout.attributes_at + before * layout.capacity + Size{first} * width,
+                   Size{count} * width);
+            before += width;
+        });
         memcpy(columns + to_layout.offsets_at, from + layout.offsets_at + first * sizeof(float),
                count * sizeof(float));
         memcpy(columns + to_layout.tids_at, page_tids(page, layout) + first,
@@ -302,8 +310,7 @@ ScanCosts service_costs() {
     return {probe, service->look_up_cost};
 }
 
-SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
-                        uint32 probes, Patience* patience) {
+SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience) {
     prepare_exit();
     SearchSlot* slot = my_slot();
     // After an error, the slot may still hold an earlier answer.
@@ -311,13 +318,19 @@ SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, u
     // Not free: the worker still runs a search that this backend has abandoned.
     if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) return nullptr;
     uint32 block = 0;
-    if (k > 0 && !take_block(patience, &block)) return nullptr;
-    slot->block = k > 0 ? static_cast<int>(block) : -1;
+    if (wanted.k > 0 && !take_block(patience, &block)) return nullptr;
+    slot->block = wanted.k > 0 ? static_cast<int>(block) : -1;
     slot->key = key;
-    slot->dims = dims;
-    slot->k = k;
-    slot->probes = probes;
-    if (k > 0) memcpy(service_block(slot->block)->query, query, dims * sizeof(float));
+    slot->dims = wanted.dims;
+    slot->k = wanted.k;
+    slot->probes = wanted.probes;
+    slot->conditions = static_cast<uint32>(wanted.conditions.size());
+    slot->values = count_values(wanted.conditions);
+    if (wanted.k > 0) {
+        SearchBlock* to = service_block(slot->block);
+        memcpy(to->query, wanted.query, wanted.dims * sizeof(float));
+        pack_conditions(wanted.conditions, to->conditions, to->values);
+    }
     pg_write_barrier();
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
     if (pg_atomic_exchange_u32(&slot->queued, 1) == 0)
@@ -355,7 +368,7 @@ bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
         LoadBuffer* buffer = take_buffer(LoadKind::model, key, patience);
         if (!buffer) return false;
         const Size floats = Min(floats_a_part, all - first);
-        const ModelPart part{shape, first, floats};
+        const ModelPart part{shape, meta.attributes, first, floats};
         memcpy(buffer->data, &part, sizeof(part));
         float* to = reinterpret_cast<float*>(buffer->data + sizeof(part));
         for (Size i = 0; i < floats; ++i) {
@@ -416,7 +429,7 @@ bool wait_for_loads(Patience* patience) {
 }
 
 bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists) {
-    SearchSlot* slot = ask_service(key, nullptr, 0, 0, 0, patience);
+    SearchSlot* slot = ask_service(key, {}, patience);
     if (!slot) return false;
     const bool answered = slot->outcome == MirrorSearch::Outcome::found;
     *lists = slot->found_count;

@@ -25,11 +25,25 @@ inline constexpr char silent_reason[] = "the service was silent for too long";
 // Planner costs of a scan by the service.
 ScanCosts service_costs();
 
+// A search for the service.
+struct WantedSearch {
+    const float* query;  // as the model sees it
+    uint32 dims;
+    uint32 k;  // 0: no search, but a question how many lists are resident
+    uint32 probes;
+    std::span<const Condition> conditions;
+};
+
+// Whether a search may have these conditions.
+inline bool fits_service(std::span<const Condition> conditions) {
+    return conditions.size() <= service_most_conditions &&
+           count_values(conditions) <= service_most_values;
+}
+
 // Submits a search and waits for its answer. Returns the slot with the answer, which the caller
 // owns until release_slot(), or null if the service did not answer, for whatever reason. If
 // PostgreSQL reports an error meanwhile (a cancelled query), slot and block are released.
-SearchSlot* ask_service(const MirrorKey& key, const float* query, uint32 dims, uint32 k,
-                        uint32 probes, Patience* patience);
+SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience);
 // Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
 

@@ -50,18 +50,22 @@ bool may_send(const MirrorKey& key, uint32 list, const Sending& sending) {
            pg_atomic_compare_exchange_u32(sent_at, &before, now);
 }
 
-// Entries appended to lists, as long as they are few.
+// Entries appended to lists that pass the conditions, as long as they are few.
 struct Collection {
     uint64* tids;
-    uint32 count;  // of all entries; `tids` has the first most_appended of them
+    uint32 count;  // of all that pass; `tids` has the first most_appended of them
+    std::span<const Condition> conditions;
 };
 
 void collect(void* state, uint32, Page page, const EntryLayout& layout, uint32 first) {
     auto* collection = static_cast<Collection*>(state);
     const ItemPointerData* tids = page_tids(page, layout);
-    for (uint32 i = first; i < page_tail(page)->count; ++i, ++collection->count)
+    for (uint32 i = first; i < page_tail(page)->count; ++i) {
+        if (!passes(attribute_columns(page, layout), collection->conditions, i)) continue;
         if (collection->count < most_appended)
             collection->tids[collection->count] = tid_number(tids[i]);
+        ++collection->count;
+    }
 }
 
 // Result of walking a resident list from the mirror's tail on.
@@ -112,20 +116,20 @@ void visit_whole(void* state, uint32 list, Page page, const EntryLayout& layout)
 
 }  // namespace
 
-bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form, uint32 k,
-                        uint32 probes, ServiceAnswer* answer) {
+bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch& wanted,
+                        ServiceAnswer* answer) {
     const MirrorKey key = mirror_key(index, meta);
     answer->patience = search_patience();
-    k = Max(k, 1u);
     // Allocate before the answer exists: after an error in palloc() the slot would keep its block.
-    answer->found = static_cast<Neighbor*>(palloc(k * sizeof(Neighbor)));
-    answer->probed = static_cast<MirrorProbe*>(palloc(probes * sizeof(MirrorProbe)));
+    answer->found = static_cast<Neighbor*>(palloc(wanted.k * sizeof(Neighbor)));
+    answer->probed = static_cast<MirrorProbe*>(palloc(wanted.probes * sizeof(MirrorProbe)));
     for (bool sent = false;; sent = true) {
-        SearchSlot* slot = ask_service(key, form, meta.code_dims, k, probes, &answer->patience);
+        SearchSlot* slot = ask_service(key, wanted, &answer->patience);
         if (!slot) return false;
         if (slot->outcome == MirrorSearch::Outcome::found) {
             answer->found_count = slot->found_count;
             answer->probed_count = slot->probed_count;
+            answer->passed = slot->passed;
             const SearchBlock* block = service_block(slot->block);
             memcpy(answer->found, block->found, slot->found_count * sizeof(Neighbor));
             memcpy(answer->probed, block->probed, slot->probed_count * sizeof(MirrorProbe));
@@ -157,8 +161,8 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     Completion result = {};
     result.current = true;
     result.appended = static_cast<uint64*>(palloc(most_appended * sizeof(uint64)));
-    Collection collection{result.appended, 0};
-    const CompletionVisitor collector{nullptr, collect, &collection};
+    Collection collection{result.appended, 0, visitor.conditions};
+    const CompletionVisitor collector{nullptr, collect, &collection, visitor.conditions};
 
     for (uint32 i = 0; i < count; ++i) lists[i] = answer.probed[i].list;
     read_places(index, meta, lists, count, before);

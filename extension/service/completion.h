@@ -8,6 +8,7 @@
 //     lost or moved an entry         the whole answer is invalid: the entry may be anywhere in it
 #pragma once
 
+#include "extension/service/client.h"
 #include "extension/service/service.h"
 #include "extension/service/patience.h"
 
@@ -23,26 +24,29 @@ struct ServiceAnswer {
     uint32 found_count;
     MirrorProbe* probed;
     uint32 probed_count;
+    uint32 passed;      // entries of the probed lists that pass the conditions
     Patience patience;  // the rest of it is for completing the answer
 };
 
 // Asks the service for the k nearest entries by code. False if it has no answer, for whatever
 // reason. If the worker asks for the model, this backend sends it.
-bool ask_for_candidates(Relation index, const MetaPage& meta, const float* form, uint32 k,
-                        uint32 probes, ServiceAnswer* answer);
+bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch& wanted,
+                        ServiceAnswer* answer);
 
 // Callbacks for entries that the answer lacks and that are read from pages.
 struct CompletionVisitor {
     // Called before the first visit, with no lock held.
     void (*prepare)(void* state);
     // Called for the entries of a page from `first` on, under its share lock. A page may be visited
-    // twice.
+    // twice. Checks the conditions, too.
     void (*visit)(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first);
     void* state;
+    std::span<const Condition> conditions;  // of the search
 };
 struct Completion {
-    bool current;      // answer, `appended` and visited entries together are what the lists hold
-    uint64* appended;  // TIDs of appended entries that were not visited: rank these rows directly
+    bool current;  // answer, `appended` and visited entries together are what the lists hold
+    // TIDs of appended entries that pass and were not visited: rank these rows directly.
+    uint64* appended;
     uint32 appended_count;
     uint32 read_lists;  // lists that were not resident and were read from pages
     uint32 grown_lists;

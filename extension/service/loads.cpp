@@ -23,6 +23,7 @@ void take_model(Worker* worker, const LoadBuffer* buffer) {
         assembly = {};
         assembly.key = buffer->key;
         assembly.shape = shape;
+        assembly.attributes = part.attributes;
         assembly.model.resize(all);
     }
     // Without its earlier parts: those went to a previous worker.
@@ -36,20 +37,22 @@ void take_model(Worker* worker, const LoadBuffer* buffer) {
     if (!worker->place_of(buffer->key)) {
         worker->forget(buffer->key.database, buffer->key.index);
         worker->emptiest().mirror->add(
-            buffer->key, {shape, assembly.model.data(), assembly.model.data() + centroid_floats});
+            buffer->key, {shape, assembly.model.data(), assembly.model.data() + centroid_floats},
+            assembly.attributes);
     }
     worker->assemblies.erase(buffer->owner);
 }
 
-void list_pages(const char* data, size_t bytes, uint32 m, std::vector<ListPage>* out) {
+void list_pages(const char* data, size_t bytes, const ListPart& part, std::vector<ListPage>* out) {
     for (const char* end = data + bytes; data < end;) {
         LoadedPage page;
         memcpy(&page, data, sizeof(page));
-        const EntryLayout layout = EntryLayout::with(m, {}, page.capacity);
+        const EntryLayout layout = EntryLayout::with(part.m, part.attributes, page.capacity);
         const char* columns = data + sizeof(page);
         out->push_back({reinterpret_cast<const uint8_t*>(columns), layout.capacity, page.count,
                         reinterpret_cast<const float*>(columns + layout.offsets_at),
-                        reinterpret_cast<const uint8_t*>(columns + layout.tids_at)});
+                        reinterpret_cast<const uint8_t*>(columns + layout.tids_at),
+                        reinterpret_cast<const uint8_t*>(columns + layout.attributes_at)});
         data += loaded_page_bytes(layout);
     }
 }
@@ -59,7 +62,7 @@ void take_list(Worker* worker, const LoadBuffer* buffer, const ListPart& part, c
                size_t bytes) {
     Mirror& mirror = *worker->place_of(buffer->key)->mirror;
     worker->pages.clear();
-    list_pages(data, bytes, part.m, &worker->pages);
+    list_pages(data, bytes, part, &worker->pages);
     if (part.from.resident)
         mirror.append(buffer->key, part.list, part.from, part.version, worker->pages);
     else

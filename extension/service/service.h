@@ -55,6 +55,9 @@ namespace pgwarp {
 
 inline constexpr uint32 service_most_k = max_list_k;
 inline constexpr uint32 service_most_probes = 2048;
+static_assert(service_most_probes <= 1u << RankedId::rank_bits);
+inline constexpr uint32 service_most_conditions = 32;
+inline constexpr uint32 service_most_values = 2048;  // of all conditions of a search
 
 enum class SlotState : uint32 { free, submitted, running, done, abandoned };
 
@@ -67,12 +70,15 @@ struct SearchSlot {
     uint32 dims;
     uint32 k;  // 0: no search; the worker sets found_count to the number of resident lists
     uint32 probes;
+    uint32 conditions;  // in the block
+    uint32 values;
     int block;  // -1: none
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
     uint32 bring_model;  // 1: the outcome is unknown, and this backend should send the model
     uint32 found_count;
     uint32 probed_count;
+    uint32 passed;  // entries of the probed lists that pass the conditions
 };
 static_assert(sizeof(SearchSlot) <= 128);
 
@@ -80,7 +86,10 @@ static_assert(sizeof(SearchSlot) <= 128);
 struct SearchBlock {
     MirrorProbe probed[service_most_probes];
     Neighbor found[service_most_k];
-    float query[max_dims];  // written by the backend before it submits
+    // Written by the backend before it submits:
+    PackedCondition conditions[service_most_conditions];
+    uint64 values[service_most_values];
+    float query[max_dims];
 };
 
 // False if the slot was not in state `from`.
@@ -108,6 +117,7 @@ struct LoadBuffer {
 // In a buffer of kind model: a range of the floats of the centroids, followed by the codebook.
 struct ModelPart {
     QuantizerShape shape;
+    AttributeLayout attributes;
     uint64 first_float;
     uint64 floats;
     // (floats) float follow
@@ -117,6 +127,7 @@ struct ModelPart {
 struct ListPart {
     uint32 list;
     uint32 m;
+    AttributeLayout attributes;
     uint32 pages;
     uint32 bytes;       // of these pages
     uint32 first_page;  // among all pages sent; must continue where the previous part ended

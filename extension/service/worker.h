@@ -29,6 +29,7 @@ namespace pgwarp {
 struct Assembly {
     MirrorKey key{};
     QuantizerShape shape{};
+    AttributeLayout attributes{};
     std::vector<float> model;
     size_t model_floats = 0;  // received
     uint32 list = 0;

@@ -228,6 +228,35 @@ uint32_t check_conditions(const AttributeColumns& entries, std::span<const Condi
     return passed;
 }
 
+uint32_t count_values(std::span<const Condition> conditions) {
+    size_t count = 0;
+    for (const Condition& condition : conditions) count += condition.values.size();
+    return static_cast<uint32_t>(count);
+}
+
+void pack_conditions(std::span<const Condition> conditions, PackedCondition* items,
+                     uint64_t* values) {
+    uint32_t first = 0;
+    for (const Condition& condition : conditions) {
+        const auto count = static_cast<uint32_t>(condition.values.size());
+        std::copy(condition.values.begin(), condition.values.end(), values + first);
+        *items++ = {condition.low, condition.high, first,
+                    count,         condition.kind, condition.attribute};
+        first += count;
+    }
+}
+
+void unpack_conditions(const PackedConditions& packed, Condition* conditions) {
+    for (uint32_t i = 0; i < packed.count; ++i) {
+        const PackedCondition& item = packed.items[i];
+        conditions[i] = {item.kind,
+                         item.attribute,
+                         item.low,
+                         item.high,
+                         {packed.values + item.first_value, item.value_count}};
+    }
+}
+
 bool passes(const AttributeColumns& entries, std::span<const Condition> conditions,
             uint32_t entry) {
     return std::all_of(conditions.begin(), conditions.end(), [&](const Condition& condition) {

@@ -40,6 +40,16 @@ uint32_t rank_lists(const StoredLists& stored, CpuBatch& batch, size_t query,
 
 namespace {
 
+// As scan_codes() computes it.
+float row_distance(const StoredLists& stored, const float* table, const StoredList& list,
+                   float term, uint32_t entry) {
+    const uint8_t* code = list.rows.data() + size_t{entry} * stored.shape.m;
+    float distance = term + list.offsets[entry];
+    for (uint32_t j = 0; j < stored.shape.m; ++j)
+        distance += table[size_t{j} * codewords + code[j]];
+    return distance;
+}
+
 // scan_bytes() and scan_halves() take the ranked lists from the scratch.
 void scan_bytes(const StoredLists& stored, const float* vector, const ListQuery& wanted,
                 SearchScratch& scratch, CandidateSelection& selection) {
@@ -94,14 +104,55 @@ void scan_halves(const StoredLists& stored, const float* vector, const ListQuery
             const uint32_t found = scan_nibbles(halves, columns, term, bound, scratch.hits.data());
             for (uint32_t h = 0; h < found; ++h) {
                 const uint32_t entry = first + scratch.hits[h].entry;
-                const uint8_t* code = list.rows.data() + size_t{entry} * stored.shape.m;
-                float distance = term + list.offsets[entry];
-                for (uint32_t j = 0; j < stored.shape.m; ++j)
-                    distance += scratch.table[size_t{j} * codewords + code[j]];
+                const float distance =
+                    row_distance(stored, scratch.table.data(), list, term, entry);
                 if (!(distance > selection.bound())) selection.offer(distance, list.ids[entry]);
             }
         }
     }
+}
+
+// Entries that pass the query's conditions. Returns their number.
+uint32_t scan_passing(const StoredLists& stored, const CpuBatch& batch, size_t query,
+                      SearchScratch& scratch, CandidateSelection& selection) {
+    const ListQuery& wanted = batch.wanted[query];
+    scratch.conditions.resize(wanted.conditions);
+    unpack_conditions({batch.conditions + query * batch.shape.conditions, wanted.conditions,
+                       batch.values + query * batch.shape.values, batch.shape.values},
+                      scratch.conditions.data());
+    scratch.table.resize(size_t{stored.shape.m} * codewords);
+    build_table(stored.quantizer(), batch.queries + query * stored.shape.dims,
+                scratch.table.data());
+    const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    // Looking up one entry alone takes this many times as long as with its list.
+    constexpr uint32_t alone = 4;
+    uint32_t passed = 0;
+    for (uint32_t rank = 0; rank < probes; ++rank) {
+        const uint32_t number = scratch.order[rank];
+        const StoredList& list = stored.lists[number];
+        const float term = scratch.terms[number];
+        scratch.passing.resize(passing_words(list.count));
+        const uint32_t here = check_conditions(list.attribute_columns(stored.attributes),
+                                               scratch.conditions, scratch.passing.data());
+        if (here == 0) continue;
+        passed += here;
+        const bool all = here * alone >= list.count;
+        if (all) {
+            scratch.distances.resize(list.stride);
+            scan_codes(scratch.table.data(), stored.shape.m, list.code_columns(), term,
+                       scratch.distances.data());
+        }
+        for (uint32_t w = 0; w < passing_words(list.count); ++w)
+            for (uint64_t left = scratch.passing[w]; left != 0; left &= left - 1) {
+                const uint32_t entry = w * 64 + static_cast<uint32_t>(__builtin_ctzll(left));
+                const float distance =
+                    all ? scratch.distances[entry]
+                        : row_distance(stored, scratch.table.data(), list, term, entry);
+                if (!(distance > selection.bound()))
+                    selection.offer(distance, RankedId::pack(list.ids[entry], rank));
+            }
+    }
+    return passed;
 }
 
 }  // namespace
@@ -112,7 +163,9 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
     const ListQuery& wanted = batch.wanted[query];
     scratch.candidates.resize(CandidateSelection::room_for(wanted.k));
     CandidateSelection selection(scratch.candidates.data(), wanted.k, no_floor);
-    if (stored.shape.bits == 4)
+    if (wanted.conditions > 0)
+        batch.passed_room[query] = scan_passing(stored, batch, query, scratch, selection);
+    else if (stored.shape.bits == 4)
         scan_halves(stored, vector, wanted, scratch, selection);
     else
         scan_bytes(stored, vector, wanted, scratch, selection);

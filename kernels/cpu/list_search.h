@@ -17,6 +17,8 @@ struct SearchScratch {
     std::vector<NibbleHit> hits;
     std::vector<uint32_t> order;
     std::vector<Candidate> candidates;
+    std::vector<Condition> conditions;
+    std::vector<uint64_t> passing;  // a bit for each entry of a list
 };
 
 // Computes the terms of all lists, and the batch's `probed`; returns the number of probes.

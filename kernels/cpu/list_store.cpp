@@ -15,8 +15,9 @@ namespace {
 
 class CpuListStore final : public ListStore {
   public:
-    CpuListStore(const Quantizer& quantizer, int threads, const Interrupts& interrupts)
-        : workers_(threads, interrupts), interrupts_(interrupts), stored_(quantizer) {}
+    CpuListStore(const Quantizer& quantizer, const AttributeLayout& attributes, int threads,
+                 const Interrupts& interrupts)
+        : workers_(threads, interrupts), interrupts_(interrupts), stored_(quantizer, attributes) {}
 
     void put(uint32_t list, std::span<const ListPage> pages) override;
     void append(uint32_t list, std::span<const ListPage> pages) override;
@@ -58,8 +59,8 @@ void CpuListStore::put(uint32_t number, std::span<const ListPage> pages) {
     StoredList& before = stored_.lists.at(number);
     StoredList list;
     list.held = true;
-    list.reserve(stored_.shape.m, entries_of(pages));
-    for (const ListPage& page : pages) list.add(page, stored_.shape.m);
+    list.reserve(stored_.shape.m, stored_.attributes, entries_of(pages));
+    for (const ListPage& page : pages) list.add(page, stored_.shape.m, stored_.attributes);
     bytes_ += list.bytes();
     bytes_ -= before.bytes();
     before = std::move(list);
@@ -73,18 +74,19 @@ void CpuListStore::append(uint32_t number, std::span<const ListPage> pages) {
     bytes_ -= list.bytes();
     try {
         // Spare capacity, so that a list that grows entry by entry is rarely copied.
-        if (total > list.stride) list.reserve(stored_.shape.m, total + total / 4);
+        if (total > list.stride)
+            list.reserve(stored_.shape.m, stored_.attributes, total + total / 4);
     } catch (...) {
         bytes_ += list.bytes();
         throw;
     }
-    for (const ListPage& page : pages) list.add(page, stored_.shape.m);
+    for (const ListPage& page : pages) list.add(page, stored_.shape.m, stored_.attributes);
     bytes_ += list.bytes();
 }
 
 void CpuListStore::start(ListBatch& base, size_t queries) {
     auto& batch = static_cast<CpuBatch&>(base);
-    check_batch(batch, queries, stored_.shape.lists);
+    check_batch(batch, queries, stored_.shape.lists, stored_.attributes);
     batch.found_stride = batch.shape.k;
     batch.probed_stride = batch.shape.probes;
     const auto threads = static_cast<size_t>(workers_.threads());
@@ -105,9 +107,10 @@ void CpuListStore::start(ListBatch& base, size_t queries) {
 
 }  // namespace
 
-std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer, int threads,
+std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer,
+                                               const AttributeLayout& attributes, int threads,
                                                const Interrupts& interrupts) {
-    return std::make_unique<CpuListStore>(quantizer, threads, interrupts);
+    return std::make_unique<CpuListStore>(quantizer, attributes, threads, interrupts);
 }
 
 }  // namespace pgwarp

@@ -1,6 +1,7 @@
 // Lists that the CPU's store holds, with the model that encoded them, and its batches.
 #pragma once
 
+#include "kernels/list_scan.h"
 #include "kernels/list_store.h"
 #include "kernels/nibbles.h"
 
@@ -16,36 +17,56 @@ inline constexpr uint32_t part_entries = 1024;
 struct StoredList {
     bool held = false;
     uint32_t count = 0;
-    uint32_t stride = 0;         // a multiple of 8, at least count: the capacity of a column
-    std::vector<uint8_t> codes;  // (m)(stride), and padding that a scan may read
-    std::vector<uint8_t> rows;   // (count)(m): the same by entry, for reading single entries
-    std::vector<float> offsets;  // (count)
-    std::vector<uint64_t> ids;   // (count)
+    uint32_t stride = 0;              // a multiple of 8, at least count: the capacity of a column
+    std::vector<uint8_t> codes;       // (m)(stride), and padding that a scan may read
+    std::vector<uint8_t> rows;        // (count)(m): the same by entry, for reading single entries
+    std::vector<float> offsets;       // (count)
+    std::vector<uint64_t> ids;        // (count)
+    std::vector<uint8_t> attributes;  // columns with the stride of the codes
 
     size_t bytes() const {
         return codes.capacity() + rows.capacity() + offsets.capacity() * sizeof(float) +
-               ids.capacity() * sizeof(uint64_t);
+               ids.capacity() * sizeof(uint64_t) + attributes.capacity();
+    }
+    CodeColumns code_columns() const { return {codes.data(), stride, count, offsets.data()}; }
+    AttributeColumns attribute_columns(const AttributeLayout& layout) const {
+        return {&layout, attributes.data(), stride, count};
     }
 
     // Allocates columns for at least `total` entries. On a throw the list is unchanged.
-    void reserve(uint32_t m, uint32_t total) {
+    void reserve(uint32_t m, const AttributeLayout& layout, uint32_t total) {
         const uint32_t wider = (total + 7) / 8 * 8;
         rows.reserve(size_t{m} * wider);
         offsets.reserve(wider);
         ids.reserve(wider);
         std::vector<uint8_t> columns(size_t{m} * wider + 16);
+        std::vector<uint8_t> numbers(size_t{layout.entry_bytes()} * wider);
         for (uint32_t j = 0; j < m && count > 0; ++j)
             std::memcpy(columns.data() + size_t{j} * wider, codes.data() + size_t{j} * stride,
                         count);
+        uint32_t before = 0;
+        for_each_attribute(layout, [&](uint32_t bytes) {
+            if (count > 0)
+                std::memcpy(numbers.data() + size_t{before} * wider,
+                            attributes.data() + size_t{before} * stride, size_t{bytes} * count);
+            before += bytes;
+        });
         codes = std::move(columns);
+        attributes = std::move(numbers);
         stride = wider;
     }
     // The caller has reserved room.
-    void add(const ListPage& page, uint32_t m) {
+    void add(const ListPage& page, uint32_t m, const AttributeLayout& layout) {
         if (page.count == 0) return;
         for (uint32_t j = 0; j < m; ++j)
             std::memcpy(codes.data() + size_t{j} * stride + count,
                         page.codes + size_t{j} * page.stride, page.count);
+        uint32_t before = 0;
+        for_each_attribute(layout, [&](uint32_t bytes) {
+            std::memcpy(attributes.data() + size_t{before} * stride + size_t{bytes} * count,
+                        page.attributes + size_t{before} * page.stride, size_t{bytes} * page.count);
+            before += bytes;
+        });
         offsets.insert(offsets.end(), page.offsets, page.offsets + page.count);
         for (uint32_t i = 0; i < page.count; ++i)
             ids.push_back(packed_tid_number(page.tids + size_t{i} * 6));
@@ -59,12 +80,14 @@ struct StoredList {
 
 struct StoredLists {
     QuantizerShape shape;
+    AttributeLayout attributes;
     std::vector<float> centroids, codebook;
     std::vector<float> half_codebook;  // (dims)(16), with four bits
     std::vector<StoredList> lists;
 
-    explicit StoredLists(const Quantizer& quantizer)
+    StoredLists(const Quantizer& quantizer, const AttributeLayout& layout)
         : shape(quantizer.shape),
+          attributes(layout),
           centroids(quantizer.centroids, quantizer.centroids + size_t{shape.lists} * shape.dims),
           codebook(quantizer.codebook,
                    quantizer.codebook + size_t{shape.codebook_rows()} * codewords),
@@ -83,19 +106,28 @@ struct CpuBatch final : ListBatch {
           wanted_room(wanted_shape.queries),
           found_room(wanted_shape.queries * wanted_shape.k),
           count_room(wanted_shape.queries),
-          probed_room(wanted_shape.queries * wanted_shape.probes) {
+          probed_room(wanted_shape.queries * wanted_shape.probes),
+          condition_room(wanted_shape.queries * wanted_shape.conditions),
+          value_room(wanted_shape.queries * wanted_shape.values),
+          passed_room(wanted_shape.conditions > 0 ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         queries = query_room.data();
         wanted = wanted_room.data();
         found = found_room.data();
         found_counts = count_room.data();
         probed = probed_room.data();
+        conditions = condition_room.data();
+        values = value_room.data();
+        passed = passed_room.data();
     }
     std::vector<float> query_room;
     std::vector<ListQuery> wanted_room;
     std::vector<Neighbor> found_room;
     std::vector<uint32_t> count_room;
     std::vector<uint32_t> probed_room;
+    std::vector<PackedCondition> condition_room;
+    std::vector<uint64_t> value_room;
+    std::vector<uint32_t> passed_room;
 };
 
 }  // namespace pgwarp

@@ -48,8 +48,9 @@ class CudaDevice final : public Device {
     std::unique_ptr<GraphBuilder> make_graph_builder() override {
         return gpu::make_graph_builder(context_);
     }
-    std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
-        return gpu::make_list_store(context_, quantizer);
+    std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer,
+                                               const AttributeLayout& attributes) override {
+        return gpu::make_list_store(context_, quantizer, attributes);
     }
 
   private:

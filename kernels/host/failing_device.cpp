@@ -227,8 +227,10 @@ class FailingDevice final : public Device {
         return std::make_unique<FailingGraphBuilder>(device_->make_graph_builder(), fault_,
                                                      good_calls_);
     }
-    std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
-        return std::make_unique<FailingStore>(device_->make_list_store(quantizer), fault_);
+    std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer,
+                                               const AttributeLayout& attributes) override {
+        return std::make_unique<FailingStore>(device_->make_list_store(quantizer, attributes),
+                                              fault_);
     }
 
   private:

@@ -13,15 +13,12 @@ constexpr uint64_t patience = 200;
 // When the budget is used up, a new list evicts another. One exchange in this many turns is enough
 // to follow the workload, and rare enough not to spend the time on loading.
 constexpr uint64_t exchange_interval = 8;
-// Bytes of a code, an offset and a TID.
-size_t entry_bytes(const QuantizerShape& shape) {
-    return shape.m + sizeof(float) + sizeof(uint64_t);
-}
-
-size_t bytes_of(std::span<const ListPage> pages, const QuantizerShape& shape) {
+// Bytes of codes, attributes, offsets and TIDs.
+size_t bytes_of(std::span<const ListPage> pages, const QuantizerShape& shape,
+                const AttributeLayout& attributes) {
     size_t entries = 0;
     for (const ListPage& page : pages) entries += page.count;
-    return entries * entry_bytes(shape);
+    return entries * (shape.m + attributes.entry_bytes() + sizeof(float) + sizeof(uint64_t));
 }
 
 }  // namespace
@@ -67,13 +64,14 @@ std::vector<MirrorChange> Mirror::take_changes() {
     return std::exchange(changes_, {});
 }
 
-void Mirror::add(const MirrorKey& key, const Quantizer& model) {
+void Mirror::add(const MirrorKey& key, const Quantizer& model, const AttributeLayout& attributes) {
     forget(key.database, key.index);
     auto served = std::make_shared<Served>();
     served->key = key;
     served->shape = model.shape;
+    served->attributes = attributes;
     while (!served->store) try {
-            served->store = device_.make_list_store(model);
+            served->store = device_.make_list_store(model, attributes);
         } catch (const OutOfDeviceMemory&) {
             if (!give_up_index()) throw;
         }
@@ -152,7 +150,7 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
                  std::span<const ListPage> pages, Victims victims) {
     Served* served = find(key);
     if (!served || list >= served->shape.lists) return true;
-    const size_t wanted = bytes_of(pages, served->shape);
+    const size_t wanted = bytes_of(pages, served->shape, served->attributes);
     if ((*served->versions)[list].resident) {
         bytes_ -= served->lists[list].bytes;
         served->drop(list);
@@ -198,7 +196,7 @@ bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& fr
     ++clock_;
     Served::List& here = served->lists[list];
     here.last_used = clock_;
-    const size_t wanted = bytes_of(pages, served->shape);
+    const size_t wanted = bytes_of(pages, served->shape, served->attributes);
     if (here.bytes + wanted > budget_) return false;
     MirrorVersion* version = nullptr;
     for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {

@@ -1,9 +1,9 @@
 // Searches of a mirror: from their queues to batches, and from batches to answers.
 //
-// Searches wait in lanes, one for each index and class of k and probes, so that no search shares a
-// batch with one that takes much longer. Of the lanes that may start a batch, the one whose first
-// search has waited longest comes first: no index starves another. Each batch is answered when it
-// is done, whatever else runs.
+// Searches wait in lanes, one for each index and class of k, probes and conditions, so that no
+// search shares a batch with one that takes much longer. Of the lanes that may start a batch, the
+// one whose first search has waited longest comes first: no index starves another. Each batch is
+// answered when it is done, whatever else runs.
 
 #include "kernels/host/mirror_served.h"
 
@@ -35,10 +35,21 @@ uint32_t step_up(uint32_t wanted, uint32_t least) {
 }
 
 // A device changes to slower kernels above k = 112 and k = 1024.
-size_t class_of(uint32_t k, uint32_t probes) {
+size_t class_of(uint32_t k, uint32_t probes, bool conditions) {
     const size_t by_k = k <= 112 ? 0 : k <= 1024 ? 1 : 2;
     const size_t by_probes = probes <= 64 ? 0 : probes <= 256 ? 1 : 2;
-    return by_k * 3 + by_probes;
+    return (conditions ? shape_classes / 2 : 0) + by_k * 3 + by_probes;
+}
+
+// Writes a search to its place in a batch that has room for it.
+void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
+                const QuantizerShape& shape) {
+    const PackedConditions& conditions = search.conditions;
+    std::copy_n(search.query, shape.dims, batch.queries + at * shape.dims);
+    batch.wanted[at] = {std::clamp(search.k, 1u, max_list_k),
+                        std::clamp(search.probes, 1u, shape.lists), conditions.count};
+    std::copy_n(conditions.items, conditions.count, batch.conditions + at * batch.shape.conditions);
+    std::copy_n(conditions.values, conditions.value_count, batch.values + at * batch.shape.values);
 }
 
 }  // namespace
@@ -58,7 +69,8 @@ void Mirror::submit(MirrorSearch* search) {
     }
     search->outcome = MirrorSearch::Outcome::failed;
     const std::shared_ptr<Served>& served = at->second;
-    const size_t number = class_of(search->k, std::min(search->probes, served->shape.lists));
+    const size_t number = class_of(search->k, std::min(search->probes, served->shape.lists),
+                                   search->conditions.count > 0);
     Served::Lane& lane = served->lanes[number];
     if (lane.waiting.empty()) waiting_.push_back({served, number});
     try {
@@ -134,25 +146,22 @@ bool Mirror::start_next(size_t most_searches) {
 void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearch*>& searches) {
     Served& served = *where.served;
     Served::Lane& lane = served.lanes[where.lane];
-    uint32_t k = 1;
-    uint32_t probes = 1;
+    ListBatchShape shape{searches.size(), 1, 1};
     for (const MirrorSearch* search : searches) {
-        k = std::max(k, std::clamp(search->k, 1u, max_list_k));
-        probes = std::max(probes, std::min(search->probes, served.shape.lists));
+        shape.k = std::max(shape.k, std::clamp(search->k, 1u, max_list_k));
+        shape.probes = std::max(shape.probes, std::min(search->probes, served.shape.lists));
+        shape.conditions = std::max(shape.conditions, search->conditions.count);
+        shape.values = std::max(shape.values, search->conditions.value_count);
     }
     size_t number = 0;
     while (lane.slots[number].running != 0) ++number;
     LaneSlot& slot = lane.slots[number];
     served.last_used = lane.last_used = clock_ + 1;
     const auto start = [&] {
-        make_batch(served, slot, {searches.size(), k, probes});
+        make_batch(served, slot, shape);
         ListBatch& batch = *slot.batch;
-        const uint32_t dims = served.shape.dims;
-        for (size_t i = 0; i < searches.size(); ++i) {
-            std::memcpy(batch.queries + i * dims, searches[i]->query, dims * sizeof(float));
-            batch.wanted[i] = {std::clamp(searches[i]->k, 1u, max_list_k),
-                               std::clamp(searches[i]->probes, 1u, served.shape.lists)};
-        }
+        for (size_t i = 0; i < searches.size(); ++i)
+            fill_query(batch, i, *searches[i], served.shape);
         served.store->start(batch, searches.size());
     };
     running_.push_back({where.served, served.versions, where.lane, number, searches,
@@ -177,14 +186,15 @@ void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearc
 // Makes sure that the slot's batch has room for the shape; replaces the batch if it is too small.
 void Mirror::make_batch(Served& served, LaneSlot& slot, const ListBatchShape& shape) {
     const ListBatchShape before = slot.batch ? slot.batch->shape : ListBatchShape{};
-    if (slot.batch && before.queries >= shape.queries && before.k >= shape.k &&
-        before.probes >= shape.probes)
-        return;
+    if (slot.batch && before.holds(shape)) return;
     slot.batch = nullptr;
+    const auto wider = [](uint32_t wanted, uint32_t least, uint32_t had) {
+        return wanted == 0 ? had : std::max(step_up(wanted, least), had);
+    };
     slot.batch = served.store->make_batch(
         {std::max<size_t>(step_up(static_cast<uint32_t>(shape.queries), 16), before.queries),
-         std::min(std::max(step_up(shape.k, 16), before.k), max_list_k),
-         std::max(step_up(shape.probes, 16), before.probes)});
+         std::min(wider(shape.k, 16, before.k), max_list_k), wider(shape.probes, 16, before.probes),
+         wider(shape.conditions, 4, before.conditions), wider(shape.values, 4, before.values)});
 }
 
 // Frees the memory of batches that are not running. False: there were none.
@@ -226,6 +236,7 @@ void Mirror::finish_batch(Running& running) {
         search.found_count = batch.found_counts[i];
         std::memcpy(search.found, batch.found + i * batch.found_stride,
                     search.found_count * sizeof(Neighbor));
+        search.passed = batch.passed ? batch.passed[i] : 0;
         search.probed_count = probes;
         for (uint32_t p = 0; p < search.probed_count; ++p) {
             const uint32_t list = probed[p];

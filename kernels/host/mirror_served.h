@@ -11,8 +11,8 @@
 namespace pgwarp {
 
 // Classes of searches that take about as long and use the same kernels: three by k times three by
-// probes.
-inline constexpr size_t shape_classes = 9;
+// probes, without conditions and with them.
+inline constexpr size_t shape_classes = 18;
 
 struct Mirror::LaneSlot {
     std::unique_ptr<ListBatch> batch;  // null: not made yet, or freed
@@ -22,6 +22,7 @@ struct Mirror::LaneSlot {
 struct Mirror::Served {
     MirrorKey key;
     QuantizerShape shape;
+    AttributeLayout attributes;
     std::unique_ptr<ListStore> store;
     // A running batch holds a copy of the pointer: change the versions only through
     // versions_to_change().

@@ -194,17 +194,19 @@ class StandInDevice final : public Device {
     std::unique_ptr<GraphBuilder> make_graph_builder() override {
         return std::make_unique<StandInGraphBuilder>(memory_, threads_, interrupts_);
     }
-    std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer) override {
-        return std::make_unique<Store>(*this, quantizer);
+    std::unique_ptr<ListStore> make_list_store(const Quantizer& quantizer,
+                                               const AttributeLayout& attributes) override {
+        return std::make_unique<Store>(*this, quantizer, attributes);
     }
 
   private:
     class Store final : public ListStore {
       public:
-        Store(StandInDevice& device, const Quantizer& quantizer)
+        Store(StandInDevice& device, const Quantizer& quantizer, const AttributeLayout& attributes)
             : device_(device),
-              store_(make_cpu_list_store(quantizer, device.threads_, {})),
-              entry_bytes_(quantizer.shape.m + sizeof(float) + sizeof(uint64_t)) {}
+              store_(make_cpu_list_store(quantizer, attributes, device.threads_, {})),
+              entry_bytes_(quantizer.shape.m + attributes.entry_bytes() + sizeof(float) +
+                           sizeof(uint64_t)) {}
         ~Store() override { device_.memory_.change(store_->bytes(), 0); }
         void put(uint32_t list, std::span<const ListPage> pages) override {
             within_budget(pages, [&] { store_->put(list, pages); });

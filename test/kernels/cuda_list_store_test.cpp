@@ -20,7 +20,7 @@ class CudaListStoreTest : public CudaTest {
 
     static void check_case(const Context& context, const ListCase& c, unsigned seed) {
         ListWorld world(c, seed);
-        const auto store = make_list_store(context, world.quantizer());
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
         world.put_all(*store);
         const auto batch = world.make_batch(*store);
         store->search(*batch, c.queries);
@@ -70,7 +70,7 @@ TEST_F(CudaListStoreTest, FollowsEachQuerysWish) {
         c.k = 200;
         c.probes = 20;
         ListWorld world(c, test_seed());
-        const auto store = make_list_store(context, world.quantizer());
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
         world.put_all(*store);
         const auto batch = world.make_batch(*store);
         std::mt19937 random(test_seed());
@@ -97,7 +97,7 @@ TEST_F(CudaListStoreTest, SurvivesMoreCandidatesThanItHasRoomFor) {
     std::vector<uint32_t> nearest(c.lists);
     for (uint32_t l = 0; l < c.lists; ++l)
         for (float& offset : world.lists()[l].offsets) offset = l % 2 ? 0.0f : 1000.0f;
-    const auto store = make_list_store(context, world.quantizer());
+    const auto store = make_list_store(context, world.quantizer(), world.attributes());
     world.put_all(*store);
     const auto batch = world.make_batch(*store);
     store->search(*batch, c.queries);
@@ -115,7 +115,7 @@ TEST_F(CudaListStoreTest, SeesListsAsTheyWereAtItsStart) {
         c.probes = 20;
         ListWorld world(c, test_seed());
         ListWorld changed = world;
-        const auto store = make_list_store(context, world.quantizer());
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
         world.put_all(*store);
         const auto before = world.make_batch(*store), after = world.make_batch(*store);
         for (int round = 0; round < 20; ++round) {
@@ -154,7 +154,7 @@ TEST_F(CudaListStoreTest, Appends) {
                 c.queries = queries;
                 c.probes = 20;
                 ListWorld world(c, ++seed);
-                const auto store = make_list_store(context, world.quantizer());
+                const auto store = make_list_store(context, world.quantizer(), world.attributes());
                 EXPECT_THROW(store->append(0, {}), std::logic_error);
                 world.put_all(*store);
                 const auto before = world.make_batch(*store), after = world.make_batch(*store);
@@ -182,7 +182,7 @@ TEST_F(CudaListStoreTest, EndsBatchesInAnyOrder) {
     c.k = 2048;
     c.probes = 20;
     ListWorld world(c, test_seed());
-    const auto store = make_list_store(context, world.quantizer());
+    const auto store = make_list_store(context, world.quantizer(), world.attributes());
     world.put_all(*store);
     const auto large = world.make_batch(*store), first = world.make_batch(*store),
                second = world.make_batch(*store);
@@ -214,11 +214,11 @@ TEST_F(CudaListStoreTest, AppendsAsTheCpuDoes) {
     c.queries = 50;
     c.probes = 20;
     ListWorld world(c, test_seed());
-    const auto store = make_list_store(context, world.quantizer());
+    const auto store = make_list_store(context, world.quantizer(), world.attributes());
     world.put_all(*store);
     for (int round = 0; round < 40; ++round)
         for (uint32_t l = 0; l < c.lists; ++l) world.grow(*store, l, (l + round) % 3);
-    const auto on_cpu = make_cpu_list_store(world.quantizer(), 2, {});
+    const auto on_cpu = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
     world.put_all(*on_cpu);
     const auto batch = world.make_batch(*store), reference = world.make_batch(*on_cpu);
     store->search(*batch, c.queries);
@@ -240,7 +240,7 @@ TEST_F(CudaListStoreTest, PassesOverWhatIsNotHeld) {
         c.probes = 20;
         c.queries = queries;
         ListWorld world(c, test_seed());
-        const auto store = make_list_store(context, world.quantizer());
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
         const auto batch = world.make_batch(*store);
         store->search(*batch, queries);  // nothing at all
         for (size_t q = 0; q < queries; ++q) EXPECT_EQ(batch->found_counts[q], 0u);
@@ -261,7 +261,7 @@ TEST_F(CudaListStoreTest, RefusesWhatDoesNotFit) {
     ListCase c;
     c.entries = 4000;
     ListWorld world(c, test_seed());
-    const auto store = make_list_store(context, world.quantizer());
+    const auto store = make_list_store(context, world.quantizer(), world.attributes());
     world.put_all(*store);
     const size_t bytes = store->bytes();
     TestList large = world.make_list(3, 1000000);
@@ -293,7 +293,7 @@ TEST_F(CudaListStoreTest, LeaksNothing) {
         ListCase c;
         c.queries = many;
         ListWorld world(c, test_seed());
-        const auto store = make_list_store(context, world.quantizer());
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
         world.put_all(*store);
         const auto batch = world.make_batch(*store);
         size_t used = 0, free_before = 0, free_after = 0, total = 0;
@@ -352,7 +352,7 @@ TEST_F(CudaListStoreTest, EveryKernelOnce) {
         c.entries = 900;
         c.shift = shift;
         ListWorld world(c, test_seed());
-        const auto store = make_list_store(context, world.quantizer());
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
         world.put_all(*store);
         const auto batch = world.make_batch(*store);
         for (const uint32_t added : {1u, 40u})

@@ -79,7 +79,7 @@ class CudaRecallTest : public CudaTest {
         executor->encode(quantizer,
                          {rows.data(), count(), list_of.data(), codes.data(), offsets.data()});
 
-        const auto store = device.make_list_store(quantizer);
+        const auto store = device.make_list_store(quantizer, {});
         std::vector<std::vector<size_t>> members(lists);
         for (size_t i = 0; i < count(); ++i) members[list_of[i]].push_back(i);
         for (uint32_t list = 0; list < lists; ++list) {

@@ -115,7 +115,7 @@ TEST_P(GroupScanTest, SumsAndWhatPasses) {
 void expect_same_as_alone(const ListCase& c, unsigned seed) {
     SCOPED_TRACE(testing::Message() << c);
     ListWorld world(c, seed);
-    const auto store = make_cpu_list_store(world.quantizer(), 2, {});
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
     world.put_all(*store);
     const auto together = world.make_batch(*store);
     store->search(*together, c.queries);
@@ -153,7 +153,7 @@ TEST_P(GroupScanTest, QueriesWithTheirOwnWishes) {
     ListCase c;
     c.queries = 300, c.k = 100, c.probes = 20;
     ListWorld world(c, test_seed());
-    const auto store = make_cpu_list_store(world.quantizer(), 3, {});
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 3, {});
     world.put_all(*store);
     const auto batch = world.make_batch(*store);
     for (size_t q = 0; q < c.queries; ++q)
@@ -171,7 +171,8 @@ TEST_P(GroupScanTest, ASearchOfManyCanBeInterrupted) {
     c.queries = 600, c.entries = 20000, c.probes = 20;
     ListWorld world(c, test_seed());
     volatile std::sig_atomic_t interrupt = 0, other = 0;
-    const auto store = make_cpu_list_store(world.quantizer(), 2, {&interrupt, &other});
+    const auto store =
+        make_cpu_list_store(world.quantizer(), world.attributes(), 2, {&interrupt, &other});
     world.put_all(*store);
     const auto batch = world.make_batch(*store);
     for (int i = 0; i < 10; ++i) {

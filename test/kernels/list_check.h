@@ -28,13 +28,17 @@ struct ListCase {
     bool additive = false;    // codewords have all dimensions
     uint32_t bits = 8;
     float shift = 0;  // added to all coordinates, to move vectors away from zero
+    // Of attributes. Entries have them, and queries have conditions, where there are some.
+    std::vector<uint8_t> attributes = {};
+    uint64_t numbers = 100;  // attributes are below this
 
     friend std::ostream& operator<<(std::ostream& out, const ListCase& c) {
         return out << c.dims << " dims, m " << c.m << ", " << c.lists << " lists, " << c.entries
                    << " entries, metric " << static_cast<int>(c.metric) << ", " << c.queries
                    << " queries, k " << c.k << ", probes " << c.probes
                    << (c.duplicates ? ", duplicates" : "") << (c.additive ? ", additive" : "")
-                   << ", bits " << c.bits << ", shift " << c.shift;
+                   << ", bits " << c.bits << ", shift " << c.shift << ", " << c.attributes.size()
+                   << " attributes below " << c.numbers;
     }
 };
 
@@ -43,12 +47,14 @@ struct TestList {
     std::vector<uint8_t> codes;  // (count)(m)
     std::vector<float> offsets;
     std::vector<uint64_t> ids;
+    AttributeLayout layout;
+    std::vector<uint8_t> attributes;  // (count)(entry_bytes)
 
     // Cuts it into pages of `capacity` entries and calls use(pages).
     template <typename Use>
     void with_pages(uint32_t m, uint32_t capacity, Use use) const {
         struct Page {
-            std::vector<uint8_t> codes, tids;
+            std::vector<uint8_t> codes, tids, attributes;
         };
         std::vector<Page> memory;
         std::vector<ListPage> pages;
@@ -68,8 +74,20 @@ struct TestList {
                                            static_cast<uint16_t>(id)};
                 __builtin_memcpy(page.tids.data() + size_t{l} * 6, words, 6);
             }
-            pages.push_back(
-                {page.codes.data(), capacity, count, offsets.data() + first, page.tids.data()});
+            const uint32_t entry_bytes = layout.entry_bytes();
+            page.attributes.assign(size_t{entry_bytes} * capacity, 0xee);
+            for (uint32_t l = 0; l < count; ++l) {
+                const uint8_t* from = attributes.data() + (first + l) * entry_bytes;
+                uint32_t before = 0;
+                for_each_attribute(layout, [&](uint32_t bytes) {
+                    std::copy_n(
+                        from + before, bytes,
+                        page.attributes.data() + size_t{before} * capacity + size_t{l} * bytes);
+                    before += bytes;
+                });
+            }
+            pages.push_back({page.codes.data(), capacity, count, offsets.data() + first,
+                             page.tids.data(), page.attributes.data()});
         }
         use(std::span<const ListPage>(pages));
     }
@@ -80,6 +98,8 @@ class ListWorld {
     ListWorld(const ListCase& c, unsigned seed) : case_(c), random_(seed) {
         std::normal_distribution<float> normal;
         shape_ = {c.dims, c.lists, c.m, c.metric, c.bits};
+        layout_.count = static_cast<uint32_t>(c.attributes.size());
+        std::copy(c.attributes.begin(), c.attributes.end(), layout_.bytes);
         if (c.additive) shape_.search_rounds = 16;
         piece_of_.resize(shape_.codebook_rows());
         for (uint32_t j = 0; j < c.m; ++j)
@@ -108,6 +128,35 @@ class ListWorld {
         for (uint32_t l = 0; l < c.lists; ++l) lists_[l] = make_list(l, lengths[l]);
         queries_.resize(c.queries * c.dims);
         for (float& x : queries_) x = 1.2f * normal(random_) + c.shift;
+        for (size_t q = 0; q < c.queries; ++q) conditions_.push_back(make_conditions());
+    }
+
+    struct QueryConditions {
+        std::vector<PackedCondition> items;
+        std::vector<uint64_t> values;
+    };
+    // Up to three, of all kinds.
+    QueryConditions make_conditions() {
+        QueryConditions made;
+        if (layout_.count == 0) return made;
+        const size_t count = 1 + random_() % 3;
+        for (size_t i = 0; i < count; ++i) {
+            PackedCondition condition{};
+            condition.kind = static_cast<ConditionKind>(random_() % 6);
+            condition.attribute = static_cast<uint8_t>(random_() % layout_.count);
+            condition.low = random_() % case_.numbers;
+            condition.high = condition.low + random_() % case_.numbers;
+            if (condition.kind == ConditionKind::contains) condition.low &= 5;
+            condition.first_value = static_cast<uint32_t>(made.values.size());
+            if (condition.kind == ConditionKind::among || condition.kind == ConditionKind::overlaps)
+                for (uint64_t v = random_() % 8; v < case_.numbers;
+                     v += 1 + random_() % (case_.numbers / 4))
+                    made.values.push_back(v);
+            condition.value_count =
+                static_cast<uint32_t>(made.values.size()) - condition.first_value;
+            made.items.push_back(condition);
+        }
+        return made;
     }
 
     TestList make_list(uint32_t list, uint32_t count) {
@@ -120,8 +169,25 @@ class ListWorld {
             made.ids.push_back(next_id_ * 0x10001 % (uint64_t{1} << 48));
             next_id_ += 1 + random_() % 5;
         }
+        made.layout = layout_;
+        for (uint32_t i = 0; i < count; ++i) add_attributes(&made.attributes);
         return made;
     }
+
+    // An entry's; one in eight is null.
+    void add_attributes(std::vector<uint8_t>* to) {
+        std::vector<uint8_t> nulls(layout_.null_bytes());
+        for (uint32_t a = 0; a < layout_.count; ++a) {
+            const bool null = random_() % 8 == 0;
+            const uint64_t number = null ? 0 : random_() % case_.numbers;
+            if (null) nulls[a / 8] |= static_cast<uint8_t>(1 << a % 8);
+            const auto* bytes = reinterpret_cast<const uint8_t*>(&number);
+            to->insert(to->end(), bytes, bytes + layout_.bytes[a]);
+        }
+        to->insert(to->end(), nulls.begin(), nulls.end());
+    }
+    const AttributeLayout& attributes() const { return layout_; }
+    QueryConditions& conditions(size_t query) { return conditions_[query]; }
 
     Quantizer quantizer() const { return {shape_, centroids_.data(), codebook_.data()}; }
     const ListCase& list_case() const { return case_; }
@@ -139,6 +205,8 @@ class ListWorld {
         here.codes.insert(here.codes.end(), more.codes.begin(), more.codes.end());
         here.offsets.insert(here.offsets.end(), more.offsets.begin(), more.offsets.end());
         here.ids.insert(here.ids.end(), more.ids.begin(), more.ids.end());
+        here.attributes.insert(here.attributes.end(), more.attributes.begin(),
+                               more.attributes.end());
         more.with_pages(case_.m, 1 + random_() % 300,
                         [&](std::span<const ListPage> pages) { store.append(list, pages); });
     }
@@ -147,8 +215,22 @@ class ListWorld {
     }
 
     std::unique_ptr<ListBatch> make_batch(ListStore& store) const {
-        auto batch = store.make_batch({case_.queries, case_.k, case_.probes});
-        for (size_t q = 0; q < case_.queries; ++q) batch->wanted[q] = {case_.k, case_.probes};
+        ListBatchShape shape{case_.queries, case_.k, case_.probes};
+        for (const QueryConditions& conditions : conditions_) {
+            shape.conditions =
+                std::max(shape.conditions, static_cast<uint32_t>(conditions.items.size()));
+            shape.values = std::max(shape.values, static_cast<uint32_t>(conditions.values.size()));
+        }
+        auto batch = store.make_batch(shape);
+        for (size_t q = 0; q < case_.queries; ++q) {
+            const QueryConditions& conditions = conditions_[q];
+            batch->wanted[q] = {case_.k, case_.probes,
+                                static_cast<uint32_t>(conditions.items.size())};
+            std::copy(conditions.items.begin(), conditions.items.end(),
+                      batch->conditions + q * shape.conditions);
+            std::copy(conditions.values.begin(), conditions.values.end(),
+                      batch->values + q * shape.values);
+        }
         std::copy(queries_.begin(), queries_.end(), batch->queries);
         return batch;
     }
@@ -183,8 +265,15 @@ class ListWorld {
         std::map<uint64_t, double> distances;
         for (uint32_t i = 0; i < probes; ++i) {
             if (held && !(*held)[probed[i]]) continue;
-            for (size_t e = 0; e < lists_[probed[i]].ids.size(); ++e)
-                distances[lists_[probed[i]].ids[e]] = distance(vector, probed[i], e);
+            for (size_t e = 0; e < lists_[probed[i]].ids.size(); ++e) {
+                if (!passes(query, probed[i], e)) continue;
+                const uint64_t tid = lists_[probed[i]].ids[e];
+                distances[wanted.conditions > 0 ? RankedId::pack(tid, i) : tid] =
+                    distance(vector, probed[i], e);
+            }
+        }
+        if (wanted.conditions > 0) {
+            EXPECT_EQ(batch.passed[query], distances.size()) << case_;
         }
         const Neighbor* found = batch.found + query * batch.found_stride;
         const uint32_t count = batch.found_counts[query];
@@ -207,6 +296,16 @@ class ListWorld {
             if (count > 0 && exact < found[count - 1].distance - 2 * tolerance())
                 missed += !seen.contains(id);
         EXPECT_EQ(missed, 0u) << case_;
+    }
+
+    bool passes(size_t query, uint32_t list, size_t entry) const {
+        const QueryConditions& packed = conditions_[query];
+        std::vector<Condition> conditions(packed.items.size());
+        unpack_conditions({packed.items.data(), static_cast<uint32_t>(packed.items.size()),
+                           packed.values.data(), static_cast<uint32_t>(packed.values.size())},
+                          conditions.data());
+        const uint8_t* attributes = lists_[list].attributes.data() + entry * layout_.entry_bytes();
+        return pgwarp::passes({&layout_, attributes, 1, 1}, conditions, 0);
     }
 
   private:
@@ -247,7 +346,9 @@ class ListWorld {
     ListCase case_;
     std::mt19937 random_;
     QuantizerShape shape_;
-    std::vector<uint32_t> piece_of_;  // (codebook_rows)
+    AttributeLayout layout_;
+    std::vector<QueryConditions> conditions_;  // (queries)
+    std::vector<uint32_t> piece_of_;           // (codebook_rows)
     std::vector<float> centroids_, codebook_, queries_;
     std::vector<TestList> lists_;
     uint64_t next_id_ = 0x123456;
@@ -293,6 +394,24 @@ inline std::vector<ListCase> list_cases() {
     add([](ListCase& c) { c.additive = true, c.dims = 5, c.m = 7, c.probes = 20, c.k = 100; });
     add([](ListCase& c) { c.additive = true, c.shift = 30; });
     add([](ListCase& c) { c.lists = 700, c.entries = 20000, c.probes = 300; });
+    // Attributes and conditions.
+    add([](ListCase& c) { c.attributes = {4}, c.probes = 20; });
+    add([](ListCase& c) { c.attributes = {1, 2, 4, 8}, c.probes = 20, c.queries = 40; });
+    add([](ListCase& c) { c.attributes = {8, 1, 2}, c.bits = 4, c.probes = 20, c.queries = 20; });
+    add([](ListCase& c) { c.attributes = {2}, c.numbers = 1000, c.probes = 20, c.k = 1000; });
+    for (uint32_t k : {1u, 100u, 2048u})
+        add([&](ListCase& c) {
+            c.attributes = {4, 4}, c.k = k, c.probes = 20, c.numbers = 5, c.queries = 10;
+        });
+    for (uint32_t m : {5u, 33u, 80u, 192u})
+        add([&](ListCase& c) { c.attributes = {4}, c.dims = 200, c.m = m, c.probes = 20; });
+    add([](ListCase& c) { c.attributes = {4}, c.metric = Metric::inner_product; });
+    add([](ListCase& c) { c.attributes = {4}, c.additive = true; });
+    add([](ListCase& c) { c.attributes = std::vector<uint8_t>(31, 8), c.queries = 30; });
+    add([](ListCase& c) {
+        c.attributes = {4}, c.duplicates = true, c.m = 2, c.probes = 20, c.k = 100;
+    });
+    add([](ListCase& c) { c.attributes = {2}, c.lists = 700, c.entries = 20000, c.probes = 300; });
     for (uint32_t probes : {32u, 33u, 64u, 65u, 128u, 129u})
         add([&](ListCase& c) { c.lists = 3000, c.entries = 20000, c.probes = probes; });
     return cases;

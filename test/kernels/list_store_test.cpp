@@ -12,7 +12,7 @@ TEST(ListStore, FindsTheNearest) {
     unsigned seed = test_seed();
     for (const ListCase& c : list_cases()) {
         ListWorld world(c, ++seed);
-        const auto store = make_cpu_list_store(world.quantizer(), 2, {});
+        const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
         world.put_all(*store);
         const auto batch = world.make_batch(*store);
         store->search(*batch, c.queries);
@@ -24,7 +24,7 @@ TEST(ListStore, PassesOverWhatIsNotHeld) {
     ListCase c;
     c.probes = 20;
     ListWorld world(c, test_seed());
-    const auto store = make_cpu_list_store(world.quantizer(), 1, {});
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 1, {});
     world.put_all(*store);
     std::vector<bool> held(c.lists, true);
     for (uint32_t l = 0; l < c.lists; l += 2) {
@@ -40,7 +40,7 @@ TEST(ListStore, PassesOverWhatIsNotHeld) {
 
 TEST(ListStore, CountsItsBytes) {
     ListWorld world(ListCase(), test_seed());
-    const auto store = make_cpu_list_store(world.quantizer(), 1, {});
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 1, {});
     EXPECT_EQ(store->bytes(), 0u);
     world.put_all(*store);
     const size_t full = store->bytes();
@@ -60,7 +60,7 @@ TEST(ListStore, Appends) {
             c.queries = queries;
             c.probes = 20;
             ListWorld world(c, ++seed);
-            const auto store = make_cpu_list_store(world.quantizer(), 2, {});
+            const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
             world.put_all(*store);
             const auto batch = world.make_batch(*store);
             for (const uint32_t added : {0u, 1u, 1u, 6u, 8u, 33u, 500u})
@@ -77,7 +77,7 @@ TEST(ListStore, Appends) {
 
 TEST(ListStore, AppendsToWhatItHolds) {
     ListWorld world(ListCase(), test_seed());
-    const auto store = make_cpu_list_store(world.quantizer(), 1, {});
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 1, {});
     EXPECT_THROW(store->append(3, {}), std::logic_error);
     world.put(*store, 3);
     store->append(3, {});
@@ -90,7 +90,7 @@ TEST(ListStore, AppendsToWhatItHolds) {
 
 TEST(ListStore, RefusesWhatItsBatchHasNoRoomFor) {
     ListWorld world(ListCase(), test_seed());
-    const auto store = make_cpu_list_store(world.quantizer(), 1, {});
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 1, {});
     EXPECT_THROW(store->make_batch({1, 2049, 1}), std::invalid_argument);
     const auto batch = world.make_batch(*store);
     EXPECT_THROW(store->start(*batch, 6), std::invalid_argument);

@@ -140,7 +140,7 @@ class ToldDevice final : public Device {
     DeviceMemoryUse memory() const noexcept override { return {}; }
     std::unique_ptr<Executor> make_executor() override { return nullptr; }
     std::unique_ptr<GraphBuilder> make_graph_builder() override { return nullptr; }
-    std::unique_ptr<ListStore> make_list_store(const Quantizer&) override {
+    std::unique_ptr<ListStore> make_list_store(const Quantizer&, const AttributeLayout&) override {
         return std::make_unique<Store>(*this);
     }
 
