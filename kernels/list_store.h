@@ -12,6 +12,7 @@
 #include "kernels/quantizer.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -43,32 +44,43 @@ inline uint64_t packed_tid_number(const uint8_t* tid) {
 }
 
 struct ListQuery {
-    uint32_t k;               // 1 .. the batch's k
-    uint32_t probes;          // 1 .. the batch's probes
-    uint32_t conditions = 0;  // 0 .. the batch's conditions
+    uint32_t k;       // 1 .. the batch's k
+    uint32_t probes;  // 1 .. the batch's probes
+    // For narrowed batches:
+    uint32_t first_probe = 0;  // lists of a lower rank are not searched
+    uint32_t conditions = 0;   // 0 .. the batch's conditions
+    uint32_t near_k = 0;       // 0 .. k; see SearchedLists
+    // Only what comes after this in the order of (distance, id).
+    uint64_t floor_id = 0;
+    float floor_distance = -std::numeric_limits<float>::infinity();
 };
 
-// What an answer to a query with conditions has as ids: TIDs, and the rank of the entry's list
-// among the probed ones. Ids are in the order of TIDs.
-struct RankedId {
-    static constexpr uint32_t rank_bits = 16;
-    static uint64_t pack(uint64_t tid, uint32_t rank) { return tid << rank_bits | rank; }
-    static uint64_t tid_of(uint64_t id) { return id >> rank_bits; }
-    static uint32_t rank_of(uint64_t id) { return id & ((1u << rank_bits) - 1); }
+// What a narrowed search saw in the lists that it searched.
+struct SearchedLists {
+    uint32_t passed;  // entries that pass the conditions
+    // Entries, passing or not, that are no farther than the near_k-th found: in all lists, in those
+    // of rank probes / 4 up to probes / 2, and in the rest from there on. Estimated from a sample;
+    // 0 where fewer were found, or near_k is 0.
+    uint32_t near;
+    uint32_t near_before;
+    uint32_t near_last;
 };
+// About how many entries to sample for that.
+inline constexpr uint32_t near_sample = 16384;
 
 // The capacity of a batch.
 struct ListBatchShape {
     size_t queries;
     uint32_t k;       // at most max_list_k
     uint32_t probes;  // values above `lists` count as `lists`
-    // Of one query. 0: no query has conditions.
-    uint32_t conditions = 0;
-    uint32_t values = 0;  // of all its conditions
+    // Narrowed: queries may have conditions, a floor or a first list.
+    bool narrowed = false;
+    uint32_t conditions = 0;  // of one query
+    uint32_t values = 0;      // of all its conditions
 
     bool holds(const ListBatchShape& other) const {
-        return queries >= other.queries && k >= other.k && probes >= other.probes &&
-               conditions >= other.conditions && values >= other.values;
+        return narrowed == other.narrowed && queries >= other.queries && k >= other.k &&
+               probes >= other.probes && conditions >= other.conditions && values >= other.values;
     }
 };
 
@@ -85,13 +97,11 @@ struct ListBatch {
 
     // Outputs, valid after wait(). start() sets the strides: rows are as long as this search's
     // queries need.
-    // Query i's at i * found_stride, sorted by (distance, id); RankedIds if it has conditions.
-    const Neighbor* found = nullptr;
-    const uint32_t* found_counts = nullptr;  // (queries)
-    // (queries): entries of the probed lists that pass; null: no query has conditions.
-    const uint32_t* passed = nullptr;
-    const uint32_t* probed = nullptr;  // query i's lists at i * probed_stride, by list term,
-                                       // resident or not: min(wanted, lists)
+    const Neighbor* found = nullptr;  // query i's at i * found_stride, sorted by (distance, id)
+    const uint32_t* found_counts = nullptr;   // (queries)
+    const SearchedLists* searched = nullptr;  // (queries), if narrowed
+    const uint32_t* probed = nullptr;         // query i's lists at i * probed_stride, by list term,
+                                              // resident or not: min(wanted, lists)
     size_t found_stride = 0;
     size_t probed_stride = 0;
 };

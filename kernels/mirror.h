@@ -57,14 +57,19 @@ struct MirrorSearch {
     uint32_t dims;
     uint32_t k;       // 1 .. max_list_k
     uint32_t probes;  // at least 1
+    // A search may be narrowed (list_store.h).
+    bool narrowed = false;
+    uint32_t first_probe = 0;
+    uint32_t near_k = 0;
+    Neighbor floor{-std::numeric_limits<float>::infinity(), 0};
     PackedConditions conditions = {};
 
     enum class Outcome : uint32_t { found, unknown, failed };
     Outcome outcome;
-    Neighbor* found;  // (k); RankedIds if there are conditions
+    Neighbor* found;  // (k)
     uint32_t found_count;
-    uint32_t passed = 0;  // entries of the probed lists that pass the conditions
-    MirrorProbe* probed;  // (probes), nearest first
+    SearchedLists searched = {};  // if narrowed
+    MirrorProbe* probed;          // (probes), nearest first
     uint32_t probed_count;
 };
 

@@ -16,19 +16,11 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/list_scan.h"
-#include "kernels/mirror.h"
-#include "extension/index/buffers.h"
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
-#include "extension/index/model.h"
 #include "extension/index/page.h"
-#include "extension/scan/limit.h"
-#include "extension/scan/passing.h"
+#include "extension/scan/gather.h"
 #include "extension/scan/state.h"
-#include "extension/index/tid.h"
-#include "extension/service/client.h"
-#include "extension/service/completion.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -49,88 +41,12 @@ void order_group(ScanState* s) {
                       });
 }
 
-// The query as the model sees it, computed on first use. The pending list does not need it: its
-// rows are compared with the query itself.
-const float* query_form(Relation index, ScanState* s) {
-    if (!s->query.form_ready) model_form(index, s->meta, s->query.vector.values, s->query.form);
-    s->query.form_ready = true;
-    return s->query.form;
-}
-
-// Reads the list terms and the query's lookup table, from which distances by code are summed.
-void read_tables(Relation index, ScanState* s) {
-    if (s->lists.table) return;
-    const MetaPage& meta = s->meta;
-    s->lists.terms = scratch_array<float>(s->scratch, meta.lists);
-    s->lists.table = scratch_array<float>(s->scratch, table_floats(meta));
-    const float* form = query_form(index, s);
-    read_list_terms(index, meta, form, s->lists.terms);
-    read_table(index, meta, form, s->lists.table);
-    if (meta.bits == 4)
-        s->lists.nibbles = make_nibble_table(s->lists.table, meta.m,
-                                             scratch_array<uint8>(s->scratch, table_floats(meta)));
-}
-
 void rank_lists(Relation index, ScanState* s) {
     if (s->lists.order) return;
     read_tables(index, s);
     s->lists.order = scratch_array<uint32>(s->scratch, s->meta.lists);
     for (uint32 i = 0; i < s->meta.lists; ++i) s->lists.order[i] = i;
     order_group(s);
-}
-
-struct GatherState {
-    Relation index;
-    ScanState* scan;
-    CandidateSelection* selection;
-    Page coming = nullptr;  // the next page, a hint: see ListVisitor
-    // Receives all candidates of each page; null: the selection keeps only the nearest.
-    CandidateOrder* ordered = nullptr;
-};
-
-// Offers entries from `first` on to the selection, for codes of four bits.
-void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float list_term,
-                    const ItemPointerData* tids, uint32 first) {
-    // Every entry passes an infinite bound. A few entries first make it finite.
-    constexpr uint32 few = 64;
-    NibbleHit hits[max_page_entries];
-    for (uint32 end; first < columns.count; first = end) {
-        const double bound = gather.selection->bound();
-        end = std::isinf(bound) ? std::min(columns.count, first + few) : columns.count;
-        const CodeColumns part{columns.codes + first, columns.stride, end - first,
-                               columns.offsets + first,
-                               end == columns.count ? columns.next : nullptr};
-        const uint32 found = scan_nibbles(gather.scan->lists.nibbles, part, list_term, bound, hits);
-        for (uint32 i = 0; i < found; ++i)
-            gather.selection->offer(hits[i].distance, tid_number(tids[first + hits[i].entry]));
-    }
-}
-
-void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first) {
-    const GatherState* gather = static_cast<GatherState*>(state);
-    const ScanState* s = gather->scan;
-    const uint32 count = page_tail(page)->count;
-    const CodeColumns columns{page_codes(page), layout.capacity, count, page_offsets(page, layout),
-                              gather->coming ? page_codes(gather->coming) : nullptr};
-    const ItemPointerData* tids = page_tids(page, layout);
-    if (s->meta.bits == 4) {
-        gather_nibbles(*gather, columns, s->lists.terms[list], tids, first);
-        return;
-    }
-    if (gather->coming) prefetch_entries(gather->coming, layout);
-    float distances[max_page_entries + 8];
-    scan_codes(s->lists.table, layout.m, columns, s->lists.terms[list], distances);
-    for (uint32 i = first; i < count; ++i)
-        if (!(distances[i] > gather->selection->bound()))
-            gather->selection->offer(distances[i], tid_number(tids[i]));
-}
-
-void gather_from(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first) {
-    const GatherState* gather = static_cast<GatherState*>(state);
-    if (gather->scan->conditions.count > 0)
-        gather_passing(gather->scan, gather->selection, list, page, layout, first);
-    else
-        gather_entries(state, list, page, layout, first);
 }
 
 void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
@@ -353,92 +269,6 @@ void end_group(ScanState* s) {
     return_to_group(s);
 }
 
-void prepare_completion(void* state) {
-    const GatherState* gather = static_cast<GatherState*>(state);
-    read_tables(gather->index, gather->scan);
-}
-
-// About how many entries so many lists have.
-double entries_in(IndexScanDesc scan, const ScanState* s, uint32 lists) {
-    const double rows = std::max(scan->heapRelation->rd_rel->reltuples, 0.0f);
-    return rows * lists / s->meta.lists;
-}
-
-// Lists for a search by the service with conditions that this share of the entries passes. Lists
-// too many cost a device little; too few cost another search.
-uint32 probes_for(const ScanState* s, double share) {
-    constexpr double margin = 2;
-    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
-    if (settings.target_recall >= 1) return lists;
-    const double wanted = margin * lists_for(s->meta, s->goal.limit / share);
-    return static_cast<uint32>(std::clamp<double>(std::ceil(wanted), 1, lists));
-}
-
-// What the scan asks the service for at first.
-WantedSearch wanted_search(IndexScanDesc scan, ScanState* s) {
-    WantedSearch search = {};
-    search.query = query_form(scan->indexRelation, s);
-    search.dims = s->meta.code_dims;
-    search.conditions = s->conditions.all();
-    const Effort effort = s->conditions.count > 0
-                              ? choose_effort(s->meta, s->goal.limit)
-                              : choose_effort(s->meta, s->goal.planned, service_costs());
-    search.k = std::max(effort.candidates, 1u) + s->asked.passed_over;
-    search.probes = bounded_probes(effort.probes, s->meta);
-    if (!widens(s)) return search;
-    // Without an estimate, the first answer gives one.
-    constexpr double unknown = 0.1;
-    const double share = planned_share(scan);
-    search.probes = std::max(search.probes, probes_for(s, share > 0 ? share : unknown));
-    search.probes = std::min(search.probes, service_most_probes);
-    return search;
-}
-
-// Whether the answer's lists are enough for the conditions (widening.h).
-bool answer_covers(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer) {
-    if (!widens(s) || search.probes >= bounded_probes(s->meta.lists, s->meta)) return true;
-    if (answer.found_count < std::min(s->goal.limit, search.k)) return false;
-    // More than are wanted, because few tell little.
-    constexpr uint32 least = 40;
-    constexpr uint32 multiple = 4;
-    const uint32 nearest = std::min(answer.found_count, std::max(multiple * s->goal.limit, least));
-    return ranks_cover(answer.found, nearest, search.probes, 1 - settings.target_recall);
-}
-
-// Asks the service, and with conditions again for more lists until they are enough. False: the
-// service has no answer.
-bool ask_widely(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
-    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
-    const char* too_many = "too many candidates or probes for the service";
-    if (search->k > service_most_k || search->probes > service_most_probes) {
-        s->report.reason = too_many;
-        return false;
-    }
-    while (true) {
-        if (!ask_for_candidates(scan->indexRelation, s->meta, *search, answer)) {
-            s->report.reason = "the service had no answer";
-            return false;
-        }
-        if (answer_covers(s, *search, *answer)) return true;
-        if (search->probes == service_most_probes) {
-            s->report.reason = too_many;
-            return false;
-        }
-        constexpr uint32 step = 4;
-        const double entries = std::max(entries_in(scan, s, search->probes), 1.0);
-        const double share = std::min(std::max<double>(answer->passed, 0.5) / entries, 1.0);
-        search->probes = std::min(
-            {std::max(step * search->probes, probes_for(s, share)), lists, service_most_probes});
-    }
-}
-
-uint64* sorted_ids(const Candidate* candidates, Size count) {
-    auto* ids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
-    for (Size i = 0; i < count; ++i) ids[i] = candidates[i].id;
-    std::sort(ids, ids + count);
-    return ids;
-}
-
 // Whether the scan may give its first group more lists, for a filter, and walk it again. Later
 // groups follow by themselves, and candidates beyond memory are not remembered.
 bool may_begin_again(const ScanState* s) {
@@ -447,7 +277,15 @@ bool may_begin_again(const ScanState* s) {
            s->walk.stage != GroupStage::ended;
 }
 
-// Adds candidates that were ranked to those that a later walk skips.
+}  // namespace
+
+uint64* sorted_ids(const Candidate* candidates, Size count) {
+    auto* ids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
+    for (Size i = 0; i < count; ++i) ids[i] = candidates[i].id;
+    std::sort(ids, ids + count);
+    return ids;
+}
+
 void remember(ScanState* s, uint64* ranked, Size ranked_count) {
     const Size count = s->served.count + ranked_count;
     auto* tids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
@@ -459,7 +297,20 @@ void remember(ScanState* s, uint64* ranked, Size ranked_count) {
     s->served.count = count;
 }
 
-}  // namespace
+void end_group_at_limit(Relation index, ScanState* s) {
+    clear_vector_cache(s->cache);
+    rank_lists(index, s);
+    s->group.floor = floor_at(code_limit(s->bound));
+    end_group(s);
+}
+
+void begin_lists_again(ScanState* s) {
+    begin_group(s, {0, s->group.end, no_floor, 0}, GroupStage::first);
+    s->served.repeated = s->served.count;
+    s->widening = {};
+    s->service = {};
+    s->service.done = true;
+}
 
 bool widens(const ScanState* s) {
     return s->conditions.count > 0 && settings.probes == 0;
@@ -512,6 +363,7 @@ void aim_by_filter(ScanState* s) {
     s->walk.stage = GroupStage::first;
     s->widening = {};
     s->served.repeated = s->served.count;
+    s->service.resumes = false;
     // After an answer of the service the lists have no order yet: the next walk ranks them.
     if (s->lists.order) order_group(s);
 }
@@ -536,57 +388,6 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     if (s->walk.stage == GroupStage::walked && s->group.floor.distance > code_limit(s->bound))
         s->walk.stage = GroupStage::ended;
     if (s->walk.stage == GroupStage::ended) end_group(s);
-}
-
-bool gather_from_service(IndexScanDesc scan, ScanState* s) {
-    Relation index = scan->indexRelation;
-    ServiceAnswer answer;
-    WantedSearch search = wanted_search(scan, s);
-    if (!ask_widely(scan, s, &search, &answer)) return false;
-    const uint32 probes = search.probes;
-    const uint32 wanted = search.k;
-    Candidate* room = reserve_candidates(s, Size{wanted} + most_appended);
-    CandidateSelection selection(room, wanted, no_floor);
-    GatherState gather{index, s, &selection};
-    const Completion completion = complete_answer(
-        index, s->meta, answer, {prepare_completion, gather_from, &gather, s->conditions.all()});
-    s->widening = {};
-    if (!completion.current) {
-        s->report.reason = completion.because;
-        return false;
-    }
-    for (uint32 i = 0; i < answer.probed_count; ++i)
-        check_snapshot(index, s->meta, &answer.probed[i].list, 1, scan->xs_snapshot);
-    for (uint32 i = 0; i < answer.found_count; ++i) {
-        const uint64 id = answer.found[i].id;
-        selection.offer(answer.found[i].distance,
-                        s->conditions.count > 0 ? RankedId::tid_of(id) : id);
-    }
-    s->widening.entries = entries_in(scan, s, probes);
-    s->widening.passing = answer.passed;
-    const CandidateSelection::Result result = selection.finish();
-    Size count = result.count;
-    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-    for (uint32 i = 0; i < completion.appended_count; ++i)
-        room[count++] = {unknown, completion.appended[i]};
-    s->report.by_service = true;
-    s->report.probes = probes;
-    s->report.candidates += static_cast<int64>(count);
-    s->report.lists_read = completion.read_lists;
-    s->report.lists_grown = completion.grown_lists;
-    uint64* served = sorted_ids(room, count);
-    rank_candidates(scan, s, room, count);
-
-    s->group.end = probes;
-    s->goal.candidates = wanted;
-    s->served = {served, count, count};
-    if (s->bound.given && result.count >= wanted && result.floor.distance > code_limit(s->bound)) {
-        clear_vector_cache(s->cache);
-        rank_lists(index, s);
-        s->group.floor = floor_at(code_limit(s->bound));
-        end_group(s);
-    }
-    return true;
 }
 
 }  // namespace pgwarp

@@ -10,9 +10,10 @@
 // Entries of the pending list have no codes. The scan ranks them by exact distance when it begins,
 // and each round returns the nearest of those that remain.
 //
-// The service may answer the first round. Its distances may differ from the backend's in the last
-// bits, so no floor separates its candidates from the rest. The scan remembers these candidates,
-// and the second round starts from the first candidate again and skips them.
+// The service may answer rounds (service_rounds.cpp). Its distances may differ from the backend's
+// in the last bits, so no floor separates its candidates from the rest. The scan remembers these
+// candidates. When the service answers no further round, the next one starts from the first
+// candidate again and skips them.
 //
 // A scan holds no pin or lock between two calls. That is safe with an MVCC snapshot: if a TID was
 // reused for another row after the scan read the candidate, that row is not visible.
@@ -90,22 +91,20 @@ bool exhausted(const ScanState* s) {
     return s->pending.done && s->group.begin >= s->group.end;
 }
 
-bool may_ask_service(Relation index, ScanState* s) {
-    if (!service_usable(index, &s->report.reason)) return false;
-    if (fits_service(s->conditions.all())) return true;
-    s->report.reason = "too many conditions for the service";
-    return false;
-}
-
 // Adds candidates to the current round.
 void gather(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
     clear_vector_cache(s->cache);
     gather_from_pending(s);
     if (s->group.begin < s->group.end) {
-        const bool ask = s->report.rounds == 0 && may_ask_service(index, s);
-        s->report.fell_back = ask && !gather_from_service(scan, s);
-        if (!s->report.by_service || s->report.rounds > 0) gather_from_lists(scan, s);
+        const bool ask = may_ask_service(index, s);
+        const bool answered = ask && gather_from_service(scan, s);
+        s->report.fell_back = ask && !answered;
+        if (!answered) {
+            if (s->report.by_service && !s->service.done) begin_lists_again(s);
+            s->service.done = true;
+            gather_from_lists(scan, s);
+        }
     }
     s->goal.candidates =
         std::min(2 * s->goal.candidates, std::max(s->goal.candidates, most_candidates()));

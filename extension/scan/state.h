@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/candidates.h"
+#include "kernels/list_store.h"
 #include "kernels/nibble_scan.h"
 #include "extension/scan/candidate_order.h"
 #include "extension/scan/bound.h"
@@ -97,8 +98,18 @@ struct EndedGroups {
     uint32 current;  // index of the current group among them, whether it ended before or not
 };
 
+// Rounds that the service answers (service_rounds.cpp).
+struct ServiceProgress {
+    bool done;  // it answers no further round of this scan
+    // The next search of the group resumes after this candidate, in the service's own order.
+    bool resumes;
+    Neighbor floor;
+    uint32* lists;   // (group.end - group.begin) of the group, sorted; where a search resumes
+    bool* finished;  // (lists): those of groups that have ended; null: none has
+};
+
 // Candidates that were ranked, and that the next walk finds again (lists.cpp): those of the
-// service's answer, and those before the group got more lists.
+// service's answers, and those before the group got more lists.
 struct ServedCandidates {
     uint64* tids;  // sorted
     Size count;
@@ -155,6 +166,7 @@ struct ScanState {
     GroupWalk walk;
     EndedGroups ended;
     Widening widening;  // with conditions only
+    ServiceProgress service;
     ServedCandidates served;
     PendingRows pending;
     CandidateMemory candidates;
@@ -209,8 +221,23 @@ bool widens(const ScanState* s);
 uint32 bounded_probes(uint32 probes, const MetaPage& meta);
 // Ranks the next candidates of the current group; at the group's end the next group begins.
 void gather_from_lists(IndexScanDesc scan, ScanState* s);
-// The first round, by the service. False, and the scan is unchanged, if the service has no answer
-// or its answer is not current with the pages.
+
+// The ids of candidates, sorted, in the current memory context.
+uint64* sorted_ids(const Candidate* candidates, Size count);
+// Adds candidates that were ranked to those that a later walk skips. Frees `ranked`.
+void remember(ScanState* s, uint64* ranked, Size ranked_count);
+// Ends the group where its candidates by code reach the limit (bound.h).
+void end_group_at_limit(Relation index, ScanState* s);
+// After rounds that the service answered: the next walk takes all its lists again, because the
+// order of the lists and of candidates by code is the service's own, and skips what was ranked.
+void begin_lists_again(ScanState* s);
+
+// --- service_rounds.cpp
+
+// Whether the service may answer the next round of the lists; if not, the report says why.
+bool may_ask_service(Relation index, ScanState* s);
+// Ranks candidates from the service. False if it has no answer, or its answer is not current with
+// the pages: the lists have to give what is missing.
 bool gather_from_service(IndexScanDesc scan, ScanState* s);
 
 }  // namespace pgwarp

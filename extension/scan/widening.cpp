@@ -78,14 +78,11 @@ bool covers(const Widening& widening, double distance, double missed) {
     return rest_is_small({all, last, before}, missed);
 }
 
-bool ranks_cover(const Neighbor* found, uint32 count, uint32 probes, double missed) {
-    GroupCounts counts{static_cast<double>(count), 0, 0};
-    for (uint32 i = 0; i < count; ++i) {
-        const uint32 rank = RankedId::rank_of(found[i].id);
-        counts.last += rank >= probes / 2;
-        counts.before += rank < probes / 2 && rank >= probes / 4;
-    }
-    return rest_is_small(counts, missed);
+bool covers(const SearchedLists& searched, double missed) {
+    return rest_is_small(
+        {static_cast<double>(searched.near), static_cast<double>(searched.near_last),
+         static_cast<double>(searched.near_before)},
+        missed);
 }
 
 }  // namespace pgwarp

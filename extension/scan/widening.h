@@ -44,9 +44,8 @@ void end_widening_group(Widening* widening, double bound);
 // Whether entries within the distance that are not seen yet are at most `missed` of all.
 bool covers(const Widening& widening, double distance, double missed);
 
-// The same for a search by the service, whose answer has entries that pass only. They tell as much:
-// the answer says in which of the probed lists they lie (RankedId), and it has more of them than
-// are wanted. `found`: the nearest.
-bool ranks_cover(const Neighbor* found, uint32 count, uint32 probes, double missed);
+// The same for a search by the service, which counts by itself. Its last two groups are the last
+// half of its lists, and a quarter before them.
+bool covers(const SearchedLists& searched, double missed);
 
 }  // namespace pgwarp

@@ -145,6 +145,10 @@ bool take_searches(Worker* worker) {
         search.dims = slot->dims;
         search.k = slot->k;
         search.probes = slot->probes;
+        search.narrowed = slot->narrowed;
+        search.first_probe = slot->first_probe;
+        search.near_k = slot->near_k;
+        search.floor = slot->floor;
         search.conditions = {block->conditions, slot->conditions, block->values, slot->values};
         search.found = block->found;
         search.probed = block->probed;
@@ -185,7 +189,7 @@ bool answer_searches(Worker* worker) {
                             may_ask_for_model(worker, search->key);
         slot->found_count = search->found_count;
         slot->probed_count = search->probed_count;
-        slot->passed = search->passed;
+        slot->searched = search->searched;
         answer(number);
     }
     const MirrorKey* last = nullptr;

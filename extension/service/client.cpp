@@ -324,6 +324,10 @@ SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patien
     slot->dims = wanted.dims;
     slot->k = wanted.k;
     slot->probes = wanted.probes;
+    slot->narrowed = wanted.narrowed;
+    slot->first_probe = wanted.first_probe;
+    slot->near_k = wanted.near_k;
+    slot->floor = wanted.floor;
     slot->conditions = static_cast<uint32>(wanted.conditions.size());
     slot->values = count_values(wanted.conditions);
     if (wanted.k > 0) {

@@ -31,7 +31,11 @@ struct WantedSearch {
     uint32 dims;
     uint32 k;  // 0: no search, but a question how many lists are resident
     uint32 probes;
-    std::span<const Condition> conditions;
+    bool narrowed;  // list_store.h; needed for all that follows
+    uint32 first_probe;
+    uint32 near_k;
+    Neighbor floor = {-std::numeric_limits<float>::infinity(), 0};
+    std::span<const Condition> conditions = {};
 };
 
 // Whether a search may have these conditions.

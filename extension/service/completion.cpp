@@ -129,7 +129,7 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
         if (slot->outcome == MirrorSearch::Outcome::found) {
             answer->found_count = slot->found_count;
             answer->probed_count = slot->probed_count;
-            answer->passed = slot->passed;
+            answer->searched = slot->searched;
             const SearchBlock* block = service_block(slot->block);
             memcpy(answer->found, block->found, slot->found_count * sizeof(Neighbor));
             memcpy(answer->probed, block->probed, slot->probed_count * sizeof(MirrorProbe));
@@ -198,6 +198,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         WholeVisit whole{&visitor};
         walk_lists(index, meta, absent, absent_count, {visit_whole, &whole});
         result.read_lists = absent_count;
+        result.visited = !few;
         for (uint32 i = 0; i < count && !few; ++i)
             if (grown[i] &&
                 walk_appended(index, meta, answer.probed[i], before[i], visitor).recycled)

@@ -24,8 +24,8 @@ struct ServiceAnswer {
     uint32 found_count;
     MirrorProbe* probed;
     uint32 probed_count;
-    uint32 passed;      // entries of the probed lists that pass the conditions
-    Patience patience;  // the rest of it is for completing the answer
+    SearchedLists searched;  // if narrowed
+    Patience patience;       // the rest of it is for completing the answer
 };
 
 // Asks the service for the k nearest entries by code. False if it has no answer, for whatever
@@ -49,6 +49,7 @@ struct Completion {
     uint64* appended;
     uint32 appended_count;
     uint32 read_lists;  // lists that were not resident and were read from pages
+    bool visited;       // appended entries were visited, because they were many
     uint32 grown_lists;
     const char* because;  // why the answer is not current
 };

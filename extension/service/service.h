@@ -55,7 +55,6 @@ namespace pgwarp {
 
 inline constexpr uint32 service_most_k = max_list_k;
 inline constexpr uint32 service_most_probes = 2048;
-static_assert(service_most_probes <= 1u << RankedId::rank_bits);
 inline constexpr uint32 service_most_conditions = 32;
 inline constexpr uint32 service_most_values = 2048;  // of all conditions of a search
 
@@ -70,6 +69,10 @@ struct SearchSlot {
     uint32 dims;
     uint32 k;  // 0: no search; the worker sets found_count to the number of resident lists
     uint32 probes;
+    bool narrowed;  // list_store.h
+    uint32 first_probe;
+    uint32 near_k;
+    Neighbor floor;
     uint32 conditions;  // in the block
     uint32 values;
     int block;  // -1: none
@@ -78,7 +81,7 @@ struct SearchSlot {
     uint32 bring_model;  // 1: the outcome is unknown, and this backend should send the model
     uint32 found_count;
     uint32 probed_count;
-    uint32 passed;  // entries of the probed lists that pass the conditions
+    SearchedLists searched;  // if narrowed
 };
 static_assert(sizeof(SearchSlot) <= 128);
 

@@ -127,7 +127,7 @@ uint32_t scan_passing(const StoredLists& stored, const CpuBatch& batch, size_t q
     // Looking up one entry alone takes this many times as long as with its list.
     constexpr uint32_t alone = 4;
     uint32_t passed = 0;
-    for (uint32_t rank = 0; rank < probes; ++rank) {
+    for (uint32_t rank = wanted.first_probe; rank < probes; ++rank) {
         const uint32_t number = scratch.order[rank];
         const StoredList& list = stored.lists[number];
         const float term = scratch.terms[number];
@@ -148,11 +148,37 @@ uint32_t scan_passing(const StoredLists& stored, const CpuBatch& batch, size_t q
                 const float distance =
                     all ? scratch.distances[entry]
                         : row_distance(stored, scratch.table.data(), list, term, entry);
-                if (!(distance > selection.bound()))
-                    selection.offer(distance, RankedId::pack(list.ids[entry], rank));
+                if (!(distance > selection.bound())) selection.offer(distance, list.ids[entry]);
             }
     }
     return passed;
+}
+
+// Counts the entries within the distance, in a sample. After scan_passing().
+void count_near(const StoredLists& stored, const ListQuery& wanted, const SearchScratch& scratch,
+                float distance, SearchedLists* searched) {
+    const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    uint64_t entries = 0;
+    for (uint32_t rank = wanted.first_probe; rank < probes; ++rank)
+        entries += stored.lists[scratch.order[rank]].count;
+    const auto step = static_cast<uint32_t>(entries / near_sample + 1);
+    uint32_t next = 0;  // entry of the list to look at
+    for (uint32_t rank = wanted.first_probe; rank < probes; ++rank) {
+        const uint32_t number = scratch.order[rank];
+        const StoredList& list = stored.lists[number];
+        uint32_t near = 0;
+        for (; next < list.count; next += step)
+            near += row_distance(stored, scratch.table.data(), list, scratch.terms[number], next) <=
+                            distance
+                        ? step
+                        : 0;
+        next -= list.count;
+        searched->near += near;
+        if (rank >= probes / 2)
+            searched->near_last += near;
+        else if (rank >= probes / 4)
+            searched->near_before += near;
+    }
 }
 
 }  // namespace
@@ -162,9 +188,12 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
     const float* vector = batch.queries + query * stored.shape.dims;
     const ListQuery& wanted = batch.wanted[query];
     scratch.candidates.resize(CandidateSelection::room_for(wanted.k));
-    CandidateSelection selection(scratch.candidates.data(), wanted.k, no_floor);
-    if (wanted.conditions > 0)
-        batch.passed_room[query] = scan_passing(stored, batch, query, scratch, selection);
+    const Candidate floor{wanted.floor_distance, wanted.floor_id};
+    CandidateSelection selection(scratch.candidates.data(), wanted.k,
+                                 batch.shape.narrowed ? floor : no_floor);
+    if (batch.shape.narrowed)
+        batch.searched_room[query] = {scan_passing(stored, batch, query, scratch, selection), 0, 0,
+                                      0};
     else if (stored.shape.bits == 4)
         scan_halves(stored, vector, wanted, scratch, selection);
     else
@@ -174,6 +203,9 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
     for (size_t i = 0; i < count; ++i)
         found[i] = {static_cast<float>(scratch.candidates[i].distance), scratch.candidates[i].id};
     batch.count_room[query] = static_cast<uint32_t>(count);
+    if (batch.shape.narrowed && wanted.near_k > 0 && count >= wanted.near_k)
+        count_near(stored, wanted, scratch, found[wanted.near_k - 1].distance,
+                   &batch.searched_room[query]);
 }
 
 }  // namespace pgwarp

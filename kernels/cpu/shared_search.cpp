@@ -188,8 +188,8 @@ bool finish_shared(const StoredLists& stored, CpuBatch& batch, size_t query, siz
 }  // namespace
 
 size_t shared_tasks(const StoredLists& stored, const CpuBatch& batch, size_t queries, int threads) {
-    // Each query has conditions of its own.
-    if (stored.shape.m > most_group_m || batch.shape.conditions > 0) return 0;
+    // Narrowed queries share no scan: each has conditions of its own.
+    if (stored.shape.m > most_group_m || batch.shape.narrowed) return 0;
     size_t visits = 0;
     for (size_t i = 0; i < queries; ++i)
         visits += std::min(batch.wanted[i].probes, stored.shape.lists);

@@ -109,7 +109,7 @@ struct CpuBatch final : ListBatch {
           probed_room(wanted_shape.queries * wanted_shape.probes),
           condition_room(wanted_shape.queries * wanted_shape.conditions),
           value_room(wanted_shape.queries * wanted_shape.values),
-          passed_room(wanted_shape.conditions > 0 ? wanted_shape.queries : 0) {
+          searched_room(wanted_shape.narrowed ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         queries = query_room.data();
         wanted = wanted_room.data();
@@ -118,7 +118,7 @@ struct CpuBatch final : ListBatch {
         probed = probed_room.data();
         conditions = condition_room.data();
         values = value_room.data();
-        passed = passed_room.data();
+        searched = searched_room.data();
     }
     std::vector<float> query_room;
     std::vector<ListQuery> wanted_room;
@@ -127,7 +127,7 @@ struct CpuBatch final : ListBatch {
     std::vector<uint32_t> probed_room;
     std::vector<PackedCondition> condition_room;
     std::vector<uint64_t> value_room;
-    std::vector<uint32_t> passed_room;
+    std::vector<SearchedLists> searched_room;
 };
 
 }  // namespace pgwarp

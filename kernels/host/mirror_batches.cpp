@@ -1,6 +1,6 @@
 // Searches of a mirror: from their queues to batches, and from batches to answers.
 //
-// Searches wait in lanes, one for each index and class of k, probes and conditions, so that no
+// Searches wait in lanes, one for each index and class of k and probes, narrowed or not, so that no
 // search shares a batch with one that takes much longer. Of the lanes that may start a batch, the
 // one whose first search has waited longest comes first: no index starves another. Each batch is
 // answered when it is done, whatever else runs.
@@ -35,10 +35,10 @@ uint32_t step_up(uint32_t wanted, uint32_t least) {
 }
 
 // A device changes to slower kernels above k = 112 and k = 1024.
-size_t class_of(uint32_t k, uint32_t probes, bool conditions) {
+size_t class_of(uint32_t k, uint32_t probes, bool narrowed) {
     const size_t by_k = k <= 112 ? 0 : k <= 1024 ? 1 : 2;
     const size_t by_probes = probes <= 64 ? 0 : probes <= 256 ? 1 : 2;
-    return (conditions ? shape_classes / 2 : 0) + by_k * 3 + by_probes;
+    return (narrowed ? shape_classes / 2 : 0) + by_k * 3 + by_probes;
 }
 
 // Writes a search to its place in a batch that has room for it.
@@ -47,7 +47,12 @@ void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
     const PackedConditions& conditions = search.conditions;
     std::copy_n(search.query, shape.dims, batch.queries + at * shape.dims);
     batch.wanted[at] = {std::clamp(search.k, 1u, max_list_k),
-                        std::clamp(search.probes, 1u, shape.lists), conditions.count};
+                        std::clamp(search.probes, 1u, shape.lists),
+                        search.first_probe,
+                        conditions.count,
+                        std::min(search.near_k, search.k),
+                        search.floor.id,
+                        search.floor.distance};
     std::copy_n(conditions.items, conditions.count, batch.conditions + at * batch.shape.conditions);
     std::copy_n(conditions.values, conditions.value_count, batch.values + at * batch.shape.values);
 }
@@ -69,8 +74,8 @@ void Mirror::submit(MirrorSearch* search) {
     }
     search->outcome = MirrorSearch::Outcome::failed;
     const std::shared_ptr<Served>& served = at->second;
-    const size_t number = class_of(search->k, std::min(search->probes, served->shape.lists),
-                                   search->conditions.count > 0);
+    const size_t number =
+        class_of(search->k, std::min(search->probes, served->shape.lists), search->narrowed);
     Served::Lane& lane = served->lanes[number];
     if (lane.waiting.empty()) waiting_.push_back({served, number});
     try {
@@ -150,6 +155,7 @@ void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearc
     for (const MirrorSearch* search : searches) {
         shape.k = std::max(shape.k, std::clamp(search->k, 1u, max_list_k));
         shape.probes = std::max(shape.probes, std::min(search->probes, served.shape.lists));
+        shape.narrowed |= search->narrowed;
         shape.conditions = std::max(shape.conditions, search->conditions.count);
         shape.values = std::max(shape.values, search->conditions.value_count);
     }
@@ -194,7 +200,8 @@ void Mirror::make_batch(Served& served, LaneSlot& slot, const ListBatchShape& sh
     slot.batch = served.store->make_batch(
         {std::max<size_t>(step_up(static_cast<uint32_t>(shape.queries), 16), before.queries),
          std::min(wider(shape.k, 16, before.k), max_list_k), wider(shape.probes, 16, before.probes),
-         wider(shape.conditions, 4, before.conditions), wider(shape.values, 4, before.values)});
+         shape.narrowed, wider(shape.conditions, 4, before.conditions),
+         wider(shape.values, 4, before.values)});
 }
 
 // Frees the memory of batches that are not running. False: there were none.
@@ -236,7 +243,7 @@ void Mirror::finish_batch(Running& running) {
         search.found_count = batch.found_counts[i];
         std::memcpy(search.found, batch.found + i * batch.found_stride,
                     search.found_count * sizeof(Neighbor));
-        search.passed = batch.passed ? batch.passed[i] : 0;
+        if (batch.shape.narrowed) search.searched = batch.searched[i];
         search.probed_count = probes;
         for (uint32_t p = 0; p < search.probed_count; ++p) {
             const uint32_t list = probed[p];

@@ -11,7 +11,7 @@
 namespace pgwarp {
 
 // Classes of searches that take about as long and use the same kernels: three by k times three by
-// probes, without conditions and with them.
+// probes, narrowed and not.
 inline constexpr size_t shape_classes = 18;
 
 struct Mirror::LaneSlot {

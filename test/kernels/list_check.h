@@ -31,6 +31,7 @@ struct ListCase {
     // Of attributes. Entries have them, and queries have conditions, where there are some.
     std::vector<uint8_t> attributes = {};
     uint64_t numbers = 100;  // attributes are below this
+    bool narrowed = false;   // without attributes, too
 
     friend std::ostream& operator<<(std::ostream& out, const ListCase& c) {
         return out << c.dims << " dims, m " << c.m << ", " << c.lists << " lists, " << c.entries
@@ -216,6 +217,7 @@ class ListWorld {
 
     std::unique_ptr<ListBatch> make_batch(ListStore& store) const {
         ListBatchShape shape{case_.queries, case_.k, case_.probes};
+        shape.narrowed = case_.narrowed || layout_.count > 0;
         for (const QueryConditions& conditions : conditions_) {
             shape.conditions =
                 std::max(shape.conditions, static_cast<uint32_t>(conditions.items.size()));
@@ -224,8 +226,9 @@ class ListWorld {
         auto batch = store.make_batch(shape);
         for (size_t q = 0; q < case_.queries; ++q) {
             const QueryConditions& conditions = conditions_[q];
-            batch->wanted[q] = {case_.k, case_.probes,
+            batch->wanted[q] = {case_.k, case_.probes, 0,
                                 static_cast<uint32_t>(conditions.items.size())};
+            if (shape.narrowed) batch->wanted[q].near_k = std::min(case_.k, 3u);
             std::copy(conditions.items.begin(), conditions.items.end(),
                       batch->conditions + q * shape.conditions);
             std::copy(conditions.values.begin(), conditions.values.end(),
@@ -263,21 +266,32 @@ class ListWorld {
         check_order_of_lists(vector, probed, probes);
 
         std::map<uint64_t, double> distances;
-        for (uint32_t i = 0; i < probes; ++i) {
+        const bool narrowed = batch.shape.narrowed;
+        uint32_t passed = 0;
+        for (uint32_t i = wanted.first_probe; i < probes; ++i) {
             if (held && !(*held)[probed[i]]) continue;
             for (size_t e = 0; e < lists_[probed[i]].ids.size(); ++e) {
                 if (!passes(query, probed[i], e)) continue;
                 const uint64_t tid = lists_[probed[i]].ids[e];
-                distances[wanted.conditions > 0 ? RankedId::pack(tid, i) : tid] =
-                    distance(vector, probed[i], e);
+                const double exact = distance(vector, probed[i], e);
+                ++passed;
+                // Entries as far as the floor may be found or not, as rounding has it.
+                if (exact > wanted.floor_distance - 2 * tolerance()) distances[tid] = exact;
             }
         }
-        if (wanted.conditions > 0) {
-            EXPECT_EQ(batch.passed[query], distances.size()) << case_;
+        if (narrowed) {
+            EXPECT_EQ(batch.searched[query].passed, passed) << case_;
         }
         const Neighbor* found = batch.found + query * batch.found_stride;
         const uint32_t count = batch.found_counts[query];
-        ASSERT_EQ(count, std::min<size_t>(wanted.k, distances.size())) << case_;
+        const auto beyond = [&](double least) {
+            return static_cast<size_t>(
+                std::count_if(distances.begin(), distances.end(),
+                              [&](const auto& item) { return item.second > least; }));
+        };
+        const double floor = wanted.floor_distance;
+        ASSERT_GE(count, std::min<size_t>(wanted.k, beyond(floor + 2 * tolerance()))) << case_;
+        ASSERT_LE(count, std::min<size_t>(wanted.k, distances.size())) << case_;
         for (uint32_t i = 0; i < count; ++i) {
             const auto there = distances.find(found[i].id);
             ASSERT_NE(there, distances.end()) << case_ << ": " << found[i].id;
@@ -293,9 +307,46 @@ class ListWorld {
         for (uint32_t i = 0; i < count; ++i) EXPECT_TRUE(seen.insert({found[i].id, true}).second);
         size_t missed = 0;
         for (const auto& [id, exact] : distances)
-            if (count > 0 && exact < found[count - 1].distance - 2 * tolerance())
+            if (count > 0 && exact < found[count - 1].distance - 2 * tolerance() &&
+                exact > floor + 2 * tolerance())
                 missed += !seen.contains(id);
         EXPECT_EQ(missed, 0u) << case_;
+        if (narrowed) check_near(batch, query, held);
+    }
+
+    // What a narrowed search says of the neighborhood of the near_k-th found.
+    void check_near(const ListBatch& batch, size_t query, const std::vector<bool>* held) const {
+        const ListQuery wanted = batch.wanted[query];
+        const SearchedLists& searched = batch.searched[query];
+        if (wanted.near_k == 0 || batch.found_counts[query] < wanted.near_k) {
+            EXPECT_EQ(searched.near + searched.near_before + searched.near_last, 0u) << case_;
+            return;
+        }
+        const double distance =
+            batch.found[query * batch.found_stride + wanted.near_k - 1].distance;
+        const uint32_t probes = std::min(wanted.probes, case_.lists);
+        const uint32_t* probed = batch.probed + query * batch.probed_stride;
+        uint32_t low[3] = {}, high[3] = {};  // all, before, last
+        uint64_t entries = 0;
+        for (uint32_t i = wanted.first_probe; i < probes; ++i) {
+            if (held && !(*held)[probed[i]]) continue;
+            const uint32_t group = i >= probes / 2 ? 2 : i >= probes / 4 ? 1 : 0;
+            entries += lists_[probed[i]].ids.size();
+            for (size_t e = 0; e < lists_[probed[i]].ids.size(); ++e) {
+                const double exact =
+                    this->distance(queries_.data() + query * case_.dims, probed[i], e);
+                const uint32_t here = exact < distance - tolerance();
+                const uint32_t nearly = exact < distance + tolerance();
+                low[0] += here, high[0] += nearly;
+                if (group > 0) low[group] += here, high[group] += nearly;
+            }
+        }
+        if (entries >= near_sample) return;  // estimated
+        const uint32_t counted[3] = {searched.near, searched.near_before, searched.near_last};
+        for (int g = 0; g < 3; ++g) {
+            EXPECT_GE(counted[g], low[g]) << case_;
+            EXPECT_LE(counted[g], high[g]) << case_;
+        }
     }
 
     bool passes(size_t query, uint32_t list, size_t entry) const {
@@ -406,6 +457,8 @@ inline std::vector<ListCase> list_cases() {
     for (uint32_t m : {5u, 33u, 80u, 192u})
         add([&](ListCase& c) { c.attributes = {4}, c.dims = 200, c.m = m, c.probes = 20; });
     add([](ListCase& c) { c.attributes = {4}, c.metric = Metric::inner_product; });
+    add([](ListCase& c) { c.narrowed = true; });
+    add([](ListCase& c) { c.narrowed = true, c.bits = 4, c.k = 1000; });
     add([](ListCase& c) { c.attributes = {4}, c.additive = true; });
     add([](ListCase& c) { c.attributes = std::vector<uint8_t>(31, 8), c.queries = 30; });
     add([](ListCase& c) {
@@ -415,6 +468,65 @@ inline std::vector<ListCase> list_cases() {
     for (uint32_t probes : {32u, 33u, 64u, 65u, 128u, 129u})
         add([&](ListCase& c) { c.lists = 3000, c.entries = 20000, c.probes = probes; });
     return cases;
+}
+
+// Shapes for check_resumed().
+inline std::vector<ListCase> resumed_cases() {
+    std::vector<ListCase> cases;
+    ListCase c;
+    c.lists = 9;
+    c.probes = 9;
+    c.entries = 1000;
+    c.queries = 4;
+    c.k = 23;
+    c.narrowed = true;
+    cases.push_back(c);
+    c.duplicates = true;
+    c.m = 2;
+    cases.push_back(c);
+    c.attributes = {1, 4};
+    c.numbers = 5;
+    cases.push_back(c);
+    c.duplicates = false;
+    c.bits = 4;
+    c.metric = Metric::inner_product;
+    cases.push_back(c);
+    return cases;
+}
+
+// Searches that each resume where the one before ended, in groups of lists, give what one search
+// gives that may find all, each entry once.
+inline void check_resumed(ListWorld& world, ListStore& store) {
+    const ListCase& c = world.list_case();
+    const auto batch = world.make_batch(store);
+    for (size_t q = 0; q < c.queries; ++q) {
+        std::map<uint64_t, int> expected, found;
+        const auto take = [&](std::map<uint64_t, int>* to) {
+            const Neighbor* rows = batch->found + q * batch->found_stride;
+            for (uint32_t i = 0; i < batch->found_counts[q]; ++i) ++(*to)[rows[i].id];
+        };
+        const ListQuery whole = batch->wanted[q];
+        for (uint32_t begin = 0; begin < c.probes; begin += 3) {
+            batch->wanted[q] = whole;
+            batch->wanted[q].first_probe = begin;
+            batch->wanted[q].probes = begin + 3;
+            for (int step = 0; step < 1000; ++step) {
+                store.search(*batch, c.queries);
+                world.check(*batch, q);
+                take(&found);
+                const uint32_t count = batch->found_counts[q];
+                if (count < c.k) break;
+                const Neighbor& last = batch->found[q * batch->found_stride + count - 1];
+                batch->wanted[q].floor_distance = last.distance;
+                batch->wanted[q].floor_id = last.id;
+            }
+        }
+        batch->wanted[q] = whole;
+        for (uint32_t list = 0; list < c.lists; ++list)
+            for (size_t e = 0; e < world.lists()[list].ids.size(); ++e)
+                if (world.passes(q, list, e)) expected[world.lists()[list].ids[e]] = 1;
+        EXPECT_EQ(found, expected) << c;
+    }
 }
 
 }  // namespace pgwarp

@@ -88,6 +88,34 @@ TEST(ListStore, AppendsToWhatItHolds) {
     EXPECT_THROW(store->append(3, {}), std::logic_error);
 }
 
+TEST(ListStore, ResumesWhereASearchEnded) {
+    unsigned seed = test_seed();
+    for (const ListCase& c : resumed_cases()) {
+        ListWorld world(c, ++seed);
+        const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
+        world.put_all(*store);
+        check_resumed(world, *store);
+    }
+}
+
+TEST(ListStore, RefusesConditionsOutOfRange) {
+    ListCase c;
+    c.attributes = {4};
+    ListWorld world(c, test_seed());
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 1, {});
+    world.put_all(*store);
+    const auto batch = world.make_batch(*store);
+    batch->conditions[0].attribute = 1;
+    EXPECT_THROW(store->search(*batch, c.queries), std::invalid_argument);
+    batch->conditions[0].attribute = 0;
+    batch->conditions[0].first_value = 1;
+    batch->conditions[0].value_count = batch->shape.values;
+    EXPECT_THROW(store->search(*batch, c.queries), std::invalid_argument);
+    batch->conditions[0].value_count = 0;
+    batch->wanted[0].conditions = batch->shape.conditions + 1;
+    EXPECT_THROW(store->search(*batch, c.queries), std::invalid_argument);
+}
+
 TEST(ListStore, RefusesWhatItsBatchHasNoRoomFor) {
     ListWorld world(ListCase(), test_seed());
     const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 1, {});

@@ -62,7 +62,7 @@ END
 $$;
 
 -- What an index gives for a condition that the table does not, or null. Every candidate is ranked, in
--- all lists: nothing may be missing. `k` rows; null: all.
+-- all lists: nothing may be missing. With test.candidates, as many are ranked. `k` rows; null: all.
 CREATE FUNCTION differs(relation text, condition text, query vector, k int) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	statement text := format('SELECT coalesce(array_agg(id), ''{}''), coalesce(array_agg(d), ''{}'') FROM
@@ -77,7 +77,7 @@ DECLARE
 BEGIN
 	PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),
 		set_config('enable_bitmapscan', 'off', true), set_config('enable_indexscan', 'on', true),
-		set_config('ivfpq.target_recall', '1', true), set_config('ivfpq.candidates', '100000', true);
+		set_config('ivfpq.target_recall', '1', true), set_config('ivfpq.candidates', coalesce(current_setting('test.candidates', true), '100000'), true);
 	IF k IS NULL THEN
 		statement := replace(statement, 'LIMIT ', '');
 	END IF;

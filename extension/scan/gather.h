@@ -1,0 +1,28 @@
+// Offers entries of list pages to a selection of candidates, with their distances by code.
+#pragma once
+
+#include "extension/scan/state.h"
+
+namespace pgwarp {
+
+struct GatherState {
+    Relation index;
+    ScanState* scan;
+    CandidateSelection* selection;
+    Page coming = nullptr;  // the next page, a hint: see ListVisitor
+    // Receives all candidates of each page; null: the selection keeps only the nearest.
+    CandidateOrder* ordered = nullptr;
+};
+
+// The query as the model sees it, computed on first use. The pending list does not need it: its
+// rows are compared with the query itself.
+const float* query_form(Relation index, ScanState* s);
+
+// Reads the list terms and the query's lookup table, from which distances by code are summed.
+void read_tables(Relation index, ScanState* s);
+
+// Offers a page's entries, from `first` on, that pass the scan's conditions. `state` is a
+// GatherState, after read_tables(). Called with the page locked.
+void gather_from(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first);
+
+}  // namespace pgwarp

@@ -1,0 +1,270 @@
+// Rounds of a scan that the service answers.
+//
+// The service searches the same groups of lists as lists.cpp. A round takes one search, or several:
+// a search gives at most service_most_k candidates, and the next resumes after the last of them.
+// Every answer is verified against the pages by itself (completion.h): lists may change from one to
+// the next.
+//
+// The order of candidates and of lists is the service's own. So a search resumes only after one of
+// the same kind (narrowed, list_store.h) that had the same lists, and only if no candidates from
+// pages came between. Otherwise the search takes the group from its first candidate again, and the
+// scan skips what it has ranked.
+//
+// With conditions, the first answer shows how many lists the scan needs (widening.h). Where they
+// are more than it had, the scan asks again.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/mirror.h"
+#include "extension/index/effort.h"
+#include "extension/index/lists.h"
+#include "extension/scan/gather.h"
+#include "extension/scan/limit.h"
+#include "extension/service/client.h"
+#include "extension/service/completion.h"
+#include "extension/settings.h"
+
+namespace pgwarp {
+
+namespace {
+
+constexpr char too_many[] = "too many candidates or probes for the service";
+
+// --- how many lists
+
+// About how many entries this many lists have.
+double entries_in(IndexScanDesc scan, const ScanState* s, uint32 lists) {
+    const double rows = std::max(scan->heapRelation->rd_rel->reltuples, 0.0f);
+    return rows * lists / s->meta.lists;
+}
+
+// Lists for a search with conditions that this share of the entries passes. Lists too many cost a
+// device little; too few cost another search.
+uint32 probes_for(const ScanState* s, double share) {
+    constexpr double margin = 2;
+    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
+    if (settings.target_recall >= 1) return lists;
+    const double wanted = margin * lists_for(s->meta, s->goal.limit / share);
+    return static_cast<uint32>(std::clamp<double>(std::ceil(wanted), 1, lists));
+}
+
+// Whether the answer's lists are enough for the conditions.
+bool answer_covers(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer) {
+    if (!widens(s) || search.first_probe > 0 || s->service.resumes ||
+        search.probes >= bounded_probes(s->meta.lists, s->meta))
+        return true;
+    return answer.found_count >= search.near_k &&
+           covers(answer.searched, 1 - settings.target_recall);
+}
+
+// --- searches
+
+// The first search of the scan, for `wanted` candidates.
+WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
+    WantedSearch search = {};
+    search.query = query_form(scan->indexRelation, s);
+    search.dims = s->meta.code_dims;
+    search.conditions = s->conditions.all();
+    const Effort effort = s->conditions.count > 0
+                              ? choose_effort(s->meta, s->goal.limit)
+                              : choose_effort(s->meta, s->goal.planned, service_costs());
+    *wanted = Size{std::max(effort.candidates, 1u)} + s->asked.passed_over;
+    search.probes = bounded_probes(effort.probes, s->meta);
+    if (!widens(s)) return search;
+    // Without an estimate, the first answer gives one.
+    constexpr double unknown = 0.1;
+    const double share = planned_share(scan);
+    search.probes = std::max(search.probes, probes_for(s, share > 0 ? share : unknown));
+    search.probes = std::min(search.probes, service_most_probes);
+    return search;
+}
+
+// The first search of a later round.
+WantedSearch next_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
+    WantedSearch search = {};
+    search.query = query_form(scan->indexRelation, s);
+    search.dims = s->meta.code_dims;
+    search.conditions = s->conditions.all();
+    search.first_probe = s->group.begin;
+    search.probes = s->group.end;
+    *wanted = s->goal.candidates + (s->service.resumes ? 0 : s->served.repeated);
+    return search;
+}
+
+// Asks the service, and with conditions again for more lists until they are enough.
+bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
+    while (true) {
+        if (!ask_for_candidates(scan->indexRelation, s->meta, *search, answer)) {
+            s->report.reason = "the service had no answer";
+            return false;
+        }
+        if (answer_covers(s, *search, *answer)) return true;
+        if (search->probes == service_most_probes) {
+            s->report.reason = too_many;
+            return false;
+        }
+        constexpr uint32 step = 4;
+        const double entries = std::max(entries_in(scan, s, search->probes), 1.0);
+        const double share =
+            std::min(std::max<double>(answer->searched.passed, 0.5) / entries, 1.0);
+        search->probes = std::min({std::max(step * search->probes, probes_for(s, share)),
+                                   bounded_probes(s->meta.lists, s->meta), service_most_probes});
+    }
+}
+
+// --- groups
+
+// The lists of the group in the answer, sorted, in the current memory context.
+uint32* group_lists(const WantedSearch& search, const ServiceAnswer& answer) {
+    const uint32 count = answer.probed_count - search.first_probe;
+    auto* lists = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
+    for (uint32 i = 0; i < count; ++i) lists[i] = answer.probed[search.first_probe + i].list;
+    std::sort(lists, lists + count);
+    return lists;
+}
+
+// Whether the answer goes on where the ones before ended: after the same lists, and with the same
+// lists where it resumes.
+bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
+             const uint32* lists) {
+    if (answer.probed_count != search.probes) return false;
+    for (uint32 i = 0; i < search.first_probe; ++i)
+        if (!s->service.finished[answer.probed[i].list]) return false;
+    return !s->service.resumes ||
+           std::equal(lists, lists + (search.probes - search.first_probe), s->service.lists);
+}
+
+// The group has no further candidates: the next one begins, as end_group() of lists.cpp has it.
+void finish_group(ScanState* s) {
+    ServiceProgress& service = s->service;
+    if (!service.finished)
+        service.finished = static_cast<bool*>(palloc0(s->meta.lists * sizeof(bool)));
+    const uint32 size = s->group.end - s->group.begin;
+    for (uint32 i = 0; i < size; ++i) service.finished[service.lists[i]] = true;
+    service.resumes = false;
+    const uint32 end = std::min(bounded_probes(s->meta.lists, s->meta), s->group.end + 2 * size);
+    s->group.begin = s->group.end;
+    s->group.end = end;
+    s->served.repeated = 0;
+}
+
+// Where the scan stands after an answer whose candidates it has ranked.
+void note_answer(ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
+                 uint32* lists) {
+    ServiceProgress& service = s->service;
+    if (service.lists) pfree(service.lists);
+    service.lists = lists;
+    if (answer.found_count < search.k) {
+        finish_group(s);
+        return;
+    }
+    service.resumes = search.narrowed;
+    service.floor = answer.found[answer.found_count - 1];
+    if (service.resumes) s->served.repeated = 0;
+}
+
+// --- answers
+
+void prepare_completion(void* state) {
+    const GatherState* gather = static_cast<GatherState*>(state);
+    read_tables(gather->index, gather->scan);
+}
+
+// Ranks the candidates of one answer. False: it is not current, or does not go on where the ones
+// before ended.
+bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
+                 const ServiceAnswer& answer) {
+    Relation index = scan->indexRelation;
+    uint32* lists = group_lists(search, answer);
+    if (!goes_on(s, search, answer, lists)) {
+        s->report.reason = "the service has other lists";
+        return false;
+    }
+    clear_vector_cache(s->cache);
+    Candidate* room = reserve_candidates(s, Size{search.k} + most_appended);
+    CandidateSelection selection(room, search.k, no_floor);
+    GatherState gather{index, s, &selection};
+    ServiceAnswer of_group = answer;
+    of_group.probed += search.first_probe;
+    of_group.probed_count -= search.first_probe;
+    const Completion completion = complete_answer(
+        index, s->meta, of_group, {prepare_completion, gather_from, &gather, search.conditions});
+    s->widening = {};
+    if (!completion.current) {
+        s->report.reason = completion.because;
+        return false;
+    }
+    for (uint32 i = 0; i < of_group.probed_count; ++i)
+        check_snapshot(index, s->meta, &of_group.probed[i].list, 1, scan->xs_snapshot);
+    for (uint32 i = 0; i < answer.found_count; ++i)
+        selection.offer(answer.found[i].distance, answer.found[i].id);
+    const CandidateSelection::Result result = selection.finish();
+    Size count = result.count;
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    for (uint32 i = 0; i < completion.appended_count; ++i)
+        room[count++] = {unknown, completion.appended[i]};
+    s->report.by_service = true;
+    s->report.probes = std::max(s->report.probes, search.probes);
+    s->report.candidates += static_cast<int64>(count);
+    s->report.lists_read += completion.read_lists;
+    s->report.lists_grown = completion.grown_lists;
+    uint64* served = sorted_ids(room, count);
+    rank_candidates(scan, s, room, count);
+    remember(s, served, count);
+    s->group.end = search.probes;
+    s->served.repeated = s->served.count;
+    const bool from_pages = completion.read_lists > 0 || completion.visited;
+    if (s->bound.given || from_pages) {
+        // Of what came from pages and from the service the nearest were ranked: no floor.
+        begin_lists_again(s);
+        if (s->bound.given && result.count >= search.k &&
+            result.floor.distance > code_limit(s->bound))
+            end_group_at_limit(index, s);
+    } else {
+        note_answer(s, search, answer, lists);
+    }
+    s->widening.entries = entries_in(scan, s, search.probes);
+    s->widening.passing = answer.searched.passed;
+    return true;
+}
+
+}  // namespace
+
+bool may_ask_service(Relation index, ScanState* s) {
+    if (s->service.done || !service_usable(index, &s->report.reason)) return false;
+    if (!fits_service(s->conditions.all())) {
+        s->report.reason = "too many conditions for the service";
+        return false;
+    }
+    // The scan remembers what it has ranked, in memory.
+    if (s->report.rounds > 0 && s->served.count + s->goal.candidates > most_candidates())
+        return false;
+    return s->report.rounds == 0 || s->group.end <= service_most_probes;
+}
+
+bool gather_from_service(IndexScanDesc scan, ScanState* s) {
+    const bool first = !s->report.by_service;
+    Size left;
+    WantedSearch search = first ? first_search(scan, s, &left) : next_search(scan, s, &left);
+    if (left > most_candidates() || search.probes > service_most_probes) {
+        s->report.reason = too_many;
+        return false;
+    }
+    if (first) s->goal.candidates = left;
+    search.narrowed = search.conditions.size() > 0 || search.first_probe > 0 ||
+                      s->service.resumes || left > service_most_k;
+    while (left > 0 && !s->service.done && search.first_probe == s->group.begin) {
+        search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
+        search.near_k = first && widens(s) ? std::min(s->goal.limit, search.k) : 0;
+        if (s->service.resumes) search.floor = s->service.floor;
+        ServiceAnswer answer;
+        if (!ask(scan, s, &search, &answer) || !rank_answer(scan, s, search, answer)) return false;
+        left -= std::min<Size>(left, answer.found_count);
+    }
+    return true;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,85 @@
+# Conditions that the service checks: on every type, after every kind of change, with the recall asked
+# for; and scans that go on there, candidate after candidate and list after list.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use IvfpqAttributes;
+use IvfpqTest;
+
+my $seed = seed_of();
+my $node = new_node('attributes_service', service => 1,
+	conf => "maintenance_work_mem = 128MB\njit = off\nautovacuum = off\npgwarp.service_timeout = '20s'");
+prepare_items($node, 6000);
+value($node, "CREATE INDEX items_v ON items USING ivfpq ($columns) WITH (lists = 40); ANALYZE items");
+wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+is(value($node, "SELECT pgwarp_prewarm('items_v')"), 40, 'all lists are resident');
+
+# Ranks fewer candidates than a search of the service may give, and more than are wanted.
+value($node, "ALTER DATABASE postgres SET test.candidates = 1500");
+sub searches
+{
+	return split /\|/, value($node, "SELECT service_searches, cpu_searches FROM pg_stat_pgwarp");
+}
+sub served_ok
+{
+	my ($name, %options) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($served, $others) = searches();
+	items_agree($node, $seed++, $name, %options);
+	my ($served_now, $others_now) = searches();
+	cmp_ok($served_now - $served, '>', 0, "$name: by the service");
+	is($others_now - $others, 0, "$name: and by nobody else");
+	return;
+}
+served_ok('every type', count => 60);
+my $last = 'SELECT path, reason, rounds FROM ivfpq_last_scan()';
+my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;';
+is(value($node, "$by_index SELECT count(*) FROM (SELECT id FROM items WHERE i = 7 ORDER BY v <-> vec(-1, 8) LIMIT 5) AS s; $last"),
+	"5\nservice||1", 'one search');
+is(value($node, "$by_index SELECT count(*) FROM (SELECT id FROM items WHERE i = 7 AND i = 8 ORDER BY v <-> vec(-1, 8) LIMIT 5) AS s"),
+	0, 'a condition that excludes everything');
+
+# --- changes: the mirror has the old entries, then some of the new ones, then all
+
+value($node, 'INSERT INTO items SELECT r.* FROM generate_series(7001, 7040) AS i, item(i) AS r');
+served_ok('a few rows more');
+value($node, 'INSERT INTO items SELECT r.* FROM generate_series(8001, 9500) AS i, item(i) AS r');
+items_agree($node, $seed, 'many rows more');
+served_ok('and those are sent');
+value($node, 'UPDATE items SET (i, b, e, x, tags) = (SELECT r.i, r.b, r.e, r.x, r.tags FROM item(items.id, 5) AS r)
+	WHERE id % 3 = 0');
+items_agree($node, $seed, 'attributes that changed');
+value($node, 'DELETE FROM items WHERE id % 5 = 0; VACUUM (INDEX_CLEANUP ON) items');
+items_agree($node, $seed, 'after VACUUM');
+is(value($node, "SELECT pgwarp_prewarm('items_v')"), 40, 'all lists are resident again');
+served_ok('and the service has it');
+value($node, 'REINDEX INDEX items_v');
+items_agree($node, $seed, 'after REINDEX');
+value($node, "SELECT pgwarp_prewarm('items_v')");
+served_ok('and the service has the new one');
+
+# --- scans that go on
+
+value($node, "ALTER DATABASE postgres SET ivfpq.target_recall = 1");
+for my $condition ('true', 'i < 25', "x = 'x3'", 'b AND i IS NOT NULL')
+{
+	# More candidates than one search gives, and more rows than one round.
+	is(value($node, "$by_index SET test.candidates = 5000; SELECT differs('items', \$c\$$condition\$c\$, vec(-3, 8), 40)"), '',
+		"$condition: several searches in a round");
+	my $searches = value($node, 'SELECT batches * mean_batch FROM pg_stat_pgwarp');
+	my $rows = value($node, "SELECT count(*) FROM items WHERE $condition AND v IS NOT NULL");
+	my $found = value($node, "$by_index SET ivfpq.candidates = 300; SET ivfpq.probes = 7;
+		SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM items WHERE $condition ORDER BY v <-> vec(-4, 8)) AS s; $last");
+	like($found, qr/^$rows\|$rows\nservice\|\|\d+$/, "$condition: all rows, each once, in many rounds");
+	cmp_ok(value($node, 'SELECT batches * mean_batch FROM pg_stat_pgwarp') - $searches, '>=', 3, "$condition: by the service");
+}
+is(value($node, "$by_index SELECT count(*) FROM (SELECT id FROM items WHERE i = ANY (ARRAY(SELECT generate_series(1, 3000)))
+	ORDER BY v <-> vec(-1, 8) LIMIT 3) AS s; $last"), "3\ncpu|too many conditions for the service|1", 'more values than a search may have');
+is(value($node, "$by_index SELECT count(*) FROM (SELECT id FROM items WHERE i = ANY (ARRAY(SELECT generate_series(1, 1024)))
+	ORDER BY v <-> vec(-1, 8) LIMIT 3) AS s; $last"), "3\nservice||1", 'as many as it may have');
+my $sixteen = join(' AND ', map { "i <> ALL ('{$_}') IS NOT FALSE" } 1 .. 1) . ' AND ' . join(' AND ', map { "i > -$_" } 1 .. 16);
+is(value($node, "$by_index SELECT differs('items', \$c\$$sixteen\$c\$, vec(-9, 8), 10)"), '', 'sixteen conditions');
+indexes_are_sound($node);
+$node->stop;
+done_testing();
