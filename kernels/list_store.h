@@ -58,6 +58,9 @@ struct ListQuery {
 // What a narrowed search saw in the lists that it searched.
 struct SearchedLists {
     uint32_t passed;  // entries that pass the conditions
+    // 1: there are entries beyond those found. Where many are as far as each other, the found ones
+    // may be fewer than k all the same, even none: all or none of such entries are found.
+    uint32_t more;
     // Entries, passing or not, that are no farther than the near_k-th found: in all lists, in those
     // of rank probes / 4 up to probes / 2, and in the rest from there on. Estimated from a sample;
     // 0 where fewer were found, or near_k is 0.

@@ -377,7 +377,6 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     do {
         Part part = next_part(scan, s, left);
         if (s->bound.given) cut_part(s, &part);
-        s->report.candidates += static_cast<int64>(part.count);
         left -= part.count;
         const Size taken = part.count;
         uint64* ids = may_begin_again(s) ? sorted_ids(part.items, taken) : nullptr;

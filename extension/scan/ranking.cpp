@@ -117,6 +117,7 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
         candidates);
     count = drop_known(scan, s, candidates, count);
     s->progress.ranked += static_cast<int64>(count);
+    s->report.candidates += static_cast<int64>(count);
     constexpr Size hint_ahead = 12;
     constexpr Size page_ahead = 6;
     constexpr Size tuple_ahead = 2;

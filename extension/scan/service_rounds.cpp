@@ -117,11 +117,19 @@ bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* 
 
 // --- groups
 
-// The lists of the group in the answer, sorted, in the current memory context.
-uint32* group_lists(const WantedSearch& search, const ServiceAnswer& answer) {
+// A list that lost an entry has another generation, and its entries have other places: a device may
+// then round their distances otherwise.
+uint64 list_and_generation(const MirrorProbe& probe) {
+    return uint64{probe.list} << 32 | probe.version.generation;
+}
+
+// The lists of the group in the answer, with their generations, sorted, in the current memory
+// context.
+uint64* group_lists(const WantedSearch& search, const ServiceAnswer& answer) {
     const uint32 count = answer.probed_count - search.first_probe;
-    auto* lists = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
-    for (uint32 i = 0; i < count; ++i) lists[i] = answer.probed[search.first_probe + i].list;
+    auto* lists = static_cast<uint64*>(palloc(Max(count, 1u) * sizeof(uint64)));
+    for (uint32 i = 0; i < count; ++i)
+        lists[i] = list_and_generation(answer.probed[search.first_probe + i]);
     std::sort(lists, lists + count);
     return lists;
 }
@@ -129,7 +137,7 @@ uint32* group_lists(const WantedSearch& search, const ServiceAnswer& answer) {
 // Whether the answer goes on where the ones before ended: after the same lists, and with the same
 // lists where it resumes.
 bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
-             const uint32* lists) {
+             const uint64* lists) {
     if (answer.probed_count != search.probes) return false;
     for (uint32 i = 0; i < search.first_probe; ++i)
         if (!s->service.finished[answer.probed[i].list]) return false;
@@ -143,7 +151,7 @@ void finish_group(ScanState* s) {
     if (!service.finished)
         service.finished = static_cast<bool*>(palloc0(s->meta.lists * sizeof(bool)));
     const uint32 size = s->group.end - s->group.begin;
-    for (uint32 i = 0; i < size; ++i) service.finished[service.lists[i]] = true;
+    for (uint32 i = 0; i < size; ++i) service.finished[service.lists[i] >> 32] = true;
     service.resumes = false;
     const uint32 end = std::min(bounded_probes(s->meta.lists, s->meta), s->group.end + 2 * size);
     s->group.begin = s->group.end;
@@ -153,11 +161,11 @@ void finish_group(ScanState* s) {
 
 // Where the scan stands after an answer whose candidates it has ranked.
 void note_answer(ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
-                 uint32* lists) {
+                 uint64* lists) {
     ServiceProgress& service = s->service;
     if (service.lists) pfree(service.lists);
     service.lists = lists;
-    if (answer.found_count < search.k) {
+    if (search.narrowed && !answer.searched.more) {
         finish_group(s);
         return;
     }
@@ -178,9 +186,13 @@ void prepare_completion(void* state) {
 bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
                  const ServiceAnswer& answer) {
     Relation index = scan->indexRelation;
-    uint32* lists = group_lists(search, answer);
+    uint64* lists = group_lists(search, answer);
     if (!goes_on(s, search, answer, lists)) {
         s->report.reason = "the service has other lists";
+        return false;
+    }
+    if (search.narrowed && answer.found_count == 0 && answer.searched.more) {
+        s->report.reason = "too many rows are as far as each other";
         return false;
     }
     clear_vector_cache(s->cache);
@@ -208,7 +220,6 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         room[count++] = {unknown, completion.appended[i]};
     s->report.by_service = true;
     s->report.probes = std::max(s->report.probes, search.probes);
-    s->report.candidates += static_cast<int64>(count);
     s->report.lists_read += completion.read_lists;
     s->report.lists_grown = completion.grown_lists;
     uint64* served = sorted_ids(room, count);
@@ -254,17 +265,18 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         return false;
     }
     if (first) s->goal.candidates = left;
-    search.narrowed = search.conditions.size() > 0 || search.first_probe > 0 ||
-                      s->service.resumes || left > service_most_k;
-    while (left > 0 && !s->service.done && search.first_probe == s->group.begin) {
+    // A plain search is faster. It gives no floor, and does not say whether there is more.
+    search.narrowed = !first || !search.conditions.empty() || left > service_most_k;
+    do {
         search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
         search.near_k = first && widens(s) ? std::min(s->goal.limit, search.k) : 0;
         if (s->service.resumes) search.floor = s->service.floor;
         ServiceAnswer answer;
         if (!ask(scan, s, &search, &answer) || !rank_answer(scan, s, search, answer)) return false;
         left -= std::min<Size>(left, answer.found_count);
-    }
-    return true;
+    } while (left > 0 && s->service.resumes);
+    // Lists that were read from pages end the service's part, maybe before the round has all.
+    return left == 0 || !s->service.done || s->bound.given;
 }
 
 }  // namespace pgwarp

@@ -104,7 +104,8 @@ struct ServiceProgress {
     // The next search of the group resumes after this candidate, in the service's own order.
     bool resumes;
     Neighbor floor;
-    uint32* lists;   // (group.end - group.begin) of the group, sorted; where a search resumes
+    // (group.end - group.begin) lists of the group, each with its generation, sorted.
+    uint64* lists;
     bool* finished;  // (lists): those of groups that have ended; null: none has
 };
 

@@ -193,16 +193,18 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
                                  batch.shape.narrowed ? floor : no_floor);
     if (batch.shape.narrowed)
         batch.searched_room[query] = {scan_passing(stored, batch, query, scratch, selection), 0, 0,
-                                      0};
+                                      0, 0};
     else if (stored.shape.bits == 4)
         scan_halves(stored, vector, wanted, scratch, selection);
     else
         scan_bytes(stored, vector, wanted, scratch, selection);
-    const size_t count = selection.finish().count;
+    const CandidateSelection::Result result = selection.finish();
+    const size_t count = result.count;
     Neighbor* found = batch.found_room.data() + query * batch.found_stride;
     for (size_t i = 0; i < count; ++i)
         found[i] = {static_cast<float>(scratch.candidates[i].distance), scratch.candidates[i].id};
     batch.count_room[query] = static_cast<uint32_t>(count);
+    if (batch.shape.narrowed) batch.searched_room[query].more = !result.complete;
     if (batch.shape.narrowed && wanted.near_k > 0 && count >= wanted.near_k)
         count_near(stored, wanted, scratch, found[wanted.near_k - 1].distance,
                    &batch.searched_room[query]);

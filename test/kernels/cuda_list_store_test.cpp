@@ -82,6 +82,71 @@ TEST_F(CudaListStoreTest, FollowsEachQuerysWish) {
     }
 }
 
+TEST_F(CudaListStoreTest, ResumesWhereASearchEnded) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (const ListCase& c : resumed_cases()) {
+        ListWorld world(c, ++seed);
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
+        world.put_all(*store);
+        check_resumed(world, *store);
+    }
+}
+
+TEST_F(CudaListStoreTest, AppendsAttributes) {
+    const Context context(options());
+    for (const uint32_t bits : {8u, 4u}) {
+        ListCase c;
+        c.bits = bits;
+        c.attributes = {4, 1, 8, 2};
+        c.queries = 7;
+        c.probes = 20;
+        ListWorld world(c, test_seed() + bits);
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
+        world.put_all(*store);
+        const auto batch = world.make_batch(*store);
+        for (const uint32_t added : {0u, 1u, 1u, 6u, 31u, 33u, 500u})
+            for (uint32_t l = 0; l < c.lists; l += 3) {
+                world.grow(*store, l, added);
+                if (l != 6) continue;
+                store->search(*batch, c.queries);
+                for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q);
+            }
+        store->search(*batch, c.queries);
+        for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q);
+    }
+}
+
+// A sample stands for the entries of many lists.
+TEST_F(CudaListStoreTest, EstimatesTheNeighborhood) {
+    const Context context(options());
+    ListCase c;
+    c.lists = 40;
+    c.probes = 40;
+    c.entries = 100000;
+    c.k = 100;
+    c.queries = 3;
+    c.attributes = {4};
+    c.numbers = 10;
+    ListWorld world(c, test_seed());
+    const auto store = make_list_store(context, world.quantizer(), world.attributes());
+    world.put_all(*store);
+    const auto batch = world.make_batch(*store);
+    for (size_t q = 0; q < c.queries; ++q) batch->wanted[q].near_k = 50;
+    store->search(*batch, c.queries);
+    for (size_t q = 0; q < c.queries; ++q) {
+        world.check(*batch, q);
+        if (batch->found_counts[q] < 50) continue;
+        const double bound = batch->found[q * batch->found_stride + 49].distance;
+        double near = 0;
+        for (uint32_t l = 0; l < c.lists; ++l)
+            for (size_t e = 0; e < world.lists()[l].ids.size(); ++e)
+                near += world.distance(world.queries().data() + q * c.dims, l, e) <= bound;
+        // Seven samples of near / 7 entries: within five deviations.
+        EXPECT_NEAR(batch->searched[q].near, near, 5 * std::sqrt(7 * near) + 7) << near;
+    }
+}
+
 // The bound of a query's first list lets nearly everything through: the search starts over.
 TEST_F(CudaListStoreTest, SurvivesMoreCandidatesThanItHasRoomFor) {
     const Context context(options());

@@ -8,11 +8,19 @@ namespace pgwarp::gpu {
 
 namespace {
 
+// What the kernels need of a NarrowingView.
+struct NarrowedOutput {
+    SearchedLists* searched;  // null: the queries are not narrowed
+    const uint32_t* beyond;
+    float* near_bounds;
+};
+
 struct FinishArguments {
     StoreView store;
     QueryView queries;
     CandidateView candidates;
     AnswerView answers;
+    NarrowedOutput narrowed;
 };
 
 struct Place {
@@ -90,6 +98,42 @@ __device__ IdKey final_key(const StoreView& store, uint64_t key) {
             static_cast<uint32_t>(tid)};
 }
 
+// Called by the whole block with `count` sorted keys of a narrowed query. Returns how many of them
+// are results.
+//
+// The scan has selected by (distance, number of the entry), the results are by (distance, TID). If
+// it has dropped entries, some that are as far as the last one it selected may be among them, so
+// entries as far as that are no results: a search that resumes finds all of them.
+template <int items>
+__device__ uint32_t narrowed_results(const FinishArguments& a, uint32_t query,
+                                     const IdKey (&item)[items], uint32_t count) {
+    __shared__ uint32_t results, limit;
+    const ListQuery wanted = a.queries.wanted[query];
+    const uint32_t beyond = a.narrowed.beyond[query], selected = list_candidates(wanted.k);
+    if (threadIdx.x == 0) results = min(wanted.k, count);
+    const uint32_t first = threadIdx.x * items;
+    if (beyond > selected) {  // the same for the whole block
+#pragma unroll
+        for (int i = 0; i < items; ++i)
+            if (first + i == selected - 1) limit = item[i].distance;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < items; ++i)
+            if (first + i < count && item[i].distance >= limit) atomicMin(&results, first + i);
+    }
+    __syncthreads();
+    const bool near = wanted.near_k > 0 && wanted.near_k <= results;
+#pragma unroll
+    for (int i = 0; i < items; ++i)
+        if (near && first + i == wanted.near_k - 1)
+            a.narrowed.near_bounds[query] = ordered_value(item[i].distance);
+    if (threadIdx.x == 0) {
+        if (!near) a.narrowed.near_bounds[query] = __builtin_nanf("");
+        a.narrowed.searched[query].more = beyond > results;
+    }
+    return results;
+}
+
 // One block per query. Sorts `items` * threads keys.
 template <class Shape, int items, Distances distances>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishArguments a) {
@@ -134,7 +178,9 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     for (int i = 0; i < items; ++i) item[i] = found[i * Shape::threads + threadIdx.x];
     __syncthreads();
     block_sort<Shape::threads, items>(item, found);
-    const uint32_t results = min(k, count);
+    uint32_t results = min(k, count);
+    if (distances == Distances::final && a.narrowed.searched)
+        results = narrowed_results(a, query, item, count);
     Neighbor* out = a.answers.found + query * a.answers.stride;
 #pragma unroll
     for (int i = 0; i < items; ++i) {
@@ -219,30 +265,50 @@ void launch_warps(const FinishArguments& arguments, cudaStream_t stream) {
 // From this number of queries on, one warp per query keeps the device busy.
 constexpr uint32_t least_by_warp = 1024;
 
+// Candidates with final distances.
+void finish_final(const FinishArguments& arguments, cudaStream_t stream) {
+    const uint32_t most = list_candidates(arguments.queries.k);
+    auto* finish_all = &launch_finish<LargeSelect, 8, Distances::final>;
+    if (most <= MediumSelect::threads)
+        finish_all = &launch_finish<MediumSelect, 1, Distances::final>;
+    else if (most <= MediumSelect::kept)
+        finish_all = &launch_finish<MediumSelect, 8, Distances::final>;
+    finish_all(arguments, stream);
+}
+
 }  // namespace
 
 void finish_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, Distances distances, const AnswerView& answers,
                    cudaStream_t stream) {
+    const FinishArguments arguments{store, queries, candidates, answers, {}};
+    if (distances == Distances::final) {
+        finish_final(arguments, stream);
+        return;
+    }
     const uint32_t most = list_candidates(queries.k);
     const bool many = queries.count >= least_by_warp;
     auto* finish_all = &launch_finish<LargeSelect, 8, Distances::rough>;
-    if (distances == Distances::final) {
-        finish_all = &launch_finish<LargeSelect, 8, Distances::final>;
-        if (most <= MediumSelect::threads)
-            finish_all = &launch_finish<MediumSelect, 1, Distances::final>;
-        else if (most <= MediumSelect::kept)
-            finish_all = &launch_finish<MediumSelect, 8, Distances::final>;
-    } else if (many && most <= 32) {
+    if (many && most <= 32)
         finish_all = &launch_warps<1, 2>;
-    } else if (many && most <= 128) {
+    else if (many && most <= 128)
         finish_all = &launch_warps<4, 3>;
-    } else if (most <= MediumSelect::threads) {
+    else if (most <= MediumSelect::threads)
         finish_all = &launch_finish<MediumSelect, 1, Distances::rough>;
-    } else if (most <= MediumSelect::kept) {
+    else if (most <= MediumSelect::kept)
         finish_all = &launch_finish<MediumSelect, 8, Distances::rough>;
-    }
-    finish_all({store, queries, candidates, answers}, stream);
+    finish_all(arguments, stream);
+}
+
+void finish_narrowed(const StoreView& store, const QueryView& queries,
+                     const CandidateView& candidates, const NarrowingView& narrowing,
+                     const AnswerView& answers, cudaStream_t stream) {
+    finish_final({store,
+                  queries,
+                  candidates,
+                  answers,
+                  {narrowing.searched, narrowing.beyond, narrowing.near_bounds}},
+                 stream);
 }
 
 }  // namespace pgwarp::gpu

@@ -3,6 +3,7 @@
 #include "kernels/cuda/lists/bins.h"
 #include "kernels/cuda/lists/probes.h"
 #include "kernels/cuda/lists/scan_lists.h"
+#include "kernels/cuda/lists/scan_narrowed.h"
 #include "kernels/cuda/lists/scan_queries.h"
 #include "kernels/cuda/lists/tables.h"
 
@@ -36,6 +37,27 @@ QueryView part_of(const SearchRequest& r, const ListSearchSpace& space, const Se
     return queries;
 }
 
+// The rest of a search by query, for narrowed queries, of which `first` is the first.
+void scan_narrowed_part(const Context& context, ListSearchSpace& space, const SearchRequest& r,
+                        const SearchPlan& plan, const QueryScan& scan, uint32_t first) {
+    const cudaStream_t stream = space.stream;
+    const uint32_t count = scan.queries.count;
+    NarrowingView narrowing = r.narrowing;
+    narrowing.conditions += size_t{first} * narrowing.condition_stride;
+    narrowing.values += size_t{first} * narrowing.value_stride;
+    narrowing.searched = place<SearchedLists>(space, plan.searched);
+    narrowing.beyond = place<uint32_t>(space, plan.beyond);
+    narrowing.near_bounds = place<float>(space, plan.near_bounds);
+    clear_async(narrowing.searched, count, stream);
+    clear_async(narrowing.beyond, count, stream);
+    scan_narrowed(scan, narrowing, context, stream);
+    finish_narrowed(r.store, scan.queries, scan.candidates, narrowing,
+                    {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
+                    stream);
+    count_near(scan, narrowing, stream);
+    copy_async(r.searched + first, narrowing.searched, count, stream);
+}
+
 void search_by_query(const Context& context, ListSearchSpace& space, const SearchRequest& r,
                      const SearchPlan& plan, uint32_t first, uint32_t count) {
     QueryView queries = part_of(r, space, plan, first, count);
@@ -59,7 +81,12 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
         space.copied.record(space.copies);
         space.stream.wait(space.copied);
     }
-    scan_queries({r.store, queries, tables, plan.splits, candidates}, context, space.stream);
+    const QueryScan scan{r.store, queries, tables, plan.splits, candidates};
+    if (r.shape.narrowed) {
+        scan_narrowed_part(context, space, r, plan, scan, first);
+        return;
+    }
+    scan_queries(scan, context, space.stream);
     // Few results: the kernel writes them to mapped host memory, with less latency than a copy.
     finish_search(r.store, queries, candidates, Distances::final,
                   {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},

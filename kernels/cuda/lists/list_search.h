@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/products/assign.h"
 #include "kernels/cuda/lists/finish.h"
+#include "kernels/cuda/lists/narrowing.h"
 #include "kernels/cuda/lists/search_plan.h"
 #include "kernels/cuda/lists/search_state.h"
 
@@ -34,6 +35,10 @@ struct SearchRequest {
     Neighbor* found;
     uint32_t* found_counts;
     uint32_t* probed;
+    // If the shape is narrowed: all queries' conditions and values on the device, and pinned host
+    // memory for (queries) of SearchedLists. The other fields are the search's own.
+    NarrowingView narrowing{};
+    SearchedLists* searched = nullptr;
 };
 
 // Enqueues the whole search; it is complete in the order of space.stream.

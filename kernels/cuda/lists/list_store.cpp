@@ -1,9 +1,9 @@
 // Lists on the device, for batches that overlap.
 //
-// A list's memory is one block: tiles, offsets, TIDs. Uploads run in a stream of their own; a batch
-// waits for that stream when it starts. A batch reads the lists through an immutable directory. If
-// lists have changed since the last directory was made, the next batch makes a new one. Memory of
-// replaced lists is freed once no running batch may read it.
+// A list's memory is one block: tiles, offsets, TIDs, attributes. Uploads run in a stream of their
+// own; a batch waits for that stream when it starts. A batch reads the lists through an immutable
+// directory. If lists have changed since the last directory was made, the next batch makes a new
+// one. Memory of replaced lists is freed once no running batch may read it.
 //
 // Appending copies the list to a new block, on the device, and writes the new entries there. It
 // cannot write behind the last entry of a block that a running batch reads: a scan reads whole
@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/lists/far_lists.h"
 #include "kernels/cuda/lists/list_search.h"
+#include "kernels/cuda/lists/narrowing.h"
 #include "kernels/cuda/lists/tile_codes.h"
 
 #include <algorithm>
@@ -72,15 +73,19 @@ bool is_short(const ListBatchShape& shape) {
 struct CudaListBatch final : ListBatch {
     CudaListBatch(const ListBatchShape& wanted_shape, uint32_t dims, uint32_t lists)
         : space(is_short(wanted_shape) ? Stream::Priority::urgent : Stream::Priority::ordinary),
-          input(wanted_shape.queries * (sizeof(ListQuery) + dims * sizeof(float))),
+          input(queries_at(wanted_shape) + wanted_shape.queries * dims * sizeof(float)),
           answers(wanted_shape.queries * wanted_shape.k),
           counts(wanted_shape.queries),
-          probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)) {
+          probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)),
+          searched_lists(wanted_shape.narrowed ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         shape.probes = std::min(shape.probes, lists);
-        // `wanted` and `queries` are adjacent: one copy takes both to the device.
+        // All inputs are adjacent: one copy takes them to the device.
         wanted = reinterpret_cast<ListQuery*>(input.data());
-        queries = reinterpret_cast<float*>(wanted + shape.queries);
+        conditions = reinterpret_cast<PackedCondition*>(input.data() + conditions_at(shape));
+        values = reinterpret_cast<uint64_t*>(input.data() + values_at(shape));
+        queries = reinterpret_cast<float*>(input.data() + queries_at(shape));
+        searched = searched_lists.data();
         found = answers.data();
         found_counts = counts.data();
         probed = probed_lists.data();
@@ -92,11 +97,24 @@ struct CudaListBatch final : ListBatch {
         cudaStreamSynchronize(space.copies);
     }
 
+    // Places in the input.
+    static size_t conditions_at(const ListBatchShape& shape) {
+        static_assert(sizeof(ListQuery) % 8 == 0 && sizeof(PackedCondition) % 8 == 0);
+        return shape.queries * sizeof(ListQuery);
+    }
+    static size_t values_at(const ListBatchShape& shape) {
+        return conditions_at(shape) + shape.queries * shape.conditions * sizeof(PackedCondition);
+    }
+    static size_t queries_at(const ListBatchShape& shape) {
+        return values_at(shape) + shape.queries * shape.values * sizeof(uint64_t);
+    }
+
     ListSearchSpace space;
     PinnedBuffer<char> input;
     PinnedBuffer<Neighbor> answers;
     PinnedBuffer<uint32_t> counts;
     PinnedBuffer<uint32_t> probed_lists;
+    PinnedBuffer<SearchedLists> searched_lists;
     Buffer<char> device_input;
     std::shared_ptr<const Directory> directory;
     Event finished;
@@ -106,7 +124,8 @@ struct CudaListBatch final : ListBatch {
 
 class CudaListStore final : public ListStore {
   public:
-    CudaListStore(const Context& context, const Quantizer& quantizer);
+    CudaListStore(const Context& context, const Quantizer& quantizer,
+                  const AttributeLayout& attributes);
     ~CudaListStore() override { cudaStreamSynchronize(uploads_); }
 
     void put(uint32_t list, std::span<const ListPage> pages) override;
@@ -151,10 +170,17 @@ class CudaListStore final : public ListStore {
     size_t tids_at(uint32_t count) const {
         return offsets_at(count) + padded_entries(count) * sizeof(float);
     }
-    size_t list_bytes(uint32_t count) const { return tids_at(count) + size_t{count} * tid_bytes; }
+    size_t attributes_at(uint32_t count) const {
+        return aligned_attributes(tids_at(count) + size_t{count} * tid_bytes);
+    }
+    size_t list_bytes(uint32_t count) const {
+        return attributes_at(count) + size_t{attributes_.entry_bytes()} * attribute_stride(count);
+    }
     Buffer<char> allocate(size_t bytes);
     void copy_entries(const List& from, uint32_t count, const Buffer<char>& to);
     void upload(std::span<const ListPage> pages, EntryRange entries, const Buffer<char>& to);
+    void stage_attributes(std::span<const ListPage> pages, uint32_t stride, char* columns) const;
+    void upload_attributes(const char* columns, EntryRange entries, const Buffer<char>& to);
     // If it throws, `memory` is still the caller's.
     void replace(uint32_t list, bool held, uint32_t count, Buffer<char>&& memory);
     void free_retired() noexcept;
@@ -166,6 +192,7 @@ class CudaListStore final : public ListStore {
     FarLists far_;
     Model model_;
     CodeLayout layout_;
+    AttributeLayout attributes_;
     Buffer<float> codewords_;
     CentroidMatrix centroids_;
     float largest_word_ = 0;
@@ -198,11 +225,13 @@ float largest_word_of(const Quantizer& quantizer) {
     return static_cast<float>(std::sqrt(largest));
 }
 
-CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer)
+CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer,
+                             const AttributeLayout& attributes)
     : context_(context),
       far_(context, uploads_, quantizer),
       model_(context, uploads_, far_.quantizer()),
       layout_(CodeLayout::of(quantizer.shape.m)),
+      attributes_(attributes),
       codewords_(context.memory, size_t{quantizer.shape.codebook_rows()} * codewords),
       centroids_(context, uploads_, model_.view().centroids, quantizer.shape.lists,
                  quantizer.shape.dims, Origin::zero, Wanted::products),
@@ -267,6 +296,50 @@ void CudaListStore::copy_entries(const List& from, uint32_t count, const Buffer<
                from.count * sizeof(float), uploads_);
     copy_async(to + tids_at(count), from.memory + tids_at(from.count),
                size_t{from.count} * tid_bytes, uploads_);
+    size_t before = 0;
+    for_each_attribute(attributes_, [&](uint32_t bytes) {
+        copy_async(to + attributes_at(count) + before * attribute_stride(count),
+                   from.memory + attributes_at(from.count) + before * attribute_stride(from.count),
+                   size_t{from.count} * bytes, uploads_);
+        before += bytes;
+    });
+}
+
+// Copies the pages' attributes to columns of `stride` numbers, zero past the last.
+void CudaListStore::stage_attributes(std::span<const ListPage> pages, uint32_t stride,
+                                     char* columns) const {
+    size_t before = 0;
+    for_each_attribute(attributes_, [&](uint32_t bytes) {
+        char* column = columns + before * stride;
+        size_t filled = 0;
+        for (const ListPage& page : pages) {
+            if (page.count == 0) continue;
+            std::memcpy(column + filled, page.attributes + before * page.stride,
+                        size_t{page.count} * bytes);
+            filled += size_t{page.count} * bytes;
+        }
+        std::fill(column + filled, column + size_t{stride} * bytes, 0);
+        before += bytes;
+    });
+}
+
+// `columns`: from stage_attributes(), of these entries and the padding after them.
+void CudaListStore::upload_attributes(const char* columns, EntryRange entries,
+                                      const Buffer<char>& to) {
+    if (attributes_.count == 0) return;
+    const uint32_t stride = attribute_stride(entries.count);
+    char* place = to + attributes_at(entries.count);
+    if (entries.first == 0) {
+        copy_async(place, columns, size_t{attributes_.entry_bytes()} * stride, uploads_);
+        return;
+    }
+    const size_t staged = stride - entries.first;
+    size_t before = 0;
+    for_each_attribute(attributes_, [&](uint32_t bytes) {
+        copy_async(place + before * stride + size_t{entries.first} * bytes,
+                   columns + before * staged, staged * bytes, uploads_);
+        before += bytes;
+    });
 }
 
 void CudaListStore::drop(uint32_t list) {
@@ -282,7 +355,10 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
     const auto [first_entry, count] = entries;
     const size_t offset_bytes = (padded_entries(count) - first_entry) * sizeof(float);
     const size_t new_tid_bytes = size_t{count - first_entry} * tid_bytes;
-    const size_t table_at = (offset_bytes + new_tid_bytes + 15) / 16 * 16;
+    const uint32_t attribute_columns = attribute_stride(count) - first_entry;
+    const size_t attributes_in = (offset_bytes + new_tid_bytes + 15) / 16 * 16;
+    const size_t attribute_bytes = size_t{attributes_.entry_bytes()} * attribute_columns;
+    const size_t table_at = (attributes_in + attribute_bytes + 15) / 16 * 16;
     const size_t codes_at = table_at + pages.size() * sizeof(RawPage);
     size_t code_bytes = 0;
     for (const ListPage& page : pages) code_bytes += size_t{layout_.m} * page.stride;
@@ -315,6 +391,8 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
         uploads_.synchronize();
         raw_.grow(context_.memory, raw_bytes * 2);
     }
+    stage_attributes(pages, attribute_columns, room + attributes_in);
+    upload_attributes(room + attributes_in, entries, to);
     // For a whole list, offsets and TIDs are adjacent in the block, too: one copy.
     const bool together = first_entry == 0;
     copy_async(to + offsets_at(count) + first_entry * sizeof(float), room,
@@ -397,7 +475,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     context_.use();
     auto& batch = static_cast<CudaListBatch&>(base);
     if (batch.running) throw std::logic_error("batch is running");
-    check_batch(batch, queries, static_cast<uint32_t>(lists_.size()));
+    check_batch(batch, queries, static_cast<uint32_t>(lists_.size()), attributes_);
     SearchShape shape{};
     for (size_t i = 0; i < queries; ++i) {
         shape.k = std::max(shape.k, batch.wanted[i].k);
@@ -413,6 +491,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     shape.dims = model.dims;
     shape.lists = model.lists;
     shape.layout = layout_;
+    shape.narrowed = batch.shape.narrowed;
 
     Stream& stream = batch.space.stream;
     refresh_directory(stream);
@@ -423,23 +502,36 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
 
     stream.wait(uploaded_);
     stream.wait(directory_->uploaded);
-    const size_t wanted_bytes = batch.shape.queries * sizeof(ListQuery);
+    const size_t vectors_at = CudaListBatch::queries_at(batch.shape);
     copy_async(batch.device_input.data(), batch.input.data(),
-               wanted_bytes + queries * model.dims * sizeof(float), stream);
+               vectors_at + queries * model.dims * sizeof(float), stream);
     batch.directory = directory_;
     batch.serial = ++last_serial_;
     running_.push_back(batch.serial);
     batch.running = true;
-    auto* vectors = reinterpret_cast<float*>(batch.device_input + wanted_bytes);
+    const char* input = batch.device_input.data();
+    auto* vectors = reinterpret_cast<float*>(batch.device_input + vectors_at);
     try {
         far_.move_queries(vectors, queries, stream);
         const StoreView store{model_.view(),      layout_,       codewords_.data(),
                               centroids_.norms(), largest_word_, directory_->lists.data()};
-        search_lists(context_, batch.space,
-                     {store, &centroids_, shape, vectors,
-                      reinterpret_cast<const ListQuery*>(batch.device_input.data()),
-                      batch.answers.data(), batch.counts.data(), batch.probed_lists.data()},
-                     plan);
+        SearchRequest request{store,
+                              &centroids_,
+                              shape,
+                              vectors,
+                              reinterpret_cast<const ListQuery*>(input),
+                              batch.answers.data(),
+                              batch.counts.data(),
+                              batch.probed_lists.data()};
+        request.narrowing.attributes = DeviceAttributes::of(attributes_);
+        request.narrowing.conditions = reinterpret_cast<const PackedCondition*>(
+            input + CudaListBatch::conditions_at(batch.shape));
+        request.narrowing.condition_stride = batch.shape.conditions;
+        request.narrowing.values =
+            reinterpret_cast<const uint64_t*>(input + CudaListBatch::values_at(batch.shape));
+        request.narrowing.value_stride = batch.shape.values;
+        request.searched = batch.searched_lists.data();
+        search_lists(context_, batch.space, request, plan);
         batch.finished.record(stream);
     } catch (...) {
         batch.finish();
@@ -470,9 +562,10 @@ void CudaListStore::wait(ListBatch& base) {
 
 }  // namespace
 
-std::unique_ptr<ListStore> make_list_store(const Context& context, const Quantizer& quantizer) {
+std::unique_ptr<ListStore> make_list_store(const Context& context, const Quantizer& quantizer,
+                                           const AttributeLayout& attributes) {
     context.use();
-    return std::make_unique<CudaListStore>(context, quantizer);
+    return std::make_unique<CudaListStore>(context, quantizer, attributes);
 }
 
 }  // namespace pgwarp::gpu

@@ -8,6 +8,7 @@
 namespace pgwarp::gpu {
 
 // The context outlives the store.
-std::unique_ptr<ListStore> make_list_store(const Context& context, const Quantizer& quantizer);
+std::unique_ptr<ListStore> make_list_store(const Context& context, const Quantizer& quantizer,
+                                           const AttributeLayout& attributes);
 
 }  // namespace pgwarp::gpu

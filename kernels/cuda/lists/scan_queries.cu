@@ -4,8 +4,7 @@
 #include "kernels/cuda/base/launch.cuh"
 #include "kernels/cuda/lists/look_up.cuh"
 #include "kernels/cuda/base/stream.h"
-#include "kernels/cuda/lists/tables.cuh"
-#include "kernels/cuda/lists/tables.h"
+#include "kernels/cuda/lists/query_table.cuh"
 
 #include <algorithm>
 
@@ -17,34 +16,6 @@ struct ScanArguments {
     QueryScan scan;
     uint32_t resident_slices;  // slices of the table that shared memory holds
 };
-
-// Loads up to resident_slices slices of a query's table, from `slice` on, into shared memory.
-template <class Shape>
-__device__ void load_table(const ScanArguments& a, uint32_t query, uint32_t slice, float* table) {
-    const StoreView& store = a.scan.store;
-    const CodeLayout& layout = store.layout;
-    const uint32_t slices = min(a.resident_slices, layout.slices - slice);
-    const uint32_t slice_floats = codewords * layout.width;
-    if (a.scan.tables) {
-        const size_t first = (size_t{query} * layout.slices + slice) * slice_floats;
-        const auto* from = reinterpret_cast<const float4*>(a.scan.tables + first);
-#pragma unroll 8
-        for (uint32_t i = threadIdx.x; i < slices * slice_floats / 4; i += Shape::threads)
-            reinterpret_cast<float4*>(table)[i] = __ldg(from + i);
-        return;
-    }
-    const float* vector = a.scan.queries.vectors + size_t{query} * store.model.shape.dims;
-    for (uint32_t i = threadIdx.x; i < slices * table_units(layout.width); i += Shape::threads) {
-        const TableUnit unit(slice * table_units(layout.width) + i, layout.width);
-        float entry[1][4][2];
-        table_entries<1>(store, vector, unit.piece, unit.code, entry);
-        const uint32_t row = (unit.piece / layout.width - slice) * codewords + unit.code;
-        for (int c = 0; c < 4; ++c)
-            *reinterpret_cast<float2*>(table + (row + c) * layout.width +
-                                       unit.piece % layout.width) = {entry[0][c][0],
-                                                                     entry[0][c][1]};
-    }
-}
 
 // Iterates over the tiles of a query's lists.
 template <int width>
@@ -229,7 +200,7 @@ __device__ void scan_in_step(const ScanArguments& a, uint32_t query, BlockSelect
     while (__syncthreads_or(!run.done())) {
         for (uint32_t slice = 0; slice < slices; slice += a.resident_slices) {
             __syncthreads();
-            load_table<Shape>(a, query, slice, table);
+            load_query_table<Shape::threads>(a.scan, a.resident_slices, query, slice, table);
             __syncthreads();
             if (!run.done()) run.add_slices(slice, min(a.resident_slices, slices - slice));
         }
@@ -258,7 +229,7 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
     TileRun<Shape, width> run(walk, first + share(count, warp, Shape::warps),
                               first + share(count, warp + 1, Shape::warps), shared_address(table));
     if (store.layout.slices <= a.resident_slices) {
-        if (count > 0) load_table<Shape>(a, query, 0, table);
+        if (count > 0) load_query_table<Shape::threads>(a.scan, a.resident_slices, query, 0, table);
         __syncthreads();
         scan_freely(select, run, store.layout.slices, list_candidates(wanted.k));
     } else {

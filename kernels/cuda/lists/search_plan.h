@@ -15,6 +15,7 @@ struct SearchShape {
     uint32_t longest_list;  // entries
     uint64_t entries;       // in all lists
     CodeLayout layout;
+    bool narrowed = false;
 };
 
 // Position of an array in the scratch space, in bytes.
@@ -45,6 +46,7 @@ struct SearchPlan {
     Slice ranks, sizes, item_starts, visits, item_table, item_count;
     Slice first_sizes, first_item_starts, cursors;
     Slice answers, answer_counts;
+    Slice searched, beyond, near_bounds;
     size_t scratch_bytes;
 };
 

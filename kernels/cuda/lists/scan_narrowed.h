@@ -1,0 +1,18 @@
+// The scan of narrowed queries, query by query: entries that pass the conditions and come after the
+// floor. A tile of which no entry passes costs the loads of its attributes alone.
+#pragma once
+
+#include "kernels/cuda/lists/narrowing.h"
+#include "kernels/cuda/lists/scan_queries.h"
+
+namespace pgwarp::gpu {
+
+// Also counts `passed` and `beyond`. `scan` has tables.
+void scan_narrowed(const QueryScan& scan, const NarrowingView& narrowing, const Context& context,
+                   cudaStream_t stream);
+
+// After finish_search(): counts the entries within the near_bounds, in a sample, and writes the
+// other fields of SearchedLists.
+void count_near(const QueryScan& scan, const NarrowingView& narrowing, cudaStream_t stream);
+
+}  // namespace pgwarp::gpu
