@@ -69,6 +69,8 @@ for my $way ('cancel', 'kill')
 	{
 		$node->append_conf('postgresql.conf', 'restart_after_crash = on');
 		$node->reload;
+		# What the VACUUM has written so far survives only if its WAL is on disk.
+		value($node, 'CHECKPOINT');
 		kill_backend($node, $pid);
 		$_->{run}->kill_kill for $gate, $vacuum;
 	}
