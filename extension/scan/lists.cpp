@@ -369,6 +369,9 @@ void aim_by_filter(ScanState* s) {
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
+    // The service may have ranked rows of this round. Cached vectors must stay last in the scratch
+    // memory, which grows below.
+    clear_vector_cache(s->cache);
     rank_lists(scan->indexRelation, s);
     s->report.probes = std::max(s->report.probes, s->group.end);
     Size left = s->goal.candidates + s->served.repeated;

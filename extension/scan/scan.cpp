@@ -103,6 +103,8 @@ void gather(IndexScanDesc scan, ScanState* s) {
         if (!answered) {
             if (s->report.by_service && !s->service.done) begin_lists_again(s);
             s->service.done = true;
+            // What an answer said of the conditions was about the lists of the service.
+            if (ask) s->widening = {};
             gather_from_lists(scan, s);
         }
     }

@@ -35,7 +35,7 @@ constexpr char too_many[] = "too many candidates or probes for the service";
 
 // --- how many lists
 
-// About how many entries this many lists have.
+// About how many entries this many lists have; 0: unknown.
 double entries_in(IndexScanDesc scan, const ScanState* s, uint32 lists) {
     const double rows = std::max(scan->heapRelation->rd_rel->reltuples, 0.0f);
     return rows * lists / s->meta.lists;
@@ -49,6 +49,11 @@ uint32 probes_for(const ScanState* s, double share) {
     if (settings.target_recall >= 1) return lists;
     const double wanted = margin * lists_for(s->meta, s->goal.limit / share);
     return static_cast<uint32>(std::clamp<double>(std::ceil(wanted), 1, lists));
+}
+
+bool all_resident(const ServiceAnswer& answer) {
+    return std::all_of(answer.probed, answer.probed + answer.probed_count,
+                       [](const MirrorProbe& probe) { return probe.version.resident != 0; });
 }
 
 // Whether the answer's lists are enough for the conditions.
@@ -72,6 +77,9 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
                               ? choose_effort(s->meta, s->goal.limit)
                               : choose_effort(s->meta, s->goal.planned, service_costs());
     *wanted = Size{std::max(effort.candidates, 1u)} + s->asked.passed_over;
+    // Where the scan sees how many rows pass its filters, the plan's estimate need not be trusted
+    // far.
+    if (s->goal.filtered > 0) *wanted = std::min<Size>(*wanted, service_most_k);
     search.probes = bounded_probes(effort.probes, s->meta);
     if (!widens(s)) return search;
     // Without an estimate, the first answer gives one.
@@ -94,24 +102,34 @@ WantedSearch next_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     return search;
 }
 
-// Asks the service, and with conditions again for more lists until they are enough.
-bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
+void free_answer(ServiceAnswer* answer) {
+    pfree(answer->found);
+    pfree(answer->probed);
+}
+
+// Asks the service, and with conditions again for more lists until they are enough. *covered: they
+// are, as far as this answer shows it. It does not if lists are not resident.
+bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer,
+         bool* covered) {
     while (true) {
         if (!ask_for_candidates(scan->indexRelation, s->meta, *search, answer)) {
             s->report.reason = "the service had no answer";
             return false;
         }
-        if (answer_covers(s, *search, *answer)) return true;
+        *covered = answer_covers(s, *search, *answer);
+        if (*covered || !all_resident(*answer)) return true;
+        free_answer(answer);
         if (search->probes == service_most_probes) {
             s->report.reason = too_many;
             return false;
         }
         constexpr uint32 step = 4;
-        const double entries = std::max(entries_in(scan, s, search->probes), 1.0);
-        const double share =
-            std::min(std::max<double>(answer->searched.passed, 0.5) / entries, 1.0);
-        search->probes = std::min({std::max(step * search->probes, probes_for(s, share)),
-                                   bounded_probes(s->meta.lists, s->meta), service_most_probes});
+        uint32 more = step * search->probes;
+        const double entries = entries_in(scan, s, search->probes);
+        const double passed = std::max<double>(answer->searched.passed, 0.5);
+        if (entries > 0) more = std::max(more, probes_for(s, std::min(passed / entries, 1.0)));
+        search->probes =
+            std::min({more, bounded_probes(s->meta.lists, s->meta), service_most_probes});
     }
 }
 
@@ -120,7 +138,8 @@ bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* 
 // A list that lost an entry has another generation, and its entries have other places: a device may
 // then round their distances otherwise.
 uint64 list_and_generation(const MirrorProbe& probe) {
-    return uint64{probe.list} << 32 | probe.version.generation;
+    const uint32 generation = probe.version.resident ? probe.version.generation : PG_UINT32_MAX;
+    return uint64{probe.list} << 32 | generation;
 }
 
 // The lists of the group in the answer, with their generations, sorted, in the current memory
@@ -170,8 +189,9 @@ void note_answer(ScanState* s, const WantedSearch& search, const ServiceAnswer& 
         return;
     }
     service.resumes = search.narrowed;
+    if (!service.resumes) return;
     service.floor = answer.found[answer.found_count - 1];
-    if (service.resumes) s->served.repeated = 0;
+    s->served.repeated = 0;
 }
 
 // --- answers
@@ -181,10 +201,10 @@ void prepare_completion(void* state) {
     read_tables(gather->index, gather->scan);
 }
 
-// Ranks the candidates of one answer. False: it is not current, or does not go on where the ones
-// before ended.
+// Ranks the candidates of one answer, and sets *ranked to their number. False: it is not current,
+// or does not go on where the ones before ended.
 bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
-                 const ServiceAnswer& answer) {
+                 const ServiceAnswer& answer, Size* ranked) {
     Relation index = scan->indexRelation;
     uint64* lists = group_lists(search, answer);
     if (!goes_on(s, search, answer, lists)) {
@@ -204,6 +224,7 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     of_group.probed_count -= search.first_probe;
     const Completion completion = complete_answer(
         index, s->meta, of_group, {prepare_completion, gather_from, &gather, search.conditions});
+    if (s->widening.samples) pfree(s->widening.samples);
     s->widening = {};
     if (!completion.current) {
         s->report.reason = completion.because;
@@ -218,6 +239,8 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     for (uint32 i = 0; i < completion.appended_count; ++i)
         room[count++] = {unknown, completion.appended[i]};
+    pfree(completion.appended);
+    *ranked = result.count;
     s->report.by_service = true;
     s->report.probes = std::max(s->report.probes, search.probes);
     s->report.lists_read += completion.read_lists;
@@ -237,21 +260,25 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     } else {
         note_answer(s, search, answer, lists);
     }
-    s->widening.entries = entries_in(scan, s, search.probes);
     s->widening.passing = answer.searched.passed;
+    s->widening.entries = std::max(entries_in(scan, s, search.probes), s->widening.passing);
     return true;
 }
 
 }  // namespace
 
 bool may_ask_service(Relation index, ScanState* s) {
-    if (s->service.done || !service_usable(index, &s->report.reason)) return false;
+    const char* why;
+    if (s->service.done || (s->report.rounds > 0 && !service_serves(&why))) return false;
+    if (!service_usable(index, &s->report.reason)) return false;
     if (!fits_service(s->conditions.all())) {
         s->report.reason = "too many conditions for the service";
         return false;
     }
-    // The scan remembers what it has ranked, in memory.
-    if (s->report.rounds > 0 && s->served.count + s->goal.candidates > most_candidates())
+    // The scan remembers what it has ranked, in memory, and merges that with every answer.
+    constexpr Size most_served = 1 << 18;
+    if (s->report.rounds > 0 &&
+        s->served.count + s->goal.candidates > std::min(most_candidates(), most_served))
         return false;
     return s->report.rounds == 0 || s->group.end <= service_most_probes;
 }
@@ -264,16 +291,24 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         s->report.reason = too_many;
         return false;
     }
-    if (first) s->goal.candidates = left;
     // A plain search is faster. It gives no floor, and does not say whether there is more.
     search.narrowed = !first || !search.conditions.empty() || left > service_most_k;
+    const Size wanted = left;
     do {
         search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
         search.near_k = first && widens(s) ? std::min(s->goal.limit, search.k) : 0;
         if (s->service.resumes) search.floor = s->service.floor;
         ServiceAnswer answer;
-        if (!ask(scan, s, &search, &answer) || !rank_answer(scan, s, search, answer)) return false;
-        left -= std::min<Size>(left, answer.found_count);
+        bool covered;
+        Size ranked;
+        if (!ask(scan, s, &search, &answer, &covered) ||
+            !rank_answer(scan, s, search, answer, &ranked))
+            return false;
+        free_answer(&answer);
+        if (first) s->goal.candidates = wanted;
+        left -= std::min(left, ranked);
+        // The lists show how many of them the conditions need.
+        if (!covered) return false;
     } while (left > 0 && s->service.resumes);
     // Lists that were read from pages end the service's part, maybe before the round has all.
     return left == 0 || !s->service.done || s->bound.given;

@@ -80,6 +80,28 @@ is(value($node, "$by_index SELECT count(*) FROM (SELECT id FROM items WHERE i = 
 	ORDER BY v <-> vec(-1, 8) LIMIT 3) AS s; $last"), "3\nservice||1", 'as many as it may have');
 my $sixteen = join(' AND ', map { "i <> ALL ('{$_}') IS NOT FALSE" } 1 .. 1) . ' AND ' . join(' AND ', map { "i > -$_" } 1 .. 16);
 is(value($node, "$by_index SELECT differs('items', \$c\$$sixteen\$c\$, vec(-9, 8), 10)"), '', 'sixteen conditions');
+# --- lists that are not resident, and vectors out of line: the scan ranks what it has, and goes on
+
+value($node, <<'SQL');
+CREATE TABLE wide (id bigint, v vector(600), i int);
+ALTER TABLE wide ALTER v SET STORAGE EXTERNAL;
+INSERT INTO wide SELECT n, vec(n, 600), n % 50 FROM generate_series(1, 4000) AS n;
+CREATE INDEX wide_v ON wide USING ivfpq (v, i) WITH (lists = 40, m = 12);
+ANALYZE wide;
+SQL
+for my $round (1 .. 3)
+{
+	for my $condition ('i = 7', 'i < 40', 'i IN (3, 4)')
+	{
+		value($node, 'REINDEX INDEX wide_v');
+		is(value($node, "SET test.candidates = 3500; SELECT differs('wide', '$condition', vec(-$round, 600), 20)"), '',
+			"$condition, cold");
+		is(value($node, "SET test.candidates = 5000; SELECT differs('wide', '$condition', vec(-$round, 600), 20)"), '',
+			"$condition, warm in part");
+	}
+}
+my ($fallbacks) = value($node, "SELECT fallbacks FROM pg_stat_pgwarp WHERE indexname = 'wide_v'");
+cmp_ok($fallbacks, '>', 0, 'the service was asked in vain');
 indexes_are_sound($node);
 $node->stop;
 done_testing();

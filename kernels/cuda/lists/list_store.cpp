@@ -73,17 +73,17 @@ bool is_short(const ListBatchShape& shape) {
 struct CudaListBatch final : ListBatch {
     CudaListBatch(const ListBatchShape& wanted_shape, uint32_t dims, uint32_t lists)
         : space(is_short(wanted_shape) ? Stream::Priority::urgent : Stream::Priority::ordinary),
-          input(queries_at(wanted_shape) + wanted_shape.queries * dims * sizeof(float)),
+          input(input_bytes(wanted_shape, dims)),
           answers(wanted_shape.queries * wanted_shape.k),
           counts(wanted_shape.queries),
           probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)),
           searched_lists(wanted_shape.narrowed ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         shape.probes = std::min(shape.probes, lists);
-        // All inputs are adjacent: one copy takes them to the device.
+        // Adjacent, so that one copy takes them to the device, and one more the values if any.
         wanted = reinterpret_cast<ListQuery*>(input.data());
         conditions = reinterpret_cast<PackedCondition*>(input.data() + conditions_at(shape));
-        values = reinterpret_cast<uint64_t*>(input.data() + values_at(shape));
+        values = reinterpret_cast<uint64_t*>(input.data() + values_at(shape, dims));
         queries = reinterpret_cast<float*>(input.data() + queries_at(shape));
         searched = searched_lists.data();
         found = answers.data();
@@ -102,11 +102,14 @@ struct CudaListBatch final : ListBatch {
         static_assert(sizeof(ListQuery) % 8 == 0 && sizeof(PackedCondition) % 8 == 0);
         return shape.queries * sizeof(ListQuery);
     }
-    static size_t values_at(const ListBatchShape& shape) {
+    static size_t queries_at(const ListBatchShape& shape) {
         return conditions_at(shape) + shape.queries * shape.conditions * sizeof(PackedCondition);
     }
-    static size_t queries_at(const ListBatchShape& shape) {
-        return values_at(shape) + shape.queries * shape.values * sizeof(uint64_t);
+    static size_t values_at(const ListBatchShape& shape, uint32_t dims) {
+        return queries_at(shape) + (shape.queries * dims + 1) / 2 * 2 * sizeof(float);
+    }
+    static size_t input_bytes(const ListBatchShape& shape, uint32_t dims) {
+        return values_at(shape, dims) + shape.queries * shape.values * sizeof(uint64_t);
     }
 
     ListSearchSpace space;
@@ -505,6 +508,9 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     const size_t vectors_at = CudaListBatch::queries_at(batch.shape);
     copy_async(batch.device_input.data(), batch.input.data(),
                vectors_at + queries * model.dims * sizeof(float), stream);
+    const size_t values_at = CudaListBatch::values_at(batch.shape, model.dims);
+    copy_async(batch.device_input + values_at, batch.input.data() + values_at,
+               queries * batch.shape.values * sizeof(uint64_t), stream);
     batch.directory = directory_;
     batch.serial = ++last_serial_;
     running_.push_back(batch.serial);
@@ -527,8 +533,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
         request.narrowing.conditions = reinterpret_cast<const PackedCondition*>(
             input + CudaListBatch::conditions_at(batch.shape));
         request.narrowing.condition_stride = batch.shape.conditions;
-        request.narrowing.values =
-            reinterpret_cast<const uint64_t*>(input + CudaListBatch::values_at(batch.shape));
+        request.narrowing.values = reinterpret_cast<const uint64_t*>(input + values_at);
         request.narrowing.value_stride = batch.shape.values;
         request.searched = batch.searched_lists.data();
         search_lists(context_, batch.space, request, plan);
