@@ -11,6 +11,7 @@
 #include "extension/index/format.h"
 #include "extension/build/bulk.h"
 #include "extension/build/curve.h"
+#include "extension/build/spread.h"
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
@@ -109,6 +110,7 @@ void measure(Relation index, BulkWriter* writer, const CurveQuery* queries, uint
     MetaPage meta = writer->meta;
     // The curve is part of the metapage, which is logged last.
     meta.curve = measure_together(encoded, index, meta, queries, count);
+    meta.spread = measure_spread(index, meta, queries, count);
     bulk_meta(writer, meta);
 }
 

@@ -14,6 +14,7 @@
 #include "extension/index/format.h"
 #include "extension/index/buffers.h"
 #include "extension/build/curve.h"
+#include "extension/build/spread.h"
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/build/measure.h"
@@ -182,6 +183,7 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
                                 type_of(index), copy_attributes(index)};
         const CurveQuery* curve_queries = make_curve_queries(input, queries.tids, neighbors, 1);
         meta.curve = measure_curve(index, meta, curve_queries, queries.count);
+        meta.spread = measure_spread(index, meta, curve_queries, queries.count);
         write_training(index, meta);
         ereport(LOG, (errmsg("recall of index \"%s\" was measured with %u queries",
                              RelationGetRelationName(index), queries.count)));

@@ -21,6 +21,7 @@
 #include "extension/index/buffers.h"
 #include "extension/build/bulk.h"
 #include "extension/build/curve.h"
+#include "extension/build/spread.h"
 #include "extension/build/encode.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
@@ -224,6 +225,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
     const CurveQuery* curve_queries =
         make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
     meta->curve = measure_curve(index, *meta, curve_queries, queries.count);
+    meta->spread = measure_spread(index, *meta, curve_queries, queries.count);
     write_training(index, *meta);
     ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
                          RelationGetRelationName(index), sample->count, meta->lists)));

@@ -106,6 +106,17 @@ struct RecallCurve {
 };
 static_assert(sizeof(RecallCurve) == 8 + 8 * 20 + 2 * 2 * 20 * 14);
 
+// How many lists a scan looks into before it knows that it has seen nearly all of the k nearest
+// rows, for more rows than the curve has. Conditions that few rows pass make such scans. Measured
+// with the curve. See build/spread.
+struct ListSpread {
+    static constexpr int steps = 9;
+    static constexpr uint32 k_values[steps] = {1000,   3000,    10000,   30000,   100000,
+                                               300000, 1000000, 3000000, 10000000};
+    uint32 lists[steps];  // mean; 0: not measured, or there are fewer rows
+};
+static_assert(sizeof(ListSpread) == 4 * 9);
+
 // Block 0. The build writes it, or the VACUUM that trains an untrained index; if that VACUUM did
 // not get to the curve, a later one writes the curve. After that only `pending` and `free_*`
 // change, under the metapage's exclusive lock.
@@ -146,6 +157,7 @@ struct MetaPage {
     // From version 4 on:
     AttributeLayout attributes;
     AttributeKind attribute_kinds[max_attributes];
+    ListSpread spread;
 };
 static_assert(sizeof(MetaPage) <= page_room);
 

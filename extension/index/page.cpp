@@ -39,6 +39,8 @@ bool model_is_sound(const MetaPage& meta) {
     if (meta.curve.probe_steps > RecallCurve::max_probes) return false;
     for (uint32 i = 0; i < meta.curve.probe_steps; ++i)
         if (meta.curve.probes[i] == 0 || meta.curve.probes[i] > meta.lists) return false;
+    for (const uint32 lists : meta.spread.lists)
+        if (lists > meta.lists) return false;
     return true;
 }
 
