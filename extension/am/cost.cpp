@@ -1,14 +1,18 @@
 // The cost estimate of a scan, in the planner's units.
 //
-// The startup cost is that of the first round: the scan reads the model, scans the probed lists,
-// and visits the candidates' rows in the table. It visits every row of the pending list, too. After
-// that, each further row costs its share of scanning everything. The planner charges a LIMIT query
-// in proportion to its rows, so that only queries that reach further rounds pay for them.
+// For the first rows, as many as LIMIT wants, the scan reads the model, scans lists, and visits the
+// rows of candidates in the table. Conditions on attributes make it scan more lists, those that the
+// index does not have make it visit more rows. It visits every row of the pending list, too. After
+// that, each further row costs its share of scanning everything.
+//
+// Candidates are visited in the order of their TIDs, like the rows of a bitmap scan, and their
+// pages cost what a bitmap scan's do. So the plans that compete for a query are compared fairly.
 
 #include <algorithm>
 #include <cmath>
 
 #include "extension/am/callbacks.h"
+#include "extension/am/shares.h"
 #include "extension/index/format.h"
 #include "extension/index/effort.h"
 #include "extension/index/model.h"
@@ -29,16 +33,23 @@ namespace pgwarp {
 
 namespace {
 
+// What the plan asks of a scan.
+struct WantedScan {
+    uint32 k;  // rows from the index that pass all conditions
+    PassingShares shares;
+};
+
 // The work of a scan with an index, real or hypothetical.
 struct ScanPlan {
     double lists;          // 0: untrained
     double model_pages;    // read by every scan
     double pending_pages;  // every scan visits their rows
     double pending_rows;
+    double code_dims;
     double code_bytes;
-    double conditions;  // on attributes
-    double passing;     // share of the entries that pass them
-    Effort effort;
+    bool nibbles;  // codes of four bits
+    double probes;
+    double candidates;  // rows visited in the table for the first k
     bool by_service;
     ScanCosts costs;  // of scanning lists
 };
@@ -50,42 +61,54 @@ bool will_be_served(Relation index) {
            service_usable(index, &reason);
 }
 
-// What the plan asks of a scan.
-struct WantedScan {
-    uint32 k;           // rows from the index
-    double conditions;  // on attributes
-    double passing;     // share of the entries that pass them
-};
-
-// Of the lists, those in which a scan with conditions will look for its rows (scan/widening.h).
-uint32 widened_probes(const MetaPage& meta, const WantedScan& wanted) {
+// The effort for a scan on this CPU.
+void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, ScanPlan* plan) {
     constexpr double least_share = 1e-9;
-    const double lists = lists_for(meta, wanted.k / std::max(wanted.passing, least_share));
-    return static_cast<uint32>(std::min<double>(meta.lists, std::ceil(lists)));
+    const PassingShares& shares = wanted.shares;
+    const double passing = std::max(shares.entries, least_share);
+    const double share = std::max(shares.rows, least_share);
+    const Effort effort = choose_effort(meta, wanted.k);
+    plan->costs = cpu_costs(meta);
+    plan->probes = effort.probes;
+    plan->candidates = effort.candidates;
+    // Where nearly all rows pass, the first candidates suffice (scan/lists.cpp, aim_by_filter()).
+    constexpr double nearly_all = 0.75;
+    const bool widens = settings.probes == 0;
+    if (shares.rows < nearly_all) {
+        plan->candidates =
+            std::max(plan->candidates, ranked_for_filter(meta, wanted.k, share) / share);
+        if (widens) plan->probes = std::max(plan->probes, lists_for_filter(meta, wanted.k / share));
+    }
+    if (shares.conditions > 0 && widens)
+        plan->probes = std::max(plan->probes, expected_lists(meta, wanted.k / share / passing));
+    plan->candidates = std::min(plan->candidates, rows * passing);
+    // Lists that hold the candidates.
+    plan->probes = std::max(plan->probes, plan->lists * plan->candidates / (rows * passing));
+    plan->probes = std::min(plan->probes, plan->lists);
+    if (settings.max_probes > 0) plan->probes = std::min<double>(plan->probes, settings.max_probes);
 }
 
 ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
     const MetaPage meta = read_meta(index);
-    const uint32 k = wanted.k;
     ScanPlan plan = {};
-    plan.conditions = wanted.conditions;
-    plan.passing = wanted.passing;
     plan.lists = meta.lists;
     plan.pending_pages = meta.pending.pages;
     plan.pending_rows = std::min(rows, plan.pending_pages * EntryLayout::pending().capacity);
     if (meta.lists == 0) return plan;
     plan.model_pages = static_cast<double>(meta.directory - meta.centroids);
+    plan.code_dims = meta.code_dims;
     plan.code_bytes = meta.m;
-    plan.costs = cpu_costs(meta);
-    plan.effort = choose_effort(meta, k);
-    if (wanted.conditions > 0)
-        plan.effort.probes = std::max(plan.effort.probes, widened_probes(meta, wanted));
-    else if (will_be_served(index)) {
-        const Effort effort = choose_effort(meta, k, service_costs());
+    plan.nibbles = meta.bits == 4;
+    plan_effort(meta, wanted, std::max(1.0, rows - plan.pending_rows), &plan);
+    if (wanted.shares.conditions == 0 && will_be_served(index)) {
+        const double share = std::max(wanted.shares.rows, 1.0 / service_most_k);
+        const Effort effort = choose_effort(
+            meta, static_cast<uint32>(std::min(wanted.k / share, 1e6)), service_costs());
         plan.by_service =
             effort.candidates <= service_most_k && effort.probes <= service_most_probes;
         if (plan.by_service) {
-            plan.effort = effort;
+            plan.probes = effort.probes;
+            plan.candidates = std::min<double>(effort.candidates, rows);
             plan.costs = service_costs();
         }
     }
@@ -97,29 +120,117 @@ ScanPlan plan_hypothetical_scan(double rows, double pages, const WantedScan& wan
     MetaPage meta = {};
     meta.lists = static_cast<uint32>(std::clamp(std::sqrt(rows), 1.0, double{max_lists}));
     meta.bits = default_bits;
+    meta.rows_at_build = static_cast<uint64>(rows);
     ScanPlan plan = {};
     plan.lists = meta.lists;
     plan.model_pages = pages / 10;
+    plan.code_dims = 64;
     plan.code_bytes = 32;
-    plan.costs = cpu_costs(meta);
-    plan.effort = choose_effort(meta, wanted.k);
-    plan.conditions = wanted.conditions;
-    plan.passing = wanted.passing;
+    plan_effort(meta, wanted, rows, &plan);
     return plan;
 }
 
+// Costs of pages of the table and of its index, and of visiting rows in the table.
+struct PageCosts {
+    double random;
+    double sequential;
+
+    explicit PageCosts(Oid tablespace) {
+        get_tablespace_page_costs(tablespace, &random, &sequential);
+    }
+    // Of visiting `visited` of the pages in their order, as PostgreSQL's bitmap scans.
+    double in_order(double visited, double pages) const {
+        const double page =
+            visited >= 2 ? random - (random - sequential) * std::sqrt(visited / pages) : random;
+        return visited * page;
+    }
+};
+
+struct TableCosts {
+    PlannerInfo* root;
+    const IndexOptInfo* info;
+    double loops;  // scans of a nested loop, for which pages may stay in memory
+    PageCosts page;
+    double row;  // without its page
+
+    double pages() const { return std::max(1.0, static_cast<double>(info->rel->pages)); }
+    double visited(double rows) const {
+        const double visited =
+            loops > 1
+                ? index_pages_fetched(rows * loops, info->rel->pages, info->pages, root) / loops
+                : 2 * pages() * rows / (2 * pages() + rows);
+        return std::min(pages(), visited);
+    }
+    double visit(double rows) const { return page.in_order(visited(rows), pages()) + rows * row; }
+    // Of further rows, in rounds.
+    double visit_more(double rows, double more) const {
+        return (visited(rows + more) - visited(rows)) * page.random + more * row;
+    }
+};
+
 // Visiting the pending rows in table order and keeping the k nearest.
-double pending_cost(const ScanPlan& plan, double table_pages, double k, double expression,
-                    double random_page, double sequential_page) {
+double pending_cost(const ScanPlan& plan, const TableCosts& table, const PageCosts& index,
+                    double k) {
     const double rows = plan.pending_rows;
     if (rows == 0) return 0;
-    const double pages = std::max(1.0, table_pages);
-    const double visited = std::max(1.0, pages * (1 - std::exp(-rows / pages)));
-    const double page = random_page - (random_page - sequential_page) * std::sqrt(visited / pages);
-    // Each row is fetched by its TID, not read in sequence: twice the cost of a tuple.
-    const double row = cpu_index_tuple_cost + 2 * cpu_tuple_cost +
-                       cpu_operator_cost * (1 + 2 * std::log2(2 * std::max(1.0, k))) + expression;
-    return plan.pending_pages * sequential_page + visited * page + rows * row;
+    const double row = cpu_operator_cost * 2 * std::log2(2 * std::max(1.0, k));
+    return plan.pending_pages * index.sequential + table.visit(rows) + rows * row;
+}
+
+// Scanning lists: those of the first rows, and the others.
+struct ListCosts {
+    double first;
+    double others;
+};
+
+// In operators: what a look-up of a code's byte takes, and about so a condition on an entry and a
+// dimension of a centroid.
+constexpr double look_up_operators = 0.1;
+
+// Look-ups of an entry's code (scan/passing.cpp), where one is a look-up of a page's entries
+// together.
+double looked_up(const ScanPlan& plan, const PassingShares& shares, double entries_of_page) {
+    // An entry alone: its bytes are far apart, in a cache line each.
+    constexpr double alone = 12;
+    constexpr double sampled = 8;
+    if (shares.conditions == 0 || plan.nibbles || shares.entries * alone >= 1) return 1;
+    return std::min(1.0, alone * (shares.entries + sampled / std::max(sampled, entries_of_page)));
+}
+
+ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows, double pages,
+                     const PageCosts& page) {
+    const double look_up = look_up_operators * cpu_operator_cost;
+    const PassingShares& shares = wanted.shares;
+    const double codes = plan.code_bytes * looked_up(plan, shares, rows / std::max(1.0, pages));
+    const double entries = rows * (shares.conditions + codes * plan.costs.look_up) * look_up;
+    const double share = plan.probes / plan.lists;
+    // Lists are read in the order of their distance. The more of them are, the more often a page
+    // lies next to another one.
+    const double first_pages =
+        share * pages * (page.random - (page.random - page.sequential) * share);
+    const double other_pages = (1 - share) * pages * page.random;
+    if (plan.by_service)
+        return {plan.probes * plan.costs.probe * look_up + share * entries,
+                pages * page.random + rows * plan.code_bytes * look_up};
+    // Every scan reads the model, which therefore stays in the buffer cache.
+    const double codebook = plan.nibbles ? 16 : 256;
+    const double model = 0.1 * page.sequential * plan.model_pages +
+                         (plan.lists + codebook) * plan.code_dims * look_up;
+    return {model + first_pages + share * entries, other_pages + (1 - share) * entries};
+}
+
+// Scanning to the end of the index: a scan reads a list up to three times (scan/lists.cpp). It
+// visits each row, and the executor visits it again, in another order.
+double further_cost(double lists, const TableCosts& table, double first, double all) {
+    if (all <= first) return 3 * lists;
+    const double sort = cpu_operator_cost * 2 * std::log2(all - first + 1);
+    return 3 * lists + 2 * table.visit_more(first, all - first) + (all - first) * sort;
+}
+
+// The planner takes the cost of a part of the rows from the line between startup and total cost.
+// This startup cost puts the cost of the first rows, a `part` of all, on the line.
+double startup_of(double first, double all, double part) {
+    return part < 1 ? std::max(0.0, (first - all * part) / (1 - part)) : first;
 }
 
 bool wants_null_vectors(const IndexPath* path) {
@@ -139,7 +250,10 @@ bool wants_null_vectors(const IndexPath* path) {
 void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* startup_cost,
                 Cost* total_cost, Selectivity* selectivity, double* correlation, double* pages) {
     *selectivity = 1;
-    *correlation = 0;
+    // The scan has just visited the rows that it returns, so that the executor finds their pages in
+    // memory. Their visits are in the costs below; the planner's own estimate for rows in the order
+    // of the table adds little.
+    *correlation = 1;
     // The index supports ORDER BY one distance and nothing else. It has no entries of rows without
     // a vector.
     if (list_length(path->indexorderbys) != 1 || wants_null_vectors(path)) {
@@ -151,19 +265,16 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
 
     GenericCosts costs = {};
     genericcostestimate(root, path, loop_count, &costs);
-    *selectivity = costs.indexSelectivity;
 
     const IndexOptInfo* info = path->indexinfo;
     const double rows = std::max(1.0, info->tuples);
     const double index_pages = std::max(1.0, static_cast<double>(info->pages));
-    double random_page, sequential_page;
-    get_tablespace_page_costs(info->reltablespace, &random_page, &sequential_page);
-
     constexpr double most = 1 << 25;
     const double k = root->limit_tuples > 0 ? std::clamp(root->limit_tuples, 1.0, most) : 100;
     const WantedScan wanted{static_cast<uint32>(std::ceil(k)),
-                            static_cast<double>(list_length(path->indexclauses)),
-                            costs.indexSelectivity};
+                            passing_shares(root, path, costs.indexSelectivity)};
+    // Of the rows that the scan visits, it returns those that pass.
+    *selectivity = std::min(1.0, path->path.rows / std::max(1.0, info->rel->tuples));
     ScanPlan plan;
     if (info->hypothetical) {
         plan = plan_hypothetical_scan(rows, index_pages, wanted);
@@ -173,39 +284,28 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
         relation_close(index, NoLock);
     }
 
-    // An index's expression is evaluated for each row that is ranked.
+    // Each row is fetched by its TID, not read in sequence: twice the cost of a tuple. An index's
+    // expression is evaluated for each row that is ranked, filters for each row.
     QualCost expression;
     cost_qual_eval(&expression, info->indexprs, root);
-    double start = pending_cost(plan, static_cast<double>(info->rel->pages), k,
-                                expression.per_tuple, random_page, sequential_page);
-    const double list_rows = rows - plan.pending_rows;
-    const double list_pages = std::max(0.0, index_pages - plan.model_pages - plan.pending_pages);
-    double all = 0;
+    const TableCosts table{
+        root, info, loop_count, PageCosts(info->rel->reltablespace),
+        cpu_index_tuple_cost + 2 * cpu_tuple_cost + cpu_operator_cost + expression.per_tuple +
+            (wanted.shares.rows < 1 ? info->rel->baserestrictcost.per_tuple : 0)};
+    const PageCosts page(info->reltablespace);
+    double first = pending_cost(plan, table, page, k);
+    double all = first;
     if (plan.lists > 0) {
-        // A look-up of a code's byte takes about a tenth of an operator's time.
-        const double look_up = 0.1 * cpu_operator_cost;
-        const double probes = std::min<double>(plan.effort.probes, plan.lists);
-        const double share = probes / plan.lists;
-        const double row = random_page + cpu_tuple_cost + cpu_operator_cost + expression.per_tuple;
-        const double first_rows =
-            std::min<double>(list_rows * plan.passing, plan.effort.candidates);
-        // Lists are read sequentially; the rows of candidates are at random places in the table.
-        // Only entries that pass have their codes looked up.
-        const double entries =
-            list_rows * (plan.conditions + plan.code_bytes * plan.passing) * look_up;
-        const double lists = list_pages * sequential_page + entries;
-        if (plan.by_service) {
-            start += probes * plan.costs.probe * look_up + share * entries * plan.costs.look_up;
-        } else {
-            // Every scan reads the model, which therefore stays in the buffer cache.
-            start += 0.1 * sequential_page * plan.model_pages + cpu_operator_cost * plan.lists;
-            start += share * (list_pages * sequential_page + entries * plan.costs.look_up);
-        }
-        start += first_rows * row;
-        all = (1 - share) * lists + std::max(0.0, list_rows * plan.passing - first_rows) * row;
+        const double list_rows = rows - plan.pending_rows;
+        const double list_pages =
+            std::max(0.0, index_pages - plan.model_pages - plan.pending_pages);
+        const ListCosts lists = list_costs(plan, wanted, list_rows, list_pages, page);
+        const double passing = list_rows * wanted.shares.entries;
+        first += lists.first + table.visit(plan.candidates);
+        all = first + further_cost(lists.others, table, plan.candidates, passing);
     }
-    *startup_cost = start;
-    *total_cost = start + all;
+    *startup_cost = root->limit_tuples > 0 ? startup_of(first, all, k / path->path.rows) : first;
+    *total_cost = all;
     *pages = index_pages;
 }
 

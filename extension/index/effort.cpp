@@ -77,6 +77,41 @@ double lists_for(const MetaPage& meta, double k) {
                             measured_lists(meta, measured) * growth_beyond_measured(meta, k));
 }
 
+double expected_lists(const MetaPage& meta, double k) {
+    const double all = meta.lists;
+    const double rows = static_cast<double>(meta.rows_at_build);
+    if (meta.curve.queries == 0 || k >= rows) return all;
+    if (k <= most_measured) return lists_for(meta, k);
+    // Between two points, lists grow with a power of k. The last point is all rows, in all lists.
+    double from = most_measured;
+    double lists = lists_for(meta, from);
+    for (int i = 0; i <= ListSpread::steps; ++i) {
+        const bool measured = i < ListSpread::steps && meta.spread.lists[i] > 0;
+        const double to = measured ? ListSpread::k_values[i] : rows;
+        const double here = measured ? std::clamp<double>(meta.spread.lists[i], lists, all) : all;
+        if (k <= to || !measured)
+            return lists * std::pow(here / lists, std::log(k / from) / std::log(to / from));
+        from = to;
+        lists = here;
+    }
+    return all;
+}
+
+double ranked_for_filter(const MetaPage& meta, double k, double share) {
+    // Where few rows pass, those that do lie far apart: codes err less, compared with that, and
+    // fewer of them need be ranked for one that is wanted.
+    const auto spread =
+        static_cast<uint32>(std::clamp(k / share, 10.0, static_cast<double>(1 << 25)));
+    const double ratio = static_cast<double>(choose_effort(meta, spread).candidates) / spread;
+    return std::ceil(std::max(ratio, 1.0) * k);
+}
+
+double lists_for_filter(const MetaPage& meta, double nearest) {
+    // Both the share and the curve, which ends at fewer rows, are estimates.
+    constexpr double margin = 1.5;
+    return std::min<double>(meta.lists, std::ceil(margin * lists_for(meta, nearest)));
+}
+
 Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
     Effort effort = effort_without_curve(meta, k);
     const RecallCurve& curve = meta.curve;

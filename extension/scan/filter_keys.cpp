@@ -66,51 +66,64 @@ FilterKey* new_key(int column, AttributeStrategy strategy) {
     return filter;
 }
 
-FilterKey* boolean_key(const IndexScanState* scan, const Expr* column, bool value) {
-    const int number = attribute_column(scan, column);
-    if (number == 0 || scan->iss_RelationDesc->rd_opcintype[number - 1] != BOOLOID) return nullptr;
-    FilterKey* filter = new_key(number, AttributeStrategy::equal);
-    filter->key.sk_argument = BoolGetDatum(value);
-    return filter;
-}
-
-FilterKey* array_key(IndexScanState* scan, const ScalarArrayOpExpr* condition) {
-    if (!condition->useOr) return nullptr;
-    Expr* column = static_cast<Expr*>(linitial(condition->args));
-    Expr* array = static_cast<Expr*>(lsecond(condition->args));
-    const int number = attribute_column(scan, column);
-    if (number == 0 || !is_constant(array)) return nullptr;
-    const Oid family = scan->iss_RelationDesc->rd_opfamily[number - 1];
-    const Oid collation = scan->iss_RelationDesc->rd_indcollation[number - 1];
-    if (!op_in_opfamily(condition->opno, family) ||
-        (OidIsValid(collation) && collation != condition->inputcollid))
+// Null: the condition is not on an attribute.
+FilterKey* key_of(IndexScanState* scan, Expr* condition) {
+    FilterForm form;
+    if (!filter_form(condition, &form)) return nullptr;
+    const int number = attribute_column(scan, form.column);
+    if (number == 0) return nullptr;
+    const RelationData& index = *scan->iss_RelationDesc;
+    const Oid family = index.rd_opfamily[number - 1];
+    if (!can_be_key(form, family, index.rd_opcintype[number - 1],
+                    index.rd_indcollation[number - 1]))
         return nullptr;
+    if (!form.array) {
+        FilterKey* filter = new_key(number, AttributeStrategy::equal);
+        filter->key.sk_argument = BoolGetDatum(form.value);
+        return filter;
+    }
     int strategy;
     Oid left;
     Oid right;
-    get_op_opfamily_properties(condition->opno, family, false, &strategy, &left, &right);
+    get_op_opfamily_properties(form.operation, family, false, &strategy, &left, &right);
     const auto wanted = static_cast<AttributeStrategy>(strategy);
     // As a key, it would only keep the scan from knowing how many rows pass.
     if (!decides(attribute_of(scan->iss_RelationDesc, number), wanted, right)) return nullptr;
     FilterKey* filter = new_key(number, wanted);
     filter->key.sk_flags = SK_SEARCHARRAY;
-    filter->argument = ExecInitExpr(array, &scan->ss.ps);
+    filter->argument = ExecInitExpr(form.array, &scan->ss.ps);
     return filter;
 }
 
-FilterKey* key_of(IndexScanState* scan, const Expr* condition) {
-    if (IsA(condition, ScalarArrayOpExpr))
-        return array_key(scan, reinterpret_cast<const ScalarArrayOpExpr*>(condition));
-    if (is_notclause(condition)) return boolean_key(scan, get_notclausearg(condition), false);
-    if (IsA(condition, BooleanTest)) {
-        const BooleanTest* test = reinterpret_cast<const BooleanTest*>(condition);
-        if (test->booltesttype != IS_TRUE && test->booltesttype != IS_FALSE) return nullptr;
-        return boolean_key(scan, test->arg, test->booltesttype == IS_TRUE);
+}  // namespace
+
+bool filter_form(Expr* condition, FilterForm* form) {
+    *form = {condition, nullptr, InvalidOid, InvalidOid, true};
+    if (IsA(condition, ScalarArrayOpExpr)) {
+        const ScalarArrayOpExpr* any = reinterpret_cast<const ScalarArrayOpExpr*>(condition);
+        form->column = static_cast<Expr*>(linitial(any->args));
+        form->array = static_cast<Expr*>(lsecond(any->args));
+        form->operation = any->opno;
+        form->collation = any->inputcollid;
+        return any->useOr && is_constant(form->array);
     }
-    return boolean_key(scan, condition, true);
+    if (is_notclause(condition)) {
+        form->column = get_notclausearg(condition);
+        form->value = false;
+    } else if (IsA(condition, BooleanTest)) {
+        const BooleanTest* test = reinterpret_cast<const BooleanTest*>(condition);
+        form->column = test->arg;
+        form->value = test->booltesttype == IS_TRUE;
+        return test->booltesttype == IS_TRUE || test->booltesttype == IS_FALSE;
+    }
+    return true;
 }
 
-}  // namespace
+bool can_be_key(const FilterForm& form, Oid family, Oid type, Oid collation) {
+    if (!form.array) return type == BOOLOID;
+    return get_op_opfamily_strategy(form.operation, family) != 0 &&
+           (!OidIsValid(collation) || collation == form.collation);
+}
 
 List* init_filter_keys(IndexScanState* scan, bool* others) {
     List* filters = NIL;
@@ -119,7 +132,7 @@ List* init_filter_keys(IndexScanState* scan, bool* others) {
     for (int i = 0; i < list_length(conditions); ++i) {
         FilterKey* filter = nullptr;
         if (IndexRelationGetNumberOfKeyAttributes(scan->iss_RelationDesc) > 1)
-            filter = key_of(scan, static_cast<const Expr*>(list_nth(conditions, i)));
+            filter = key_of(scan, static_cast<Expr*>(list_nth(conditions, i)));
         if (filter) filters = lappend(filters, filter);
         // Many rows that fail a condition on signatures may seem to pass it.
         *others |= !filter || is_rough(attribute_of(scan->iss_RelationDesc, filter->key.sk_attno));

@@ -14,6 +14,21 @@ extern "C" {
 
 namespace pgwarp {
 
+// A condition that a key may stand for: `column OPERATOR ANY (array)`, or a boolean that is
+// `value`.
+struct FilterForm {
+    Expr* column;
+    Expr* array;  // null: a boolean
+    Oid operation;
+    Oid collation;
+    bool value;
+};
+// False: the condition has neither form, or its array is not the same for the whole scan. Whether
+// the column is an attribute of an index is for the caller to find out.
+bool filter_form(Expr* condition, FilterForm* form);
+// Whether an attribute of this operator family, type and collation can check it.
+bool can_be_key(const FilterForm& form, Oid family, Oid type, Oid collation);
+
 // For the plan of a scan; in the current memory context. `others`: whether the plan has filters
 // that the scan must check on rows, since they are none of these or rough.
 List* init_filter_keys(IndexScanState* scan, bool* others);

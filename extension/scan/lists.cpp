@@ -331,12 +331,7 @@ void aim_by_filter(ScanState* s) {
         s->goal.least_rows = s->goal.filtered;
         return;
     }
-    // Where few rows pass, those that do lie far apart: codes err less, compared with that, and
-    // fewer of them need be ranked for one that is wanted.
-    constexpr double most_rows = 1 << 25;
-    const auto spread = static_cast<uint32>(std::clamp(s->goal.filtered / share, 10.0, most_rows));
-    const double ratio = static_cast<double>(choose_effort(s->meta, spread).candidates) / spread;
-    s->goal.least_rows = static_cast<Size>(std::ceil(std::max(ratio, 1.0) * s->goal.filtered));
+    s->goal.least_rows = static_cast<Size>(ranked_for_filter(s->meta, s->goal.filtered, share));
     if (s->round.added >= s->goal.least_rows) return;
     // A share of few rows is an estimate: a step goes no further than this.
     constexpr double longest_step = 8;
@@ -347,15 +342,14 @@ void aim_by_filter(ScanState* s) {
     if (!may_begin_again(s)) return;
     // The rows that pass are among this many nearest rows of those that pass the conditions. The
     // goal grows even where it asks for no more lists, so that the next step goes further.
+    constexpr double most_rows = 1 << 25;
     const double nearest =
         std::min({s->goal.filtered / share, s->goal.limit * longest_step, most_rows});
     const Widening& walked = s->widening;
     const double passing =
         s->conditions.count > 0 ? std::max(walked.passing, 0.5) / std::max(walked.entries, 1.0) : 1;
-    // Both the share and the curve, which ends at fewer rows, are estimates.
-    constexpr double margin = 1.5;
-    const uint32 lists = bounded_probes(
-        static_cast<uint32>(std::ceil(margin * lists_for(s->meta, nearest / passing))), s->meta);
+    const uint32 lists =
+        bounded_probes(static_cast<uint32>(lists_for_filter(s->meta, nearest / passing)), s->meta);
     s->goal.limit = static_cast<uint32>(std::ceil(nearest));
     if (lists <= s->group.end) return;
     s->group.end = lists;

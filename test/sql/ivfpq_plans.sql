@@ -92,3 +92,41 @@ CREATE TABLE empty (v vector(3));
 CREATE INDEX empty_v ON empty USING ivfpq (v);
 SELECT error_of($$SELECT v FROM empty ORDER BY v <-> '[1,2]' LIMIT 1$$);
 DROP TABLE t, small, empty;
+
+RESET enable_seqscan;
+RESET ivfpq.probes;
+RESET ivfpq.candidates;
+
+-- conditions: the plan follows the share of rows that passes, and what the index has
+CREATE FUNCTION chosen(condition text, rows int DEFAULT 10) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    EXECUTE format('EXPLAIN (FORMAT JSON) SELECT id FROM f WHERE %s ORDER BY v <-> vec(0, 32) LIMIT %s',
+        condition, rows) INTO plan;
+    RETURN coalesce(substring(plan::text FROM '"Index Name": "([^"]*)"'), 'no index');
+END $$;
+CREATE TABLE f (id int PRIMARY KEY, half int, tenth int, few int, flag bool, other int, rare int, v vector(32));
+INSERT INTO f SELECT i, i % 2, i / 7 % 10, i * 7 % 4999, i % 50 = 0, i / 3 % 2, i * 11 % 4999, vec(i, 32)
+FROM generate_series(1, 20000) AS i;
+CREATE INDEX f_v ON f USING ivfpq (v, half, tenth, few, flag) WITH (lists = 100);
+VACUUM ANALYZE f;
+-- even a scan of all entries is cheaper than one of all rows
+SELECT condition, chosen(condition) FROM unnest(ARRAY['half = 1', 'tenth = 3', 'few = 3', 'tenth < 2 AND half = 0',
+    'few < 50', 'few IN (3, 4)', 'few = ANY (ARRAY[5, 6, 7])', 'flag', 'flag IS TRUE AND few < 500',
+    'v <-> vec(0, 32) < 1']) AS condition;
+-- not in the index
+SELECT condition, chosen(condition) FROM unnest(ARRAY['other = 1', 'rare = 3', 'half = 1 AND other = 1', 'rare IN (3, 4)',
+    'half = 1 AND rare = 3']) AS condition;
+-- with other ways to find the rows
+CREATE INDEX f_few ON f (few);
+CREATE INDEX f_half ON f (half);
+CREATE INDEX f_rare ON f (rare);
+SELECT condition, chosen(condition) FROM unnest(ARRAY['half = 1', 'few = 3', 'few IN (3, 4)', 'few < 2000', 'id = 5', 'rare = 3',
+    'half = 1 AND rare = 3', 'half = 1 AND few < 2500']) AS condition;
+SELECT chosen('few = 3', 1000), chosen('half = 1', 100);
+-- a partial index has the rows that pass, and needs no look at others
+CREATE INDEX f_rare_v ON f USING ivfpq (v) WITH (lists = 10) WHERE rare < 500;
+VACUUM ANALYZE f;
+SELECT condition, chosen(condition) FROM unnest(ARRAY['rare < 500', 'rare < 500 AND other = 1']) AS condition;
+DROP TABLE f;
