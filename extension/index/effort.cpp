@@ -109,7 +109,8 @@ double ranked_for_filter(const MetaPage& meta, double k, double share) {
 double lists_for_filter(const MetaPage& meta, double nearest) {
     // Both the share and the curve, which ends at fewer rows, are estimates.
     constexpr double margin = 1.5;
-    return std::min<double>(meta.lists, std::ceil(margin * lists_for(meta, nearest)));
+    const double lists = std::max(margin * lists_for(meta, nearest), expected_lists(meta, nearest));
+    return std::min<double>(meta.lists, std::ceil(lists));
 }
 
 Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {

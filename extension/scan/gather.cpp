@@ -32,9 +32,15 @@ void read_tables(Relation index, ScanState* s) {
 
 namespace {
 
-// Offers entries from `first` on to the selection, for codes of four bits.
+// All entries pass, but the scan aims by a filter of rows: it counts near ones by the rank of their
+// list (widening.h).
+void sample(const GatherState& gather, float distance, uint32 rank) {
+    if (gather.scan->lists.ranks) sample_entry(&gather.scan->widening, {distance, 1, rank});
+}
+
+// Offers entries from `first` on to the selection, for codes of four bits. `rank` is the list's.
 void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float list_term,
-                    const ItemPointerData* tids, uint32 first) {
+                    const ItemPointerData* tids, uint32 first, uint32 rank) {
     // Every entry passes an infinite bound. A few entries first make it finite.
     constexpr uint32 few = 64;
     NibbleHit hits[max_page_entries];
@@ -45,8 +51,10 @@ void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float
                                columns.offsets + first,
                                end == columns.count ? columns.next : nullptr};
         const uint32 found = scan_nibbles(gather.scan->lists.nibbles, part, list_term, bound, hits);
-        for (uint32 i = 0; i < found; ++i)
+        for (uint32 i = 0; i < found; ++i) {
+            sample(gather, hits[i].distance, rank);
             gather.selection->offer(hits[i].distance, tid_number(tids[first + hits[i].entry]));
+        }
     }
 }
 
@@ -57,16 +65,21 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
     const CodeColumns columns{page_codes(page), layout.capacity, count, page_offsets(page, layout),
                               gather->coming ? page_codes(gather->coming) : nullptr};
     const ItemPointerData* tids = page_tids(page, layout);
+    const uint32 rank = s->lists.ranks ? s->lists.ranks[list] : 0;
+    gather->scan->widening.entries += count;
+    gather->scan->widening.passing += count;
     if (s->meta.bits == 4) {
-        gather_nibbles(*gather, columns, s->lists.terms[list], tids, first);
+        gather_nibbles(*gather, columns, s->lists.terms[list], tids, first, rank);
         return;
     }
     if (gather->coming) prefetch_entries(gather->coming, layout);
     float distances[max_page_entries + 8];
     scan_codes(s->lists.table, layout.m, columns, s->lists.terms[list], distances);
-    for (uint32 i = first; i < count; ++i)
-        if (!(distances[i] > gather->selection->bound()))
-            gather->selection->offer(distances[i], tid_number(tids[i]));
+    for (uint32 i = first; i < count; ++i) {
+        if (distances[i] > gather->selection->bound()) continue;
+        sample(*gather, distances[i], rank);
+        gather->selection->offer(distances[i], tid_number(tids[i]));
+    }
 }
 
 }  // namespace

@@ -39,12 +39,22 @@ void order_group(ScanState* s) {
                       s->lists.order + s->meta.lists, [terms](uint32 a, uint32 b) {
                           return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
                       });
+    if (!s->lists.ranks) return;
+    for (uint32 i = s->group.begin; i < s->group.end; ++i) s->lists.ranks[s->lists.order[i]] = i;
+}
+
+// Orders the first group, with ranks if the scan widens.
+void begin_ranks(ScanState* s) {
+    if (widens(s) && !s->lists.ranks)
+        s->lists.ranks = scratch_array<uint32>(s->scratch, s->meta.lists);
+    order_group(s);
 }
 
 void rank_lists(Relation index, ScanState* s) {
     if (s->lists.order) return;
     read_tables(index, s);
     s->lists.order = scratch_array<uint32>(s->scratch, s->meta.lists);
+    if (s->conditions.count > 0) s->lists.ranks = scratch_array<uint32>(s->scratch, s->meta.lists);
     for (uint32 i = 0; i < s->meta.lists; ++i) s->lists.order[i] = i;
     order_group(s);
 }
@@ -135,18 +145,19 @@ void widen(IndexScanDesc scan, ScanState* s, GatherState* gather) {
     const Size k = std::min({Size{s->goal.limit}, s->goal.candidates, most_candidates()});
     // If as few entries pass everywhere as here, the k nearest that pass are among this many.
     const double share = std::max(s->widening.passing, 0.5) / std::max(s->widening.entries, 1.0);
-    const double half = lists_for(s->meta, static_cast<double>(k) / share) / 2;
+    const double nearest = static_cast<double>(k) / share;
+    const double half = std::max(lists_for(s->meta, nearest), expected_lists(s->meta, nearest)) / 2;
     const uint32 start = settings.target_recall >= 1
                              ? lists
                              : static_cast<uint32>(std::min<double>(lists, std::ceil(half)));
     if (start > s->group.end) extend_group(scan, s, gather, start);
-    end_widening_group(&s->widening, gather->selection->bound());
     while (s->group.end < lists) {
+        forget_beyond(&s->widening, gather->selection->bound());
         const double distance = gather->selection->distance_of(k);
-        if (!std::isinf(distance) && covers(s->widening, distance, 1 - settings.target_recall))
+        if (!std::isinf(distance) &&
+            covers(s->widening, s->group.end, distance, 1 - settings.target_recall))
             break;
         extend_group(scan, s, gather, std::min(lists, 2 * s->group.end));
-        end_widening_group(&s->widening, gather->selection->bound());
     }
     s->report.probes = std::max(s->report.probes, s->group.end);
 }
@@ -313,7 +324,7 @@ void begin_lists_again(ScanState* s) {
 }
 
 bool widens(const ScanState* s) {
-    return s->conditions.count > 0 && settings.probes == 0;
+    return (s->conditions.count > 0 || s->goal.aims) && settings.probes == 0;
 }
 
 uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
@@ -332,34 +343,38 @@ void aim_by_filter(ScanState* s) {
         return;
     }
     s->goal.least_rows = static_cast<Size>(ranked_for_filter(s->meta, s->goal.filtered, share));
-    if (s->round.added >= s->goal.least_rows) return;
     // A share of few rows is an estimate: a step goes no further than this.
     constexpr double longest_step = 8;
-    const double missing = static_cast<double>(s->goal.least_rows - s->round.added) / share;
-    const double ranked = static_cast<double>(s->progress.ranked);
-    s->goal.candidates =
-        static_cast<Size>(std::ceil(std::min(missing, longest_step * std::max(ranked, 64.0))));
-    if (!may_begin_again(s)) return;
     // The rows that pass are among this many nearest rows of those that pass the conditions. The
     // goal grows even where it asks for no more lists, so that the next step goes further.
     constexpr double most_rows = 1 << 25;
-    const double nearest =
-        std::min({s->goal.filtered / share, s->goal.limit * longest_step, most_rows});
+    const double ranked = std::max(static_cast<double>(s->progress.ranked), 64.0);
+    const double reach = longest_step * std::max<double>(s->goal.limit, ranked);
+    const double nearest = std::min({s->goal.filtered / share, reach, most_rows});
     const Widening& walked = s->widening;
     const double passing =
         s->conditions.count > 0 ? std::max(walked.passing, 0.5) / std::max(walked.entries, 1.0) : 1;
     const uint32 lists =
         bounded_probes(static_cast<uint32>(lists_for_filter(s->meta, nearest / passing)), s->meta);
-    s->goal.limit = static_cast<uint32>(std::ceil(nearest));
-    if (lists <= s->group.end) return;
-    s->group.end = lists;
+    const bool enough = s->round.added >= s->goal.least_rows;
+    const bool again = may_begin_again(s) && (lists > s->group.end || (!s->goal.aims && !enough));
+    if (enough && !again) return;
+    const double missing = enough ? 0 : static_cast<double>(s->goal.least_rows - s->round.added);
+    s->goal.candidates =
+        static_cast<Size>(std::ceil(std::clamp(missing / share, 64.0, longest_step * ranked)));
+    if (may_begin_again(s)) s->goal.limit = static_cast<uint32>(std::ceil(nearest));
+    if (!again) return;
+    // Enough rows, but of too few lists: the next round is needed even so.
+    if (enough) s->goal.least_rows = s->round.added + 1;
+    s->goal.aims = true;
+    s->group.end = std::max(lists, s->group.end);
     s->group.floor = no_floor;
     s->walk.stage = GroupStage::first;
     s->widening = {};
     s->served.repeated = s->served.count;
     s->service.resumes = false;
     // After an answer of the service the lists have no order yet: the next walk ranks them.
-    if (s->lists.order) order_group(s);
+    if (s->lists.order) begin_ranks(s);
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {

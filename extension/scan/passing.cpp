@@ -22,6 +22,7 @@ class PassingEntries {
           columns_{page_codes(page), layout.capacity, count_, page_offsets(page, layout)},
           tids_(page_tids(page, layout)),
           term_(s_->lists.terms[list]),
+          rank_(s_->lists.ranks ? s_->lists.ranks[list] : 0),
           m_(layout.m) {
         passed_ = check_conditions(attribute_columns(page, layout), s_->conditions.all(), passing_);
         s_->widening.entries += count_;
@@ -45,7 +46,7 @@ class PassingEntries {
 
     void take(uint32 entry, float distance) {
         if (entry < first_ || !is_near(distance)) return;
-        sample_entry(&s_->widening, distance, 1);
+        sample_entry(&s_->widening, {distance, 1, rank_});
         if (passes(entry)) selection_->offer(distance, tid_number(tids_[entry]));
     }
     void gather_all() {
@@ -77,7 +78,8 @@ class PassingEntries {
             place = (place * 5 + 3) % part;
             const uint32 entry = std::min(i + place, count_ - 1);
             const float distance = distance_of(entry);
-            if (is_near(distance)) sample_entry(&s_->widening, distance, static_cast<float>(part));
+            if (is_near(distance))
+                sample_entry(&s_->widening, {distance, static_cast<float>(part), rank_});
         }
     }
 
@@ -88,6 +90,7 @@ class PassingEntries {
     CodeColumns columns_;
     const ItemPointerData* tids_;
     float term_;
+    uint32 rank_;
     uint32 m_;
     uint32 passed_;
     uint64 passing_[passing_words(max_page_entries)];

@@ -131,7 +131,7 @@ void next_round(IndexScanDesc scan, ScanState* s) {
     }
     while (true) {
         gather(scan, s);
-        if (s->goal.filtered > 0 && s->round.added < s->goal.least_rows) aim_by_filter(s);
+        if (s->goal.filtered > 0) aim_by_filter(s);
         if (s->round.added >= s->goal.least_rows || s->progress.finished) break;
     }
     s->goal.least_rows = 0;

@@ -47,7 +47,9 @@ uint32 probes_for(const ScanState* s, double share) {
     constexpr double margin = 2;
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);
     if (settings.target_recall >= 1) return lists;
-    const double wanted = margin * lists_for(s->meta, s->goal.limit / share);
+    const double nearest = s->goal.limit / share;
+    const double wanted =
+        std::max(margin * lists_for(s->meta, nearest), expected_lists(s->meta, nearest));
     return static_cast<uint32>(std::clamp<double>(std::ceil(wanted), 1, lists));
 }
 
@@ -58,9 +60,7 @@ bool all_resident(const ServiceAnswer& answer) {
 
 // Whether the answer's lists are enough for the conditions.
 bool answer_covers(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer) {
-    if (!widens(s) || search.first_probe > 0 || s->service.resumes ||
-        search.probes >= bounded_probes(s->meta.lists, s->meta))
-        return true;
+    if (search.near_k == 0 || search.probes >= bounded_probes(s->meta.lists, s->meta)) return true;
     return answer.found_count >= search.near_k &&
            covers(answer.searched, 1 - settings.target_recall);
 }
@@ -296,7 +296,8 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     const Size wanted = left;
     do {
         search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
-        search.near_k = first && widens(s) ? std::min(s->goal.limit, search.k) : 0;
+        const bool begins = search.first_probe == 0 && !s->service.resumes;
+        search.near_k = widens(s) && begins ? std::min(s->goal.limit, search.k) : 0;
         if (s->service.resumes) search.floor = s->service.floor;
         ServiceAnswer answer;
         bool covered;

@@ -43,6 +43,7 @@ struct RoundGoal {
     Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;
     uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none
+    bool aims;        // by the share that passed the filters
 };
 
 // How far the scan has come (scan.cpp).
@@ -57,6 +58,7 @@ struct ScanProgress {
 struct ListTables {
     float* terms;         // (lists): the centroid's part of distances by code
     uint32* order;        // (lists), nearest first
+    uint32* ranks;        // (lists): the place of each in `order`; null: the scan does not widen
     float* table;         // the query's lookup table: see read_table()
     NibbleTable nibbles;  // `table` rounded to bytes, if bits = 4
 };
@@ -201,7 +203,7 @@ bool more_rows(ScanState* s);
 
 // --- lists.cpp (more below)
 
-// After a round that found too few rows that pass the plan's filters: aims at as many lists and
+// After candidates were ranked, where the scan checks the plan's filters: aims at as many lists and
 // candidates as the share that passed asks for.
 void aim_by_filter(ScanState* s);
 

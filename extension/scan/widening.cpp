@@ -17,14 +17,14 @@ void thin_out(Widening* widening) {
     widening->thinned = 2 * std::max(widening->thinned, 1u);
 }
 
-// Entries of the neighborhood in all groups, in the last one and in the one before.
+// Entries of the neighborhood in all lists, in their last half, and in the quarter before.
 struct GroupCounts {
     double all;
     double last;
     double before;
 };
 
-// Whether the groups to come have at most `missed` of all entries.
+// Whether the lists to come have at most `missed` of all entries.
 bool rest_is_small(const GroupCounts& counts, double missed) {
     // Groups of doubling size that go on falling at this rate. At least half an entry: none in a
     // sample does not mean none.
@@ -36,12 +36,11 @@ bool rest_is_small(const GroupCounts& counts, double missed) {
 
 }  // namespace
 
-void sample_entry(Widening* widening, float distance, float weight) {
+void sample_entry(Widening* widening, const WideningSample& entry) {
     constexpr Size first = 1024;
     constexpr Size most = 65536;
     if (++widening->skipped < widening->thinned) return;
     widening->skipped = 0;
-    weight *= static_cast<float>(std::max(widening->thinned, 1u));
     if (widening->count == most) thin_out(widening);
     if (widening->count == widening->room) {
         const Size room = std::max(first, 2 * widening->room);
@@ -51,31 +50,32 @@ void sample_entry(Widening* widening, float distance, float weight) {
                               : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
         widening->room = room;
     }
-    widening->samples[widening->count++] = {distance, weight, widening->groups};
+    const float weight = entry.weight * static_cast<float>(std::max(widening->thinned, 1u));
+    widening->samples[widening->count++] = {entry.distance, weight, entry.rank};
 }
 
-void end_widening_group(Widening* widening, double bound) {
+void forget_beyond(Widening* widening, double bound) {
     WideningSample* end =
         std::remove_if(widening->samples, widening->samples + widening->count,
                        [bound](const WideningSample& sample) { return sample.distance > bound; });
     widening->count = static_cast<Size>(end - widening->samples);
-    ++widening->groups;
 }
 
-bool covers(const Widening& widening, double distance, double missed) {
-    // One group does not tell how fast counts fall.
-    if (widening.groups < 2) return false;
-    double all = 0;
-    double last = 0;
-    double before = 0;
+bool covers(const Widening& widening, uint32 lists, double distance, double missed) {
+    // Fewer do not tell how fast counts fall.
+    constexpr uint32 least = 4;
+    if (lists < least) return false;
+    GroupCounts counts = {};
     for (Size i = 0; i < widening.count; ++i) {
         const WideningSample& sample = widening.samples[i];
         if (sample.distance > distance) continue;
-        all += sample.weight;
-        if (sample.group + 1 == widening.groups) last += sample.weight;
-        if (sample.group + 2 == widening.groups) before += sample.weight;
+        counts.all += sample.weight;
+        if (sample.rank >= lists / 2)
+            counts.last += sample.weight;
+        else if (sample.rank >= lists / 4)
+            counts.before += sample.weight;
     }
-    return rest_is_small({all, last, before}, missed);
+    return rest_is_small(counts, missed);
 }
 
 bool covers(const SearchedLists& searched, double missed) {

@@ -65,7 +65,10 @@ for my $case (
 	[ 'half', 'tenth < 512' ], [ '1% by two conditions', 'tenth < 102 AND hundredth < 102' ],
 	[ 'a few rows', 'k BETWEEN 17 AND 23' ], [ '1% by IN', 'hundredth IN (3, 77, 501, 502, 900, 901, 902, 1000, 1, 2)' ],
 	[ 'the side far from a place', "side > $far" ], [ 'the side near to it', "side < $near" ],
-	[ '10%, within a distance', 'tenth < 102 AND v <-> $1 < 900' ])
+	[ '10%, within a distance', 'tenth < 102 AND v <-> $1 < 900' ],
+	# Not in the index. A cluster has 150 rows, and fewer than 10 of them pass.
+	[ '10%, a filter', 'tenth + 0 < 102' ], [ '5%, a filter', 'hundredth + 0 < 51' ], [ '1%, a filter', 'hundredth + 0 < 10' ],
+	[ '1% by a condition and a filter', 'tenth < 102 AND hundredth + 0 < 102' ])
 {
 	my ($name, $condition) = @$case;
 	for my $executor ('cpu', 'service')
