@@ -31,8 +31,8 @@ inline Effort choose_effort(const MetaPage& meta, uint32 k) {
 // The lists in which the k nearest rows lie, but for the share that the target allows to miss. The
 // curve was measured for k up to 100; more are extrapolated.
 double lists_for(const MetaPage& meta, double k);
-// The lists that a scan is expected to look into before conditions on attributes are satisfied. k is
-// the rank of the farthest row wanted among all rows, passing or not.
+// The lists that a scan is expected to look into before conditions on attributes are satisfied. k
+// is the rank of the farthest row wanted among all rows, passing or not.
 double expected_lists(const MetaPage& meta, double k);
 
 // For a scan that checks a filter on its rows, and wants k that pass.
