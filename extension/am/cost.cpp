@@ -88,6 +88,24 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
     if (settings.max_probes > 0) plan->probes = std::min<double>(plan->probes, settings.max_probes);
 }
 
+// The effort of a scan by the service, if it can have it.
+void plan_service(const MetaPage& meta, const WantedScan& wanted, double rows, ScanPlan* plan) {
+    double probes = plan->probes;
+    double candidates = plan->candidates;
+    if (wanted.shares.conditions == 0) {
+        const double share = std::max(wanted.shares.rows, 1.0 / service_most_k);
+        const Effort effort = choose_effort(
+            meta, static_cast<uint32>(std::min(wanted.k / share, 1e6)), service_costs());
+        probes = effort.probes;
+        candidates = std::min<double>(effort.candidates, rows);
+    }
+    if (candidates > service_most_k || probes > service_most_probes) return;
+    plan->by_service = true;
+    plan->probes = probes;
+    plan->candidates = candidates;
+    plan->costs = service_costs();
+}
+
 ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
     const MetaPage meta = read_meta(index);
     ScanPlan plan = {};
@@ -100,18 +118,7 @@ ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
     plan.code_bytes = meta.m;
     plan.nibbles = meta.bits == 4;
     plan_effort(meta, wanted, std::max(1.0, rows - plan.pending_rows), &plan);
-    if (wanted.shares.conditions == 0 && will_be_served(index)) {
-        const double share = std::max(wanted.shares.rows, 1.0 / service_most_k);
-        const Effort effort = choose_effort(
-            meta, static_cast<uint32>(std::min(wanted.k / share, 1e6)), service_costs());
-        plan.by_service =
-            effort.candidates <= service_most_k && effort.probes <= service_most_probes;
-        if (plan.by_service) {
-            plan.probes = effort.probes;
-            plan.candidates = std::min<double>(effort.candidates, rows);
-            plan.costs = service_costs();
-        }
-    }
+    if (will_be_served(index)) plan_service(meta, wanted, rows, &plan);
     return plan;
 }
 
@@ -202,7 +209,9 @@ ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows
     const double look_up = look_up_operators * cpu_operator_cost;
     const PassingShares& shares = wanted.shares;
     const double codes = plan.code_bytes * looked_up(plan, shares, rows / std::max(1.0, pages));
-    const double entries = rows * (shares.conditions + codes * plan.costs.look_up) * look_up;
+    const double check = plan.by_service ? plan.costs.look_up : 1;
+    const double entries =
+        rows * (shares.conditions * check + codes * plan.costs.look_up) * look_up;
     const double share = plan.probes / plan.lists;
     // Lists are read in the order of their distance. The more of them are, the more often a page
     // lies next to another one.
