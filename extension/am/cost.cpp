@@ -218,9 +218,12 @@ ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows
     const double first_pages =
         share * pages * (page.random - (page.random - page.sequential) * share);
     const double other_pages = (1 - share) * pages * page.random;
-    if (plan.by_service)
+    if (plan.by_service) {
+        // The rest may have to be read from pages. There is none where conditions take all lists.
+        const double rest = shares.conditions > 0 ? 1 - share : 1;
         return {plan.probes * plan.costs.probe * look_up + share * entries,
-                pages * page.random + rows * plan.code_bytes * look_up};
+                rest * (pages * page.random + rows * plan.code_bytes * look_up)};
+    }
     // Every scan reads the model, which therefore stays in the buffer cache.
     const double codebook = plan.nibbles ? 16 : 256;
     const double model = 0.1 * page.sequential * plan.model_pages +
