@@ -45,8 +45,11 @@ void order_group(ScanState* s) {
 
 // Orders the first group, with ranks if the scan widens.
 void begin_ranks(ScanState* s) {
-    if (widens(s) && !s->lists.ranks)
+    if (widens(s) && !s->lists.ranks) {
+        // Cached vectors must stay last in the scratch memory.
+        clear_vector_cache(s->cache);
         s->lists.ranks = scratch_array<uint32>(s->scratch, s->meta.lists);
+    }
     order_group(s);
 }
 

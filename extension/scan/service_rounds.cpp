@@ -79,7 +79,8 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     *wanted = Size{std::max(effort.candidates, 1u)} + s->asked.passed_over;
     // Where the scan sees how many rows pass its filters, the plan's estimate need not be trusted
     // far.
-    if (s->goal.filtered > 0) *wanted = std::min<Size>(*wanted, service_most_k);
+    if (s->goal.filtered > 0 && settings.candidates == 0)
+        *wanted = std::min<Size>(*wanted, service_most_k);
     search.probes = bounded_probes(effort.probes, s->meta);
     if (!widens(s)) return search;
     // Without an estimate, the first answer gives one.
