@@ -165,7 +165,7 @@ void print_chart(std::ostream& out, const RunInfo& info, const std::vector<Syste
     for (const unsigned clients : counts) {
         out << "<g transform=\"translate(" << x << "," << panel_top << ")\">\n";
         draw_panel(
-            out, axes.recalls.ticks(), axes.speeds, "recall@" + std::to_string(info.k),
+            out, axes.recalls.ticks(), axes.speeds.ticks(), "recall@" + std::to_string(info.k),
             "queries/s, " + std::to_string(clients) + (clients == 1 ? " client" : " clients"));
         for (size_t i = 0; i < results.size(); i++)
             draw_curve(out, axes, dots_of(results[i], clients), colour(i));

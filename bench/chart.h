@@ -17,4 +17,14 @@ void print_chart(std::ostream& out, const RunInfo& info, const std::vector<Syste
 void print_clients_chart(std::ostream& out, const RunInfo& info,
                          const std::vector<SystemResult>& results);
 
+// Recall, and queries/s for each number of clients, against the share of rows that pass: one line
+// for each combination of system and settings, and one for the cheapest settings. Points without a
+// filter are left out.
+void print_filters_chart(std::ostream& out, const RunInfo& info,
+                         const std::vector<SystemResult>& results);
+
+// For the first two charts: each filter of a system is a system of its own. Without filters, the
+// results as they are.
+std::vector<SystemResult> split_by_filter(const std::vector<SystemResult>& results);
+
 }  // namespace pgwarp::bench

@@ -41,8 +41,6 @@ std::vector<Dot> dots_of(const Point& point) {
 // A system has the same colour as in the other chart, and its settings differ by dashes. With a
 // single system, settings differ by colour.
 std::vector<Series> all_series(const std::vector<SystemResult>& results) {
-    constexpr const char* dashes[] = {"", " stroke-dasharray=\"7 3\"", " stroke-dasharray=\"2 3\"",
-                                      " stroke-dasharray=\"9 3 2 3\""};
     std::vector<Series> all;
     for (size_t system = 0; system < results.size(); system++) {
         size_t number = 0;
@@ -52,7 +50,7 @@ std::vector<Series> all_series(const std::vector<SystemResult>& results) {
             const std::string label = results[system].name + ": " + describe(point.settings) +
                                       ", recall " + fixed(point.accuracy.recall, 4);
             all.push_back({label, dots, colour(results.size() == 1 ? number : system),
-                           results.size() == 1 ? "" : dashes[number % std::size(dashes)]});
+                           results.size() == 1 ? "" : dashes(number)});
             number++;
         }
     }
@@ -148,7 +146,7 @@ void print_clients_chart(std::ostream& out, const RunInfo& info,
               panel_top + std::max(panel_height + bottom, last_label + right),
               title_of(info) + ", k = " + std::to_string(info.k));
     out << "<g transform=\"translate(" << left << "," << panel_top << ")\">\n";
-    draw_panel(out, clients.ticks(), speeds, "clients", "queries/s");
+    draw_panel(out, clients.ticks(), speeds.ticks(), "clients", "queries/s");
     for (size_t i = 0; i < all.size(); i++) {
         const Dot& end = all[i].dots.back();
         draw_label(out, all[i], clients.x(end.clients), speeds.y(end.speed), places[i]);

@@ -33,6 +33,9 @@ class Fields {
     }
 
     const std::string& kind() const { return kind_; }
+    bool has(const std::string& name) const {
+        return texts_.contains(name) || numbers_.contains(name) || booleans_.contains(name);
+    }
     std::string text(const std::string& name) const { return get(texts_, name, "text"); }
     bool boolean(const std::string& name) const { return get(booleans_, name, "boolean"); }
     double number(const std::string& name, double lowest, double highest) const {
@@ -75,18 +78,26 @@ RunInfo run_of(const Fields& fields) {
     return info;
 }
 
-// The element with this value; appended if there is none.
-template <typename Element, typename Value>
-Element& find_or_add(std::vector<Element>& elements, Value Element::*member, const Value& value) {
-    for (Element& element : elements)
-        if (element.*member == value) return element;
-    elements.emplace_back().*member = value;
-    return elements.back();
+SystemResult& find_or_add(std::vector<SystemResult>& systems, const std::string& name) {
+    for (SystemResult& system : systems)
+        if (system.name == name) return system;
+    systems.emplace_back().name = name;
+    return systems.back();
+}
+
+Point& find_or_add(std::vector<Point>& points, const Settings& settings,
+                   const std::string& filter) {
+    for (Point& point : points)
+        if (point.settings == settings && point.filter == filter) return point;
+    Point& added = points.emplace_back();
+    added.settings = settings;
+    added.filter = filter;
+    return added;
 }
 
 Settings settings_of(const Fields& fields) {
     const std::string text = fields.text("settings");
-    if (text == describe({})) return {};
+    if (text == describe(Settings{})) return {};
     try {
         return parse_settings(text);
     } catch (const std::exception&) {
@@ -95,8 +106,11 @@ Settings settings_of(const Fields& fields) {
 }
 
 void add_search(const Fields& fields, std::vector<SystemResult>& systems) {
-    SystemResult& system = find_or_add(systems, &SystemResult::name, fields.text("system"));
-    Point& point = find_or_add(system.points, &Point::settings, settings_of(fields));
+    SystemResult& system = find_or_add(systems, fields.text("system"));
+    // Files from before there were filters have none.
+    const std::string filter = fields.has("filter") ? fields.text("filter") : "";
+    Point& point = find_or_add(system.points, settings_of(fields), filter);
+    if (!filter.empty()) point.share = fields.number("share", 0, 1);
     point.reach = fields.boolean("cheapest");
     point.accuracy.recall = fields.number("recall", 0, 1);
     Round median;

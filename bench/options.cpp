@@ -14,7 +14,8 @@ namespace pgwarp::bench {
 const char* const usage = R"(Measures vector indexes of PostgreSQL side by side.
 
   pgwarp_bench --data NAME [options] --system NAME [its options] [--system NAME ...]
-  pgwarp_bench --from-json FILE [--from-json FILE ...] [--svg FILE] [--svg-clients FILE]
+  pgwarp_bench --from-json FILE [--from-json FILE ...]
+               [--svg FILE] [--svg-clients FILE] [--svg-filters FILE]
 
 The run:
   --config FILE       read options from a file: one a line, without the dashes; # begins a comment
@@ -31,11 +32,16 @@ The run:
   --repeat N          measurements of each point, of which the median is reported (3)
   --builds N          times to build each index, of which the fastest is reported (1)
   --recall R          what --reach aims at (0.95)
+  --filter FILTER     a condition for the queries, "tenth = 3", on columns that --setup adds; each
+                      point is measured with each filter; may be repeated. An integer $2 is drawn
+                      for each query, "tenant = $2; $2 = 0..999", or asked of the server,
+                      "cell = $2; $2 = SELECT ..."
   --inserts N         at the end, insert N rows one a transaction (0)
   --commit LIST       values of synchronous_commit to insert under, such as off,on (off)
   --json FILE         results, one JSON object a line
   --svg FILE          recall against queries/s as a picture
   --svg-clients FILE  queries/s against the number of clients as a picture
+  --svg-filters FILE  recall and queries/s against the share of rows that pass as a picture
   --from-json FILE    draw the results of an earlier run, written by --json, too; may be repeated;
                       without --data, draw those alone and measure nothing
   --keep              leave the databases, and use those an earlier run with --keep left
@@ -47,7 +53,7 @@ A system (what stands before the first --system holds for all):
   --primary-key       make id the primary key, after loading
   --build-set LIST    settings for the build: "maintenance_work_mem=1GB; name=value"
   --index SQL         CREATE INDEX ON items USING ...; {ops} becomes vector_l2_ops or its like
-  --query SQL         default: SELECT id FROM items ORDER BY v {op} $1::vector LIMIT {k}
+  --query SQL         default: SELECT id FROM items {where} ORDER BY v {op} $1::vector LIMIT {k}
   --set LIST          a point of the curve, "hnsw.ef_search=40"; a list of numbers, as in
                       "hnsw.ef_search=20,40,80", makes several; may be repeated
   --reach RANGE       find the smallest value that reaches the recall: "hnsw.ef_search=10..400"
@@ -92,6 +98,8 @@ class Parser {
     void config_file(const std::string& path);
     void store(const std::string& name, const std::string& value);
     void begin_system(const std::string& name);
+    void add_filter(const std::string& text);
+    void check_filters() const;
 
     std::map<std::string, Option> known_;
     Options options_;
@@ -128,6 +136,8 @@ Parser::Parser() {
     value("json", [&run](const std::string& v) { run.json_path = v; });
     value("svg", [&run](const std::string& v) { run.svg_path = v; });
     value("svg-clients", [&run](const std::string& v) { run.clients_svg_path = v; });
+    value("svg-filters", [&run](const std::string& v) { run.filters_svg_path = v; });
+    value("filter", [this](const std::string& v) { add_filter(v); });
     value("from-json", [&run](const std::string& v) { run.earlier_paths.push_back(v); });
     flag("keep", [&run] { run.keep = true; });
 
@@ -150,6 +160,25 @@ void Parser::begin_system(const std::string& name) {
     if (name.empty()) throw std::runtime_error("a system needs a name");
     options_.systems.push_back(pattern_);
     options_.systems.back().name = name;
+}
+
+void Parser::add_filter(const std::string& text) {
+    const Filter filter = parse_filter(text);
+    for (const Filter& other : options_.filters)
+        if (other.condition == filter.condition)
+            throw std::runtime_error("\"" + filter.condition + "\" is there twice");
+    options_.filters.push_back(filter);
+}
+
+void Parser::check_filters() const {
+    if (options_.filters.empty() && options_.earlier_paths.empty() &&
+        !options_.filters_svg_path.empty())
+        throw std::runtime_error("option svg-filters needs --filter");
+    for (const SystemOptions& system : options_.systems)
+        if (!options_.filters.empty() && !system.query.empty() &&
+            system.query.find("{where}") == std::string::npos)
+            throw std::runtime_error("the query of system \"" + system.name +
+                                     "\" has no {where}, which --filter needs");
 }
 
 void Parser::store(const std::string& name, const std::string& value) {
@@ -203,14 +232,17 @@ void Parser::config_file(const std::string& path) {
 }
 
 Options Parser::finish() {
-    const bool draws = !options_.svg_path.empty() || !options_.clients_svg_path.empty();
+    const bool draws = !options_.svg_path.empty() || !options_.clients_svg_path.empty() ||
+                       !options_.filters_svg_path.empty();
     if (!options_.earlier_paths.empty() && !draws)
-        throw std::runtime_error("option from-json needs --svg or --svg-clients to draw into");
+        throw std::runtime_error(
+            "option from-json needs --svg, --svg-clients or --svg-filters to draw into");
     const bool measures = !options_.data.name.empty() || !options_.systems.empty();
     if (!options_.earlier_paths.empty() && !measures) return std::move(options_);
     if (options_.data.name.empty())
         throw std::runtime_error("which data set? Try --data fashion-mnist, or --help");
     if (options_.systems.empty()) begin_system(pattern_.extension);
+    check_filters();
     std::set<std::string> names;
     for (SystemOptions& system : options_.systems) {
         if (!names.insert(system.name).second)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/dataset.h"
+#include "bench/filter.h"
 #include "bench/metric.h"
 #include "bench/settings.h"
 
@@ -36,10 +37,12 @@ struct Options {
     double recall = 0.95;
     size_t inserts = 0;
     std::vector<std::string> commits = {"off"};  // values of synchronous_commit
+    std::vector<Filter> filters;                 // empty: queries without a condition
     bool keep = false;
     std::string json_path;
     std::string svg_path;
     std::string clients_svg_path;
+    std::string filters_svg_path;
     std::vector<std::string> earlier_paths;  // --from-json
     std::vector<SystemOptions> systems;      // empty: only draws earlier results
 };

@@ -13,6 +13,8 @@
 #include "bench/ground_truth.h"
 #include "bench/insert.h"
 #include "bench/options.h"
+#include "bench/parallel.h"
+#include "bench/passing.h"
 #include "bench/report.h"
 #include "bench/search.h"
 #include "bench/text.h"
@@ -61,7 +63,7 @@ class Runner {
 struct Data {
     Dataset set;
     Vectors spare;
-    RowNumbers truth;
+    std::vector<Truth> truths;  // one a filter; without filters, one for all rows
 };
 
 Data read_data(const Options& options) {
@@ -82,8 +84,47 @@ Data read_data(const Options& options) {
             "not enough rows to insert\nDETAIL:  Inserted rows are queries that are not asked; " +
             std::to_string(data.spare.rows) + " are left and " + std::to_string(wanted) +
             " are needed.\nHINT:  Lower --inserts or --queries.");
-    data.truth = ground_truth(options.metric, data.set, options.k, options.data.directory);
+    if (options.filters.empty())
+        data.truths.push_back(plain_truth(
+            ground_truth(options.metric, data.set, options.k, options.data.directory), options.k));
     return data;
+}
+
+Truth filtered_truth(const Options& options, const Filter& filter, Connection& connection,
+                     const Data& data) {
+    std::cerr << "computing exact neighbors among rows with " << filter.condition << "\n";
+    const Vectors& queries = data.set.queries;
+    Truth truth;
+    truth.filter = filter;
+    if (filter.has_parameter)
+        set_values(truth, filter.parameter_sql.empty() ? draw_values(filter, queries.rows)
+                                                       : ask_values(connection, filter, queries));
+    truth.passing = ask_passing(connection, truth);
+    rank_passing(truth, options.metric, data.set.base, queries, options.k, default_threads());
+    return truth;
+}
+
+// The first system that got its table says which rows pass. In the others the same rows must pass:
+// else the figures do not belong side by side.
+void find_truths(const Options& options, std::vector<Runner>& runners, Data& data) {
+    const Runner* first = nullptr;
+    for (Runner& runner : runners)
+        runner.attempt([&] {
+            Connection connection = runner.database.connect();
+            if (first == nullptr) {
+                std::vector<Truth> truths;
+                for (const Filter& filter : options.filters)
+                    truths.push_back(filtered_truth(options, filter, connection, data));
+                data.truths = std::move(truths);
+                first = &runner;
+                return;
+            }
+            for (const Truth& truth : data.truths)
+                if (ask_passing(connection, truth) != truth.passing)
+                    throw std::runtime_error("other rows than in system \"" + first->system.name +
+                                             "\" pass the filter \"" + truth.filter.condition +
+                                             "\"\nHINT:  Give all systems the same --setup.");
+        });
 }
 
 RunInfo describe_run(const Options& options, const Data& data) {
@@ -106,38 +147,46 @@ RunInfo describe_run(const Options& options, const Data& data) {
     return info;
 }
 
-SearchTask task_of(const Options& options, const Runner& runner, const Data& data) {
-    return {options, runner.system, runner.database, data.set.base, data.set.queries, data.truth};
+SearchTask task_of(const Options& options, const Runner& runner, const Data& data,
+                   const Truth& truth) {
+    return {options, runner.system, runner.database, data.set.base, data.set.queries, truth};
+}
+
+const Truth& truth_of(const Data& data, const Point& point) {
+    for (const Truth& truth : data.truths)
+        if (truth.filter.condition == point.filter) return truth;
+    throw std::logic_error("a point has a filter that the run has not");
 }
 
 // A point that is already listed is marked as reached, not measured twice.
 void add_point(std::vector<Point>& points, const Point& point) {
     for (Point& other : points)
-        if (other.settings == point.settings) {
+        if (other.settings == point.settings && other.filter == point.filter) {
             other.reach = true;
             return;
         }
     points.push_back(point);
 }
 
-// Finds the points of a system's curve, with recall but without speed yet. The first pass over the
-// queries warms the caches, and its result is discarded.
-void find_points(const Options& options, Runner& runner, const Data& data) {
-    const SearchTask task = task_of(options, runner, data);
+// Finds the points of a system's curve for one filter, with recall but without speed yet. The first
+// pass over the queries warms the caches, and its result is discarded.
+void find_points(const Options& options, Runner& runner, const Data& data, const Truth& truth) {
+    const SearchTask task = task_of(options, runner, data, truth);
     measure_accuracy(task, {});
-    for (const Settings& settings : runner.system.sets) {
-        runner.result.points.push_back({settings, false, measure_accuracy(task, settings), {}});
-        std::cerr << runner.system.name << ": " << describe(settings) << " has recall "
-                  << fixed(runner.result.points.back().accuracy.recall, 4) << "\n";
-    }
+    for (const Settings& settings : runner.system.sets)
+        runner.result.points.push_back(measure_point(task, settings, false));
     for (const SettingsRange& range : runner.system.reaches) {
         Point point;
         if (find_cheapest(task, range, options.recall, point))
             add_point(runner.result.points, point);
         else
-            runner.result.missed.push_back(describe(point.settings) + " has " +
-                                           fixed(point.accuracy.recall, 4));
+            runner.result.missed.push_back({point.filter, describe(point.settings) + " has " +
+                                                              fixed(point.accuracy.recall, 4)});
     }
+}
+
+void find_all_points(const Options& options, Runner& runner, const Data& data) {
+    for (const Truth& truth : data.truths) find_points(options, runner, data, truth);
     for (Point& point : runner.result.points)
         for (const unsigned clients : options.clients) point.speeds.push_back({clients, {}});
 }
@@ -148,15 +197,16 @@ void measure_speeds(const Options& options, std::vector<Runner>& runners, const 
     for (size_t round = 0; round < options.repeat; round++)
         for (Runner& runner : runners)
             runner.attempt([&] {
-                const SearchTask task = task_of(options, runner, data);
-                for (Point& point : runner.result.points)
+                for (Point& point : runner.result.points) {
+                    const SearchTask task = task_of(options, runner, data, truth_of(data, point));
                     for (Speed& speed : point.speeds) {
                         speed.rounds.push_back(measure_speed(task, point.settings, speed.clients));
-                        std::cerr << runner.system.name << ": " << describe(point.settings) << ", "
+                        std::cerr << runner.system.name << ": " << describe(point) << ", "
                                   << "clients=" << speed.clients << ": "
                                   << short_number(speed.rounds.back().queries_per_second)
                                   << " queries/s\n";
                     }
+                }
             });
 }
 
@@ -181,9 +231,12 @@ void write_file(const std::string& path, Print print) {
 }
 
 void draw(const Options& options, const RunInfo& info, const std::vector<SystemResult>& results) {
-    write_file(options.svg_path, [&](std::ostream& out) { print_chart(out, info, results); });
+    const std::vector<SystemResult> split = split_by_filter(results);
+    write_file(options.svg_path, [&](std::ostream& out) { print_chart(out, info, split); });
     write_file(options.clients_svg_path,
-               [&](std::ostream& out) { print_clients_chart(out, info, results); });
+               [&](std::ostream& out) { print_clients_chart(out, info, split); });
+    write_file(options.filters_svg_path,
+               [&](std::ostream& out) { print_filters_chart(out, info, results); });
 }
 
 int run(const Options& options) {
@@ -195,7 +248,7 @@ int run(const Options& options) {
     }
     check_dataset(options.data);
     const Connection server(options.connection, "postgres");  // fail now, not after reading data
-    const Data data = read_data(options);
+    Data data = read_data(options);
     const RunInfo info = describe_run(options, data);
     earlier.check_same_data(info);
 
@@ -205,7 +258,8 @@ int run(const Options& options) {
     for (Runner& runner : runners)
         runner.attempt(
             [&] { runner.result.build = runner.database.make(data.set.base, data_key); });
-    for (Runner& runner : runners) runner.attempt([&] { find_points(options, runner, data); });
+    if (!options.filters.empty()) find_truths(options, runners, data);
+    for (Runner& runner : runners) runner.attempt([&] { find_all_points(options, runner, data); });
     measure_speeds(options, runners, data);
     for (Runner& runner : runners) runner.attempt([&] { insert_rows(options, runner, data); });
 

@@ -61,20 +61,34 @@ void print_builds(std::ostream& out, const std::vector<SystemResult>& results) {
     if (!table.empty()) table.print(out);
 }
 
+bool has_filters(const std::vector<SystemResult>& results) {
+    for (const SystemResult& result : results)
+        for (const Point& point : result.points)
+            if (!point.filter.empty()) return true;
+    return false;
+}
+
 void print_searches(std::ostream& out, const RunInfo& info,
                     const std::vector<SystemResult>& results) {
-    Table table(2, {"system", "settings", "recall@" + std::to_string(info.k), "clients",
-                    "queries/s", "best", "p50 ms", "p95 ms", "p99 ms", "cpu ms"});
+    const bool filtered = has_filters(results);
+    std::vector<std::string> head = {"system", "settings"};
+    if (filtered) head.insert(head.end(), {"filter", "passes"});
+    head.insert(head.end(), {"recall@" + std::to_string(info.k), "clients", "queries/s", "best",
+                             "p50 ms", "p95 ms", "p99 ms", "cpu ms"});
+    Table table(filtered ? 3 : 2, head);
     for (const SystemResult& result : results)
         for (const Point& point : result.points)
             for (const Speed& speed : point.speeds) {
                 const Round round = speed.median();
-                table.row({result.name,
-                           describe(point.settings) + (point.reach ? "  (cheapest)" : ""),
-                           fixed(point.accuracy.recall, 4), std::to_string(speed.clients),
-                           short_number(round.queries_per_second), short_number(speed.best()),
-                           short_number(round.p50), short_number(round.p95),
-                           short_number(round.p99), or_dash(round.cpu)});
+                std::vector<std::string> row = {
+                    result.name, describe(point.settings) + (point.reach ? "  (cheapest)" : "")};
+                if (filtered) row.insert(row.end(), {point.filter, percentage(point.share)});
+                row.insert(row.end(),
+                           {fixed(point.accuracy.recall, 4), std::to_string(speed.clients),
+                            short_number(round.queries_per_second), short_number(speed.best()),
+                            short_number(round.p50), short_number(round.p95),
+                            short_number(round.p99), or_dash(round.cpu)});
+                table.row(std::move(row));
             }
     if (!table.empty()) table.print(out);
 }
@@ -90,15 +104,35 @@ void print_inserts(std::ostream& out, const std::vector<SystemResult>& results) 
     if (!table.empty()) table.print(out);
 }
 
+std::string search_json(const std::string& system, const Point& point, const Speed& speed) {
+    const Round round = speed.median();
+    std::vector<double> rates;
+    for (const Round& each : speed.rounds) rates.push_back(each.queries_per_second);
+    JsonObject search("search");
+    search.text("system", system).text("settings", describe(point.settings));
+    if (!point.filter.empty()) search.text("filter", point.filter).number("share", point.share);
+    search.boolean("cheapest", point.reach).number("recall", point.accuracy.recall);
+    search.boolean("uses_index", point.accuracy.uses_index);
+    search.number("short_answers", point.accuracy.short_answers);
+    search.number("repeated_answers", point.accuracy.repeated_answers);
+    search.number("clients", speed.clients);
+    search.number("queries_per_second", round.queries_per_second);
+    search.numbers("rounds", rates).number("p50_ms", round.p50);
+    search.number("p95_ms", round.p95).number("p99_ms", round.p99);
+    if (round.cpu) search.number("cpu_ms", *round.cpu);
+    return search.finish();
+}
+
 // Missed recall targets, plans without the index, short or repeated answers, and errors.
 void print_warnings(std::ostream& out, const RunInfo& info,
                     const std::vector<SystemResult>& results) {
     for (const SystemResult& result : results) {
-        for (const std::string& range : result.missed)
-            out << result.name << ": no setting reaches recall " << info.recall_target << ": "
-                << range << "\n";
+        for (const Missed& missed : result.missed)
+            out << result.name << ": " << (missed.filter.empty() ? "" : missed.filter + ": ")
+                << "no setting reaches recall " << info.recall_target << ": " << missed.best
+                << "\n";
         for (const Point& point : result.points) {
-            const std::string where = result.name + ": " + describe(point.settings) + ": ";
+            const std::string where = result.name + ": " + describe(point) + ": ";
             const Accuracy& accuracy = point.accuracy;
             if (!accuracy.uses_index && result.build.index_bytes > 0)
                 out << where << "the plan does not use the index\n";
@@ -149,26 +183,14 @@ void print_json(std::ostream& out, const RunInfo& info, const std::vector<System
         out << object.finish() << "\n";
 
         for (const Point& point : result.points)
-            for (const Speed& speed : point.speeds) {
-                const Round round = speed.median();
-                std::vector<double> rates;
-                for (const Round& each : speed.rounds) rates.push_back(each.queries_per_second);
-                JsonObject search("search");
-                search.text("system", result.name).text("settings", describe(point.settings));
-                search.boolean("cheapest", point.reach).number("recall", point.accuracy.recall);
-                search.boolean("uses_index", point.accuracy.uses_index);
-                search.number("short_answers", point.accuracy.short_answers);
-                search.number("repeated_answers", point.accuracy.repeated_answers);
-                search.number("clients", speed.clients);
-                search.number("queries_per_second", round.queries_per_second);
-                search.numbers("rounds", rates).number("p50_ms", round.p50);
-                search.number("p95_ms", round.p95).number("p99_ms", round.p99);
-                if (round.cpu) search.number("cpu_ms", *round.cpu);
-                out << search.finish() << "\n";
-            }
-        for (const std::string& range : result.missed)
-            out << JsonObject("unreached").text("system", result.name).text("best", range).finish()
-                << "\n";
+            for (const Speed& speed : point.speeds)
+                out << search_json(result.name, point, speed) << "\n";
+        for (const Missed& missed : result.missed) {
+            JsonObject unreached("unreached");
+            unreached.text("system", result.name);
+            if (!missed.filter.empty()) unreached.text("filter", missed.filter);
+            out << unreached.text("best", missed.best).finish() << "\n";
+        }
         for (const InsertResult& insert : result.inserts) {
             JsonObject line("insert");
             line.text("system", result.name).text("synchronous_commit", insert.commit);

@@ -66,6 +66,19 @@ struct Point {
     bool reach = false;  // found by --reach
     Accuracy accuracy;
     std::vector<Speed> speeds;  // one per number of clients
+    std::string filter = {};    // the condition; empty: none
+    double share = 1;           // of the rows that pass
+};
+
+// "tenth = 3: hnsw.ef_search=40"; the settings alone without a filter.
+inline std::string describe(const Point& point) {
+    return (point.filter.empty() ? "" : point.filter + ": ") + describe(point.settings);
+}
+
+// A range of --reach that does not reach the recall.
+struct Missed {
+    std::string filter;
+    std::string best;  // the last settings of the range, and their recall
 };
 
 struct InsertResult {
@@ -82,7 +95,7 @@ struct SystemResult {
     std::string error;  // why figures of this system are missing
     BuildResult build;
     std::vector<Point> points;
-    std::vector<std::string> missed;  // ranges of --reach that do not reach the recall
+    std::vector<Missed> missed;
     std::vector<InsertResult> inserts;
 };
 

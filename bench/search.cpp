@@ -19,7 +19,8 @@
 namespace pgwarp::bench {
 namespace {
 
-constexpr const char* plain_query = "SELECT id FROM items ORDER BY v {op} $1::vector LIMIT {k}";
+constexpr const char* plain_query =
+    "SELECT id FROM items {where} ORDER BY v {op} $1::vector LIMIT {k}";
 // Not counted: the first queries of a connection fill catalog caches, and run before the CPU
 // reaches its full clock rate.
 constexpr double warm_up_seconds = 0.5;
@@ -29,7 +30,17 @@ std::string query_sql(const SearchTask& task) {
     const std::string& own = task.system.query;
     const std::string sql =
         replace_all(own.empty() ? plain_query : own, "{op}", metric_operator(task.options.metric));
-    return replace_all(sql, "{k}", std::to_string(task.options.k));
+    return replace_all(replace_all(sql, "{k}", std::to_string(task.options.k)), "{where}",
+                       where_clause(task.truth.filter));
+}
+
+// A query's parameters in binary: its vector, and its value of $2 if the filter has one.
+using Parameters = std::vector<std::string>;
+
+Parameters parameters_of(const SearchTask& task, size_t query) {
+    Parameters parameters = {binary_vector(task.queries.row(query))};
+    if (!task.truth.values.empty()) parameters.push_back(binary_int4(task.truth.values[query]));
+    return parameters;
 }
 
 // One client.
@@ -39,14 +50,13 @@ class Session {
         : connection_(task.database.connect()), clock_(connection_), sql_(query_sql(task)) {
         // A query loads the access method's library before its settings are applied: until then,
         // PostgreSQL accepts a misspelt setting as a placeholder, and ignores it silently.
-        const std::string first[] = {binary_vector(task.queries.row(0))};
-        connection_.execute_binary(sql_, first);
+        connection_.execute_binary(sql_, parameters_of(task, 0));
         apply(connection_, settings);
         connection_.prepare("search", sql_);
     }
 
-    void ask(const std::string& query, std::vector<int32_t>& answer) {
-        const Result result = connection_.execute_prepared("search", {&query, 1});
+    void ask(const Parameters& query, std::vector<int32_t>& answer) {
+        const Result result = connection_.execute_prepared("search", query);
         const int rows = PQntuples(result.get());
         answer.resize(static_cast<size_t>(rows));
         if (PQftype(result.get(), 0) != int4_type)
@@ -55,12 +65,14 @@ class Session {
         for (int i = 0; i < rows; i++) answer[i] = read_binary_int4(PQgetvalue(result.get(), i, 0));
     }
 
-    bool uses_one_of(const std::vector<std::string>& indexes, std::span<const float> query) {
+    // The first query's plan.
+    bool uses_one_of(const std::vector<std::string>& indexes, const SearchTask& task) {
         std::vector<std::string> values;
-        for (const float value : query) values.push_back(std::to_string(value));
-        const std::string literal = "[" + join(values, ",") + "]";
-        const Result plan = connection_.execute("EXPLAIN (COSTS off) EXECUTE search(" +
-                                                connection_.quote_literal(literal) + ")");
+        for (const float value : task.queries.row(0)) values.push_back(std::to_string(value));
+        std::string parameters = connection_.quote_literal("[" + join(values, ",") + "]");
+        if (!task.truth.values.empty()) parameters += ", " + std::to_string(task.truth.values[0]);
+        const Result plan =
+            connection_.execute("EXPLAIN (COSTS off) EXECUTE search(" + parameters + ")");
         for (int i = 0; i < PQntuples(plan.get()); i++) {
             const std::string line = PQgetvalue(plan.get(), i, 0);
             for (const std::string& index : indexes)
@@ -77,11 +89,23 @@ class Session {
     std::string sql_;
 };
 
-// Queries in binary format.
-std::vector<std::string> encoded(const Vectors& queries) {
-    std::vector<std::string> all;
-    for (size_t i = 0; i < queries.rows; i++) all.push_back(binary_vector(queries.row(i)));
+std::vector<Parameters> all_parameters(const SearchTask& task) {
+    std::vector<Parameters> all;
+    for (size_t query = 0; query < task.queries.rows; query++)
+        all.push_back(parameters_of(task, query));
     return all;
+}
+
+// Throws on a row that no index may return. A row that fails the filter would count as a hit, as
+// near as it is.
+void check_row(const SearchTask& task, size_t query, int32_t row) {
+    if (row < 0 || size_t(row) >= task.base.rows)
+        throw std::runtime_error("got row " + std::to_string(row) + " of " +
+                                 std::to_string(task.base.rows));
+    if (!task.truth.passes(query, row))
+        throw std::runtime_error("query " + std::to_string(query) + " got row " +
+                                 std::to_string(row) + ", which does not pass \"" +
+                                 task.truth.filter.condition + "\"");
 }
 
 bool has_repeats(std::vector<int32_t> rows) {
@@ -102,7 +126,7 @@ std::optional<double> sum(std::optional<double> left, std::optional<double> righ
     return *left + *right;
 }
 
-ClientLog run_client(Session& session, const std::vector<std::string>& queries, size_t first,
+ClientLog run_client(Session& session, const std::vector<Parameters>& queries, size_t first,
                      double seconds) {
     ClientLog log;
     std::vector<int32_t> answer;
@@ -141,29 +165,27 @@ Accuracy measure_accuracy(const SearchTask& task, const Settings& settings) {
     std::vector<char> is_short(task.queries.rows), is_repeated(task.queries.rows);
     parallel_pieces(task.queries.rows, clients, [&](unsigned client, size_t query) {
         std::vector<int32_t> answer;
-        sessions[client]->ask(binary_vector(task.queries.row(query)), answer);
-        for (const int32_t row : answer)
-            if (row < 0 || size_t(row) >= task.base.rows)
-                throw std::runtime_error("got row " + std::to_string(row) + " of " +
-                                         std::to_string(task.base.rows));
-        hits[query] = count_hits(task.options.metric, task.base, task.queries.row(query),
-                                 task.truth.row(query), answer, k);
-        is_short[query] = answer.size() < std::min(k, task.truth.width);
+        sessions[client]->ask(parameters_of(task, query), answer);
+        for (const int32_t row : answer) check_row(task, query, row);
+        const std::vector<int32_t>& nearest = task.truth.neighbors[query];
+        hits[query] =
+            count_hits(task.options.metric, task.base, task.queries.row(query), nearest, answer, k);
+        is_short[query] = answer.size() < nearest.size();
         is_repeated[query] = has_repeats(answer);
     });
 
     Accuracy accuracy;
-    const double wanted = double(task.queries.rows) * double(std::min(k, task.truth.width));
-    accuracy.recall = double(std::accumulate(hits.begin(), hits.end(), size_t{0})) / wanted;
+    size_t wanted = 0;
+    for (const std::vector<int32_t>& nearest : task.truth.neighbors) wanted += nearest.size();
+    accuracy.recall = double(std::accumulate(hits.begin(), hits.end(), size_t{0})) / double(wanted);
     accuracy.short_answers = std::count(is_short.begin(), is_short.end(), char{1});
     accuracy.repeated_answers = std::count(is_repeated.begin(), is_repeated.end(), char{1});
-    accuracy.uses_index =
-        sessions[0]->uses_one_of(task.database.index_names(), task.queries.row(0));
+    accuracy.uses_index = sessions[0]->uses_one_of(task.database.index_names(), task);
     return accuracy;
 }
 
 Round measure_speed(const SearchTask& task, const Settings& settings, unsigned clients) {
-    const std::vector<std::string> queries = encoded(task.queries);
+    const std::vector<Parameters> queries = all_parameters(task);
     std::vector<ClientLog> logs(clients);
     std::latch ready(clients);
     std::exception_ptr failure;
@@ -203,14 +225,21 @@ Round measure_speed(const SearchTask& task, const Settings& settings, unsigned c
     return round;
 }
 
+Point measure_point(const SearchTask& task, const Settings& settings, bool reach) {
+    Point point;
+    point.settings = settings;
+    point.reach = reach;
+    point.accuracy = measure_accuracy(task, settings);
+    point.filter = task.truth.filter.condition;
+    point.share = task.truth.share;
+    std::cerr << task.system.name << ": " << describe(point) << " has recall "
+              << fixed(point.accuracy.recall, 4) << "\n";
+    return point;
+}
+
 bool find_cheapest(const SearchTask& task, const SettingsRange& range, double target,
                    Point& point) {
-    auto measure = [&](size_t step) {
-        Point tried{range.at(step), true, measure_accuracy(task, range.at(step)), {}};
-        std::cerr << task.system.name << ": " << describe(tried.settings) << " has recall "
-                  << fixed(tried.accuracy.recall, 4) << "\n";
-        return tried;
-    };
+    auto measure = [&](size_t step) { return measure_point(task, range.at(step), true); };
     point = measure(range.steps() - 1);
     if (point.accuracy.recall < target) return false;
     // Step `enough` is known to reach the target; those below `low` are known not to.

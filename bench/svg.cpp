@@ -13,6 +13,12 @@ const char* colour(size_t number) {
     return colours[number % std::size(colours)];
 }
 
+const char* dashes(size_t number) {
+    constexpr const char* all[] = {"", " stroke-dasharray=\"7 3\"", " stroke-dasharray=\"2 3\"",
+                                   " stroke-dasharray=\"9 3 2 3\""};
+    return all[number % std::size(all)];
+}
+
 void SpeedAxis::include(double speed) {
     lowest_ = std::min(lowest_, speed);
     highest_ = std::max(highest_, speed);
@@ -36,12 +42,14 @@ double SpeedAxis::y(double speed) const {
     return panel_height * (1 - std::log(speed / lowest_) / std::log(highest_ / lowest_));
 }
 
-std::vector<double> SpeedAxis::ticks() const {
-    std::vector<double> ticks;
+std::vector<Tick> SpeedAxis::ticks() const {
+    std::vector<Tick> ticks;
     for (double decade = 1e-3; decade < 1e9; decade *= 10)
-        for (const double digit : {1.0, 2.0, 5.0})
-            if (digit * decade >= lowest_ && digit * decade <= highest_)
-                ticks.push_back(digit * decade);
+        for (const double digit : {1.0, 2.0, 5.0}) {
+            const double speed = digit * decade;
+            if (speed >= lowest_ && speed <= highest_)
+                ticks.push_back({y(speed), speed < 1 ? fixed(speed, 3) : fixed(speed, 0)});
+        }
     return ticks;
 }
 
@@ -86,20 +94,20 @@ void begin_svg(std::ostream& out, double width, double height, const std::string
         << "</g>\n";
 }
 
-void draw_panel(std::ostream& out, const std::vector<Tick>& ticks, const SpeedAxis& speeds,
-                const std::string& x_title, const std::string& y_title) {
+void draw_panel(std::ostream& out, const std::vector<Tick>& x_ticks,
+                const std::vector<Tick>& y_ticks, const std::string& x_title,
+                const std::string& y_title) {
     std::string lines, labels;
     double free_from = -panel_width;  // labels on the x axis must not overlap
-    for (const Tick& tick : ticks) {
-        lines += line(tick.x, 0, tick.x, panel_height);
-        if (tick.x < free_from) continue;
-        labels += text_at(tick.x, panel_height + 18, "middle", tick.label);
-        free_from = tick.x + 36;
+    for (const Tick& tick : x_ticks) {
+        lines += line(tick.place, 0, tick.place, panel_height);
+        if (tick.place < free_from) continue;
+        labels += text_at(tick.place, panel_height + 18, "middle", tick.label);
+        free_from = tick.place + 36;
     }
-    for (const double speed : speeds.ticks()) {
-        lines += line(0, speeds.y(speed), panel_width, speeds.y(speed));
-        labels +=
-            text_at(-8, speeds.y(speed) + 4, "end", speed < 1 ? fixed(speed, 3) : fixed(speed, 0));
+    for (const Tick& tick : y_ticks) {
+        lines += line(0, tick.place, panel_width, tick.place);
+        labels += text_at(-8, tick.place + 4, "end", tick.label);
     }
     out << "<g stroke=\"#dddddd\">\n"
         << lines << "</g>\n<g fill=\"#444444\">\n"

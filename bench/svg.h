@@ -16,6 +16,15 @@ constexpr double left = 70, top = 64, gap = 40, bottom = 52, right = 24;
 // Colours that remain distinct with colour blindness; repeats after the last.
 const char* colour(size_t number);
 
+// An SVG attribute for lines of one colour; empty for the first, which is solid.
+const char* dashes(size_t number);
+
+// A tick of an axis: where it is in the panel, across or down.
+struct Tick {
+    double place;
+    std::string label;
+};
+
 // Queries/s on a log scale, within a panel.
 class SpeedAxis {
   public:
@@ -26,17 +35,11 @@ class SpeedAxis {
     void round();
 
     double y(double speed) const;
-    std::vector<double> ticks() const;
+    std::vector<Tick> ticks() const;
 
   private:
     double lowest_ = INFINITY;
     double highest_ = 0;
-};
-
-// A tick of the horizontal axis.
-struct Tick {
-    double x;
-    std::string label;
 };
 
 // Escapes text between tags.
@@ -55,7 +58,8 @@ void begin_svg(std::ostream& out, double width, double height, const std::string
 std::string title_of(const RunInfo& info);
 
 // Grid, frame and the labels of both axes.
-void draw_panel(std::ostream& out, const std::vector<Tick>& ticks, const SpeedAxis& speeds,
-                const std::string& x_title, const std::string& y_title);
+void draw_panel(std::ostream& out, const std::vector<Tick>& x_ticks,
+                const std::vector<Tick>& y_ticks, const std::string& x_title,
+                const std::string& y_title);
 
 }  // namespace pgwarp::bench

@@ -45,6 +45,13 @@ inline std::string fixed(double value, int decimals) {
     return text;
 }
 
+// A share as a percentage of about three digits: 100%, 12.5%, 0.1%.
+inline std::string percentage(double share) {
+    char text[64];
+    std::snprintf(text, sizeof(text), "%.3g%%", 100 * share);
+    return text;
+}
+
 // About three digits: 0.123, 1.23, 12.3, 1234.
 inline std::string short_number(double value) {
     return fixed(value, value < 1 ? 3 : value < 10 ? 2 : value < 100 ? 1 : 0);

@@ -48,6 +48,19 @@ std::string clients_chart(const std::vector<SystemResult>& results) {
     return out.str();
 }
 
+std::string filters_chart(const std::vector<SystemResult>& results) {
+    std::ostringstream out;
+    print_filters_chart(out, info(), results);
+    return out.str();
+}
+
+Point filtered(const std::string& filter, double share, Point point, bool reach = false) {
+    point.filter = filter;
+    point.share = share;
+    point.reach = reach;
+    return point;
+}
+
 std::string recall_chart(const std::vector<SystemResult>& results) {
     std::ostringstream out;
     print_chart(out, info(), results);
@@ -145,6 +158,86 @@ TEST(ClientsChart, TheSettingsOfOneSystemDifferByColour) {
         {system_of("ours", {point("1", 0.8, {{1, 30}}), point("2", 0.9, {{1, 20}})})});
     EXPECT_EQ(matches(svg, "<polyline [^>]*stroke=\"([^\"]*)\""), (Texts{"#0072b2", "#d55e00"}));
     EXPECT_FALSE(has(svg, "dasharray"));
+}
+
+TEST(FiltersChart, ALineGoesFromFewRowsToMany) {
+    const std::string svg =
+        filters_chart({system_of("ours", {filtered("a", 0.1, point("3", 0.95, {{1, 400}})),
+                                          filtered("b", 0.001, point("3", 0.55, {{1, 100}})),
+                                          filtered("c", 0.01, point("3", 0.75, {{1, 200}})),
+                                          point("3", 0.99, {{1, 900}})})});  // no filter: not here
+    EXPECT_EQ(
+        titles(svg),
+        (Texts{"ours: probes=3, b (0.1%): recall 0.5500", "ours: probes=3, c (1%): recall 0.7500",
+               "ours: probes=3, a (10%): recall 0.9500", "ours: probes=3, b (0.1%): 100 queries/s",
+               "ours: probes=3, c (1%): 200 queries/s", "ours: probes=3, a (10%): 400 queries/s"}));
+    const std::vector<double> x = numbers(matches(svg, "cx=\"([^\"]*)\""));
+    const std::vector<double> y = numbers(matches(svg, "cy=\"([^\"]*)\""));
+    ASSERT_EQ(x.size(), 6u);
+    for (const size_t panel : {0, 3}) {
+        EXPECT_NEAR(x[panel + 1] - x[panel], x[panel + 2] - x[panel + 1], 0.3);
+        EXPECT_LT(x[panel], x[panel + 1]);
+        EXPECT_NEAR(y[panel] - y[panel + 1], y[panel + 1] - y[panel + 2], 0.3);
+        EXPECT_GT(y[panel], y[panel + 1]);
+    }
+    EXPECT_EQ(matches(svg, "text-anchor=\"middle\">([0-9.]+%)<"),
+              (Texts{"0.1%", "1%", "10%", "0.1%", "1%", "10%"}));
+    EXPECT_EQ(matches(svg, "text-anchor=\"end\">([01]\\.[0-9]+)<"),
+              (Texts{"1.00", "0.90", "0.80", "0.70", "0.60", "0.50"}));
+    EXPECT_EQ(matches(svg, ">(queries/s, [^<]*|recall@[0-9]+)<"),
+              (Texts{"recall@10", "queries/s, 1 client"}));
+    EXPECT_TRUE(has(svg, "set, 1000 x 8, l2, k = 10"));
+}
+
+TEST(FiltersChart, TheCheapestOfEachFilterAreALine) {
+    const std::string svg = filters_chart(
+        {system_of("ours", {filtered("a", 0.1, point("3", 0.95, {{1, 400}, {8, 900}}))}),
+         system_of("peer", {filtered("a", 0.1, point("5", 0.96, {{1, 50}}), true),  // also given
+                            filtered("b", 0.01, point("5", 0.7, {{1, 40}})),
+                            filtered("b", 0.01, point("9", 0.95, {{1, 30}}), true)})});
+    EXPECT_EQ(matches(svg, "text-anchor=\"start\">((?:ours|peer)[^<]*)<"),
+              (Texts{"ours: probes=3", "peer: probes=5", "peer: cheapest"}));
+    EXPECT_EQ(matches(svg, ">queries/s, ([^<]*)<"), (Texts{"1 client", "8 clients"}));
+    const Texts all = titles(svg);
+    EXPECT_EQ(
+        (Texts{all.begin(), all.begin() + 5}),
+        (Texts{"ours: probes=3, a (10%): recall 0.9500", "peer: probes=5, b (1%): recall 0.7000",
+               "peer: probes=5, a (10%): recall 0.9600", "peer: probes=9, b (1%): recall 0.9500",
+               "peer: probes=5, a (10%): recall 0.9600"}));
+    const Texts strokes = matches(svg, "<polyline [^>]*stroke=\"([^\"]*\"[^/]*)/>");
+    ASSERT_GE(strokes.size(), 3u);
+    EXPECT_EQ((Texts{strokes.begin(), strokes.begin() + 3}),
+              (Texts{"#0072b2\" stroke-width=\"2\"", "#d55e00\" stroke-width=\"2\"",
+                     "#d55e00\" stroke-width=\"2\" stroke-dasharray=\"7 3\""}));
+}
+
+TEST(FiltersChart, OneShareIsInTheMiddleAndNoneIsNoChart) {
+    const std::string svg =
+        filters_chart({system_of("a & b", {filtered("x < 3", 0.5, point("3", 1, {{1, 400}})),
+                                           filtered("x < 3", 0.5, point("4", 0.99, {}))})});
+    EXPECT_EQ(matches(svg, "cx=\"([^\"]*)\""), (Texts{"230.0", "230.0", "230.0"}));
+    EXPECT_TRUE(has(svg, "a &amp; b: probes=3, x &lt; 3 (50%): recall 1.0000"));
+    EXPECT_FALSE(has(svg, "nan"));
+    EXPECT_FALSE(has(svg, "inf"));
+    EXPECT_EQ(filters_chart({}), "");
+    EXPECT_EQ(filters_chart({system_of("ours", {point("3", 0.9, {{1, 1}})})}), "");
+}
+
+TEST(Charts, EachFilterIsASystemOfItsOwn) {
+    const std::vector<SystemResult> split = split_by_filter(
+        {system_of("ours", {filtered("a", 0.1, point("1", 0.9, {})),
+                            filtered("b", 0.2, point("1", 0.8, {})),
+                            filtered("a", 0.1, point("2", 0.7, {})), point("1", 0.6, {})}),
+         system_of("failed", {}), system_of("peer", {point("1", 0.5, {})})});
+    Texts names;
+    std::vector<size_t> sizes;
+    for (const SystemResult& result : split) {
+        names.push_back(result.name);
+        sizes.push_back(result.points.size());
+    }
+    EXPECT_EQ(names, (Texts{"ours, a", "ours, b", "ours", "failed", "peer"}));
+    EXPECT_EQ(sizes, (std::vector<size_t>{2, 1, 1, 0, 1}));
+    EXPECT_EQ(describe(split[0].points[1].settings), "probes=2");
 }
 
 TEST(Charts, EscapeWhatUsersWrite) {

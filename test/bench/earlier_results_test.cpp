@@ -43,7 +43,7 @@ std::vector<SystemResult> results() {
                     {0.9375, 0, 0, true},
                     {speed(1, {10, 30.25, 20.5}), speed(8, {70})}},
                    {{}, false, {0.5, 0, 0, true}, {speed(1, {40})}}};
-    ours.missed = {"probes=9 has 0.9"};
+    ours.missed = {{"", "probes=9 has 0.9"}, {"a = 1", "probes=9 has 0.8"}};
     ours.inserts = {{"off", 5, 1, 1, 1, {}}};
     SystemResult failed;
     failed.name = "failed";
@@ -88,6 +88,42 @@ TEST_F(EarlierResultsTest, ComeBackAsTheyWereWritten) {
     }
     EXPECT_EQ(earlier.common_run().data, "set");
     EXPECT_EQ(earlier.common_run().k, 10u);
+}
+
+TEST_F(EarlierResultsTest, HaveAPointForEachFilter) {
+    SystemResult written;
+    written.name = "ours";
+    written.missed = {{"c = 3", "x=9 has 0.5"}};
+    for (const auto& [filter, share] :
+         {std::pair{"a = 1", 0.1}, {"b = \"x\"", 1.0 / 4}, {"", 1.0}}) {
+        Point point;
+        point.settings = {{"x", "1"}};
+        point.accuracy.recall = share / 2;
+        point.speeds = {speed(1, {100 * share}), speed(2, {200 * share})};
+        point.filter = filter;
+        point.share = share;
+        written.points.push_back(point);
+    }
+    const std::string file = write_json("a.json", info(), {written});
+    EXPECT_NE(read("a.json").find(R"("settings":"x=1","filter":"a = 1","share":0.1,)"),
+              std::string::npos);
+    EXPECT_NE(read("a.json").find(
+                  R"({"kind":"unreached","system":"ours","filter":"c = 3","best":"x=9 has 0.5"})"),
+              std::string::npos);
+    EarlierResults earlier;
+    earlier.read(file);
+    const std::vector<SystemResult> systems = earlier.beside({});
+    ASSERT_EQ(systems.size(), 1u);
+    ASSERT_EQ(systems[0].points.size(), 3u);
+    for (size_t i = 0; i < 3; i++) {
+        const Point &point = systems[0].points[i], &original = written.points[i];
+        EXPECT_EQ(point.settings, original.settings);
+        EXPECT_EQ(point.filter, original.filter);
+        EXPECT_EQ(point.share, original.share);
+        EXPECT_EQ(point.accuracy.recall, original.accuracy.recall);
+        ASSERT_EQ(point.speeds.size(), 2u);
+        EXPECT_EQ(point.speeds[1].best(), original.speeds[1].best());
+    }
 }
 
 TEST_F(EarlierResultsTest, FollowThoseOfThisRunUnderNamesOfTheirOwn) {
@@ -168,6 +204,8 @@ TEST_F(EarlierResultsTest, SaysWhatIsWrongWithAFile) {
         {search("cheapest", ""), "no boolean \"cheapest\""},
         {search("settings", "\"fast\""), "\"settings\" are none"},
         {search("system", "7"), "no text \"system\""},
+        {search("filter", "\"a = 1\""), "no number \"share\""},
+        {search("filter", "1"), "no text \"filter\""},
         {search("queries_per_second", "-1"), "\"queries_per_second\" is out of range"},
     };
     for (const auto& [text, wanted] : cases) {
