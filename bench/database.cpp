@@ -33,6 +33,12 @@ void checkpoint(Connection& connection) {
     }
 }
 
+// Reports a condition with a mistake before the slow work.
+void check_filters(Connection& connection, const std::vector<Filter>& filters) {
+    for (const Filter& filter : filters)
+        connection.prepare("", "SELECT id, $1::vector FROM items " + where_clause(filter));
+}
+
 }  // namespace
 
 Database::Database(const Options& options, const SystemOptions& system)
@@ -43,11 +49,12 @@ std::string Database::key(const std::string& data_key) const {
                       describe(system_.build_settings) + "\n" +
                       (system_.primary_key ? "primary key" : "") + "\n" + system_.index + "\n" +
                       metric_operator_class(options_.metric);
+    if (options_.farthest > 0) key += "\nfarthest " + std::to_string(options_.farthest);
     for (const std::string& sql : system_.setup) key += "\n" + sql;
     return key;
 }
 
-BuildResult Database::make(const Vectors& base, const std::string& data_key) {
+BuildResult Database::make(const TableRows& rows, const std::string& data_key) {
     BuildResult result;
     if (options_.keep && find_kept(key(data_key), result)) {
         std::cerr << system_.name << ": using database " << name_ << " as it was left\n";
@@ -55,7 +62,7 @@ BuildResult Database::make(const Vectors& base, const std::string& data_key) {
         return result;
     }
     create();
-    load(base, result);
+    load(rows, result);
     build(result);
     measure_sizes(result);
 
@@ -118,19 +125,25 @@ void Database::drop() {
     admin.execute("DROP DATABASE " + admin.quote_identifier(name_));
 }
 
-void Database::load(const Vectors& base, BuildResult& result) {
+void Database::load(const TableRows& rows, BuildResult& result) {
+    const Vectors& base = rows.vectors;
+    const bool labelled = !rows.labels.empty();
     Connection connection = connect();
     connection.execute("CREATE EXTENSION " + connection.quote_identifier(system_.extension) +
                        " CASCADE");
-    connection.execute("CREATE TABLE items (id int, v vector(" + std::to_string(base.dims) + "))");
+    connection.execute("CREATE TABLE items (id int, v vector(" + std::to_string(base.dims) + ")" +
+                       (labelled ? ", far int" : "") + ")");
     for (const std::string& sql : system_.setup) connection.execute(sql);
+    check_filters(connection, options_.filters);
 
     std::cerr << system_.name << ": loading " << base.rows << " x " << base.dims << "\n";
     const Stopwatch watch;
-    BinaryCopy copy(connection, "COPY items (id, v) FROM STDIN (FORMAT binary)");
+    BinaryCopy copy(connection, std::string("COPY items (id, v") + (labelled ? ", far" : "") +
+                                    ") FROM STDIN (FORMAT binary)");
     for (size_t row = 0; row < base.rows; row++) {
-        const std::string fields[] = {binary_int4(static_cast<int32_t>(row)),
-                                      binary_vector(base.row(row))};
+        std::vector<std::string> fields = {binary_int4(static_cast<int32_t>(row)),
+                                           binary_vector(base.row(row))};
+        if (labelled) fields.push_back(binary_int4(rows.labels[row]));
         copy.row(fields);
     }
     copy.finish();

@@ -10,13 +10,19 @@
 
 namespace pgwarp::bench {
 
+// What the table is loaded with; ids are row numbers.
+struct TableRows {
+    const Vectors& vectors;
+    const std::vector<int32_t>& labels;  // column "far", one a row; empty: no such column
+};
+
 class Database {
   public:
     Database(const Options& options, const SystemOptions& system);
 
-    // Creates the database, loads the base and builds the index, unless --keep finds a database
+    // Creates the database, loads the rows and builds the index, unless --keep finds a database
     // with the same data and the same SQL.
-    BuildResult make(const Vectors& base, const std::string& data_key);
+    BuildResult make(const TableRows& rows, const std::string& data_key);
 
     // Marks the database as changed: its table has more rows than were loaded, so that a later run
     // with --keep must not reuse it.
@@ -30,7 +36,7 @@ class Database {
   private:
     bool find_kept(const std::string& key, BuildResult& result);
     void create();
-    void load(const Vectors& base, BuildResult& result);
+    void load(const TableRows& rows, BuildResult& result);
     void build(BuildResult& result);
     void measure_sizes(BuildResult& result);
     std::string key(const std::string& data_key) const;

@@ -15,25 +15,15 @@ bool is_integer(const std::string& text, int32_t& value) {
     return error == std::errc() && rest == text.data() + text.size();
 }
 
-bool starts_with_select(const std::string& text) {
-    constexpr std::string_view word = "select";
-    if (text.size() <= word.size()) return false;
-    for (size_t i = 0; i < word.size(); i++)
-        if ((text[i] | 0x20) != word[i]) return false;
-    return true;
-}
-
-// What follows the condition: "$2 = 0..999" or "$2 = SELECT ...".
+// What follows the condition: "$2 = 0..999" or "$2 = query".
 void parse_values(const std::string& text, Filter& filter) {
-    const std::string hint = ": write \"$2 = 0..999\" or \"$2 = SELECT ...\"";
+    const std::string hint = ": write \"$2 = 0..999\" or \"$2 = query\"";
     const size_t equals = text.find('=');
     if (equals == std::string::npos || trim(text.substr(0, equals)) != parameter)
         throw std::runtime_error("\"" + text + "\" does not say what $2 is" + hint);
     const std::string values = trim(text.substr(equals + 1));
-    if (starts_with_select(values)) {
-        filter.parameter_sql = values;
-        return;
-    }
+    filter.is_query_number = values == "query";
+    if (filter.is_query_number) return;
     const size_t dots = values.find("..");
     if (dots == std::string::npos || !is_integer(values.substr(0, dots), filter.first) ||
         !is_integer(values.substr(dots + 2), filter.last) || filter.last < filter.first)

@@ -9,12 +9,11 @@ namespace pgwarp::bench {
 // "tenant = $2; $2 = 0..999": each query has its own value of the integer $2.
 struct Filter {
     std::string condition;  // SQL, as after WHERE; empty: none
-    // Where $2 comes from, if the condition has it: drawn from first..last, or the answer of SQL
-    // that may use the query's vector, $1.
+    // $2 is drawn from first..last, or is the number of the query in the run, from 0.
     bool has_parameter = false;
+    bool is_query_number = false;
     int32_t first = 0;
     int32_t last = 0;
-    std::string parameter_sql;  // empty: drawn
 };
 
 // Throws on a condition whose $2 has no values, and on values for no $2.

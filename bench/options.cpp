@@ -34,8 +34,10 @@ The run:
   --recall R          what --reach aims at (0.95)
   --filter FILTER     a condition for the queries, "tenth = 3", on columns that --setup adds; each
                       point is measured with each filter; may be repeated. An integer $2 is drawn
-                      for each query, "tenant = $2; $2 = 0..999", or asked of the server,
-                      "cell = $2; $2 = SELECT ..."
+                      for each query, "tenant = $2; $2 = 0..999", or the query's own number,
+                      "far = $2; $2 = query"
+  --farthest SHARE    add a column far to the table: for a row among the farthest SHARE (0.01) of
+                      all rows from a query, that query's number; else -1
   --inserts N         at the end, insert N rows one a transaction (0)
   --commit LIST       values of synchronous_commit to insert under, such as off,on (off)
   --json FILE         results, one JSON object a line
@@ -137,6 +139,10 @@ Parser::Parser() {
     value("svg", [&run](const std::string& v) { run.svg_path = v; });
     value("svg-clients", [&run](const std::string& v) { run.clients_svg_path = v; });
     value("svg-filters", [&run](const std::string& v) { run.filters_svg_path = v; });
+    value("farthest", [&run](const std::string& v) {
+        run.farthest = parse_positive<double>(v);
+        if (run.farthest > 1) throw std::runtime_error("it is a share, of at most 1");
+    });
     value("filter", [this](const std::string& v) { add_filter(v); });
     value("from-json", [&run](const std::string& v) { run.earlier_paths.push_back(v); });
     flag("keep", [&run] { run.keep = true; });

@@ -37,6 +37,7 @@ struct Options {
     double recall = 0.95;
     size_t inserts = 0;
     std::vector<std::string> commits = {"off"};  // values of synchronous_commit
+    double farthest = 0;                         // share of rows; 0: no column "far"
     std::vector<Filter> filters;                 // empty: queries without a condition
     bool keep = false;
     std::string json_path;

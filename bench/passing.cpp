@@ -1,14 +1,11 @@
 #include "bench/passing.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "bench/text.h"
 
 namespace pgwarp::bench {
 namespace {
-
-constexpr Oid int4_type = 23;
 
 // Values are a list of their own in FROM, so that one statement, one scan where the condition is an
 // equality, answers for all of them.
@@ -23,22 +20,6 @@ std::string passing_sql(const Truth& truth) {
 }
 
 }  // namespace
-
-std::vector<int32_t> ask_values(Connection& connection, const Filter& filter,
-                                const Vectors& queries) {
-    connection.prepare("value", filter.parameter_sql);
-    std::vector<int32_t> values;
-    for (size_t query = 0; query < queries.rows; query++) {
-        const std::string vector[] = {binary_vector(queries.row(query))};
-        const Result result = connection.execute_prepared("value", vector);
-        if (PQntuples(result.get()) != 1 || PQftype(result.get(), 0) != int4_type ||
-            PQgetisnull(result.get(), 0, 0))
-            throw std::runtime_error("the value of $2 must be one int\nSTATEMENT:  " +
-                                     filter.parameter_sql);
-        values.push_back(read_binary_int4(PQgetvalue(result.get(), 0, 0)));
-    }
-    return values;
-}
 
 std::vector<Rows> ask_passing(Connection& connection, const Truth& truth) {
     std::vector<Rows> passing(std::max<size_t>(1, truth.distinct.size()));

@@ -6,10 +6,6 @@
 
 namespace pgwarp::bench {
 
-// The values of $2 that the filter's SQL gives, one a query.
-std::vector<int32_t> ask_values(Connection& connection, const Filter& filter,
-                                const Vectors& queries);
-
 // The rows that pass, for each of truth.distinct (or one alone, if there are none). Reads the
 // table, never an index: what an index has wrong must not become the truth.
 std::vector<Rows> ask_passing(Connection& connection, const Truth& truth);

@@ -10,6 +10,7 @@
 #include "bench/database.h"
 #include "bench/dataset.h"
 #include "bench/earlier_results.h"
+#include "bench/farthest.h"
 #include "bench/ground_truth.h"
 #include "bench/insert.h"
 #include "bench/options.h"
@@ -63,7 +64,8 @@ class Runner {
 struct Data {
     Dataset set;
     Vectors spare;
-    std::vector<Truth> truths;  // one a filter; without filters, one for all rows
+    std::vector<int32_t> labels;  // column "far"; empty: none
+    std::vector<Truth> truths;    // one a filter; without filters, one for all rows
 };
 
 Data read_data(const Options& options) {
@@ -84,6 +86,9 @@ Data read_data(const Options& options) {
             "not enough rows to insert\nDETAIL:  Inserted rows are queries that are not asked; " +
             std::to_string(data.spare.rows) + " are left and " + std::to_string(wanted) +
             " are needed.\nHINT:  Lower --inserts or --queries.");
+    if (options.farthest > 0)
+        data.labels = farthest_labels(options.metric, data.set.base, queries, options.farthest,
+                                      default_threads());
     if (options.filters.empty())
         data.truths.push_back(plain_truth(
             ground_truth(options.metric, data.set, options.k, options.data.directory), options.k));
@@ -96,9 +101,7 @@ Truth filtered_truth(const Options& options, const Filter& filter, Connection& c
     const Vectors& queries = data.set.queries;
     Truth truth;
     truth.filter = filter;
-    if (filter.has_parameter)
-        set_values(truth, filter.parameter_sql.empty() ? draw_values(filter, queries.rows)
-                                                       : ask_values(connection, filter, queries));
+    if (filter.has_parameter) set_values(truth, parameter_values(filter, queries.rows));
     truth.passing = ask_passing(connection, truth);
     rank_passing(truth, options.metric, data.set.base, queries, options.k, default_threads());
     return truth;
@@ -256,8 +259,9 @@ int run(const Options& options) {
     for (const SystemOptions& system : options.systems) runners.emplace_back(options, system);
     const std::string data_key = fingerprint(data.set);
     for (Runner& runner : runners)
-        runner.attempt(
-            [&] { runner.result.build = runner.database.make(data.set.base, data_key); });
+        runner.attempt([&] {
+            runner.result.build = runner.database.make({data.set.base, data.labels}, data_key);
+        });
     if (!options.filters.empty()) find_truths(options, runners, data);
     for (Runner& runner : runners) runner.attempt([&] { find_all_points(options, runner, data); });
     measure_speeds(options, runners, data);

@@ -1,6 +1,7 @@
 #include "bench/truth.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 #include "bench/neighbors.h"
@@ -58,10 +59,14 @@ void set_values(Truth& truth, std::vector<int32_t> values) {
                          truth.distinct.end());
 }
 
-std::vector<int32_t> draw_values(const Filter& filter, size_t queries) {
+std::vector<int32_t> parameter_values(const Filter& filter, size_t queries) {
+    std::vector<int32_t> values(queries);
+    if (filter.is_query_number) {
+        std::iota(values.begin(), values.end(), 0);
+        return values;
+    }
     const auto count = static_cast<size_t>(int64_t{filter.last} - filter.first + 1);
     Random random(values_seed);
-    std::vector<int32_t> values(queries);
     for (int32_t& value : values)
         value = static_cast<int32_t>(filter.first + static_cast<int64_t>(random.below(count)));
     return values;

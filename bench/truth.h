@@ -35,8 +35,8 @@ Truth plain_truth(const RowNumbers& neighbors, size_t k);
 // Sets values and distinct.
 void set_values(Truth& truth, std::vector<int32_t> values);
 
-// Values drawn from the filter's range; the same in every run.
-std::vector<int32_t> draw_values(const Filter& filter, size_t queries);
+// A value of $2 for each query. Drawn ones are the same in every run.
+std::vector<int32_t> parameter_values(const Filter& filter, size_t queries);
 
 // Sets share and neighbors from `passing`. Throws if no row passes for any query.
 void rank_passing(Truth& truth, Metric metric, const Vectors& base, const Vectors& queries,

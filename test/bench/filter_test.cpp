@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bench/farthest.h"
 #include "bench/random.h"
 #include "bench/truth.h"
 #include "test/bench/files.h"
@@ -23,11 +24,12 @@ TEST(Filter, IsAConditionAndTheValuesOfItsParameter) {
     EXPECT_TRUE(drawn.has_parameter);
     EXPECT_EQ(drawn.first, -5);
     EXPECT_EQ(drawn.last, 999);
-    EXPECT_EQ(drawn.parameter_sql, "");
+    EXPECT_FALSE(drawn.is_query_number);
 
-    const Filter asked = parse_filter("cell = $2;$2=Select id FROM cells WHERE a = b");
-    EXPECT_TRUE(asked.has_parameter);
-    EXPECT_EQ(asked.parameter_sql, "Select id FROM cells WHERE a = b");
+    const Filter numbered = parse_filter("far = $2;$2=query");
+    EXPECT_TRUE(numbered.has_parameter);
+    EXPECT_TRUE(numbered.is_query_number);
+    EXPECT_EQ(parameter_values(numbered, 3), (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(Filter, BecomesAWhereClauseWithATypedParameter) {
@@ -59,12 +61,12 @@ TEST(Filter, SaysWhatIsWrong) {
 
 TEST(Filter, DrawsTheSameValuesEachTime) {
     const Filter filter = parse_filter("a = $2; $2 = -3..3");
-    const std::vector<int32_t> values = draw_values(filter, 1000);
+    const std::vector<int32_t> values = parameter_values(filter, 1000);
     ASSERT_EQ(values.size(), 1000u);
     EXPECT_EQ(*std::min_element(values.begin(), values.end()), -3);
     EXPECT_EQ(*std::max_element(values.begin(), values.end()), 3);
-    EXPECT_EQ(draw_values(filter, 1000), values);
-    EXPECT_EQ(draw_values(parse_filter("a = $2; $2 = 7..7"), 2), (std::vector<int32_t>{7, 7}));
+    EXPECT_EQ(parameter_values(filter, 1000), values);
+    EXPECT_EQ(parameter_values(parse_filter("a = $2; $2 = 7..7"), 2), (std::vector<int32_t>{7, 7}));
 }
 
 Vectors random_vectors(size_t rows, uint64_t seed) {
@@ -138,6 +140,33 @@ TEST_F(TruthTest, FollowsTheValueOfEachQuery) {
     EXPECT_FALSE(truth.passes(0, 3));
     EXPECT_TRUE(truth.passes(0, 5));
     EXPECT_FALSE(truth.passes(2, 5));
+}
+
+TEST_F(TruthTest, LabelsAreFarFromTheirQueries) {
+    const double share = 0.02;  // 60 rows
+    const std::vector<int32_t> labels = farthest_labels(Metric::l2, base_, queries_, share, 2);
+    ASSERT_EQ(labels.size(), base_.rows);
+    std::vector<size_t> given(queries_.rows);
+    std::vector<bool> far(base_.rows);  // from any query
+    for (size_t query = 0; query < queries_.rows; query++) {
+        std::vector<int32_t> ranked =
+            naive(base_, queries_.row(query), every(1, 0), base_.rows);  // nearest first
+        const Rows farthest(ranked.end() - 60, ranked.end());
+        for (const int32_t row : farthest) far[size_t(row)] = true;
+        for (size_t row = 0; row < base_.rows; row++) {
+            if (labels[row] != int32_t(query)) continue;
+            given[query]++;
+            EXPECT_NE(std::find(farthest.begin(), farthest.end(), int32_t(row)), farthest.end());
+        }
+    }
+    for (size_t row = 0; row < base_.rows; row++) EXPECT_EQ(labels[row] >= 0, far[row]);
+    // In three dimensions, the far rows are those in the corners, and few for 70 queries.
+    EXPECT_GT(*std::min_element(given.begin(), given.end()), 0u);
+    // Alone, a query gets all of its farthest.
+    const std::vector<int32_t> alone =
+        farthest_labels(Metric::l2, base_, {1, 3, {0.5f, 0.5f, 0.5f}}, share, 1);
+    EXPECT_EQ(std::count(alone.begin(), alone.end(), 0), 60);
+    EXPECT_EQ(std::count(alone.begin(), alone.end(), -1), 2940);
 }
 
 TEST_F(TruthTest, NeedsARowThatPasses) {

@@ -129,16 +129,17 @@ TEST_F(OptionsTest, EarlierResultsAreDrawnBesideARunOrAlone) {
 
 TEST_F(OptionsTest, FiltersHoldForAllSystems) {
     const std::string config = write("a.conf", "filter hundredth = $2; $2 = 0..99\n");
-    const Options options =
-        parse_options({"--data", "glove", "--filter", "tenth = 3", "--config", config, "--system",
-                       "a", "--system", "b", "--filter=true", "--svg-filters", "a.svg", "--query",
-                       "SELECT id FROM items {where} ORDER BY v <-> $1 LIMIT 1"});
+    const Options options = parse_options(
+        {"--data", "glove", "--filter", "tenth = 3", "--config", config, "--system", "a",
+         "--system", "b", "--filter=true", "--farthest", "0.01", "--svg-filters", "a.svg",
+         "--query", "SELECT id FROM items {where} ORDER BY v <-> $1 LIMIT 1"});
     ASSERT_EQ(options.filters.size(), 3u);
     EXPECT_EQ(options.filters[0].condition, "tenth = 3");
     EXPECT_EQ(options.filters[1].condition, "hundredth = $2");
     EXPECT_EQ(options.filters[1].last, 99);
     EXPECT_EQ(options.filters[2].condition, "true");
     EXPECT_EQ(options.filters_svg_path, "a.svg");
+    EXPECT_EQ(options.farthest, 0.01);
     EXPECT_TRUE(parse_options({"--from-json", "a", "--svg-filters", "b"}).systems.empty());
 
     auto error = [](std::vector<std::string> words) {
@@ -149,6 +150,7 @@ TEST_F(OptionsTest, FiltersHoldForAllSystems) {
               std::string::npos);
     EXPECT_NE(error({"--filter", "a = 1", "--filter", " a = 1"}).find("\"a = 1\" is there twice"),
               std::string::npos);
+    EXPECT_NE(error({"--farthest", "2"}).find("at most 1"), std::string::npos);
     EXPECT_NE(error({"--svg-filters", "a.svg"}).find("svg-filters needs --filter"),
               std::string::npos);
     EXPECT_NE(error({"--filter", "a = 1", "--system", "s", "--query", "SELECT 1"})
