@@ -35,7 +35,7 @@ namespace {
 // All entries pass, but the scan aims by a filter of rows: it counts near ones by the rank of their
 // list (widening.h).
 void sample(const GatherState& gather, float distance, uint32 rank) {
-    if (gather.scan->lists.ranks) sample_entry(&gather.scan->widening, {distance, 1, rank});
+    sample_entry(&gather.scan->widening, {distance, 1, rank});
 }
 
 // Offers entries from `first` on to the selection, for codes of four bits. `rank` is the list's.

@@ -57,9 +57,8 @@ void rank_lists(Relation index, ScanState* s) {
     if (s->lists.order) return;
     read_tables(index, s);
     s->lists.order = scratch_array<uint32>(s->scratch, s->meta.lists);
-    if (s->conditions.count > 0) s->lists.ranks = scratch_array<uint32>(s->scratch, s->meta.lists);
     for (uint32 i = 0; i < s->meta.lists; ++i) s->lists.order[i] = i;
-    order_group(s);
+    begin_ranks(s);
 }
 
 void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
@@ -142,10 +141,13 @@ void extend_group(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32 
     s->group.begin = begin;
 }
 
-// Adds lists to the first group until the conditions need no more (widening.h).
-void widen(IndexScanDesc scan, ScanState* s, GatherState* gather) {
+// Walks the first group, and adds lists to it until the scan needs no more for the candidates that
+// it wants (widening.h).
+void walk_and_widen(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
+    s->widening.samples_entries = true;
+    walk_group(scan, s, gather, nullptr);
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);
-    const Size k = std::min({Size{s->goal.limit}, s->goal.candidates, most_candidates()});
+    const Size k = std::min(Size{s->goal.limit}, wanted);
     // If as few entries pass everywhere as here, the k nearest that pass are among this many.
     const double share = std::max(s->widening.passing, 0.5) / std::max(s->widening.entries, 1.0);
     const double nearest = static_cast<double>(k) / share;
@@ -162,6 +164,7 @@ void widen(IndexScanDesc scan, ScanState* s, GatherState* gather) {
             break;
         extend_group(scan, s, gather, std::min(lists, 2 * s->group.end));
     }
+    s->widening.samples_entries = false;
     s->report.probes = std::max(s->report.probes, s->group.end);
 }
 
@@ -169,8 +172,10 @@ Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
-    walk_group(scan, s, &gather, nullptr);
-    if (s->group.begin == 0 && widens(s)) widen(scan, s, &gather);
+    if (s->group.begin == 0 && widens(s))
+        walk_and_widen(scan, s, &gather, wanted);
+    else
+        walk_group(scan, s, &gather, nullptr);
     const CandidateSelection::Result result = selection.finish();
     s->group.floor = result.floor;
     s->walk.stage = GroupStage::walked;
@@ -183,8 +188,7 @@ void widen_first(IndexScanDesc scan, ScanState* s) {
     const Size most = most_candidates();
     CandidateSelection selection(reserve_candidates(s, most), most, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
-    walk_group(scan, s, &gather, nullptr);
-    widen(scan, s, &gather);
+    walk_and_widen(scan, s, &gather, most);
 }
 
 // The next candidates of the group, from the source of its stage; empty at the end of the group.
@@ -287,8 +291,7 @@ void end_group(ScanState* s) {
 // groups follow by themselves, and candidates beyond memory are not remembered.
 bool may_begin_again(const ScanState* s) {
     return s->goal.filtered > 0 && s->ended.count == 0 && s->group.begin == 0 && !s->bound.given &&
-           settings.probes == 0 && s->walk.stage != GroupStage::ordered &&
-           s->walk.stage != GroupStage::ended;
+           !s->goal.probes_given && s->walk.stage != GroupStage::ordered;
 }
 
 }  // namespace
@@ -301,14 +304,15 @@ uint64* sorted_ids(const Candidate* candidates, Size count) {
 }
 
 void remember(ScanState* s, uint64* ranked, Size ranked_count) {
-    const Size count = s->served.count + ranked_count;
-    auto* tids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
-    std::merge(s->served.tids, s->served.tids + s->served.count, ranked, ranked + ranked_count,
-               tids);
+    const Size most = s->served.count + ranked_count;
+    auto* tids = static_cast<uint64*>(palloc(Max(most, Size{1}) * sizeof(uint64)));
+    // A walk that begins again finds candidates that are remembered.
+    const uint64* end = std::set_union(s->served.tids, s->served.tids + s->served.count, ranked,
+                                       ranked + ranked_count, tids);
     if (s->served.tids) pfree(s->served.tids);
     pfree(ranked);
     s->served.tids = tids;
-    s->served.count = count;
+    s->served.count = static_cast<Size>(end - tids);
 }
 
 void end_group_at_limit(Relation index, ScanState* s) {
@@ -321,13 +325,13 @@ void end_group_at_limit(Relation index, ScanState* s) {
 void begin_lists_again(ScanState* s) {
     begin_group(s, {0, s->group.end, no_floor, 0}, GroupStage::first);
     s->served.repeated = s->served.count;
-    s->widening = {};
+    reset_widening(&s->widening);
     s->service = {};
     s->service.done = true;
 }
 
 bool widens(const ScanState* s) {
-    return (s->conditions.count > 0 || s->goal.aims) && settings.probes == 0;
+    return (s->conditions.count > 0 || s->goal.aims) && !s->goal.probes_given;
 }
 
 uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
@@ -360,7 +364,12 @@ void aim_by_filter(ScanState* s) {
     const uint32 lists =
         bounded_probes(static_cast<uint32>(lists_for_filter(s->meta, nearest / passing)), s->meta);
     const bool enough = s->round.added >= s->goal.least_rows;
-    const bool again = may_begin_again(s) && (lists > s->group.end || (!s->goal.aims && !enough));
+    // The share is an estimate, and so is the number of lists: a few more are not worth a walk.
+    // Without a curve, it says nothing.
+    constexpr double step = 1.25;
+    const bool more_lists =
+        lists > (s->goal.aims ? step : 1) * s->group.end && (!enough || s->meta.curve.queries > 0);
+    const bool again = may_begin_again(s) && (more_lists || (!s->goal.aims && !enough));
     if (enough && !again) return;
     const double missing = enough ? 0 : static_cast<double>(s->goal.least_rows - s->round.added);
     s->goal.candidates =
@@ -373,7 +382,7 @@ void aim_by_filter(ScanState* s) {
     s->group.end = std::max(lists, s->group.end);
     s->group.floor = no_floor;
     s->walk.stage = GroupStage::first;
-    s->widening = {};
+    reset_widening(&s->widening);
     s->served.repeated = s->served.count;
     s->service.resumes = false;
     // After an answer of the service the lists have no order yet: the next walk ranks them.
@@ -385,6 +394,11 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     // memory, which grows below.
     clear_vector_cache(s->cache);
     rank_lists(scan->indexRelation, s);
+    // A group that has ended, and that aim_by_filter() did not begin again.
+    if (s->walk.stage == GroupStage::ended) {
+        end_group(s);
+        if (s->group.begin >= s->group.end) return;
+    }
     s->report.probes = std::max(s->report.probes, s->group.end);
     Size left = s->goal.candidates + s->served.repeated;
     s->served.repeated = 0;
@@ -401,7 +415,9 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     // Rows just ranked may have lowered the limit below the rest of this group.
     if (s->walk.stage == GroupStage::walked && s->group.floor.distance > code_limit(s->bound))
         s->walk.stage = GroupStage::ended;
-    if (s->walk.stage == GroupStage::ended) end_group(s);
+    // A filter may ask for more lists in the first group, which ends in the next round otherwise.
+    const bool waits = may_begin_again(s) && s->group.end < bounded_probes(s->meta.lists, s->meta);
+    if (s->walk.stage == GroupStage::ended && !waits) end_group(s);
 }
 
 }  // namespace pgwarp

@@ -74,6 +74,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     // As many rows are ranked as without a filter, of those that pass.
     if (filters) s->goal.least_rows = std::max<Size>(s->goal.least_rows, effort.candidates);
     s->group.floor = no_floor;
+    s->goal.probes_given = settings.probes > 0;
     // With conditions, the lists decide how many of them are needed (widening.h).
     s->group.end = bounded_probes(widens(s) ? (effort.probes + 1) / 2 : effort.probes, meta);
     s->report.probes = s->group.end;
@@ -104,7 +105,7 @@ void gather(IndexScanDesc scan, ScanState* s) {
             if (s->report.by_service && !s->service.done) begin_lists_again(s);
             s->service.done = true;
             // What an answer said of the conditions was about the lists of the service.
-            if (ask) s->widening = {};
+            if (ask) reset_widening(&s->widening);
             gather_from_lists(scan, s);
         }
     }
@@ -131,7 +132,9 @@ void next_round(IndexScanDesc scan, ScanState* s) {
     }
     while (true) {
         gather(scan, s);
-        if (s->goal.filtered > 0) aim_by_filter(s);
+        // In the first round; later ones go on from there.
+        if (s->goal.filtered > 0 && s->goal.least_rows > 0 && !s->progress.finished)
+            aim_by_filter(s);
         if (s->round.added >= s->goal.least_rows || s->progress.finished) break;
     }
     s->goal.least_rows = 0;

@@ -61,8 +61,9 @@ bool all_resident(const ServiceAnswer& answer) {
 // Whether the answer's lists are enough for the conditions.
 bool answer_covers(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer) {
     if (search.near_k == 0 || search.probes >= bounded_probes(s->meta.lists, s->meta)) return true;
-    return answer.found_count >= search.near_k &&
-           covers(answer.searched, 1 - settings.target_recall);
+    // Of many rows that are as far as each other, none may have been found.
+    if (answer.found_count < search.near_k) return answer.searched.more != 0;
+    return covers(answer.searched, 1 - settings.target_recall);
 }
 
 // --- searches
@@ -186,7 +187,11 @@ void note_answer(ScanState* s, const WantedSearch& search, const ServiceAnswer& 
     if (service.lists) pfree(service.lists);
     service.lists = lists;
     if (search.narrowed && !answer.searched.more) {
-        finish_group(s);
+        // A filter may ask for more lists in the first group, which ends in the next round
+        // otherwise.
+        service.resumes = false;
+        const bool waits = s->goal.filtered > 0 && s->report.rounds == 0 && !s->goal.aims;
+        if (!waits || search.probes >= bounded_probes(s->meta.lists, s->meta)) finish_group(s);
         return;
     }
     service.resumes = search.narrowed;
@@ -225,8 +230,7 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     of_group.probed_count -= search.first_probe;
     const Completion completion = complete_answer(
         index, s->meta, of_group, {prepare_completion, gather_from, &gather, search.conditions});
-    if (s->widening.samples) pfree(s->widening.samples);
-    s->widening = {};
+    reset_widening(&s->widening);
     if (!completion.current) {
         s->report.reason = completion.because;
         return false;

@@ -44,6 +44,7 @@ struct RoundGoal {
     Size candidates;
     uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none
     bool aims;        // by the share that passed the filters
+    bool probes_given;  // by ivfpq.probes, as the scan began
 };
 
 // How far the scan has come (scan.cpp).

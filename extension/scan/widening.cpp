@@ -26,6 +26,7 @@ struct GroupCounts {
 
 // Whether the lists to come have at most `missed` of all entries.
 bool rest_is_small(const GroupCounts& counts, double missed) {
+    if (counts.all == 0) return false;
     // Groups of doubling size that go on falling at this rate. At least half an entry: none in a
     // sample does not mean none.
     constexpr double slowest = 0.9;
@@ -36,11 +37,18 @@ bool rest_is_small(const GroupCounts& counts, double missed) {
 
 }  // namespace
 
+void reset_widening(Widening* widening) {
+    if (widening->samples) pfree(widening->samples);
+    *widening = {};
+}
+
 void sample_entry(Widening* widening, const WideningSample& entry) {
+    if (!widening->samples_entries) return;
     constexpr Size first = 1024;
     constexpr Size most = 65536;
     if (++widening->skipped < widening->thinned) return;
     widening->skipped = 0;
+    const float weight = entry.weight * static_cast<float>(std::max(widening->thinned, 1u));
     if (widening->count == most) thin_out(widening);
     if (widening->count == widening->room) {
         const Size room = std::max(first, 2 * widening->room);
@@ -50,7 +58,6 @@ void sample_entry(Widening* widening, const WideningSample& entry) {
                               : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
         widening->room = room;
     }
-    const float weight = entry.weight * static_cast<float>(std::max(widening->thinned, 1u));
     widening->samples[widening->count++] = {entry.distance, weight, entry.rank};
 }
 

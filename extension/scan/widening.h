@@ -29,14 +29,17 @@ struct Widening {
     Size room;
     uint32 thinned;  // the sample has one in this many of the entries offered; 0: all
     uint32 skipped;  // offered since the last one taken
+    // During the walks that this is for; others find the same entries again.
+    bool samples_entries;
     // Entries in the lists walked so far, and those of them that passed.
     double entries;
     double passing;
 };
 
-// Adds an entry to the sample. Entries farther than `bound`, the farthest candidate that the scan
-// keeps, need not be added. Allocates in the current memory context; runs while a page is locked,
-// so that it does little.
+void reset_widening(Widening* widening);
+// Adds an entry to the sample, if it takes any. Entries farther than `bound`, the farthest
+// candidate that the scan keeps, need not be added. Allocates in the current memory context; runs
+// while a page is locked, so that it does little.
 void sample_entry(Widening* widening, const WideningSample& entry);
 // Drops entries of the sample farther than `bound`.
 void forget_beyond(Widening* widening, double bound);

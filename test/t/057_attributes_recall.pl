@@ -21,8 +21,8 @@ CREATE INDEX t_v ON t USING ivfpq (v, tenth, hundredth, thousandth, side, k);
 ANALYZE t;
 CREATE TABLE queries AS SELECT q, place(-q, q * 7 % 200, 0.4) AS v FROM generate_series(1, 50) AS q;
 
--- Of the 10 nearest rows that pass, how many the index gives, over all queries.
-CREATE FUNCTION recall(condition text, OUT recall float8, OUT rows float8, OUT probes float8) LANGUAGE plpgsql AS $$
+-- Of the k nearest rows that pass, how many the index gives, over all queries.
+CREATE FUNCTION recall(condition text, k int, OUT recall float8, OUT rows float8, OUT probes float8) LANGUAGE plpgsql AS $$
 DECLARE
 	query record;
 	found int[];
@@ -37,8 +37,8 @@ DECLARE
 BEGIN
 	EXECUTE 'SELECT count(*) FROM t WHERE ' || replace(condition, '$1', '(SELECT v FROM queries LIMIT 1)') INTO rows;
 	FOR query IN SELECT * FROM queries LOOP
-		text := format('SELECT array_agg(id) FROM (SELECT id FROM t WHERE %s ORDER BY v <-> %L LIMIT 10) AS s',
-			replace(condition, '$1', quote_literal(query.v)), query.v);
+		text := format('SELECT array_agg(id) FROM (SELECT id FROM t WHERE %s ORDER BY v <-> %L LIMIT %s) AS s',
+			replace(condition, '$1', quote_literal(query.v)), query.v, k);
 		SET LOCAL enable_indexscan = on; SET LOCAL enable_seqscan = off;
 		plan := '';
 		FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || text LOOP plan := plan || line; END LOOP;
@@ -68,13 +68,15 @@ for my $case (
 	[ '10%, within a distance', 'tenth < 102 AND v <-> $1 < 900' ],
 	# Not in the index. A cluster has 150 rows, and fewer than 10 of them pass.
 	[ '10%, a filter', 'tenth + 0 < 102' ], [ '5%, a filter', 'hundredth + 0 < 51' ], [ '1%, a filter', 'hundredth + 0 < 10' ],
-	[ '1% by a condition and a filter', 'tenth < 102 AND hundredth + 0 < 102' ])
+	[ '1% by a condition and a filter', 'tenth < 102 AND hundredth + 0 < 102' ],
+	[ '10%, a filter, LIMIT 100', 'tenth + 0 < 102', 100 ],
+	[ '1% by both, LIMIT 100', 'tenth < 102 AND hundredth + 0 < 102', 100 ], [ '1%, LIMIT 100', 'hundredth < 10', 100 ])
 {
-	my ($name, $condition) = @$case;
+	my ($name, $condition, $k) = (@$case, 10);
 	for my $executor ('cpu', 'service')
 	{
 		my ($recall, $rows, $probes) =
-		  split /\|/, value($node, "SET ivfpq.executor = '$executor'; SELECT * FROM recall(\$c\$$condition\$c\$)");
+		  split /\|/, value($node, "SET ivfpq.executor = '$executor'; SELECT * FROM recall(\$c\$$condition\$c\$, $k)");
 		diag(sprintf('%-28s %-8s recall %.3f, %d rows pass, %d of %d lists',
 			$name, $executor, $recall, $rows, $probes, $lists));
 		cmp_ok($recall, '>=', 0.95, "$name, $executor");
