@@ -389,6 +389,24 @@ void aim_by_filter(ScanState* s) {
     if (s->lists.order) begin_ranks(s);
 }
 
+void aim_by_codes(ScanState* s) {
+    constexpr int64 most_ranked = 1 << 14;
+    if (s->codes.too_few) s->goal.least_rows = std::min(s->goal.least_rows, s->round.added);
+    const bool more = s->service.resumes || s->walk.stage == GroupStage::walked ||
+                      s->walk.stage == GroupStage::held;
+    if (!more || settings.candidates > 0 || s->bound.given || s->progress.ranked >= most_ranked)
+        return;
+    // The curve has fewer than this many, mostly. Once it does not hold, the scan goes on until
+    // there are next to none.
+    constexpr double suspicious = 1.0 / 4;
+    constexpr double next_to_none = 1.0 / 16;
+    if (late_share(&s->codes, s->goal.limit) <= (s->codes.too_few ? next_to_none : suspicious))
+        return;
+    s->codes.too_few = true;
+    s->goal.candidates = 3 * static_cast<Size>(s->progress.ranked);
+    s->goal.least_rows = s->round.added + 1;
+}
+
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     // The service may have ranked rows of this round. Cached vectors must stay last in the scratch
     // memory, which grows below.

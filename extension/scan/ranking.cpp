@@ -139,6 +139,9 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
             note_ranked(&s->bound, candidates[i].distance, distance);
             if (distance > s->bound.distance) continue;
         }
+        // In the first round.
+        if (s->conditions.count > 0 && s->goal.least_rows > 0)
+            note_code(&s->codes, candidates[i].distance, distance);
         add_row(s, distance, candidates[i].id);
         keep_row(s->reader, s->cache);
     }

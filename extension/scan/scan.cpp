@@ -133,8 +133,12 @@ void next_round(IndexScanDesc scan, ScanState* s) {
     while (true) {
         gather(scan, s);
         // In the first round; later ones go on from there.
-        if (s->goal.filtered > 0 && s->goal.least_rows > 0 && !s->progress.finished)
-            aim_by_filter(s);
+        if (s->goal.least_rows > 0 && !s->progress.finished) {
+            if (s->goal.filtered > 0)
+                aim_by_filter(s);
+            else if (s->conditions.count > 0)
+                aim_by_codes(s);
+        }
         if (s->round.added >= s->goal.least_rows || s->progress.finished) break;
     }
     s->goal.least_rows = 0;

@@ -7,6 +7,7 @@
 #include "kernels/nibble_scan.h"
 #include "extension/scan/candidate_order.h"
 #include "extension/scan/bound.h"
+#include "extension/scan/ranked_codes.h"
 #include "extension/scan/conditions.h"
 #include "extension/scan/widening.h"
 #include "extension/index/format.h"
@@ -169,6 +170,7 @@ struct ScanState {
     ListGroup group;  // the current group
     GroupWalk walk;
     EndedGroups ended;
+    RankedCodes codes;  // of the first round, with conditions only
     Widening widening;  // with conditions only
     ServiceProgress service;
     ServedCandidates served;
@@ -207,6 +209,9 @@ bool more_rows(ScanState* s);
 // After candidates were ranked, where the scan checks the plan's filters: aims at as many lists and
 // candidates as the share that passed asks for.
 void aim_by_filter(ScanState* s);
+// After candidates were ranked, where the scan has conditions: aims at more of them if codes tell
+// too little.
+void aim_by_codes(ScanState* s);
 
 // --- pending.cpp
 
