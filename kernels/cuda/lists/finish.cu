@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/select/block_select.cuh"
 #include "kernels/cuda/base/launch.cuh"
+#include "kernels/cuda/lists/query_tiles.cuh"
 #include "kernels/cuda/select/neighbor.cuh"
 
 namespace pgwarp::gpu {
@@ -84,10 +85,8 @@ __device__ uint32_t ordered_score(float distance) {
     return ordered_bits(distance == distance ? distance : bits_float(infinity_bits));
 }
 
-// Zero-extended to 48 bits; the most significant word comes first.
 __device__ uint64_t tid_of(const StoreView& store, const Place& place) {
-    const uint16_t* tid = store.lists[place.list].tids + size_t{place.position} * 3;
-    return static_cast<uint64_t>(tid[0]) << 32 | static_cast<uint64_t>(tid[1]) << 16 | tid[2];
+    return tid_at(store.lists[place.list], place.position);
 }
 
 // A candidate's TID with the distance from the scan.

@@ -5,6 +5,7 @@
 #include "kernels/cuda/lists/conditions.cuh"
 #include "kernels/cuda/lists/look_up.cuh"
 #include "kernels/cuda/lists/query_table.cuh"
+#include "kernels/cuda/lists/query_tiles.cuh"
 
 #include <algorithm>
 
@@ -32,40 +33,27 @@ struct LaneEntry {
 class ListWalk {
   public:
     __device__ ListWalk(const QueryScan& scan, uint32_t query, uint32_t probes)
-        : store_(scan.store),
-          starts_(scan.queries.tile_starts + size_t{query} * (scan.queries.probes + 1)),
-          probed_(scan.queries.probed + size_t{query} * scan.queries.probes),
-          terms_(scan.queries.terms + size_t{query} * scan.queries.probes),
-          probes_(probes) {}
+        : store_(scan.store), tiles_(scan.queries, query, probes) {}
 
-    __device__ uint32_t start(uint32_t rank) const { return starts_[min(rank, probes_)]; }
-
-    // Rank of the list that contains the tile.
-    __device__ uint32_t rank_of(uint32_t tile) const {
-        uint32_t low = 0, high = probes_;
-        while (low < high) {
-            const uint32_t middle = (low + high) / 2;
-            if (starts_[middle + 1] > tile)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        return low;
+    __device__ uint32_t start(uint32_t rank) const {
+        return tiles_.starts[min(rank, tiles_.probes)];
     }
+    __device__ uint32_t rank_of(uint32_t tile) const { return tiles_.rank_of(tile); }
+
     __device__ void seek(uint32_t tile) { rank_ = rank_of(tile); }
     // Tiles of successive calls must not decrease.
     __device__ __forceinline__ LaneEntry entry(uint32_t tile) {
-        while (tile >= starts_[rank_ + 1]) ++rank_;
-        return entry_of(rank_, tile - starts_[rank_], lane_id());
+        while (tile >= tiles_.starts[rank_ + 1]) ++rank_;
+        return entry_of(rank_, tile - tiles_.starts[rank_], lane_id());
     }
     __device__ __forceinline__ LaneEntry entry_of(uint32_t rank, uint32_t in_list,
                                                   uint32_t lane) const {
         LaneEntry entry;
-        entry.list = store_.lists + probed_[rank];
+        entry.list = store_.lists + tiles_.probed[rank];
         entry.attributes = ListAttributes(*entry.list);
         entry.tile = reinterpret_cast<const uint4*>(entry.list->tiles) +
                      size_t{in_list} * (store_.layout.tile_bytes() / 16);
-        entry.term = terms_[rank];
+        entry.term = tiles_.terms[rank];
         entry.position = in_list * tile_entries + lane;
         entry.real = entry.position < entry.list->count;
         return entry;
@@ -73,17 +61,9 @@ class ListWalk {
 
   private:
     const StoreView& store_;
-    const uint32_t* starts_;
-    const uint32_t* probed_;
-    const float* terms_;
-    uint32_t probes_;
+    QueryTiles tiles_;
     uint32_t rank_ = 0;
 };
-
-__device__ __forceinline__ uint64_t tid_of(const LaneEntry& entry) {
-    const uint16_t* tid = entry.list->tids + size_t{entry.position} * 3;
-    return static_cast<uint64_t>(tid[0]) << 32 | static_cast<uint64_t>(tid[1]) << 16 | tid[2];
-}
 
 // Sums that overflowed to NaN count as infinitely far, as on the CPU.
 __device__ __forceinline__ float finite_or_infinite(float distance) {
@@ -161,7 +141,8 @@ class NarrowRun {
         const float distance = finite_or_infinite((entry.term + offset) + sum);
         if (passes)
             passes = distance > wanted_.floor_distance ||
-                     (distance == wanted_.floor_distance && tid_of(entry) > wanted_.floor_id);
+                     (distance == wanted_.floor_distance &&
+                      tid_at(*entry.list, entry.position) > wanted_.floor_id);
         beyond_ += __popc(__ballot_sync(whole_warp, passes));
         select.collect(passes && distance <= select.bound(),
                        make_key(distance, entry.list->first + entry.position));
@@ -197,13 +178,10 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
     const ListQuery wanted = a.scan.queries.wanted[query];
     const uint32_t probes = min(wanted.probes, store.model.shape.lists);
     const ListWalk walk(a.scan, query, probes);
-    const auto share = [](uint32_t all, uint32_t i, uint32_t parts) {
-        return static_cast<uint32_t>(static_cast<uint64_t>(all) * i / parts);
-    };
     const uint32_t begin = walk.start(wanted.first_probe);
     const uint32_t tiles = walk.start(probes) - begin;
-    const uint32_t first = begin + share(tiles, split, a.scan.splits);
-    const uint32_t count = begin + share(tiles, split + 1, a.scan.splits) - first;
+    const uint32_t first = begin + part_begin(tiles, split, a.scan.splits);
+    const uint32_t count = begin + part_begin(tiles, split + 1, a.scan.splits) - first;
     const uint32_t warp = threadIdx.x / 32;
 
     if (count > 0 && a.resident_slices > 0)
@@ -211,8 +189,8 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
     __syncthreads();
     BlockSelect<Shape> select(storage, list_candidates(wanted.k));
     using Run = NarrowRun<Shape, width>;
-    Run run(a, walk, query, first + share(count, warp, Shape::warps),
-            first + share(count, warp + 1, Shape::warps), table);
+    Run run(a, walk, query, first + part_begin(count, warp, Shape::warps),
+            first + part_begin(count, warp + 1, Shape::warps), table);
     constexpr int step_room = 32 * Run::group;
     static_assert(Shape::segment >= step_room);
     const bool prunes = list_candidates(wanted.k) <= BlockSelect<Shape>::most_pruned;
@@ -226,12 +204,7 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
         select.cut();
     }
     select.cut();
-    const uint32_t candidates = list_candidates(a.scan.queries.k);
-    const CandidateView& out = a.scan.candidates;
-    uint64_t* keys = out.keys + size_t{query} * out.room + split * candidates;
-    for (uint32_t i = threadIdx.x; i < candidates; i += Shape::threads)
-        keys[i] = i < select.kept_count() ? select.kept()[i] : no_key;
-    if (split == 0 && threadIdx.x == 0) out.counts[query] = a.scan.splits * candidates;
+    put_kept(select, a.scan, query, split);
     if (lane_id() == 0 && run.passed() > 0) {
         atomicAdd(&a.narrowing.searched[query].passed, run.passed());
         atomicAdd(&a.narrowing.beyond[query], run.beyond());

@@ -5,6 +5,7 @@
 #include "kernels/cuda/lists/look_up.cuh"
 #include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/query_table.cuh"
+#include "kernels/cuda/lists/query_tiles.cuh"
 
 #include <algorithm>
 
@@ -30,25 +31,21 @@ class TileWalk {
     };
 
     __device__ TileWalk(const ScanArguments& a, uint32_t query, uint32_t probes)
-        : store_(a.scan.store),
-          starts_(a.scan.queries.tile_starts + size_t{query} * (a.scan.queries.probes + 1)),
-          probed_(a.scan.queries.probed + size_t{query} * a.scan.queries.probes),
-          terms_(a.scan.queries.terms + size_t{query} * a.scan.queries.probes),
-          probes_(probes) {}
+        : store_(a.scan.store), tiles_(a.scan.queries, query, probes) {}
 
-    __device__ uint32_t tiles() const { return starts_[probes_]; }
+    __device__ uint32_t tiles() const { return tiles_.starts[tiles_.probes]; }
 
     // Moves to the list that contains the query's tile `tile`.
-    __device__ void seek(uint32_t tile) { enter(rank_of(tile)); }
+    __device__ void seek(uint32_t tile) { enter(tiles_.rank_of(tile)); }
 
     // Called by a warp. Prefetches up to 32 tiles from `tile` on into the L2 cache, one per lane,
     // for later calls of load().
     __device__ void ask_for(uint32_t tile, uint32_t end) const {
         tile += lane_id();
         if (tile >= end) return;
-        const uint32_t rank = rank_of(tile);
-        const DeviceList& list = store_.lists[probed_[rank]];
-        const uint32_t in_list = tile - starts_[rank], bytes = store_.layout.tile_bytes();
+        const uint32_t rank = tiles_.rank_of(tile);
+        const DeviceList& list = store_.lists[tiles_.probed[rank]];
+        const uint32_t in_list = tile - tiles_.starts[rank], bytes = store_.layout.tile_bytes();
         const uint8_t* codes = list.tiles + size_t{in_list} * bytes;
         for (uint32_t i = 0; i < bytes; i += 128) prefetch(codes + i);
         prefetch(list.offsets + in_list * tile_entries);
@@ -75,24 +72,12 @@ class TileWalk {
     static __device__ void prefetch(const void* address) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
     }
-    // Rank of the list that contains the tile.
-    __device__ uint32_t rank_of(uint32_t tile) const {
-        uint32_t low = 0, high = probes_;
-        while (low < high) {
-            const uint32_t middle = (low + high) / 2;
-            if (starts_[middle + 1] > tile)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        return low;
-    }
     __device__ void enter(uint32_t rank) {
         rank_ = rank;
-        begin_ = starts_[rank];
-        end_ = starts_[rank + 1];
-        list_ = store_.lists[probed_[rank]];
-        term_ = terms_[rank];
+        begin_ = tiles_.starts[rank];
+        end_ = tiles_.starts[rank + 1];
+        list_ = store_.lists[tiles_.probed[rank]];
+        term_ = tiles_.terms[rank];
     }
     __device__ const uint4* words(uint32_t in_list, uint32_t slice) const {
         return reinterpret_cast<const uint4*>(list_.tiles) +
@@ -100,10 +85,7 @@ class TileWalk {
     }
 
     const StoreView& store_;
-    const uint32_t* starts_;
-    const uint32_t* probed_;
-    const float* terms_;
-    uint32_t probes_;
+    QueryTiles tiles_;
     uint32_t rank_ = 0, begin_ = 0, end_ = 0;
     DeviceList list_{};
     float term_ = 0;
@@ -215,19 +197,16 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
                           typename BlockSelect<Shape>::Storage& storage, float* table) {
     const StoreView& store = a.scan.store;
     const ListQuery wanted = a.scan.queries.wanted[query];
-    const uint32_t candidates = list_candidates(a.scan.queries.k);
     const TileWalk<width> walk(a, query, min(wanted.probes, store.model.shape.lists));
-    const auto share = [](uint32_t all, uint32_t i, uint32_t parts) {
-        return static_cast<uint32_t>(static_cast<uint64_t>(all) * i / parts);
-    };
     const uint32_t tiles = walk.tiles();
-    const uint32_t first = share(tiles, split, a.scan.splits);
-    const uint32_t count = share(tiles, split + 1, a.scan.splits) - first;
+    const uint32_t first = part_begin(tiles, split, a.scan.splits);
+    const uint32_t count = part_begin(tiles, split + 1, a.scan.splits) - first;
     const uint32_t warp = threadIdx.x / 32;
 
     BlockSelect<Shape> select(storage, list_candidates(wanted.k));
-    TileRun<Shape, width> run(walk, first + share(count, warp, Shape::warps),
-                              first + share(count, warp + 1, Shape::warps), shared_address(table));
+    TileRun<Shape, width> run(walk, first + part_begin(count, warp, Shape::warps),
+                              first + part_begin(count, warp + 1, Shape::warps),
+                              shared_address(table));
     if (store.layout.slices <= a.resident_slices) {
         if (count > 0) load_query_table<Shape::threads>(a.scan, a.resident_slices, query, 0, table);
         __syncthreads();
@@ -236,11 +215,7 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
         scan_in_step(a, query, select, run, table);
     }
     select.cut();
-    const CandidateView& out = a.scan.candidates;
-    uint64_t* keys = out.keys + size_t{query} * out.room + split * candidates;
-    for (uint32_t i = threadIdx.x; i < candidates; i += Shape::threads)
-        keys[i] = i < select.kept_count() ? select.kept()[i] : no_key;
-    if (split == 0 && threadIdx.x == 0) out.counts[query] = a.scan.splits * candidates;
+    put_kept(select, a.scan, query, split);
 }
 
 template <class Shape, int width>
