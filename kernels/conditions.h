@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/host_device.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -86,6 +87,37 @@ struct PackedCondition {
     uint8_t attribute;
 };
 static_assert(sizeof(PackedCondition) == 32);
+
+// Whether a number that is not null passes. `values` are the condition's own.
+PGWARP_HOST_DEVICE bool number_passes(const PackedCondition& condition, const uint64_t* values,
+                                      uint64_t x) {
+    uint32_t low = 0, high = condition.value_count;
+    switch (condition.kind) {
+        case ConditionKind::range:
+            return condition.low <= x && x <= condition.high;
+        case ConditionKind::among:
+            while (low < high) {
+                const uint32_t middle = (low + high) / 2;
+                if (values[middle] < x)
+                    low = middle + 1;
+                else
+                    high = middle;
+            }
+            return low < condition.value_count && values[low] == x;
+        case ConditionKind::overlaps:
+            for (uint32_t i = 0; i < condition.value_count; ++i)
+                if ((x & values[i]) == values[i]) return true;
+            return false;
+        case ConditionKind::contains:
+            return (x & condition.low) == condition.low;
+        case ConditionKind::is_not_null:
+            return true;
+        case ConditionKind::is_null:
+        case ConditionKind::never:
+            return false;
+    }
+    return false;
+}
 
 // Conditions of one search in this form.
 struct PackedConditions {

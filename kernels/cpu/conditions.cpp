@@ -26,25 +26,14 @@ inline Number number_at(const uint8_t* column, size_t entry) {
     return number;
 }
 
-// Whether a number that is not null passes.
+inline PackedCondition packed(const Condition& condition, uint32_t first_value) {
+    return {condition.low,  condition.high,
+            first_value,    static_cast<uint32_t>(condition.values.size()),
+            condition.kind, condition.attribute};
+}
+
 inline bool number_passes(const Condition& condition, uint64_t x) {
-    switch (condition.kind) {
-        case ConditionKind::range:
-            return condition.low <= x && x <= condition.high;
-        case ConditionKind::among:
-            return std::binary_search(condition.values.begin(), condition.values.end(), x);
-        case ConditionKind::overlaps:
-            return std::any_of(condition.values.begin(), condition.values.end(),
-                               [x](uint64_t bits) { return (x & bits) == bits; });
-        case ConditionKind::contains:
-            return (x & condition.low) == condition.low;
-        case ConditionKind::is_not_null:
-            return true;
-        case ConditionKind::is_null:
-        case ConditionKind::never:
-            return false;
-    }
-    return false;
+    return number_passes(packed(condition, 0), condition.values.data(), x);
 }
 
 }  // namespace pgwarp
@@ -238,11 +227,9 @@ void pack_conditions(std::span<const Condition> conditions, PackedCondition* ite
                      uint64_t* values) {
     uint32_t first = 0;
     for (const Condition& condition : conditions) {
-        const auto count = static_cast<uint32_t>(condition.values.size());
         std::copy(condition.values.begin(), condition.values.end(), values + first);
-        *items++ = {condition.low, condition.high, first,
-                    count,         condition.kind, condition.attribute};
-        first += count;
+        *items = packed(condition, first);
+        first += items++->value_count;
     }
 }
 

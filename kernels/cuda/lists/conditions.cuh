@@ -39,39 +39,6 @@ struct ListAttributes {
     }
 };
 
-// Whether `values`, ascending, has x.
-__device__ __forceinline__ bool is_among(const uint64_t* values, uint32_t count, uint64_t x) {
-    uint32_t low = 0, high = count;
-    while (low < high) {
-        const uint32_t middle = (low + high) / 2;
-        if (values[middle] < x)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < count && values[low] == x;
-}
-
-// Whether a number that is not null passes; is_null and is_not_null are not asked here.
-__device__ __forceinline__ bool number_passes(const PackedCondition& condition,
-                                              const uint64_t* values, uint64_t x) {
-    values += condition.first_value;
-    switch (condition.kind) {
-        case ConditionKind::range:
-            return condition.low <= x && x <= condition.high;
-        case ConditionKind::among:
-            return is_among(values, condition.value_count, x);
-        case ConditionKind::contains:
-            return (x & condition.low) == condition.low;
-        case ConditionKind::overlaps:
-            for (uint32_t i = 0; i < condition.value_count; ++i)
-                if ((x & values[i]) == values[i]) return true;
-            return false;
-        default:
-            return false;
-    }
-}
-
 __device__ __forceinline__ bool passes_condition(const DeviceAttributes& layout,
                                                  const PackedCondition& condition,
                                                  const uint64_t* values, const ListAttributes& list,
@@ -81,7 +48,8 @@ __device__ __forceinline__ bool passes_condition(const DeviceAttributes& layout,
     if (condition.kind == ConditionKind::is_not_null) return !list.null(layout, attribute, entry);
     const uint64_t x = list.number(layout, attribute, entry);
     // The number of a null attribute is 0.
-    return number_passes(condition, values, x) && (x != 0 || !list.null(layout, attribute, entry));
+    return number_passes(condition, values + condition.first_value, x) &&
+           (x != 0 || !list.null(layout, attribute, entry));
 }
 
 }  // namespace pgwarp::gpu
