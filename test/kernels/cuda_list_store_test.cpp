@@ -96,24 +96,10 @@ TEST_F(CudaListStoreTest, ResumesWhereASearchEnded) {
 TEST_F(CudaListStoreTest, AppendsAttributes) {
     const Context context(options());
     for (const uint32_t bits : {8u, 4u}) {
-        ListCase c;
-        c.bits = bits;
-        c.attributes = {4, 1, 8, 2};
-        c.queries = 7;
-        c.probes = 20;
-        ListWorld world(c, test_seed() + bits);
+        ListWorld world(appended_attributes(bits), test_seed() + bits);
         const auto store = make_list_store(context, world.quantizer(), world.attributes());
         world.put_all(*store);
-        const auto batch = world.make_batch(*store);
-        for (const uint32_t added : {0u, 1u, 1u, 6u, 31u, 33u, 500u})
-            for (uint32_t l = 0; l < c.lists; l += 3) {
-                world.grow(*store, l, added);
-                if (l != 6) continue;
-                store->search(*batch, c.queries);
-                for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q);
-            }
-        store->search(*batch, c.queries);
-        for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q);
+        check_appends(world, *store);
     }
 }
 

@@ -476,6 +476,31 @@ inline std::vector<ListCase> list_cases() {
     return cases;
 }
 
+// A shape for check_appends().
+inline ListCase appended_attributes(uint32_t bits) {
+    ListCase c;
+    c.bits = bits;
+    c.attributes = {4, 1, 8, 2};
+    c.queries = 7;
+    c.probes = 20;
+    return c;
+}
+
+// Lists that grow, by few entries and by many, give what they have.
+inline void check_appends(ListWorld& world, ListStore& store) {
+    const ListCase& c = world.list_case();
+    const auto batch = world.make_batch(store);
+    for (const uint32_t added : {0u, 1u, 1u, 6u, 8u, 31u, 33u, 500u})
+        for (uint32_t l = 0; l < c.lists; l += 3) {
+            world.grow(store, l, added);
+            if (l != 6) continue;
+            store.search(*batch, c.queries);
+            for (size_t q = 0; q < c.queries; q += 1 + c.queries / 5) world.check(*batch, q);
+        }
+    store.search(*batch, c.queries);
+    for (size_t q = 0; q < c.queries; q += 1 + c.queries / 40) world.check(*batch, q);
+}
+
 // Shapes for check_resumed().
 inline std::vector<ListCase> resumed_cases() {
     std::vector<ListCase> cases;

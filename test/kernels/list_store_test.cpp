@@ -62,17 +62,17 @@ TEST(ListStore, Appends) {
             ListWorld world(c, ++seed);
             const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
             world.put_all(*store);
-            const auto batch = world.make_batch(*store);
-            for (const uint32_t added : {0u, 1u, 1u, 6u, 8u, 33u, 500u})
-                for (uint32_t l = 0; l < c.lists; l += 3) {
-                    world.grow(*store, l, added);
-                    if (l != 6) continue;
-                    store->search(*batch, c.queries);
-                    for (size_t q = 0; q < c.queries; q += 1 + queries / 5) world.check(*batch, q);
-                }
-            store->search(*batch, c.queries);
-            for (size_t q = 0; q < c.queries; q += 1 + queries / 40) world.check(*batch, q);
+            check_appends(world, *store);
         }
+}
+
+TEST(ListStore, AppendsAttributes) {
+    for (const uint32_t bits : {8u, 4u}) {
+        ListWorld world(appended_attributes(bits), test_seed() + bits);
+        const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
+        world.put_all(*store);
+        check_appends(world, *store);
+    }
 }
 
 TEST(ListStore, AppendsToWhatItHolds) {
