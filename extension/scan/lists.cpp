@@ -391,7 +391,7 @@ void aim_by_filter(ScanState* s) {
 
 void aim_by_codes(ScanState* s) {
     constexpr int64 most_ranked = 1 << 14;
-    if (s->codes.too_few) s->goal.least_rows = std::min(s->goal.least_rows, s->round.added);
+    if (s->codes.too_few) s->goal.least_rows = s->codes.least_rows;
     const bool more = s->service.resumes || s->walk.stage == GroupStage::walked ||
                       s->walk.stage == GroupStage::held;
     if (!more || settings.candidates > 0 || s->bound.given || s->progress.ranked >= most_ranked)
@@ -402,9 +402,10 @@ void aim_by_codes(ScanState* s) {
     constexpr double next_to_none = 1.0 / 16;
     if (late_share(&s->codes, s->goal.limit) <= (s->codes.too_few ? next_to_none : suspicious))
         return;
+    if (!s->codes.too_few) s->codes.least_rows = s->goal.least_rows;
     s->codes.too_few = true;
     s->goal.candidates = 3 * static_cast<Size>(s->progress.ranked);
-    s->goal.least_rows = s->round.added + 1;
+    s->goal.least_rows = std::max(s->codes.least_rows, s->round.added + 1);
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {

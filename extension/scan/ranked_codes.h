@@ -20,7 +20,8 @@ struct RankedCodes {
     RankedCode* items;
     Size count;
     Size room;
-    bool too_few;  // more candidates were asked for than the curve says
+    bool too_few;     // more candidates were asked for than the curve says
+    Size least_rows;  // then: the round's minimum without that
 };
 
 // Records a ranked row. Allocates in the current memory context.
