@@ -274,13 +274,14 @@ TEST_F(CudaDatasetTest, TrainsModelsAsTheCpuDoes) {
                           {{20, 40, 5, Metric::l2}, true},
                           {{32, 40, 4, Metric::l2, 8, 8}, false}})
         for (const Place where : {Place::resident, Place::streamed}) {
-            // Room for the tables of an additive quantizer in both cases.
-            const Context context(
-                where == Place::resident
-                    ? options()
-                    : options(std::max(rows.size() * sizeof(float),
-                                       size_t{c.shape.additive() ? 64u : 4u} << 20),
-                              size_t{1} << 20));
+            // Too little for all rows; enough for the residuals, a rotated copy of them, and the
+            // tables of an additive quantizer.
+            const Context context(where == Place::resident
+                                      ? options()
+                                      : options(c.shape.additive()
+                                                    ? size_t{64} << 20
+                                                    : rows.size() * sizeof(float) * 2,
+                                                size_t{1} << 20));
             double errors[2];
             for (const int run : {0, 1}) {
                 const auto executor = run == 0 ? make_executor(context) : make_cpu_executor(2, {});

@@ -94,6 +94,7 @@ struct ReferenceStep {
         std::vector<double> sums(before.size());
         const Rounding rounding(before, dims);
         const size_t count = rows.size() / dims;
+        std::vector<std::pair<uint32_t, const float*>> ties;  // a cluster, and a row of it or not
         for (size_t r = 0; r < count; ++r) {
             const float* row = rows.data() + r * dims;
             const NearestTwo two(row, before, dims);
@@ -101,16 +102,17 @@ struct ReferenceStep {
             ++counts[two.nearest];
             for (uint32_t d = 0; d < dims; ++d) sums[size_t{two.nearest} * dims + d] += row[d];
             if (two.next_least - two.least > rounding.of(row)) continue;
-            slack[two.nearest] += std::sqrt(two.next_least);
-            slack[two.next] += std::sqrt(two.next_least);
+            ties.emplace_back(two.nearest, row);
+            ties.emplace_back(two.next, row);
         }
         error /= static_cast<double>(count);
         for (size_t i = 0; i < sums.size(); ++i)
             if (counts[i / dims])
                 centroids[i] = static_cast<float>(sums[i] / static_cast<double>(counts[i / dims]));
-        // A mean of n moves by about an n-th of what comes or goes.
-        for (size_t c = 0; c < counts.size(); ++c)
-            slack[c] *= 2 / std::max(1.0, static_cast<double>(counts[c]));
+        // A row that comes or goes moves the mean of n rows by about an n-th of its distance to it.
+        for (const auto& [c, row] : ties)
+            slack[c] += 2 * std::sqrt(squared_distance(row, &centroids[size_t{c} * dims], dims)) /
+                        std::max(1.0, static_cast<double>(counts[c]));
     }
 
     void check(const std::vector<float>& moved, double moved_error, uint32_t dims,

@@ -177,7 +177,7 @@ sub stress
 {
 	my ($node, $clients, $seconds) = @_;
 	my $seed = seed_of();
-	my $folder = $PostgreSQL::Test::Utils::tmp_check;
+	my $folder = PostgreSQL::Test::Utils::tempdir();
 	value($node, $setup);
 	my @arguments;
 	for my $name (sort keys %scripts)

@@ -19,7 +19,7 @@ my $node = new_node('recall', conf => "maintenance_work_mem = 128MB\nwork_mem = 
 sub load
 {
 	my ($part, $table, $count) = @_;
-	my $file = $PostgreSQL::Test::Utils::tmp_check . "/$table.tsv";
+	my $file = PostgreSQL::Test::Utils::tempdir() . "/$table.tsv";
 	system("scripts/images $part $count >'$file'") == 0 or die 'no images';
 	value($node, "CREATE TABLE $table (id int, label text, v vector(784))");
 	$node->psql('postgres', "\\copy $table FROM '$file'", on_error_die => 1);

@@ -7,7 +7,7 @@ use Test::More;
 use IvfpqTest;
 
 my $node = new_node('writes', conf => 'max_connections = 40');
-my $folder = $PostgreSQL::Test::Utils::tmp_check;
+my $folder = PostgreSQL::Test::Utils::tempdir();
 
 sub pgbench
 {

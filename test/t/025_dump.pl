@@ -7,7 +7,7 @@ use Test::More;
 use IvfpqTest;
 
 my $node = new_node('dump');
-my $folder = $PostgreSQL::Test::Utils::tmp_check;
+my $folder = PostgreSQL::Test::Utils::tempdir();
 value($node, 'CREATE TABLE t (id bigint, v vector(5))');
 value($node, 'INSERT INTO t SELECT i, vec(i, 5) FROM generate_series(1, 2000) AS i');
 value($node, 'CREATE INDEX t_l2 ON t USING ivfpq (v) WITH (lists = 12, m = 3)');

@@ -9,7 +9,7 @@ use IvfpqTest;
 my $seed = seed_of();
 my $node = new_node('concurrent_builds', conf => "max_connections = 40
 maintenance_work_mem = 256MB\nmin_parallel_table_scan_size = 64kB");
-my $folder = $PostgreSQL::Test::Utils::tmp_check;
+my $folder = PostgreSQL::Test::Utils::tempdir();
 value($node, <<'SQL');
 CREATE TABLE t (id bigserial PRIMARY KEY, active bool DEFAULT true, note text, v vector(6))
 	WITH (fillfactor = 80);

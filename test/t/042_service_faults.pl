@@ -176,7 +176,7 @@ fault('none');
 for my $n (1 .. 20) { is(nearest($n) =~ s/\n.*//sr, $n, 'whoever has the slot now') if $n % 5 == 0; }
 
 # As many clients as there may be.
-my $folder = $PostgreSQL::Test::Utils::tmp_check;
+my $folder = PostgreSQL::Test::Utils::tempdir();
 append_to_file("$folder/many.sql", "\\set n random(1, 4000)
 SET enable_seqscan = off; SET ivfpq.target_recall = 1;
 SELECT 1 / (id = :n)::int FROM t ORDER BY v <-> vec(:n, 8) LIMIT 1;\n");

@@ -29,7 +29,7 @@ sub fault
 	}
 	return;
 }
-my $folder = $PostgreSQL::Test::Utils::tmp_check;
+my $folder = PostgreSQL::Test::Utils::tempdir();
 append_to_file("$folder/load.sql", "SELECT pgwarp_prewarm('small_v');\n");
 append_to_file("$folder/small.sql", "SET enable_seqscan = off; SET pgwarp.service_timeout = '60s';
 SELECT id FROM small ORDER BY v <-> vec(1, 8) LIMIT 1;\n");

@@ -78,7 +78,7 @@ is(value($standby, "SELECT count(*) FROM ivfpq_check('items_v', true)"), 0, 'sou
 
 # --- a dump
 
-my $dump = $PostgreSQL::Test::Utils::tmp_check . '/dump';
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 my @server = ('--port=' . $node->port, '--host=' . $node->host);
 value($node, "CREATE INDEX items_e ON items USING ivfpq (v vector_cosine_ops, (upper(x)), f float4_ops) WITH (lists = 4) WHERE b");
 $node->command_ok([ 'pg_dump', @server, '--format=custom', "--file=$dump", 'postgres' ], 'dump');

@@ -95,7 +95,7 @@ END
 $$;
 SQL
 my $seed = seed_of();
-my $folder = $PostgreSQL::Test::Utils::tmp_check;
+my $folder = PostgreSQL::Test::Utils::tempdir();
 my @arguments;
 for my $name (sort keys %scripts)
 {

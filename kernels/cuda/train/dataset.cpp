@@ -13,6 +13,12 @@ namespace {
 constexpr size_t max_scan_rows = 65536;
 constexpr size_t chunk_bytes = size_t{64} << 20;
 
+// Rows may take a third of the free memory: a rotation is trained on a rotated copy, and all
+// training needs buffers.
+bool may_be_resident(const Context& context, size_t floats) {
+    return floats * sizeof(float) <= context.memory.available() / 3;
+}
+
 }  // namespace
 
 DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t stream,
@@ -23,9 +29,7 @@ DeviceRows::DeviceRows(const Context& context, Uploader& uploader, cudaStream_t 
       count_(count),
       dims_(dims),
       source_dims_(dims) {
-    // Rows may take half of the free memory: training needs buffers as well.
-    const size_t bytes = count * dims * sizeof(float);
-    if (bytes <= context.memory.available() / 2) {
+    if (may_be_resident(context, count * dims)) {
         try {
             resident_ = Buffer<float>(context.memory, count * dims);
         } catch (const OutOfDeviceMemory&) {
@@ -187,7 +191,7 @@ void DeviceRows::rotate(const Blas& blas, Buffer<float> matrix, uint32_t to, cud
 void DeviceRows::settle(cudaStream_t stream) {
     if (resident()) return shrink(stream);
     const size_t floats = count_ * dims_;
-    if (floats * sizeof(float) > context_.memory.available() / 2) return;
+    if (!may_be_resident(context_, floats)) return;
     try {
         Buffer<float> rows(context_.memory, floats);
         visit(scan_rows(), stream, [&](const float* chunk, size_t first, size_t count) {

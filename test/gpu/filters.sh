@@ -1,0 +1,125 @@
+# How fast, and with which recall, queries with a condition are answered through the service: a script
+# for the step `queries` of run. GloVe is expected in DATA. The peer is measured where it was packed.
+#   PARTS="attributes far tenants peer"   what to measure
+#   CLIENTS=1,16,64  SECONDS_EACH=2  REPEAT=1  ASKED=1000   clients, and queries of the first two parts
+#   TENANTS=1000  ROWS=100000000  RUNS=3  the table of tenants: GloVe's rows, cut to 96 dimensions and moved by
+#                           noise, which takes 43 GB of disk at 100,000,000: give SHARED_BUFFERS=50GB HUGE_PAGES=26500
+#                           to run. Queries have other noise, and are no rows of the table
+# shellcheck shell=bash
+set -euo pipefail
+parts=" ${PARTS:-attributes far tenants peer} "
+wants() {
+    [[ $parts == *" $1 "* ]]
+}
+cd "$CLUSTER"
+common=(--data glove --data-dir "$DATA" --queries "${ASKED:-1000}" --seconds "${SECONDS_EACH:-2}"
+    --repeat "${REPEAT:-1}" --setup 'ALTER TABLE items ADD tenth int GENERATED ALWAYS AS (id % 10) STORED'
+    --setup 'ALTER TABLE items ADD hundredth int GENERATED ALWAYS AS (id % 100) STORED'
+    --setup 'ALTER TABLE items ADD thousandth int GENERATED ALWAYS AS (id % 1000) STORED')
+plain='CREATE INDEX ON items USING ivfpq (v {ops})'
+clients=${CLIENTS:-1,16,64}
+ask() {
+    psql -XAtq -v ON_ERROR_STOP=1 "$@"
+}
+
+if wants attributes; then
+    echo '== attributes in the index'
+    "$BENCH" "${common[@]}" --clients "$clients" --json "$RESULTS/attributes.json" \
+        --filter 'tenth = 3' --filter 'hundredth = 3' --filter 'thousandth = 3' --filter true \
+        --system attributes --extension pgwarp \
+        --index 'CREATE INDEX ON items USING ivfpq (v {ops}, tenth, hundredth, thousandth)'
+    echo '== what an attribute costs where there is no condition'
+    "$BENCH" "${common[@]}" --repeat 3 --builds 3 --clients "$clients" --json "$RESULTS/cost.json" --extension pgwarp \
+        --system none --index "$plain" --system one --index 'CREATE INDEX ON items USING ivfpq (v {ops}, tenth)'
+fi
+if wants peer; then
+    echo '== conditions that are not in the index, and pgvector'
+    "$BENCH" "${common[@]}" --queries 300 --clients 1 --json "$RESULTS/peer.json" --build-set 'maintenance_work_mem=8GB' \
+        --filter 'tenth = 3' --filter 'hundredth = 3' --system 'not in the index' --extension pgwarp --index "$plain" \
+        --system 'pgvector hnsw' --extension vector --index 'CREATE INDEX ON items USING hnsw (v {ops})' \
+        --reach 'hnsw.iterative_scan=relaxed_order; hnsw.ef_search=10..1000'
+fi
+if wants far; then
+    echo '== a condition that holds only far from the query'
+    # shellcheck disable=SC2016 # $2 is the query's
+    "$BENCH" --data glove --data-dir "$DATA" --queries 100 --clients "$clients" --seconds "${SECONDS_EACH:-2}" \
+        --repeat "${REPEAT:-1}" --farthest 0.01 --filter 'far = $2; $2 = query' --json "$RESULTS/far.json" \
+        --system far --extension pgwarp --index 'CREATE INDEX ON items USING ivfpq (v {ops}, far)'
+fi
+
+# Middle of the latencies in the logs of pgbench, in ms.
+middle() {
+    cat "$@" | awk '{print $3 / 1000}' | sort -n | awk '{a[NR] = $1} END {printf "p50 %.2f ms, p99 %.2f ms", a[int(NR / 2)], a[int(NR * 0.99)]}'
+}
+if wants tenants; then
+    rows=${ROWS:-100000000} tenants=${TENANTS:-1000}
+    echo "== $rows x 96, $tenants tenants of equal size"
+    ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'CREATE UNLOGGED TABLE glove (id int, v vector(96))' \
+        -c 'CREATE UNLOGGED TABLE items (id int, tenant_id int, v vector(96)) WITH (parallel_workers = 15, autovacuum_enabled = off)'
+    python3 - "$DATA/glove_base.fvecs" <<'PYTHON' | ask -c '\copy glove FROM STDIN'
+import array, sys
+with open(sys.argv[1], 'rb') as file:
+    for i in range(1 << 30):
+        row = file.read(404)
+        if not row: break
+        sys.stdout.write('%d\t[%s]\n' % (i, ','.join('%.5g' % x for x in array.array('f', row[4:388]))))
+PYTHON
+    given=$(ask -c 'SELECT count(*) FROM glove')
+    for name in moves queries_moves; do
+        ask -c "SELECT setseed(0.$((${#name} * 7)))" -c "CREATE UNLOGGED TABLE $name AS
+            SELECT n, array_agg(((random() - 0.5) * 0.6)::real)::vector AS v
+            FROM generate_series(0, 999) AS n, generate_series(1, 96 + 0 * n) AS d GROUP BY n" >/dev/null
+    done
+    started=$SECONDS
+    copies=$(((rows + given - 1) / given)) loaders=16 pids=()
+    for ((loader = 0; loader < loaders; ++loader)); do
+        # A row's tenant says nothing of its vector: 7919 and 104729 are primes.
+        for ((copy = loader; copy < copies; copy += loaders)); do
+            echo "INSERT INTO items SELECT $copy * $given + g.id, (($copy::bigint * $given + g.id) * 104729 % 1000003 % $tenants)::int,
+                (g.v + m.v)::vector(96) FROM glove AS g JOIN moves AS m ON m.n = (g.id * 31 + $copy * 7919) % 1000
+                WHERE $copy::bigint * $given + g.id < $rows;"
+        done | ask -f - &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid"; done
+    echo "loaded in $((SECONDS - started)) s: $(ask -c "SELECT pg_size_pretty(pg_table_size('items'))")"
+    ask -c "CREATE TABLE queries AS SELECT row_number() OVER ()::int AS id, (random() * $tenants)::int % $tenants AS tenant_id,
+        (g.v + m.v)::vector(96) AS v FROM (SELECT * FROM glove ORDER BY md5(id::text) LIMIT 20000) AS g
+        JOIN queries_moves AS m ON m.n = g.id % 1000" -c 'ALTER TABLE queries ADD PRIMARY KEY (id)' -c 'VACUUM ANALYZE queries' -c 'ANALYZE items'
+    started=$SECONDS
+    ask -c "SET maintenance_work_mem = '4GB'" -c 'SET client_min_messages = debug1' \
+        -c 'CREATE INDEX items_v ON items USING ivfpq (v, tenant_id)' 2>&1 | grep -v DETAIL || true
+    echo "built in $((SECONDS - started)) s: $(ask -c "SELECT pg_size_pretty(pg_relation_size('items_v'))" \
+        -c "SELECT lists || ' lists, ' || probes || ' probes, ' || candidates || ' candidates' FROM ivfpq_info('items_v')" | paste -sd' ')"
+    started=$SECONDS
+    echo "prewarmed: $(ask -c "SELECT pgwarp_prewarm('items_v') || ' lists'") in $((SECONDS - started)) s"
+    cat >search.sql <<'SQL'
+\set n random(1, 20000)
+\set t random(0, TENANTS - 1)
+SELECT id FROM items WHERE tenant_id = :t ORDER BY v <-> (SELECT v FROM queries WHERE id = :n) LIMIT 10;
+SQL
+    sed -i "s/TENANTS/$tenants/" search.sql
+    ask -c 'EXPLAIN SELECT id FROM items WHERE tenant_id = 5 ORDER BY v <-> (SELECT v FROM queries WHERE id = 7) LIMIT 10'
+    for count in ${clients//,/ } 64 64; do
+        rm -f "$RESULTS"/log.*
+        pgbench -n -M prepared -c "$count" -j $((count < 8 ? count : 8)) -T 4 -f search.sql -l --log-prefix="$RESULTS/log" \
+            --sampling-rate=0.1 >"$RESULTS/tenants.$count" 2>&1
+        echo "$count clients: $(sed -n 's/^tps = \([0-9]*\).*/\1/p' "$RESULTS/tenants.$count") queries/s, $(middle "$RESULTS"/log.*)"
+    done
+    rm -f "$RESULTS"/log.*
+    ask -c "SELECT service_searches || ' by the service, ' || fallbacks || ' fallbacks' FROM pg_stat_pgwarp WHERE indexname = 'items_v'"
+    ask -c 'SET enable_seqscan = off' -c "SELECT l FROM ivfpq_last_scan() AS l, (SELECT count(*) FROM (SELECT id FROM items
+        WHERE tenant_id = 5 ORDER BY v <-> (SELECT v FROM queries WHERE id = 7) LIMIT 10) AS s) AS c"
+    # Rows that are truly among the ten are no farther than the last of the answer.
+    ask -c 'SET enable_seqscan = off' -c "CREATE TABLE answers AS SELECT q.id AS query, q.tenant_id, q.v, f.id, f.d
+        FROM (SELECT * FROM queries WHERE id <= 300) AS q CROSS JOIN LATERAL (SELECT id, items.v <-> q.v AS d FROM items
+            WHERE items.tenant_id = q.tenant_id ORDER BY items.v <-> q.v LIMIT 10) AS f" -c 'ANALYZE answers'
+    ask -c 'SET max_parallel_workers_per_gather = 15' -c 'SET enable_indexscan = off' -c 'SET enable_mergejoin = off' -c "
+        WITH asked AS (SELECT query, tenant_id, v, max(d) AS far FROM answers GROUP BY 1, 2, 3),
+            near AS MATERIALIZED (SELECT query, i.id, i.v <-> a.v AS d FROM items AS i JOIN asked AS a USING (tenant_id)
+                WHERE i.v <-> a.v <= far * 1.000001),
+            truth AS (SELECT query, d AS tenth FROM (SELECT *, row_number() OVER (PARTITION BY query ORDER BY d) AS r FROM near) AS s
+                WHERE r = 10)
+        SELECT 'recall@10: ' || round(count(*) FILTER (WHERE d <= tenth * 1.000001) / (10.0 * (SELECT count(*) FROM asked)), 4) ||
+            ' of ' || (SELECT count(*) FROM asked) || ' queries' FROM answers JOIN truth USING (query)"
+fi
