@@ -9,6 +9,7 @@
 #include "kernels/common.h"
 #include "kernels/conditions.h"
 #include "kernels/executor.h"
+#include "kernels/host_device.h"
 #include "kernels/quantizer.h"
 
 #include <algorithm>
@@ -55,20 +56,24 @@ struct ListQuery {
     float floor_distance = -std::numeric_limits<float>::infinity();
 };
 
+// Groups of the lists of a narrowed search by rank. From the second one on, each ends at twice the
+// rank of the one before.
+inline constexpr uint32_t near_groups = 4;
+PGWARP_HOST_DEVICE uint32_t near_group(uint32_t rank, uint32_t probes) {
+    return rank >= probes / 2 ? 3 : rank >= probes / 4 ? 2 : rank >= probes / 8 ? 1 : 0;
+}
+
 // What a narrowed search saw in the lists that it searched.
 struct SearchedLists {
     uint32_t passed;  // entries that pass the conditions
     // 1: there are entries beyond those found. Where many are as far as each other, the found ones
     // may be fewer than k all the same, even none: all or none of such entries are found.
     uint32_t more;
-    // Entries, passing or not, that are no farther than the near_k-th found: in all lists, in those
-    // of rank probes / 4 up to probes / 2, and in the rest from there on. Estimated from a sample;
-    // 0 where fewer were found, or near_k is 0.
-    uint32_t near;
-    uint32_t near_before;
-    uint32_t near_last;
+    // Entries, passing or not, that are no farther than the near_k-th found, by near_group() of
+    // their list. Estimated from a sample; 0 where fewer were found, or near_k is 0.
+    uint32_t near[near_groups];
 };
-// About how many entries to sample for that.
+// About how many entries the CPU samples for that.
 inline constexpr uint32_t near_sample = 16384;
 
 // The capacity of a batch.

@@ -14,6 +14,15 @@ namespace {
 
 constexpr uint32_t lists = 1024, m = 32;
 
+// Every entry has one attribute, a number below this.
+constexpr uint32_t attribute_values = 1000;
+AttributeLayout attribute_layout() {
+    AttributeLayout layout;
+    layout.count = 1;
+    layout.bytes[0] = sizeof(uint32_t);
+    return layout;
+}
+
 // An index of the rows: trained and encoded, with every list on pages.
 struct BenchIndex {
     QuantizerShape shape;
@@ -50,7 +59,7 @@ struct BenchIndex {
 
     // Pages in the layout of an index.
     struct Pages {
-        std::vector<std::vector<uint8_t>> codes, tids;
+        std::vector<std::vector<uint8_t>> codes, tids, attributes;
         std::vector<std::vector<float>> offsets;
         std::vector<ListPage> pages;
     };
@@ -64,6 +73,7 @@ struct BenchIndex {
                     static_cast<uint32_t>(std::min<size_t>(capacity, members[l].size() - first));
                 std::vector<uint8_t> page(m * capacity), tids(size_t{count} * 6);
                 std::vector<float> page_offsets(count);
+                std::vector<uint8_t> attributes(attribute_layout().entry_bytes() * capacity);
                 for (uint32_t i = 0; i < count; ++i) {
                     const uint32_t row = members[l][first + i];
                     for (uint32_t j = 0; j < m; ++j)
@@ -72,12 +82,15 @@ struct BenchIndex {
                     const uint16_t words[3] = {0, static_cast<uint16_t>(row >> 16),
                                                static_cast<uint16_t>(row)};
                     std::memcpy(tids.data() + size_t{i} * 6, words, 6);
+                    const uint32_t number = row % attribute_values;
+                    std::memcpy(attributes.data() + i * sizeof(number), &number, sizeof(number));
                 }
                 // Moving a vector leaves its elements where they are.
-                made.pages.push_back(
-                    {page.data(), capacity, count, page_offsets.data(), tids.data()});
+                made.pages.push_back({page.data(), capacity, count, page_offsets.data(),
+                                      tids.data(), attributes.data()});
                 made.codes.push_back(std::move(page));
                 made.tids.push_back(std::move(tids));
+                made.attributes.push_back(std::move(attributes));
                 made.offsets.push_back(std::move(page_offsets));
             }
         }
@@ -128,6 +141,40 @@ class ListBench {
                format("%.3f M queries/s", static_cast<double>(batch_size) / time * 1e-6),
                format("%.2fe12 look-ups/s", visited * m / time * 1e-12), bar);
         return time;
+    }
+
+    // The same with a condition that this many entries of a thousand pass.
+    void run_narrowed(size_t batch_size, uint32_t probes, uint32_t passing) {
+        constexpr uint32_t k = 120;  // candidates of a query with LIMIT 10
+        if (!narrowed_) {
+            narrowed_ = make_list_store(context_, index_->quantizer(), attribute_layout());
+            index_->put_all(*narrowed_);
+        }
+        const auto batch = narrowed_->make_batch({batch_size, k, probes, true, 1, 1});
+        for (size_t q = 0; q < batch_size; ++q) {
+            batch->wanted[q] = {k, probes};
+            batch->wanted[q].conditions = 1;
+            batch->wanted[q].near_k = 10;
+            batch->conditions[q] = {};
+            batch->conditions[q].kind = ConditionKind::range;
+            batch->conditions[q].high = passing - 1;
+        }
+        size_t at = 0;
+        const size_t dims = vectors_.dims;
+        const auto call = [&] {
+            if (at + batch_size > vectors_.query_count()) at = 0;
+            std::memcpy(batch->queries, vectors_.queries.data() + at * dims,
+                        batch_size * dims * sizeof(float));
+            at += batch_size;
+            narrowed_->search(*batch, batch_size);
+        };
+        const double time = time_on_host(call, 301, 5);
+        profile(settings_, call);
+        char what[96];
+        std::snprintf(what, sizeof what, "IVFPQ, %.1f%% pass, batch %zu, probes %u, k = %u",
+                      passing * 100.0 / attribute_values, batch_size, probes, k);
+        report(what, time,
+               format("%.3f M queries/s", static_cast<double>(batch_size) / time * 1e-6), "", "");
     }
 
     void recall(uint32_t probes) {
@@ -189,7 +236,7 @@ class ListBench {
     const Settings& settings_;
     const VectorSet& vectors_;
     std::unique_ptr<BenchIndex> index_;
-    std::unique_ptr<ListStore> store_, host_;
+    std::unique_ptr<ListStore> store_, host_, narrowed_;
     std::vector<Neighbor> truth_;
 };
 
@@ -207,6 +254,12 @@ void bench_lists(const Context& context, const Settings& settings, const Limits&
     report("  share of k = 10", 0, format("%.0f%%", 100 * ten_128 / hundred_128), "", "");
     bench.run(1, 10, 32, "<= 70 us");
     bench.run(64, 10, 32, ">= 1 M queries/s");
+    for (size_t size : {1, 16, 64}) {
+        bench.run(size, 120, 48, "");
+        bench.run_narrowed(size, 160, 100);
+        bench.run_narrowed(size, 320, 10);
+        bench.run_narrowed(size, 640, 1);
+    }
     if (settings.profile) return;
     bench.run(batch, 2048, 128, "");
     for (size_t size : {8, 32, 127, 128, 256, 500, 1000, 2000, 4000})

@@ -7,6 +7,7 @@
 // reader that saw the same generation before and after its walk has seen every entry.
 
 #include "extension/index/list_changes.h"
+#include "extension/index/change_counts.h"
 #include "extension/index/place.h"
 #include "extension/index/tid.h"
 
@@ -41,6 +42,12 @@ LockedList lock_list(Relation index, const MetaPage& meta, uint32 list) {
 
 void unlock_list(const LockedList& list) {
     UnlockReleaseBuffer(list.place_buffer);
+}
+
+// Writes a record that changes the list. The caller still has the buffers locked.
+void finish_change(GenericXLogState* state, Relation index, uint32 list) {
+    GenericXLogFinish(state);
+    count_change(index, list);
 }
 
 bool is_tail_of(Page page, uint32 list) {
@@ -105,7 +112,7 @@ Buffer add_tail_page(const LockedList& list, Buffer tail_buffer) {
     Page page = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
     page_init(page, PageKind::list, list.list);
     page_tail(page)->prev = tail_block;
-    GenericXLogFinish(state);
+    finish_change(state, list.index, list.list);
     if (BufferIsValid(meta_buffer) && meta_buffer != list.place_buffer)
         UnlockReleaseBuffer(meta_buffer);
     return new_buffer;
@@ -183,7 +190,7 @@ bool free_empty_tail(const LockedList& list) {
         page_tail(freed)->next = meta->free_head;
         meta->free_head = place.tail;
         ++meta->free_pages;
-        GenericXLogFinish(state);
+        finish_change(state, index, list.list);
         if (meta_buffer != list.place_buffer) UnlockReleaseBuffer(meta_buffer);
     }
     UnlockReleaseBuffer(tail_buffer);
@@ -216,7 +223,7 @@ bool close_up_tail(const LockedList& list, Removal* removal) {
         ++kept;
     }
     page_tail(page)->count = static_cast<uint16>(kept);
-    GenericXLogFinish(state);
+    finish_change(state, list.index, list.list);
     UnlockReleaseBuffer(buffer);
     pfree(room);
     removal->removed += count - kept;
@@ -250,7 +257,7 @@ bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal)
             put_entry(page, layout, dead_slots[filled++], last);
     }
     const bool emptied = page_tail(tail_page)->count == 0;
-    GenericXLogFinish(state);
+    finish_change(state, list.index, list.list);
     UnlockReleaseBuffer(tail_buffer);
     UnlockReleaseBuffer(buffer);
     pfree(room);
@@ -265,7 +272,7 @@ void append_entry(Relation index, const MetaPage& meta, uint32 list, const Entry
     const Buffer buffer = tail_with_room(index, meta, list, layout);
     GenericXLogState* state = GenericXLogStart(index);
     put_last(GenericXLogRegisterBuffer(state, buffer, 0), layout, entry);
-    GenericXLogFinish(state);
+    finish_change(state, index, list);
     UnlockReleaseBuffer(buffer);
 }
 
@@ -325,7 +332,7 @@ bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block,
         if (page_tail(tail_page)->count > 0) {
             const uint32 last = --page_tail(tail_page)->count;
             page_tids(page, pending_layout)[slot] = page_tids(tail_page, pending_layout)[last];
-            GenericXLogFinish(state);
+            finish_change(state, index, list);
         } else {
             GenericXLogAbort(state);
             slot = count;

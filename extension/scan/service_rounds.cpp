@@ -144,26 +144,27 @@ uint64 list_and_generation(const MirrorProbe& probe) {
     return uint64{probe.list} << 32 | generation;
 }
 
-// The lists of the group in the answer, with their generations, sorted, in the current memory
-// context.
+// The lists of the group in the answer, with their generations, in the current memory context.
 uint64* group_lists(const WantedSearch& search, const ServiceAnswer& answer) {
     const uint32 count = answer.probed_count - search.first_probe;
     auto* lists = static_cast<uint64*>(palloc(Max(count, 1u) * sizeof(uint64)));
     for (uint32 i = 0; i < count; ++i)
         lists[i] = list_and_generation(answer.probed[search.first_probe + i]);
-    std::sort(lists, lists + count);
     return lists;
 }
 
 // Whether the answer goes on where the ones before ended: after the same lists, and with the same
-// lists where it resumes.
+// lists where it resumes. Sorts both.
 bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
-             const uint64* lists) {
+             uint64* lists) {
     if (answer.probed_count != search.probes) return false;
     for (uint32 i = 0; i < search.first_probe; ++i)
         if (!s->service.finished[answer.probed[i].list]) return false;
-    return !s->service.resumes ||
-           std::equal(lists, lists + (search.probes - search.first_probe), s->service.lists);
+    if (!s->service.resumes) return true;
+    const uint32 count = search.probes - search.first_probe;
+    std::sort(lists, lists + count);
+    std::sort(s->service.lists, s->service.lists + count);
+    return std::equal(lists, lists + count, s->service.lists);
 }
 
 // The group has no further candidates: the next one begins, as end_group() of lists.cpp has it.

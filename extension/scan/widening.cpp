@@ -86,10 +86,15 @@ bool covers(const Widening& widening, uint32 lists, double distance, double miss
 }
 
 bool covers(const SearchedLists& searched, double missed) {
-    return rest_is_small(
-        {static_cast<double>(searched.near), static_cast<double>(searched.near_last),
-         static_cast<double>(searched.near_before)},
-        missed);
+    static_assert(near_groups == 4);
+    const uint32* near = searched.near;
+    // All its lists, or the first half of them: a scan that widens step by step would have ended
+    // there.
+    double all = static_cast<double>(near[0]) + near[1] + near[2];
+    if (rest_is_small({all, static_cast<double>(near[2]), static_cast<double>(near[1])}, missed))
+        return true;
+    all += near[3];
+    return rest_is_small({all, static_cast<double>(near[3]), static_cast<double>(near[2])}, missed);
 }
 
 }  // namespace pgwarp

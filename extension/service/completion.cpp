@@ -3,11 +3,13 @@
 
 #include "kernels/mirror.h"
 #include "extension/index/buffers.h"
+#include "extension/index/change_counts.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
 #include "extension/index/place.h"
 #include "extension/service/client.h"
 #include "extension/service/completion.h"
+#include "extension/service/seen_lists.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -105,6 +107,34 @@ Appended walk_appended(Relation index, const MetaPage& meta, const MirrorProbe& 
     return appended;
 }
 
+// Lists of an answer whose pages must be read.
+struct ToCheck {
+    MirrorProbe* probes;
+    uint64* changes;  // of each list, before its pages are read
+    uint32 count;
+};
+
+// The lists of the answer without those that this backend has seen at the mirror's version, and
+// that have not changed since.
+ToCheck changed_since(Relation index, const SeenList* seen, const ServiceAnswer& answer) {
+    const Size most = Max(answer.probed_count, 1u);
+    ToCheck result = {static_cast<MirrorProbe*>(palloc(most * sizeof(MirrorProbe))),
+                      static_cast<uint64*>(palloc0(most * sizeof(uint64))), 0};
+    const ListChanges changes(index);
+    for (uint32 i = 0; i < answer.probed_count; ++i) {
+        const MirrorProbe& probe = answer.probed[i];
+        const uint64 now = seen ? changes.of(probe.list) : 0;
+        if (seen && seen[probe.list].changes == now && probe.version.resident &&
+            seen[probe.list].version == probe.version)
+            continue;
+        result.changes[result.count] = now;
+        result.probes[result.count++] = probe;
+    }
+    // Counts first, then pages.
+    pg_read_barrier();
+    return result;
+}
+
 struct WholeVisit {
     const CompletionVisitor* visitor;
 };
@@ -147,7 +177,11 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
 
 Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAnswer& answer,
                            const CompletionVisitor& visitor) {
-    const uint32 count = answer.probed_count;
+    const MirrorKey key = mirror_key(index, meta);
+    SeenList* seen = seen_lists(key, meta.lists);
+    const ToCheck to_check = changed_since(index, seen, answer);
+    const MirrorProbe* probed = to_check.probes;
+    const uint32 count = to_check.count;
     uint32* lists = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
     ListPlace* before = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
     ListPlace* after = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
@@ -157,17 +191,16 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     auto* to_send = static_cast<ListToSend*>(palloc(Max(2 * count, 1u) * sizeof(ListToSend)));
     uint32 absent_count = 0;
     uint32 send_count = 0;
-    const MirrorKey key = mirror_key(index, meta);
     Completion result = {};
     result.current = true;
     result.appended = static_cast<uint64*>(palloc(most_appended * sizeof(uint64)));
     Collection collection{result.appended, 0, visitor.conditions};
     const CompletionVisitor collector{nullptr, collect, &collection, visitor.conditions};
 
-    for (uint32 i = 0; i < count; ++i) lists[i] = answer.probed[i].list;
+    for (uint32 i = 0; i < count; ++i) lists[i] = probed[i].list;
     read_places(index, meta, lists, count, before);
     for (uint32 i = 0; i < count && result.current; ++i) {
-        const MirrorProbe& probe = answer.probed[i];
+        const MirrorProbe& probe = probed[i];
         if (!probe.version.resident) {
             absent[absent_count++] = probe.list;
             if (probe.wanted || insists_on_service()) to_send[send_count++] = {probe.list, {}};
@@ -188,8 +221,8 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     if (result.grown_lists > 0 &&
         (collection.count >= enough_appended || may_send(key, any_list, few_entries)))
         for (uint32 i = 0; i < count; ++i)
-            if (grown[i] && may_send(key, answer.probed[i].list, appended_entries))
-                to_send[send_count++] = {answer.probed[i].list, answer.probed[i].version};
+            if (grown[i] && may_send(key, probed[i].list, appended_entries))
+                to_send[send_count++] = {probed[i].list, probed[i].version};
 
     const bool few = collection.count <= most_appended;
     result.appended_count = few ? collection.count : 0;
@@ -200,8 +233,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         result.read_lists = absent_count;
         result.visited = !few;
         for (uint32 i = 0; i < count && !few; ++i)
-            if (grown[i] &&
-                walk_appended(index, meta, answer.probed[i], before[i], visitor).recycled)
+            if (grown[i] && walk_appended(index, meta, probed[i], before[i], visitor).recycled)
                 result.current = false;
     }
 
@@ -209,12 +241,15 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     // nothing since it was sent, so the entries read from its tail above make it complete.
     read_places(index, meta, lists, count, after);
     for (uint32 i = 0; i < count; ++i) {
-        const MirrorProbe& probe = answer.probed[i];
+        const MirrorProbe& probe = probed[i];
         if (!probe.version.resident || after[i].generation == probe.version.generation) continue;
         result.current = false;
         if (may_send(key, probe.list, whole_list)) to_send[send_count++] = {probe.list, {}};
     }
     if (!result.current) result.because = "a list changed";
+    for (uint32 i = 0; i < count && seen && result.current; ++i)
+        if (probed[i].version.resident && !grown[i])
+            seen[probed[i].list] = {to_check.changes[i], probed[i].version};
     Patience patience = answer.patience;
     if (send_count > 0)
         send_lists(index, meta, to_send, send_count, insists_on_service() ? &patience : nullptr);
@@ -225,6 +260,8 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     pfree(after);
     pfree(before);
     pfree(lists);
+    pfree(to_check.changes);
+    pfree(to_check.probes);
     return result;
 }
 

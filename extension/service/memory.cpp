@@ -5,6 +5,7 @@
 
 #include "kernels/mirror.h"
 #include "extension/device/library.h"
+#include "extension/index/change_counts.h"
 #include "extension/service/service.h"
 #include "extension/settings.h"
 
@@ -61,7 +62,7 @@ constexpr Size load_buffer_bytes = MAXALIGN(sizeof(LoadBuffer));
 
 // Byte offsets of the parts of the area, in this order after ServiceShared.
 struct Layout {
-    Size search_ring, load_ring, block_ring, slots, blocks, load_buffers, end;
+    Size search_ring, load_ring, block_ring, slots, blocks, load_buffers, changes, end;
 };
 Layout layout_of(const Counts& of) {
     Layout layout;
@@ -71,7 +72,8 @@ Layout layout_of(const Counts& of) {
     layout.slots = TYPEALIGN(PG_CACHE_LINE_SIZE, layout.block_ring + ring_bytes(of.blocks));
     layout.blocks = layout.slots + static_cast<Size>(of.slots) * slot_bytes;
     layout.load_buffers = layout.blocks + static_cast<Size>(of.blocks) * block_bytes;
-    layout.end = layout.load_buffers + static_cast<Size>(of.load_buffers) * load_buffer_bytes;
+    layout.changes = layout.load_buffers + static_cast<Size>(of.load_buffers) * load_buffer_bytes;
+    layout.end = layout.changes + (of.blocks > 0 ? sizeof(ChangeCounts) : 0);
     return layout;
 }
 
@@ -89,6 +91,8 @@ void startup() {
     area = static_cast<char*>(ShmemInitStruct("pgwarp", layout_of(counts).end, &found));
     service = reinterpret_cast<ServiceShared*>(area);
     common_build_share = &service->build_share;
+    if (counts.blocks > 0)
+        change_counts = reinterpret_cast<ChangeCounts*>(area + layout_of(counts).changes);
     if (!found) {
         // Do not touch the blocks behind it: they are large, and most are never used.
         memset(service, 0, sizeof(ServiceShared));
@@ -116,6 +120,7 @@ void startup() {
             pg_atomic_init_u64(&entry.last_used, 0);
             for (pg_atomic_uint64& counter : entry.counters) pg_atomic_init_u64(&counter, 0);
         }
+        if (change_counts) init_change_counts(change_counts);
         service->places = settings.statistics_places;
         SpinLockInit(&service->forgets.mutex);
         for (int i = 0; i < service->load_buffers; ++i)

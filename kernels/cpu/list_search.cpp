@@ -173,11 +173,7 @@ void count_near(const StoredLists& stored, const ListQuery& wanted, const Search
                         ? step
                         : 0;
         next -= list.count;
-        searched->near += near;
-        if (rank >= probes / 2)
-            searched->near_last += near;
-        else if (rank >= probes / 4)
-            searched->near_before += near;
+        searched->near[near_group(rank, probes)] += near;
     }
 }
 
@@ -192,8 +188,8 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
     CandidateSelection selection(scratch.candidates.data(), wanted.k,
                                  batch.shape.narrowed ? floor : no_floor);
     if (batch.shape.narrowed)
-        batch.searched_room[query] = {scan_passing(stored, batch, query, scratch, selection), 0, 0,
-                                      0, 0};
+        batch.searched_room[query] = {
+            scan_passing(stored, batch, query, scratch, selection), 0, {}};
     else if (stored.shape.bits == 4)
         scan_halves(stored, vector, wanted, scratch, selection);
     else

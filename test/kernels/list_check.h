@@ -325,33 +325,30 @@ class ListWorld {
         const ListQuery wanted = batch.wanted[query];
         const SearchedLists& searched = batch.searched[query];
         if (wanted.near_k == 0 || batch.found_counts[query] < wanted.near_k) {
-            EXPECT_EQ(searched.near + searched.near_before + searched.near_last, 0u) << case_;
+            for (const uint32_t near : searched.near) EXPECT_EQ(near, 0u) << case_;
             return;
         }
         const double distance =
             batch.found[query * batch.found_stride + wanted.near_k - 1].distance;
         const uint32_t probes = std::min(wanted.probes, case_.lists);
         const uint32_t* probed = batch.probed + query * batch.probed_stride;
-        uint32_t low[3] = {}, high[3] = {};  // all, before, last
-        uint64_t places = 0;                 // with the padding that a device has
+        uint32_t low[near_groups] = {}, high[near_groups] = {};
+        uint64_t places = 0;  // with the padding that a device has
         for (uint32_t i = wanted.first_probe; i < probes; ++i) {
             if (held && !(*held)[probed[i]]) continue;
-            const uint32_t group = i >= probes / 2 ? 2 : i >= probes / 4 ? 1 : 0;
+            const uint32_t group = near_group(i, probes);
             places += (lists_[probed[i]].ids.size() + 31) / 32 * 32;
             for (size_t e = 0; e < lists_[probed[i]].ids.size(); ++e) {
                 const double exact =
                     this->distance(queries_.data() + query * case_.dims, probed[i], e);
-                const uint32_t here = exact < distance - tolerance();
-                const uint32_t nearly = exact < distance + tolerance();
-                low[0] += here, high[0] += nearly;
-                if (group > 0) low[group] += here, high[group] += nearly;
+                low[group] += exact < distance - tolerance();
+                high[group] += exact < distance + tolerance();
             }
         }
         if (places >= near_sample) return;  // estimated
-        const uint32_t counted[3] = {searched.near, searched.near_before, searched.near_last};
-        for (int g = 0; g < 3; ++g) {
-            EXPECT_GE(counted[g], low[g]) << case_;
-            EXPECT_LE(counted[g], high[g]) << case_;
+        for (uint32_t g = 0; g < near_groups; ++g) {
+            EXPECT_GE(searched.near[g], low[g]) << case_;
+            EXPECT_LE(searched.near[g], high[g]) << case_;
         }
     }
 

@@ -11,8 +11,7 @@ namespace {
 
 // What the kernels need of a NarrowingView.
 struct NarrowedOutput {
-    SearchedLists* searched;  // null: the queries are not narrowed
-    const uint32_t* beyond;
+    NarrowedCounts* counts;  // null: the queries are not narrowed
     float* near_bounds;
 };
 
@@ -108,7 +107,7 @@ __device__ uint32_t narrowed_results(const FinishArguments& a, uint32_t query,
                                      const IdKey (&item)[items], uint32_t count) {
     __shared__ uint32_t results, limit;
     const ListQuery wanted = a.queries.wanted[query];
-    const uint32_t beyond = a.narrowed.beyond[query], selected = list_candidates(wanted.k);
+    const uint32_t beyond = a.narrowed.counts[query].beyond, selected = list_candidates(wanted.k);
     if (threadIdx.x == 0) results = min(wanted.k, count);
     const uint32_t first = threadIdx.x * items;
     if (beyond > selected) {  // the same for the whole block
@@ -128,7 +127,7 @@ __device__ uint32_t narrowed_results(const FinishArguments& a, uint32_t query,
             a.narrowed.near_bounds[query] = ordered_value(item[i].distance);
     if (threadIdx.x == 0) {
         if (!near) a.narrowed.near_bounds[query] = __builtin_nanf("");
-        a.narrowed.searched[query].more = beyond > results;
+        a.narrowed.counts[query].searched.more = beyond > results;
     }
     return results;
 }
@@ -178,7 +177,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     __syncthreads();
     block_sort<Shape::threads, items>(item, found);
     uint32_t results = min(k, count);
-    if (distances == Distances::final && a.narrowed.searched)
+    if (distances == Distances::final && a.narrowed.counts)
         results = narrowed_results(a, query, item, count);
     Neighbor* out = a.answers.found + query * a.answers.stride;
 #pragma unroll
@@ -302,11 +301,7 @@ void finish_search(const StoreView& store, const QueryView& queries,
 void finish_narrowed(const StoreView& store, const QueryView& queries,
                      const CandidateView& candidates, const NarrowingView& narrowing,
                      const AnswerView& answers, cudaStream_t stream) {
-    finish_final({store,
-                  queries,
-                  candidates,
-                  answers,
-                  {narrowing.searched, narrowing.beyond, narrowing.near_bounds}},
+    finish_final({store, queries, candidates, answers, {narrowing.counts, narrowing.near_bounds}},
                  stream);
 }
 

@@ -45,17 +45,17 @@ void scan_narrowed_part(const Context& context, ListSearchSpace& space, const Se
     NarrowingView narrowing = r.narrowing;
     narrowing.conditions += size_t{first} * narrowing.condition_stride;
     narrowing.values += size_t{first} * narrowing.value_stride;
-    narrowing.searched = place<SearchedLists>(space, plan.searched);
-    narrowing.beyond = place<uint32_t>(space, plan.beyond);
+    narrowing.counts = place<NarrowedCounts>(space, plan.narrowed_counts);
     narrowing.near_bounds = place<float>(space, plan.near_bounds);
-    clear_async(narrowing.searched, count, stream);
-    clear_async(narrowing.beyond, count, stream);
+    narrowing.searched = r.searched + first;
+    // The two are adjacent.
+    clear_async(place<char>(space, plan.counts),
+                plan.narrowed_counts.at + count * sizeof(NarrowedCounts) - plan.counts.at, stream);
     scan_narrowed(scan, narrowing, context, stream);
     finish_narrowed(r.store, scan.queries, scan.candidates, narrowing,
                     {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
                     stream);
-    count_near(scan, narrowing, stream);
-    copy_async(r.searched + first, narrowing.searched, count, stream);
+    count_near(scan, narrowing, context, stream);
 }
 
 void search_by_query(const Context& context, ListSearchSpace& space, const SearchRequest& r,

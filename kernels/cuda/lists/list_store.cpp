@@ -506,11 +506,17 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     stream.wait(uploaded_);
     stream.wait(directory_->uploaded);
     const size_t vectors_at = CudaListBatch::queries_at(batch.shape);
-    copy_async(batch.device_input.data(), batch.input.data(),
-               vectors_at + queries * model.dims * sizeof(float), stream);
+    const size_t vectors_end = vectors_at + queries * model.dims * sizeof(float);
     const size_t values_at = CudaListBatch::values_at(batch.shape, model.dims);
-    copy_async(batch.device_input + values_at, batch.input.data() + values_at,
-               queries * batch.shape.values * sizeof(uint64_t), stream);
+    const size_t value_bytes = queries * batch.shape.values * sizeof(uint64_t);
+    // A copy takes longer to begin than a few more bytes take.
+    constexpr size_t few_bytes = size_t{64} << 10;
+    const bool together = value_bytes > 0 && values_at + value_bytes <= few_bytes;
+    copy_async(batch.device_input.data(), batch.input.data(),
+               together ? values_at + value_bytes : vectors_end, stream);
+    if (!together)
+        copy_async(batch.device_input + values_at, batch.input.data() + values_at, value_bytes,
+                   stream);
     batch.directory = directory_;
     batch.serial = ++last_serial_;
     running_.push_back(batch.serial);

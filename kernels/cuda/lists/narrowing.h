@@ -33,6 +33,13 @@ PGWARP_HOST_DEVICE size_t aligned_attributes(size_t tids_end) {
     return (tids_end + 15) / 16 * 16;
 }
 
+// What the kernels count for one query.
+struct NarrowedCounts {
+    SearchedLists searched;
+    uint32_t beyond;    // entries that pass and are beyond the floor
+    uint32_t finished;  // blocks that have counted near entries
+};
+
 // For the queries of a batch, or of a part of it.
 struct NarrowingView {
     DeviceAttributes attributes;
@@ -40,9 +47,9 @@ struct NarrowingView {
     uint32_t condition_stride;
     const uint64_t* values;  // query i's at i * value_stride
     uint32_t value_stride;
-    SearchedLists* searched;  // (count), zero initially
-    uint32_t* beyond;         // (count), zero initially: entries that pass and are beyond the floor
+    NarrowedCounts* counts;   // (count), zero initially
     float* near_bounds;       // (count): the distance of the near_k-th found; NaN: none
+    SearchedLists* searched;  // (count), in mapped host memory
 };
 
 }  // namespace pgwarp::gpu

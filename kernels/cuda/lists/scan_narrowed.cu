@@ -70,6 +70,53 @@ __device__ __forceinline__ float finite_or_infinite(float distance) {
     return distance == distance ? distance : bits_float(infinity_bits);
 }
 
+// Distances by code of one query's entries, by lanes of a warp.
+template <int width>
+class CodeDistances {
+  public:
+    static constexpr uint32_t slice_floats = codewords * width;
+
+    // `table`: in shared memory, or null: the query's table is read from global memory.
+    __device__ CodeDistances(const QueryScan& scan, uint32_t query, const float* table)
+        : slices_(scan.store.layout.slices),
+          in_shared_(table != nullptr),
+          shared_table_(table ? shared_address(table) : 0),
+          global_table_(scan.tables + size_t{query} * slices_ * slice_floats) {}
+
+    // Called by all lanes with the entries of one tile. NaN: padding.
+    __device__ __forceinline__ float of(const LaneEntry& entry) const {
+        float sum = 0;
+        for (uint32_t slice = 0; slice < slices_; ++slice) {
+            CodeWords<width> codes;
+            codes.load(entry.tile + slice * (tile_entries * width / 16));
+            sum = in_shared_ ? add_one(shared_table_ + slice * slice_floats * sizeof(float), codes,
+                                       columns_, sum)
+                             : add_from_memory(global_table_ + slice * slice_floats, codes, sum);
+        }
+        // Offsets are padded as codes are.
+        return (entry.term + __ldg(entry.list->offsets + entry.position)) + sum;
+    }
+
+  private:
+    // As add_one(), with the table in global memory.
+    __device__ float add_from_memory(const float* table, const CodeWords<width>& codes,
+                                     float sum) const {
+        float part[4] = {};
+#pragma unroll
+        for (int step = 0; step < width; ++step) {
+            const uint32_t at = scaled_place(codes, columns_, step) / (256 / width);
+            part[step % 4] += __ldg(table + at);
+        }
+        return sum + ((part[0] + part[1]) + (part[2] + part[3]));
+    }
+
+    const uint32_t slices_;
+    const bool in_shared_;
+    const LaneColumns<width> columns_;
+    const uint32_t shared_table_;
+    const float* global_table_;
+};
+
 // A warp's run of tiles, some at a time: the loads of their attributes are in flight together.
 template <class Shape, int width>
 class NarrowRun {
@@ -85,8 +132,7 @@ class NarrowRun {
           values_(a.narrowing.values + size_t{query} * a.narrowing.value_stride),
           tile_(tile),
           end_(end),
-          shared_table_(a.resident_slices > 0 ? shared_address(table) : 0),
-          global_table_(a.scan.tables + size_t{query} * a.scan.store.layout.slices * slice_floats) {
+          distances_(a.scan, query, a.resident_slices > 0 ? table : nullptr) {
         if (tile_ < end_) walk_.seek(tile_);
     }
     __device__ bool done() const { return tile_ >= end_; }
@@ -123,22 +169,9 @@ class NarrowRun {
     }
 
   private:
-    static constexpr uint32_t slice_floats = codewords * width;
-
     __device__ __forceinline__ void take(BlockSelect<Shape>& select, const LaneEntry& entry,
                                          bool passes) {
-        float sum = 0;
-        for (uint32_t slice = 0; slice < a_.scan.store.layout.slices; ++slice) {
-            CodeWords<width> codes;
-            codes.load(entry.tile + slice * (tile_entries * width / 16));
-            sum = a_.resident_slices > 0
-                      ? add_one(shared_table_ + slice * slice_floats * sizeof(float), codes,
-                                columns_, sum)
-                      : add_from_memory(global_table_ + slice * slice_floats, codes, sum);
-        }
-        // Offsets are padded as codes are.
-        const float offset = __ldg(entry.list->offsets + entry.position);
-        const float distance = finite_or_infinite((entry.term + offset) + sum);
+        const float distance = finite_or_infinite(distances_.of(entry));
         if (passes)
             passes = distance > wanted_.floor_distance ||
                      (distance == wanted_.floor_distance &&
@@ -147,16 +180,6 @@ class NarrowRun {
         select.collect(passes && distance <= select.bound(),
                        make_key(distance, entry.list->first + entry.position));
     }
-    // As add_one(), with the table in global memory.
-    __device__ float add_from_memory(const float* table, const CodeWords<width>& codes, float sum) {
-        float part[4] = {};
-#pragma unroll
-        for (int step = 0; step < width; ++step) {
-            const uint32_t at = scaled_place(codes, columns_, step) / (256 / width);
-            part[step % 4] += __ldg(table + at);
-        }
-        return sum + ((part[0] + part[1]) + (part[2] + part[3]));
-    }
 
     const NarrowArguments& a_;
     ListWalk walk_;
@@ -164,11 +187,21 @@ class NarrowRun {
     const PackedCondition* conditions_;
     const uint64_t* values_;
     uint32_t tile_, end_;
-    const LaneColumns<width> columns_;
-    const uint32_t shared_table_;
-    const float* global_table_;
+    const CodeDistances<width> distances_;
     uint32_t passed_ = 0, beyond_ = 0;  // of the warp
 };
+
+// Called by the whole block after a cut: adds what it kept to the query's candidates.
+template <class Shape>
+__device__ void add_kept(const BlockSelect<Shape>& select, const CandidateView& out,
+                         uint32_t query) {
+    __shared__ uint32_t first;
+    const uint32_t kept = select.kept_count();
+    if (threadIdx.x == 0) first = kept > 0 ? atomicAdd(&out.counts[query], kept) : 0;
+    __syncthreads();
+    uint64_t* keys = out.keys + size_t{query} * out.room + first;
+    for (uint32_t i = threadIdx.x; i < kept; i += Shape::threads) keys[i] = select.kept()[i];
+}
 
 // Scans a block's share of a query's tiles; each warp has its own run.
 template <class Shape, int width>
@@ -204,10 +237,11 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
         select.cut();
     }
     select.cut();
-    put_kept(select, a.scan, query, split);
+    add_kept(select, a.scan.candidates, query);
     if (lane_id() == 0 && run.passed() > 0) {
-        atomicAdd(&a.narrowing.searched[query].passed, run.passed());
-        atomicAdd(&a.narrowing.beyond[query], run.beyond());
+        NarrowedCounts& counts = a.narrowing.counts[query];
+        atomicAdd(&counts.searched.passed, run.passed());
+        atomicAdd(&counts.beyond, run.beyond());
     }
 }
 
@@ -252,60 +286,75 @@ void launch_width(const NarrowArguments& arguments, const Context& context, cuda
 // --- the neighborhood
 
 constexpr unsigned near_threads = 256;
-constexpr unsigned near_blocks = 8;  // for each query
+// About how many entries are looked at for a query, by whole tiles.
+constexpr uint32_t near_entries = 65536;
 
 struct NearArguments {
     QueryScan scan;
     NarrowingView narrowing;
+    uint32_t parts;            // blocks for each query
+    uint32_t resident_slices;  // of the table in shared memory: all, or none
 };
 
-// The distance of one entry, by a single thread.
-__device__ float entry_distance(const QueryScan& scan, uint32_t query, const LaneEntry& entry) {
-    const CodeLayout& layout = scan.store.layout;
-    const float* table = scan.tables + size_t{query} * layout.slices * codewords * layout.width;
-    const auto* tile = reinterpret_cast<const uint8_t*>(entry.tile);
-    float sum = 0;
-    for (uint32_t j = 0; j < layout.m; ++j) {
-        const uint32_t code = __ldg(tile + layout.place(entry.position % tile_entries, j));
-        sum +=
-            __ldg(table + (j / layout.width * codewords + code) * layout.width + j % layout.width);
-    }
-    return (entry.term + __ldg(entry.list->offsets + entry.position)) + sum;
-}
-
-__global__ void __launch_bounds__(near_threads) count_near_entries(NearArguments a) {
-    const uint32_t query = blockIdx.x / near_blocks, part = blockIdx.x % near_blocks;
+// Counts a part of the query's near entries, by a sample of its tiles.
+template <int width>
+__device__ void count_part(const NearArguments& a, uint32_t query, uint32_t part, float bound,
+                           float* table) {
     const ListQuery wanted = a.scan.queries.wanted[query];
-    SearchedLists* searched = a.narrowing.searched + query;
-    const float bound = a.narrowing.near_bounds[query];
-    if (!(bound == bound)) return;  // the same for the whole block
     const uint32_t probes = min(wanted.probes, a.scan.store.model.shape.lists);
     const ListWalk walk(a.scan, query, probes);
     const uint32_t begin = walk.start(wanted.first_probe);
-    const uint64_t places = uint64_t{walk.start(probes) - begin} * tile_entries;
-    const auto step = static_cast<uint32_t>(places / near_sample + 1);
-    uint32_t near[3] = {};  // all, before, last
-    const uint64_t stride = uint64_t{near_blocks} * near_threads * step;
-    for (uint64_t at = (uint64_t{part} * near_threads + threadIdx.x) * step; at < places;
-         at += stride) {
-        const uint32_t tile = begin + static_cast<uint32_t>(at / tile_entries);
-        const uint32_t rank = walk.rank_of(tile);
-        const LaneEntry entry =
-            walk.entry_of(rank, tile - walk.start(rank), static_cast<uint32_t>(at % tile_entries));
-        if (!entry.real || !(entry_distance(a.scan, query, entry) <= bound)) continue;
-        near[0] += step;
-        if (rank >= probes / 2)
-            near[2] += step;
-        else if (rank >= probes / 4)
-            near[1] += step;
-    }
-    __syncwarp();
+    const uint32_t tiles = walk.start(probes) - begin;
+    const uint32_t step = tiles / (near_entries / tile_entries) + 1;
+    if (a.resident_slices > 0)
+        load_query_table<near_threads>(a.scan, a.resident_slices, query, 0, table);
+    __syncthreads();
+    const CodeDistances<width> distances(a.scan, query, a.resident_slices > 0 ? table : nullptr);
+    uint32_t near[near_groups] = {};  // of the warp
+    constexpr uint32_t warps = near_threads / 32;
+    for (uint32_t at = (part * warps + threadIdx.x / 32) * step; at < tiles;
+         at += a.parts * warps * step) {
+        const uint32_t rank = walk.rank_of(begin + at);
+        const LaneEntry entry = walk.entry_of(rank, begin + at - walk.start(rank), lane_id());
+        const bool is_near = entry.real && distances.of(entry) <= bound;
+        const uint32_t count = step * __popc(__ballot_sync(whole_warp, is_near));
+        const uint32_t group = near_group(rank, probes);
 #pragma unroll
-    for (int i = 0; i < 3; ++i) near[i] = __reduce_add_sync(whole_warp, near[i]);
-    if (lane_id() != 0 || near[0] == 0) return;
-    atomicAdd(&searched->near, near[0]);
-    if (near[1] > 0) atomicAdd(&searched->near_before, near[1]);
-    if (near[2] > 0) atomicAdd(&searched->near_last, near[2]);
+        for (uint32_t g = 0; g < near_groups; ++g) near[g] += g == group ? count : 0;
+    }
+    if (lane_id() != 0) return;
+    SearchedLists& searched = a.narrowing.counts[query].searched;
+#pragma unroll
+    for (uint32_t g = 0; g < near_groups; ++g)
+        if (near[g] > 0) atomicAdd(&searched.near[g], near[g]);
+}
+
+// The query's last block writes what all blocks have counted.
+template <int width>
+__global__ void __launch_bounds__(near_threads) count_near_entries(NearArguments a) {
+    const uint32_t query = blockIdx.x / a.parts;
+    const float bound = a.narrowing.near_bounds[query];
+    if (bound == bound)  // the same for the whole block
+        count_part<width>(a, query, blockIdx.x % a.parts, bound, shared_memory<float>());
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    NarrowedCounts& counts = a.narrowing.counts[query];
+    if (atomicAdd(&counts.finished, 1u) != a.parts - 1) return;
+    __threadfence();
+    const volatile SearchedLists& from = counts.searched;
+    SearchedLists& to = a.narrowing.searched[query];
+    to.passed = from.passed;
+    to.more = from.more;
+#pragma unroll
+    for (uint32_t g = 0; g < near_groups; ++g) to.near[g] = from.near[g];
+}
+
+template <int width>
+void launch_near(const NearArguments& arguments, size_t table_bytes, cudaStream_t stream) {
+    launch("count_near", count_near_entries<width>,
+           {arguments.scan.queries.count * arguments.parts, near_threads, table_bytes, stream},
+           arguments);
 }
 
 }  // namespace
@@ -321,10 +370,16 @@ void scan_narrowed(const QueryScan& scan, const NarrowingView& narrowing, const 
     scan_all({scan, narrowing, 0}, context, stream);
 }
 
-void count_near(const QueryScan& scan, const NarrowingView& narrowing, cudaStream_t stream) {
-    launch("count_near", count_near_entries,
-           {scan.queries.count * near_blocks, near_threads, 0, stream},
-           NearArguments{scan, narrowing});
+void count_near(const QueryScan& scan, const NarrowingView& narrowing, const Context& context,
+                cudaStream_t stream) {
+    const CodeLayout& layout = scan.store.layout;
+    const size_t table_bytes = size_t{layout.slices} * codewords * layout.width * sizeof(float);
+    const bool fits = table_bytes <= context.block_shared_bytes;
+    // Enough blocks to fill the device twice; one that had few tiles would mostly load its table.
+    const uint32_t parts = std::clamp(2 * context.processors / scan.queries.count, 1u, 64u);
+    const NearArguments arguments{scan, narrowing, parts, fits ? layout.slices : 0};
+    auto* count_all = layout.width == 32 ? &launch_near<32> : &launch_near<16>;
+    count_all(arguments, fits ? table_bytes : 0, stream);
 }
 
 }  // namespace pgwarp::gpu

@@ -7,12 +7,13 @@
 
 namespace pgwarp::gpu {
 
-// Also counts `passed` and `beyond`. `scan` has tables.
+// Also counts `passed` and `beyond`. `scan` has tables, and the counts of its candidates are zero.
 void scan_narrowed(const QueryScan& scan, const NarrowingView& narrowing, const Context& context,
                    cudaStream_t stream);
 
-// After finish_search(): counts the entries within the near_bounds, in a sample, and writes the
-// other fields of SearchedLists.
-void count_near(const QueryScan& scan, const NarrowingView& narrowing, cudaStream_t stream);
+// After finish_narrowed(): counts the entries within the near_bounds, in a sample, and writes
+// `searched`.
+void count_near(const QueryScan& scan, const NarrowingView& narrowing, const Context& context,
+                cudaStream_t stream);
 
 }  // namespace pgwarp::gpu

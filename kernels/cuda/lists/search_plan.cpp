@@ -1,5 +1,6 @@
 #include "kernels/cuda/lists/search_plan.h"
 
+#include "kernels/cuda/lists/narrowing.h"
 #include "kernels/cuda/lists/search_layout.h"
 #include "kernels/cuda/products/split_width.h"
 
@@ -68,8 +69,8 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
     plan.keys = cutter.cut(n * plan.candidate_room * sizeof(uint64_t));
     plan.counts = cutter.cut(n * sizeof(uint32_t));
     if (s.narrowed) {
-        plan.searched = cutter.cut(n * sizeof(SearchedLists));
-        plan.beyond = cutter.cut(n * sizeof(uint32_t));
+        // Right behind `counts`: one call clears both.
+        plan.narrowed_counts = cutter.cut(n * sizeof(NarrowedCounts));
         plan.near_bounds = cutter.cut(n * sizeof(float));
     }
     plan.scratch_bytes = cutter.bytes();

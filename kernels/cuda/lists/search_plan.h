@@ -46,7 +46,7 @@ struct SearchPlan {
     Slice ranks, sizes, item_starts, visits, item_table, item_count;
     Slice first_sizes, first_item_starts, cursors;
     Slice answers, answer_counts;
-    Slice searched, beyond, near_bounds;
+    Slice narrowed_counts, near_bounds;
     size_t scratch_bytes;
 };
 
