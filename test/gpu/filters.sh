@@ -54,7 +54,8 @@ middle() {
 if wants tenants; then
     rows=${ROWS:-100000000} tenants=${TENANTS:-1000}
     echo "== $rows x 96, $tenants tenants of equal size"
-    ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'CREATE UNLOGGED TABLE glove (id int, v vector(96))' \
+    ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' \
+        -c 'CREATE UNLOGGED TABLE glove (id int, v vector(96))' \
         -c 'CREATE UNLOGGED TABLE items (id int, tenant_id int, v vector(96)) WITH (parallel_workers = 15, autovacuum_enabled = off)'
     python3 - "$DATA/glove_base.fvecs" <<'PYTHON' | ask -c '\copy glove FROM STDIN'
 import array, sys

@@ -6,50 +6,47 @@
 
 namespace pgwarp::gpu {
 
-// The attributes of a list's entries.
-struct ListAttributes {
-    const uint8_t* columns;
-    uint32_t stride;
+// One attribute of a list's entries, from one of them on.
+struct AttributeColumn {
+    const uint8_t* numbers;
+    const uint8_t* nulls;  // bytes with this attribute's bit among others
+    uint32_t bytes;        // of a number
 
-    __device__ ListAttributes() : columns(nullptr), stride(0) {}
-    __device__ explicit ListAttributes(const DeviceList& list)
-        : columns(reinterpret_cast<const uint8_t*>(
-              aligned_attributes(reinterpret_cast<size_t>(list.tids + size_t{list.count} * 3)))),
-          stride(attribute_stride(list.count)) {}
+    __device__ AttributeColumn(const uint8_t* numbers, const uint8_t* nulls, uint32_t bytes)
+        : numbers(numbers), nulls(nulls), bytes(bytes) {}
+    __device__ AttributeColumn(const DeviceAttributes& layout, uint32_t attribute,
+                               const DeviceList& list, uint32_t first)
+        : bytes(layout.bytes[attribute]) {
+        const auto* columns = reinterpret_cast<const uint8_t*>(
+            aligned_attributes(reinterpret_cast<size_t>(list.tids + size_t{list.count} * 3)));
+        const uint32_t stride = attribute_stride(list.count);
+        numbers = columns + size_t{layout.before[attribute]} * stride + size_t{first} * bytes;
+        nulls = columns + (size_t{layout.before[layout.count]} + attribute / 8) * stride + first;
+    }
 
-    __device__ __forceinline__ uint64_t number(const DeviceAttributes& layout, uint32_t attribute,
-                                               uint32_t entry) const {
-        const uint8_t* column = columns + size_t{layout.before[attribute]} * stride;
-        switch (layout.bytes[attribute]) {
+    __device__ __forceinline__ uint64_t number(uint32_t entry) const {
+        switch (bytes) {
             case 1:
-                return __ldg(column + entry);
+                return __ldg(numbers + entry);
             case 2:
-                return __ldg(reinterpret_cast<const uint16_t*>(column) + entry);
+                return __ldg(reinterpret_cast<const uint16_t*>(numbers) + entry);
             case 4:
-                return __ldg(reinterpret_cast<const uint32_t*>(column) + entry);
+                return __ldg(reinterpret_cast<const uint32_t*>(numbers) + entry);
             default:
-                return __ldg(reinterpret_cast<const unsigned long long*>(column) + entry);
+                return __ldg(reinterpret_cast<const unsigned long long*>(numbers) + entry);
         }
     }
-    __device__ __forceinline__ bool null(const DeviceAttributes& layout, uint32_t attribute,
-                                         uint32_t entry) const {
-        const uint8_t* nulls =
-            columns + (size_t{layout.before[layout.count]} + attribute / 8) * stride;
+    __device__ __forceinline__ bool null(uint32_t attribute, uint32_t entry) const {
         return __ldg(nulls + entry) >> attribute % 8 & 1;
     }
 };
 
-__device__ __forceinline__ bool passes_condition(const DeviceAttributes& layout,
-                                                 const PackedCondition& condition,
-                                                 const uint64_t* values, const ListAttributes& list,
-                                                 uint32_t entry) {
-    const uint32_t attribute = condition.attribute;
-    if (condition.kind == ConditionKind::is_null) return list.null(layout, attribute, entry);
-    if (condition.kind == ConditionKind::is_not_null) return !list.null(layout, attribute, entry);
-    const uint64_t x = list.number(layout, attribute, entry);
-    // The number of a null attribute is 0.
-    return number_passes(condition, values + condition.first_value, x) &&
-           (x != 0 || !list.null(layout, attribute, entry));
+__device__ __forceinline__ bool attribute_passes(const PackedCondition& condition,
+                                                 const uint64_t* values, uint64_t number,
+                                                 bool null) {
+    if (condition.kind == ConditionKind::is_null) return null;
+    if (condition.kind == ConditionKind::is_not_null) return !null;
+    return !null && number_passes(condition, values, number);
 }
 
 }  // namespace pgwarp::gpu

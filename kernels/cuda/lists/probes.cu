@@ -25,23 +25,33 @@ __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t 
         queries.tile_starts ? queries.tile_starts + size_t{query} * (queries.probes + 1) : nullptr;
     const uint32_t wanted = list_candidates(queries.wanted[query].k);
     uint32_t tiles_before = 0, entries_before = 0, first = 0;
-    for (uint32_t base = 0; base < probes; base += 32) {
-        const uint32_t at = base + lane_id();
-        const uint32_t count = at < probes ? a.store.lists[probed[at]].count : 0;
-        uint32_t tiles = (count + tile_entries - 1) / tile_entries, entries = count;
+    constexpr uint32_t at_once = 4;  // lists of a lane: their loads are in flight together
+    for (uint32_t base = 0; base < probes; base += 32 * at_once) {
+        uint32_t counts[at_once];
 #pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const uint32_t more_tiles = __shfl_up_sync(whole_warp, tiles, distance);
-            const uint32_t more_entries = __shfl_up_sync(whole_warp, entries, distance);
-            if (lane_id() >= distance) tiles += more_tiles, entries += more_entries;
+        for (uint32_t i = 0; i < at_once; ++i) {
+            const uint32_t at = base + 32 * i + lane_id();
+            counts[i] = at < probes ? a.store.lists[probed[at]].count : 0;
         }
-        if (starts && at < probes) starts[at + 1] = tiles_before + tiles;
-        // A list is taken if the lists before it have fewer than 2 * wanted entries.
-        const bool taken =
-            at < probes && (entries_before + entries - count < 2 * wanted || at == 0);
-        first += __popc(__ballot_sync(whole_warp, taken));
-        tiles_before += __shfl_sync(whole_warp, tiles, 31);
-        entries_before += __shfl_sync(whole_warp, entries, 31);
+#pragma unroll
+        for (uint32_t i = 0; i < at_once; ++i) {
+            if (base + 32 * i >= probes) break;
+            const uint32_t at = base + 32 * i + lane_id(), count = counts[i];
+            uint32_t tiles = (count + tile_entries - 1) / tile_entries, entries = count;
+#pragma unroll
+            for (int distance = 1; distance < 32; distance *= 2) {
+                const uint32_t more_tiles = __shfl_up_sync(whole_warp, tiles, distance);
+                const uint32_t more_entries = __shfl_up_sync(whole_warp, entries, distance);
+                if (lane_id() >= distance) tiles += more_tiles, entries += more_entries;
+            }
+            if (starts && at < probes) starts[at + 1] = tiles_before + tiles;
+            // A list is taken if the lists before it have fewer than 2 * wanted entries.
+            const bool taken =
+                at < probes && (entries_before + entries - count < 2 * wanted || at == 0);
+            first += __popc(__ballot_sync(whole_warp, taken));
+            tiles_before += __shfl_sync(whole_warp, tiles, 31);
+            entries_before += __shfl_sync(whole_warp, entries, 31);
+        }
     }
     if (lane_id() != 0) return;
     if (starts) starts[0] = 0;
@@ -57,11 +67,20 @@ __device__ __forceinline__ void put_probe(const ProbeArguments& a, uint32_t quer
     const size_t at = size_t{query} * queries.probes + rank;
     queries.probed[at] = list;
     queries.terms[at] = key == no_key ? bits_float(infinity_bits) : key_value(key) + norm;
-    if (a.choice.host_probed) a.choice.host_probed[at] = list;
     const VisitCounts& visits = a.choice.visits;
     if (!visits.sizes) return;
     const uint32_t bin = query / visits.part_queries * a.store.model.shape.lists + list;
     visits.ranks[at] = a.store.lists[list].count > 0 ? atomicAdd(&visits.sizes[bin], 1u) : no_index;
+}
+
+// Called by `threads` threads once the query's lists are written. Copies them to host memory in
+// whole lines: single words would each cross the bus alone.
+__device__ void put_on_host(const ProbeArguments& a, uint32_t query, uint32_t probes,
+                            uint32_t thread, uint32_t threads) {
+    if (!a.choice.host_probed) return;
+    const size_t first = size_t{query} * a.queries.probes;
+    for (uint32_t i = thread; i < probes; i += threads)
+        a.choice.host_probed[first + i] = a.queries.probed[first + i];
 }
 
 // For few lists and few probes: one warp per query. Only for many queries, as a single warp takes
@@ -89,6 +108,8 @@ __global__ void __launch_bounds__(short_warps * 32, 5) choose_short(ProbeArgumen
     });
     row.select(probes, room[threadIdx.x / 32],
                [&](uint32_t i, uint64_t key) { put_probe(a, query, i, key, norm); });
+    __syncwarp();
+    put_on_host(a, query, probes, lane_id(), 32);
     count_entries(a, query, probes);
 }
 
@@ -127,6 +148,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArg
         floor = last;
         __syncthreads();
     }
+    put_on_host(a, query, probes, threadIdx.x, Shape::threads);
     if (threadIdx.x < 32) count_entries(a, query, probes);
 }
 

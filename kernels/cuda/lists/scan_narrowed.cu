@@ -19,20 +19,20 @@ struct NarrowArguments {
     uint32_t resident_slices;  // of the table in shared memory: all, or none
 };
 
-// A lane's entry in a tile of one of the query's lists.
-struct LaneEntry {
-    ListAttributes attributes;
-    const uint4* tile;  // slice 0 of the tile
+// A tile of one of the query's lists.
+struct TileRef {
     const DeviceList* list;
+    const uint4* codes;    // slice 0
+    const float* offsets;  // padded as codes are
     float term;
-    uint32_t position;  // in the list
-    bool real;          // not padding
+    uint32_t position;  // of its first entry in the list
+    uint32_t entries;   // without padding
 };
 
-// Iterates over the tiles of a query's lists.
-class ListWalk {
+// The tiles of a query's lists.
+class ListTiles {
   public:
-    __device__ ListWalk(const QueryScan& scan, uint32_t query, uint32_t probes)
+    __device__ ListTiles(const QueryScan& scan, uint32_t query, uint32_t probes)
         : store_(scan.store), tiles_(scan.queries, query, probes) {}
 
     __device__ uint32_t start(uint32_t rank) const {
@@ -40,29 +40,24 @@ class ListWalk {
     }
     __device__ uint32_t rank_of(uint32_t tile) const { return tiles_.rank_of(tile); }
 
-    __device__ void seek(uint32_t tile) { rank_ = rank_of(tile); }
-    // Tiles of successive calls must not decrease.
-    __device__ __forceinline__ LaneEntry entry(uint32_t tile) {
-        while (tile >= tiles_.starts[rank_ + 1]) ++rank_;
-        return entry_of(rank_, tile - tiles_.starts[rank_], lane_id());
-    }
-    __device__ __forceinline__ LaneEntry entry_of(uint32_t rank, uint32_t in_list,
-                                                  uint32_t lane) const {
-        LaneEntry entry;
-        entry.list = store_.lists + tiles_.probed[rank];
-        entry.attributes = ListAttributes(*entry.list);
-        entry.tile = reinterpret_cast<const uint4*>(entry.list->tiles) +
-                     size_t{in_list} * (store_.layout.tile_bytes() / 16);
-        entry.term = tiles_.terms[rank];
-        entry.position = in_list * tile_entries + lane;
-        entry.real = entry.position < entry.list->count;
-        return entry;
+    // `rank` is that of the list that has the tile.
+    __device__ TileRef ref(uint32_t tile, uint32_t rank) const {
+        TileRef ref;
+        ref.list = store_.lists + tiles_.probed[rank];
+        const DeviceList list = *ref.list;
+        const uint32_t in_list = tile - tiles_.starts[rank];
+        ref.codes = reinterpret_cast<const uint4*>(list.tiles) +
+                    size_t{in_list} * (store_.layout.tile_bytes() / 16);
+        ref.position = in_list * tile_entries;
+        ref.offsets = list.offsets + ref.position;
+        ref.term = tiles_.terms[rank];
+        ref.entries = min(list.count - ref.position, uint32_t{tile_entries});
+        return ref;
     }
 
   private:
     const StoreView& store_;
     QueryTiles tiles_;
-    uint32_t rank_ = 0;
 };
 
 // Sums that overflowed to NaN count as infinitely far, as on the CPU.
@@ -83,18 +78,18 @@ class CodeDistances {
           shared_table_(table ? shared_address(table) : 0),
           global_table_(scan.tables + size_t{query} * slices_ * slice_floats) {}
 
-    // Called by all lanes with the entries of one tile. NaN: padding.
-    __device__ __forceinline__ float of(const LaneEntry& entry) const {
+    // The distance of this lane's entry in a tile, which may be another one in each lane. NaN:
+    // padding.
+    __device__ __forceinline__ float of(const uint4* tile, const float* offsets, float term) const {
         float sum = 0;
         for (uint32_t slice = 0; slice < slices_; ++slice) {
             CodeWords<width> codes;
-            codes.load(entry.tile + slice * (tile_entries * width / 16));
+            codes.load(tile + slice * (tile_entries * width / 16));
             sum = in_shared_ ? add_one(shared_table_ + slice * slice_floats * sizeof(float), codes,
                                        columns_, sum)
                              : add_from_memory(global_table_ + slice * slice_floats, codes, sum);
         }
-        // Offsets are padded as codes are.
-        return (entry.term + __ldg(entry.list->offsets + entry.position)) + sum;
+        return (term + __ldg(offsets + lane_id())) + sum;
     }
 
   private:
@@ -117,78 +112,116 @@ class CodeDistances {
     const float* global_table_;
 };
 
-// A warp's run of tiles, some at a time: the loads of their attributes are in flight together.
+template <typename T>
+__device__ __forceinline__ const T* pointer_of_lane(const T* pointer, uint32_t lane) {
+    const auto bits = reinterpret_cast<unsigned long long>(pointer);
+    return reinterpret_cast<const T*>(__shfl_sync(whole_warp, bits, static_cast<int>(lane)));
+}
+
+// A warp's run of tiles, 32 at a time. Lane i keeps where tile i is. Each lane checks the
+// conditions of its entry in every tile, and then computes the distances of those that pass, one at
+// a time, whichever tiles they are in: few lanes are idle even if few entries pass.
 template <class Shape, int width>
 class NarrowRun {
   public:
-    static constexpr int group = 4;  // tiles
-
-    __device__ NarrowRun(const NarrowArguments& a, const ListWalk& walk, uint32_t query,
+    __device__ NarrowRun(const NarrowArguments& a, const ListTiles& tiles, uint32_t query,
                          uint32_t tile, uint32_t end, const float* table)
         : a_(a),
-          walk_(walk),
+          tiles_(tiles),
           wanted_(a.scan.queries.wanted[query]),
           conditions_(a.narrowing.conditions + size_t{query} * a.narrowing.condition_stride),
           values_(a.narrowing.values + size_t{query} * a.narrowing.value_stride),
           tile_(tile),
           end_(end),
-          distances_(a.scan, query, a.resident_slices > 0 ? table : nullptr) {
-        if (tile_ < end_) walk_.seek(tile_);
-    }
-    __device__ bool done() const { return tile_ >= end_; }
-    __device__ uint32_t passed() const { return passed_; }
+          distances_(a.scan, query, a.resident_slices > 0 ? table : nullptr) {}
+
+    // All methods are called by all lanes.
+    __device__ bool done() const { return !waits_ && tile_ >= end_; }
+    __device__ uint32_t passed() const { return __reduce_add_sync(whole_warp, passed_); }
     __device__ uint32_t beyond() const { return beyond_; }
 
-    // Called by all lanes; the selection has room for a group.
+    // Offers up to one entry of each lane. The selection has room for 32.
     __device__ __forceinline__ void step(BlockSelect<Shape>& select) {
-        LaneEntry entry[group];
-        bool passes[group];
-#pragma unroll
-        for (int i = 0; i < group; ++i) {
-            passes[i] = false;
-            if (tile_ + i >= end_) continue;
-            entry[i] = walk_.entry(tile_ + i);
-            passes[i] = entry[i].real;
+        while (!waits_) {
+            if (tile_ >= end_) return;
+            next_tiles();
         }
-        for (uint32_t c = 0; c < wanted_.conditions; ++c) {
-            const PackedCondition condition = conditions_[c];
-#pragma unroll
-            for (int i = 0; i < group; ++i)
-                if (passes[i])
-                    passes[i] = passes_condition(a_.narrowing.attributes, condition, values_,
-                                                 entry[i].attributes, entry[i].position);
+        const bool mine = passing_ != 0;
+        const uint32_t at = mine ? __ffs(static_cast<int>(passing_)) - 1 : 0;
+        passing_ &= passing_ - 1;
+        const uint4* codes = pointer_of_lane(here_.codes, at);
+        const float* offsets = pointer_of_lane(here_.offsets, at);
+        const float term = __shfl_sync(whole_warp, here_.term, static_cast<int>(at));
+        const uint32_t first = __shfl_sync(whole_warp, first_, static_cast<int>(at));
+        const float distance = finite_or_infinite(distances_.of(codes, offsets, term));
+        bool passes = mine && distance > wanted_.floor_distance;
+        const bool ties = mine && distance == wanted_.floor_distance;
+        if (__any_sync(whole_warp, ties)) {
+            const DeviceList* list = pointer_of_lane(here_.list, at);
+            const uint32_t position =
+                __shfl_sync(whole_warp, here_.position, static_cast<int>(at)) + lane_id();
+            if (ties) passes = tid_at(*list, position) > wanted_.floor_id;
         }
-#pragma unroll
-        for (int i = 0; i < group; ++i) {
-            const unsigned lanes = __ballot_sync(whole_warp, passes[i]);
-            if (lanes == 0) continue;
-            passed_ += __popc(lanes);
-            take(select, entry[i], passes[i]);
-        }
-        tile_ += group;
+        beyond_ += __popc(__ballot_sync(whole_warp, passes));
+        select.collect(passes && distance <= select.bound(), make_key(distance, first + lane_id()));
+        waits_ = __any_sync(whole_warp, passing_ != 0);
     }
 
   private:
-    __device__ __forceinline__ void take(BlockSelect<Shape>& select, const LaneEntry& entry,
-                                         bool passes) {
-        const float distance = finite_or_infinite(distances_.of(entry));
-        if (passes)
-            passes = distance > wanted_.floor_distance ||
-                     (distance == wanted_.floor_distance &&
-                      tid_at(*entry.list, entry.position) > wanted_.floor_id);
-        beyond_ += __popc(__ballot_sync(whole_warp, passes));
-        select.collect(passes && distance <= select.bound(),
-                       make_key(distance, entry.list->first + entry.position));
+    // Finds the entries of the next tiles that pass.
+    __device__ void next_tiles() {
+        const uint32_t count = min(end_ - tile_, 32u);
+        const uint32_t tile = tile_ + min(lane_id(), count - 1);
+        here_ = tiles_.ref(tile, tiles_.rank_of(tile));
+        first_ = here_.list->first + here_.position;
+        passing_ = 0;
+        for (uint32_t t = 0; t < count; ++t)
+            if (lane_id() < __shfl_sync(whole_warp, here_.entries, static_cast<int>(t)))
+                passing_ |= 1u << t;
+        for (uint32_t c = 0; c < wanted_.conditions; ++c) check(conditions_[c], count);
+        passed_ += __popc(passing_);
+        waits_ = __any_sync(whole_warp, passing_ != 0);
+        tile_ += count;
+    }
+    // Drops the entries that do not pass a condition.
+    __device__ void check(const PackedCondition& condition, uint32_t count) {
+        const AttributeColumn mine(a_.narrowing.attributes, condition.attribute, *here_.list,
+                                   here_.position);
+        const uint64_t* values = values_ + condition.first_value;
+        constexpr uint32_t at_once = 8;  // loads in flight
+        for (uint32_t first = 0; first < count; first += at_once) {
+            uint64_t number[at_once];
+            bool null[at_once];
+#pragma unroll
+            for (uint32_t i = 0; i < at_once; ++i) {
+                const uint32_t t = min(first + i, count - 1);
+                const AttributeColumn column{pointer_of_lane(mine.numbers, t),
+                                             pointer_of_lane(mine.nulls, t), mine.bytes};
+                const bool wanted = passing_ >> t & 1;
+                number[i] = wanted ? column.number(lane_id()) : 0;
+                // The number of a null attribute is 0.
+                null[i] = wanted && number[i] == 0 && column.null(condition.attribute, lane_id());
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < at_once; ++i)
+                if (first + i < count && !attribute_passes(condition, values, number[i], null[i]))
+                    passing_ &= ~(1u << (first + i));
+        }
     }
 
     const NarrowArguments& a_;
-    ListWalk walk_;
+    const ListTiles tiles_;
     const ListQuery wanted_;
     const PackedCondition* conditions_;
     const uint64_t* values_;
     uint32_t tile_, end_;
     const CodeDistances<width> distances_;
-    uint32_t passed_ = 0, beyond_ = 0;  // of the warp
+    TileRef here_{};
+    uint32_t first_ = 0;    // number of the tile's first entry in the store
+    uint32_t passing_ = 0;  // of this lane's entries, a bit for each tile
+    bool waits_ = false;    // any lane's passing_ is not 0
+    uint32_t passed_ = 0;   // of the lane
+    uint32_t beyond_ = 0;   // of the warp
 };
 
 // Called by the whole block after a cut: adds what it kept to the query's candidates.
@@ -210,9 +243,9 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
     const StoreView& store = a.scan.store;
     const ListQuery wanted = a.scan.queries.wanted[query];
     const uint32_t probes = min(wanted.probes, store.model.shape.lists);
-    const ListWalk walk(a.scan, query, probes);
-    const uint32_t begin = walk.start(wanted.first_probe);
-    const uint32_t tiles = walk.start(probes) - begin;
+    const ListTiles all(a.scan, query, probes);
+    const uint32_t begin = all.start(wanted.first_probe);
+    const uint32_t tiles = all.start(probes) - begin;
     const uint32_t first = begin + part_begin(tiles, split, a.scan.splits);
     const uint32_t count = begin + part_begin(tiles, split + 1, a.scan.splits) - first;
     const uint32_t warp = threadIdx.x / 32;
@@ -221,16 +254,13 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
         load_query_table<Shape::threads>(a.scan, a.resident_slices, query, 0, table);
     __syncthreads();
     BlockSelect<Shape> select(storage, list_candidates(wanted.k));
-    using Run = NarrowRun<Shape, width>;
-    Run run(a, walk, query, first + part_begin(count, warp, Shape::warps),
-            first + part_begin(count, warp + 1, Shape::warps), table);
-    constexpr int step_room = 32 * Run::group;
-    static_assert(Shape::segment >= step_room);
+    NarrowRun<Shape, width> run(a, all, query, first + part_begin(count, warp, Shape::warps),
+                                first + part_begin(count, warp + 1, Shape::warps), table);
     const bool prunes = list_candidates(wanted.k) <= BlockSelect<Shape>::most_pruned;
     while (true) {
         while (!run.done()) {
-            if (select.room() < step_room && prunes) select.prune();
-            if (select.room() < step_room) break;
+            if (select.room() < 32 && prunes) select.prune();
+            if (select.room() < 32) break;
             run.step(select);
         }
         if (!__syncthreads_or(!run.done())) break;
@@ -238,15 +268,16 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
     }
     select.cut();
     add_kept(select, a.scan.candidates, query);
-    if (lane_id() == 0 && run.passed() > 0) {
+    const uint32_t passed = run.passed();
+    if (lane_id() == 0 && passed > 0) {
         NarrowedCounts& counts = a.narrowing.counts[query];
-        atomicAdd(&counts.searched.passed, run.passed());
+        atomicAdd(&counts.searched.passed, passed);
         atomicAdd(&counts.beyond, run.beyond());
     }
 }
 
 template <class Shape, int width>
-__global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
+__global__ void __launch_bounds__(Shape::threads, 768 / Shape::threads)
     scan_narrowed_queries(NarrowArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
@@ -287,7 +318,7 @@ void launch_width(const NarrowArguments& arguments, const Context& context, cuda
 
 constexpr unsigned near_threads = 256;
 // About how many entries are looked at for a query, by whole tiles.
-constexpr uint32_t near_entries = 65536;
+constexpr uint32_t near_entries = 32768;
 
 struct NearArguments {
     QueryScan scan;
@@ -302,9 +333,9 @@ __device__ void count_part(const NearArguments& a, uint32_t query, uint32_t part
                            float* table) {
     const ListQuery wanted = a.scan.queries.wanted[query];
     const uint32_t probes = min(wanted.probes, a.scan.store.model.shape.lists);
-    const ListWalk walk(a.scan, query, probes);
-    const uint32_t begin = walk.start(wanted.first_probe);
-    const uint32_t tiles = walk.start(probes) - begin;
+    const ListTiles all(a.scan, query, probes);
+    const uint32_t begin = all.start(wanted.first_probe);
+    const uint32_t tiles = all.start(probes) - begin;
     const uint32_t step = tiles / (near_entries / tile_entries) + 1;
     if (a.resident_slices > 0)
         load_query_table<near_threads>(a.scan, a.resident_slices, query, 0, table);
@@ -314,9 +345,10 @@ __device__ void count_part(const NearArguments& a, uint32_t query, uint32_t part
     constexpr uint32_t warps = near_threads / 32;
     for (uint32_t at = (part * warps + threadIdx.x / 32) * step; at < tiles;
          at += a.parts * warps * step) {
-        const uint32_t rank = walk.rank_of(begin + at);
-        const LaneEntry entry = walk.entry_of(rank, begin + at - walk.start(rank), lane_id());
-        const bool is_near = entry.real && distances.of(entry) <= bound;
+        const uint32_t rank = all.rank_of(begin + at);
+        const TileRef tile = all.ref(begin + at, rank);
+        const bool is_near =
+            lane_id() < tile.entries && distances.of(tile.codes, tile.offsets, tile.term) <= bound;
         const uint32_t count = step * __popc(__ballot_sync(whole_warp, is_near));
         const uint32_t group = near_group(rank, probes);
 #pragma unroll
