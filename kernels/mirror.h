@@ -69,7 +69,7 @@ struct MirrorSearch {
     Neighbor* found;  // (k)
     uint32_t found_count;
     SearchedLists searched = {};  // if narrowed
-    MirrorProbe* probed;          // (probes), nearest first
+    MirrorProbe* probed;          // (probes - first_probe), nearest first
     uint32_t probed_count;
 };
 

@@ -99,7 +99,7 @@ void plan_service(const MetaPage& meta, const WantedScan& wanted, double rows, S
         probes = effort.probes;
         candidates = std::min<double>(effort.candidates, rows);
     }
-    if (candidates > service_most_k || probes > service_most_probes) return;
+    if (candidates > service_most_k) return;
     plan->by_service = true;
     plan->probes = probes;
     plan->candidates = candidates;

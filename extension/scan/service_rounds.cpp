@@ -3,7 +3,7 @@
 // The service searches the same groups of lists as lists.cpp. A round takes one search, or several:
 // a search gives at most service_most_k candidates, and the next resumes after the last of them.
 // Every answer is verified against the pages by itself (completion.h): lists may change from one to
-// the next.
+// the next. A search of more than service_most_lists lists is several, whose answers become one.
 //
 // The order of candidates and of lists is the service's own. So a search resumes only after one of
 // the same kind (narrowed, list_store.h) that had the same lists, and only if no candidates from
@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 
 #include "kernels/mirror.h"
@@ -31,7 +32,8 @@ namespace pgwarp {
 
 namespace {
 
-constexpr char too_many[] = "too many candidates or probes for the service";
+constexpr char too_many[] = "too many candidates for the service";
+constexpr char other_lists[] = "the service has other lists";
 
 // --- how many lists
 
@@ -88,7 +90,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     constexpr double unknown = 0.1;
     const double share = planned_share(scan);
     search.probes = std::max(search.probes, probes_for(s, share > 0 ? share : unknown));
-    search.probes = std::min(search.probes, service_most_probes);
+    search.probes = std::min(search.probes, service_most_lists);
     return search;
 }
 
@@ -109,29 +111,99 @@ void free_answer(ServiceAnswer* answer) {
     pfree(answer->probed);
 }
 
+// Adds an answer that has other lists than the ones before. Each has all candidates up to its last
+// one, or simply all; so has the union up to the nearest of these last ones.
+void add_answer(const WantedSearch& search, const ServiceAnswer& part, ServiceAnswer* all) {
+    const uint32 count = all->found_count + part.found_count;
+    auto* merged = static_cast<Neighbor*>(palloc(Max(count, 1u) * sizeof(Neighbor)));
+    std::merge(all->found, all->found + all->found_count, part.found, part.found + part.found_count,
+               merged, [](const Neighbor& a, const Neighbor& b) {
+                   return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
+               });
+    const Neighbor* end = merged + count;
+    for (const ServiceAnswer* one : std::initializer_list<const ServiceAnswer*>{all, &part}) {
+        if (!one->searched.more) continue;
+        const double last = one->found_count > 0 ? one->found[one->found_count - 1].distance
+                                                 : -std::numeric_limits<double>::infinity();
+        end = std::find_if(const_cast<const Neighbor*>(merged), end,
+                           [last](const Neighbor& found) { return found.distance > last; });
+    }
+    const auto kept = static_cast<uint32>(end - merged);
+    all->searched.more |= part.searched.more | (kept > search.k);
+    all->searched.passed += part.searched.passed;
+    pfree(all->found);
+    all->found = merged;
+    all->found_count = std::min(kept, search.k);
+    memcpy(all->probed + all->probed_count, part.probed, part.probed_count * sizeof(MirrorProbe));
+    all->probed_count += part.probed_count;
+}
+
+// Whether the answer names a list twice: the service may order lists otherwise in another search.
+bool names_twice(const ScanState* s, const ServiceAnswer& answer) {
+    auto* named = static_cast<bool*>(palloc0(s->meta.lists * sizeof(bool)));
+    bool twice = false;
+    for (uint32 i = 0; i < answer.probed_count; ++i) {
+        twice |= named[answer.probed[i].list];
+        named[answer.probed[i].list] = true;
+    }
+    pfree(named);
+    return twice;
+}
+
+// Asks the service for all lists of the search, by several searches if they are many.
+bool ask_lists(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
+               ServiceAnswer* answer) {
+    const uint32 lists = search.probes - search.first_probe;
+    *answer = {};
+    WantedSearch part = search;
+    for (uint32 first = search.first_probe; first < search.probes; first = part.probes) {
+        part.first_probe = first;
+        part.probes = std::min(search.probes, first + service_most_lists);
+        ServiceAnswer some;
+        if (!ask_for_candidates(scan->indexRelation, s->meta, part, &some)) {
+            s->report.reason = "the service had no answer";
+            return false;
+        }
+        if (lists <= service_most_lists) {
+            *answer = some;
+            return true;
+        }
+        if (!answer->found) {
+            answer->found = static_cast<Neighbor*>(palloc(sizeof(Neighbor)));
+            answer->probed = static_cast<MirrorProbe*>(palloc(lists * sizeof(MirrorProbe)));
+        }
+        add_answer(search, some, answer);
+        answer->patience = some.patience;
+        free_answer(&some);
+    }
+    if (!names_twice(s, *answer)) return true;
+    s->report.reason = other_lists;
+    return false;
+}
+
 // Asks the service, and with conditions again for more lists until they are enough. *covered: they
 // are, as far as this answer shows it. It does not if lists are not resident.
 bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer,
          bool* covered) {
+    const uint32 all = bounded_probes(s->meta.lists, s->meta);
     while (true) {
-        if (!ask_for_candidates(scan->indexRelation, s->meta, *search, answer)) {
-            s->report.reason = "the service had no answer";
-            return false;
-        }
+        if (!ask_lists(scan, s, *search, answer)) return false;
         *covered = answer_covers(s, *search, *answer);
         if (*covered || !all_resident(*answer)) return true;
         free_answer(answer);
-        if (search->probes == service_most_probes) {
-            s->report.reason = too_many;
-            return false;
+        // How near entries are spread is known of one search only.
+        if (search->probes >= service_most_lists) {
+            search->probes = all;
+            search->narrowed = true;
+            search->near_k = 0;
+            continue;
         }
         constexpr uint32 step = 4;
         uint32 more = step * search->probes;
         const double entries = entries_in(scan, s, search->probes);
         const double passed = std::max<double>(answer->searched.passed, 0.5);
         if (entries > 0) more = std::max(more, probes_for(s, std::min(passed / entries, 1.0)));
-        search->probes =
-            std::min({more, bounded_probes(s->meta.lists, s->meta), service_most_probes});
+        search->probes = std::min({more, all, service_most_lists});
     }
 }
 
@@ -145,23 +217,22 @@ uint64 list_and_generation(const MirrorProbe& probe) {
 }
 
 // The lists of the group in the answer, with their generations, in the current memory context.
-uint64* group_lists(const WantedSearch& search, const ServiceAnswer& answer) {
-    const uint32 count = answer.probed_count - search.first_probe;
+uint64* group_lists(const ServiceAnswer& answer) {
+    const uint32 count = answer.probed_count;
     auto* lists = static_cast<uint64*>(palloc(Max(count, 1u) * sizeof(uint64)));
-    for (uint32 i = 0; i < count; ++i)
-        lists[i] = list_and_generation(answer.probed[search.first_probe + i]);
+    for (uint32 i = 0; i < count; ++i) lists[i] = list_and_generation(answer.probed[i]);
     return lists;
 }
 
-// Whether the answer goes on where the ones before ended: after the same lists, and with the same
-// lists where it resumes. Sorts both.
+// Whether the answer goes on where the ones before ended: with lists of no group before, and with
+// the same lists where it resumes. Sorts both.
 bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
              uint64* lists) {
-    if (answer.probed_count != search.probes) return false;
-    for (uint32 i = 0; i < search.first_probe; ++i)
-        if (!s->service.finished[answer.probed[i].list]) return false;
-    if (!s->service.resumes) return true;
     const uint32 count = search.probes - search.first_probe;
+    if (answer.probed_count != count) return false;
+    for (uint32 i = 0; i < count && s->service.finished; ++i)
+        if (s->service.finished[answer.probed[i].list]) return false;
+    if (!s->service.resumes) return true;
     std::sort(lists, lists + count);
     std::sort(s->service.lists, s->service.lists + count);
     return std::equal(lists, lists + count, s->service.lists);
@@ -213,9 +284,9 @@ void prepare_completion(void* state) {
 bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
                  const ServiceAnswer& answer, Size* ranked) {
     Relation index = scan->indexRelation;
-    uint64* lists = group_lists(search, answer);
+    uint64* lists = group_lists(answer);
     if (!goes_on(s, search, answer, lists)) {
-        s->report.reason = "the service has other lists";
+        s->report.reason = other_lists;
         return false;
     }
     if (search.narrowed && answer.found_count == 0 && answer.searched.more) {
@@ -226,18 +297,15 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     Candidate* room = reserve_candidates(s, Size{search.k} + most_appended);
     CandidateSelection selection(room, search.k, no_floor);
     GatherState gather{index, s, &selection};
-    ServiceAnswer of_group = answer;
-    of_group.probed += search.first_probe;
-    of_group.probed_count -= search.first_probe;
     const Completion completion = complete_answer(
-        index, s->meta, of_group, {prepare_completion, gather_from, &gather, search.conditions});
+        index, s->meta, answer, {prepare_completion, gather_from, &gather, search.conditions});
     reset_widening(&s->widening);
     if (!completion.current) {
         s->report.reason = completion.because;
         return false;
     }
-    for (uint32 i = 0; i < of_group.probed_count; ++i)
-        check_snapshot(index, s->meta, &of_group.probed[i].list, 1, scan->xs_snapshot);
+    for (uint32 i = 0; i < answer.probed_count; ++i)
+        check_snapshot(index, s->meta, &answer.probed[i].list, 1, scan->xs_snapshot);
     for (uint32 i = 0; i < answer.found_count; ++i)
         selection.offer(answer.found[i].distance, answer.found[i].id);
     const CandidateSelection::Result result = selection.finish();
@@ -286,24 +354,27 @@ bool may_ask_service(Relation index, ScanState* s) {
     if (s->report.rounds > 0 &&
         s->served.count + s->goal.candidates > std::min(most_candidates(), most_served))
         return false;
-    return s->report.rounds == 0 || s->group.end <= service_most_probes;
+    return true;
 }
 
 bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     const bool first = !s->report.by_service;
     Size left;
     WantedSearch search = first ? first_search(scan, s, &left) : next_search(scan, s, &left);
-    if (left > most_candidates() || search.probes > service_most_probes) {
+    if (left > most_candidates()) {
         s->report.reason = too_many;
         return false;
     }
     // A plain search is faster. It gives no floor, and does not say whether there is more.
-    search.narrowed = !first || !search.conditions.empty() || left > service_most_k;
+    search.narrowed = !first || !search.conditions.empty() || left > service_most_k ||
+                      search.probes > service_most_lists;
     const Size wanted = left;
     do {
         search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
         const bool begins = search.first_probe == 0 && !s->service.resumes;
-        search.near_k = widens(s) && begins ? std::min(s->goal.limit, search.k) : 0;
+        search.near_k = widens(s) && begins && search.probes <= service_most_lists
+                            ? std::min(s->goal.limit, search.k)
+                            : 0;
         if (s->service.resumes) search.floor = s->service.floor;
         ServiceAnswer answer;
         bool covered;

@@ -152,7 +152,8 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     answer->patience = search_patience();
     // Allocate before the answer exists: after an error in palloc() the slot would keep its block.
     answer->found = static_cast<Neighbor*>(palloc(wanted.k * sizeof(Neighbor)));
-    answer->probed = static_cast<MirrorProbe*>(palloc(wanted.probes * sizeof(MirrorProbe)));
+    const uint32 lists = wanted.probes - wanted.first_probe;
+    answer->probed = static_cast<MirrorProbe*>(palloc(lists * sizeof(MirrorProbe)));
     for (bool sent = false;; sent = true) {
         SearchSlot* slot = ask_service(key, wanted, &answer->patience);
         if (!slot) return false;

@@ -54,7 +54,8 @@ extern "C" {
 namespace pgwarp {
 
 inline constexpr uint32 service_most_k = max_list_k;
-inline constexpr uint32 service_most_probes = 2048;
+// Lists of one search: from first_probe up to probes.
+inline constexpr uint32 service_most_lists = 2048;
 inline constexpr uint32 service_most_conditions = 32;
 inline constexpr uint32 service_most_values = 2048;  // of all conditions of a search
 
@@ -87,7 +88,7 @@ static_assert(sizeof(SearchSlot) <= 128);
 
 // Untouched pages of a block take no memory: the kernel allocates them on first use.
 struct SearchBlock {
-    MirrorProbe probed[service_most_probes];
+    MirrorProbe probed[service_most_lists];
     Neighbor found[service_most_k];
     // Written by the backend before it submits:
     PackedCondition conditions[service_most_conditions];

@@ -244,9 +244,10 @@ void Mirror::finish_batch(Running& running) {
         std::memcpy(search.found, batch.found + i * batch.found_stride,
                     search.found_count * sizeof(Neighbor));
         if (batch.shape.narrowed) search.searched = batch.searched[i];
-        search.probed_count = probes;
+        const uint32_t first = std::min(batch.wanted[i].first_probe, probes);
+        search.probed_count = probes - first;
         for (uint32_t p = 0; p < search.probed_count; ++p) {
-            const uint32_t list = probed[p];
+            const uint32_t list = probed[first + p];
             const MirrorVersion& version = (*running.versions)[list];
             const bool wanted = !version.resident && wants(served, list);
             search.probed[p] = {list, wanted, version};

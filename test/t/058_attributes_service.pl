@@ -109,6 +109,28 @@ for my $round (1, 2)
 		}
 	}
 }
+# --- more lists than one search may have
+
+value($node, <<'SQL');
+CREATE TABLE spread (id bigint, v vector(4), i int, far bool);
+INSERT INTO spread SELECT n, vec(n, 4), n % 1000, vec(n, 4) <-> vec(-7, 4) > 3 FROM generate_series(1, 12000) AS n;
+CREATE INDEX spread_v ON spread USING ivfpq (v, i, far) WITH (lists = 3000);
+ANALYZE spread;
+SQL
+is(value($node, "SELECT pgwarp_prewarm('spread_v')"), 3000, 'three thousand lists');
+for my $condition ('true', 'i = 7', 'i < 300', 'far', 'far AND i < 100', 'i % 100 = 3')
+{
+	is(value($node, "$by_index SET ivfpq.target_recall = 1; SELECT differs('spread', '$condition', vec(-7, 4), 30)"), '',
+		"$condition: in all lists");
+	my $rows = value($node, "SELECT count(*) FROM spread WHERE $condition");
+	my $all = value($node, "$by_index SET ivfpq.target_recall = 0.95; SET ivfpq.probes = 400; SET ivfpq.candidates = 500;
+		SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM spread WHERE $condition ORDER BY v <-> vec(-7, 4)) AS s; $last");
+	like($all, qr/^$rows\|$rows\nservice\|\|\d+$/, "$condition: all rows, each once, of all lists");
+}
+is(value($node, "$by_index SET ivfpq.target_recall = 0.95; SELECT count(*) FROM (SELECT id FROM spread
+	WHERE i = 7 ORDER BY v <-> vec(-7, 4) LIMIT 30) AS s; SELECT path, reason, probes FROM ivfpq_last_scan()"),
+	"12\nservice||3000", 'fewer rows than wanted: a search of all lists');
+
 my ($fallbacks) = value($node, "SELECT fallbacks FROM pg_stat_pgwarp WHERE indexname = 'wide_v'");
 cmp_ok($fallbacks, '>', 0, 'the service was asked in vain');
 indexes_are_sound($node);
