@@ -36,19 +36,20 @@ struct MirrorKey {
 // The version of a list's contents; see the index's format.
 struct MirrorVersion {
     uint32_t generation;
-    uint32_t tail;      // the last page
-    uint32_t items;     // entries on the tail page
-    uint32_t resident;  // 1; 0: not resident, and the other fields are undefined
+    uint32_t tail;          // the last page
+    uint32_t items : 31;    // entries on the tail page
+    uint32_t resident : 1;  // 0: not resident, and the other fields are undefined
 
     friend bool operator==(const MirrorVersion&, const MirrorVersion&) = default;
 };
 
 // A list that a search probed, resident or not.
 struct MirrorProbe {
-    uint32_t list;
-    uint32_t wanted;  // 1: not resident, and the backend should send it
+    uint32_t list : 31;
+    uint32_t wanted : 1;  // not resident, and the backend should send it
     MirrorVersion version;
 };
+static_assert(sizeof(MirrorProbe) == 16, "an answer has one for every list");
 
 // One query and its answer. The caller owns all memory.
 struct MirrorSearch {
@@ -199,6 +200,7 @@ class Mirror {
     std::vector<MirrorChange> changes_;  // until take_changes()
     bool lists_lost_ = false;            // by an index that is still known
     uint64_t clock_ = 0;                 // counts puts and batches
+    uint64_t uses_ = 0;                  // counts puts, appends and answers
     int failures_in_a_row_ = 0;
     std::unordered_map<uint64_t, std::shared_ptr<Served>> served_;  // by database and index
     std::vector<WaitingLane> waiting_;                              // lanes with queued searches

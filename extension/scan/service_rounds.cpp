@@ -65,7 +65,8 @@ bool answer_covers(const ScanState* s, const WantedSearch& search, const Service
     if (search.near_k == 0 || search.probes >= bounded_probes(s->meta.lists, s->meta)) return true;
     // Of many rows that are as far as each other, none may have been found.
     if (answer.found_count < search.near_k) return answer.searched.more != 0;
-    return covers(answer.searched, 1 - settings.target_recall);
+    return all_resident(answer) &&
+           covers(answer.searched, search.probes, 1 - settings.target_recall);
 }
 
 // --- searches
@@ -304,8 +305,10 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         s->report.reason = completion.because;
         return false;
     }
-    for (uint32 i = 0; i < answer.probed_count; ++i)
-        check_snapshot(index, s->meta, &answer.probed[i].list, 1, scan->xs_snapshot);
+    for (uint32 i = 0; i < answer.probed_count; ++i) {
+        const uint32 list = answer.probed[i].list;
+        check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
+    }
     for (uint32 i = 0; i < answer.found_count; ++i)
         selection.offer(answer.found[i].distance, answer.found[i].id);
     const CandidateSelection::Result result = selection.finish();

@@ -108,7 +108,7 @@ struct ServiceProgress {
     // The next search of the group resumes after this candidate, in the service's own order.
     bool resumes;
     Neighbor floor;
-    // (group.end - group.begin) lists of the group, each with its generation, sorted.
+    // (group.end - group.begin) lists of the group, each with its generation.
     uint64* lists;
     bool* finished;  // (lists): those of groups that have ended; null: none has
 };

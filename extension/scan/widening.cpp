@@ -6,6 +6,9 @@ namespace pgwarp {
 
 namespace {
 
+// Fewer do not tell how fast counts fall.
+constexpr uint32 least_lists = 4;
+
 // Keeps every second entry of the sample, for twice as many.
 void thin_out(Widening* widening) {
     Size kept = 0;
@@ -69,9 +72,7 @@ void forget_beyond(Widening* widening, double bound) {
 }
 
 bool covers(const Widening& widening, uint32 lists, double distance, double missed) {
-    // Fewer do not tell how fast counts fall.
-    constexpr uint32 least = 4;
-    if (lists < least) return false;
+    if (lists < least_lists) return false;
     GroupCounts counts = {};
     for (Size i = 0; i < widening.count; ++i) {
         const WideningSample& sample = widening.samples[i];
@@ -85,16 +86,19 @@ bool covers(const Widening& widening, uint32 lists, double distance, double miss
     return rest_is_small(counts, missed);
 }
 
-bool covers(const SearchedLists& searched, double missed) {
+bool covers(const SearchedLists& searched, uint32 lists, double missed) {
     static_assert(near_groups == 4);
-    const uint32* near = searched.near;
-    // All its lists, or the first half of them: a scan that widens step by step would have ended
-    // there.
-    double all = static_cast<double>(near[0]) + near[1] + near[2];
-    if (rest_is_small({all, static_cast<double>(near[2]), static_cast<double>(near[1])}, missed))
-        return true;
-    all += near[3];
-    return rest_is_small({all, static_cast<double>(near[3]), static_cast<double>(near[2])}, missed);
+    const double near[] = {
+        static_cast<double>(searched.near[0]), static_cast<double>(searched.near[1]),
+        static_cast<double>(searched.near[2]), static_cast<double>(searched.near[3])};
+    const double half = near[0] + near[1] + near[2];
+    const double all = half + near[3];
+    if (lists < least_lists) return false;
+    if (rest_is_small({all, near[3], near[2]}, missed)) return true;
+    // Two small counts say little of their ratio. The first half of the lists promises a small
+    // rest, and the other half shows it.
+    return lists >= 2 * least_lists && near[3] <= missed * all &&
+           rest_is_small({half, near[2], near[1]}, missed);
 }
 
 }  // namespace pgwarp

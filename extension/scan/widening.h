@@ -48,6 +48,6 @@ void forget_beyond(Widening* widening, double bound);
 bool covers(const Widening& widening, uint32 lists, double distance, double missed);
 
 // The same for a search by the service, which counts by itself.
-bool covers(const SearchedLists& searched, double missed);
+bool covers(const SearchedLists& searched, uint32 lists, double missed);
 
 }  // namespace pgwarp

@@ -305,7 +305,8 @@ bool service_usable(Relation index, const char** reason) {
 }
 
 ScanCosts service_costs() {
-    // For each list, a backend compares the version with the pages.
+    // For each list, a backend compares the version with that on the pages, or with the one that it
+    // has seen there.
     constexpr double probe = 1750;
     return {probe, service->look_up_cost};
 }

@@ -3,6 +3,7 @@
 
 extern "C" {
 #include "access/xlog.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 }
 
@@ -13,34 +14,49 @@ namespace {
 struct SeenIndex {
     MirrorKey key;
     SeenList* lists;
-    uint64 last_used;
 };
 
-// The indexes of a partitioned table are searched in turn.
-constexpr int most_indexes_seen = 64;
-SeenIndex seen[most_indexes_seen];
-uint64 calls = 0;
+// All of it is forgotten when it becomes larger than this.
+constexpr Size most_bytes = Size{16} << 20;
+MemoryContext memory = nullptr;
+HTAB* seen = nullptr;
+Size bytes = 0;
+
+void begin() {
+    memory = AllocSetContextCreate(TopMemoryContext, "pgwarp seen lists", ALLOCSET_DEFAULT_SIZES);
+    HASHCTL options = {};
+    options.keysize = sizeof(MirrorKey);
+    options.entrysize = sizeof(SeenIndex);
+    options.hcxt = memory;
+    seen = hash_create("pgwarp seen lists", 16, &options, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+    bytes = 0;
+}
+
+void forget_all() {
+    MemoryContextDelete(memory);
+    memory = nullptr;
+    seen = nullptr;
+}
 
 }  // namespace
 
 SeenList* seen_lists(const MirrorKey& key, uint32 count) {
+    static_assert(sizeof(MirrorKey) == 4 * sizeof(uint32) + sizeof(uint64), "has no padding");
     if (!change_counts || RecoveryInProgress()) return nullptr;
-    ++calls;
-    SeenIndex* longest_unused = seen;
-    for (SeenIndex& index : seen) {
-        if (index.lists && index.key == key) {
-            index.last_used = calls;
-            return index.lists;
-        }
-        if (index.last_used < longest_unused->last_used) longest_unused = &index;
+    if (seen) {
+        const void* found = hash_search(seen, &key, HASH_FIND, nullptr);
+        if (found) return static_cast<const SeenIndex*>(found)->lists;
     }
-    SeenIndex& index = *longest_unused;
-    if (index.lists) pfree(index.lists);
-    index.lists = static_cast<SeenList*>(MemoryContextAllocExtended(
-        TopMemoryContext, Size{count} * sizeof(SeenList), MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO));
-    index.key = key;
-    index.last_used = index.lists ? calls : 0;
-    return index.lists;
+    const Size wanted = Size{count} * sizeof(SeenList);
+    if (seen && bytes + wanted > most_bytes) forget_all();
+    if (!seen) begin();
+    auto* lists = static_cast<SeenList*>(
+        MemoryContextAllocExtended(memory, wanted, MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO));
+    if (!lists) return nullptr;
+    bool known;
+    static_cast<SeenIndex*>(hash_search(seen, &key, HASH_ENTER, &known))->lists = lists;
+    bytes += wanted;
+    return lists;
 }
 
 }  // namespace pgwarp

@@ -78,7 +78,7 @@ void Mirror::add(const MirrorKey& key, const Quantizer& model, const AttributeLa
     served->last_used = ++clock_;
     served->versions = std::make_shared<Versions>(model.shape.lists);
     served->lists.resize(model.shape.lists);
-    served->named_by.resize(model.shape.lists);
+    served->list_used.resize(model.shape.lists);
     served->use.lists = model.shape.lists;
     served_[name_of(key.database, key.index)] = std::move(served);
 }
@@ -123,7 +123,7 @@ bool Mirror::make_room(size_t wanted, const Served* kept) {
     for (const auto& [name, served] : served_)
         for (uint32_t list = 0; served.get() != kept && list < served->shape.lists; ++list)
             if ((*served->versions)[list].resident)
-                residents.push_back({served->lists[list].last_used, served.get(), list});
+                residents.push_back({served->list_used[list], served.get(), list});
     std::sort(residents.begin(), residents.end(),
               [](const Resident& a, const Resident& b) { return a.last_used < b.last_used; });
     // Frees more than is needed now, so that not every new list sorts all others.
@@ -175,7 +175,7 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     served->use.reloads += here.had_before;
     here.had_before = true;
     here.bytes = wanted;
-    here.last_used = clock_;
+    served->list_used[list] = ++uses_;
     here.last_wanted = 0;
     put = version;
     put.resident = 1;
@@ -195,7 +195,7 @@ bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& fr
     if (!((*served->versions)[list] == expected)) return true;
     ++clock_;
     Served::List& here = served->lists[list];
-    here.last_used = clock_;
+    served->list_used[list] = ++uses_;
     const size_t wanted = bytes_of(pages, served->shape, served->attributes);
     if (here.bytes + wanted > budget_) return false;
     MirrorVersion* version = nullptr;

@@ -8,6 +8,7 @@
 #include "kernels/host/mirror_served.h"
 
 #include <cstring>
+#include <utility>
 #include <exception>
 
 namespace pgwarp {
@@ -221,18 +222,17 @@ void Mirror::finish_batch(Running& running) {
     Served& served = *running.served;
     ListBatch& batch = running.batch();
     served.store->wait(batch);
-    const uint64_t now = ++clock_;
+    ++clock_;
     for (size_t i = 0; i < running.searches.size(); ++i) {
         MirrorSearch& search = *running.searches[i];
         const uint32_t* probed = batch.probed + i * batch.probed_stride;
         const uint32_t probes = batch.wanted[i].probes;
-        ++served.answers;
+        const uint64_t use = ++uses_;
+        // An answer that named a list twice would return its rows twice.
         if (batch.found_counts[i] > batch.wanted[i].k ||
             std::any_of(probed, probed + probes, [&](uint32_t list) {
-                if (list >= served.shape.lists || served.named_by[list] == served.answers)
-                    return true;
-                served.named_by[list] = served.answers;
-                return false;
+                return list >= served.shape.lists ||
+                       std::exchange(served.list_used[list], use) == use;
             })) {
             // Distances that overflow have no order, and may cause such an answer. The other
             // answers of the batch are valid.
@@ -246,12 +246,11 @@ void Mirror::finish_batch(Running& running) {
         if (batch.shape.narrowed) search.searched = batch.searched[i];
         const uint32_t first = std::min(batch.wanted[i].first_probe, probes);
         search.probed_count = probes - first;
+        const MirrorVersion* versions = running.versions->data();
         for (uint32_t p = 0; p < search.probed_count; ++p) {
             const uint32_t list = probed[first + p];
-            const MirrorVersion& version = (*running.versions)[list];
-            const bool wanted = !version.resident && wants(served, list);
-            search.probed[p] = {list, wanted, version};
-            served.lists[list].last_used = now;
+            const bool wanted = !versions[list].resident && wants(served, list);
+            search.probed[p] = {list, wanted, versions[list]};
         }
         search.outcome = MirrorSearch::Outcome::found;
     }

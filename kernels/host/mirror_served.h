@@ -29,17 +29,14 @@ struct Mirror::Served {
     std::shared_ptr<Versions> versions;  // (lists)
     struct List {
         size_t bytes = 0;
-        uint64_t last_used = 0;    // by the clock
         uint64_t last_wanted = 0;  // when a backend was asked to send it; 0: never
         bool had_before = false;   // resident once, so that the next put() is a reload
     };
     std::vector<List> lists;
-    // Number of the last answer that named each list: an answer that named a list twice would
-    // return its rows twice.
-    std::vector<uint64_t> named_by;  // (lists)
-    uint64_t answers = 0;
-    uint64_t last_used = 0;   // by the clock
-    bool lists_lost = false;  // to other indexes, since the last take_changes()
+    // The number of the last use of each list.
+    std::vector<uint64_t> list_used;  // (lists)
+    uint64_t last_used = 0;           // by the clock
+    bool lists_lost = false;          // to other indexes, since the last take_changes()
     MirrorUse use{};
 
     // Searches of one shape class.

@@ -459,6 +459,10 @@ inline std::vector<ListCase> list_cases() {
         });
     for (uint32_t m : {5u, 33u, 80u, 192u})
         add([&](ListCase& c) { c.attributes = {4}, c.dims = 200, c.m = m, c.probes = 20; });
+    // A table larger than shared memory.
+    add([](ListCase& c) {
+        c.attributes = {4}, c.dims = 400, c.m = 400, c.entries = 3000, c.probes = 20;
+    });
     add([](ListCase& c) { c.attributes = {4}, c.metric = Metric::inner_product; });
     add([](ListCase& c) { c.narrowed = true; });
     add([](ListCase& c) { c.narrowed = true, c.bits = 4, c.k = 1000; });

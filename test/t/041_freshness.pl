@@ -30,6 +30,24 @@ sub path { return $reader->query('SELECT path FROM ivfpq_last_scan()'); }
 is(nearest(7), '{7}', 'a row');
 is(path(), 'service', 'from the service');
 
+# Lists that this session has seen, and that have not changed since, are not read again.
+make_table($node, 'many_lists', 8, 3000);
+value($node, 'CREATE INDEX many_v ON many_lists USING ivfpq (v) WITH (lists = 300)');
+value($node, "SELECT pgwarp_prewarm('many_v')");
+sub index_pages
+{
+	my $plan = $reader->query('EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF)
+		SELECT id FROM many_lists ORDER BY v <-> vec(7, 8) LIMIT 1');
+	return $plan =~ /shared hit=(\d+)/ ? $1 : 0;
+}
+$reader->query('SET ivfpq.probes = 300; SET ivfpq.candidates = 1');
+cmp_ok(index_pages(), '>=', 20, 'the first search reads the end of every list');
+cmp_ok(index_pages(), '<', 5, 'the next one reads no list') for 1 .. 3;
+$writer->query('INSERT INTO many_lists SELECT i, vec(i, 8) FROM generate_series(5001, 5100) AS i');
+cmp_ok(index_pages(), '>=', 10, 'lists that have grown are read');
+$reader->query('RESET ivfpq.probes; RESET ivfpq.candidates');
+value($node, 'DROP TABLE many_lists');
+
 # Inserted, and committed.
 $writer->query('INSERT INTO t VALUES (100001, vec(100001, 8))');
 is(nearest(100001), '{100001}', 'an insert is seen by the next statement');
@@ -154,6 +172,11 @@ is($there->query('SELECT id FROM t ORDER BY v <-> vec(730500, 8) LIMIT 1'), 7305
 $there->query('INSERT INTO t VALUES (800001, vec(800001, 8))');
 is($there->query('SELECT id FROM t ORDER BY v <-> vec(800001, 8) LIMIT 1'), 800001, 'written to');
 is($there->query('SELECT path FROM ivfpq_last_scan()'), 'service', 'by its service');
+for my $n (800002 .. 800010)
+{
+	value($standby, "INSERT INTO t VALUES ($n, vec($n, 8))");
+	is($there->query("SELECT id FROM t ORDER BY v <-> vec($n, 8) LIMIT 1"), $n, 'by another session');
+}
 $there->quit;
 indexes_are_sound($standby, 'the standby is sound');
 $standby->stop;
