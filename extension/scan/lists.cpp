@@ -294,6 +294,31 @@ bool may_begin_again(const ScanState* s) {
            !s->goal.probes_given && s->walk.stage != GroupStage::ordered;
 }
 
+// Where nearly all rows pass a filter, a search takes no more than without it.
+constexpr double nearly_all = 0.75;
+
+// Begins a scan with a filter as aim_by_filter() would go on, if the share that passes is as
+// planned: so most scans walk their lists once.
+void aim_by_plan(ScanState* s) {
+    // Plans err. The first round shows how much, and others go further.
+    constexpr double trusted = 1.0 / 16;
+    const double share = std::max(static_cast<double>(s->goal.filtered) / s->goal.planned, trusted);
+    if (share >= nearly_all || s->conditions.count > 0 || s->bound.given || s->goal.probes_given ||
+        s->meta.curve.queries == 0)
+        return;
+    const double nearest = s->goal.filtered / share;
+    s->goal.aims = true;
+    s->goal.limit = static_cast<uint32>(std::ceil(nearest));
+    s->goal.least_rows = static_cast<Size>(ranked_for_filter(s->meta, s->goal.filtered, share));
+    // As many pass by chance, nearly always.
+    constexpr double margin = 1.25;
+    s->goal.candidates =
+        std::max(s->goal.candidates,
+                 static_cast<Size>(margin * static_cast<double>(s->goal.least_rows) / share));
+    const auto lists = static_cast<uint32>(lists_for_filter(s->meta, nearest));
+    s->group.end = std::max(s->group.end, bounded_probes(lists, s->meta));
+}
+
 }  // namespace
 
 uint64* sorted_ids(const Candidate* candidates, Size count) {
@@ -342,9 +367,8 @@ uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
 void aim_by_filter(ScanState* s) {
     const RowFilter& filter = row_filter(s->reader);
     const double share = (filter.passed + 0.5) / (filter.seen + 1);
-    // Where nearly all pass, the first round has ranked as many as a search without a filter: what
-    // is missing are rows that are not visible.
-    constexpr double nearly_all = 0.75;
+    // The first round has ranked as many as a search without a filter: what is missing are rows
+    // that are not visible.
     if (share >= nearly_all && s->round.added >= s->goal.filtered) {
         s->goal.least_rows = s->goal.filtered;
         return;
@@ -412,6 +436,8 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     // The service may have ranked rows of this round. Cached vectors must stay last in the scratch
     // memory, which grows below.
     clear_vector_cache(s->cache);
+    if (s->goal.filtered > 0 && s->report.rounds == 0 && !s->report.by_service && !s->goal.aims)
+        aim_by_plan(s);
     rank_lists(scan->indexRelation, s);
     // A group that has ended, and that aim_by_filter() did not begin again.
     if (s->walk.stage == GroupStage::ended) {

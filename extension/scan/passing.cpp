@@ -70,17 +70,31 @@ class PassingEntries {
                 if (entry < first_) continue;
                 selection_->offer(distance_of(entry), tid_number(tids_[entry]));
             }
-        // One entry of each part of the page, at another place in each.
-        constexpr uint32 sampled = 8;
-        const uint32 part = std::max(count_ / sampled, 1u);
-        uint32 place = 0;
-        for (uint32 i = 0; i < count_; i += part) {
-            place = (place * 5 + 3) % part;
-            const uint32 entry = std::min(i + place, count_ - 1);
-            const float distance = distance_of(entry);
-            if (is_near(distance))
-                sample_entry(&s_->widening, {distance, static_cast<float>(part), rank_});
-        }
+        sample_some();
+    }
+    // Some entries beside each other, because their codes share cache lines; at another place in
+    // each page.
+    void sample_some() {
+        constexpr uint32 most = 16;
+        const uint32 sampled = std::min(most, count_);
+        Widening& widening = s_->widening;
+        if (sampled == 0 || !widening.samples_entries) return;
+        // So many near entries are enough to tell. Few that pass have a large neighborhood, of
+        // which a sample of some pages has as many.
+        constexpr double enough = 256;
+        const double share = (widening.passing + 1) / widening.entries;
+        const double near = s_->goal.limit / share * sampled / count_;
+        if (++widening.passed_over * enough < near && widening.entries > 4096) return;
+        const uint32 first = widening.places++ * 37 % (count_ - sampled + 1);
+        const CodeColumns some{columns_.codes + first, columns_.stride, sampled,
+                               columns_.offsets + first, nullptr};
+        float distances[most + 8];
+        scan_codes(s_->lists.table, m_, some, term_, distances);
+        const float weight =
+            static_cast<float>(count_ * widening.passed_over) / static_cast<float>(sampled);
+        widening.passed_over = 0;
+        for (uint32 i = 0; i < sampled; ++i)
+            if (is_near(distances[i])) sample_entry(&s_->widening, {distances[i], weight, rank_});
     }
 
     ScanState* s_;

@@ -27,8 +27,10 @@ struct Widening {
     WideningSample* samples;
     Size count;
     Size room;
-    uint32 thinned;  // the sample has one in this many of the entries offered; 0: all
-    uint32 skipped;  // offered since the last one taken
+    uint32 thinned;      // the sample has one in this many of the entries offered; 0: all
+    uint32 skipped;      // offered since the last one taken
+    uint32 places;       // counts pages of which some entries were offered
+    uint32 passed_over;  // pages since the last of these
     // During the walks that this is for; others find the same entries again.
     bool samples_entries;
     // Entries in the lists walked so far, and those of them that passed.

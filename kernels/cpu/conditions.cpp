@@ -203,14 +203,17 @@ uint32_t check_conditions(const AttributeColumns& entries, std::span<const Condi
             if (condition.kind == ConditionKind::never) std::fill_n(passing, words, 0);
             const uint32_t bytes = entries.layout->bytes[condition.attribute];
             const uint8_t* column = entries.column(condition.attribute);
-            HWY_DYNAMIC_DISPATCH(CheckNulls)
-            (static_cast<uint8_t>(1 << condition.attribute % 8),
-             condition.kind == ConditionKind::is_null, entries.nulls(condition.attribute), count,
-             passing);
             if (search)
                 check_many(condition, bytes, column, count, passing);
             else
                 HWY_DYNAMIC_DISPATCH(CheckFew)(condition, bytes, column, count, passing);
+            // A null has the number 0. Where that does not pass, no null has.
+            const bool nulls_wanted = condition.kind == ConditionKind::is_null;
+            if (nulls_wanted || condition.kind == ConditionKind::is_not_null ||
+                number_passes(condition, 0))
+                HWY_DYNAMIC_DISPATCH(CheckNulls)
+            (static_cast<uint8_t>(1 << condition.attribute % 8), nulls_wanted,
+             entries.nulls(condition.attribute), count, passing);
         }
     uint32_t passed = 0;
     for (size_t w = 0; w < words; ++w) passed += static_cast<uint32_t>(std::popcount(passing[w]));
