@@ -152,6 +152,23 @@ for my $condition ("tags && '{5}'", "tags @> '{5}'", "tags && '{5,6,7,8,9}'", "t
 }
 value($node, 'DROP TABLE tagged');
 
+# A filter whose share the plan knows takes one round, mostly: each walks the lists again.
+value($node, <<'SQL');
+CREATE TABLE planned (id int, v vector(16), tenth int);
+INSERT INTO planned SELECT i, vec(i, 16), hashint4(i) & 7 FROM generate_series(1, 30000) AS i;
+CREATE INDEX planned_v ON planned USING ivfpq (v);
+ANALYZE planned;
+CREATE FUNCTION rounds_of(query vector) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM id FROM planned WHERE tenth = 3 ORDER BY v <-> query LIMIT 10;
+	RETURN (SELECT rounds FROM ivfpq_last_scan());
+END
+$$;
+SQL
+cmp_ok(value($node, "SET enable_seqscan = off; SET ivfpq.executor = 'cpu';
+	SELECT avg(rounds_of(vec(-q, 16))) FROM generate_series(1, 50) AS q"), '<', 1.3, 'a filter as planned: one round');
+value($node, 'DROP TABLE planned');
+
 # With a recall of 1 nothing is missing: also where a bound on the distance, or more candidates than
 # memory holds, make a scan take another way.
 value($node, 'CREATE TABLE u AS SELECT i AS id, vec(i, 16) AS v, hashint4(i) & 1023 AS a FROM generate_series(1, 6000) AS i;
