@@ -311,7 +311,7 @@ void aim_by_plan(ScanState* s) {
     s->goal.limit = static_cast<uint32>(std::ceil(nearest));
     s->goal.least_rows = static_cast<Size>(ranked_for_filter(s->meta, s->goal.filtered, share));
     // As many pass by chance, nearly always.
-    constexpr double margin = 1.25;
+    constexpr double margin = 1.5;
     s->goal.candidates =
         std::max(s->goal.candidates,
                  static_cast<Size>(margin * static_cast<double>(s->goal.least_rows) / share));
