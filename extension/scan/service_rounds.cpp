@@ -113,14 +113,16 @@ void free_answer(ServiceAnswer* answer) {
 }
 
 // Adds an answer that has other lists than the ones before. Each has all candidates up to its last
-// one, or simply all; so has the union up to the nearest of these last ones.
-void add_answer(const WantedSearch& search, const ServiceAnswer& part, ServiceAnswer* all) {
+// one, or simply all; so has the union up to the nearest of these last ones. Returns how many of
+// the candidates in the union are from this answer.
+uint32 add_answer(const WantedSearch& search, const ServiceAnswer& part, ServiceAnswer* all) {
     const uint32 count = all->found_count + part.found_count;
     auto* merged = static_cast<Neighbor*>(palloc(Max(count, 1u) * sizeof(Neighbor)));
+    const auto nearer = [](const Neighbor& a, const Neighbor& b) {
+        return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
+    };
     std::merge(all->found, all->found + all->found_count, part.found, part.found + part.found_count,
-               merged, [](const Neighbor& a, const Neighbor& b) {
-                   return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
-               });
+               merged, nearer);
     const Neighbor* end = merged + count;
     for (const ServiceAnswer* one : std::initializer_list<const ServiceAnswer*>{all, &part}) {
         if (!one->searched.more) continue;
@@ -129,14 +131,21 @@ void add_answer(const WantedSearch& search, const ServiceAnswer& part, ServiceAn
         end = std::find_if(const_cast<const Neighbor*>(merged), end,
                            [last](const Neighbor& found) { return found.distance > last; });
     }
-    const auto kept = static_cast<uint32>(end - merged);
-    all->searched.more |= part.searched.more | (kept > search.k);
+    const auto complete = static_cast<uint32>(end - merged);
+    all->searched.more |= part.searched.more | (complete > search.k);
     all->searched.passed += part.searched.passed;
     pfree(all->found);
     all->found = merged;
-    all->found_count = std::min(kept, search.k);
+    all->found_count = std::min(complete, search.k);
+    const uint32 lists = all->probed_count + part.probed_count;
+    all->probed =
+        static_cast<MirrorProbe*>(repalloc_huge(all->probed, lists * sizeof(MirrorProbe)));
     memcpy(all->probed + all->probed_count, part.probed, part.probed_count * sizeof(MirrorProbe));
-    all->probed_count += part.probed_count;
+    all->probed_count = lists;
+    if (all->found_count == 0) return 0;
+    const Neighbor* beyond = std::upper_bound(part.found, part.found + part.found_count,
+                                              merged[all->found_count - 1], nearer);
+    return static_cast<uint32>(beyond - part.found);
 }
 
 // Whether the answer names a list twice: the service may order lists otherwise in another search.
@@ -151,35 +160,50 @@ bool names_twice(const ScanState* s, const ServiceAnswer& answer) {
     return twice;
 }
 
-// Asks the service for all lists of the search, by several searches if they are many.
-bool ask_lists(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
-               ServiceAnswer* answer) {
-    const uint32 lists = search.probes - search.first_probe;
-    *answer = {};
-    WantedSearch part = search;
-    for (uint32 first = search.first_probe; first < search.probes; first = part.probes) {
-        part.first_probe = first;
-        part.probes = std::min(search.probes, first + service_most_lists);
+// Asks for lists behind those of the answer, one part of the search after the other, up to
+// search->probes, and adds them. With `missed`, it ends where the lists to come have at most this
+// share of the candidates, judged by how many each part had among the nearest, and sets
+// search->probes.
+bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double missed,
+                 ServiceAnswer* answer) {
+    const uint32 end = search->probes;
+    uint32 before = answer->found_count;
+    while (search->first_probe + answer->probed_count < end) {
+        WantedSearch part = *search;
+        part.first_probe = search->first_probe + answer->probed_count;
+        part.probes = std::min(end, part.first_probe + service_most_lists);
+        part.narrowed = true;
+        part.near_k = 0;
         ServiceAnswer some;
         if (!ask_for_candidates(scan->indexRelation, s->meta, part, &some)) {
             s->report.reason = "the service had no answer";
             return false;
         }
-        if (lists <= service_most_lists) {
-            *answer = some;
-            return true;
-        }
-        if (!answer->found) {
-            answer->found = static_cast<Neighbor*>(palloc(sizeof(Neighbor)));
-            answer->probed = static_cast<MirrorProbe*>(palloc(lists * sizeof(MirrorProbe)));
-        }
-        add_answer(search, some, answer);
+        const uint32 added = add_answer(*search, some, answer);
         answer->patience = some.patience;
+        const bool resident = all_resident(some);
         free_answer(&some);
+        const double all = answer->found_count;
+        if (missed > 0 && resident && all >= search->k &&
+            rest_is_small({all, static_cast<double>(added), static_cast<double>(before)}, missed))
+            break;
+        before = added;
     }
+    search->probes = search->first_probe + answer->probed_count;
     if (!names_twice(s, *answer)) return true;
     s->report.reason = other_lists;
     return false;
+}
+
+// Asks for the lists of the search, by several searches if they are many.
+bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
+    WantedSearch part = *search;
+    part.probes = std::min(search->probes, search->first_probe + service_most_lists);
+    if (!ask_for_candidates(scan->indexRelation, s->meta, part, answer)) {
+        s->report.reason = "the service had no answer";
+        return false;
+    }
+    return part.probes == search->probes || ask_further(scan, s, search, 0, answer);
 }
 
 // Asks the service, and with conditions again for more lists until they are enough. *covered: they
@@ -188,17 +212,17 @@ bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* 
          bool* covered) {
     const uint32 all = bounded_probes(s->meta.lists, s->meta);
     while (true) {
-        if (!ask_lists(scan, s, *search, answer)) return false;
+        if (!ask_lists(scan, s, search, answer)) return false;
         *covered = answer_covers(s, *search, *answer);
         if (*covered || !all_resident(*answer)) return true;
-        free_answer(answer);
-        // How near entries are spread is known of one search only.
         if (search->probes >= service_most_lists) {
+            // How near entries are spread is known of one search only.
             search->probes = all;
             search->narrowed = true;
-            search->near_k = 0;
-            continue;
+            *covered = true;
+            return ask_further(scan, s, search, 1 - settings.target_recall, answer);
         }
+        free_answer(answer);
         constexpr uint32 step = 4;
         uint32 more = step * search->probes;
         const double entries = entries_in(scan, s, search->probes);

@@ -20,25 +20,17 @@ void thin_out(Widening* widening) {
     widening->thinned = 2 * std::max(widening->thinned, 1u);
 }
 
-// Entries of the neighborhood in all lists, in their last half, and in the quarter before.
-struct GroupCounts {
-    double all;
-    double last;
-    double before;
-};
+}  // namespace
 
-// Whether the lists to come have at most `missed` of all entries.
 bool rest_is_small(const GroupCounts& counts, double missed) {
     if (counts.all == 0) return false;
-    // Groups of doubling size that go on falling at this rate. At least half an entry: none in a
-    // sample does not mean none.
+    // Groups that go on falling at this rate. At least half an entry: none in a sample does not
+    // mean none.
     constexpr double slowest = 0.9;
     const double rate = std::min(slowest, counts.last / std::max(counts.before, 1.0));
     const double left = std::max(counts.last, 0.5) * rate / (1 - rate);
     return left <= missed * (counts.all + left);
 }
-
-}  // namespace
 
 void reset_widening(Widening* widening) {
     if (widening->samples) pfree(widening->samples);

@@ -49,6 +49,16 @@ void forget_beyond(Widening* widening, double bound);
 // `missed` of all.
 bool covers(const Widening& widening, uint32 lists, double distance, double missed);
 
+// Entries of the neighborhood in all lists, in the last group of them, and in the one before.
+struct GroupCounts {
+    double all;
+    double last;
+    double before;
+};
+// Whether the lists to come have at most `missed` of all entries, if the groups are of one size, or
+// each of twice the size of the one before.
+bool rest_is_small(const GroupCounts& counts, double missed);
+
 // The same for a search by the service, which counts by itself.
 bool covers(const SearchedLists& searched, uint32 lists, double missed);
 

@@ -114,10 +114,10 @@ for my $round (1, 2)
 value($node, <<'SQL');
 CREATE TABLE spread (id bigint, v vector(4), i int, far bool);
 INSERT INTO spread SELECT n, vec(n, 4), n % 1000, vec(n, 4) <-> vec(-7, 4) > 3 FROM generate_series(1, 12000) AS n;
-CREATE INDEX spread_v ON spread USING ivfpq (v, i, far) WITH (lists = 3000);
+CREATE INDEX spread_v ON spread USING ivfpq (v, i, far) WITH (lists = 5000);
 ANALYZE spread;
 SQL
-is(value($node, "SELECT pgwarp_prewarm('spread_v')"), 3000, 'three thousand lists');
+is(value($node, "SELECT pgwarp_prewarm('spread_v')"), 5000, 'five thousand lists');
 for my $condition ('true', 'i = 7', 'i < 300', 'far', 'far AND i < 100', 'i % 100 = 3')
 {
 	is(value($node, "$by_index SET ivfpq.target_recall = 1; SELECT differs('spread', '$condition', vec(-7, 4), 30)"), '',
@@ -129,7 +129,18 @@ for my $condition ('true', 'i = 7', 'i < 300', 'far', 'far AND i < 100', 'i % 10
 }
 is(value($node, "$by_index SET ivfpq.target_recall = 0.95; SELECT count(*) FROM (SELECT id FROM spread
 	WHERE i = 7 ORDER BY v <-> vec(-7, 4) LIMIT 30) AS s; SELECT path, reason, probes FROM ivfpq_last_scan()"),
-	"12\nservice||3000", 'fewer rows than wanted: a search of all lists');
+	"12\nservice||5000", 'fewer rows than wanted: a search of all lists');
+# Of the farthest rows, with a recall that the first lists cannot promise.
+for my $query (map { -$_ } 1 .. 8)
+{
+	value($node, "UPDATE spread SET i = 0 WHERE i < 0;
+		UPDATE spread SET i = -1 WHERE id IN (SELECT id FROM spread ORDER BY (v <-> vec($query, 4)) + 0 DESC LIMIT 200)");
+	my $found = value($node, "$by_index SET ivfpq.target_recall = 0.95; SET ivfpq.executor = 'service';
+		SELECT count(*), count(t.id) FROM (SELECT id FROM spread WHERE i = -1 ORDER BY v <-> vec($query, 4) LIMIT 10) AS f
+		LEFT JOIN (SELECT id FROM spread WHERE i + 0 = -1 ORDER BY (v <-> vec($query, 4)) + 0 LIMIT 10) AS t USING (id);
+		SELECT path, probes > 2048 FROM ivfpq_last_scan()");
+	like($found, qr/^10\|(9|10)\nservice\|t$/, "the farthest rows of query $query");
+}
 
 my ($fallbacks) = value($node, "SELECT fallbacks FROM pg_stat_pgwarp WHERE indexname = 'wide_v'");
 cmp_ok($fallbacks, '>', 0, 'the service was asked in vain');
