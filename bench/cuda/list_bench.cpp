@@ -4,6 +4,7 @@
 #include "kernels/cuda/lists/list_store.h"
 
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -118,15 +119,7 @@ class ListBench {
     double run(size_t batch_size, uint32_t k, uint32_t probes, const std::string& bar) {
         const auto batch = store_->make_batch({batch_size, k, probes});
         for (size_t q = 0; q < batch_size; ++q) batch->wanted[q] = {k, probes};
-        size_t at = 0;
-        const size_t dims = vectors_.dims;
-        const auto call = [&] {
-            if (at + batch_size > vectors_.query_count()) at = 0;
-            std::memcpy(batch->queries, vectors_.queries.data() + at * dims,
-                        batch_size * dims * sizeof(float));
-            at += batch_size;
-            store_->search(*batch, batch_size);
-        };
+        const auto call = searches(*store_, *batch, batch_size);
         const double time = time_on_host(call, batch_size < 1000 ? 301 : 21, 5);
         profile(settings_, call);
         double visited = 0;
@@ -159,15 +152,7 @@ class ListBench {
             batch->conditions[q].kind = ConditionKind::range;
             batch->conditions[q].high = passing - 1;
         }
-        size_t at = 0;
-        const size_t dims = vectors_.dims;
-        const auto call = [&] {
-            if (at + batch_size > vectors_.query_count()) at = 0;
-            std::memcpy(batch->queries, vectors_.queries.data() + at * dims,
-                        batch_size * dims * sizeof(float));
-            at += batch_size;
-            narrowed_->search(*batch, batch_size);
-        };
+        const auto call = searches(*narrowed_, *batch, batch_size);
         const double time = time_on_host(call, 301, 5);
         profile(settings_, call);
         char what[96];
@@ -192,6 +177,18 @@ class ListBench {
     }
 
   private:
+    // Each call searches the next queries.
+    std::function<void()> searches(ListStore& store, ListBatch& batch, size_t batch_size) const {
+        return [&store, &batch, batch_size, this, at = size_t{0}]() mutable {
+            const size_t dims = vectors_.dims;
+            if (at + batch_size > vectors_.query_count()) at = 0;
+            std::memcpy(batch.queries, vectors_.queries.data() + at * dims,
+                        batch_size * dims * sizeof(float));
+            at += batch_size;
+            store.search(batch, batch_size);
+        };
+    }
+
     void find_truth() {
         constexpr uint32_t k = 10;
         Stream stream;

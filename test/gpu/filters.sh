@@ -2,7 +2,7 @@
 # for the step `queries` of run. GloVe is expected in DATA. The peer is measured where it was packed.
 #   PARTS="attributes far tenants peer"   what to measure
 #   CLIENTS=1,16,64  SECONDS_EACH=2  REPEAT=1  ASKED=1000   clients, and queries of the first two parts
-#   TENANTS=1000  ROWS=100000000  RUNS=3  the table of tenants: GloVe's rows, cut to 96 dimensions and moved by
+#   TENANTS=1000  ROWS=100000000   the table of tenants: GloVe's rows, cut to 96 dimensions and moved by
 #                           noise, which takes 43 GB of disk at 100,000,000: give SHARED_BUFFERS=50GB HUGE_PAGES=26500
 #                           to run. Queries have other noise, and are no rows of the table
 # shellcheck shell=bash
