@@ -312,9 +312,9 @@ void aim_by_plan(ScanState* s) {
     s->goal.least_rows = static_cast<Size>(ranked_for_filter(s->meta, s->goal.filtered, share));
     // As many pass by chance, nearly always.
     constexpr double margin = 1.5;
-    s->goal.candidates =
-        std::max(s->goal.candidates,
-                 static_cast<Size>(margin * static_cast<double>(s->goal.least_rows) / share));
+    const auto candidates =
+        static_cast<Size>(margin * static_cast<double>(s->goal.least_rows) / share);
+    s->goal.candidates = std::max(s->goal.candidates, std::min(candidates, most_candidates()));
     const auto lists = static_cast<uint32>(lists_for_filter(s->meta, nearest));
     s->group.end = std::max(s->group.end, bounded_probes(lists, s->meta));
 }

@@ -84,7 +84,11 @@ class PassingEntries {
         constexpr double enough = 256;
         const double share = (widening.passing + 1) / widening.entries;
         const double near = s_->goal.limit / share * sampled / count_;
-        if (++widening.passed_over * enough < near && widening.entries > 4096) return;
+        // What a page stands for should be of lists like its own.
+        constexpr uint32 most_passed_over = 8;
+        if (++widening.passed_over < most_passed_over && widening.passed_over * enough < near &&
+            widening.entries > 4096)
+            return;
         const uint32 first = widening.places++ * 37 % (count_ - sampled + 1);
         const CodeColumns some{columns_.codes + first, columns_.stride, sampled,
                                columns_.offsets + first, nullptr};

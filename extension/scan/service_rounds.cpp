@@ -167,7 +167,7 @@ bool names_twice(const ScanState* s, const ServiceAnswer& answer) {
 bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double missed,
                  ServiceAnswer* answer) {
     const uint32 end = search->probes;
-    uint32 before = answer->found_count;
+    uint32 small_parts = 0;  // one after the other that promise a small rest
     while (search->first_probe + answer->probed_count < end) {
         WantedSearch part = *search;
         part.first_probe = search->first_probe + answer->probed_count;
@@ -179,15 +179,22 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
             s->report.reason = "the service had no answer";
             return false;
         }
-        const uint32 added = add_answer(*search, some, answer);
+        const bool empty = some.probed_count == 0;
+        const double added = add_answer(*search, some, answer);
         answer->patience = some.patience;
         const bool resident = all_resident(some);
         free_answer(&some);
+        if (empty) {
+            s->report.reason = other_lists;
+            return false;
+        }
+        // Rows that pass may come in clumps: one part without any says little.
+        constexpr uint32 enough_parts = 2;
         const double all = answer->found_count;
-        if (missed > 0 && resident && all >= search->k &&
-            rest_is_small({all, static_cast<double>(added), static_cast<double>(before)}, missed))
-            break;
-        before = added;
+        const bool small = missed > 0 && resident && all >= search->k &&
+                           rest_is_small({all, added, all - added}, missed);
+        small_parts = small ? small_parts + 1 : 0;
+        if (small_parts == enough_parts) break;
     }
     search->probes = search->first_probe + answer->probed_count;
     if (!names_twice(s, *answer)) return true;
