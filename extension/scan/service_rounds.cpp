@@ -160,6 +160,12 @@ bool names_twice(const ScanState* s, const ServiceAnswer& answer) {
     return twice;
 }
 
+bool ask_once(IndexScanDesc scan, ScanState* s, const WantedSearch& search, ServiceAnswer* answer) {
+    if (ask_for_candidates(scan->indexRelation, s->meta, search, answer)) return true;
+    s->report.reason = "the service had no answer";
+    return false;
+}
+
 // Asks for lists behind those of the answer, one part of the search after the other, up to
 // search->probes, and adds them. With `missed`, it ends where the lists to come have at most this
 // share of the candidates, judged by how many each part had among the nearest, and sets
@@ -175,10 +181,7 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
         part.narrowed = true;
         part.near_k = 0;
         ServiceAnswer some;
-        if (!ask_for_candidates(scan->indexRelation, s->meta, part, &some)) {
-            s->report.reason = "the service had no answer";
-            return false;
-        }
+        if (!ask_once(scan, s, part, &some)) return false;
         const bool empty = some.probed_count == 0;
         const double added = add_answer(*search, some, answer);
         answer->patience = some.patience;
@@ -206,10 +209,7 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
 bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
     WantedSearch part = *search;
     part.probes = std::min(search->probes, search->first_probe + service_most_lists);
-    if (!ask_for_candidates(scan->indexRelation, s->meta, part, answer)) {
-        s->report.reason = "the service had no answer";
-        return false;
-    }
+    if (!ask_once(scan, s, part, answer)) return false;
     return part.probes == search->probes || ask_further(scan, s, search, 0, answer);
 }
 
