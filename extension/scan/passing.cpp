@@ -98,7 +98,7 @@ class PassingEntries {
             static_cast<float>(count_ * widening.passed_over) / static_cast<float>(sampled);
         widening.passed_over = 0;
         for (uint32 i = 0; i < sampled; ++i)
-            if (is_near(distances[i])) sample_entry(&s_->widening, {distances[i], weight, rank_});
+            if (is_near(distances[i])) sample_entry(&widening, {distances[i], weight, rank_});
     }
 
     ScanState* s_;
