@@ -399,8 +399,9 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         s->report.reason = too_many;
         return false;
     }
-    // A plain search is faster. It gives no floor, and does not say whether there is more.
-    search.narrowed = !first || !search.conditions.empty() || left > service_most_k ||
+    // A plain search is faster. It gives no floor, counts no near entries, and does not say whether
+    // there is more.
+    search.narrowed = !first || !search.conditions.empty() || widens(s) || left > service_most_k ||
                       search.probes > service_most_lists;
     const Size wanted = left;
     do {
