@@ -67,7 +67,8 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
     const PassingShares& shares = wanted.shares;
     const double passing = std::max(shares.entries, least_share);
     const double share = std::max(shares.rows, least_share);
-    const Effort effort = choose_effort(meta, wanted.k);
+    const bool plain = shares.conditions == 0 && shares.rows >= 1;
+    const Effort effort = choose_effort(meta, wanted.k, plain ? ByQuery::yes : ByQuery::no);
     plan->costs = cpu_costs(meta);
     plan->probes = effort.probes;
     plan->candidates = effort.candidates;

@@ -1,6 +1,8 @@
 // Measures the recall curve at the end of a build. Scans choose their effort by it (index/effort).
 #pragma once
 
+#include <cmath>
+
 #include "kernels/common.h"
 #include "extension/index/format.h"
 
@@ -10,15 +12,17 @@ extern "C" {
 
 namespace pgwarp {
 
-// The true neighbors of one sampled row: their TIDs, nearest first; 0 ends a shorter list.
+// The true neighbors of one query: their TIDs, nearest first; 0 ends a shorter list.
 inline constexpr uint32 curve_neighbors = 100;
+inline constexpr uint32 most_curve_neighbors = 1000;
 inline constexpr uint32 curve_queries = 512;
 struct CurveQuery {
-    uint64 self;              // the row's own TID: not counted among its neighbors
+    uint64 self;              // the row's own TID, not counted among its neighbors; 0: it is no row
     const float* vector;      // in index form
-    const uint64* neighbors;  // (curve_neighbors)
+    const uint64* neighbors;  // (room)
     // Their lists, (curve_neighbors); null: unknown, so begin_curve() walks lists to find them.
     const uint32* lists = nullptr;
+    uint32 room = curve_neighbors;  // at most most_curve_neighbors
 };
 
 // This many queries at the start decide how far to measure. Only these use CurveQuery::lists.
@@ -36,15 +40,31 @@ RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery
 struct CurveGrid {
     uint32 steps;
     uint32 near_steps;  // the first of these; all queries measure them
-    uint32 probes[RecallCurve::max_probes];
+    uint32 probes[RecallCurve::max_steps];
 };
 inline constexpr uint32 far_queries_of = 8;  // the first of this many queries measures all steps
 
+// Thresholds of effort by query (kernels/list_effort.h) are measured on a grid of their own, which
+// suits any data. The curve gets the part of it that matters.
+inline constexpr int tried_thresholds = 56;
+inline double tried_threshold(int i) {
+    constexpr double octaves = 0.375;
+    return std::exp2(1 + octaves * i);
+}
+
 struct CurveCounts {
-    double hits[RecallCurve::ks][RecallCurve::max_probes][RecallCurve::factors];
+    double hits[RecallCurve::ks][RecallCurve::max_steps][RecallCurve::factors];
+    // Sums of squares of each query's recall.
+    double squares[RecallCurve::ks][RecallCurve::max_steps][RecallCurve::factors];
     double wanted[RecallCurve::ks];
-    double scanned[RecallCurve::max_probes];
-    double queries;
+    double queries[RecallCurve::ks];
+    double scanned[RecallCurve::max_steps];
+    double walks;  // queries, whatever k they measure
+    // By query:
+    double query_hits[RecallCurve::ks][tried_thresholds][RecallCurve::factors];
+    double query_lists[RecallCurve::ks][tried_thresholds];
+    double query_scanned[RecallCurve::ks][tried_thresholds];
+    double cut[RecallCurve::ks][tried_thresholds];  // queries that would have taken more lists
 };
 // Seconds and work spent, summed over all processes.
 struct CurveEffort {
@@ -72,6 +92,6 @@ inline uint32 query_of_turn(uint32 turn, uint32 count) {
 void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
                  const CurveQuery& query, uint32 number, CurveTally* tally);
 void add_tally(const CurveTally& tally, CurveTally* sum);
-RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, uint32 count);
+RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric metric);
 
 }  // namespace pgwarp

@@ -10,10 +10,10 @@ extern "C" {
 
 namespace pgwarp {
 
-// Every measurement stores its probe steps, even one that found no neighbors to measure recall
+// Every measurement stores its steps, even one that found no neighbors to measure recall
 // with.
 inline bool was_measured(const MetaPage& meta) {
-    return meta.curve.probe_steps > 0;
+    return meta.curve.steps > 0;
 }
 
 // Called by VACUUM. Does nothing where too few rows are visible.

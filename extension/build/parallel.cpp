@@ -262,7 +262,7 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
                 (errmsg_internal("WAL written ahead: %u times, %.1f MB, %.3f s", ahead.writes,
                                  static_cast<double>(ahead.bytes) / 1e6, ahead.seconds)));
     }
-    return end_curve(curve->grid, curve->tally, count);
+    return end_curve(curve->grid, curve->tally, curve->meta.metric);
 }
 
 void end_encode_table(EncodeResult* result) {

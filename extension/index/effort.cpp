@@ -19,60 +19,195 @@ double effort_cost(const MetaPage& meta, const ScanCosts& costs, double probes, 
            candidates * (toasted ? toasted_row : row);
 }
 
-// The curve was measured with few queries: aiming a little above the target keeps the real recall
-// from falling short of it. If the neighbors of a query were always found or missed together, the
-// standard error would be sqrt(p (1 - p) / queries). Mostly, but not always, they are: three
-// quarters of that are added.
-double safe_target(double target, uint32 queries) {
-    return std::min(1.0, target + 0.75 * std::sqrt(target * (1 - target) / queries));
-}
-
 Effort effort_without_curve(const MetaPage& meta, uint32 k) {
-    return {std::max(1u, meta.lists / 8), std::max(100u, 10 * k)};
+    return {std::max(1u, meta.lists / 8), std::max(100u, 10 * k), 0};
 }
 
-}  // namespace
-
-double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor) {
-    const double low = curve.recall[0][step][factor] / 65535.0;
-    const double high = curve.recall[1][step][factor] / 65535.0;
-    // Every scan calls this for many steps, mostly with k = 10: saves the logarithm.
-    if (k <= 10) return low;
-    if (k >= 100) return high;
-    return low + (high - low) * (std::log10(static_cast<double>(k)) - 1);
+// The last k that was measured.
+int last_k(const RecallCurve& curve) {
+    int last = RecallCurve::ks - 1;
+    while (last > 0 && curve.queries[last] == 0) --last;
+    return last;
 }
 
-namespace {
+// Recall at a step and a candidate factor for one k, as a curve's side has it.
+class CurveSide {
+  public:
+    CurveSide(const RecallCurve& curve, ByQuery by_query, uint32 k)
+        : curve_(curve), by_query_(by_query == ByQuery::yes) {
+        const int last = last_k(curve);
+        low_ = last;
+        while (low_ > 0 && RecallCurve::k_values[low_] > k) --low_;
+        high_ = std::min(low_ + 1, last);
+        // Most searches want 10 rows: saves the logarithms.
+        if (high_ == low_ || k <= RecallCurve::k_values[low_]) return;
+        const double from = RecallCurve::k_values[low_];
+        const double to = RecallCurve::k_values[high_];
+        part_ = std::min(1.0, std::log(k / from) / std::log(to / from));
+    }
 
-constexpr uint32 least_measured = RecallCurve::k_values[0];
-constexpr uint32 most_measured = RecallCurve::k_values[RecallCurve::ks - 1];
+    uint32 steps() const { return by_query_ ? curve_.by_query_steps : curve_.steps; }
+    double recall(uint32 step, uint32 factor) const {
+        return between([&](int k) { return measured(k, step, factor); });
+    }
+    // The recall that the measured one reaches surely, but for one case in twenty.
+    double sure_recall(uint32 step, uint32 factor) const {
+        return between([&](int k) {
+            const double recall = measured(k, step, factor);
+            return recall - 1.645 * standard_error(k, recall);
+        });
+    }
+    double error(uint32 step, uint32 factor) const {
+        return between([&](int k) { return standard_error(k, measured(k, step, factor)); });
+    }
+    double probes(uint32 step) const {
+        if (!by_query_) return curve_.probes[step];
+        return between([&](int k) { return double{curve_.query_probes[k][step]}; });
+    }
+    double scanned(uint32 step) const {
+        if (!by_query_) return curve_.scanned[step];
+        return between([&](int k) { return double{curve_.query_scanned[k][step]}; });
+    }
+    double threshold(uint32 step) const {
+        if (!by_query_) return 0;
+        return std::exp(
+            between([&](int k) { return std::log(double{curve_.threshold[k][step]}); }));
+    }
+
+  private:
+    template <class OfK>
+    double between(OfK of_k) const {
+        const double low = of_k(low_);
+        return part_ == 0 ? low : low + (of_k(high_) - low) * part_;
+    }
+    double measured(int k, uint32 step, uint32 factor) const {
+        const uint16 recall =
+            by_query_ ? curve_.query_recall[k][step][factor] : curve_.recall[k][step][factor];
+        return recall / 65535.0;
+    }
+    double standard_error(int k, double recall) const {
+        return curve_.error[k] * std::sqrt(recall * (1 - recall) / curve_.queries[k]);
+    }
+
+    const RecallCurve& curve_;
+    const bool by_query_;
+    int low_, high_;
+    double part_ = 0;
+};
+
+// The cheapest effort of one side whose sure recall reaches the target; or, where none does, the
+// one with the highest recall.
+struct Choice {
+    bool reached = false;
+    double cost = 0;
+    double recall = -1;
+    Effort effort{};
+
+    void offer(const Choice& other) {
+        const bool better =
+            other.reached ? !reached || other.cost < cost : !reached && other.recall > recall;
+        if (better) *this = other;
+    }
+};
+
+// The effort at a step, or between it and the one before if the target lies there.
+Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& side, double target,
+                 uint32 step, uint32 factor, double candidates) {
+    Choice choice;
+    choice.recall = side.sure_recall(step, factor);
+    choice.reached = choice.recall >= target;
+    double probes = side.probes(step);
+    double scanned = side.scanned(step);
+    double threshold = side.threshold(step);
+    if (choice.reached && step > 0) {
+        const double before = side.sure_recall(step - 1, factor);
+        const double part = choice.recall > before
+                                ? std::clamp((target - before) / (choice.recall - before), 0.0, 1.0)
+                                : 1.0;
+        const auto linear = [part](double from, double to) { return from + part * (to - from); };
+        probes = linear(side.probes(step - 1), probes);
+        scanned = linear(side.scanned(step - 1), scanned);
+        threshold = linear(side.threshold(step - 1), threshold);
+    }
+    choice.cost = effort_cost(meta, costs, probes, scanned, candidates);
+    choice.effort = {static_cast<uint32>(std::ceil(probes)),
+                     static_cast<uint32>(std::ceil(candidates)), static_cast<float>(threshold)};
+    return choice;
+}
+
+Choice choose_from(const MetaPage& meta, const ScanCosts& costs, const CurveSide& side,
+                   double target, double wanted) {
+    Choice best;
+    for (uint32 f = 0; f < RecallCurve::factors; ++f)
+        for (uint32 step = 0; step < side.steps(); ++step) {
+            const Choice choice = choice_at(meta, costs, side, target, step, f,
+                                            RecallCurve::factor_values[f] * wanted);
+            best.offer(choice);
+            if (choice.reached) break;  // more lists only cost more
+        }
+    return best;
+}
 
 // The fewest lists that held the share of the k nearest rows that the target asks for, with as many
 // candidates as were measured, so that only the lists matter. k is within what was measured.
 double measured_lists(const MetaPage& meta, uint32 k) {
     const RecallCurve& curve = meta.curve;
-    const double target = safe_target(settings.target_recall, curve.queries);
-    for (uint32 step = 0; step < curve.probe_steps; ++step)
-        if (curve_recall(curve, k, step, RecallCurve::factors - 1) >= target)
-            return curve.probes[step];
+    const CurveSide side(curve, ByQuery::no, k);
+    const double target = aimed_recall(meta);
+    for (uint32 step = 0; step < curve.steps; ++step)
+        if (side.sure_recall(step, RecallCurve::factors - 1) >= target) return curve.probes[step];
     return meta.lists;
+}
+
+uint32 most_measured(const MetaPage& meta) {
+    return RecallCurve::k_values[last_k(meta.curve)];
 }
 
 // How many times as many lists k rows need as the most rows that were measured: lists grow with a
 // power of k, which is that between the measured ones.
 double growth_beyond_measured(const MetaPage& meta, double k) {
     constexpr double least_power = 0.15;
-    if (k <= most_measured || meta.curve.queries == 0) return 1;
-    const double power =
-        std::log10(measured_lists(meta, most_measured) / measured_lists(meta, least_measured));
-    return std::pow(k / most_measured, std::clamp(power, least_power, 1.0));
+    const uint32 most = most_measured(meta);
+    if (k <= most || !has_curve(meta)) return 1;
+    const uint32 less = std::max(1u, most / 10);
+    const double power = std::log10(measured_lists(meta, most) / measured_lists(meta, less));
+    return std::pow(k / most, std::clamp(power, least_power, 1.0));
 }
 
 }  // namespace
 
+bool has_curve(const MetaPage& meta) {
+    return meta.curve.queries[0] > 0;
+}
+
+double aimed_recall(const MetaPage& meta) {
+    const double target = settings.target_recall;
+    if (meta.learned.correction == 0 || target <= 0 || target >= 1) return target;
+    const double odds = target / (1 - target) * std::exp(double{meta.learned.correction});
+    return odds / (1 + odds);
+}
+
+bool expected_recall(const MetaPage& meta, uint32 k, const Effort& effort, ExpectedRecall* result) {
+    if (!has_curve(meta)) return false;
+    const CurveSide side(meta.curve, effort.threshold > 0 ? ByQuery::yes : ByQuery::no, k);
+    const double wanted = RecallCurve::wanted(k);
+    uint32 factor = 0;
+    while (factor + 1 < RecallCurve::factors &&
+           RecallCurve::factor_values[factor + 1] * wanted <= effort.candidates + 0.5)
+        ++factor;
+    uint32 step = 0;
+    const auto is_less = [&](uint32 at) {
+        return effort.threshold > 0 ? side.threshold(at) <= effort.threshold * 1.0001
+                                    : side.probes(at) <= effort.probes;
+    };
+    while (step + 1 < side.steps() && is_less(step + 1)) ++step;
+    *result = {side.recall(step, factor), 1.645 * side.error(step, factor)};
+    return true;
+}
+
 double lists_for(const MetaPage& meta, double k) {
-    if (meta.curve.queries == 0) return meta.lists;
-    const auto measured = static_cast<uint32>(std::clamp<double>(k, least_measured, most_measured));
+    if (!has_curve(meta)) return meta.lists;
+    const auto measured = static_cast<uint32>(std::clamp<double>(k, 1, most_measured(meta)));
     return std::min<double>(meta.lists,
                             measured_lists(meta, measured) * growth_beyond_measured(meta, k));
 }
@@ -80,10 +215,12 @@ double lists_for(const MetaPage& meta, double k) {
 double expected_lists(const MetaPage& meta, double k) {
     const double all = meta.lists;
     const double rows = static_cast<double>(meta.rows_at_build);
-    if (meta.curve.queries == 0 || k >= rows) return all;
-    if (k <= most_measured) return lists_for(meta, k);
+    if (!has_curve(meta) || k >= rows) return all;
+    // From there on, the spread says more: the curve's queries with as many neighbors are few.
+    const double first = std::min(100u, most_measured(meta));
+    if (k <= first) return lists_for(meta, k);
     // Between two points, lists grow with a power of k. The last point is all rows, in all lists.
-    double from = most_measured;
+    double from = first;
     double lists = lists_for(meta, from);
     for (int i = 0; i <= ListSpread::steps; ++i) {
         const bool measured = i < ListSpread::steps && meta.spread.lists[i] > 0;
@@ -113,48 +250,22 @@ double lists_for_filter(const MetaPage& meta, double nearest) {
     return std::min<double>(meta.lists, std::ceil(lists));
 }
 
-Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
+Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query) {
     Effort effort = effort_without_curve(meta, k);
     const RecallCurve& curve = meta.curve;
-    if (curve.queries > 0) {
-        const double target = safe_target(settings.target_recall, curve.queries);
-        const double wanted = std::max(k, 10u);
-        double best_cost = 0;
-        double best_recall = -1;
-        bool reached = false;
-        for (uint32 f = 0; f < RecallCurve::factors; ++f)
-            for (uint32 step = 0; step < curve.probe_steps; ++step) {
-                const double recall = curve_recall(curve, k, step, f);
-                const double candidates = RecallCurve::factor_values[f] * wanted;
-                double probes = curve.probes[step];
-                double scanned = curve.scanned[step];
-                if (recall >= target && step > 0) {
-                    // Recall is interpolated linearly between two steps.
-                    const double before = curve_recall(curve, k, step - 1, f);
-                    const double part =
-                        recall > before
-                            ? std::clamp((target - before) / (recall - before), 0.0, 1.0)
-                            : 1.0;
-                    probes = curve.probes[step - 1] + part * (probes - curve.probes[step - 1]);
-                    scanned = curve.scanned[step - 1] + part * (scanned - curve.scanned[step - 1]);
-                }
-                const double cost = effort_cost(meta, costs, probes, scanned, candidates);
-                const bool better = recall >= target ? !reached || cost < best_cost
-                                                     : !reached && recall > best_recall;
-                if (better) {
-                    reached = recall >= target;
-                    best_cost = cost;
-                    best_recall = recall;
-                    effort = {static_cast<uint32>(std::ceil(probes)),
-                              static_cast<uint32>(std::ceil(candidates))};
-                }
-                if (recall >= target) break;  // more probes only cost more
-            }
+    if (has_curve(meta)) {
+        const double target = aimed_recall(meta);
+        const double wanted = RecallCurve::wanted(k);
+        Choice best = choose_from(meta, costs, CurveSide(curve, ByQuery::no, k), target, wanted);
+        if (by_query == ByQuery::yes && k <= most_measured(meta))
+            best.offer(choose_from(meta, costs, CurveSide(curve, by_query, k), target, wanted));
+        effort = best.effort;
     }
     effort.probes = static_cast<uint32>(
         std::min<double>(meta.lists, effort.probes * growth_beyond_measured(meta, k)));
     if (settings.target_recall >= 1) effort.probes = meta.lists;
     if (settings.probes > 0) effort.probes = static_cast<uint32>(settings.probes);
+    if (settings.target_recall >= 1 || settings.probes > 0) effort.threshold = 0;
     if (settings.candidates > 0) effort.candidates = static_cast<uint32>(settings.candidates);
     effort.probes = std::clamp(effort.probes, 1u, std::max(1u, meta.lists));
     effort.candidates = std::max(effort.candidates, k);

@@ -8,8 +8,10 @@ namespace pgwarp {
 
 // How much a scan does in its first round.
 struct Effort {
-    uint32 probes;
+    uint32 probes;  // by query: the mean, as measured
     uint32 candidates;
+    // Above 0: each query decides how many lists it takes (kernels/list_effort.h).
+    float threshold;
 };
 // Costs of a scan where its lists are, on this CPU or in the service. The unit is one look-up in a
 // table by this CPU.
@@ -22,14 +24,27 @@ inline ScanCosts cpu_costs(const MetaPage& meta) {
     constexpr double byte_of_nibbles = 0.2;
     return {0, meta.bits == 4 ? byte_of_nibbles : 1};
 }
+// Whether the caller lets each query decide how many lists it takes.
+enum class ByQuery { no, yes };
 // Chooses the effort for k wanted rows from the settings and the index's curve.
-Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs);
-inline Effort choose_effort(const MetaPage& meta, uint32 k) {
-    return choose_effort(meta, k, cpu_costs(meta));
+Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs,
+                     ByQuery by_query = ByQuery::no);
+inline Effort choose_effort(const MetaPage& meta, uint32 k, ByQuery by_query = ByQuery::no) {
+    return choose_effort(meta, k, cpu_costs(meta), by_query);
 }
 
+// The recall that scans aim at: the target, corrected by what live searches taught.
+double aimed_recall(const MetaPage& meta);
+// The recall that is expected of an effort for k rows, and half the width of its 90% interval. An
+// effort between two measured ones counts as the lower. False: nothing was measured.
+struct ExpectedRecall {
+    double recall;
+    double within;
+};
+bool expected_recall(const MetaPage& meta, uint32 k, const Effort& effort, ExpectedRecall* result);
+
 // The lists in which the k nearest rows lie, but for the share that the target allows to miss. The
-// curve was measured for k up to 100; more are extrapolated.
+// curve was measured for k up to 1,000; more are extrapolated.
 double lists_for(const MetaPage& meta, double k);
 // The lists that a scan is expected to look into before conditions on attributes are satisfied. k
 // is the rank of the farthest row wanted among all rows, passing or not.
@@ -41,7 +56,7 @@ double ranked_for_filter(const MetaPage& meta, double k, double share);
 // Lists that it looks into where the k-th row that passes has the rank `nearest` among all rows.
 double lists_for_filter(const MetaPage& meta, double nearest);
 
-// The recall at (probe step, candidate factor) for k rows, interpolated between the measured k's.
-double curve_recall(const RecallCurve& curve, uint32 k, uint32 step, uint32 factor);
+// Whether a curve was measured at all.
+bool has_curve(const MetaPage& meta);
 
 }  // namespace pgwarp

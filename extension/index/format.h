@@ -26,9 +26,10 @@ extern "C" {
 namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
-// 2: rotations, codes of four bits. 3: additive codes. 4: attributes. Older versions, which have
-// none of these, are readable: fields that they lack are zero on their pages.
-inline constexpr uint32 format_version = 4;
+// 2: rotations, codes of four bits. 3: additive codes. 4: attributes. 5: recall curves for more k,
+// and effort by query. Older versions, which have none of these, are readable: fields that they
+// lack are zero on their pages.
+inline constexpr uint32 format_version = 5;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
@@ -88,23 +89,66 @@ static_assert(sizeof(ListPlace) == 16);
 
 inline constexpr uint32 places_per_page = page_room / sizeof(ListPlace);
 
-// Recall measured at the end of the build: for each k, the share of the k nearest neighbors that a
-// scan finds, by its number of probes and of candidates per wanted row. See build/curve.
-struct RecallCurve {
+// The recall curve of versions before 5. For each k, the share of the k nearest neighbors that a
+// scan finds, by its number of probes and of candidates per wanted row.
+struct FirstCurve {
     static constexpr int ks = 2;
-    static constexpr int max_probes = 20;
+    uint32 queries;
+    uint32 probe_steps;
+    uint32 probes[20];
+    float scanned[20];
+    uint16 recall[ks][20][14];  // for k = 10 and 100, in 1/65535
+};
+static_assert(sizeof(FirstCurve) == 8 + 8 * 20 + 2 * 2 * 20 * 14);
+
+// What recall was measured with.
+enum class CurveSource : uint8 {
+    rows = 0,     // of the table
+    queries = 1,  // given to ivfpq_learn()
+};
+
+// Recall, measured at the end of the build or by ivfpq_learn(): for each k, the share of the k
+// nearest neighbors that a scan finds, by its effort for lists and by its candidates per wanted
+// row. There are two kinds of effort for lists: a number of them for all queries, and a threshold
+// by which each query decides (kernels/list_effort.h). See build/curve.
+struct RecallCurve {
+    static constexpr int ks = 4;
+    static constexpr int max_steps = 20;
     static constexpr int factors = 14;
-    static constexpr uint32 k_values[ks] = {10, 100};
-    // Candidates per wanted row.
+    static constexpr uint32 k_values[ks] = {1, 10, 100, 1000};
+    // Candidates per wanted row, of which there are at least `least_wanted`.
+    static constexpr uint32 least_wanted = 10;
     static constexpr float factor_values[factors] = {1, 1.25f, 1.5f, 2,  3,  4,  6,
                                                      8, 12,    16,   24, 32, 48, 64};
-    uint32 queries;      // sampled; 0: nothing was measured
-    uint32 probe_steps;  // used elements of the arrays below
-    uint32 probes[max_probes];
-    float scanned[max_probes];               // mean number of entries scanned
-    uint16 recall[ks][max_probes][factors];  // in 1/65535
+    static uint32 wanted(uint32 k) { return k < least_wanted ? least_wanted : k; }
+
+    uint32
+        queries[ks];  // that measured this k; 0: none, because there are too few rows or neighbors
+    // Standard error of a recall p: this times sqrt(p (1 - p) / queries). It would be 1 if the
+    // neighbors of a query were always found or missed together.
+    float error[ks];
+    uint32 steps;           // used elements of the arrays below
+    uint32 by_query_steps;  // of those by query; 0: there are none
+    uint32 probes[max_steps];
+    float scanned[max_steps];  // mean number of entries scanned
+    float threshold[ks][max_steps];
+    float query_probes[ks][max_steps];  // mean number of lists by query, with that threshold
+    float query_scanned[ks][max_steps];
+    uint16 recall[ks][max_steps][factors];  // in 1/65535
+    uint16 query_recall[ks][max_steps][factors];
 };
-static_assert(sizeof(RecallCurve) == 8 + 8 * 20 + 2 * 2 * 20 * 14);
+static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
+
+// What live searches taught: see service/audit.
+struct LearnedEffort {
+    // Added to the logit of the target. Above 0: searches had found less than was asked for.
+    float correction;
+    float recall;    // of the audited searches
+    uint32 audited;  // searches
+    uint32 reserved;
+    int64 at;  // TimestampTz; 0: nothing was learned
+};
+static_assert(sizeof(LearnedEffort) == 24);
 
 // How many lists a scan looks into before it knows that it has seen nearly all of the k nearest
 // rows, for more rows than the curve has. Conditions that few rows pass make such scans. Measured
@@ -119,7 +163,7 @@ static_assert(sizeof(ListSpread) == 4 * 9);
 
 // Block 0. The build writes it, or the VACUUM that trains an untrained index; if that VACUUM did
 // not get to the curve, a later one writes the curve. After that only `pending` and `free_*`
-// change, under the metapage's exclusive lock.
+// change, and the curve and what was learned, under the metapage's exclusive lock.
 struct MetaPage {
     uint32 magic;
     uint32 version;
@@ -147,7 +191,7 @@ struct MetaPage {
     BlockNumber free_head;
     uint32 free_pages;
 
-    RecallCurve curve;
+    FirstCurve first_curve;  // zero from version 5 on
 
     // From version 2 on:
     uint32 code_dims;  // dimensions of centroids, and of the vectors that are encoded
@@ -158,6 +202,11 @@ struct MetaPage {
     AttributeLayout attributes;
     AttributeKind attribute_kinds[max_attributes];
     ListSpread spread;
+    // From version 5 on:
+    RecallCurve curve;
+    CurveSource curve_source;
+    int64 curve_at;  // TimestampTz; 0: unknown
+    LearnedEffort learned;
 };
 static_assert(sizeof(MetaPage) <= page_room);
 

@@ -110,8 +110,8 @@ void walk_back(Relation index, const MetaPage& meta, uint32 list, const ListVisi
 
 }  // namespace
 
-void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint32 count,
-                const ListVisitor& visitor) {
+uint32 walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint32 count,
+                  const ListVisitor& visitor) {
     uint32* lists = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
     ListPlace* before = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
     ListPlace* after = static_cast<ListPlace*>(palloc(Max(count, 1u) * sizeof(ListPlace)));
@@ -119,9 +119,14 @@ void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint3
     for (uint32 i = 0; i < count; ++i) lists[i] = order[i];
 
     read_places(index, meta, lists, count, before);
-    for (uint32 i = 0; i < count; ++i)
+    for (uint32 i = 0; i < count; ++i) {
+        if (i > 0 && visitor.goes_on && !visitor.goes_on(visitor.state, i)) {
+            count = i;
+            break;
+        }
         walks[i] = walk_chain(index, lists[i], layout_of(meta, lists[i]), before[i],
                               i + 1 < count ? before[i + 1].head : InvalidBlockNumber, visitor);
+    }
     read_places(index, meta, lists, count, after);
     uint32 changed = 0;
     for (uint32 i = 0; i < count; ++i)
@@ -135,6 +140,7 @@ void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint3
     pfree(before);
     pfree(after);
     pfree(walks);
+    return count;
 }
 
 void check_snapshot(Relation index, const MetaPage& meta, const uint32* lists, uint32 count,

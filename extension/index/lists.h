@@ -24,12 +24,15 @@ struct ListVisitor {
     // If set, the walk stores the page that it will probably visit next here (null: unknown), and
     // the visitor prefetches that page's entries. The page is not pinned: never use its content.
     Page* coming = nullptr;
+    // Called before each list but the first, with its place in the order; false ends the walk. May
+    // be null.
+    bool (*goes_on)(void* state, uint32 place) = nullptr;
 };
 
 // Walks the lists numbered order[0 .. count). The visitor sees every entry that was in them when
-// the walk began and is still in them.
-void walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint32 count,
-                const ListVisitor& visitor);
+// the walk began and is still in them. Returns how many lists were walked.
+uint32 walk_lists(Relation index, const MetaPage& meta, const uint32* order, uint32 count,
+                  const ListVisitor& visitor);
 
 // Raises "snapshot too old" if old_snapshot_threshold has ended the snapshot and one of these lists
 // has changed since it was taken: VACUUM may have removed entries of rows that the snapshot sees.

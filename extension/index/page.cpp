@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/quantizer.h"
 #include "extension/index/attributes.h"
 #include "extension/index/buffers.h"
@@ -25,6 +27,14 @@ bool has_block(Relation index, BlockNumber block) {
     return block < seen_blocks;
 }
 
+bool curve_is_sound(const RecallCurve& curve, uint32 lists) {
+    if (curve.steps > RecallCurve::max_steps || curve.by_query_steps > RecallCurve::max_steps)
+        return false;
+    for (uint32 i = 0; i < curve.steps; ++i)
+        if (curve.probes[i] == 0 || curve.probes[i] > lists) return false;
+    return curve.queries[0] == 0 || curve.steps > 0;
+}
+
 // Checks the fields from which code computes sizes of arrays, numbers of pages and blocks of runs
 // without further checks.
 bool model_is_sound(const MetaPage& meta) {
@@ -36,9 +46,7 @@ bool model_is_sound(const MetaPage& meta) {
         meta.rotation != meta.codebook + codebook_pages(meta) ||
         meta.directory != meta.rotation + rotation_pages(meta))
         return false;
-    if (meta.curve.probe_steps > RecallCurve::max_probes) return false;
-    for (uint32 i = 0; i < meta.curve.probe_steps; ++i)
-        if (meta.curve.probes[i] == 0 || meta.curve.probes[i] > meta.lists) return false;
+    if (!curve_is_sound(meta.curve, meta.lists)) return false;
     for (const uint32 lists : meta.spread.lists)
         if (lists > meta.lists) return false;
     return true;
@@ -72,8 +80,32 @@ bool meta_is_sound(const MetaPage& meta) {
            meta.asked_m <= max_m && model_is_sound(meta);
 }
 
+// The curve of an older format version: it was measured for two k, and for fixed numbers of lists.
+RecallCurve converted(const FirstCurve& first) {
+    RecallCurve curve = {};
+    curve.steps = std::min<uint32>(first.probe_steps, RecallCurve::max_steps);
+    std::copy_n(first.probes, curve.steps, curve.probes);
+    std::copy_n(first.scanned, curve.steps, curve.scanned);
+    for (int k = 0; k < RecallCurve::ks && first.queries > 0; ++k) {
+        const int from = RecallCurve::k_values[k] <= 10 ? 0 : 1;
+        constexpr float unknown = 0.75f;
+        if (RecallCurve::k_values[k] > 100) continue;
+        curve.queries[k] = first.queries;
+        curve.error[k] = unknown;
+        for (uint32 step = 0; step < curve.steps; ++step)
+            std::copy_n(first.recall[from][step], RecallCurve::factors, curve.recall[k][step]);
+    }
+    return curve;
+}
+
 // Sets the fields that an older format version lacks.
 void complete_meta(MetaPage* meta) {
+    if (meta->version < 5) {
+        meta->curve = converted(meta->first_curve);
+        meta->curve_source = CurveSource::rows;
+        meta->curve_at = 0;
+        meta->learned = {};
+    }
     if (meta->version < 4) meta->attributes = {};
     if (meta->version < 3) meta->search_rounds = 0;
     if (meta->version > 1) return;

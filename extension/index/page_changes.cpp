@@ -63,6 +63,9 @@ void write_training(Relation index, const MetaPage& trained) {
     changed.pending = meta->pending;
     changed.free_head = meta->free_head;
     changed.free_pages = meta->free_pages;
+    // A page of an older version gets all fields of this one.
+    changed.version = format_version;
+    changed.first_curve = {};
     *meta = changed;
     GenericXLogFinish(state);
     UnlockReleaseBuffer(buffer);

@@ -73,16 +73,18 @@ Datum attribute_names(Relation index) {
 // Recall@10 by probes as a JSON object, for the largest measured number of candidates that is not
 // above `candidates`.
 Datum curve_json(const RecallCurve& curve, uint32 candidates) {
+    constexpr int shown_k = 1;
+    static_assert(RecallCurve::k_values[shown_k] == 10);
     uint32 factor = 0;
     while (factor + 1 < RecallCurve::factors &&
-           RecallCurve::factor_values[factor + 1] * RecallCurve::k_values[0] <= candidates)
+           RecallCurve::factor_values[factor + 1] * RecallCurve::k_values[shown_k] <= candidates)
         ++factor;
     StringInfoData text;
     initStringInfo(&text);
     appendStringInfoChar(&text, '{');
-    for (uint32 step = 0; step < curve.probe_steps; ++step)
+    for (uint32 step = 0; step < curve.steps; ++step)
         appendStringInfo(&text, "%s\"%u\": %.4f", step > 0 ? ", " : "", curve.probes[step],
-                         curve_recall(curve, RecallCurve::k_values[0], step, factor));
+                         curve.recall[shown_k][step][factor] / 65535.0);
     appendStringInfoChar(&text, '}');
     return DirectFunctionCall1(json_in, CStringGetDatum(text.data));
 }
@@ -161,7 +163,7 @@ PGWARP_FUNCTION(ivfpq_info) {
         row.add_null();
         row.add_null();
     }
-    if (meta.curve.queries > 0)
+    if (has_curve(meta))
         row.add(curve_json(meta.curve, effort.candidates));
     else
         row.add_null();
@@ -178,15 +180,16 @@ PGWARP_FUNCTION(ivfpq_recall_curve) {
     const MetaPage meta = read_meta(open.index);
     close_index(open);
     const RecallCurve& curve = meta.curve;
-    if (curve.queries == 0) return Datum{0};
+    if (!has_curve(meta)) return Datum{0};
     for (int k = 0; k < RecallCurve::ks; ++k)
-        for (uint32 step = 0; step < curve.probe_steps; ++step)
+        for (uint32 step = 0; step < curve.steps && curve.queries[k] > 0; ++step)
             for (int f = 0; f < RecallCurve::factors; ++f) {
                 RowBuilder row = {};
                 row.add(Int32GetDatum(static_cast<int32>(RecallCurve::k_values[k])));
                 row.add(Int32GetDatum(static_cast<int32>(curve.probes[step])));
                 row.add(Int32GetDatum(
-                    static_cast<int32>(RecallCurve::factor_values[f] * RecallCurve::k_values[k])));
+                    static_cast<int32>(RecallCurve::factor_values[f] *
+                                       RecallCurve::wanted(RecallCurve::k_values[k]))));
                 row.add(Float8GetDatum(curve.scanned[step]));
                 row.add(Float8GetDatum(curve.recall[k][step][f] / 65535.0));
                 tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);

@@ -347,7 +347,7 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
     batch->snapshot = RegisterSnapshot(GetActiveSnapshot());
     if (index.by_query) {
         batch->query = open_knn_query(index, k);
-        batch->effort = {1, 1};
+        batch->effort = {1, 1, 0};
     } else {
         // As index_beginscan() does for an access method without finer predicate locks.
         PredicateLockRelation(index.index, batch->snapshot);

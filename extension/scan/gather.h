@@ -5,6 +5,16 @@
 
 namespace pgwarp {
 
+// A walk of lists whose query decides how many it takes (kernels/list_effort.h).
+struct QueryEffort {
+    float threshold;
+    uint32 k;
+    uint32 first_entries;
+    uint32 first_place;  // of the lists that are walked now, among all
+    bool has_radius;
+    float radius;
+};
+
 struct GatherState {
     Relation index;
     ScanState* scan;
@@ -12,6 +22,7 @@ struct GatherState {
     Page coming = nullptr;  // the next page, a hint: see ListVisitor
     // Receives all candidates of each page; null: the selection keeps only the nearest.
     CandidateOrder* ordered = nullptr;
+    QueryEffort* effort = nullptr;  // null: all lists are walked
 };
 
 // The query as the model sees it, computed on first use. The pending list does not need it: its

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/list_effort.h"
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
@@ -168,12 +169,61 @@ void walk_and_widen(IndexScanDesc scan, ScanState* s, GatherState* gather, Size 
     s->report.probes = std::max(s->report.probes, s->group.end);
 }
 
+// Whether the query takes the next list, too (kernels/list_effort.h).
+bool takes_list(void* state, uint32 place) {
+    const auto* gather = static_cast<GatherState*>(state);
+    const ScanState* s = gather->scan;
+    QueryEffort* effort = gather->effort;
+    const auto entries = static_cast<float>(s->widening.entries);
+    if (!effort->has_radius) {
+        if (entries < static_cast<float>(effort->first_entries)) return true;
+        const double radius = gather->selection->distance_of(effort->k);
+        if (std::isinf(radius)) return true;
+        effort->has_radius = true;
+        effort->radius = static_cast<float>(radius);
+    }
+    const uint32 list = s->lists.order[effort->first_place + place];
+    return list_score(s->lists.terms[list], effort->radius, entries) <= effort->threshold;
+}
+
+// Walks as many lists as the query takes: these become the first group.
+void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
+    const auto k = static_cast<uint32>(std::min(Size{s->goal.limit}, wanted));
+    QueryEffort effort{s->goal.threshold, k, first_entries(k), 0, false, 0};
+    gather->effort = &effort;
+    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
+    uint32 walked = 0;
+    s->widening.entries = 0;
+    while (true) {
+        // `first_place` is that of the first of these lists, which were not asked for yet.
+        const uint32 count = s->group.end - s->group.begin;
+        effort.first_place = s->group.begin;
+        if (walked > 0 && !takes_list(gather, 0)) break;
+        const uint32 taken =
+            walk_lists(scan->indexRelation, s->meta, s->lists.order + s->group.begin, count,
+                       {gather_page, gather, nullptr, nullptr, &gather->coming, takes_list});
+        check_snapshot(scan->indexRelation, s->meta, s->lists.order + s->group.begin, taken,
+                       scan->xs_snapshot);
+        walked += taken;
+        if (taken < count || s->group.end >= lists) break;
+        s->group.begin = s->group.end;
+        s->group.end = std::min(lists, 2 * s->group.end);
+        order_group(s);
+    }
+    gather->effort = nullptr;
+    s->group.begin = 0;
+    s->group.end = walked;
+    s->report.probes = walked;
+}
+
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     if (s->group.begin == 0 && widens(s))
         walk_and_widen(scan, s, &gather, wanted);
+    else if (s->group.begin == 0 && s->goal.threshold > 0)
+        walk_by_query(scan, s, &gather, wanted);
     else
         walk_group(scan, s, &gather, nullptr);
     const CandidateSelection::Result result = selection.finish();
@@ -304,7 +354,7 @@ void aim_by_plan(ScanState* s) {
     constexpr double trusted = 1.0 / 16;
     const double share = std::max(static_cast<double>(s->goal.filtered) / s->goal.planned, trusted);
     if (share >= nearly_all || s->conditions.count > 0 || s->bound.given || s->goal.probes_given ||
-        s->meta.curve.queries == 0)
+        !has_curve(s->meta))
         return;
     const double nearest = s->goal.filtered / share;
     s->goal.aims = true;
@@ -392,7 +442,7 @@ void aim_by_filter(ScanState* s) {
     // Without a curve, it says nothing.
     constexpr double step = 1.25;
     const bool more_lists =
-        lists > (s->goal.aims ? step : 1) * s->group.end && (!enough || s->meta.curve.queries > 0);
+        lists > (s->goal.aims ? step : 1) * s->group.end && (!enough || has_curve(s->meta));
     const bool again = may_begin_again(s) && (more_lists || (!s->goal.aims && !enough));
     if (enough && !again) return;
     const double missing = enough ? 0 : static_cast<double>(s->goal.least_rows - s->round.added);

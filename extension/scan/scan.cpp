@@ -69,7 +69,9 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     constexpr uint32 few = 100;
     if (s->bound.given && settings.iterative_scan != static_cast<int>(IterativeScan::off))
         s->goal.limit = std::min(s->goal.limit, few);
-    const Effort effort = choose_effort(meta, s->goal.limit);
+    const bool plain = !filters && !s->bound.given && s->conditions.count == 0;
+    const Effort effort = choose_effort(meta, s->goal.limit, plain ? ByQuery::yes : ByQuery::no);
+    s->goal.threshold = effort.threshold;
     s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;
     // As many rows are ranked as without a filter, of those that pass.
     if (filters) s->goal.least_rows = std::max<Size>(s->goal.least_rows, effort.candidates);

@@ -1,0 +1,423 @@
+// One query of the recall curve. A neighbor is found with P lists and C candidates if its list is
+// among the P nearest to the query, and fewer than C entries of those lists have a smaller distance
+// by their codes. One walk over the lists of a query, nearest first, measures both for every P and
+// C, and for every threshold of effort by query, which gives it a P of its own.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/list_effort.h"
+#include "kernels/list_scan.h"
+#include "kernels/nibble_scan.h"
+#include "extension/build/curve.h"
+#include "extension/build/curve_query.h"
+#include "extension/index/lists.h"
+#include "extension/index/model.h"
+#include "extension/util/stopwatch.h"
+
+extern "C" {
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// The neighbors of a query, sorted by TID for the look-up.
+struct Neighbors {
+    static constexpr uint32 most = most_curve_neighbors;
+    uint32 count;
+    uint64 tids[most];
+    uint32 place[most];      // rank by exact distance: 0 is the nearest
+    uint32 list_rank[most];  // rank of its list by distance from the query
+    float distance[most];    // by its code
+    uint32 nearer[most];     // entries with a smaller distance
+    uint32 seen;
+
+    // A Bloom filter of one hash over the TIDs: it rejects nearly all entries that are no
+    // neighbors.
+    static constexpr int filter_bits = 14;
+    uint64 filter[(1 << filter_bits) / 64];
+    static uint64 hash(uint64 tid) { return tid * 0x9E3779B97F4A7C15 >> (64 - filter_bits); }
+    bool may_have(uint64 tid) const { return filter[hash(tid) / 64] >> hash(tid) % 64 & 1; }
+};
+
+void init_neighbors(const CurveQuery& query, Neighbors* n) {
+    const uint64* nearest_first = query.neighbors;
+    *n = {};
+    while (n->count < query.room && nearest_first[n->count] != 0) ++n->count;
+    for (uint32 i = 0; i < n->count; ++i) {
+        n->place[i] = i;
+        n->list_rank[i] = PG_UINT32_MAX;
+    }
+    std::sort(n->place, n->place + n->count,
+              [&](uint32 a, uint32 b) { return nearest_first[a] < nearest_first[b]; });
+    for (uint32 i = 0; i < n->count; ++i) {
+        n->tids[i] = nearest_first[n->place[i]];
+        const uint64 at = Neighbors::hash(n->tids[i]);
+        n->filter[at / 64] |= uint64{1} << at % 64;
+    }
+}
+
+// The lists of an index, ranked for a query.
+struct RankedLists {
+    float* terms;   // (lists), by list number
+    uint32* order;  // (lists): the first `wanted` are the nearest lists, nearest first
+};
+
+RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query, uint32 wanted) {
+    RankedLists ranked;
+    ranked.terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
+    ranked.order = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
+    read_list_terms(index, meta, query, ranked.terms);
+    for (uint32 i = 0; i < meta.lists; ++i) ranked.order[i] = i;
+    const auto nearer = [&](uint32 a, uint32 b) {
+        return ranked.terms[a] < ranked.terms[b] || (ranked.terms[a] == ranked.terms[b] && a < b);
+    };
+    uint32* end = ranked.order + meta.lists;
+    if (wanted < meta.lists) std::nth_element(ranked.order, ranked.order + wanted, end, nearer);
+    std::sort(ranked.order, ranked.order + std::min(wanted, meta.lists), nearer);
+    return ranked;
+}
+
+// A first walk finds the neighbors and their distances by code. A second walk keeps the distances
+// that are less than the farthest of these, which are few; it only counts the other entries.
+
+struct Search {
+    const float* table;  // null: find the lists of the neighbors, not their distances
+    float list_term;
+    uint32 list_rank;
+    Neighbors* neighbors;
+};
+
+void look_for_neighbors(void* state, uint32, Page page, const EntryLayout& layout) {
+    Search* search = static_cast<Search*>(state);
+    Neighbors* n = search->neighbors;
+    const uint32 count = page_tail(page)->count;
+    const ItemPointerData* tids = page_tids(page, layout);
+    for (uint32 i = 0; i < count; ++i) {
+        const uint64 tid = tid_number(tids[i]);
+        if (!n->may_have(tid)) continue;
+        const uint64* at = std::lower_bound(n->tids, n->tids + n->count, tid);
+        if (at == n->tids + n->count || *at != tid) continue;
+        const Size which = at - n->tids;
+        n->seen += n->list_rank[which] == PG_UINT32_MAX;
+        n->list_rank[which] = search->list_rank;
+        if (search->table)
+            n->distance[which] = code_distance(
+                search->table, layout.m,
+                {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
+                search->list_term, i);
+    }
+}
+
+// Searches the nearest `lists` lists until all neighbors are found.
+void search_lists(Relation index, const MetaPage& meta, const RankedLists& ranked, uint32 lists,
+                  const float* table, Neighbors* n) {
+    Search search{table, 0, 0, n};
+    const ListVisitor visitor{look_for_neighbors, &search};
+    for (; search.list_rank < lists && n->seen < n->count; ++search.list_rank) {
+        search.list_term = ranked.terms[ranked.order[search.list_rank]];
+        walk_lists(index, meta, ranked.order + search.list_rank, 1, visitor);
+    }
+}
+
+struct CurveWalk {
+    const float* table;
+    float bound;  // only smaller distances are kept
+    float list_term;
+    uint64 self;
+    Size entries;           // seen
+    float* distances;       // (kept), list after list
+    Size kept;              // distances
+    Size room;              // distances allocated
+    float* page_distances;  // of all entries of one page
+    // All distances so far, while `collects`; for radii.
+    bool collects;
+    float* collected;
+    Size collected_count;
+    Size collected_room;
+};
+
+void collect_page(CurveWalk* walk, const ItemPointerData* tids, uint32 count) {
+    if (walk->collected_count + count > walk->collected_room) {
+        walk->collected_room = 2 * walk->collected_room + count;
+        walk->collected = static_cast<float*>(
+            repalloc_huge(walk->collected, walk->collected_room * sizeof(float)));
+    }
+    for (uint32 i = 0; i < count; ++i)
+        if (tid_number(tids[i]) != walk->self)
+            walk->collected[walk->collected_count++] = walk->page_distances[i];
+}
+
+void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
+    CurveWalk* walk = static_cast<CurveWalk*>(state);
+    const uint32 count = page_tail(page)->count;
+    const ItemPointerData* tids = page_tids(page, layout);
+    walk->entries += count;
+    if (walk->kept + count > walk->room) {
+        walk->room = 2 * walk->room + count;
+        walk->distances =
+            static_cast<float*>(repalloc_huge(walk->distances, walk->room * sizeof(float)));
+    }
+    scan_codes(walk->table, layout.m,
+               {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
+               walk->list_term, walk->page_distances);
+    if (walk->collects) collect_page(walk, tids, count);
+    for (uint32 i = 0; i < count; ++i)
+        if (walk->page_distances[i] < walk->bound && tid_number(tids[i]) != walk->self)
+            walk->distances[walk->kept++] = walk->page_distances[i];
+}
+
+// The counts of a CurveWalk at the end of a list.
+struct ListEnd {
+    Size entries;
+    Size kept;
+};
+
+// The neighbors that were found, nearest by their codes first.
+struct ByDistance {
+    uint32 count;
+    uint32 which[most_curve_neighbors];
+    float distance[most_curve_neighbors];
+    // Entries nearer than this neighbor, but not nearer than the one before it.
+    uint32 passed[most_curve_neighbors + 1];
+
+    explicit ByDistance(const Neighbors& n) : count(0), passed{} {
+        // No entry compares as nearer than NaN: such a neighbor keeps nearer = 0.
+        for (uint32 i = 0; i < n.count; ++i)
+            if (n.list_rank[i] != PG_UINT32_MAX && !std::isnan(n.distance[i])) which[count++] = i;
+        std::sort(which, which + count,
+                  [&](uint32 a, uint32 b) { return n.distance[a] < n.distance[b]; });
+        for (uint32 i = 0; i < count; ++i) distance[i] = n.distance[which[i]];
+    }
+    float farthest() const {
+        return count > 0 ? distance[count - 1] : -std::numeric_limits<float>::infinity();
+    }
+    void pass(const float* begin, const float* end) {
+        for (; begin < end; ++begin)
+            ++passed[std::upper_bound(distance, distance + count, *begin) - distance];
+    }
+    void write_nearer(uint32* nearer) const {
+        uint32 sum = 0;
+        for (uint32 i = 0; i < count; ++i) nearer[which[i]] = sum += passed[i];
+    }
+};
+
+// Whether a query has neighbors enough to measure this k.
+bool measures(const Neighbors& n, int k) {
+    return n.count >= std::min(RecallCurve::k_values[k], curve_neighbors) &&
+           (RecallCurve::k_values[k] <= curve_neighbors || n.count > curve_neighbors);
+}
+
+// How many of the k nearest a scan of the first `lists` lists finds, by candidate factor.
+struct FactorHits {
+    double hits[RecallCurve::factors];
+};
+FactorHits count_hits(const Neighbors& n, int k, uint32 lists) {
+    FactorHits found = {};
+    const double wanted = RecallCurve::wanted(RecallCurve::k_values[k]);
+    for (uint32 i = 0; i < n.count; ++i) {
+        if (n.list_rank[i] >= lists || n.place[i] >= RecallCurve::k_values[k]) continue;
+        int f = 0;
+        while (f < RecallCurve::factors && n.nearer[i] >= RecallCurve::factor_values[f] * wanted)
+            ++f;
+        if (f < RecallCurve::factors) ++found.hits[f];
+    }
+    // A neighbor found with some candidates is found with more, too.
+    for (int f = 1; f < RecallCurve::factors; ++f) found.hits[f] += found.hits[f - 1];
+    return found;
+}
+double wanted_of(const Neighbors& n, int k) {
+    return std::min(n.count, RecallCurve::k_values[k]);
+}
+
+// What the walk over a query's lists saw.
+struct WalkedLists {
+    const RankedLists* ranked;
+    uint32 count;
+    const float* distances;
+    const ListEnd* ends;  // (count)
+    // By k: the radius (kernels/list_effort.h), and the lists that it was taken from.
+    float radius[RecallCurve::ks];
+    uint32 first_lists[RecallCurve::ks];
+};
+
+// One number of lists for all queries. `far` may be null.
+void count_steps(const CurveGrid& grid, uint32 steps, const WalkedLists& walked, ByDistance sorted,
+                 Neighbors* n, CurveCounts* all, CurveCounts* far) {
+    Size at = 0;
+    for (uint32 step = 0; step < steps; ++step) {
+        const uint32 probes = grid.probes[step];
+        const ListEnd& end = walked.ends[probes - 1];
+        sorted.pass(walked.distances + at, walked.distances + end.kept);
+        at = end.kept;
+        sorted.write_nearer(n->nearer);
+        for (CurveCounts* counts : {step < grid.near_steps ? all : nullptr, far}) {
+            if (!counts) continue;
+            counts->scanned[step] += static_cast<double>(end.entries);
+            for (int k = 0; k < RecallCurve::ks; ++k) {
+                if (!measures(*n, k)) continue;
+                const FactorHits found = count_hits(*n, k, probes);
+                for (int f = 0; f < RecallCurve::factors; ++f) {
+                    const double recall = found.hits[f] / wanted_of(*n, k);
+                    counts->hits[k][step][f] += found.hits[f];
+                    counts->squares[k][step][f] += recall * recall;
+                }
+            }
+        }
+    }
+}
+
+// Effort by query, for one k.
+void count_by_query(int k, const WalkedLists& walked, ByDistance sorted, Neighbors* n,
+                    CurveCounts* all, CurveCounts* far) {
+    Size at = 0;
+    uint32 lists = 0;  // that `found` is about
+    uint32 next = std::max(walked.first_lists[k], 1u);
+    FactorHits found = {};
+    for (int t = 0; t < tried_thresholds; ++t) {
+        const double threshold = tried_threshold(t);
+        const auto score = [&](uint32 list) {
+            return list_score(walked.ranked->terms[walked.ranked->order[list]], walked.radius[k],
+                              static_cast<float>(walked.ends[list - 1].entries));
+        };
+        while (next < walked.count && score(next) <= threshold) ++next;
+        const ListEnd& end = walked.ends[next - 1];
+        if (next != lists) {
+            sorted.pass(walked.distances + at, walked.distances + end.kept);
+            at = end.kept;
+            sorted.write_nearer(n->nearer);
+            found = count_hits(*n, k, next);
+            lists = next;
+        }
+        for (CurveCounts* counts : {all, far}) {
+            if (!counts) continue;
+            for (int f = 0; f < RecallCurve::factors; ++f)
+                counts->query_hits[k][t][f] += found.hits[f];
+            counts->query_lists[k][t] += next;
+            counts->query_scanned[k][t] += static_cast<double>(end.entries);
+            counts->cut[k][t] += next == walked.count;
+        }
+    }
+}
+
+void count_query(const Neighbors& n, CurveCounts* counts) {
+    for (int k = 0; k < RecallCurve::ks; ++k) {
+        if (!measures(n, k)) continue;
+        counts->wanted[k] += wanted_of(n, k);
+        ++counts->queries[k];
+    }
+    ++counts->walks;
+}
+
+// At the end of a list: takes the radii that its entries were the last for.
+void take_radii(const Neighbors& n, uint32 lists, CurveWalk* walk, WalkedLists* walked) {
+    walk->collects = false;
+    for (int k = 0; k < RecallCurve::ks; ++k) {
+        if (walked->first_lists[k] > 0 || !measures(n, k)) continue;
+        const uint32 rows = RecallCurve::k_values[k];
+        if (walk->entries < first_entries(rows) || walk->collected_count < rows) {
+            walk->collects = true;
+            continue;
+        }
+        float* kth = walk->collected + rows - 1;
+        std::nth_element(walk->collected, kth, walk->collected + walk->collected_count);
+        walked->radius[k] = *kth;
+        walked->first_lists[k] = lists;
+    }
+}
+
+void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& grid,
+                      const CurveQuery& query, bool far, CurveTally* tally) {
+    const uint32 steps = far ? grid.steps : grid.near_steps;
+    const uint32 probes = grid.probes[steps - 1];
+    Stopwatch watch;
+    const RankedLists ranked = rank_lists(index, meta, query.vector, probes);
+    float* table =
+        static_cast<float*>(palloc(static_cast<Size>(meta.m) * codewords * sizeof(float)));
+    if (meta.bits == 4) {
+        // The walk needs the distances of all entries: expands the table to whole bytes.
+        float* halves = static_cast<float*>(palloc(table_floats(meta) * sizeof(float)));
+        read_table(index, meta, query.vector, halves);
+        pair_nibble_table(halves, meta.m, table);
+    } else {
+        read_table(index, meta, query.vector, table);
+    }
+    tally->effort.ranking += watch.lap();
+    auto* n = static_cast<Neighbors*>(palloc(sizeof(Neighbors)));
+    init_neighbors(query, n);
+    search_lists(index, meta, ranked, probes, table, n);
+    const ByDistance sorted(*n);
+    tally->effort.looking += watch.lap();
+
+    CurveWalk walk = {};
+    walk.table = table;
+    walk.bound = sorted.farthest();
+    walk.self = query.self;
+    walk.room = walk.collected_room = 4096;
+    walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
+    walk.collected = static_cast<float*>(palloc(walk.collected_room * sizeof(float)));
+    walk.collects = has_norms(meta.metric);
+    walk.page_distances = static_cast<float*>(
+        palloc((EntryLayout::of(meta.m, meta.attributes).capacity + 8) * sizeof(float)));
+    ListEnd* ends = static_cast<ListEnd*>(palloc(probes * sizeof(ListEnd)));
+    WalkedLists walked = {};
+    const ListVisitor visitor{visit_page, &walk};
+    for (uint32 rank = 0; rank < probes; ++rank) {
+        walk.list_term = ranked.terms[ranked.order[rank]];
+        walk_lists(index, meta, ranked.order + rank, 1, visitor);
+        ends[rank] = {walk.entries, walk.kept};
+        if (walk.collects) take_radii(*n, rank + 1, &walk, &walked);
+    }
+    tally->effort.scanning += watch.lap();
+    tally->effort.entries += static_cast<double>(walk.entries);
+    walked.ranked = &ranked;
+    walked.count = probes;
+    walked.distances = walk.distances;
+    walked.ends = ends;
+    CurveCounts* all = &tally->all;
+    CurveCounts* beyond = far && grid.near_steps < grid.steps ? &tally->far : nullptr;
+    count_steps(grid, steps, walked, sorted, n, all, beyond);
+    for (int k = 0; k < RecallCurve::ks && has_norms(meta.metric); ++k) {
+        if (!measures(*n, k)) continue;
+        // Without a radius, the query takes all these lists.
+        if (walked.first_lists[k] == 0) walked.first_lists[k] = probes;
+        count_by_query(k, walked, sorted, n, all, beyond);
+    }
+    count_query(*n, all);
+    if (beyond) count_query(*n, beyond);
+    tally->effort.counting += watch.lap();
+}
+
+}  // namespace
+
+uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuery& query,
+                           uint32* list_ranks) {
+    const RankedLists ranked = rank_lists(index, meta, query.vector, meta.lists);
+    auto* neighbors = static_cast<Neighbors*>(palloc(sizeof(Neighbors)));
+    init_neighbors(query, neighbors);
+    if (query.lists) {
+        uint32* rank_of = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
+        for (uint32 rank = 0; rank < meta.lists; ++rank) rank_of[ranked.order[rank]] = rank;
+        for (uint32 i = 0; i < neighbors->count; ++i)
+            list_ranks[i] = query.lists[i] < meta.lists ? rank_of[query.lists[i]] : PG_UINT32_MAX;
+        return neighbors->count;
+    }
+    search_lists(index, meta, ranked, meta.lists, nullptr, neighbors);
+    for (uint32 i = 0; i < neighbors->count; ++i) list_ranks[i] = neighbors->list_rank[i];
+    return neighbors->count;
+}
+
+void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
+                 const CurveQuery& query, uint32 number, CurveTally* tally) {
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    tally_in_context(index, meta, grid, query, number % far_queries_of == 0, tally);
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+}
+
+}  // namespace pgwarp
