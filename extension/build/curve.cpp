@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "extension/build/curve.h"
-#include "extension/build/curve_query.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -254,13 +253,13 @@ RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric met
     if (has_norms(metric)) fill_by_query(tally, &curve);
     for (int k = 0; k < RecallCurve::ks; ++k)
         for (uint32 step = 0; step < curve.by_query_steps && curve.queries[k] > 0; ++step)
-            ereport(DEBUG2, (errmsg_internal("k = %u, threshold %.3g: %.1f lists, %.0f entries, "
-                                             "recall %.4f with 4 candidates per row, %.4f with 64",
-                                             RecallCurve::k_values[k], curve.threshold[k][step],
-                                             curve.query_probes[k][step],
-                                             curve.query_scanned[k][step],
-                                             curve.query_recall[k][step][5] / 65535.0,
-                                             curve.query_recall[k][step][13] / 65535.0)));
+            ereport(DEBUG2,
+                    (errmsg_internal("k = %u, threshold %.3g: %.1f lists, %.0f entries, "
+                                     "recall %.4f with 4 candidates per row, %.4f with 64",
+                                     RecallCurve::k_values[k], curve.threshold[k][step],
+                                     curve.query_probes[k][step], curve.query_scanned[k][step],
+                                     curve.query_recall[k][step][5] / 65535.0,
+                                     curve.query_recall[k][step][13] / 65535.0)));
     return curve;
 }
 

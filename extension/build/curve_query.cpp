@@ -10,7 +10,6 @@
 #include "kernels/list_effort.h"
 #include "kernels/list_scan.h"
 #include "kernels/nibble_scan.h"
-#include "extension/build/curve.h"
 #include "extension/build/curve_query.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"

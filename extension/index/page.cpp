@@ -83,7 +83,8 @@ bool meta_is_sound(const MetaPage& meta) {
 // The curve of an older format version: it was measured for two k, and for fixed numbers of lists.
 RecallCurve converted(const FirstCurve& first) {
     RecallCurve curve = {};
-    curve.steps = std::min<uint32>(first.probe_steps, RecallCurve::max_steps);
+    curve.steps = first.probe_steps;
+    if (curve.steps > RecallCurve::max_steps) return curve;  // not sound
     std::copy_n(first.probes, curve.steps, curve.probes);
     std::copy_n(first.scanned, curve.steps, curve.scanned);
     for (int k = 0; k < RecallCurve::ks && first.queries > 0; ++k) {

@@ -69,7 +69,10 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     constexpr uint32 few = 100;
     if (s->bound.given && settings.iterative_scan != static_cast<int>(IterativeScan::off))
         s->goal.limit = std::min(s->goal.limit, few);
-    const bool plain = !filters && !s->bound.given && s->conditions.count == 0;
+    // A caller without a plan searches many queries at once, elsewhere with one effort for all: its
+    // answers must not depend on where.
+    const bool plain =
+        !filters && !s->bound.given && s->conditions.count == 0 && s->asked.rows == 0;
     const Effort effort = choose_effort(meta, s->goal.limit, plain ? ByQuery::yes : ByQuery::no);
     s->goal.threshold = effort.threshold;
     s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;

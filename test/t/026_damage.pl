@@ -19,7 +19,9 @@ my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], l
 	centroids => [ 56, 'V' ], codebook => [ 60, 'V' ], directory => [ 64, 'V' ],
 	asked_lists => [ 68, 'V' ], asked_m => [ 72, 'V' ], pending_head => [ 104, 'V' ],
 	pending_tail => [ 108, 'V' ], pending_pages => [ 116, 'V' ], free_head => [ 120, 'V' ],
-	free_pages => [ 124, 'V' ], probe_steps => [ 132, 'V' ], probes => [ 136, 'V' ],
+	free_pages => [ 124, 'V' ], first_queries => [ 128, 'V' ], first_steps => [ 132, 'V' ],
+	first_probes => [ 136, 'V' ], probe_steps => [ 1564, 'V' ], by_query_steps => [ 1568, 'V' ],
+	probes => [ 1572, 'V' ],
 	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ], search_rounds => [ 1424, 'V' ],
 	attributes => [ 1428, 'V' ], attribute_bytes => [ 1432, 'C' ], attribute_kind => [ 1464, 'C' ]);
 my %place = (head => 0, tail => 4, generation => 8, pages => 12);
@@ -88,6 +90,11 @@ my @damages = (
 		put_meta($_[0], rotation => 0) }, 'no check' ],
 	[ 'an index of version 2', 'right', sub { put_meta($_[0], version => 2) }, 'no check' ],
 	[ 'an index of version 3', 'right', sub { put_meta($_[0], version => 3) }, 'no check' ],
+	[ 'an index of version 4', 'right', sub {
+		put_meta($_[0], version => 4); put_meta($_[0], first_queries => 512);
+		put_meta($_[0], first_steps => 1); put_meta($_[0], first_probes => 3) }, 'no check' ],
+	[ 'probe steps of version 4', 'error', sub {
+		put_meta($_[0], version => 4); put_meta($_[0], first_steps => 99) } ],
 	[ 'search rounds', 'error', sub { put_meta($_[0], search_rounds => 16) } ],
 	[ 'additive codes', 'error', sub {
 		put_meta($_[0], quantizer => 2); put_meta($_[0], search_rounds => 16) } ],
@@ -118,6 +125,7 @@ my @damages = (
 	[ 'free head nowhere', 'right', sub { put_meta($_[0], free_head => 1 << 25) } ],
 	[ 'many free pages', 'error', sub { put_meta($_[0], free_pages => $none) } ],
 	[ 'probe steps', 'error', sub { put_meta($_[0], probe_steps => 99) } ],
+	[ 'steps by query', 'error', sub { put_meta($_[0], by_query_steps => 99) } ],
 	[ 'probes', 'error', sub { put_meta($_[0], probes => 1 << 30) } ],
 	[ 'metapage of another kind', 'error', sub { put($_[0], 0, $tail{kind}, $kind{list}) } ],
 	[ 'metapage zeroed', 'error', sub { zero($_[0], 0) } ],
