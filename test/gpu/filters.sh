@@ -1,10 +1,10 @@
 # How fast, and with which recall, queries with a condition are answered through the service: a script
-# for the step `queries` of run. GloVe is expected in DATA. The peer is measured where it was packed.
+# for the step `queries` of run. GloVe is expected in DATA, but for tenants. The peer is measured where it was packed.
 #   PARTS="attributes far tenants peer"   what to measure
 #   CLIENTS=1,16,64  SECONDS_EACH=2  REPEAT=1  ASKED=1000   clients, and queries of the first two parts
-#   TENANTS=1000  ROWS=100000000   the table of tenants: GloVe's rows, cut to 96 dimensions and moved by
-#                           noise, which takes 43 GB of disk at 100,000,000: give SHARED_BUFFERS=50GB HUGE_PAGES=26500
-#                           to run. Queries have other noise, and are no rows of the table
+#   TENANTS=1000  ROWS=10000000   the table of tenants, ten times as many rows of 96 dimensions, made of the
+#                           *_base.bvecs in DATA (see grown_rows.sh): 100,000,000 take 45 GB of disk, and
+#                           SHARED_BUFFERS=50GB HUGE_PAGES=26500 for run. Its queries are those of the set
 # shellcheck shell=bash
 set -euo pipefail
 parts=" ${PARTS:-attributes far tenants peer} "
@@ -52,41 +52,35 @@ middle() {
     cat "$@" | awk '{print $3 / 1000}' | sort -n | awk '{a[NR] = $1} END {printf "p50 %.2f ms, p99 %.2f ms", a[int(NR / 2)], a[int(NR * 0.99)]}'
 }
 if wants tenants; then
-    rows=${ROWS:-100000000} tenants=${TENANTS:-1000}
-    echo "== $rows x 96, $tenants tenants of equal size"
+    rows=${ROWS:-10000000} tenants=${TENANTS:-1000}
+    echo "== 10 x $rows x 96, $tenants tenants of equal size"
+    # shellcheck source=test/gpu/grown_rows.sh
+    source "$CLUSTER/pgwarp/test/gpu/grown_rows.sh"
+    started=$SECONDS
+    make_rows "$rows" 96
+    # A row's tenant says nothing of its vector: 104729 and 1000003 are primes.
     ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' \
-        -c 'CREATE UNLOGGED TABLE glove (id int, v vector(96))' \
-        -c 'CREATE UNLOGGED TABLE items (id int, tenant_id int, v vector(96)) WITH (parallel_workers = 15, autovacuum_enabled = off)'
-    python3 - "$DATA/glove_base.fvecs" <<'PYTHON' | ask -c '\copy glove FROM STDIN'
-import array, sys
+        -c 'CREATE UNLOGGED TABLE grown (id int, v vector(96)) WITH (autovacuum_enabled = off)' \
+        -c "CREATE UNLOGGED TABLE items (id int, v vector(96),
+            tenant_id int GENERATED ALWAYS AS ((id::bigint * 104729 % 1000003 % $tenants)::int) STORED)
+            WITH (parallel_workers = 15, autovacuum_enabled = off)"
+    load_rows grown
+    rm -f "$RESULTS"/rows.*
+    load_copies items 10 v grown
+    echo "made and loaded in $((SECONDS - started)) s: $(ask -c "SELECT pg_size_pretty(pg_table_size('items'))")"
+    # Descriptors of other photos, not moved: no rows of the table.
+    ask -c 'CREATE TABLE queries (id int PRIMARY KEY, v vector(96))'
+    python3 - "$RESULTS/grown_query.bvecs" <<'PYTHON' | ask -c '\copy queries FROM STDIN'
+import sys
 with open(sys.argv[1], 'rb') as file:
     for i in range(1 << 30):
-        row = file.read(404)
+        row = file.read(132)
         if not row: break
-        sys.stdout.write('%d\t[%s]\n' % (i, ','.join('%.5g' % x for x in array.array('f', row[4:388]))))
+        sys.stdout.write('%d\t[%s]\n' % (i, ','.join(map(str, row[4:100]))))
 PYTHON
-    given=$(ask -c 'SELECT count(*) FROM glove')
-    for name in moves queries_moves; do
-        ask -c "SELECT setseed(0.$((${#name} * 7)))" -c "CREATE UNLOGGED TABLE $name AS
-            SELECT n, array_agg(((random() - 0.5) * 0.6)::real)::vector AS v
-            FROM generate_series(0, 999) AS n, generate_series(1, 96 + 0 * n) AS d GROUP BY n" >/dev/null
-    done
-    started=$SECONDS
-    copies=$(((rows + given - 1) / given)) loaders=16 pids=()
-    for ((loader = 0; loader < loaders; ++loader)); do
-        # A row's tenant says nothing of its vector: 7919 and 104729 are primes.
-        for ((copy = loader; copy < copies; copy += loaders)); do
-            echo "INSERT INTO items SELECT $copy * $given + g.id, (($copy::bigint * $given + g.id) * 104729 % 1000003 % $tenants)::int,
-                (g.v + m.v)::vector(96) FROM glove AS g JOIN moves AS m ON m.n = (g.id * 31 + $copy * 7919) % 1000
-                WHERE $copy::bigint * $given + g.id < $rows;"
-        done | ask -f - &
-        pids+=($!)
-    done
-    for pid in "${pids[@]}"; do wait "$pid"; done
-    echo "loaded in $((SECONDS - started)) s: $(ask -c "SELECT pg_size_pretty(pg_table_size('items'))")"
-    ask -c "CREATE TABLE queries AS SELECT row_number() OVER ()::int AS id, (random() * $tenants)::int % $tenants AS tenant_id,
-        (g.v + m.v)::vector(96) AS v FROM (SELECT * FROM glove ORDER BY md5(id::text) LIMIT 20000) AS g
-        JOIN queries_moves AS m ON m.n = g.id % 1000" -c 'ALTER TABLE queries ADD PRIMARY KEY (id)' -c 'VACUUM ANALYZE queries' -c 'ANALYZE items'
+    rm -f "$RESULTS"/grown_*
+    asked=$(ask -c 'SELECT count(*) FROM queries')
+    ask -c 'DROP TABLE grown' -c 'VACUUM ANALYZE queries' -c 'ANALYZE items'
     started=$SECONDS
     ask -c "SET maintenance_work_mem = '4GB'" -c 'SET client_min_messages = debug1' \
         -c 'CREATE INDEX items_v ON items USING ivfpq (v, tenant_id)' 2>&1 | grep -v DETAIL || true
@@ -95,11 +89,11 @@ PYTHON
     started=$SECONDS
     echo "prewarmed: $(ask -c "SELECT pgwarp_prewarm('items_v') || ' lists'") in $((SECONDS - started)) s"
     cat >search.sql <<'SQL'
-\set n random(1, 20000)
+\set n random(0, QUERIES - 1)
 \set t random(0, TENANTS - 1)
 SELECT id FROM items WHERE tenant_id = :t ORDER BY v <-> (SELECT v FROM queries WHERE id = :n) LIMIT 10;
 SQL
-    sed -i "s/TENANTS/$tenants/" search.sql
+    sed -i "s/TENANTS/$tenants/; s/QUERIES/$asked/" search.sql
     ask -c 'EXPLAIN SELECT id FROM items WHERE tenant_id = 5 ORDER BY v <-> (SELECT v FROM queries WHERE id = 7) LIMIT 10'
     for count in ${clients//,/ } 64 64; do
         rm -f "$RESULTS"/log.*
@@ -113,7 +107,7 @@ SQL
         -c 'SELECT l FROM ivfpq_last_scan() AS l' | tail -n 1
     # Rows that are truly among the ten are no farther than the last of the answer.
     ask -c 'SET enable_seqscan = off' -c "CREATE TABLE answers AS SELECT q.id AS query, q.tenant_id, q.v, f.id, f.d
-        FROM (SELECT * FROM queries WHERE id <= 300) AS q CROSS JOIN LATERAL (SELECT id, items.v <-> q.v AS d FROM items
+        FROM (SELECT *, id * 7919 % $tenants AS tenant_id FROM queries WHERE id < 300) AS q CROSS JOIN LATERAL (SELECT id, items.v <-> q.v AS d FROM items
             WHERE items.tenant_id = q.tenant_id ORDER BY items.v <-> q.v LIMIT 10) AS f" -c 'ANALYZE answers'
     ask -c 'SET max_parallel_workers_per_gather = 15' -c 'SET enable_indexscan = off' -c 'SET enable_mergejoin = off' -c "
         WITH asked AS (SELECT query, tenant_id, v, max(d) AS far FROM answers GROUP BY 1, 2, 3),

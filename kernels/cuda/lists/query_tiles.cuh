@@ -19,8 +19,19 @@ struct QueryTiles {
           probes(probe_count) {}
 
     // Rank of the list that contains the tile.
-    __device__ uint32_t rank_of(uint32_t tile) const {
-        uint32_t low = 0, high = probes;
+    __device__ uint32_t rank_of(uint32_t tile) const { return rank_between(tile, 0, probes); }
+    // The same, where a rank is known that is not larger, and mostly not far from it.
+    __device__ uint32_t rank_of(uint32_t tile, uint32_t low) const {
+        uint32_t step = 1;
+        while (low + step < probes && starts[low + step] <= tile) {
+            low += step;
+            step *= 2;
+        }
+        return rank_between(tile, low, min(low + step, probes));
+    }
+
+  private:
+    __device__ uint32_t rank_between(uint32_t tile, uint32_t low, uint32_t high) const {
         while (low < high) {
             const uint32_t middle = (low + high) / 2;
             if (starts[middle + 1] > tile)

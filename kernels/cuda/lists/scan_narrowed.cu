@@ -19,12 +19,16 @@ struct NarrowArguments {
     uint32_t resident_slices;  // of the table in shared memory: all, or none
 };
 
-// A tile of one of the query's lists.
-struct TileRef {
-    const DeviceList* list;
+// What the distances of a tile's entries take.
+struct TileCodes {
     const uint4* codes;    // slice 0
     const float* offsets;  // padded as codes are
     float term;
+};
+
+// A tile of one of the query's lists.
+struct TileRef : TileCodes {
+    const DeviceList* list;
     uint32_t position;  // of its first entry in the list
     uint32_t entries;   // without padding
 };
@@ -38,7 +42,10 @@ class ListTiles {
     __device__ uint32_t start(uint32_t rank) const {
         return tiles_.starts[min(rank, tiles_.probes)];
     }
-    __device__ uint32_t rank_of(uint32_t tile) const { return tiles_.rank_of(tile); }
+    // Rank of the list that has the tile; `low` is a rank that is not larger.
+    __device__ uint32_t rank_of(uint32_t tile, uint32_t low) const {
+        return tiles_.rank_of(tile, low);
+    }
 
     // `rank` is that of the list that has the tile.
     __device__ TileRef ref(uint32_t tile, uint32_t rank) const {
@@ -78,18 +85,31 @@ class CodeDistances {
           shared_table_(table ? shared_address(table) : 0),
           global_table_(scan.tables + size_t{query} * slices_ * slice_floats) {}
 
-    // The distance of this lane's entry in a tile, which may be another one in each lane. NaN:
-    // padding.
-    __device__ __forceinline__ float of(const uint4* tile, const float* offsets, float term) const {
-        float sum = 0;
-        for (uint32_t slice = 0; slice < slices_; ++slice) {
-            CodeWords<width> codes;
-            codes.load(tile + slice * (tile_entries * width / 16));
-            sum = in_shared_ ? add_one(shared_table_ + slice * slice_floats * sizeof(float), codes,
-                                       columns_, sum)
-                             : add_from_memory(global_table_ + slice * slice_floats, codes, sum);
+    // The distances of this lane's entries in `count` tiles, which may be other ones in each lane.
+    // All codes of a slice are loaded before one is used. NaN: padding.
+    template <int count>
+    __device__ __forceinline__ void of(const TileCodes (&tile)[count],
+                                       float (&distance)[count]) const {
+        float offset[count], sum[count];
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            offset[i] = __ldg(tile[i].offsets + lane_id());
+            sum[i] = 0;
         }
-        return (term + __ldg(offsets + lane_id())) + sum;
+        for (uint32_t slice = 0; slice < slices_; ++slice) {
+            CodeWords<width> codes[count];
+#pragma unroll
+            for (int i = 0; i < count; ++i)
+                codes[i].load(tile[i].codes + slice * (tile_entries * width / 16));
+#pragma unroll
+            for (int i = 0; i < count; ++i)
+                sum[i] = in_shared_ ? add_one(shared_table_ + slice * slice_floats * sizeof(float),
+                                              codes[i], columns_, sum[i])
+                                    : add_from_memory(global_table_ + slice * slice_floats,
+                                                      codes[i], sum[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < count; ++i) distance[i] = (tile[i].term + offset[i]) + sum[i];
     }
 
   private:
@@ -118,6 +138,11 @@ __device__ __forceinline__ const T* pointer_of_lane(const T* pointer, uint32_t l
     return reinterpret_cast<const T*>(__shfl_sync(whole_warp, bits, static_cast<int>(lane)));
 }
 
+__device__ __forceinline__ TileCodes codes_of_lane(const TileCodes& mine, uint32_t lane) {
+    return {pointer_of_lane(mine.codes, lane), pointer_of_lane(mine.offsets, lane),
+            __shfl_sync(whole_warp, mine.term, static_cast<int>(lane))};
+}
+
 // A warp's run of tiles, 32 at a time. Lane i keeps where tile i is. Each lane checks the
 // conditions of its entry in every tile, and then computes the distances of those that pass, one at
 // a time, whichever tiles they are in: few lanes are idle even if few entries pass.
@@ -133,6 +158,7 @@ class NarrowRun {
           values_(a.narrowing.values + size_t{query} * a.narrowing.value_stride),
           tile_(tile),
           end_(end),
+          rank_(wanted_.first_probe),
           distances_(a.scan, query, a.resident_slices > 0 ? table : nullptr) {}
 
     // All methods are called by all lanes.
@@ -140,20 +166,44 @@ class NarrowRun {
     __device__ uint32_t passed() const { return __reduce_add_sync(whole_warp, passed_); }
     __device__ uint32_t beyond() const { return beyond_; }
 
-    // Offers up to one entry of each lane. The selection has room for 32.
+    // Offers up to `most_offered` entries of each lane. The selection has room for `room`.
+    static constexpr int most_offered = 2;
+    static constexpr int room = 32 * most_offered;
     __device__ __forceinline__ void step(BlockSelect<Shape>& select) {
         while (!waits_) {
             if (tile_ >= end_) return;
             next_tiles();
         }
-        const bool mine = passing_ != 0;
-        const uint32_t at = mine ? __ffs(static_cast<int>(passing_)) - 1 : 0;
-        passing_ &= passing_ - 1;
-        const uint4* codes = pointer_of_lane(here_.codes, at);
-        const float* offsets = pointer_of_lane(here_.offsets, at);
-        const float term = __shfl_sync(whole_warp, here_.term, static_cast<int>(at));
+        if (__any_sync(whole_warp, (passing_ & (passing_ - 1)) != 0))
+            offer<most_offered>(select);
+        else
+            offer<1>(select);
+        waits_ = __any_sync(whole_warp, passing_ != 0);
+    }
+
+  private:
+    // Offers the next `count` entries of each lane that pass.
+    template <int count>
+    __device__ __forceinline__ void offer(BlockSelect<Shape>& select) {
+        bool mine[count];
+        uint32_t at[count];
+        TileCodes tile[count];
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            mine[i] = passing_ != 0;
+            at[i] = mine[i] ? __ffs(static_cast<int>(passing_)) - 1 : 0;
+            passing_ &= passing_ - 1;
+            tile[i] = codes_of_lane(here_, at[i]);
+        }
+        float distance[count];
+        distances_.of(tile, distance);
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+            offer_one(select, mine[i], at[i], finite_or_infinite(distance[i]));
+    }
+    __device__ __forceinline__ void offer_one(BlockSelect<Shape>& select, bool mine, uint32_t at,
+                                              float distance) {
         const uint32_t first = __shfl_sync(whole_warp, first_, static_cast<int>(at));
-        const float distance = finite_or_infinite(distances_.of(codes, offsets, term));
         bool passes = mine && distance > wanted_.floor_distance;
         const bool ties = mine && distance == wanted_.floor_distance;
         if (__any_sync(whole_warp, ties)) {
@@ -164,48 +214,90 @@ class NarrowRun {
         }
         beyond_ += __popc(__ballot_sync(whole_warp, passes));
         select.collect(passes && distance <= select.bound(), make_key(distance, first + lane_id()));
-        waits_ = __any_sync(whole_warp, passing_ != 0);
     }
 
-  private:
     // Finds the entries of the next tiles that pass.
     __device__ void next_tiles() {
         const uint32_t count = min(end_ - tile_, 32u);
         const uint32_t tile = tile_ + min(lane_id(), count - 1);
-        here_ = tiles_.ref(tile, tiles_.rank_of(tile));
+        const uint32_t rank = tiles_.rank_of(tile, rank_);
+        rank_ = __shfl_sync(whole_warp, rank, 31);
+        here_ = tiles_.ref(tile, rank);
         first_ = here_.list->first + here_.position;
         passing_ = 0;
         for (uint32_t t = 0; t < count; ++t)
             if (lane_id() < __shfl_sync(whole_warp, here_.entries, static_cast<int>(t)))
                 passing_ |= 1u << t;
-        for (uint32_t c = 0; c < wanted_.conditions; ++c) check(conditions_[c], count);
+        for (uint32_t c = 0; c < wanted_.conditions; ++c) {
+            check(conditions_[c], count);
+            if (!__any_sync(whole_warp, passing_ != 0)) break;
+        }
         passed_ += __popc(passing_);
         waits_ = __any_sync(whole_warp, passing_ != 0);
         tile_ += count;
     }
+
     // Drops the entries that do not pass a condition.
     __device__ void check(const PackedCondition& condition, uint32_t count) {
         const AttributeColumn mine(a_.narrowing.attributes, condition.attribute, *here_.list,
                                    here_.position);
-        const uint64_t* values = values_ + condition.first_value;
-        constexpr uint32_t at_once = 8;  // loads in flight
+        switch (mine.bytes) {
+            case 1:
+                return check_numbers<uint8_t>(condition, mine, count);
+            case 2:
+                return check_numbers<uint16_t>(condition, mine, count);
+            case 4:
+                return check_numbers<uint32_t>(condition, mine, count);
+            default:
+                return check_numbers<unsigned long long>(condition, mine, count);
+        }
+    }
+    template <typename Number>
+    __device__ void check_numbers(const PackedCondition& condition, const AttributeColumn& mine,
+                                  uint32_t count) {
+        if (condition.kind == ConditionKind::range)
+            check_some<Number, 16>(condition, mine, count, [&](uint64_t x) {
+                return condition.low <= x && x <= condition.high;
+            });
+        else
+            check_some<Number, 4>(condition, mine, count, [&](uint64_t x) {
+                return number_passes(condition, values_ + condition.first_value, x);
+            });
+    }
+    // `at_once`: loads in flight.
+    template <typename Number, uint32_t at_once, class Passes>
+    __device__ __forceinline__ void check_some(const PackedCondition& condition,
+                                               const AttributeColumn& mine, uint32_t count,
+                                               Passes passes) {
+        const bool null_passes = condition.kind == ConditionKind::is_null;
+        // The number of a null attribute is 0.
+        const bool reads_nulls = null_passes || passes(0);
         for (uint32_t first = 0; first < count; first += at_once) {
-            uint64_t number[at_once];
-            bool null[at_once];
+            Number number[at_once];
 #pragma unroll
             for (uint32_t i = 0; i < at_once; ++i) {
                 const uint32_t t = min(first + i, count - 1);
-                const AttributeColumn column{pointer_of_lane(mine.numbers, t),
-                                             pointer_of_lane(mine.nulls, t), mine.bytes};
-                const bool wanted = passing_ >> t & 1;
-                number[i] = wanted ? column.number(lane_id()) : 0;
-                // The number of a null attribute is 0.
-                null[i] = wanted && number[i] == 0 && column.null(condition.attribute, lane_id());
+                const auto* numbers =
+                    reinterpret_cast<const Number*>(pointer_of_lane(mine.numbers, t));
+                number[i] = passing_ >> t & 1 ? __ldg(numbers + lane_id()) : Number{0};
             }
+            uint32_t passing = 0;
 #pragma unroll
             for (uint32_t i = 0; i < at_once; ++i)
-                if (first + i < count && !attribute_passes(condition, values, number[i], null[i]))
-                    passing_ &= ~(1u << (first + i));
+                passing |= static_cast<uint32_t>(passes(number[i])) << i;
+            if (reads_nulls) {
+#pragma unroll
+                for (uint32_t i = 0; i < at_once; ++i) {
+                    const uint32_t t = min(first + i, count - 1);
+                    const uint8_t* nulls = pointer_of_lane(mine.nulls, t);
+                    const bool null = number[i] == 0 && (passing_ >> t & 1) &&
+                                      __ldg(nulls + lane_id()) >> condition.attribute % 8 & 1;
+                    if (null) passing &= ~(1u << i);
+                    if (null && null_passes) passing |= 1u << i;
+                }
+            }
+            const uint32_t here = (at_once == 32 ? 0u : 1u << at_once) - 1;
+            passing_ &= ~(here << first) | passing << first;
         }
     }
 
@@ -215,6 +307,7 @@ class NarrowRun {
     const PackedCondition* conditions_;
     const uint64_t* values_;
     uint32_t tile_, end_;
+    uint32_t rank_;  // not larger than that of tile_
     const CodeDistances<width> distances_;
     TileRef here_{};
     uint32_t first_ = 0;    // number of the tile's first entry in the store
@@ -259,8 +352,8 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
     const bool prunes = list_candidates(wanted.k) <= BlockSelect<Shape>::most_pruned;
     while (true) {
         while (!run.done()) {
-            if (select.room() < 32 && prunes) select.prune();
-            if (select.room() < 32) break;
+            if (select.room() < run.room && prunes) select.prune();
+            if (select.room() < run.room) break;
             run.step(select);
         }
         if (!__syncthreads_or(!run.done())) break;
@@ -342,17 +435,38 @@ __device__ void count_part(const NearArguments& a, uint32_t query, uint32_t part
     __syncthreads();
     const CodeDistances<width> distances(a.scan, query, a.resident_slices > 0 ? table : nullptr);
     uint32_t near[near_groups] = {};  // of the warp
-    constexpr uint32_t warps = near_threads / 32;
-    for (uint32_t at = (part * warps + threadIdx.x / 32) * step; at < tiles;
-         at += a.parts * warps * step) {
-        const uint32_t rank = all.rank_of(begin + at);
-        const TileRef tile = all.ref(begin + at, rank);
-        const bool is_near =
-            lane_id() < tile.entries && distances.of(tile.codes, tile.offsets, tile.term) <= bound;
-        const uint32_t count = step * __popc(__ballot_sync(whole_warp, is_near));
+    const uint32_t warps = a.parts * (near_threads / 32);
+    const uint32_t warp = part * (near_threads / 32) + threadIdx.x / 32;
+    const uint32_t sampled = (tiles + step - 1) / step;
+    const uint32_t end = part_begin(sampled, warp + 1, warps);
+    constexpr int at_once = 64 / width;
+    uint32_t low = wanted.first_probe;
+    for (uint32_t from = part_begin(sampled, warp, warps); from < end; from += 32) {
+        // Lane i keeps where tile i is.
+        const uint32_t count = min(end - from, 32u);
+        const uint32_t tile = begin + (from + min(lane_id(), count - 1)) * step;
+        const uint32_t rank = all.rank_of(tile, low);
+        low = __shfl_sync(whole_warp, rank, 31);
+        const TileRef mine = all.ref(tile, rank);
         const uint32_t group = near_group(rank, probes);
+        for (uint32_t first = 0; first < count; first += at_once) {
+            TileCodes codes[at_once];
+            float distance[at_once];
 #pragma unroll
-        for (uint32_t g = 0; g < near_groups; ++g) near[g] += g == group ? count : 0;
+            for (int i = 0; i < at_once; ++i)
+                codes[i] = codes_of_lane(mine, min(first + i, count - 1));
+            distances.of(codes, distance);
+#pragma unroll
+            for (uint32_t i = 0; i < at_once; ++i) {
+                const auto t = static_cast<int>(min(first + i, count - 1));
+                const uint32_t entries = __shfl_sync(whole_warp, mine.entries, t);
+                const bool is_near = first + i < count && lane_id() < entries && distance[i] <= bound;
+                const uint32_t found = step * __popc(__ballot_sync(whole_warp, is_near));
+                const uint32_t at = __shfl_sync(whole_warp, group, t);
+#pragma unroll
+                for (uint32_t g = 0; g < near_groups; ++g) near[g] += g == at ? found : 0;
+            }
+        }
     }
     if (lane_id() != 0) return;
     SearchedLists& searched = a.narrowing.counts[query].searched;

@@ -52,7 +52,8 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
     // Enough blocks to fill the device, as long as each block has some tiles per warp, and scans
     // several times more entries than it returns candidates.
     const uint64_t tiles = s.entries / std::max(s.lists, 1u) * s.probes / tile_entries;
-    const uint64_t wanted = 4 * device.processors / plan.part_queries;
+    // Narrowed queries wait for memory most of the time: more blocks hide that.
+    const uint64_t wanted = (s.narrowed ? 5 : 4) * device.processors / plan.part_queries;
     const uint64_t useful = std::min(tiles / 8, tiles * tile_entries / (4 * candidates));
     const uint64_t affordable =
         device.scratch / 4 / (size_t{plan.part_queries} * candidates * sizeof(uint64_t));
