@@ -1,8 +1,11 @@
 // The lists of many indexes, resident on one device for searching: a cache in front of the pages.
 //
 // A mirror knows nothing of PostgreSQL. Backends send it the lists' contents with their versions.
-// Every answer names the lists it used and their versions in the mirror, so that the backend can
-// check whether they are current. Lists that do not fit are evicted, least recently used first.
+// An answer names the lists it used and their versions in the mirror, so that the backend can check
+// whether they are current. Lists that do not fit are evicted, least recently used first.
+//
+// Where changes of lists are counted (ListChangeCounts), and the mirror has every list of an index
+// as it is when a batch starts, the answers are complete, and need no versions.
 #pragma once
 
 #include "kernels/common.h"
@@ -14,6 +17,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -51,6 +55,25 @@ struct MirrorProbe {
 };
 static_assert(sizeof(MirrorProbe) == 16, "an answer has one for every list");
 
+// A list and its generation as one number.
+inline uint64_t list_and_generation(uint32_t list, const MirrorVersion& version) {
+    return uint64_t{list} << 32 | (version.resident ? version.generation : 0xffffffffu);
+}
+
+// How often the lists of indexes have changed, counted by those who change them: a list's own count
+// first, then the count of its index. Lists may share counts, and so may indexes.
+class ListChangeCounts {
+  public:
+    virtual ~ListChangeCounts() = default;
+    // Of all lists together. What it counts is in the counts of lists that are read afterwards.
+    virtual uint64_t of_index(const MirrorKey& key) const noexcept = 0;
+    // The first list, from `first` on, whose count is not the known one; known.size(): none.
+    virtual uint32_t first_changed(const MirrorKey& key, std::span<const uint64_t> known,
+                                   uint32_t first) const noexcept = 0;
+};
+// Of a list whose count was not read before the list was. No list has this count.
+inline constexpr uint64_t unknown_changes = std::numeric_limits<uint64_t>::max();
+
 // One query and its answer. The caller owns all memory.
 struct MirrorSearch {
     MirrorKey key;
@@ -64,14 +87,26 @@ struct MirrorSearch {
     uint32_t near_k = 0;
     Neighbor floor{-std::numeric_limits<float>::infinity(), 0};
     PackedConditions conditions = {};
+    // The answer must have the versions of its lists, and is not marked as complete.
+    bool wants_versions = false;
 
     enum class Outcome : uint32_t { found, unknown, failed };
     Outcome outcome;
     Neighbor* found;  // (k)
     uint32_t found_count;
     SearchedLists searched = {};  // if narrowed
-    MirrorProbe* probed;          // (probes - first_probe), nearest first
+    // The answer is that of all lists as they were at some time after submit(). What the snapshot
+    // of the search sees was counted before, and so is in it.
+    bool complete = false;
+    // (probes - first_probe) each. A complete answer has its lists in `lists`, by
+    // list_and_generation(), if the search is narrowed, and nowhere otherwise. Other answers have
+    // them in `probed`, nearest first.
+    MirrorProbe* probed;
+    uint64_t* lists = nullptr;
     uint32_t probed_count;
+    // If resident: for want of this list's last changes the answer is not complete, and the backend
+    // should send what the mirror lacks of it.
+    MirrorProbe outdated = {};
 };
 
 struct MirrorUse {
@@ -100,8 +135,9 @@ class Mirror {
     static constexpr size_t most_of_index = 6;
     static constexpr size_t most_batches = 16;
 
-    // `budget`: most bytes of lists to keep. The device outlives the mirror.
-    Mirror(Device& device, size_t budget);
+    // `budget`: most bytes of lists to keep. The device outlives the mirror, and so do the counts;
+    // null: nothing is counted.
+    Mirror(Device& device, size_t budget, const ListChangeCounts* counts = nullptr);
     ~Mirror();
 
     bool knows(const MirrorKey& key) const;
@@ -115,17 +151,21 @@ class Mirror {
     // Which lists may be evicted for a new one.
     enum class Victims { any, other_indexes };
 
-    // Replaces a list's contents. Ignores lists of indexes that are unknown or known by another
-    // build. False where there was no room even after evicting all permitted lists.
+    // Replaces a list's contents. `changes`: the list's count, read before its pages were. Ignores
+    // lists of indexes that are unknown or known by another build. False where there was no room
+    // even after evicting all permitted lists.
     bool put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
-             std::span<const ListPage> pages, Victims victims = Victims::any);
+             std::span<const ListPage> pages, Victims victims = Victims::any,
+             uint64_t changes = unknown_changes);
 
     // Appends to a list that is resident in exactly the version `from`; its version is `to`
     // afterwards. Any other version is left alone, since entries would be missing or doubled: the
     // next search reports the resident version, and the backend sends entries from there. False
-    // where there was no room, or where the list itself was evicted.
+    // where there was no room, or where the list itself was evicted. Without pages, and with two
+    // equal versions, it only says that the list still was the same at that count.
     bool append(const MirrorKey& key, uint32_t list, const MirrorVersion& from,
-                const MirrorVersion& to, std::span<const ListPage> pages);
+                const MirrorVersion& to, std::span<const ListPage> pages,
+                uint64_t changes = unknown_changes);
 
     // Queues a search. The mirror uses its memory until collect() returns it.
     void submit(MirrorSearch* search);
@@ -162,6 +202,7 @@ class Mirror {
     struct Running {
         std::shared_ptr<Served> served;
         std::shared_ptr<const Versions> versions;  // at start_next()
+        bool complete;                             // at start_next(), too
         size_t lane, slot;
         std::vector<MirrorSearch*> searches;
         std::chrono::steady_clock::time_point since;
@@ -182,6 +223,8 @@ class Mirror {
     static void make_batch(Served& served, LaneSlot& slot, const ListBatchShape& shape);
     bool free_idle_batches();
     void finish_batch(Running& running);
+    // Names the lists of an answer, as the search wants it.
+    void name_lists(const Running& running, std::span<const uint32_t> lists, MirrorSearch& search);
     void note_failure(Served& served, std::exception_ptr* failure) noexcept;
     // Forgets the least recently searched index; false: there is none.
     bool give_up_index();
@@ -192,8 +235,14 @@ class Mirror {
     void shrink_budget();
     // Whether to ask a backend to send a list that is not resident.
     bool wants(Served& served, uint32_t list);
+    // Whether the mirror has all lists of the index as they are now.
+    bool is_complete(Served& served) const;
+    // A list to ask a backend for, because the index is not complete for want of it. Not resident:
+    // none.
+    MirrorProbe next_outdated(Served& served) const;
 
     Device& device_;
+    const ListChangeCounts* const counts_;
     const size_t full_budget_;
     size_t budget_;  // lowered while searches need the memory
     size_t bytes_ = 0;

@@ -56,7 +56,8 @@ uint32 probes_for(const ScanState* s, double share) {
 }
 
 bool all_resident(const ServiceAnswer& answer) {
-    return std::all_of(answer.probed, answer.probed + answer.probed_count,
+    return answer.complete ||
+           std::all_of(answer.probed, answer.probed + answer.probed_count,
                        [](const MirrorProbe& probe) { return probe.version.resident != 0; });
 }
 
@@ -109,7 +110,8 @@ WantedSearch next_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
 
 void free_answer(ServiceAnswer* answer) {
     pfree(answer->found);
-    pfree(answer->probed);
+    if (answer->probed) pfree(answer->probed);
+    if (answer->lists) pfree(answer->lists);
 }
 
 // Adds an answer that has other lists than the ones before. Each has all candidates up to its last
@@ -180,6 +182,7 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
         part.probes = std::min(end, part.first_probe + service_most_lists);
         part.narrowed = true;
         part.near_k = 0;
+        part.wants_versions = true;
         ServiceAnswer some;
         if (!ask_once(scan, s, part, &some)) return false;
         const bool empty = some.probed_count == 0;
@@ -209,6 +212,9 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
 bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
     WantedSearch part = *search;
     part.probes = std::min(search->probes, search->first_probe + service_most_lists);
+    // Answers that become one all have versions.
+    part.wants_versions = search->probes >= service_most_lists &&
+                          part.probes < bounded_probes(s->meta.lists, s->meta);
     if (!ask_once(scan, s, part, answer)) return false;
     return part.probes == search->probes || ask_further(scan, s, search, 0, answer);
 }
@@ -241,18 +247,18 @@ bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* 
 
 // --- groups
 
-// A list that lost an entry has another generation, and its entries have other places: a device may
+// The lists of the group in the answer, with their generations, in the current memory context. A
+// list that lost an entry has another generation, and its entries have other places: a device may
 // then round their distances otherwise.
-uint64 list_and_generation(const MirrorProbe& probe) {
-    const uint32 generation = probe.version.resident ? probe.version.generation : PG_UINT32_MAX;
-    return uint64{probe.list} << 32 | generation;
-}
-
-// The lists of the group in the answer, with their generations, in the current memory context.
 uint64* group_lists(const ServiceAnswer& answer) {
     const uint32 count = answer.probed_count;
     auto* lists = static_cast<uint64*>(palloc(Max(count, 1u) * sizeof(uint64)));
-    for (uint32 i = 0; i < count; ++i) lists[i] = list_and_generation(answer.probed[i]);
+    if (answer.complete) {
+        if (count > 0) memcpy(lists, answer.lists, count * sizeof(uint64));
+        return lists;
+    }
+    for (uint32 i = 0; i < count; ++i)
+        lists[i] = list_and_generation(answer.probed[i].list, answer.probed[i].version);
     return lists;
 }
 
@@ -260,10 +266,12 @@ uint64* group_lists(const ServiceAnswer& answer) {
 // the same lists where it resumes. Sorts both.
 bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
              uint64* lists) {
+    // A complete answer to a plain search names no lists: the scan begins with it.
+    if (answer.complete && !search.narrowed) return true;
     const uint32 count = search.probes - search.first_probe;
     if (answer.probed_count != count) return false;
     for (uint32 i = 0; i < count && s->service.finished; ++i)
-        if (s->service.finished[answer.probed[i].list]) return false;
+        if (s->service.finished[lists[i] >> 32]) return false;
     if (!s->service.resumes) return true;
     std::sort(lists, lists + count);
     std::sort(s->service.lists, s->service.lists + count);
@@ -336,7 +344,7 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         s->report.reason = completion.because;
         return false;
     }
-    for (uint32 i = 0; i < answer.probed_count; ++i) {
+    for (uint32 i = 0; i < answer.probed_count && answer.probed; ++i) {
         const uint32 list = answer.probed[i].list;
         check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
     }

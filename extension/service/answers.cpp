@@ -146,12 +146,14 @@ bool take_searches(Worker* worker) {
         search.k = slot->k;
         search.probes = slot->probes;
         search.narrowed = slot->narrowed;
+        search.wants_versions = slot->wants_versions;
         search.first_probe = slot->first_probe;
         search.near_k = slot->near_k;
         search.floor = slot->floor;
         search.conditions = {block->conditions, slot->conditions, block->values, slot->values};
         search.found = block->found;
         search.probed = block->probed;
+        search.lists = block->lists;
         search.outcome = MirrorSearch::Outcome::unknown;
         Place* place = worker->place_of(search.key);
         char message[256];
@@ -189,6 +191,9 @@ bool answer_searches(Worker* worker) {
                             may_ask_for_model(worker, search->key);
         slot->found_count = search->found_count;
         slot->probed_count = search->probed_count;
+        slot->complete = search->complete;
+        slot->names_outdated = search->outdated.version.resident;
+        if (slot->names_outdated) service_block(slot->block)->outdated = search->outdated;
         slot->searched = search->searched;
         answer(number);
     }

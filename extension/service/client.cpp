@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/mirror.h"
+#include "extension/index/change_counts.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
@@ -10,6 +11,7 @@
 #include "extension/settings.h"
 
 extern "C" {
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
@@ -208,12 +210,22 @@ void add_page(ListSender* sender, Page page, uint32 first) {
     ++sender->part->pages;
 }
 
+// The count to send with a list. Its pages must be read afterwards.
+uint64 changes_before(Relation index, uint32 list) {
+    // Replay counts nothing: what was read during recovery stays unknown after a promotion.
+    if (!change_counts || RecoveryInProgress()) return unknown_changes;
+    const uint64 changes = ListChanges(index).of(list);
+    pg_read_barrier();
+    return changes;
+}
+
 // Sends a list as it is now, or the entries appended to it. False: not sent whole. If the last part
 // never comes, the worker drops the earlier parts when the next first part arrives. So a list that
 // changes while it is sent can be started again, or left.
 bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, ListSender* sender) {
     const uint32 list = what.list;
     const Size page_bytes = loaded_page_bytes(sender->layout);
+    const uint64 changes = changes_before(index, list);
     const ListPlace before = read_place(index, meta, list);
     MirrorVersion version{before.generation, InvalidBlockNumber, 0, 1};
     if (what.from.resident) {
@@ -250,8 +262,9 @@ bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, Lis
         first = 0;
     }
     if (read_place(index, meta, list).generation != before.generation) return false;
-    if (version == what.from) return false;
+    if (version == what.from && !what.even_same) return false;
     sender->part->last = 1;
+    sender->part->changes = changes;
     sender->part->version = version;
     return true;
 }
@@ -326,6 +339,7 @@ SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patien
     slot->k = wanted.k;
     slot->probes = wanted.probes;
     slot->narrowed = wanted.narrowed;
+    slot->wants_versions = wanted.wants_versions;
     slot->first_probe = wanted.first_probe;
     slot->near_k = wanted.near_k;
     slot->floor = wanted.floor;

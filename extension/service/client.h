@@ -31,11 +31,12 @@ struct WantedSearch {
     uint32 dims;
     uint32 k;  // 0: no search, but a question how many lists are resident
     uint32 probes;
-    bool narrowed;  // list_store.h; needed for all that follows
+    bool narrowed;  // list_store.h; needed for all that follows up to `conditions`
     uint32 first_probe;
     uint32 near_k;
     Neighbor floor = {-std::numeric_limits<float>::infinity(), 0};
     std::span<const Condition> conditions = {};
+    bool wants_versions = false;  // of the lists, even if the answer could be complete
 };
 
 // Whether a search may have these conditions.
@@ -55,6 +56,7 @@ void release_slot(SearchSlot* slot);
 struct ListToSend {
     uint32 list;
     MirrorVersion from;
+    bool even_same = false;  // tell the mirror that the list still has the version `from`, too
 };
 
 // Send the model, or lists, to the worker. If patience is null, they do not wait for free buffers.

@@ -13,6 +13,7 @@
 #include "extension/settings.h"
 
 extern "C" {
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 }
@@ -135,6 +136,49 @@ ToCheck changed_since(Relation index, const SeenList* seen, const ServiceAnswer&
     return result;
 }
 
+// Copies the answer in the slot. False: there is no memory for it.
+bool copy_answer(const SearchSlot* slot, ServiceAnswer* answer) {
+    const SearchBlock* block = service_block(slot->block);
+    answer->found_count = slot->found_count;
+    answer->probed_count = slot->probed_count;
+    answer->searched = slot->searched;
+    answer->complete = slot->complete;
+    answer->outdated = slot->names_outdated ? block->outdated : MirrorProbe{};
+    memcpy(answer->found, block->found, slot->found_count * sizeof(Neighbor));
+    const Size bytes =
+        slot->probed_count * (answer->complete ? sizeof(uint64) : sizeof(MirrorProbe));
+    if (bytes == 0 && answer->complete) return true;
+    // No error may be reported while the slot has a block.
+    void* named = palloc_extended(Max(bytes, 1), MCXT_ALLOC_NO_OOM);
+    if (!named) return false;
+    if (answer->complete) {
+        answer->lists = static_cast<uint64*>(named);
+        memcpy(answer->lists, block->lists, bytes);
+    } else {
+        answer->probed = static_cast<MirrorProbe*>(named);
+        memcpy(answer->probed, block->probed, bytes);
+    }
+    return true;
+}
+
+// Whether an answer may be complete. Replay counts no changes. A snapshot may be too old for a list
+// that has lost rows since, and the list's place shows it.
+bool may_be_complete() {
+    return change_counts && !RecoveryInProgress() && !compat_old_snapshots_end();
+}
+
+// The worker's answers are not complete for want of this list's last changes. Sends them, or tells
+// the worker that the list is still the same.
+void send_outdated(Relation index, const MetaPage& meta, const MirrorKey& key,
+                   const MirrorProbe& probe) {
+    if (!probe.version.resident || !change_counts || RecoveryInProgress()) return;
+    const bool grown = read_place(index, meta, probe.list).generation == probe.version.generation;
+    // The worker asks one backend.
+    if (!grown && !may_send(key, probe.list, whole_list)) return;
+    const ListToSend what{probe.list, grown ? probe.version : MirrorVersion{}, true};
+    send_lists(index, meta, &what, 1, nullptr);
+}
+
 struct WholeVisit {
     const CompletionVisitor* visitor;
 };
@@ -152,20 +196,17 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     answer->patience = search_patience();
     // Allocate before the answer exists: after an error in palloc() the slot would keep its block.
     answer->found = static_cast<Neighbor*>(palloc(wanted.k * sizeof(Neighbor)));
-    const uint32 lists = wanted.probes - wanted.first_probe;
-    answer->probed = static_cast<MirrorProbe*>(palloc(lists * sizeof(MirrorProbe)));
+    answer->probed = nullptr;
+    answer->lists = nullptr;
+    WantedSearch search = wanted;
+    search.wants_versions |= !may_be_complete();
     for (bool sent = false;; sent = true) {
-        SearchSlot* slot = ask_service(key, wanted, &answer->patience);
+        SearchSlot* slot = ask_service(key, search, &answer->patience);
         if (!slot) return false;
         if (slot->outcome == MirrorSearch::Outcome::found) {
-            answer->found_count = slot->found_count;
-            answer->probed_count = slot->probed_count;
-            answer->searched = slot->searched;
-            const SearchBlock* block = service_block(slot->block);
-            memcpy(answer->found, block->found, slot->found_count * sizeof(Neighbor));
-            memcpy(answer->probed, block->probed, slot->probed_count * sizeof(MirrorProbe));
+            const bool copied = copy_answer(slot, answer);
             release_slot(slot);
-            return true;
+            return copied;
         }
         const bool unknown = slot->outcome == MirrorSearch::Outcome::unknown;
         const bool asked = slot->bring_model;
@@ -178,6 +219,12 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
 
 Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAnswer& answer,
                            const CompletionVisitor& visitor) {
+    if (answer.complete) {
+        Completion nothing = {};
+        nothing.current = true;
+        nothing.appended = static_cast<uint64*>(palloc(sizeof(uint64)));
+        return nothing;
+    }
     const MirrorKey key = mirror_key(index, meta);
     SeenList* seen = seen_lists(key, meta.lists);
     const ToCheck to_check = changed_since(index, seen, answer);
@@ -254,6 +301,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     Patience patience = answer.patience;
     if (send_count > 0)
         send_lists(index, meta, to_send, send_count, insists_on_service() ? &patience : nullptr);
+    send_outdated(index, meta, key, answer.outdated);
 
     pfree(to_send);
     pfree(grown);

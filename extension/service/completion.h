@@ -1,6 +1,10 @@
 // What a scan does with the service's answer: the scan verifies it against the index pages.
 //
-// The answer names the lists that it covers, and the mirror's version of each. For each list:
+// If the mirror had every list as it was when the search started, by the counts of changes
+// (change_counts.h), the answer is complete, and the scan reads nothing. The search was submitted
+// after the snapshot was taken and after the pending list was read: all that these saw was counted.
+//
+// Otherwise it names the lists that it covers, and the mirror's version of each. For each list:
 //
 //     same version on the pages      the mirror is current
 //     only appended to since         the scan reads the appended entries from pages
@@ -22,8 +26,13 @@ namespace pgwarp {
 struct ServiceAnswer {
     Neighbor* found;
     uint32 found_count;
+    bool complete;  // nothing is left to verify
+    // Lists of the answer: in `probed`, with their versions. If the answer is complete, in `lists`,
+    // by list_and_generation(), if the search is narrowed, and nowhere otherwise. Null: not there.
     MirrorProbe* probed;
+    uint64* lists;
     uint32 probed_count;
+    MirrorProbe outdated;    // if resident: send the worker what it lacks of this list
     SearchedLists searched;  // if narrowed
     Patience patience;       // the rest of it is for completing the answer
 };

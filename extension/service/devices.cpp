@@ -4,6 +4,7 @@
 #include "kernels/failing_device.h"
 #include "kernels/stand_in_device.h"
 #include "extension/device/library.h"
+#include "extension/index/change_counts.h"
 #include "extension/service/worker.h"
 #include "extension/settings.h"
 
@@ -20,11 +21,34 @@ size_t memory_budget(size_t otherwise) {
                                       : otherwise;
 }
 
+// The counts in shared memory.
+class SharedCounts final : public ListChangeCounts {
+  public:
+    uint64_t of_index(const MirrorKey& key) const noexcept override {
+        const uint64 count = changes_of(key).of_index();
+        pg_read_barrier();
+        return count;
+    }
+    uint32_t first_changed(const MirrorKey& key, std::span<const uint64_t> known,
+                           uint32_t first) const noexcept override {
+        const ListChanges changes = changes_of(key);
+        while (first < known.size() && changes.of(first) == known[first]) ++first;
+        return first;
+    }
+
+  private:
+    static ListChanges changes_of(const MirrorKey& key) {
+        return {key.database, key.tablespace, key.file};
+    }
+};
+
 void add_place(Worker* worker, int number, std::unique_ptr<Device> device) {
     const size_t budget = device->memory().budget;
     device = make_failing_device(std::move(device), &settings.fault);
     // A quarter of the budget is left for models and for the scratch memory of searches.
-    auto mirror = std::make_unique<Mirror>(*device, budget - budget / 4);
+    static const SharedCounts counts;
+    auto mirror =
+        std::make_unique<Mirror>(*device, budget - budget / 4, change_counts ? &counts : nullptr);
     worker->places.push_back({number, std::move(device), std::move(mirror), 0});
 }
 

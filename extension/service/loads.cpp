@@ -64,11 +64,12 @@ void take_list(Worker* worker, const LoadBuffer* buffer, const ListPart& part, c
     worker->pages.clear();
     list_pages(data, bytes, part, &worker->pages);
     if (part.from.resident)
-        mirror.append(buffer->key, part.list, part.from, part.version, worker->pages);
+        mirror.append(buffer->key, part.list, part.from, part.version, worker->pages, part.changes);
     else
         mirror.put(buffer->key, part.list, part.version, worker->pages,
                    buffer->kind == LoadKind::whole_index ? Mirror::Victims::other_indexes
-                                                         : Mirror::Victims::any);
+                                                         : Mirror::Victims::any,
+                   part.changes);
 }
 
 void take_lists(Worker* worker, const LoadBuffer* buffer) {

@@ -70,7 +70,13 @@ struct SearchSlot {
     uint32 dims;
     uint32 k;  // 0: no search; the worker sets found_count to the number of resident lists
     uint32 probes;
-    bool narrowed;  // list_store.h
+    bool narrowed;        // list_store.h
+    bool wants_versions;  // even if the answer could be complete
+    // Written by the worker while the slot is running:
+    bool complete;        // mirror.h
+    bool bring_model;     // the outcome is unknown, and this backend should send the model
+    bool names_outdated;  // the block has the list
+    // Written by the backend before it submits:
     uint32 first_probe;
     uint32 near_k;
     Neighbor floor;
@@ -79,17 +85,20 @@ struct SearchSlot {
     int block;  // -1: none
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
-    uint32 bring_model;  // 1: the outcome is unknown, and this backend should send the model
     uint32 found_count;
-    uint32 probed_count;
+    uint32 probed_count;     // in the block: `lists` if the answer is complete, else `probed`
     SearchedLists searched;  // if narrowed
 };
 static_assert(sizeof(SearchSlot) <= 128);
 
 // Untouched pages of a block take no memory: the kernel allocates them on first use.
 struct SearchBlock {
-    MirrorProbe probed[service_most_lists];
+    union {
+        MirrorProbe probed[service_most_lists];
+        uint64 lists[service_most_lists];  // by list_and_generation()
+    };
     Neighbor found[service_most_k];
+    MirrorProbe outdated;  // a list that this backend should send, if the slot says so
     // Written by the backend before it submits:
     PackedCondition conditions[service_most_conditions];
     uint64 values[service_most_values];
@@ -139,6 +148,7 @@ struct ListPart {
     // from.resident: the pages hold the entries appended since this version; otherwise all entries.
     MirrorVersion from;
     MirrorVersion version;
+    uint64 changes;  // the list's count before its pages were read; unknown_changes: not counted
     // (pages) of LoadedPage
 };
 

@@ -23,8 +23,8 @@ size_t bytes_of(std::span<const ListPage> pages, const QuantizerShape& shape,
 
 }  // namespace
 
-Mirror::Mirror(Device& device, size_t budget)
-    : device_(device), full_budget_(budget), budget_(budget) {}
+Mirror::Mirror(Device& device, size_t budget, const ListChangeCounts* counts)
+    : device_(device), counts_(counts), full_budget_(budget), budget_(budget) {}
 
 Mirror::~Mirror() {
     for (Running& running : running_) try {
@@ -79,6 +79,7 @@ void Mirror::add(const MirrorKey& key, const Quantizer& model, const AttributeLa
     served->versions = std::make_shared<Versions>(model.shape.lists);
     served->lists.resize(model.shape.lists);
     served->list_used.resize(model.shape.lists);
+    served->changes.resize(model.shape.lists, unknown_changes);
     served->use.lists = model.shape.lists;
     served_[name_of(key.database, key.index)] = std::move(served);
 }
@@ -147,7 +148,7 @@ void Mirror::shrink_budget() {
 }
 
 bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& version,
-                 std::span<const ListPage> pages, Victims victims) {
+                 std::span<const ListPage> pages, Victims victims, uint64_t changes) {
     Served* served = find(key);
     if (!served || list >= served->shape.lists) return true;
     const size_t wanted = bytes_of(pages, served->shape, served->attributes);
@@ -179,6 +180,7 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     here.last_wanted = 0;
     put = version;
     put.resident = 1;
+    served->set_changes(list, changes);
     served->use.bytes += wanted;
     served->use.received += wanted;
     ++served->use.resident_lists;
@@ -187,12 +189,16 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
 }
 
 bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& from,
-                    const MirrorVersion& to, std::span<const ListPage> pages) {
+                    const MirrorVersion& to, std::span<const ListPage> pages, uint64_t changes) {
     Served* served = find(key);
     if (!served || list >= served->shape.lists) return true;
     MirrorVersion expected = from;
     expected.resident = 1;
     if (!((*served->versions)[list] == expected)) return true;
+    if (pages.empty() && from == to) {
+        served->set_changes(list, changes);
+        return true;
+    }
     ++clock_;
     Served::List& here = served->lists[list];
     served->list_used[list] = ++uses_;
@@ -213,6 +219,7 @@ bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& fr
     }
     *version = to;
     version->resident = 1;
+    served->set_changes(list, changes);
     ++served->use.appends;
     here.bytes += wanted;
     served->use.bytes += wanted;

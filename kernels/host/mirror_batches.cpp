@@ -66,6 +66,8 @@ ListBatch& Mirror::Running::batch() const {
 
 void Mirror::submit(MirrorSearch* search) {
     search->found_count = search->probed_count = 0;
+    search->complete = false;
+    search->outdated = {};
     const auto at = served_.find(name_of(search->key.database, search->key.index));
     if (at == served_.end() || !(at->second->key == search->key) ||
         at->second->shape.dims != search->dims) {
@@ -171,8 +173,8 @@ void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearc
             fill_query(batch, i, *searches[i], served.shape);
         served.store->start(batch, searches.size());
     };
-    running_.push_back({where.served, served.versions, where.lane, number, searches,
-                        std::chrono::steady_clock::now()});
+    running_.push_back({where.served, served.versions, is_complete(served), where.lane, number,
+                        searches, std::chrono::steady_clock::now()});
     try {
         try {
             start();
@@ -223,6 +225,7 @@ void Mirror::finish_batch(Running& running) {
     ListBatch& batch = running.batch();
     served.store->wait(batch);
     ++clock_;
+    bool asked = false;  // for a list, whether there is one or not
     for (size_t i = 0; i < running.searches.size(); ++i) {
         MirrorSearch& search = *running.searches[i];
         const uint32_t* probed = batch.probed + i * batch.probed_stride;
@@ -245,14 +248,29 @@ void Mirror::finish_batch(Running& running) {
                     search.found_count * sizeof(Neighbor));
         if (batch.shape.narrowed) search.searched = batch.searched[i];
         const uint32_t first = std::min(batch.wanted[i].first_probe, probes);
-        search.probed_count = probes - first;
-        const MirrorVersion* versions = running.versions->data();
-        for (uint32_t p = 0; p < search.probed_count; ++p) {
-            const uint32_t list = probed[first + p];
-            const bool wanted = !versions[list].resident && wants(served, list);
-            search.probed[p] = {list, wanted, versions[list]};
+        name_lists(running, {probed + first, probes - first}, search);
+        if (!running.complete && !asked) {
+            search.outdated = next_outdated(served);
+            asked = true;
         }
         search.outcome = MirrorSearch::Outcome::found;
+    }
+}
+
+void Mirror::name_lists(const Running& running, std::span<const uint32_t> lists,
+                        MirrorSearch& search) {
+    const MirrorVersion* versions = running.versions->data();
+    search.complete = running.complete && !search.wants_versions;
+    search.probed_count = 0;
+    if (search.complete && !search.narrowed) return;
+    for (const uint32_t list : lists) {
+        const uint32_t at = search.probed_count++;
+        if (search.complete) {
+            search.lists[at] = list_and_generation(list, versions[list]);
+            continue;
+        }
+        const bool wanted = !versions[list].resident && wants(*running.served, list);
+        search.probed[at] = {list, wanted, versions[list]};
     }
 }
 

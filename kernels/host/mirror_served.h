@@ -35,8 +35,20 @@ struct Mirror::Served {
     std::vector<List> lists;
     // The number of the last use of each list.
     std::vector<uint64_t> list_used;  // (lists)
-    uint64_t last_used = 0;           // by the clock
-    bool lists_lost = false;          // to other indexes, since the last take_changes()
+    // The count of each list before its contents were read; unknown_changes: not resident, or sent
+    // without a count.
+    std::vector<uint64_t> changes;  // (lists)
+    // How far the lists were compared with their counts (mirror_complete.cpp).
+    struct Compared {
+        uint64_t of_index = unknown_changes;  // the index's count, read before those of lists
+        uint32_t lists = 0;     // so many, from the first, have not changed as of that count
+        uint32_t outdated = 0;  // the one that had changed when this was last looked at
+        std::chrono::steady_clock::time_point since{};  // the index's count is the same
+        uint32_t asked = 0;                             // the list that a backend was asked for
+        uint64_t asked_at = 0;                          // by the clock; 0: never
+    } compared;
+    uint64_t last_used = 0;   // by the clock
+    bool lists_lost = false;  // to other indexes, since the last take_changes()
     MirrorUse use{};
 
     // Searches of one shape class.
@@ -57,9 +69,15 @@ struct Mirror::Served {
         return *versions;
     }
 
+    void set_changes(uint32_t list, uint64_t count) {
+        changes[list] = count;
+        compared.lists = std::min(compared.lists, list);
+    }
+
     // Version first: backends read a list that is not marked resident from pages.
     void drop(uint32_t list) {
         versions_to_change()[list] = {};
+        set_changes(list, unknown_changes);
         store->drop(list);
         use.bytes -= lists[list].bytes;
         lists[list].bytes = 0;

@@ -30,22 +30,107 @@ sub path { return $reader->query('SELECT path FROM ivfpq_last_scan()'); }
 is(nearest(7), '{7}', 'a row');
 is(path(), 'service', 'from the service');
 
-# Lists that this session has seen, and that have not changed since, are not read again.
+# If the service has all lists as they are now, a search reads none of their pages.
 make_table($node, 'many_lists', 8, 3000);
 value($node, 'CREATE INDEX many_v ON many_lists USING ivfpq (v) WITH (lists = 300)');
 value($node, "SELECT pgwarp_prewarm('many_v')");
+my $every_list = "SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.probes = 300";
 sub index_pages
 {
-	my $plan = $reader->query('EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF)
+	my ($in) = @_;
+	my $plan = $in->query('EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF)
 		SELECT id FROM many_lists ORDER BY v <-> vec(7, 8) LIMIT 1');
-	return $plan =~ /shared hit=(\d+)/ ? $1 : 0;
+	my ($hit) = $plan =~ /shared.* hit=(\d+)/;
+	my ($read) = $plan =~ /shared.* read=(\d+)/;
+	return ($hit // 0) + ($read // 0);
 }
-$reader->query('SET ivfpq.probes = 300; SET ivfpq.candidates = 1');
-cmp_ok(index_pages(), '>=', 20, 'the first search reads the end of every list');
-cmp_ok(index_pages(), '<', 5, 'the next one reads no list') for 1 .. 3;
+# Pages that a session reads which has seen no list before: 300 or more if it must look at each.
+sub pages_of_new_session
+{
+	my ($server) = @_;
+	my $new = session($server);
+	$new->query("$every_list; SET ivfpq.candidates = 1");
+	my $pages = index_pages($new);
+	$new->quit;
+	return $pages;
+}
+# The service gets what it lacks from the searches, list after list.
+sub reads_no_list_soon
+{
+	my ($server, $name) = @_;
+	my $pages;
+	for (1 .. 600)
+	{
+		$pages = pages_of_new_session($server);
+		last if $pages < 100;
+		select(undef, undef, undef, 0.02);
+	}
+	cmp_ok($pages, '<', 100, "$name: searches read no list again");
+}
+sub nearest_of_many
+{
+	my ($n) = @_;
+	return $reader->query("SELECT id FROM many_lists ORDER BY v <-> vec($n, 8) LIMIT 1");
+}
+my $look = session($node);
+$look->query("$every_list; SET ivfpq.candidates = 1");
+$reader->query('SET ivfpq.probes = 300');
+cmp_ok(pages_of_new_session($node), '<', 100, 'the first search reads no list') for 1 .. 3;
+is(nearest_of_many(7), 7, 'a row of many lists');
+index_pages($look);
+cmp_ok(index_pages($look), '<', 20, 'nor does a later one');
+
 $writer->query('INSERT INTO many_lists SELECT i, vec(i, 8) FROM generate_series(5001, 5100) AS i');
-cmp_ok(index_pages(), '>=', 10, 'lists that have grown are read');
-$reader->query('RESET ivfpq.probes; RESET ivfpq.candidates');
+is(nearest_of_many(5050), 5050, 'inserted into many lists');
+reads_no_list_soon($node, 'after inserts');
+is(nearest_of_many($_), $_, 'an inserted row') for 5001, 5077;
+
+# One list grows. Nothing else makes a search look into it.
+$writer->query('INSERT INTO many_lists VALUES (6001, vec(6001, 8))');
+cmp_ok(pages_of_new_session($node), '>=', 300, 'a change: the search looks at every list');
+is(nearest_of_many(6001), 6001, 'one row inserted');
+reads_no_list_soon($node, 'after one insert');
+is(nearest_of_many(6001), 6001, 'still there');
+
+# Lists that lose entries.
+$writer->query('DELETE FROM many_lists WHERE id % 10 = 7');
+value($node, 'VACUUM (INDEX_CLEANUP ON) many_lists');
+$writer->query('INSERT INTO many_lists SELECT i, vec(i, 8) FROM generate_series(7001, 7300) AS i');
+isnt(nearest_of_many(7), 7, 'deleted');
+is(nearest_of_many(7150), 7150, 'where it was is another');
+reads_no_list_soon($node, 'after VACUUM');
+isnt(nearest_of_many(17), 17, 'deleted');
+is(nearest_of_many(7151), 7151, 'inserted');
+
+# A row moves from one list to another, under a search of every list.
+my $moved = 0;
+for my $n (8001 .. 8030)
+{
+	$writer->query("UPDATE many_lists SET v = vec($n, 8) WHERE id = 11");
+	$moved += nearest_of_many($n) eq '11' && nearest_of_many($n - 1) ne '11';
+	select(undef, undef, undef, 0.06) if $n % 3 == 0;
+}
+is($moved, 30, 'updates are seen at once');
+reads_no_list_soon($node, 'after updates');
+is(nearest_of_many(8030), 11, 'the last update');
+
+# Searches of one list bring the others up to date, too.
+sub search_one_list
+{
+	my ($server) = @_;
+	my $new = session($server);
+	$new->query("$every_list; SET ivfpq.probes = 1");
+	select(undef, undef, undef, 0.1);
+	$new->query('DO $$ BEGIN FOR i IN 1 .. 1200 LOOP
+		PERFORM id FROM many_lists ORDER BY v <-> vec(7, 8) LIMIT 1; END LOOP; END $$');
+	$new->quit;
+}
+$writer->query('INSERT INTO many_lists SELECT i, vec(i, 8) FROM generate_series(9001, 9500) AS i');
+search_one_list($node);
+cmp_ok(pages_of_new_session($node), '<', 100, 'lists that no search has looked into');
+is(nearest_of_many(9123), 9123, 'and what is in them');
+$look->quit;
+$reader->query('RESET ivfpq.probes');
 value($node, 'DROP TABLE many_lists');
 
 # Inserted, and committed.
@@ -167,7 +252,23 @@ for my $round (1 .. 3)
 }
 value($node, 'REINDEX INDEX t_v');
 is(nearest_there(730500), 730500, 'standby: REINDEX');
+# Replay counts no changes. So what the service has of the lists is never known to be all, until the
+# server has been promoted and lists were looked at again.
+make_table($node, 'many_lists', 8, 3000);
+value($node, 'CREATE INDEX many_v ON many_lists USING ivfpq (v) WITH (lists = 300)');
+$node->wait_for_catchup($standby);
+value($standby, "SELECT pgwarp_prewarm('many_v')");
+cmp_ok(pages_of_new_session($standby), '>=', 300, 'standby: a search looks at every list') for 1 .. 2;
+value($node, 'INSERT INTO many_lists VALUES (9001, vec(9001, 8))');
+$node->wait_for_catchup($standby);
+is($there->query('SELECT id FROM many_lists ORDER BY v <-> vec(9001, 8) LIMIT 1'), 9001, 'standby: replayed');
 $standby->promote;
+cmp_ok(pages_of_new_session($standby), '>=', 300, 'promoted: a search looks at every list');
+search_one_list($standby);
+cmp_ok(pages_of_new_session($standby), '<', 100, 'and reads no list when each was looked at');
+value($standby, 'INSERT INTO many_lists VALUES (9002, vec(9002, 8))');
+is($there->query('SELECT id FROM many_lists ORDER BY v <-> vec(9002, 8) LIMIT 1'), 9002, 'promoted: an insert');
+is($there->query('SELECT id FROM many_lists ORDER BY v <-> vec(9001, 8) LIMIT 1'), 9001, 'what was replayed');
 is($there->query('SELECT id FROM t ORDER BY v <-> vec(730500, 8) LIMIT 1'), 730500, 'promoted');
 $there->query('INSERT INTO t VALUES (800001, vec(800001, 8))');
 is($there->query('SELECT id FROM t ORDER BY v <-> vec(800001, 8) LIMIT 1'), 800001, 'written to');
