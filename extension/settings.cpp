@@ -209,10 +209,10 @@ void define_settings() {
                             "ivfpq.target_recall.",
                             &settings.candidates, settings.candidates, 0, 1000000, PGC_USERSET, 0,
                             nullptr, nullptr, nullptr);
-    DefineCustomRealVariable("ivfpq.target_recall",
-                             "Sets the share of true neighbors a scan aims to find.", nullptr,
-                             &settings.target_recall, settings.target_recall, 0.0, 1.0, PGC_USERSET,
-                             0, nullptr, nullptr, nullptr);
+    DefineCustomRealVariable(
+        "ivfpq.target_recall", "Sets the share of true neighbors a scan aims to find.",
+        "1 is an exact search, which reads all rows.", &settings.target_recall,
+        settings.target_recall, 0.0, 1.0, PGC_USERSET, 0, nullptr, nullptr, nullptr);
     DefineCustomEnumVariable(
         "ivfpq.iterative_scan", "Sets how a scan goes on when more rows are wanted.",
         "relaxed_order goes on in rounds, each in exact order; strict_order leaves out rows that "

@@ -8,6 +8,7 @@
 #include "extension/index/argument.h"
 #include "extension/index/page.h"
 #include "extension/index/place.h"
+#include "extension/scan/exact.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -157,8 +158,9 @@ PGWARP_FUNCTION(ivfpq_info) {
     }
     row.add(Float8GetDatum(settings.target_recall));
     if (trained) {
+        const int64 candidates = searches_exactly(meta) ? rows + pending : effort.candidates;
         row.add(Int32GetDatum(static_cast<int32>(effort.probes)));
-        row.add(Int32GetDatum(static_cast<int32>(effort.candidates)));
+        row.add(Int32GetDatum(static_cast<int32>(std::min<int64>(candidates, PG_INT32_MAX))));
     } else {
         row.add_null();
         row.add_null();

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "kernels/list_store.h"
 #include "extension/index/column.h"
@@ -11,7 +10,8 @@
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
-#include "extension/scan/rows.h"
+#include "extension/scan/exact.h"
+#include "extension/scan/row_walk.h"
 #include "extension/knn/batch.h"
 #include "extension/knn/lists.h"
 #include "extension/settings.h"
@@ -41,12 +41,11 @@ struct CandidateRow {
     }
 };
 
-// Nearest first; NaN counts as infinite and sorts last. Ties: by TID.
+// Nearest first, NaN last. Ties: by TID.
 bool nearer(const KnnRow& a, const KnnRow& b) {
-    const double far = std::numeric_limits<double>::infinity();
-    const double left = std::isnan(a.distance) ? far : a.distance;
-    const double right = std::isnan(b.distance) ? far : b.distance;
-    return left < right || (left == right && tid_number(a.place) < tid_number(b.place));
+    if (std::isnan(a.distance) != std::isnan(b.distance)) return std::isnan(b.distance);
+    return a.distance < b.distance ||
+           (!(a.distance > b.distance) && tid_number(a.place) < tid_number(b.place));
 }
 
 template <typename T>
@@ -76,6 +75,7 @@ struct KnnBatch {
     bool pending_known;  // false: too many to keep in memory
     ListSearch* lists;
     bool lists_tried;
+    TidSet* all;  // of all entries, for an exact search; null: the search is not exact
 
     // Of the last search:
     const float* queries;  // (count)(dims)
@@ -304,8 +304,13 @@ bool search_by_lists(KnnBatch* batch) {
     return true;
 }
 
-void search_index(KnnBatch* batch) {
-    for (uint32 i = 0; i < batch->count; ++i) pgstat_count_index_scan(batch->index->index);
+// Ranks the rows of all entries for all queries, in the order of their TIDs.
+void search_exactly(KnnBatch* batch) {
+    walk_rows(batch->reader, batch->all, [batch](uint64 tid) { rank_row(batch, tid, true, 0, 0); });
+    rest_row_reader(batch->reader);
+}
+
+void search_entries(KnnBatch* batch) {
     batch->candidate_count = 0;
     const bool untrained = batch->meta.lists == 0 && batch->pending_known;
     const bool by_lists = search_by_lists(batch);
@@ -316,6 +321,14 @@ void search_index(KnnBatch* batch) {
     for (uint32 i = 0; i < batch->count; ++i)
         if (!untrained && (!by_lists || (batch->counts[i] < batch->k && may_go_on)))
             scan_for(batch, i);
+}
+
+void search_index(KnnBatch* batch) {
+    for (uint32 i = 0; i < batch->count; ++i) pgstat_count_index_scan(batch->index->index);
+    if (batch->all)
+        search_exactly(batch);
+    else
+        search_entries(batch);
     for (uint32 i = 0; i < batch->count; ++i) {
         KnnRow* rows = batch->rows + Size{i} * batch->k;
         std::sort(rows, rows + batch->counts[i], nearer);
@@ -326,7 +339,7 @@ void search_index(KnnBatch* batch) {
 
 Size query_bytes(const KnnBatch* batch) {
     // The caller's vector, its index form, result rows, candidate rows, and the list search.
-    const Size candidates = Min(batch->effort.candidates, max_list_k);
+    const Size candidates = batch->all ? 0 : Min(batch->effort.candidates, max_list_k);
     return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
            candidates * 2 * sizeof(CandidateRow) +
            list_search_bytes(static_cast<uint32>(candidates)) + 64;
@@ -353,6 +366,8 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
         PredicateLockRelation(index.index, batch->snapshot);
         batch->reader = open_row_reader(index.heap, index.index, batch->snapshot);
         read_pending(batch);
+        if (searches_exactly(batch->meta))
+            batch->all = read_entries(index.index, batch->snapshot, {}, batch->memory / 8).tids;
         batch->effort = choose_effort(batch->meta, k);
         if (settings.max_probes > 0)
             batch->effort.probes =
@@ -417,6 +432,7 @@ KnnRows rows_of(const KnnBatch* batch, uint32 query) {
 void close_knn_batch(KnnBatch* batch) {
     if (batch->query) close_knn_query(batch->query);
     if (batch->scan) index_endscan(batch->scan);
+    if (batch->all) close_tid_set(batch->all);
     if (batch->reader) close_row_reader(batch->reader);
     UnregisterSnapshot(batch->snapshot);
     MemoryContextDelete(batch->context);

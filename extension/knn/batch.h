@@ -5,7 +5,8 @@
 // the table is pinned once a batch, and a vector is fetched once, together with its key. A query
 // may have fewer than k rows then, because candidates are not visible or its lists are short. An
 // ordinary index scan answers it instead. Where rows have to meet conditions, an SQL query answers
-// each query (query.h).
+// each query (query.h). An exact search (scan/exact.h) compares every row with all queries of the
+// batch.
 #pragma once
 
 #include "extension/knn/query.h"

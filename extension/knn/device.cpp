@@ -9,7 +9,9 @@
 #include "extension/guard.h"
 #include "extension/index/column.h"
 #include "extension/index/lists.h"
+#include "extension/index/page.h"
 #include "extension/knn/device.h"
+#include "extension/scan/exact.h"
 #include "extension/table/parallel_reader.h"
 #include "extension/settings.h"
 #include "extension/util/stopwatch.h"
@@ -45,11 +47,13 @@ constexpr uint32 max_k = 1024;
 
 // Compares estimates in seconds, from measurements. Lists: a quarter of a millisecond a query.
 // Device: half a second to start it, then reading the rows, then the products of queries and rows.
+// An exact search without a device: the products again, by one thread.
 bool is_worth_it(const KnnIndex& index, double rows, double queries) {
     const double threads = 1 + max_parallel_workers_per_gather;
     const double in_lists = queries * 2.5e-4 / threads;
+    const double exactly = rows * 2e-7 + queries * rows * index.dims * 2e-10;
     const double on_device = 0.5 + rows * index.dims * 1e-9 + queries * rows * index.dims * 2e-14;
-    return on_device < in_lists;
+    return on_device < (searches_exactly(read_meta(index.index)) ? exactly : in_lists);
 }
 
 struct Searching {

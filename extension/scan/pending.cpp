@@ -15,12 +15,9 @@
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
 #include "extension/index/place.h"
+#include "extension/scan/row_walk.h"
 #include "extension/scan/state.h"
 #include "extension/index/tid.h"
-
-extern "C" {
-#include "miscadmin.h"
-}
 
 namespace pgwarp {
 
@@ -64,33 +61,21 @@ bool row_passes(ScanState* s) {
     return passes({&s->conditions.attributes->layout, packed, 1, 1}, s->conditions.all(), 0);
 }
 
-void rank_pending(ScanState* s) {
-    s->pending.rows = open_candidate_order(scan_memory() / 8);
-    rewind_tid_set(s->pending.tids);
-    constexpr Size ahead = 12;
-    uint64 coming[ahead];
-    Size begin = 0;
-    Size end = 0;
-    bool more = true;
-    while (true) {
-        CHECK_FOR_INTERRUPTS();
-        while (more && end - begin < ahead) {
-            more = next_tid(s->pending.tids, &coming[end % ahead]);
-            if (!more) break;
-            prefetch_row(s->reader, number_tid(coming[end++ % ahead]), PrefetchStage::page);
-        }
-        if (begin == end) break;
-        const uint64 tid = coming[begin++ % ahead];
-        if (!find_row(s->reader, number_tid(tid)) || !row_passes(s)) continue;
-        const VectorView row = read_found_row(s->reader);
-        if (!row) continue;
-        const double distance = row_distance(s, row);
-        if (!(distance > s->bound.distance) || !s->bound.given)
-            put_candidate(s->pending.rows, {distance, tid});
-    }
+void put_pending(void* state, double distance, uint64 tid) {
+    put_candidate(static_cast<ScanState*>(state)->pending.rows, {distance, tid});
 }
 
 }  // namespace
+
+Size rank_tids(ScanState* s, TidSet* tids, bool checks, const RowSink& sink) {
+    return walk_rows(s->reader, tids, [&](uint64 tid) {
+        if (!find_row(s->reader, number_tid(tid)) || (checks && !row_passes(s))) return;
+        const VectorView row = read_found_row(s->reader);
+        if (!row) return;
+        const double distance = row_distance(s, row);
+        if (!(distance > s->bound.distance) || !s->bound.given) sink.put(sink.state, distance, tid);
+    });
+}
 
 bool read_pending(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
@@ -111,7 +96,8 @@ bool read_pending(IndexScanDesc scan, ScanState* s) {
     pfree(copy);
     if (s->meta.lists == 0 && read_meta(index).build_id != s->meta.build_id) return false;
     sort_tid_set(s->pending.tids);
-    rank_pending(s);
+    s->pending.rows = open_candidate_order(scan_memory() / 8);
+    rank_tids(s, s->pending.tids, true, {put_pending, s});
     return true;
 }
 

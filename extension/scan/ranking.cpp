@@ -89,7 +89,10 @@ Candidate* reserve_candidates(ScanState* s, Size wanted) {
 double row_distance(ScanState* s, const VectorView& row) {
     ++s->report.ranked_rows;
     const double distance = exact_distance(s->meta.metric, s->query.vector, row);
-    return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+    // As in a sort by the operator, NaN comes after the infinite.
+    using Limits = std::numeric_limits<double>;
+    if (std::isnan(distance)) return Limits::infinity();
+    return std::min(distance, Limits::max());
 }
 
 void add_row(ScanState* s, double distance, uint64 tid) {

@@ -27,6 +27,7 @@
 #include "extension/index/format.h"
 #include "extension/scan/scan.h"
 #include "extension/index/effort.h"
+#include "extension/scan/exact.h"
 #include "extension/scan/limit.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
@@ -55,6 +56,7 @@ ScanState* state_of(IndexScanDesc scan) {
 void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     check_same_dims(s->query.vector.dims, meta.dims);
     s->meta = meta;
+    s->exact.wanted = searches_exactly(meta);
     s->bound = wanted_bound(scan, meta.metric);
     const WantedRows wanted = s->asked.rows > 0
                                   ? WantedRows{s->asked.rows, s->asked.rows, s->asked.rows}
@@ -89,7 +91,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
 // list: the old metapage has no lists.
 void begin_scan(IndexScanDesc scan, ScanState* s) {
     do begin_model(scan, s, read_meta(scan->indexRelation));
-    while (!read_pending(scan, s));
+    while (!s->exact.wanted && !read_pending(scan, s));
     s->progress.started = true;
 }
 
@@ -123,6 +125,21 @@ void gather(IndexScanDesc scan, ScanState* s) {
         (settings.max_scan_tuples > 0 && s->progress.ranked >= settings.max_scan_tuples);
 }
 
+// Gathers candidates until the round has enough rows.
+void gather_round(IndexScanDesc scan, ScanState* s) {
+    while (true) {
+        gather(scan, s);
+        // In the first round; later ones go on from there.
+        if (s->goal.least_rows > 0 && !s->progress.finished) {
+            if (s->goal.filtered > 0)
+                aim_by_filter(s);
+            else if (s->conditions.count > 0)
+                aim_by_codes(s);
+        }
+        if (s->round.added >= s->goal.least_rows || s->progress.finished) break;
+    }
+}
+
 void next_round(IndexScanDesc scan, ScanState* s) {
     // The reader outlives rescans, as the state does.
     const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s));
@@ -135,17 +152,10 @@ void next_round(IndexScanDesc scan, ScanState* s) {
         set_row_filter(s->reader, off ? RowFilter{} : wanted_filter(scan, s->conditions));
         begin_scan(scan, s);
     }
-    while (true) {
-        gather(scan, s);
-        // In the first round; later ones go on from there.
-        if (s->goal.least_rows > 0 && !s->progress.finished) {
-            if (s->goal.filtered > 0)
-                aim_by_filter(s);
-            else if (s->conditions.count > 0)
-                aim_by_codes(s);
-        }
-        if (s->round.added >= s->goal.least_rows || s->progress.finished) break;
-    }
+    if (s->exact.wanted)
+        exact_round(scan, s);
+    else
+        gather_round(scan, s);
     s->goal.least_rows = 0;
     rest_row_reader(s->reader);
     sort_rows(s);
@@ -168,9 +178,10 @@ void close_orders(ScanState* s) {
     if (s->walk.ordered) close_candidate_order(s->walk.ordered);
     if (s->pending.rows) close_candidate_order(s->pending.rows);
     if (s->pending.tids) close_tid_set(s->pending.tids);
+    if (s->exact.tids) close_tid_set(s->exact.tids);
     if (s->round.spilled) close_candidate_order(s->round.spilled);
     s->walk.ordered = s->pending.rows = s->round.spilled = nullptr;
-    s->pending.tids = nullptr;
+    s->pending.tids = s->exact.tids = nullptr;
 }
 
 VectorView query_of(IndexScanDesc scan) {

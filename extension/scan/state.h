@@ -136,6 +136,14 @@ struct PendingRows {
     bool done;             // no rows are left
 };
 
+// An exact search (exact.cpp).
+struct ExactProgress {
+    bool wanted;
+    TidSet* tids;      // of all entries that may pass the conditions
+    bool checks_rows;  // the conditions have to be checked on the rows
+    Candidate floor;   // rows up to it were returned
+};
+
 struct RankedRow {
     double distance;
     ItemPointerData tid;
@@ -176,6 +184,7 @@ struct ScanState {
     ServiceProgress service;
     ServedCandidates served;
     PendingRows pending;
+    ExactProgress exact;
     CandidateMemory candidates;
     RoundRows round;
 };
@@ -216,6 +225,15 @@ void aim_by_codes(ScanState* s);
 
 // --- pending.cpp
 
+// Reads the rows of the set, in the order of their TIDs, and passes on the visible ones that pass
+// the plan's filters and are within its bound. `checks`: they must pass the conditions, too, which
+// were not checked on their entries. Returns how many TIDs the set has.
+struct RowSink {
+    void (*put)(void* state, double distance, uint64 tid);
+    void* state;
+};
+Size rank_tids(ScanState* s, TidSet* tids, bool checks, const RowSink& sink);
+
 // Reads the pending list and ranks its rows. False: VACUUM trained the index meanwhile, and may
 // have moved entries to lists that the scan's copy of the metapage does not have.
 bool read_pending(IndexScanDesc scan, ScanState* s);
@@ -241,6 +259,11 @@ void end_group_at_limit(Relation index, ScanState* s);
 // After rounds that the service answered: the next walk takes all its lists again, because the
 // order of the lists and of candidates by code is the service's own, and skips what was ranked.
 void begin_lists_again(ScanState* s);
+
+// --- exact.cpp
+
+// Gathers a round of an exact search, instead of candidates.
+void exact_round(IndexScanDesc scan, ScanState* s);
 
 // --- service_rounds.cpp
 

@@ -42,7 +42,7 @@ for my $executor ('service', 'cpu')
 for my $database ('postgres', 'other')
 {
 	my $differing = $node->safe_psql($database, "SET search_path = public, ivfpq_test; SET enable_seqscan = off;
-		SET ivfpq.target_recall = 1; $queries
+		SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; $queries
 		SELECT count(*), count(*) FILTER (WHERE a.ids IS DISTINCT FROM b.ids) FROM service AS a JOIN cpu AS b
 		USING (q)");
 	is($differing, '121|0', "$database: the service finds what the pages have");
@@ -102,11 +102,11 @@ $$ ;
 SELECT count(DISTINCT a), count(DISTINCT b) FROM got;
 COMMIT;
 SQL
-is(value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SELECT count(*), sum((o.id = n.id)::int)
+is(value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SELECT count(*), sum((o.id = n.id)::int)
 	FROM (SELECT * FROM t WHERE id <= 50) AS o, LATERAL (SELECT id FROM t ORDER BY v <-> o.v LIMIT 1) AS n"),
 	'50|50', 'a lateral join');
 is(value($node, "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
-	SET ivfpq.target_recall = 1; SELECT count(*), sum((SELECT n.id FROM t AS n ORDER BY n.v <-> o.v LIMIT 1) - o.id)
+	SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SELECT count(*), sum((SELECT n.id FROM t AS n ORDER BY n.v <-> o.v LIMIT 1) - o.id)
 	FROM t AS o WHERE id <= 100"), '100|0', 'a parallel plan around it');
 is(value($node, "SELECT pgwarp_prewarm('t_l2')"), 20, 'prewarm');
 value($node, 'CREATE TABLE e (v vector(3)); CREATE INDEX e_v ON e USING ivfpq (v)');

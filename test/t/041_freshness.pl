@@ -15,7 +15,7 @@ wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
 is(value($node, "SELECT pgwarp_prewarm('t_v')"), 16, 'all lists are resident');
 
 my $reader = session($node);
-$reader->query("SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.target_recall = 1");
+$reader->query("SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100");
 my $writer = session($node);
 
 # The nearest row, and who found it.
@@ -172,7 +172,7 @@ for my $round (1 .. 5)
 }
 $reader->query('RESET ivfpq.target_recall');
 compares($node, 't', 'v <-> vec(0, 8)', 'a whole scan');
-$reader->query('SET ivfpq.target_recall = 1');
+$reader->query('SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100');
 
 # A cursor over a VACUUM and reuse of what it has not fetched yet.
 $reader->query('BEGIN; DECLARE c CURSOR FOR SELECT id FROM t ORDER BY v <-> vec(1, 8)');
@@ -214,7 +214,7 @@ value($node, "SELECT pgwarp_prewarm('t_v')");
 $node->safe_psql('template1', 'CREATE DATABASE twin TEMPLATE postgres');
 $node->safe_psql('twin', 'DELETE FROM t WHERE id = 400007');
 my $ask = "SET search_path = public, ivfpq_test; SET enable_seqscan = off; SET ivfpq.executor = 'service';
-	SET ivfpq.target_recall = 1; SELECT id FROM t ORDER BY v <-> vec(400007, 8) LIMIT 1";
+	SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SELECT id FROM t ORDER BY v <-> vec(400007, 8) LIMIT 1";
 isnt($node->safe_psql('twin', $ask), 400007, 'deleted in the copy');
 is($node->safe_psql('postgres', $ask), 400007, 'not in the template');
 $node->safe_psql('twin', 'VACUUM t');
@@ -228,7 +228,7 @@ $standby->init_from_backup($node, 'b', has_streaming => 1);
 $standby->start;
 wait_until($standby, 'count(*) = 1 FROM pgwarp_devices()');
 my $there = session($standby);
-$there->query("SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.target_recall = 1");
+$there->query("SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100");
 sub nearest_there
 {
 	my ($n) = @_;
@@ -286,7 +286,7 @@ $standby->stop;
 value($node, 'CREATE UNLOGGED TABLE n (id bigint, v vector(8))');
 value($node, 'INSERT INTO n SELECT i, vec(i, 8) FROM generate_series(1, 2000) AS i');
 value($node, 'CREATE INDEX n_v ON n USING ivfpq (v) WITH (lists = 4)');
-my $unlogged = "SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.target_recall = 1;
+my $unlogged = "SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100;
 	SELECT id FROM n ORDER BY v <-> vec(5, 8) LIMIT 1";
 is(value($node, $unlogged), 5, 'an unlogged table');
 value($node, 'INSERT INTO t VALUES (900001, vec(900001, 8))');

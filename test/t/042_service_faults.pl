@@ -10,7 +10,7 @@ my $node = new_node('faults', service => 1, conf => "max_connections = 60\nresta
 make_table($node, 't', 8, 4000);
 value($node, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 16)');
 
-my $settings = 'SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET pgwarp.service_timeout = 10000;';
+my $settings = 'SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SET pgwarp.service_timeout = 10000;';
 sub nearest
 {
 	my ($n, $more) = @_;
@@ -178,7 +178,7 @@ for my $n (1 .. 20) { is(nearest($n) =~ s/\n.*//sr, $n, 'whoever has the slot no
 # As many clients as there may be.
 my $folder = PostgreSQL::Test::Utils::tempdir();
 append_to_file("$folder/many.sql", "\\set n random(1, 4000)
-SET enable_seqscan = off; SET ivfpq.target_recall = 1;
+SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100;
 SELECT 1 / (id = :n)::int FROM t ORDER BY v <-> vec(:n, 8) LIMIT 1;\n");
 $_->quit for @sessions[0, 1, 3, 4, 5];
 $node->command_ok([ 'pgbench', '--no-vacuum', '--client=50', '--jobs=2', '--transactions=20',

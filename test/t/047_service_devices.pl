@@ -26,7 +26,7 @@ value($node, "CREATE INDEX u_1 ON u $index");
 sub nearest
 {
 	my ($table, $n) = @_;
-	return value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET pgwarp.service_timeout = 10000;
+	return value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SET pgwarp.service_timeout = 10000;
 		SELECT id FROM $table ORDER BY v <-> vec($n, 32) LIMIT 1; SELECT path FROM ivfpq_last_scan()");
 }
 sub worker { return value($node, 'SELECT pid FROM pgwarp_service()'); }

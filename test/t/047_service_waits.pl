@@ -60,7 +60,7 @@ fault('slow_put');
 my $loads = pgbench('load.sql', '--client=24', '--transactions=1');
 loaders_wait(12);
 my $asker = session($node);
-$asker->query('SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET pgwarp.service_timeout = 2500');
+$asker->query('SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SET pgwarp.service_timeout = 2500');
 my $answer;
 my $seconds = elapsed(sub { $answer = $asker->query('SELECT id FROM large ORDER BY v <-> vec(7, 1000) LIMIT 1'); });
 is($answer, 7, 'slow: a right answer');

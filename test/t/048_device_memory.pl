@@ -82,7 +82,7 @@ wait_until($node, "used < $used / 2 AND reserved <= used + memory / 16 + CASE WH
 ok(1, 'which it gives back when the index is dropped');
 value($node, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 32, m = 32)');
 is(value($node, "SELECT pgwarp_prewarm('t_v')"), 32, 'and takes again');
-is(value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SELECT id FROM t ORDER BY v <-> vec(7, 32) LIMIT 1;
+is(value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SELECT id FROM t ORDER BY v <-> vec(7, 32) LIMIT 1;
 	SELECT path FROM ivfpq_last_scan()"), "7\nservice", 'to serve');
 indexes_are_sound($node);
 $node->stop;

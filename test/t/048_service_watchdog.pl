@@ -9,7 +9,7 @@ use IvfpqTest;
 my $node = new_node('watchdog', service => 1, conf => "pgwarp.watchdog_timeout = '2s'");
 make_table($node, 't', 8, 2000);
 value($node, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 8)');
-my $settings = 'SET enable_seqscan = off; SET ivfpq.target_recall = 1;';
+my $settings = 'SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100;';
 sub nearest
 {
 	my ($n, $more) = @_;

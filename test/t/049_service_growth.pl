@@ -92,7 +92,7 @@ value($node, 'DROP TABLE u');
 
 # Several sessions insert and search at once.
 my @sessions = map { session($node) } 1 .. 3;
-$_->query('SET enable_seqscan = off; SET ivfpq.target_recall = 1') for @sessions;
+$_->query('SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100') for @sessions;
 my $lost = 0;
 for my $round (1 .. 60)
 {

@@ -34,7 +34,7 @@ make_table($node, 't', 8, 3000);
 value($node, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 8)');
 wait_until($node, 'serves FROM pgwarp_service()');
 value($node, "SELECT pgwarp_prewarm('t_v')");
-my $settings = "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET pgwarp.service_timeout = '20s'";
+my $settings = "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SET pgwarp.service_timeout = '20s'";
 my $folder = PostgreSQL::Test::Utils::tempdir();
 append_to_file("$folder/many.sql", "\\set n random(1, 3000)
 $settings;

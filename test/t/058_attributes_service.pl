@@ -74,9 +74,9 @@ for my $condition ('true', 'i < 25', "x = 'x3'", 'b AND i IS NOT NULL')
 	like($found, qr/^$rows\|$rows\nservice\|\|\d+$/, "$condition: all rows, each once, in many rounds");
 	cmp_ok(value($node, 'SELECT batches * mean_batch FROM pg_stat_pgwarp') - $searches, '>=', 3, "$condition: by the service");
 }
-is(value($node, "$by_index SELECT count(*) FROM (SELECT id FROM items WHERE i = ANY (ARRAY(SELECT generate_series(1, 3000)))
+is(value($node, "$by_index SET ivfpq.candidates = 1000; SELECT count(*) FROM (SELECT id FROM items WHERE i = ANY (ARRAY(SELECT generate_series(1, 3000)))
 	ORDER BY v <-> vec(-1, 8) LIMIT 3) AS s; $last"), "3\ncpu|too many conditions for the service|1", 'more values than a search may have');
-is(value($node, "$by_index SELECT count(*) FROM (SELECT id FROM items WHERE i = ANY (ARRAY(SELECT generate_series(1, 1024)))
+is(value($node, "$by_index SET ivfpq.candidates = 1000; SELECT count(*) FROM (SELECT id FROM items WHERE i = ANY (ARRAY(SELECT generate_series(1, 1024)))
 	ORDER BY v <-> vec(-1, 8) LIMIT 3) AS s; $last"), "3\nservice||1", 'as many as it may have');
 my $sixteen = join(' AND ', map { "i <> ALL ('{$_}') IS NOT FALSE" } 1 .. 1) . ' AND ' . join(' AND ', map { "i > -$_" } 1 .. 16);
 is(value($node, "$by_index SELECT differs('items', \$c\$$sixteen\$c\$, vec(-9, 8), 10)"), '', 'sixteen conditions');
