@@ -481,22 +481,56 @@ CREATE FUNCTION ivfpq_info(
     OUT target_recall double precision,
     OUT probes int,
     OUT candidates int,
-    OUT recall_by_probes json)
+    OUT recall_by_probes json,
+    OUT by_query boolean,
+    OUT threshold real,
+    OUT expected_recall double precision,
+    OUT expected_within double precision,
+    OUT curve_source text,
+    OUT curve_queries int,
+    OUT curve_at timestamptz,
+    OUT learned_correction real,
+    OUT learned_recall real,
+    OUT learned_searches bigint,
+    OUT learned_at timestamptz)
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_info(regclass) IS
     'what an ivfpq index is made of, and the effort of a scan with LIMIT 10';
 
 CREATE FUNCTION ivfpq_recall_curve(
     index regclass,
+    by_query boolean DEFAULT false,
     OUT k int,
     OUT probes int,
     OUT candidates int,
     OUT scanned double precision,
-    OUT recall double precision)
+    OUT recall double precision,
+    OUT threshold real,
+    OUT queries int)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
-COMMENT ON FUNCTION ivfpq_recall_curve(regclass) IS
-    'recall against effort, as measured when the index was built';
+COMMENT ON FUNCTION ivfpq_recall_curve(regclass, boolean) IS
+    'recall against effort, as measured when the index was built, or by ivfpq_learn';
+
+CREATE FUNCTION ivfpq_learn(
+    index regclass,
+    query_table regclass,
+    vector_column name,
+    queries int DEFAULT 1000,
+    OUT k int,
+    OUT used int,
+    OUT old_expected double precision,
+    OUT old_recall double precision,
+    OUT old_probes int,
+    OUT old_candidates int,
+    OUT new_recall double precision,
+    OUT new_within double precision,
+    OUT new_probes int,
+    OUT new_candidates int)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_learn(regclass, regclass, name, int) IS
+    'measures the recall curve of an ivfpq index with given queries, and tells what changes';
 
 CREATE FUNCTION ivfpq_check(
     index regclass,
@@ -597,57 +631,20 @@ CREATE FUNCTION pgwarp_stat_indexes(
 COMMENT ON FUNCTION pgwarp_stat_indexes() IS
     'what the view pg_stat_pgwarp reads: counters by index, of this database';
 
-CREATE FUNCTION pgwarp_stat_audits(
-    OUT index oid,
-    OUT audited bigint,
-    OUT recall float8,
-    OUT recall_low float8,
-    OUT recall_high float8,
-    OUT conditions_audited bigint,
-    OUT conditions_recall float8,
-    OUT conditions_recall_low float8,
-    OUT conditions_recall_high float8,
-    OUT audits_dropped bigint,
-    OUT correction float8,
-    OUT reason text,
-    OUT rows_at_build float8,
-    OUT rows float8,
-    OUT file oid)
-    RETURNS SETOF record
-    AS 'MODULE_PATHNAME' LANGUAGE C;
-COMMENT ON FUNCTION pgwarp_stat_audits() IS
-    'what the views pg_stat_pgwarp and ivfpq_drift read: audits by index, of this database';
-
 CREATE VIEW pg_stat_pgwarp AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
-        i.oid AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
+        s.index AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
         s.ranked_rows, s.batches,
         CASE WHEN s.batches > 0 THEN s.batch_queries::float8 / s.batches END AS mean_batch,
         s.lists, s.resident_lists, s.bytes, s.reloads, s.appends, s.received_bytes, s.evictions,
-        s.errors, a.audited, a.recall, a.recall_low, a.recall_high, a.conditions_audited,
-        a.conditions_recall, a.conditions_recall_low, a.conditions_recall_high, a.audits_dropped
+        s.errors
     FROM pgwarp_stat_indexes() AS s
-        FULL JOIN pgwarp_stat_audits() AS a ON a.index = s.index
-        JOIN pg_class AS i ON i.oid = coalesce(s.index, a.index)
+        JOIN pg_class AS i ON i.oid = s.index
         JOIN pg_index AS x ON x.indexrelid = i.oid
         JOIN pg_class AS t ON t.oid = x.indrelid
         JOIN pg_namespace AS n ON n.oid = i.relnamespace;
 COMMENT ON VIEW pg_stat_pgwarp IS 'searches of ivfpq indexes, and what the service holds of them';
 GRANT SELECT ON pg_stat_pgwarp TO PUBLIC;
-
-CREATE VIEW ivfpq_drift AS
-    SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
-        i.oid AS indexrelid, a.reason, a.recall, a.recall_low, a.recall_high, a.rows_at_build,
-        a.rows, format('REINDEX INDEX CONCURRENTLY %I.%I', n.nspname, i.relname) AS way_out
-    FROM pgwarp_stat_audits() AS a
-        JOIN pg_class AS i ON i.oid = a.index
-        JOIN pg_index AS x ON x.indexrelid = i.oid
-        JOIN pg_class AS t ON t.oid = x.indrelid
-        JOIN pg_namespace AS n ON n.oid = i.relnamespace
-    WHERE a.reason IS NOT NULL AND a.file = pg_relation_filenode(i.oid);
-COMMENT ON VIEW ivfpq_drift IS
-    'ivfpq indexes whose searches find less than the target, and that need to be built again';
-GRANT SELECT ON ivfpq_drift TO PUBLIC;
 
 CREATE FUNCTION pg_stat_pgwarp_reset() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C;
