@@ -31,4 +31,28 @@ PGWARP_HOST_DEVICE float list_score(float distance, float radius, float entries)
     return ratio * ratio * ratio * sqrtf(entries);
 }
 
+// The lists that one query takes, on a CPU.
+struct ListLimit {
+    float threshold;  // 0: as many as the caller gives
+    uint32_t k;       // of the radius
+    uint32_t first_entries;
+    bool has_radius = false;
+    float radius = 0;
+
+    // Whether the query takes the list whose term this is, after lists with `entries` entries.
+    // `selection` has their nearest: distance_of(k) is infinity where it has fewer.
+    template <class Selection>
+    bool takes(float term, double entries, Selection& selection) {
+        if (!(threshold > 0)) return true;
+        if (!has_radius) {
+            if (entries < first_entries) return true;
+            const double kth = selection.distance_of(k);
+            if (std::isinf(kth)) return true;
+            has_radius = true;
+            radius = static_cast<float>(kth);
+        }
+        return list_score(term, radius, static_cast<float>(entries)) <= threshold;
+    }
+};
+
 }  // namespace pgwarp

@@ -47,6 +47,10 @@ inline uint64_t packed_tid_number(const uint8_t* tid) {
 struct ListQuery {
     uint32_t k;       // 1 .. the batch's k
     uint32_t probes;  // 1 .. the batch's probes
+    // Above 0: the query decides how many of these lists it takes (list_effort.h). Not narrowed.
+    float threshold = 0;
+    uint32_t radius_k = 0;  // 1 .. k
+    uint32_t first_entries = 0;
     // For narrowed batches:
     uint32_t first_probe = 0;  // lists of a lower rank are not searched
     uint32_t conditions = 0;   // 0 .. the batch's conditions
@@ -110,6 +114,8 @@ struct ListBatch {
     const SearchedLists* searched = nullptr;  // (queries), if narrowed
     const uint32_t* probed = nullptr;         // query i's lists at i * probed_stride, by list term,
                                               // resident or not: min(wanted, lists)
+    const uint32_t* taken = nullptr;          // (queries): lists that were searched, the first of
+                                              // `probed`
     size_t found_stride = 0;
     size_t probed_stride = 0;
 };
@@ -154,6 +160,9 @@ class ListStore {
                 throw std::invalid_argument("k of a query is out of range");
             if (wanted.probes == 0 || std::min(wanted.probes, lists) > batch.shape.probes)
                 throw std::invalid_argument("probes of a query are out of range");
+            if (wanted.threshold > 0 &&
+                (batch.shape.narrowed || wanted.radius_k == 0 || wanted.radius_k > wanted.k))
+                throw std::invalid_argument("effort of a query is out of range");
             if (wanted.conditions > batch.shape.conditions)
                 throw std::invalid_argument("conditions of a query are out of range");
             for (uint32_t c = 0; c < wanted.conditions; ++c) {

@@ -81,6 +81,9 @@ struct MirrorSearch {
     uint32_t dims;
     uint32_t k;       // 1 .. max_list_k
     uint32_t probes;  // at least 1
+    // Above 0: the search decides how many of these lists it takes (list_effort.h). Not narrowed.
+    float threshold = 0;
+    uint32_t radius_k = 0;
     // A search may be narrowed (list_store.h).
     bool narrowed = false;
     uint32_t first_probe = 0;
@@ -94,11 +97,12 @@ struct MirrorSearch {
     Outcome outcome;
     Neighbor* found;  // (k)
     uint32_t found_count;
+    uint32_t taken;               // lists up to this rank were searched
     SearchedLists searched = {};  // if narrowed
     // The answer is that of all lists as they were at some time after submit(). What the snapshot
     // of the search sees was counted before, and so is in it.
     bool complete = false;
-    // (probes - first_probe) each. A complete answer has its lists in `lists`, by
+    // (probes - first_probe) each, of which an answer has (taken - first_probe). A complete answer has its lists in `lists`, by
     // list_and_generation(), if the search is narrowed, and nowhere otherwise. Other answers have
     // them in `probed`, nearest first.
     MirrorProbe* probed;

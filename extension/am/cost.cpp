@@ -102,8 +102,9 @@ void plan_service(const MetaPage& meta, const WantedScan& wanted, double rows, S
     double candidates = plan->candidates;
     if (wanted.shares.conditions == 0) {
         const double share = std::max(wanted.shares.rows, 1.0 / service_most_k);
-        const Effort effort = choose_effort(
-            meta, static_cast<uint32>(std::min(wanted.k / share, 1e6)), service_costs());
+        const Effort effort =
+            choose_effort(meta, static_cast<uint32>(std::min(wanted.k / share, 1e6)),
+                          service_costs(), wanted.shares.rows >= 1 ? ByQuery::yes : ByQuery::no);
         probes = effort.probes;
         candidates = std::min<double>(effort.candidates, rows);
     }

@@ -1,18 +1,15 @@
 // Offers entries of list pages to a selection of candidates, with their distances by code.
 #pragma once
 
+#include "kernels/list_effort.h"
 #include "extension/scan/state.h"
 
 namespace pgwarp {
 
 // A walk of lists whose query decides how many it takes (kernels/list_effort.h).
 struct QueryEffort {
-    float threshold;
-    uint32 k;
-    uint32 first_entries;
+    ListLimit limit;
     uint32 first_place;  // of the lists that are walked now, among all
-    bool has_radius;
-    float radius;
 };
 
 struct GatherState {

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/list_effort.h"
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
@@ -174,22 +173,14 @@ bool takes_list(void* state, uint32 place) {
     const auto* gather = static_cast<GatherState*>(state);
     const ScanState* s = gather->scan;
     QueryEffort* effort = gather->effort;
-    const auto entries = static_cast<float>(s->widening.entries);
-    if (!effort->has_radius) {
-        if (entries < static_cast<float>(effort->first_entries)) return true;
-        const double radius = gather->selection->distance_of(effort->k);
-        if (std::isinf(radius)) return true;
-        effort->has_radius = true;
-        effort->radius = static_cast<float>(radius);
-    }
     const uint32 list = s->lists.order[effort->first_place + place];
-    return list_score(s->lists.terms[list], effort->radius, entries) <= effort->threshold;
+    return effort->limit.takes(s->lists.terms[list], s->widening.entries, *gather->selection);
 }
 
 // Walks as many lists as the query takes: these become the first group.
 void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
     const auto k = static_cast<uint32>(std::min(Size{s->goal.limit}, wanted));
-    QueryEffort effort{s->goal.threshold, k, first_entries(k), 0, false, 0};
+    QueryEffort effort{{s->goal.threshold, k, first_entries(k)}, 0};
     gather->effort = &effort;
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);
     uint32 walked = 0;

@@ -72,21 +72,36 @@ bool answer_covers(const ScanState* s, const WantedSearch& search, const Service
 
 // --- searches
 
+// Whether the search may decide how many lists it takes: only a plain one does.
+ByQuery by_query(const ScanState* s) {
+    return s->goal.threshold > 0 ? ByQuery::yes : ByQuery::no;
+}
+// Lists among which such a search takes its own: hardly any takes more, and each costs a little.
+uint32 most_by_query(const ScanState* s, const Effort& effort) {
+    constexpr uint32 times = 4;
+    return bounded_probes(times * effort.probes, s->meta);
+}
+
 // The first search of the scan, for `wanted` candidates.
 WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     WantedSearch search = {};
     search.query = query_form(scan->indexRelation, s);
     search.dims = s->meta.code_dims;
     search.conditions = s->conditions.all();
-    const Effort effort = s->conditions.count > 0
-                              ? choose_effort(s->meta, s->goal.limit)
-                              : choose_effort(s->meta, s->goal.planned, service_costs());
+    const Effort effort = s->conditions.count > 0 ? choose_effort(s->meta, s->goal.limit)
+                                                  : choose_effort(s->meta, s->goal.planned,
+                                                                  service_costs(), by_query(s));
     *wanted = Size{std::max(effort.candidates, 1u)} + s->asked.passed_over;
     // Where the scan sees how many rows pass its filters, the plan's estimate need not be trusted
     // far.
     if (s->goal.filtered > 0 && settings.candidates == 0)
         *wanted = std::min<Size>(*wanted, service_most_k);
     search.probes = bounded_probes(effort.probes, s->meta);
+    if (effort.threshold > 0) {
+        search.threshold = effort.threshold;
+        search.radius_k = s->goal.planned;
+        search.probes = std::min(most_by_query(s, effort), service_most_lists);
+    }
     if (!widens(s)) return search;
     // Without an estimate, the first answer gives one.
     constexpr double unknown = 0.1;
@@ -216,6 +231,10 @@ bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAn
     part.wants_versions = search->probes >= service_most_lists &&
                           part.probes < bounded_probes(s->meta.lists, s->meta);
     if (!ask_once(scan, s, part, answer)) return false;
+    if (search->threshold > 0) {
+        search->probes = answer->taken;
+        return true;
+    }
     return part.probes == search->probes || ask_further(scan, s, search, 0, answer);
 }
 
@@ -411,6 +430,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     // there is more.
     search.narrowed = !first || !search.conditions.empty() || widens(s) || left > service_most_k ||
                       search.probes > service_most_lists;
+    if (search.narrowed) search.threshold = 0;
     const Size wanted = left;
     do {
         search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));

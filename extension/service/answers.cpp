@@ -145,6 +145,8 @@ bool take_searches(Worker* worker) {
         search.dims = slot->dims;
         search.k = slot->k;
         search.probes = slot->probes;
+        search.threshold = slot->threshold;
+        search.radius_k = slot->radius_k;
         search.narrowed = slot->narrowed;
         search.wants_versions = slot->wants_versions;
         search.first_probe = slot->first_probe;
@@ -190,6 +192,7 @@ bool answer_searches(Worker* worker) {
         slot->bring_model = slot->outcome == MirrorSearch::Outcome::unknown &&
                             may_ask_for_model(worker, search->key);
         slot->found_count = search->found_count;
+        slot->taken = search->taken;
         slot->probed_count = search->probed_count;
         slot->complete = search->complete;
         slot->names_outdated = search->outdated.version.resident;

@@ -338,6 +338,8 @@ SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patien
     slot->dims = wanted.dims;
     slot->k = wanted.k;
     slot->probes = wanted.probes;
+    slot->threshold = wanted.threshold;
+    slot->radius_k = wanted.radius_k;
     slot->narrowed = wanted.narrowed;
     slot->wants_versions = wanted.wants_versions;
     slot->first_probe = wanted.first_probe;

@@ -31,6 +31,9 @@ struct WantedSearch {
     uint32 dims;
     uint32 k;  // 0: no search, but a question how many lists are resident
     uint32 probes;
+    // Above 0: the search decides how many of these lists it takes. Not narrowed.
+    float threshold;
+    uint32 radius_k;
     bool narrowed;  // list_store.h; needed for all that follows up to `conditions`
     uint32 first_probe;
     uint32 near_k;

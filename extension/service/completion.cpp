@@ -140,6 +140,7 @@ ToCheck changed_since(Relation index, const SeenList* seen, const ServiceAnswer&
 bool copy_answer(const SearchSlot* slot, ServiceAnswer* answer) {
     const SearchBlock* block = service_block(slot->block);
     answer->found_count = slot->found_count;
+    answer->taken = slot->taken;
     answer->probed_count = slot->probed_count;
     answer->searched = slot->searched;
     answer->complete = slot->complete;

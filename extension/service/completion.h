@@ -26,6 +26,7 @@ namespace pgwarp {
 struct ServiceAnswer {
     Neighbor* found;
     uint32 found_count;
+    uint32 taken;   // lists up to this rank were searched
     bool complete;  // nothing is left to verify
     // Lists of the answer: in `probed`, with their versions. If the answer is complete, in `lists`,
     // by list_and_generation(), if the search is narrowed, and nowhere otherwise. Null: not there.

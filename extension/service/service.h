@@ -70,6 +70,8 @@ struct SearchSlot {
     uint32 dims;
     uint32 k;  // 0: no search; the worker sets found_count to the number of resident lists
     uint32 probes;
+    float threshold;  // as in MirrorSearch
+    uint32 radius_k;
     bool narrowed;        // list_store.h
     bool wants_versions;  // even if the answer could be complete
     // Written by the worker while the slot is running:
@@ -86,10 +88,11 @@ struct SearchSlot {
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
     uint32 found_count;
+    uint32 taken;
     uint32 probed_count;     // in the block: `lists` if the answer is complete, else `probed`
     SearchedLists searched;  // if narrowed
 };
-static_assert(sizeof(SearchSlot) <= 128);
+static_assert(sizeof(SearchSlot) <= 192);
 
 // Untouched pages of a block take no memory: the kernel allocates them on first use.
 struct SearchBlock {

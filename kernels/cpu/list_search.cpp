@@ -1,6 +1,7 @@
 #include "kernels/cpu/list_search.h"
 
 #include "kernels/distance.h"
+#include "kernels/list_effort.h"
 #include "kernels/list_scan.h"
 
 #include <algorithm>
@@ -34,7 +35,7 @@ uint32_t rank_lists(const StoredLists& stored, CpuBatch& batch, size_t query,
                       });
     std::copy_n(scratch.order.begin(), probes,
                 batch.probed_room.begin() + query * batch.probed_stride);
-
+    batch.taken_room[query] = probes;
     return probes;
 }
 
@@ -50,14 +51,38 @@ float row_distance(const StoredLists& stored, const float* table, const StoredLi
     return distance;
 }
 
-// scan_bytes() and scan_halves() take the ranked lists from the scratch.
-void scan_bytes(const StoredLists& stored, const float* vector, const ListQuery& wanted,
-                SearchScratch& scratch, CandidateSelection& selection) {
+// The lists that a query takes, in the order of their ranks.
+class TakenLists {
+  public:
+    explicit TakenLists(const ListQuery& wanted)
+        : limit_{wanted.threshold, wanted.radius_k, wanted.first_entries} {}
+
+    // Whether the query takes the list, too; if so, its entries count for the next ones.
+    bool take(const StoredList& list, float term, CandidateSelection& selection) {
+        if (count_ > 0 && !limit_.takes(term, entries_, selection)) return false;
+        entries_ += list.count;
+        ++count_;
+        return true;
+    }
+    uint32_t count() const { return count_; }
+
+  private:
+    ListLimit limit_;
+    double entries_ = 0;
+    uint32_t count_ = 0;
+};
+
+// scan_bytes() and scan_halves() take the ranked lists from the scratch, and return how many they
+// took.
+uint32_t scan_bytes(const StoredLists& stored, const float* vector, const ListQuery& wanted,
+                    SearchScratch& scratch, CandidateSelection& selection) {
     scratch.table.resize(size_t{stored.shape.m} * codewords);
     build_table(stored.quantizer(), vector, scratch.table.data());
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    TakenLists taken(wanted);
     for (uint32_t i = 0; i < probes; ++i) {
         const StoredList& list = stored.lists[scratch.order[i]];
+        if (!taken.take(list, scratch.terms[scratch.order[i]], selection)) break;
         scratch.distances.resize(list.stride);
         scan_codes(scratch.table.data(), stored.shape.m,
                    {list.codes.data(), list.stride, list.count, list.offsets.data()},
@@ -66,12 +91,13 @@ void scan_bytes(const StoredLists& stored, const float* vector, const ListQuery&
             if (!(scratch.distances[l] > selection.bound()))
                 selection.offer(scratch.distances[l], list.ids[l]);
     }
+    return taken.count();
 }
 
 // Byte tables in registers find the entries that can be within the bound. These entries get the
 // same distance as in a search of many queries.
-void scan_halves(const StoredLists& stored, const float* vector, const ListQuery& wanted,
-                 SearchScratch& scratch, CandidateSelection& selection) {
+uint32_t scan_halves(const StoredLists& stored, const float* vector, const ListQuery& wanted,
+                     SearchScratch& scratch, CandidateSelection& selection) {
     const uint32_t parts = stored.shape.parts();
     std::vector<float> factors(stored.shape.dims);
     for (uint32_t d = 0; d < stored.shape.dims; ++d)
@@ -91,9 +117,11 @@ void scan_halves(const StoredLists& stored, const float* vector, const ListQuery
     build_table(stored.quantizer(), vector, scratch.table.data());
     scratch.hits.resize(part_entries);
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    TakenLists taken(wanted);
     for (uint32_t i = 0; i < probes; ++i) {
         const StoredList& list = stored.lists[scratch.order[i]];
         const float term = scratch.terms[scratch.order[i]];
+        if (!taken.take(list, term, selection)) break;
         // In parts: the bound after the first parts rejects most entries of the others.
         for (uint32_t first = 0; first < list.count; first += part_entries) {
             const CodeColumns columns{list.codes.data() + first, list.stride,
@@ -110,6 +138,7 @@ void scan_halves(const StoredLists& stored, const float* vector, const ListQuery
             }
         }
     }
+    return taken.count();
 }
 
 // Entries that pass the query's conditions. Returns their number.
@@ -191,9 +220,9 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
         batch.searched_room[query] = {
             scan_passing(stored, batch, query, scratch, selection), 0, {}};
     else if (stored.shape.bits == 4)
-        scan_halves(stored, vector, wanted, scratch, selection);
+        batch.taken_room[query] = scan_halves(stored, vector, wanted, scratch, selection);
     else
-        scan_bytes(stored, vector, wanted, scratch, selection);
+        batch.taken_room[query] = scan_bytes(stored, vector, wanted, scratch, selection);
     const CandidateSelection::Result result = selection.finish();
     const size_t count = result.count;
     Neighbor* found = batch.found_room.data() + query * batch.found_stride;

@@ -191,6 +191,9 @@ size_t shared_tasks(const StoredLists& stored, const CpuBatch& batch, size_t que
     // Narrowed queries share no scan: each has conditions of its own.
     if (stored.shape.m > most_group_m || batch.shape.narrowed) return 0;
     size_t visits = 0;
+    // A query that decides on its lists by itself looks into one after the other.
+    for (size_t i = 0; i < queries; ++i)
+        if (batch.wanted[i].threshold > 0) return 0;
     for (size_t i = 0; i < queries; ++i)
         visits += std::min(batch.wanted[i].probes, stored.shape.lists);
     constexpr size_t min_visits = 8;  // of a list

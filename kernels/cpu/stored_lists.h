@@ -107,6 +107,7 @@ struct CpuBatch final : ListBatch {
           found_room(wanted_shape.queries * wanted_shape.k),
           count_room(wanted_shape.queries),
           probed_room(wanted_shape.queries * wanted_shape.probes),
+          taken_room(wanted_shape.queries),
           condition_room(wanted_shape.queries * wanted_shape.conditions),
           value_room(wanted_shape.queries * wanted_shape.values),
           searched_room(wanted_shape.narrowed ? wanted_shape.queries : 0) {
@@ -116,6 +117,7 @@ struct CpuBatch final : ListBatch {
         found = found_room.data();
         found_counts = count_room.data();
         probed = probed_room.data();
+        taken = taken_room.data();
         conditions = condition_room.data();
         values = value_room.data();
         searched = searched_room.data();
@@ -125,6 +127,7 @@ struct CpuBatch final : ListBatch {
     std::vector<Neighbor> found_room;
     std::vector<uint32_t> count_room;
     std::vector<uint32_t> probed_room;
+    std::vector<uint32_t> taken_room;
     std::vector<PackedCondition> condition_room;
     std::vector<uint64_t> value_room;
     std::vector<SearchedLists> searched_room;

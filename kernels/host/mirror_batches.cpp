@@ -5,6 +5,7 @@
 // one whose first search has waited longest comes first: no index starves another. Each batch is
 // answered when it is done, whatever else runs.
 
+#include "kernels/list_effort.h"
 #include "kernels/host/mirror_served.h"
 
 #include <cstring>
@@ -47,13 +48,19 @@ void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
                 const QuantizerShape& shape) {
     const PackedConditions& conditions = search.conditions;
     std::copy_n(search.query, shape.dims, batch.queries + at * shape.dims);
-    batch.wanted[at] = {std::clamp(search.k, 1u, max_list_k),
-                        std::clamp(search.probes, 1u, shape.lists),
-                        search.first_probe,
-                        conditions.count,
-                        std::min(search.near_k, search.k),
-                        search.floor.id,
-                        search.floor.distance};
+    ListQuery& wanted = batch.wanted[at];
+    wanted = {.k = std::clamp(search.k, 1u, max_list_k),
+              .probes = std::clamp(search.probes, 1u, shape.lists),
+              .first_probe = search.first_probe,
+              .conditions = conditions.count,
+              .near_k = std::min(search.near_k, search.k),
+              .floor_id = search.floor.id,
+              .floor_distance = search.floor.distance};
+    if (search.threshold > 0 && !batch.shape.narrowed) {
+        wanted.threshold = search.threshold;
+        wanted.radius_k = std::clamp(search.radius_k, 1u, wanted.k);
+        wanted.first_entries = first_entries(wanted.radius_k);
+    }
     std::copy_n(conditions.items, conditions.count, batch.conditions + at * batch.shape.conditions);
     std::copy_n(conditions.values, conditions.value_count, batch.values + at * batch.shape.values);
 }
@@ -229,7 +236,7 @@ void Mirror::finish_batch(Running& running) {
     for (size_t i = 0; i < running.searches.size(); ++i) {
         MirrorSearch& search = *running.searches[i];
         const uint32_t* probed = batch.probed + i * batch.probed_stride;
-        const uint32_t probes = batch.wanted[i].probes;
+        const uint32_t probes = std::min(batch.taken[i], batch.wanted[i].probes);
         const uint64_t use = ++uses_;
         // An answer that named a list twice would return its rows twice.
         if (batch.found_counts[i] > batch.wanted[i].k ||
@@ -244,6 +251,7 @@ void Mirror::finish_batch(Running& running) {
             continue;
         }
         search.found_count = batch.found_counts[i];
+        search.taken = probes;
         std::memcpy(search.found, batch.found + i * batch.found_stride,
                     search.found_count * sizeof(Neighbor));
         if (batch.shape.narrowed) search.searched = batch.searched[i];

@@ -2,7 +2,7 @@
 # for the step `queries` of run. GloVe is expected in DATA, but for tenants. The peer is measured where it was packed.
 #   PARTS="attributes far tenants peer"   what to measure
 #   CLIENTS=1,16,64  SECONDS_EACH=2  REPEAT=1  ASKED=1000   clients, and queries of the first two parts
-#   TENANTS=1000  ROWS=10000000   the table of tenants, ten times as many rows of 96 dimensions, made of the
+#   TENANTS=1000  ROWS=2000000   the table of tenants, fifty times as many rows of 96 dimensions, made of the
 #                           *_base.bvecs in DATA (see grown_rows.sh): 100,000,000 take 45 GB of disk, and
 #                           SHARED_BUFFERS=50GB HUGE_PAGES=26500 for run. Its queries are those of the set
 # shellcheck shell=bash
@@ -52,8 +52,8 @@ middle() {
     cat "$@" | awk '{print $3 / 1000}' | sort -n | awk '{a[NR] = $1} END {printf "p50 %.2f ms, p99 %.2f ms", a[int(NR / 2)], a[int(NR * 0.99)]}'
 }
 if wants tenants; then
-    rows=${ROWS:-10000000} tenants=${TENANTS:-1000}
-    echo "== 10 x $rows x 96, $tenants tenants of equal size"
+    rows=${ROWS:-2000000} tenants=${TENANTS:-1000}
+    echo "== 50 x $rows x 96, $tenants tenants of equal size"
     # shellcheck source=test/gpu/grown_rows.sh
     source "$CLUSTER/pgwarp/test/gpu/grown_rows.sh"
     started=$SECONDS
@@ -66,7 +66,7 @@ if wants tenants; then
             WITH (parallel_workers = 15, autovacuum_enabled = off)"
     load_rows grown
     rm -f "$RESULTS"/rows.*
-    load_copies items 10 v grown
+    load_copies items 50 v grown
     echo "made and loaded in $((SECONDS - started)) s: $(ask -c "SELECT pg_size_pretty(pg_table_size('items'))")"
     # Descriptors of other photos, not moved: no rows of the table.
     ask -c 'CREATE TABLE queries (id int PRIMARY KEY, v vector(96))'
@@ -82,7 +82,7 @@ PYTHON
     asked=$(ask -c 'SELECT count(*) FROM queries')
     ask -c 'DROP TABLE grown' -c 'VACUUM ANALYZE queries' -c 'ANALYZE items'
     started=$SECONDS
-    ask -c "SET maintenance_work_mem = '4GB'" -c 'SET client_min_messages = debug1' \
+    ask -c "SET maintenance_work_mem = '12GB'" -c 'SET client_min_messages = debug1' \
         -c 'CREATE INDEX items_v ON items USING ivfpq (v, tenant_id)' 2>&1 | grep -v DETAIL || true
     echo "built in $((SECONDS - started)) s: $(ask -c "SELECT pg_size_pretty(pg_relation_size('items_v'))" \
         -c "SELECT lists || ' lists, ' || probes || ' probes, ' || candidates || ' candidates' FROM ivfpq_info('items_v')" | paste -sd' ')"

@@ -39,7 +39,7 @@ load_rows() {
 load_copies() {
     local copy moved pids=()
     for ((copy = 0; copy < $2; ++copy)); do
-        moved=$(for ((d = 1; d <= 96; ++d)); do echo $((copy * d * 7919 % 17)); done | paste -sd,)
+        moved=$(for ((d = 1; d <= 96; ++d)); do echo $(((copy * 2654435761 + d * 40503 * copy) / 128 % 17)); done | paste -sd,)
         psql -Xq -v ON_ERROR_STOP=1 -c "INSERT INTO $1 SELECT $copy * 10000000 + id,
             ($3 + '[$moved]'::vector)::vector(96) FROM $4" &
         pids+=($!)

@@ -93,6 +93,17 @@ TEST_F(CudaListStoreTest, ResumesWhereASearchEnded) {
     }
 }
 
+TEST_F(CudaListStoreTest, LetsQueriesDecideOnTheirLists) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (const ListCase& c : limited_cases()) {
+        ListWorld world(c, ++seed);
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
+        world.put_all(*store);
+        check_limited(world, c, *store);
+    }
+}
+
 TEST_F(CudaListStoreTest, AppendsAttributes) {
     const Context context(options());
     for (const uint32_t bits : {8u, 4u}) {
@@ -399,6 +410,13 @@ TEST_F(CudaListStoreTest, EveryKernelOnce) {
             c.m = m, c.dims = std::max(m, 48u), c.attributes = {2, 8}, c.queries = 5;
         });
     check_shape([](ListCase& c) { c.shift = 30, c.queries = many; });
+    // Queries that decide on their lists.
+    for (const ListCase& c : limited_cases()) {
+        ListWorld world(c, test_seed());
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
+        world.put_all(*store);
+        check_limited(world, c, *store);
+    }
     // Ways to choose the lists.
     check_shape([](ListCase& c) { c.lists = 600, c.probes = 100, c.queries = 20; });
     check_shape([](ListCase& c) { c.lists = 600, c.probes = 100, c.queries = 520; });

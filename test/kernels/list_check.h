@@ -226,8 +226,9 @@ class ListWorld {
         auto batch = store.make_batch(shape);
         for (size_t q = 0; q < case_.queries; ++q) {
             const QueryConditions& conditions = conditions_[q];
-            batch->wanted[q] = {case_.k, case_.probes, 0,
-                                static_cast<uint32_t>(conditions.items.size())};
+            batch->wanted[q] = {.k = case_.k,
+                                .probes = case_.probes,
+                                .conditions = static_cast<uint32_t>(conditions_[q].items.size())};
             if (shape.narrowed) batch->wanted[q].near_k = std::min(case_.k, 3u);
             std::copy(conditions.items.begin(), conditions.items.end(),
                       batch->conditions + q * shape.conditions);
@@ -563,6 +564,98 @@ inline void check_resumed(ListWorld& world, ListStore& store) {
         EXPECT_TRUE(!stuck || c.duplicates) << c;
         if (stuck) continue;
         EXPECT_EQ(found, expected) << c;
+    }
+}
+
+// Shapes for check_limited(): codes of both widths, tables in shared memory and not, every
+// selection.
+inline std::vector<ListCase> limited_cases() {
+    std::vector<ListCase> cases;
+    const auto add = [&](auto change) {
+        ListCase c;
+        c.lists = c.probes = 60;
+        c.entries = 6000;
+        change(c);
+        cases.push_back(c);
+    };
+    add([](ListCase&) {});
+    add([](ListCase& c) { c.m = 32, c.bits = 4; });
+    add([](ListCase& c) { c.m = c.dims = 48, c.queries = 40; });
+    add([](ListCase& c) { c.m = c.dims = 400; });
+    add([](ListCase& c) { c.k = 500, c.queries = 2; });
+    add([](ListCase& c) { c.k = 2048, c.queries = 2; });
+    add([](ListCase& c) { c.metric = Metric::cosine, c.probes = 25; });
+    add([](ListCase& c) { c.duplicates = true; });
+    return cases;
+}
+
+// Queries that decide how many lists they take (list_effort.h): as many as the rule says, and the
+// same answer as with that number of lists given.
+inline void check_limited(ListWorld& world, const ListCase& c, ListStore& store) {
+    const auto batch = world.make_batch(store);
+    const uint32_t radius_k = std::min(c.k, 20u);
+    const uint32_t first_entries = 300;
+    const float thresholds[] = {1e-3f, 20, 40, 80, 1e9f};
+    for (size_t q = 0; q < c.queries; ++q) {
+        ListQuery& wanted = batch->wanted[q];
+        wanted.threshold = thresholds[q % std::size(thresholds)];
+        wanted.radius_k = radius_k;
+        wanted.first_entries = first_entries;
+    }
+    store.search(*batch, c.queries);
+    std::vector<std::vector<Neighbor>> found;
+    std::vector<uint32_t> taken(batch->taken, batch->taken + c.queries);
+    for (size_t q = 0; q < c.queries; ++q) {
+        const Neighbor* begin = batch->found + q * batch->found_stride;
+        found.emplace_back(begin, begin + batch->found_counts[q]);
+        // Distances to the centroids and to the entries of the first lists.
+        const float* query = world.queries().data() + q * c.dims;
+        const uint32_t* probed = batch->probed + q * batch->probed_stride;
+        std::vector<double> near;
+        double entries = 0;
+        uint32_t least = 0, most = 0;
+        double radius = std::numeric_limits<double>::infinity();
+        for (uint32_t rank = 0; rank < c.probes; ++rank) {
+            const TestList& list = world.lists()[probed[rank]];
+            if (rank > 0 && entries >= first_entries) {
+                if (std::isinf(radius) && near.size() >= radius_k) {
+                    std::nth_element(near.begin(), near.begin() + radius_k - 1, near.end());
+                    radius = near[radius_k - 1];
+                }
+                double distance = 0;
+                for (uint32_t d = 0; d < c.dims; ++d)
+                    distance += std::pow(
+                        double{query[d]} - world.quantizer().centroids[probed[rank] * c.dims + d],
+                        2);
+                const double score =
+                    std::pow(std::max(distance / radius, 0.0), 3) * std::sqrt(entries);
+                const float threshold = batch->wanted[q].threshold;
+                if (score > 1.01 * threshold) break;
+                if (score <= 0.99 * threshold && least == rank) least = rank + 1;
+                most = rank + 1;
+            } else {
+                least = most = rank + 1;
+                for (size_t e = 0; e < list.ids.size(); ++e)
+                    near.push_back(world.distance(query, probed[rank], e));
+            }
+            entries += static_cast<double>(list.ids.size());
+        }
+        EXPECT_GE(taken[q], least) << "query " << q << ", " << c;
+        EXPECT_LE(taken[q], most) << "query " << q << ", " << c;
+    }
+    for (size_t q = 0; q < c.queries; ++q) {
+        batch->wanted[q].probes = taken[q];
+        batch->wanted[q].threshold = 0;
+    }
+    store.search(*batch, c.queries);
+    for (size_t q = 0; q < c.queries; ++q) {
+        EXPECT_EQ(batch->taken[q], taken[q]);
+        ASSERT_EQ(batch->found_counts[q], found[q].size()) << "query " << q << ", " << c;
+        const Neighbor* again = batch->found + q * batch->found_stride;
+        for (size_t i = 0; i < found[q].size(); ++i) {
+            EXPECT_EQ(again[i].id, found[q][i].id) << "query " << q << ", " << c;
+            EXPECT_EQ(again[i].distance, found[q][i].distance);
+        }
     }
 }
 

@@ -98,6 +98,16 @@ TEST(ListStore, ResumesWhereASearchEnded) {
     }
 }
 
+TEST(ListStore, LetsQueriesDecideOnTheirLists) {
+    unsigned seed = test_seed();
+    for (const ListCase& c : limited_cases()) {
+        ListWorld world(c, ++seed);
+        const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
+        world.put_all(*store);
+        check_limited(world, c, *store);
+    }
+}
+
 TEST(ListStore, RefusesConditionsOutOfRange) {
     ListCase c;
     c.attributes = {4};

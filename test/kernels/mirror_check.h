@@ -152,7 +152,7 @@ class ToldDevice final : public Device {
         std::vector<float> room;
         std::vector<ListQuery> asked;
         std::vector<Neighbor> answer;
-        std::vector<uint32_t> counts;
+        std::vector<uint32_t> counts, lists;
     };
     struct Store final : ListStore {
         explicit Store(ToldDevice& of) : device(of) {
@@ -182,6 +182,9 @@ class ToldDevice final : public Device {
             told.counts.assign(queries, device.found);
             batch.found = told.answer.data();
             batch.found_counts = told.counts.data();
+            told.lists.clear();
+            for (size_t i = 0; i < queries; ++i) told.lists.push_back(batch.wanted[i].probes);
+            batch.taken = told.lists.data();
             batch.probed = device.probed.data();
         }
         bool done(ListBatch& batch) override { return device.done(batch.wanted[0]); }

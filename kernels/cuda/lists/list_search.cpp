@@ -1,6 +1,7 @@
 #include "kernels/cuda/lists/list_search.h"
 
 #include "kernels/cuda/lists/bins.h"
+#include "kernels/cuda/lists/limit_lists.h"
 #include "kernels/cuda/lists/probes.h"
 #include "kernels/cuda/lists/scan_lists.h"
 #include "kernels/cuda/lists/scan_narrowed.h"
@@ -34,6 +35,7 @@ QueryView part_of(const SearchRequest& r, const ListSearchSpace& space, const Se
     queries.probed = place<uint32_t>(space, plan.probed);
     queries.terms = place<float>(space, plan.terms);
     queries.tile_starts = place<uint32_t>(space, plan.tile_starts);
+    queries.entry_starts = place<uint32_t>(space, plan.entry_starts);
     return queries;
 }
 
@@ -86,6 +88,8 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
         scan_narrowed_part(context, space, r, plan, scan, first);
         return;
     }
+    if (r.shape.limited)
+        limit_lists(scan, {r.wanted + first, r.taken + first}, context, space.stream);
     scan_queries(scan, context, space.stream);
     // Few results: the kernel writes them to mapped host memory, with less latency than a copy.
     finish_search(r.store, queries, candidates, Distances::final,

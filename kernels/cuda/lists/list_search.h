@@ -30,7 +30,7 @@ struct SearchRequest {
     const CentroidMatrix* centroids;
     SearchShape shape;
     const float* vectors;     // (queries)(dims), on the device
-    const ListQuery* wanted;  // (queries), on the device
+    ListQuery* wanted;        // (queries), on the device; the search may lower probes
     // Mapped host memory: (queries)(k), (queries) and (queries)(probes).
     Neighbor* found;
     uint32_t* found_counts;
@@ -39,6 +39,7 @@ struct SearchRequest {
     // memory for (queries) of SearchedLists. The other fields are the search's own.
     NarrowingView narrowing{};
     SearchedLists* searched = nullptr;
+    uint32_t* taken = nullptr;  // (queries), mapped host memory; written for those with a threshold
 };
 
 // Enqueues the whole search; it is complete in the order of space.stream.

@@ -77,6 +77,7 @@ struct CudaListBatch final : ListBatch {
           answers(wanted_shape.queries * wanted_shape.k),
           counts(wanted_shape.queries),
           probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)),
+          taken_lists(wanted_shape.queries),
           searched_lists(wanted_shape.narrowed ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         shape.probes = std::min(shape.probes, lists);
@@ -89,6 +90,7 @@ struct CudaListBatch final : ListBatch {
         found = answers.data();
         found_counts = counts.data();
         probed = probed_lists.data();
+        taken = taken_lists.data();
     }
     ~CudaListBatch() override { finish(); }
     // Waits for all work of this batch.
@@ -117,6 +119,7 @@ struct CudaListBatch final : ListBatch {
     PinnedBuffer<Neighbor> answers;
     PinnedBuffer<uint32_t> counts;
     PinnedBuffer<uint32_t> probed_lists;
+    PinnedBuffer<uint32_t> taken_lists;
     PinnedBuffer<SearchedLists> searched_lists;
     Buffer<char> device_input;
     std::shared_ptr<const Directory> directory;
@@ -483,6 +486,9 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     for (size_t i = 0; i < queries; ++i) {
         shape.k = std::max(shape.k, batch.wanted[i].k);
         shape.probes = std::max(shape.probes, batch.wanted[i].probes);
+        shape.limited |= batch.wanted[i].threshold > 0;
+        batch.taken_lists[i] =
+            std::min(batch.wanted[i].probes, static_cast<uint32_t>(lists_.size()));
     }
     if (queries == 0) return;
     free_retired();
@@ -521,7 +527,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     batch.serial = ++last_serial_;
     running_.push_back(batch.serial);
     batch.running = true;
-    const char* input = batch.device_input.data();
+    char* input = batch.device_input.data();
     auto* vectors = reinterpret_cast<float*>(batch.device_input + vectors_at);
     try {
         far_.move_queries(vectors, queries, stream);
@@ -531,7 +537,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
                               &centroids_,
                               shape,
                               vectors,
-                              reinterpret_cast<const ListQuery*>(input),
+                              reinterpret_cast<ListQuery*>(input),
                               batch.answers.data(),
                               batch.counts.data(),
                               batch.probed_lists.data()};
@@ -542,6 +548,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
         request.narrowing.values = reinterpret_cast<const uint64_t*>(input + values_at);
         request.narrowing.value_stride = batch.shape.values;
         request.searched = batch.searched_lists.data();
+        request.taken = batch.taken_lists.data();
         search_lists(context_, batch.space, request, plan);
         batch.finished.record(stream);
     } catch (...) {

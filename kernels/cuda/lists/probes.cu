@@ -16,13 +16,16 @@ struct ProbeArguments {
     ProbeChoice choice;
 };
 
-// Called by one warp. Writes the prefix sums of tiles over the query's lists, and the number of
-// lists that it takes to find a bound.
+// Called by one warp. Writes the prefix sums of tiles and entries over the query's lists, and the
+// number of lists that it takes to find a bound.
 __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t probes) {
     const QueryView& queries = a.queries;
     const uint32_t* probed = queries.probed + size_t{query} * queries.probes;
     uint32_t* starts =
         queries.tile_starts ? queries.tile_starts + size_t{query} * (queries.probes + 1) : nullptr;
+    uint32_t* entry_starts = queries.entry_starts
+                                 ? queries.entry_starts + size_t{query} * (queries.probes + 1)
+                                 : nullptr;
     const uint32_t wanted = list_candidates(queries.wanted[query].k);
     uint32_t tiles_before = 0, entries_before = 0, first = 0;
     constexpr uint32_t at_once = 4;  // lists of a lane: their loads are in flight together
@@ -45,6 +48,7 @@ __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t 
                 if (lane_id() >= distance) tiles += more_tiles, entries += more_entries;
             }
             if (starts && at < probes) starts[at + 1] = tiles_before + tiles;
+            if (entry_starts && at < probes) entry_starts[at + 1] = entries_before + entries;
             // A list is taken if the lists before it have fewer than 2 * wanted entries.
             const bool taken =
                 at < probes && (entries_before + entries - count < 2 * wanted || at == 0);
@@ -55,6 +59,7 @@ __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t 
     }
     if (lane_id() != 0) return;
     if (starts) starts[0] = 0;
+    if (entry_starts) entry_starts[0] = 0;
     if (a.choice.first.counts) a.choice.first.counts[query] = first;
 }
 

@@ -38,7 +38,7 @@ class Cutter {
 };
 
 SearchMethod choose_method(const SearchShape& s) {
-    if (s.narrowed) return SearchMethod::by_query;
+    if (s.narrowed || s.limited) return SearchMethod::by_query;
     const uint64_t visits = uint64_t{s.queries} * s.probes;
     const uint64_t look_ups = s.entries / std::max(s.lists, 1u) * visits * s.layout.m;
     const bool much = s.queries >= always_by_list || look_ups >= min_look_ups;
@@ -66,6 +66,7 @@ void plan_by_query(const SearchShape& s, const DeviceFigures& device, SearchPlan
     plan.probed = cutter.cut(n * s.probes * sizeof(uint32_t));
     plan.terms = cutter.cut(n * s.probes * sizeof(float));
     plan.tile_starts = cutter.cut(n * (s.probes + 1) * sizeof(uint32_t));
+    if (s.limited) plan.entry_starts = cutter.cut(n * (s.probes + 1) * sizeof(uint32_t));
     plan.tables = cutter.cut(n * float_table_size(s.layout) * sizeof(float));
     plan.keys = cutter.cut(n * plan.candidate_room * sizeof(uint64_t));
     plan.counts = cutter.cut(n * sizeof(uint32_t));

@@ -16,6 +16,7 @@ struct SearchShape {
     uint64_t entries;       // in all lists
     CodeLayout layout;
     bool narrowed = false;
+    bool limited = false;  // queries decide how many lists they take (list_effort.h)
 };
 
 // Position of an array in the scratch space, in bytes.
@@ -41,7 +42,7 @@ struct SearchPlan {
     uint32_t tiles_per_item;
     uint64_t items;  // at most
 
-    Slice coarse, probed, terms, tile_starts, tables, keys, counts;
+    Slice coarse, probed, terms, tile_starts, entry_starts, tables, keys, counts;
     Slice first_counts, distances, bounds, overflowed;
     Slice ranks, sizes, item_starts, visits, item_table, item_count;
     Slice first_sizes, first_item_starts, cursors;

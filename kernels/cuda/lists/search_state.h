@@ -40,6 +40,7 @@ struct QueryView {
     uint32_t* probed;         // (count)(probes)
     float* terms;             // (count)(probes): the list's term of the distance (quantizer.h)
     uint32_t* tile_starts;    // (count)(probes + 1): prefix sums of tiles; or null
+    uint32_t* entry_starts;   // likewise of entries; or null
 };
 
 // Candidates of the queries: keys of (distance, entry number).

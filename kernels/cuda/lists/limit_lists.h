@@ -1,0 +1,17 @@
+// How many of its lists each query takes (kernels/list_effort.h), before they are scanned.
+#pragma once
+
+#include "kernels/cuda/lists/scan_queries.h"
+
+namespace pgwarp::gpu {
+
+struct LimitedQueries {
+    ListQuery* wanted;  // (count), on the device: probes are lowered
+    uint32_t* taken;    // (count), in mapped host memory: the same numbers
+};
+
+// For queries with a threshold. The scan's queries have entry_starts and terms.
+void limit_lists(const QueryScan& scan, const LimitedQueries& queries, const Context& context,
+                 cudaStream_t stream);
+
+}  // namespace pgwarp::gpu
