@@ -102,9 +102,9 @@ struct MirrorSearch {
     // The answer is that of all lists as they were at some time after submit(). What the snapshot
     // of the search sees was counted before, and so is in it.
     bool complete = false;
-    // (probes - first_probe) each, of which an answer has (taken - first_probe). A complete answer has its lists in `lists`, by
-    // list_and_generation(), if the search is narrowed, and nowhere otherwise. Other answers have
-    // them in `probed`, nearest first.
+    // (probes - first_probe) each, of which an answer has (taken - first_probe). A complete answer
+    // has its lists in `lists`, by list_and_generation(), if the search is narrowed, and nowhere
+    // otherwise. Other answers have them in `probed`, nearest first.
     MirrorProbe* probed;
     uint64_t* lists = nullptr;
     uint32_t probed_count;

@@ -29,8 +29,8 @@ struct SearchRequest {
     StoreView store;
     const CentroidMatrix* centroids;
     SearchShape shape;
-    const float* vectors;     // (queries)(dims), on the device
-    ListQuery* wanted;        // (queries), on the device; the search may lower probes
+    const float* vectors;  // (queries)(dims), on the device
+    ListQuery* wanted;     // (queries), on the device; the search may lower probes
     // Mapped host memory: (queries)(k), (queries) and (queries)(probes).
     Neighbor* found;
     uint32_t* found_counts;
