@@ -2,6 +2,7 @@
 
 #include "kernels/mirror.h"
 #include "extension/am/alter.h"
+#include "extension/audit/audit.h"
 #include "extension/index/options.h"
 #include "extension/scan/limit.h"
 #include "extension/service/service.h"
@@ -19,6 +20,7 @@ void _PG_init(void) {
     pgwarp::init_options();
     pgwarp::install_limit_hook();
     pgwarp::request_service();
+    pgwarp::request_audits();
     pgwarp::install_drop_hook();
     pgwarp::install_alter_hook();
 }

@@ -22,6 +22,7 @@ Settings settings = {
     .max_probes = 0,
     .max_scan_tuples = 0,
     .seed = 0,
+    .audit_every = 1000,
     .executor = static_cast<int>(ExecutorChoice::automatic),
     .service_timeout = 2000,
     .build_executor = static_cast<int>(BuildExecutorChoice::automatic),
@@ -230,6 +231,12 @@ void define_settings() {
                             "The same rows, settings and seed give the same index.", &settings.seed,
                             settings.seed, INT_MIN, INT_MAX, PGC_USERSET, 0, nullptr, nullptr,
                             nullptr);
+    // Audits take time that sessions share, and teach the index for all of them.
+    DefineCustomIntVariable(
+        "ivfpq.audit_every", "Sets of how many searches one is audited.",
+        "A background worker makes it again with a larger effort. 0 audits none.",
+        &settings.audit_every, settings.audit_every, 0, INT_MAX, PGC_SUSET, 0, nullptr, nullptr,
+        nullptr);
     define_service_settings();
     compat_reserve_prefix("ivfpq");
 }

@@ -18,6 +18,7 @@ struct Settings {
     int max_probes;       // 0: no bound
     int max_scan_tuples;  // 0: no bound
     int seed;
+    int audit_every;      // searches, one of which is audited; 0: none
     int executor;         // ExecutorChoice
     int service_timeout;  // milliseconds
     int build_executor;   // BuildExecutorChoice

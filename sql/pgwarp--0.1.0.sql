@@ -597,20 +597,57 @@ CREATE FUNCTION pgwarp_stat_indexes(
 COMMENT ON FUNCTION pgwarp_stat_indexes() IS
     'what the view pg_stat_pgwarp reads: counters by index, of this database';
 
+CREATE FUNCTION pgwarp_stat_audits(
+    OUT index oid,
+    OUT audited bigint,
+    OUT recall float8,
+    OUT recall_low float8,
+    OUT recall_high float8,
+    OUT conditions_audited bigint,
+    OUT conditions_recall float8,
+    OUT conditions_recall_low float8,
+    OUT conditions_recall_high float8,
+    OUT audits_dropped bigint,
+    OUT correction float8,
+    OUT reason text,
+    OUT rows_at_build float8,
+    OUT rows float8,
+    OUT file oid)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pgwarp_stat_audits() IS
+    'what the views pg_stat_pgwarp and ivfpq_drift read: audits by index, of this database';
+
 CREATE VIEW pg_stat_pgwarp AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
-        s.index AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
+        i.oid AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
         s.ranked_rows, s.batches,
         CASE WHEN s.batches > 0 THEN s.batch_queries::float8 / s.batches END AS mean_batch,
         s.lists, s.resident_lists, s.bytes, s.reloads, s.appends, s.received_bytes, s.evictions,
-        s.errors
+        s.errors, a.audited, a.recall, a.recall_low, a.recall_high, a.conditions_audited,
+        a.conditions_recall, a.conditions_recall_low, a.conditions_recall_high, a.audits_dropped
     FROM pgwarp_stat_indexes() AS s
-        JOIN pg_class AS i ON i.oid = s.index
+        FULL JOIN pgwarp_stat_audits() AS a ON a.index = s.index
+        JOIN pg_class AS i ON i.oid = coalesce(s.index, a.index)
         JOIN pg_index AS x ON x.indexrelid = i.oid
         JOIN pg_class AS t ON t.oid = x.indrelid
         JOIN pg_namespace AS n ON n.oid = i.relnamespace;
 COMMENT ON VIEW pg_stat_pgwarp IS 'searches of ivfpq indexes, and what the service holds of them';
 GRANT SELECT ON pg_stat_pgwarp TO PUBLIC;
+
+CREATE VIEW ivfpq_drift AS
+    SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
+        i.oid AS indexrelid, a.reason, a.recall, a.recall_low, a.recall_high, a.rows_at_build,
+        a.rows, format('REINDEX INDEX CONCURRENTLY %I.%I', n.nspname, i.relname) AS way_out
+    FROM pgwarp_stat_audits() AS a
+        JOIN pg_class AS i ON i.oid = a.index
+        JOIN pg_index AS x ON x.indexrelid = i.oid
+        JOIN pg_class AS t ON t.oid = x.indrelid
+        JOIN pg_namespace AS n ON n.oid = i.relnamespace
+    WHERE a.reason IS NOT NULL AND a.file = pg_relation_filenode(i.oid);
+COMMENT ON VIEW ivfpq_drift IS
+    'ivfpq indexes whose searches find less than the target, and that need to be built again';
+GRANT SELECT ON ivfpq_drift TO PUBLIC;
 
 CREATE FUNCTION pg_stat_pgwarp_reset() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C;

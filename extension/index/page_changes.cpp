@@ -71,6 +71,20 @@ void write_training(Relation index, const MetaPage& trained) {
     UnlockReleaseBuffer(buffer);
 }
 
+bool write_learned(Relation index, const MetaPage& seen, const LearnedEffort& learned) {
+    const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    const MetaPage* old = page_meta(BufferGetPage(buffer));
+    const bool same =
+        old->version >= 5 && old->curve_at == seen.curve_at && old->learned.at == seen.learned.at;
+    if (same) {
+        GenericXLogState* state = GenericXLogStart(index);
+        page_meta(GenericXLogRegisterBuffer(state, buffer, 0))->learned = learned;
+        GenericXLogFinish(state);
+    }
+    UnlockReleaseBuffer(buffer);
+    return same;
+}
+
 BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta) {
     BlockNumber reclaimed = 0;
     const BlockNumber blocks = RelationGetNumberOfBlocks(index);

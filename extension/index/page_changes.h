@@ -14,6 +14,10 @@ void write_page(Relation index, BlockNumber block, Page image);
 // Replaces the metapage, except for `pending` and the free list.
 void write_training(Relation index, const MetaPage& trained);
 
+// Writes what live searches taught. False: the metapage is not as `seen` any more, in its curve or
+// in what was learned, or its format has no place for it.
+bool write_learned(Relation index, const MetaPage& seen, const LearnedEffort& learned);
+
 // Puts pages that belong to no structure, after a crash or an error, into the free list. Returns
 // how many.
 BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta);

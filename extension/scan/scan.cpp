@@ -85,6 +85,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     // With conditions, the lists decide how many of them are needed (widening.h).
     s->group.end = bounded_probes(widens(s) ? (effort.probes + 1) / 2 : effort.probes, meta);
     s->report.probes = s->group.end;
+    choose_for_audit(scan, s, wanted);
 }
 
 // Starts over with the new metapage if VACUUM trains the index while the scan reads its pending
@@ -119,7 +120,7 @@ void gather(IndexScanDesc scan, ScanState* s) {
     s->goal.candidates =
         std::min(2 * s->goal.candidates, std::max(s->goal.candidates, most_candidates()));
     ++s->report.rounds;
-    report_round(index, &s->report);
+    if (!s->asked.repeated) report_round(index, &s->report);
     s->progress.finished =
         exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
         (settings.max_scan_tuples > 0 && s->progress.ranked >= settings.max_scan_tuples);
@@ -159,6 +160,8 @@ void next_round(IndexScanDesc scan, ScanState* s) {
     s->goal.least_rows = 0;
     rest_row_reader(s->reader);
     sort_rows(s);
+    if (s->audited.k > 0) note_for_audit(scan, s);
+    s->audited.k = 0;
     MemoryContextSwitchTo(before);
 }
 
@@ -185,6 +188,7 @@ void close_orders(ScanState* s) {
 }
 
 VectorView query_of(IndexScanDesc scan) {
+    if (const RepeatedSearch* repeated = state_of(scan)->asked.repeated) return repeated->query;
     const ScanKey key = &scan->orderByData[0];
     // Every distance from null is null, so the scan returns all rows, in any order.
     if (key->sk_flags & SK_ISNULL) {
@@ -205,10 +209,11 @@ void start(IndexScanDesc scan, ScanState* s) {
              RelationGetRelationName(scan->indexRelation), scan->numberOfOrderBys);
     if (!IsMVCCSnapshot(scan->xs_snapshot))
         elog(ERROR, "non-MVCC snapshots are not supported with ivfpq");
-    compat_count_search(scan);
+    const RepeatedSearch* repeated = s->asked.repeated;
+    if (!repeated) compat_count_search(scan);
     const MemoryContext before = MemoryContextSwitchTo(s->context);
     s->query.vector = query_of(scan);
-    s->conditions = wanted_conditions(scan);
+    s->conditions = repeated ? repeated->conditions : wanted_conditions(scan);
     s->scratch = open_scratch(s->context);
     s->cache = open_vector_cache(s->context, s->scratch);
     s->query.form = scratch_array<float>(s->scratch, s->query.vector.dims);
@@ -227,7 +232,16 @@ IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
 }
 
 void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over) {
-    state_of(scan)->asked = {rows, passed_over};
+    state_of(scan)->asked = {rows, passed_over, nullptr};
+}
+
+void repeat_search(IndexScanDesc scan, const RepeatedSearch* search) {
+    state_of(scan)->asked.repeated = search;
+}
+
+double returned_distance(IndexScanDesc scan) {
+    const RoundRows& round = state_of(scan)->round;
+    return round.rows[round.next - 1].distance;
 }
 
 void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int) {

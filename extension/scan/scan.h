@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/common.h"
-#include "extension/compat.h"
+#include "extension/scan/repeated_search.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -21,5 +21,11 @@ void ivfpq_end_scan(IndexScanDesc scan);
 // For a scan without an executor node: how many rows the caller will use. The scan selects
 // `passed_over` more candidates for rows that the caller fetches and skips.
 void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over = 0);
+
+// For a scan that repeats a search, which stays the caller's. Such a scan is not counted.
+void repeat_search(IndexScanDesc scan, const RepeatedSearch* search);
+
+// The exact distance of the row that the scan returned last, as exact_distance() has it.
+double returned_distance(IndexScanDesc scan);
 
 }  // namespace pgwarp

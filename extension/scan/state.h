@@ -7,6 +7,8 @@
 #include "kernels/nibble_scan.h"
 #include "extension/scan/candidate_order.h"
 #include "extension/scan/bound.h"
+#include "extension/scan/limit.h"
+#include "extension/scan/repeated_search.h"
 #include "extension/scan/ranked_codes.h"
 #include "extension/scan/conditions.h"
 #include "extension/scan/widening.h"
@@ -18,6 +20,7 @@
 
 extern "C" {
 #include "access/genam.h"
+#include "portability/instr_time.h"
 }
 
 namespace pgwarp {
@@ -26,8 +29,9 @@ namespace pgwarp {
 
 // What a caller without a plan wants (scan.cpp, want_rows()); kept by a rescan.
 struct AskedRows {
-    uint32 rows;         // 0: taken from the plan
-    uint32 passed_over;  // more candidates, for rows that the caller skips
+    uint32 rows;                     // 0: taken from the plan
+    uint32 passed_over;              // more candidates, for rows that the caller skips
+    const RepeatedSearch* repeated;  // null: the scan's keys say what it searches for
 };
 
 // The query (scan.cpp).
@@ -160,6 +164,12 @@ struct RoundRows {
     CandidateOrder* spilled;
 };
 
+// Whether the search will be audited (audited_search.cpp).
+struct AuditedSearch {
+    uint32 k;  // 0: it will not
+    instr_time start;
+};
+
 struct ScanState {
     AskedRows asked;
     MemoryContext context;  // of everything below except the reader; reset by a rescan
@@ -173,6 +183,7 @@ struct ScanState {
     RoundGoal goal;
     ScanProgress progress;
     ScanReport report;
+    AuditedSearch audited;
     MetaPage meta;  // of the model that the lists are ranked with
 
     ListTables lists;
@@ -194,6 +205,12 @@ struct ScanState {
 // rows. The rest spills to temporary files.
 Size scan_memory();  // bytes
 Size most_candidates();
+
+// --- audited_search.cpp
+
+// Called when a scan has begun, and when its first round is complete.
+void choose_for_audit(IndexScanDesc scan, ScanState* s, const WantedRows& wanted);
+void note_for_audit(IndexScanDesc scan, const ScanState* s);
 
 // --- ranking.cpp
 

@@ -107,8 +107,3 @@ PGWARP_FUNCTION(pgwarp_stat_indexes) {
     }
     return Datum{0};
 }
-
-PGWARP_FUNCTION(pg_stat_pgwarp_reset) {
-    reset_statistics(MyDatabaseId);
-    PG_RETURN_VOID();
-}

@@ -16,7 +16,7 @@ use Time::HiRes qw(time usleep);
 }
 
 our @EXPORT = qw(new_node seed_of value session start finish error_of crash kill_backend wait_until
-  make_table same_clusters vacuum_all compares indexes_are_sound elapsed);
+  make_table make_recall_function same_clusters vacuum_all compares indexes_are_sound elapsed);
 
 # A running server with the extension and test/include/ivfpq.sql in database postgres.
 #   conf       lines for postgresql.conf
@@ -138,6 +138,38 @@ sub make_table
 	my $kind = $options{kind} // '';
 	value($node, "CREATE $kind TABLE $table (id bigint, v vector($dims))");
 	value($node, "INSERT INTO $table SELECT i, vec(i, $dims) FROM generate_series(1, $rows) AS i");
+	return;
+}
+
+# recall_of(table, condition, seeds, rows): the mean recall of searches by an index on column v, of queries
+# vec(seed), compared with sorting the table.
+sub make_recall_function
+{
+	my ($node, $dims) = @_;
+	value($node, <<"SQL");
+CREATE FUNCTION recall_of(relation text, condition text, seeds int4range, rows int) RETURNS float8 AS \$\$
+DECLARE
+	hits int := 0;
+	query vector;
+	farthest float8;
+	found int;
+BEGIN
+	FOR seed IN lower(seeds) .. upper(seeds) - 1 LOOP
+		query := vec(seed, $dims);
+		SET LOCAL enable_seqscan = on;
+		SET LOCAL enable_indexscan = off;
+		EXECUTE format('SELECT max(d) FROM (SELECT v <-> \$1 AS d FROM %s WHERE %s ORDER BY 1 LIMIT %s) AS s',
+			relation, condition, rows) INTO farthest USING query;
+		SET LOCAL enable_seqscan = off;
+		SET LOCAL enable_indexscan = on;
+		EXECUTE format('SELECT count(*) FROM (SELECT v <-> \$1 AS d FROM %s WHERE %s ORDER BY v <-> \$1 LIMIT %s)
+			AS s WHERE d <= \$2', relation, condition, rows) INTO found USING query, farthest;
+		hits := hits + found;
+	END LOOP;
+	RETURN hits::float8 / (rows * (upper(seeds) - lower(seeds)));
+END
+\$\$ LANGUAGE plpgsql
+SQL
 	return;
 }
 
