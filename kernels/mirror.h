@@ -97,7 +97,7 @@ struct MirrorSearch {
     Outcome outcome;
     Neighbor* found;  // (k)
     uint32_t found_count;
-    uint32_t taken;               // lists up to this rank were searched
+    uint32_t taken = 0;           // lists up to this rank were searched
     SearchedLists searched = {};  // if narrowed
     // The answer is that of all lists as they were at some time after submit(). What the snapshot
     // of the search sees was counted before, and so is in it.

@@ -481,22 +481,56 @@ CREATE FUNCTION ivfpq_info(
     OUT target_recall double precision,
     OUT probes int,
     OUT candidates int,
-    OUT recall_by_probes json)
+    OUT recall_by_probes json,
+    OUT by_query boolean,
+    OUT threshold real,
+    OUT expected_recall double precision,
+    OUT expected_within double precision,
+    OUT curve_source text,
+    OUT curve_queries int,
+    OUT curve_at timestamptz,
+    OUT learned_correction real,
+    OUT learned_recall real,
+    OUT learned_searches bigint,
+    OUT learned_at timestamptz)
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_info(regclass) IS
     'what an ivfpq index is made of, and the effort of a scan with LIMIT 10';
 
 CREATE FUNCTION ivfpq_recall_curve(
     index regclass,
+    by_query boolean DEFAULT false,
     OUT k int,
     OUT probes int,
     OUT candidates int,
     OUT scanned double precision,
-    OUT recall double precision)
+    OUT recall double precision,
+    OUT threshold real,
+    OUT queries int)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
-COMMENT ON FUNCTION ivfpq_recall_curve(regclass) IS
-    'recall against effort, as measured when the index was built';
+COMMENT ON FUNCTION ivfpq_recall_curve(regclass, boolean) IS
+    'recall against effort, as measured when the index was built, or by ivfpq_learn';
+
+CREATE FUNCTION ivfpq_learn(
+    index regclass,
+    query_table regclass,
+    vector_column name,
+    queries int DEFAULT 1000,
+    OUT k int,
+    OUT used int,
+    OUT old_expected double precision,
+    OUT old_recall double precision,
+    OUT old_probes int,
+    OUT old_candidates int,
+    OUT new_recall double precision,
+    OUT new_within double precision,
+    OUT new_probes int,
+    OUT new_candidates int)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_learn(regclass, regclass, name, int) IS
+    'measures the recall curve of an ivfpq index with given queries, and tells what changes';
 
 CREATE FUNCTION ivfpq_check(
     index regclass,

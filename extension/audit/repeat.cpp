@@ -26,8 +26,11 @@ namespace pgwarp {
 namespace {
 
 constexpr double repeated_target = 0.999;
-// As many times the effort of the first search, at least and at most.
-constexpr double least_times = 4;
+// As many times the effort of the first search, at least and at most. Most of what a search misses
+// is in lists that it does not look into, and a neighbor that the repeated search misses as well
+// counts as none.
+constexpr double least_lists = 10;
+constexpr double least_candidates = 4;
 constexpr double most_times = 16;
 
 // What follows a record.
@@ -54,7 +57,7 @@ RecordParts parts_of(Relation index, const AuditRecord& record, const char* data
     return parts;
 }
 
-uint32 times_effort(uint32 first, uint32 wanted, uint32 most) {
+uint32 times_effort(uint32 first, double least_times, uint32 wanted, uint32 most) {
     const double times = std::clamp<double>(wanted, least_times * first, most_times * first);
     return static_cast<uint32>(std::clamp<double>(times, 1, most));
 }
@@ -68,9 +71,11 @@ void set_effort(const MetaPage& meta, const AuditRecord& record) {
     settings.executor = static_cast<int>(ExecutorChoice::automatic);
     settings.iterative_scan = static_cast<int>(IterativeScan::relaxed_order);
     const Effort effort = choose_effort(meta, record.k);
-    settings.probes = static_cast<int>(times_effort(record.probes, effort.probes, meta.lists));
-    settings.candidates = static_cast<int>(
-        times_effort(std::max(record.candidates, record.k), effort.candidates, most_candidates));
+    settings.probes =
+        static_cast<int>(times_effort(record.probes, least_lists, effort.probes, meta.lists));
+    settings.candidates =
+        static_cast<int>(times_effort(std::max(record.candidates, record.k), least_candidates,
+                                      effort.candidates, most_candidates));
 }
 
 }  // namespace

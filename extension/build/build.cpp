@@ -24,6 +24,7 @@ extern "C" {
 #include "commands/progress.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 }
 
 namespace pgwarp {
@@ -93,13 +94,17 @@ CurveQuery* queries_with_lists(const EncodeInput& input, const Sample& queries,
         make_curve_queries(input, queries.tids, encoded.neighbors, encoded.participants);
     if (!list_starts(encoded.sort)) return curve_queries;
     const uint32 count = Min(queries.count, curve_trial_queries);
-    uint32* lists = static_cast<uint32*>(palloc(Size{count} * curve_neighbors * sizeof(uint32)));
-    uint64* tids = static_cast<uint64*>(palloc(Size{count} * curve_neighbors * sizeof(uint64)));
+    const Size room = Size{count} * most_curve_neighbors;
+    uint32* lists = static_cast<uint32*>(palloc(Max(room, Size{1}) * sizeof(uint32)));
+    uint64* tids = static_cast<uint64*>(palloc(Max(room, Size{1}) * sizeof(uint64)));
+    uint32 wanted = 0;
     for (uint32 i = 0; i < count; ++i) {
-        std::copy_n(curve_queries[i].neighbors, curve_neighbors, tids + i * curve_neighbors);
-        curve_queries[i].lists = lists + i * curve_neighbors;
+        CurveQuery& query = curve_queries[i];
+        std::copy_n(query.neighbors, query.room, tids + wanted);
+        query.lists = lists + wanted;
+        wanted += query.room;
     }
-    find_lists(encoded.sort, tids, count * curve_neighbors, Max(encoded.threads, 1), lists);
+    find_lists(encoded.sort, tids, wanted, Max(encoded.threads, 1), lists);
     pfree(tids);
     return curve_queries;
 }
@@ -111,6 +116,7 @@ void measure(Relation index, BulkWriter* writer, const CurveQuery* queries, uint
     // The curve is part of the metapage, which is logged last.
     meta.curve = measure_together(encoded, index, meta, queries, count);
     meta.spread = measure_spread(index, meta, queries, count);
+    meta.curve_at = GetCurrentTimestamp();
     bulk_meta(writer, meta);
 }
 

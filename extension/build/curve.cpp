@@ -30,38 +30,71 @@ uint32 fill_probe_grid(uint32 lists, uint32* probes) {
     return steps;
 }
 
-// Measuring many more probes than scans need would take most of the time. The trial queries show
-// with how many probes nearly all neighbors are found; the grid ends one step beyond. Where that is
-// still many entries, the near steps end one step beyond the probes that find most neighbors, and a
-// part of the queries measures the rest.
-void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
-                    MemoryContext context, CurveGrid* grid) {
-    constexpr uint32 trial_queries = curve_trial_queries;
-    constexpr double nearly_all = 0.998;
-    constexpr double most = 0.985;
-    constexpr double many_entries = 1 << 24;
-    uint32* ranks =
-        static_cast<uint32*>(palloc(Size{trial_queries} * most_curve_neighbors * sizeof(uint32)));
-    uint32 ranked = 0;
-    for (uint32 i = 0; i < std::min(count, trial_queries); ++i) {
+// The list ranks of the trial queries' neighbors, sorted.
+struct TrialRanks {
+    uint32* ranks;
+    uint32 count;
+
+    // The rank that this share of them does not exceed.
+    uint32 at(double share) const { return ranks[static_cast<uint32>(share * (count - 1))]; }
+};
+struct Trials {
+    TrialRanks all;
+    TrialRanks nearest;  // of each query, those that all queries have
+};
+
+Trials rank_trials(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
+                   MemoryContext context) {
+    const auto alloc = [count](uint32 of_query) {
+        return static_cast<uint32*>(palloc((Size{count} + 1) * of_query * sizeof(uint32)));
+    };
+    Trials trials = {{alloc(most_curve_neighbors), 0}, {alloc(curve_neighbors), 0}};
+    for (uint32 i = 0; i < count; ++i) {
         const MemoryContext before = MemoryContextSwitchTo(context);
-        ranked += rank_neighbor_lists(index, meta, queries[i], ranks + ranked);
+        uint32* ranks = trials.all.ranks + trials.all.count;
+        const uint32 found = rank_neighbor_lists(index, meta, queries[i], ranks);
+        const uint32 near = std::min(found, curve_neighbors);
+        std::copy_n(ranks, near, trials.nearest.ranks + trials.nearest.count);
+        trials.all.count += found;
+        trials.nearest.count += near;
         MemoryContextSwitchTo(before);
         MemoryContextReset(context);
     }
-    std::sort(ranks, ranks + ranked);
-    const auto steps_for = [&](double share) {
-        const uint32 last = ranks[static_cast<uint32>(share * (ranked - 1))];
+    for (const TrialRanks& ranks : {trials.all, trials.nearest})
+        std::sort(ranks.ranks, ranks.ranks + ranks.count);
+    return trials;
+}
+
+// Measuring many more probes than scans need would take most of the time. The trial queries show
+// with how many probes nearly all neighbors are found; the grid ends one step beyond. Where that is
+// still many entries, the near steps end one step beyond the probes that find most neighbors, and a
+// part of the queries measures the rest. Where few queries are wide, these do anyway, and do not
+// count for the near steps.
+void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
+                    uint32 wide, MemoryContext context, CurveGrid* grid) {
+    constexpr double nearly_all = 0.998;
+    constexpr double most = 0.985;
+    constexpr double many_entries = 1 << 24;
+    const uint32 trial_queries = std::min(count, curve_trial_queries);
+    const auto steps_beyond = [grid](uint32 last) {
         uint32 steps = 0;
         while (steps < grid->steps && grid->probes[steps] <= last) ++steps;
         return std::min(grid->steps, steps + 2);
     };
-    if (ranked > 0) grid->steps = steps_for(nearly_all);
-    grid->near_steps = grid->steps;
-    const double entries = static_cast<double>(meta.rows_at_build) / meta.lists *
-                           grid->probes[grid->steps - 1] * count;
-    if (ranked > 0 && entries > many_entries) grid->near_steps = steps_for(most);
-    pfree(ranks);
+    const Trials trials = rank_trials(index, meta, queries, trial_queries, context);
+    const bool found = trials.all.count > 0;
+    const uint32 all_steps = found ? steps_beyond(trials.all.at(nearly_all)) : grid->steps;
+    const double entries =
+        static_cast<double>(meta.rows_at_build) / meta.lists * grid->probes[all_steps - 1] * count;
+    uint32 near_steps = all_steps;
+    if (found && entries > many_entries) {
+        const TrialRanks& ranks = wide < count ? trials.nearest : trials.all;
+        near_steps = std::min(all_steps, steps_beyond(ranks.at(most)));
+    }
+    grid->steps = all_steps;
+    grid->near_steps = near_steps;
+    pfree(trials.all.ranks);
+    pfree(trials.nearest.ranks);
 }
 
 template <typename T>
@@ -79,23 +112,39 @@ void add_tally(const CurveTally& tally, CurveTally* sum) {
     add_all(tally, sum);
 }
 
-CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
-                      uint32 count) {
+uint32 count_wide(const CurveQuery* queries, uint32 count) {
+    uint32 wide = 0;
+    while (wide < count && queries[wide].room == most_curve_neighbors) ++wide;
+    return wide;
+}
+
+CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
+                      uint32 wide) {
     CurveGrid grid = {};
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     grid.steps = fill_probe_grid(meta.lists, grid.probes);
-    cut_probe_grid(index, meta, queries, count, context, &grid);
+    // The first ones, so that no long query becomes a straggler. They include the wide ones, where
+    // these are few.
+    grid.far_queries = (count + far_queries_of - 1) / far_queries_of;
+    if (wide <= curve_trial_queries) grid.far_queries = std::max(grid.far_queries, wide);
+    cut_probe_grid(index, meta, queries, count, wide, context, &grid);
     MemoryContextDelete(context);
     return grid;
 }
 
 namespace {
 
+// Whether all queries that measure this k measure all steps.
+bool all_go_far(const CurveTally& tally, int k) {
+    return tally.far.queries[k] == tally.all.queries[k];
+}
+
 // Few queries measure the gain beyond the near steps: subtracts three quarters of its standard
 // error, if their neighbors were found or missed together.
-double sure_gain(double gain, double queries) {
-    if (gain <= 0) return gain;
+double sure_gain(const CurveTally& tally, int k, double gain) {
+    const double queries = tally.far.queries[k];
+    if (gain <= 0 || all_go_far(tally, k)) return gain;
     return std::max(0.0, gain - 0.75 * std::sqrt(gain * (1 - gain) / queries));
 }
 
@@ -121,9 +170,9 @@ void fill_steps(const CurveGrid& grid, const CurveTally& tally, RecallCurve* cur
             for (int f = 0; f < RecallCurve::factors && tally.all.wanted[k] > 0; ++f) {
                 double recall = tally.all.hits[k][from][f] / tally.all.wanted[k];
                 if (far && tally.far.wanted[k] > 0)
-                    recall += sure_gain((tally.far.hits[k][step][f] - tally.far.hits[k][near][f]) /
-                                            tally.far.wanted[k],
-                                        tally.far.queries[k]);
+                    recall += sure_gain(tally, k,
+                                        (tally.far.hits[k][step][f] - tally.far.hits[k][near][f]) /
+                                            tally.far.wanted[k]);
                 curve->recall[k][step][f] = stored(recall);
             }
     }
@@ -177,8 +226,8 @@ Tried tried_at(const CurveTally& tally, int k, int t, int near) {
         tried.recall[f] = all.query_hits[k][from][f] / all.wanted[k];
         if (far)
             tried.recall[f] += sure_gain(
-                (beyond.query_hits[k][t][f] - beyond.query_hits[k][near][f]) / beyond.wanted[k],
-                beyond.queries[k]);
+                tally, k,
+                (beyond.query_hits[k][t][f] - beyond.query_hits[k][near][f]) / beyond.wanted[k]);
     }
     const CurveCounts& counts = far ? beyond : all;
     tried.complete = counts.cut[k][t] <= few_cut * counts.queries[k];
@@ -247,7 +296,8 @@ RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric met
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (tally.all.wanted[k] == 0) continue;
         curve.queries[k] = static_cast<uint32>(tally.all.queries[k]);
-        curve.error[k] = measured_error(tally.all, grid.near_steps, k);
+        curve.error[k] = all_go_far(tally, k) ? measured_error(tally.far, grid.steps, k)
+                                              : measured_error(tally.all, grid.near_steps, k);
     }
     fill_steps(grid, tally, &curve);
     if (has_norms(metric)) fill_by_query(tally, &curve);
@@ -265,7 +315,7 @@ RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric met
 
 RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                           uint32 count) {
-    const CurveGrid grid = begin_curve(index, meta, queries, count);
+    const CurveGrid grid = begin_curve(index, meta, queries, count, count_wide(queries, count));
     auto* tally = static_cast<CurveTally*>(palloc0(sizeof(CurveTally)));
     for (uint32 i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();

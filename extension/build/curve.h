@@ -14,15 +14,11 @@ inline constexpr uint32 curve_trial_queries = 32;
 RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
                           uint32 count);
 
-CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
-                      uint32 count);
-// Queue position to query: long ones (all steps) first, so that none becomes a straggler.
-inline uint32 query_of_turn(uint32 turn, uint32 count) {
-    const uint32 far = (count + far_queries_of - 1) / far_queries_of;
-    if (turn < far) return turn * far_queries_of;
-    const uint32 near = turn - far;
-    return near / (far_queries_of - 1) * far_queries_of + 1 + near % (far_queries_of - 1);
-}
+// Reads only the trial queries. `wide`: the first queries, which measure k = 1,000; all or a few.
+CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
+                      uint32 wide);
+// How many of the first queries are wide.
+uint32 count_wide(const CurveQuery* queries, uint32 count);
 void add_tally(const CurveTally& tally, CurveTally* sum);
 RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric metric);
 

@@ -405,7 +405,8 @@ uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuer
         return neighbors->count;
     }
     search_lists(index, meta, ranked, meta.lists, nullptr, neighbors);
-    for (uint32 i = 0; i < neighbors->count; ++i) list_ranks[i] = neighbors->list_rank[i];
+    for (uint32 i = 0; i < neighbors->count; ++i)
+        list_ranks[neighbors->place[i]] = neighbors->list_rank[i];
     return neighbors->count;
 }
 
@@ -414,7 +415,7 @@ void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq curve", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
-    tally_in_context(index, meta, grid, query, number % far_queries_of == 0, tally);
+    tally_in_context(index, meta, grid, query, number < grid.far_queries, tally);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);
 }

@@ -20,7 +20,7 @@ struct CurveQuery {
     uint64 self;              // the row's own TID, not counted among its neighbors; 0: it is no row
     const float* vector;      // in index form
     const uint64* neighbors;  // (room)
-    // Their lists, (curve_neighbors); null: unknown, so begin_curve() walks lists to find them.
+    // Their lists, (room); null: unknown, so begin_curve() walks lists to find them.
     const uint32* lists = nullptr;
     uint32 room = curve_neighbors;  // at most most_curve_neighbors
 };
@@ -30,10 +30,11 @@ struct CurveQuery {
 // measures how much more the far steps find.
 struct CurveGrid {
     uint32 steps;
-    uint32 near_steps;  // the first of these; all queries measure them
+    uint32 near_steps;   // the first of these; all queries measure them
+    uint32 far_queries;  // the first queries, which measure all steps
     uint32 probes[RecallCurve::max_steps];
 };
-inline constexpr uint32 far_queries_of = 8;  // the first of this many queries measures all steps
+inline constexpr uint32 far_queries_of = 8;  // one of this many queries measures all steps
 
 // Thresholds of effort by query (kernels/list_effort.h) are measured on a grid of their own, which
 // suits any data. The curve gets the part of it that matters.
@@ -73,8 +74,8 @@ struct CurveTally {
 // `number` is the query's index in the whole set; it decides whether the query measures far steps.
 void tally_query(Relation index, const MetaPage& meta, const CurveGrid& grid,
                  const CurveQuery& query, uint32 number, CurveTally* tally);
-// Writes for each neighbor the rank of its list, (query.room); returns how many neighbors there
-// are. Allocates in the current memory context.
+// Writes for each neighbor, nearest first, the rank of its list, (query.room); returns how many
+// neighbors there are. Allocates in the current memory context.
 uint32 rank_neighbor_lists(Relation index, const MetaPage& meta, const CurveQuery& query,
                            uint32* list_ranks);
 

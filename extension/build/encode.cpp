@@ -22,6 +22,7 @@ namespace {
 
 // A block that the device is encoding.
 struct BlockInFlight {
+    const float* rows;
     const uint64* tids;
     const uint8* attributes;
     BlockPool* pool;  // null: the pass's own rows
@@ -47,13 +48,14 @@ struct EncodePass {
     uint8* codes;       // (batch)(m)
     float* offsets;     // (batch)
 
-    Neighbor* neighbors;  // (query_count)(neighbors_kept)
+    Neighbor* neighbors;  // kept_neighbors(query_count)
     double total;
 
     // On a device:
     Owned<RowPass>* device;
     BlockInFlight in_flight[RowPass::max_in_flight];  // the oldest first
     uint32 in_flight_count;
+    bool wide_given_up;  // the wide queries have no neighbors
     // For DEBUG1: blocks started, and seconds that this process spent:
     uint32 blocks;
     double starting;
@@ -83,6 +85,31 @@ void put_rows(EncodePass* pass, const EncodedRows& rows) {
     pass->total += static_cast<double>(rows.count);
 }
 
+// On the CPU. An interrupted search cannot run again: see add_neighbors().
+void search_rows(EncodePass* pass, const float* rows, const uint64* tids, Size count,
+                 NeighborsOf which) {
+    const EncodeInput& input = pass->input;
+    guarded([&] {
+        add_neighbors(pass->searcher,
+                      {input.queries, input.query_count, rows, count, tids,
+                       input.model.table_dims(), input.model.shape.metric},
+                      which, pass->neighbors);
+    });
+}
+
+// A device collects the neighbors of all queries. The CPU does it for the wide queries, as long as
+// that takes about a tenth of a second: a table with more elements has none.
+void search_passed_block(EncodePass* pass, const BlockInFlight& block, Size count) {
+    constexpr double most_elements = 1 << 24;
+    if (pass->input.query_count == 0 || pass->wide_given_up) return;
+    const double rows = pass->total + static_cast<double>(count);
+    if (rows * pass->input.model.table_dims() > most_elements) {
+        pass->wide_given_up = true;
+        return;
+    }
+    search_rows(pass, block.rows, block.tids, count, NeighborsOf::wide_queries);
+}
+
 // Encodes the rows of a batch, which are in index form, on the CPU.
 void encode_batch(EncodePass* pass) {
     const float* rows = pass->rows;
@@ -100,12 +127,7 @@ void encode_batch(EncodePass* pass) {
         for (uint32 i = 0; i < count; ++i)
             pass->offsets[i] += dropped_norm(rows + Size{i} * rotation.from, rotation.from,
                                              pass->rotated + Size{i} * rotation.to, rotation.to);
-    guarded_interruptibly([&] {
-        if (input.query_count > 0)
-            pass->searcher->exact_search({input.queries, input.query_count, rows, count, pass->tids,
-                                          input.model.table_dims(), input.model.shape.metric,
-                                          neighbors_kept, pass->neighbors});
-    });
+    search_rows(pass, rows, pass->tids, count, NeighborsOf::all_queries);
     put_rows(pass, {count, pass->lists, pass->tids, pass->offsets, pass->codes, pass->attributes});
 }
 
@@ -116,6 +138,7 @@ void finish_block(EncodePass* pass) {
     Stopwatch watch;
     guarded_interruptibly([&] { passed = pass->device->object->finish(); });
     pass->finishing += watch.lap();
+    search_passed_block(pass, done, passed.count);
     put_rows(pass, {passed.count, passed.lists, done.tids, passed.offsets, passed.codes,
                     done.attributes});
     pass->putting += watch.lap();
@@ -124,11 +147,11 @@ void finish_block(EncodePass* pass) {
     --pass->in_flight_count;
 }
 
-void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockInFlight& block) {
+void start_block(EncodePass* pass, uint32 count, const BlockInFlight& block) {
     CHECK_FOR_INTERRUPTS();
     if (pass->in_flight_count == RowPass::max_in_flight) finish_block(pass);
     Stopwatch watch;
-    guarded_interruptibly([&] { pass->device->object->start(rows, block.tids, count); });
+    guarded_interruptibly([&] { pass->device->object->start(block.rows, block.tids, count); });
     pass->starting += watch.lap();
     ++pass->blocks;
     pass->in_flight[pass->in_flight_count++] = block;
@@ -137,7 +160,7 @@ void start_block(EncodePass* pass, const float* rows, uint32 count, const BlockI
 }  // namespace
 
 void encode_block(EncodePass* pass, BlockPool* pool, const RowBlock& block) {
-    start_block(pass, block.rows, *block.count, {block.tids, block.others, pool, block});
+    start_block(pass, *block.count, {block.rows, block.tids, block.others, pool, block});
 }
 
 void flush_encode(EncodePass* pass) {
@@ -145,7 +168,7 @@ void flush_encode(EncodePass* pass) {
         encode_batch(pass);
     } else {
         if (pass->count > 0)
-            start_block(pass, pass->rows, pass->count, {pass->tids, pass->attributes, nullptr, {}});
+            start_block(pass, pass->count, {pass->rows, pass->tids, pass->attributes, nullptr, {}});
         while (pass->in_flight_count > 0) finish_block(pass);
     }
     pass->count = 0;
@@ -164,9 +187,13 @@ EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& si
     pass->rows = alloc_array<float>(Size{pass->batch} * input.model.table_dims());
     pass->tids = alloc_array<uint64>(pass->batch);
     pass->attributes = alloc_array<uint8>(Size{pass->batch} * input.row().other_bytes + 1);
-    pass->neighbors = alloc_array<Neighbor>(Size{input.query_count} * neighbors_kept + 1);
-    for (Size i = 0; i < Size{input.query_count} * neighbors_kept; ++i)
-        pass->neighbors[i] = {std::numeric_limits<float>::infinity(), 0};
+    pass->neighbors = alloc_array<Neighbor>(kept_neighbors(input.query_count) + 1);
+    clear_neighbors(input.query_count, pass->neighbors);
+    // An interrupted search cannot run again, so it is not interruptible. It is short: a search has
+    // few queries, where encoding has many lists.
+    Owned<Executor>* searcher = owned_by<Executor>(CurrentMemoryContext);
+    guarded([&] { searcher->object = make_cpu_executor(1, {}).release(); });
+    pass->searcher = searcher->object;
     return pass;
 }
 
@@ -174,19 +201,12 @@ EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& si
 
 EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
     // One thread: a build is parallel by processes. With many lists a batch takes seconds to
-    // encode; an interrupted batch is encoded again. An interrupted search cannot run again, for it
-    // adds to the neighbors found before: it is not interruptible. It is short: a search has few
-    // queries, where encoding has many lists.
+    // encode; an interrupted batch is encoded again.
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
-    Owned<Executor>* searcher = owned_by<Executor>(CurrentMemoryContext);
-    guarded([&] {
-        executor->object = make_cpu_executor(1, query_interrupts()).release();
-        searcher->object = make_cpu_executor(1, {}).release();
-    });
+    guarded([&] { executor->object = make_cpu_executor(1, query_interrupts()).release(); });
     const QuantizerShape& shape = input.model.shape;
     EncodePass* pass = begin_pass(batch_rows(input.model.table_dims()), input, sink);
     pass->executor = executor->object;
-    pass->searcher = searcher->object;
     if (input.model.rotation.matrix)
         pass->rotated = alloc_array<float>(Size{pass->batch} * shape.dims);
     pass->lists = alloc_array<uint32>(pass->batch);
@@ -250,6 +270,10 @@ const Neighbor* neighbors_of(EncodePass* pass) {
                     "for the device, %.3f s to take entries",
                     pass->blocks, pass->batch, pass->starting, pass->finishing, pass->putting)));
     pass->blocks = 0;
+    const uint32 queries = pass->input.query_count;
+    if (pass->wide_given_up)
+        std::fill(pass->neighbors + wide_begin(queries), pass->neighbors + kept_neighbors(queries),
+                  Neighbor{std::numeric_limits<float>::infinity(), 0});
     return pass->neighbors;
 }
 
@@ -260,30 +284,15 @@ double rows_of(const EncodePass* pass) {
 CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tids,
                                const Neighbor* neighbors, uint32 participants) {
     const Rotation& rotation = input.model.rotation;
-    CurveQuery* queries = alloc_array<CurveQuery>(input.query_count + 1);
-    Neighbor* merged = alloc_array<Neighbor>(Size{participants} * neighbors_kept);
+    const float** vectors = alloc_array<const float*>(input.query_count + 1);
     for (uint32 q = 0; q < input.query_count; ++q) {
-        Size count = 0;
-        for (uint32 p = 0; p < participants; ++p) {
-            const Neighbor* found = neighbors + (Size{p} * input.query_count + q) * neighbors_kept;
-            for (uint32 i = 0; i < neighbors_kept; ++i)
-                if (found[i].id != 0 && found[i].id != query_tids[q]) merged[count++] = found[i];
-        }
-        std::sort(merged, merged + count, [](const Neighbor& a, const Neighbor& b) {
-            return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
-        });
-        uint64* tids = alloc_array<uint64>(curve_neighbors);
-        for (Size i = 0; i < curve_neighbors; ++i) tids[i] = i < count ? merged[i].id : 0;
-        const float* vector = input.queries + Size{q} * input.model.table_dims();
-        if (rotation.matrix) {
-            float* rotated = alloc_array<float>(rotation.to);
-            rotate_one(rotation, vector, rotated);
-            vector = rotated;
-        }
-        queries[q] = {query_tids[q], vector, tids};
+        vectors[q] = input.queries + Size{q} * input.model.table_dims();
+        if (!rotation.matrix) continue;
+        float* rotated = alloc_array<float>(rotation.to);
+        rotate_one(rotation, vectors[q], rotated);
+        vectors[q] = rotated;
     }
-    pfree(merged);
-    return queries;
+    return merge_neighbors({vectors, query_tids, input.query_count}, neighbors, participants);
 }
 
 }  // namespace pgwarp

@@ -5,7 +5,7 @@
 #include "kernels/executor.h"
 #include "kernels/quantizer.h"
 #include "extension/table/block_pool.h"
-#include "extension/build/curve.h"
+#include "extension/build/curve_neighbors.h"
 #include "extension/types/vector_type.h"
 #include "extension/index/attributes.h"
 #include "extension/index/format.h"
@@ -17,9 +17,6 @@ extern "C" {
 }
 
 namespace pgwarp {
-
-// One more than the curve needs: a query is its own nearest neighbor.
-inline constexpr uint32 neighbors_kept = curve_neighbors + 1;
 
 // The input of every participant of a build. The arrays may lie in shared memory.
 struct EncodeInput {
@@ -70,12 +67,12 @@ void encode_one_row(EncodePass* pass, uint64 tid, const float* vector, const Dat
 void encode_block(EncodePass* pass, BlockPool* pool, const RowBlock& block);
 // Encodes the rows that do not fill a batch, and waits for the device.
 void flush_encode(EncodePass* pass);
-// Call once all rows were encoded: (query_count)(neighbors_kept).
+// Call once all rows were encoded: kept_neighbors(query_count) of them.
 const Neighbor* neighbors_of(EncodePass* pass);
 double rows_of(const EncodePass* pass);
 
-// Merges the neighbors of all participants, (participants)(query_count)(neighbors_kept), drops each
-// query itself, and makes queries for measure_curve.
+// Queries for measure_curve, from the neighbors of all participants, kept_neighbors(query_count) of
+// each.
 CurveQuery* make_curve_queries(const EncodeInput& input, const uint64* query_tids,
                                const Neighbor* neighbors, uint32 participants);
 

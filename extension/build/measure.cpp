@@ -4,8 +4,6 @@
 // record puts the curve on the metapage; before that nothing changes, so an interrupted measurement
 // just starts over.
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "kernels/executor.h"
@@ -31,6 +29,7 @@ extern "C" {
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 }
 
 namespace pgwarp {
@@ -116,9 +115,10 @@ void compare_batch(Comparison* comparison) {
     compat_vacuum_delay();
     // Not interruptible: the search adds to the neighbors found before, so it cannot be repeated.
     guarded([&] {
-        comparison->executor->exact_search(
-            {queries.rows, queries.count, comparison->rows, comparison->count, comparison->tids,
-             queries.dims, comparison->metric, neighbors_kept, comparison->neighbors});
+        add_neighbors(comparison->executor,
+                      {queries.rows, queries.count, comparison->rows, comparison->count,
+                       comparison->tids, queries.dims, comparison->metric},
+                      NeighborsOf::all_queries, comparison->neighbors);
     });
     comparison->count = 0;
 }
@@ -137,7 +137,7 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
     if (++comparison->count == comparison->batch) compare_batch(comparison);
 }
 
-// The true neighbors of all queries, (queries)(neighbors_kept), including each query itself.
+// The true neighbors of all queries, kept_neighbors(queries), including each query itself.
 const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
                                const Sample& queries) {
     Comparison comparison = {};
@@ -154,9 +154,9 @@ const Neighbor* find_neighbors(Relation heap, Relation index, Metric metric,
     comparison.rows =
         static_cast<float*>(alloc(Size{comparison.batch} * queries.dims * sizeof(float)));
     comparison.tids = static_cast<uint64*>(alloc(comparison.batch * sizeof(uint64)));
-    const Size kept = Size{queries.count} * neighbors_kept;
-    comparison.neighbors = static_cast<Neighbor*>(alloc(kept * sizeof(Neighbor)));
-    std::fill_n(comparison.neighbors, kept, Neighbor{std::numeric_limits<float>::infinity(), 0});
+    comparison.neighbors =
+        static_cast<Neighbor*>(alloc(kept_neighbors(queries.count) * sizeof(Neighbor)));
+    clear_neighbors(queries.count, comparison.neighbors);
     comparison.row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
 
@@ -184,6 +184,8 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
         const CurveQuery* curve_queries = make_curve_queries(input, queries.tids, neighbors, 1);
         meta.curve = measure_curve(index, meta, curve_queries, queries.count);
         meta.spread = measure_spread(index, meta, curve_queries, queries.count);
+        meta.curve_source = CurveSource::rows;
+        meta.curve_at = GetCurrentTimestamp();
         write_training(index, meta);
         ereport(LOG, (errmsg("recall of index \"%s\" was measured with %u queries",
                              RelationGetRelationName(index), queries.count)));

@@ -85,8 +85,7 @@ void take_part(const BuildTable& table, const BuildMemory& memory, Neighbor* nei
                                                     progress, encode_row, pass, scan);
     flush_encode(pass);
     perform_entry_sort(sort, shared->shape.lists, 1);
-    memcpy(neighbors, neighbors_of(pass),
-           Size{shared->query_count} * neighbors_kept * sizeof(Neighbor));
+    memcpy(neighbors, neighbors_of(pass), kept_neighbors(shared->query_count) * sizeof(Neighbor));
 
     report_share(shared, heap_rows, rows_of(pass), table.info);
     end_entry_sort(sort);
@@ -244,7 +243,7 @@ RecallCurve measure_together(const EncodeResult& result, Relation index, const M
     Stopwatch watch;
     if (!result.parallel->curve_has_begun) {
         share_queries(curve, meta, queries, count);
-        curve->grid = begin_curve(index, meta, queries, count);
+        curve->grid = begin_curve(index, meta, queries, count, curve->wide);
         note_curve(tasks);
     }
     const double beginning = watch.lap();
@@ -298,7 +297,7 @@ void pgwarp_build_worker(dsm_segment* segment, shm_toc* toc) {
 
     InstrStartParallelQuery();
     const Size mine =
-        Size{static_cast<uint32>(ParallelWorkerNumber) + 1} * shared->query_count * neighbors_kept;
+        Size{static_cast<uint32>(ParallelWorkerNumber) + 1} * kept_neighbors(shared->query_count);
     if (memory.pool)
         fill_blocks({heap, index, info}, shared, memory.pool);
     else

@@ -12,7 +12,7 @@ int build_workers(Relation heap, Relation index);
 
 struct EncodeResult {
     EntrySort* sort;            // sorted, ready to be read
-    const Neighbor* neighbors;  // (participants)(query_count)(neighbors_kept)
+    const Neighbor* neighbors;  // (participants)(kept_neighbors)
     uint32 participants;
     double heap_rows;
     double rows;

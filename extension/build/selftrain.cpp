@@ -38,6 +38,7 @@ extern "C" {
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 }
 
 namespace pgwarp {
@@ -226,6 +227,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
         make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
     meta->curve = measure_curve(index, *meta, curve_queries, queries.count);
     meta->spread = measure_spread(index, *meta, curve_queries, queries.count);
+    meta->curve_at = GetCurrentTimestamp();
     write_training(index, *meta);
     ereport(LOG, (errmsg("index \"%s\" was trained with %u rows and has %u lists now",
                          RelationGetRelationName(index), sample->count, meta->lists)));

@@ -65,7 +65,7 @@ PieceSizes sizes_of(const BuildMemoryPlan& plan) {
     sizes.bytes[piece_sort] = tuplesort_estimate_shared(participants);
     sizes.bytes[piece_model] = parts_of(input).floats() * sizeof(float);
     sizes.bytes[piece_neighbors] =
-        Size{input.query_count} * neighbors_kept * participants * sizeof(Neighbor);
+        kept_neighbors(input.query_count) * participants * sizeof(Neighbor);
     sizes.bytes[piece_query_text] = query_text_bytes();
     sizes.bytes[piece_wal_usage] = mul_size(sizeof(WalUsage), plan.workers);
     sizes.bytes[piece_buffer_usage] = mul_size(sizeof(BufferUsage), plan.workers);

@@ -48,7 +48,7 @@ struct BuildMemory {
     SharedBuild* shared;
     Sharedsort* sort;
     float* model;               // the model, then the queries: see input_of()
-    Neighbor* neighbors;        // (participants)(query_count)(neighbors_kept), the leader's first
+    Neighbor* neighbors;        // (participants)(kept_neighbors), the leader's first
     const char* query_text;     // null: none
     WalUsage* wal_usage;        // (workers)
     BufferUsage* buffer_usage;  // (workers)

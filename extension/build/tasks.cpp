@@ -52,7 +52,7 @@ Task take_task(SharedTasks* tasks, const SharedCurve* curve, bool pages_first) {
         tasks->next_page = task.end;
         ++tasks->logging;
     } else if (queries) {
-        task = {TaskKind::measure, 0, 0, query_of_turn(tasks->next_query++, curve->count)};
+        task = {TaskKind::measure, 0, 0, tasks->next_query++};
     } else if (can_measure) {
         // No query is left. Remaining pages are left to the participants that log already.
         task.kind = TaskKind::end;
@@ -92,9 +92,9 @@ void begin_curve_by_lists(Relation index, SharedTasks* tasks, SharedCurve* curve
     CurveQuery trials[curve_trial_queries];
     for (uint32 i = 0; i < curve->trials(); ++i) {
         trials[i] = curve->query(i);
-        trials[i].lists = curve->trial_lists() + i * curve_neighbors;
+        trials[i].lists = curve->trial_lists() + Size{i} * most_curve_neighbors;
     }
-    curve->grid = begin_curve(index, curve->meta, trials, curve->count);
+    curve->grid = begin_curve(index, curve->meta, trials, curve->count, curve->wide);
     note_curve(tasks);
 }
 
@@ -176,16 +176,22 @@ void share_queries(SharedCurve* curve, const MetaPage& meta, const CurveQuery* q
                    uint32 count) {
     curve->meta = meta;
     curve->count = count;
+    curve->wide = count_wide(queries, curve->trials());
     for (uint32 i = 0; i < count; ++i) {
         curve->query_tids()[i] = queries[i].self;
-        memcpy(curve->neighbors() + Size{i} * curve_neighbors, queries[i].neighbors,
-               curve_neighbors * sizeof(uint64));
+        const uint64* neighbors = queries[i].neighbors;
+        if (i < curve->wide)
+            memcpy(curve->wide_neighbors() + Size{i} * most_curve_neighbors, neighbors,
+                   most_curve_neighbors * sizeof(uint64));
+        else
+            memcpy(curve->neighbors() + Size{i} * curve_neighbors, neighbors,
+                   curve_neighbors * sizeof(uint64));
         memcpy(curve->vectors() + Size{i} * meta.code_dims, queries[i].vector,
                meta.code_dims * sizeof(float));
     }
     for (uint32 i = 0; i < curve->trials() && queries[i].lists; ++i)
-        memcpy(curve->trial_lists() + Size{i} * curve_neighbors, queries[i].lists,
-               curve_neighbors * sizeof(uint32));
+        memcpy(curve->trial_lists() + Size{i} * most_curve_neighbors, queries[i].lists,
+               queries[i].room * sizeof(uint32));
 }
 
 void let_curve_begin(SharedTasks* tasks) {

@@ -26,38 +26,45 @@ struct SharedTasks {
     // Queries of the curve, to be measured once all pages are written:
     bool curve_can_begin;  // only the grid is missing; cleared by the worker that claims it
     bool curve_is_there;   // SharedCurve is complete; measuring does not read it before
-    uint32 next_query;     // position in the queue: see query_of_turn()
+    uint32 next_query;
 
     ConditionVariable work_condition;  // there is more to do, or the end has come
 };
 void init_tasks(SharedTasks* tasks);
 
 // What the leader gives for measuring the curve, and what the participants measure. Followed in
-// memory by the TIDs of the queries, the TIDs of their neighbors, the queries, and the lists of the
-// first queries' neighbors, where known.
+// memory by the TIDs of the queries, the TIDs of their neighbors, those of the first queries, which
+// may have more of them, the queries, and the lists of the first queries' neighbors, where known.
 struct SharedCurve {
     MetaPage meta;
     CurveGrid grid;
     uint32 count;  // 0: nothing to measure
+    uint32 wide;   // of the first queries, those with most_curve_neighbors
     slock_t mutex;
     CurveTally tally;  // under `mutex`
 
     static Size bytes(uint32 queries, uint32 dims) {
+        const Size of_trials = Size{curve_trial_queries} * most_curve_neighbors;
         return sizeof(SharedCurve) + Size{queries} * (1 + curve_neighbors) * sizeof(uint64) +
-               Size{queries} * dims * sizeof(float) +
-               Size{curve_trial_queries} * curve_neighbors * sizeof(uint32);
+               Size{queries} * dims * sizeof(float) + of_trials * (sizeof(uint64) + sizeof(uint32));
     }
     uint64* query_tids() { return reinterpret_cast<uint64*>(this + 1); }
     uint64* neighbors() { return query_tids() + count; }
+    uint64* wide_neighbors() { return neighbors() + Size{count} * curve_neighbors; }
     float* vectors() {
-        return reinterpret_cast<float*>(neighbors() + Size{count} * curve_neighbors);
+        return reinterpret_cast<float*>(wide_neighbors() +
+                                        Size{curve_trial_queries} * most_curve_neighbors);
     }
     uint32* trial_lists() {
         return reinterpret_cast<uint32*>(vectors() + Size{count} * meta.code_dims);
     }
     CurveQuery query(uint32 number) {
-        return {query_tids()[number], vectors() + Size{number} * meta.code_dims,
-                neighbors() + Size{number} * curve_neighbors};
+        CurveQuery query{query_tids()[number], vectors() + Size{number} * meta.code_dims,
+                         neighbors() + Size{number} * curve_neighbors};
+        if (number >= wide) return query;
+        query.neighbors = wide_neighbors() + Size{number} * most_curve_neighbors;
+        query.room = most_curve_neighbors;
+        return query;
     }
     uint32 trials() const { return Min(count, curve_trial_queries); }
 };

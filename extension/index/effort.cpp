@@ -33,9 +33,11 @@ int last_k(const RecallCurve& curve) {
 // Recall at a step and a candidate factor for one k, as a curve's side has it.
 class CurveSide {
   public:
-    CurveSide(const RecallCurve& curve, ByQuery by_query, uint32 k)
-        : curve_(curve), by_query_(by_query == ByQuery::yes) {
-        const int last = last_k(curve);
+    CurveSide(const MetaPage& meta, ByQuery by_query, uint32 k)
+        : curve_(meta.curve),
+          by_query_(by_query == ByQuery::yes),
+          margin_(meta.curve_source == CurveSource::queries ? given_margin : rows_margin) {
+        const int last = last_k(curve_);
         low_ = last;
         while (low_ > 0 && RecallCurve::k_values[low_] > k) --low_;
         high_ = std::min(low_ + 1, last);
@@ -50,12 +52,13 @@ class CurveSide {
     double recall(uint32 step, uint32 factor) const {
         return between([&](int k) { return measured(k, step, factor); });
     }
-    // The recall that the measured one reaches surely, but for one case in twenty.
+    // The recall that the measured one reaches surely, but for one case in twenty. Searches that
+    // are like the queries given to ivfpq_learn() get what was measured, so that one case in six
+    // falls short, by little; rows are only a guess at what searches ask for.
+    static constexpr double rows_margin = 1.645;
+    static constexpr double given_margin = 1;
     double sure_recall(uint32 step, uint32 factor) const {
-        return between([&](int k) {
-            const double recall = measured(k, step, factor);
-            return recall - 1.645 * standard_error(k, recall);
-        });
+        return between([&](int k) { return lower_bound(k, measured(k, step, factor)); });
     }
     double error(uint32 step, uint32 factor) const {
         return between([&](int k) { return standard_error(k, measured(k, step, factor)); });
@@ -85,12 +88,22 @@ class CurveSide {
             by_query_ ? curve_.query_recall[k][step][factor] : curve_.recall[k][step][factor];
         return recall / 65535.0;
     }
+    // Wilson's bound, for a recall that may be near 1, where the standard error says too little.
+    // What it adds to that is the less, the more neighbors each query has.
+    double lower_bound(int k, double recall) const {
+        const double error = standard_error(k, recall);
+        const double one = curve_.error[k] * curve_.error[k] * margin_ * margin_ /
+                           curve_.queries[k] / RecallCurve::k_values[k];
+        const double width = std::sqrt(margin_ * margin_ * error * error + one * one / 4);
+        return (recall + one / 2 - width) / (1 + one);
+    }
     double standard_error(int k, double recall) const {
         return curve_.error[k] * std::sqrt(recall * (1 - recall) / curve_.queries[k]);
     }
 
     const RecallCurve& curve_;
     const bool by_query_;
+    const double margin_;
     int low_, high_;
     double part_ = 0;
 };
@@ -152,7 +165,7 @@ Choice choose_from(const MetaPage& meta, const ScanCosts& costs, const CurveSide
 // candidates as were measured, so that only the lists matter. k is within what was measured.
 double measured_lists(const MetaPage& meta, uint32 k) {
     const RecallCurve& curve = meta.curve;
-    const CurveSide side(curve, ByQuery::no, k);
+    const CurveSide side(meta, ByQuery::no, k);
     const double target = aimed_recall(meta);
     for (uint32 step = 0; step < curve.steps; ++step)
         if (side.sure_recall(step, RecallCurve::factors - 1) >= target) return curve.probes[step];
@@ -189,7 +202,7 @@ double aimed_recall(const MetaPage& meta) {
 
 bool expected_recall(const MetaPage& meta, uint32 k, const Effort& effort, ExpectedRecall* result) {
     if (!has_curve(meta)) return false;
-    const CurveSide side(meta.curve, effort.threshold > 0 ? ByQuery::yes : ByQuery::no, k);
+    const CurveSide side(meta, effort.threshold > 0 ? ByQuery::yes : ByQuery::no, k);
     const double wanted = RecallCurve::wanted(k);
     uint32 factor = 0;
     while (factor + 1 < RecallCurve::factors &&
@@ -201,7 +214,16 @@ bool expected_recall(const MetaPage& meta, uint32 k, const Effort& effort, Expec
                                     : side.probes(at) <= effort.probes;
     };
     while (step + 1 < side.steps() && is_less(step + 1)) ++step;
-    *result = {side.recall(step, factor), 1.645 * side.error(step, factor)};
+    double recall = side.recall(step, factor);
+    const bool by_query = effort.threshold > 0;
+    const double at = by_query ? effort.threshold : effort.probes;
+    const double from = by_query ? side.threshold(step) : side.probes(step);
+    if (step + 1 < side.steps() && at > from) {
+        const double to = by_query ? side.threshold(step + 1) : side.probes(step + 1);
+        if (to > from)
+            recall += (side.recall(step + 1, factor) - recall) * (at - from) / (to - from);
+    }
+    *result = {recall, 1.645 * side.error(step, factor)};
     return true;
 }
 
@@ -274,9 +296,9 @@ struct ChoiceKey {
 Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query) {
     const double target = aimed_recall(meta);
     const double wanted = RecallCurve::wanted(k);
-    Choice best = choose_from(meta, costs, CurveSide(meta.curve, ByQuery::no, k), target, wanted);
+    Choice best = choose_from(meta, costs, CurveSide(meta, ByQuery::no, k), target, wanted);
     if (by_query == ByQuery::yes && k <= most_measured(meta))
-        best.offer(choose_from(meta, costs, CurveSide(meta.curve, by_query, k), target, wanted));
+        best.offer(choose_from(meta, costs, CurveSide(meta, by_query, k), target, wanted));
     best.effort.probes = static_cast<uint32>(
         std::min<double>(meta.lists, best.effort.probes * growth_beyond_measured(meta, k)));
     return best.effort;

@@ -35,8 +35,9 @@ inline Effort choose_effort(const MetaPage& meta, uint32 k, ByQuery by_query = B
 
 // The recall that scans aim at: the target, corrected by what live searches taught.
 double aimed_recall(const MetaPage& meta);
-// The recall that is expected of an effort for k rows, and half the width of its 90% interval. An
-// effort between two measured ones counts as the lower. False: nothing was measured.
+// The recall that is expected of an effort for k rows, and half the width of its 90% interval.
+// Lists between two measured ones have a recall in between; candidates count as the lower. False:
+// nothing was measured.
 struct ExpectedRecall {
     double recall;
     double within;

@@ -1,6 +1,7 @@
 // ivfpq_info and ivfpq_recall_curve: the parameters, sizes and recall curve of an index.
 
 #include <algorithm>
+#include <cmath>
 
 #include "extension/index/format.h"
 #include "extension/index/options.h"
@@ -20,6 +21,7 @@ extern "C" {
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/timestamp.h"
 }
 
 namespace pgwarp {
@@ -46,8 +48,8 @@ int64 list_length(Relation index, const MetaPage& meta, uint32 list) {
 
 // Collects one row of output in the order of the function's columns.
 struct RowBuilder {
-    Datum values[40];
-    bool nulls[40];
+    Datum values[48];
+    bool nulls[48];
     int count;
 
     void add(Datum value) {
@@ -57,6 +59,12 @@ struct RowBuilder {
     void add_null() {
         nulls[count] = true;
         values[count++] = Datum{0};
+    }
+    void add_time(int64 at) {
+        if (at == 0)
+            add_null();
+        else
+            add(TimestampTzGetDatum(at));
     }
 };
 
@@ -71,11 +79,14 @@ Datum attribute_names(Relation index) {
     return PointerGetDatum(construct_array(names, columns - 1, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
+// What is told is about scans with LIMIT 10.
+constexpr int shown_k = 1;
+constexpr uint32 shown_rows = RecallCurve::k_values[shown_k];
+static_assert(shown_rows == 10);
+
 // Recall@10 by probes as a JSON object, for the largest measured number of candidates that is not
 // above `candidates`.
 Datum curve_json(const RecallCurve& curve, uint32 candidates) {
-    constexpr int shown_k = 1;
-    static_assert(RecallCurve::k_values[shown_k] == 10);
     uint32 factor = 0;
     while (factor + 1 < RecallCurve::factors &&
            RecallCurve::factor_values[factor + 1] * RecallCurve::k_values[shown_k] <= candidates)
@@ -88,6 +99,79 @@ Datum curve_json(const RecallCurve& curve, uint32 candidates) {
                          curve.recall[shown_k][step][factor] / 65535.0);
     appendStringInfoChar(&text, '}');
     return DirectFunctionCall1(json_in, CStringGetDatum(text.data));
+}
+
+// What a scan does now, and which recall is expected of it.
+void add_expectation(const MetaPage& meta, const Effort& effort, RowBuilder* row) {
+    ExpectedRecall expected;
+    const bool by_query = effort.threshold > 0;
+    if (meta.lists > 0)
+        row->add(BoolGetDatum(by_query));
+    else
+        row->add_null();
+    if (by_query)
+        row->add(Float4GetDatum(effort.threshold));
+    else
+        row->add_null();
+    const bool exact = searches_exactly(meta);
+    if (exact) expected = {1, 0};
+    if (exact || (meta.lists > 0 && expected_recall(meta, shown_rows, effort, &expected))) {
+        row->add(Float8GetDatum(expected.recall));
+        row->add(Float8GetDatum(expected.within));
+    } else {
+        row->add_null();
+        row->add_null();
+    }
+}
+
+// Where the curve is from, and what live searches taught.
+void add_origin(const MetaPage& meta, RowBuilder* row) {
+    if (has_curve(meta)) {
+        const bool given = meta.curve_source == CurveSource::queries;
+        row->add(CStringGetTextDatum(given ? "queries" : "rows"));
+        row->add(Int32GetDatum(static_cast<int32>(meta.curve.queries[shown_k])));
+        row->add_time(meta.curve_at);
+    } else {
+        for (int i = 0; i < 3; ++i) row->add_null();
+    }
+    const LearnedEffort& learned = meta.learned;
+    if (learned.at != 0) {
+        row->add(Float4GetDatum(learned.correction));
+        row->add(Float4GetDatum(learned.recall));
+        row->add(Int64GetDatum(learned.audited));
+        row->add_time(learned.at);
+    } else {
+        for (int i = 0; i < 4; ++i) row->add_null();
+    }
+}
+
+// One side of the curve for one k: with one number of lists for all queries, or by query.
+void put_curve(ReturnSetInfo* result, const RecallCurve& curve, int k, bool by_query) {
+    const uint32 rows = RecallCurve::k_values[k];
+    const uint32 steps = by_query ? curve.by_query_steps : curve.steps;
+    for (uint32 step = 0; step < steps; ++step) {
+        // A k with fewer steps repeats its last one.
+        if (by_query && step > 0 && curve.threshold[k][step] <= curve.threshold[k][step - 1]) break;
+        const double lists = by_query ? curve.query_probes[k][step] : curve.probes[step];
+        const double scanned = by_query ? curve.query_scanned[k][step] : curve.scanned[step];
+        for (int f = 0; f < RecallCurve::factors; ++f) {
+            const uint16 recall =
+                by_query ? curve.query_recall[k][step][f] : curve.recall[k][step][f];
+            RowBuilder row = {};
+            row.add(Int32GetDatum(static_cast<int32>(rows)));
+            row.add(Int32GetDatum(static_cast<int32>(std::ceil(lists))));
+            row.add(Int32GetDatum(
+                static_cast<int32>(RecallCurve::factor_values[f] * RecallCurve::wanted(rows))));
+            row.add(Float8GetDatum(scanned));
+            row.add(Float8GetDatum(recall / 65535.0));
+            if (by_query)
+                row.add(Float4GetDatum(curve.threshold[k][step]));
+            else
+                row.add_null();
+            row.add(Int32GetDatum(static_cast<int32>(curve.queries[k])));
+            tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
+        }
+    }
 }
 
 }  // namespace
@@ -120,7 +204,7 @@ PGWARP_FUNCTION(ivfpq_info) {
     const int64 pending = list_length(index, meta, pending_list);
     const int64 pages = RelationGetNumberOfBlocks(index);
     const int64 model_pages = trained ? training_end(meta) - meta.centroids : 0;
-    const Effort effort = choose_effort(meta, 10);
+    const Effort effort = choose_effort(meta, shown_rows, ByQuery::yes);
 
     RowBuilder row = {};
     row.add(BoolGetDatum(trained));
@@ -169,6 +253,8 @@ PGWARP_FUNCTION(ivfpq_info) {
         row.add(curve_json(meta.curve, effort.candidates));
     else
         row.add_null();
+    add_expectation(meta, effort, &row);
+    add_origin(meta, &row);
     Assert(row.count == descriptor->natts);
     close_index(open);
     PG_RETURN_DATUM(
@@ -181,20 +267,8 @@ PGWARP_FUNCTION(ivfpq_recall_curve) {
     const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
     const MetaPage meta = read_meta(open.index);
     close_index(open);
-    const RecallCurve& curve = meta.curve;
-    if (!has_curve(meta)) return Datum{0};
-    for (int k = 0; k < RecallCurve::ks; ++k)
-        for (uint32 step = 0; step < curve.steps && curve.queries[k] > 0; ++step)
-            for (int f = 0; f < RecallCurve::factors; ++f) {
-                RowBuilder row = {};
-                row.add(Int32GetDatum(static_cast<int32>(RecallCurve::k_values[k])));
-                row.add(Int32GetDatum(static_cast<int32>(curve.probes[step])));
-                row.add(Int32GetDatum(
-                    static_cast<int32>(RecallCurve::factor_values[f] *
-                                       RecallCurve::wanted(RecallCurve::k_values[k]))));
-                row.add(Float8GetDatum(curve.scanned[step]));
-                row.add(Float8GetDatum(curve.recall[k][step][f] / 65535.0));
-                tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
-            }
+    const bool by_query = PG_GETARG_BOOL(1);
+    for (int k = 0; k < RecallCurve::ks && has_curve(meta); ++k)
+        if (meta.curve.queries[k] > 0) put_curve(result, meta.curve, k, by_query);
     return Datum{0};
 }

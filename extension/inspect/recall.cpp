@@ -6,15 +6,10 @@
 // if it is as near as the k-th true neighbor, so that ties do not lower the recall.
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <utility>
 
-#include "kernels/distance.h"
 #include "kernels/random.h"
-#include "kernels/row_pass.h"
-#include "extension/device/executor.h"
-#include "extension/guard.h"
+#include "extension/build/true_neighbors.h"
 #include "extension/index/column.h"
 #include "extension/scan/scan.h"
 #include "extension/index/argument.h"
@@ -34,14 +29,6 @@ extern "C" {
 namespace pgwarp {
 
 namespace {
-
-// The largest k of k-selection on a device.
-constexpr uint32 device_most_k = 2048;
-
-// The size of one of the two blocks of rows.
-Size block_bytes() {
-    return std::min(size_t{4} << 20, static_cast<Size>(maintenance_work_mem) * 1024 / 4);
-}
 
 // One pass over the rows that the snapshot sees; calls back as an index build does.
 void scan_rows(const OpenIndex& open, Snapshot snapshot, IndexBuildCallback callback, void* state) {
@@ -80,112 +67,21 @@ void draw_query(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, voi
     queries->tids[slot] = tid_number(*tid);
 }
 
-// Finds the true neighbors. Rows pass in two blocks: one is filled while the other is compared with
-// the queries.
-struct Truth {
-    const Queries* queries;
-    Metric metric;
-    uint32 dims;
-    Owned<RowPass>* pass;
-    struct {
-        float* rows;
-        uint64* tids;
-    } blocks[2];
-    uint32 room;  // of a block
-    uint32 count;
-    uint32 filling;
-    bool in_flight;  // the comparison of the other block
-    MemoryContext row_context;
-};
-
-void finish_block(Truth* truth) {
-    if (truth->in_flight) guarded_interruptibly([&] { truth->pass->object->finish(); });
-    truth->in_flight = false;
-}
-
-void compare_block(Truth* truth) {
-    finish_block(truth);
-    if (truth->count == 0) return;
-    const auto& block = truth->blocks[truth->filling];
-    guarded_interruptibly(
-        [&] { truth->pass->object->start(block.rows, block.tids, truth->count); });
-    truth->in_flight = true;
-    truth->filling = 1 - truth->filling;
-    truth->count = 0;
-}
-
-// Whether a row can be a neighbor. Under cosine, a row whose squared norm is zero or overflows
-// cannot: it is far from every query, or its distance is NaN.
-bool has_distances(Metric metric, const VectorView& vector) {
-    if (!normalizes(metric)) return true;
-    // The same norm as in exact_distance().
-    const float norm = cosine_parts(vector.values, vector.values, vector.dims).squared_norm_a;
-    return norm > 0 && std::isfinite(norm);
-}
-
-void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* state) {
-    Truth* truth = static_cast<Truth*>(state);
-    if (nulls[0]) return;
-    CHECK_FOR_INTERRUPTS();
-    MemoryContextReset(truth->row_context);
-    const MemoryContext before = MemoryContextSwitchTo(truth->row_context);
-    const VectorView row = truth->queries->type.view(values[0]);
-    MemoryContextSwitchTo(before);
-    check_same_dims(truth->dims, row.dims);
-    if (!has_distances(truth->metric, row)) return;
-    const auto& block = truth->blocks[truth->filling];
-    index_form(truth->metric, row.values, truth->dims,
-               block.rows + Size{truth->count} * truth->dims);
-    block.tids[truth->count] = tid_number(*tid);
-    if (++truth->count == truth->room) compare_block(truth);
-}
-
 // The true neighbors of all queries, (queries)(k); a query's own row is among them.
-Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries& queries,
-                         Metric metric, uint32 k) {
-    Truth truth = {};
-    truth.queries = &queries;
-    truth.metric = metric;
-    truth.dims = queries.vectors[0].dims;
-    truth.row_context =
-        AllocSetContextCreate(CurrentMemoryContext, "ivfpq truth", ALLOCSET_DEFAULT_SIZES);
-    const Size row_bytes = truth.dims * sizeof(float);
-    truth.room = static_cast<uint32>(std::clamp<Size>(block_bytes() / row_bytes, 16, 65536));
+const Neighbor* find_neighbors(const OpenIndex& open, Snapshot snapshot, const Queries& queries,
+                               Metric metric, uint32 k) {
+    const uint32 dims = queries.vectors[0].dims;
     const auto alloc = [](Size bytes) {
         return MemoryContextAllocHuge(CurrentMemoryContext, bytes);
     };
-    for (auto& block : truth.blocks) {
-        block.rows = static_cast<float*>(alloc(truth.room * row_bytes));
-        block.tids = static_cast<uint64*>(alloc(truth.room * sizeof(uint64)));
-    }
-    float* forms = static_cast<float*>(alloc(queries.count * row_bytes));
+    float* forms = static_cast<float*>(alloc(Size{queries.count} * dims * sizeof(float)));
     for (uint32 q = 0; q < queries.count; ++q)
-        index_form(metric, queries.vectors[q].values, truth.dims, forms + Size{q} * truth.dims);
+        index_form(metric, queries.vectors[q].values, dims, forms + Size{q} * dims);
     auto* nearest = static_cast<Neighbor*>(alloc(Size{queries.count} * k * sizeof(Neighbor)));
-
-    const double rows = static_cast<double>(queries.seen);
-    BuildExecutor executor = open_build_executor(
-        k > device_most_k ? "a device finds at most 2047 neighbors" : nullptr,
-        rows * queries.count * truth.dims, 1 + max_parallel_maintenance_workers);
-    truth.pass = owned_by<RowPass>(CurrentMemoryContext);
-    guarded_interruptibly([&] {
-        RowPassInput input;
-        input.dims = truth.dims;
-        input.metric = metric;
-        input.block_rows = truth.room;
-        input.expected_rows = static_cast<size_t>(rows);
-        input.queries = forms;
-        input.query_count = queries.count;
-        input.k = k;
-        truth.pass->object = executor.executor->begin_pass(input).release();
-    });
-    scan_rows(open, snapshot, compare_row, &truth);
-    compare_block(&truth);
-    finish_block(&truth);
-    guarded_interruptibly([&] { truth.pass->object->nearest(nearest); });
-    // The pass must end before its device is closed.
-    guarded([&] { delete std::exchange(truth.pass->object, nullptr); });
-    close_build_executor(&executor);
+    const QuerySet set{forms, queries.count, k, nearest};
+    find_true_neighbors(
+        {open.heap, open.index, snapshot, metric, dims, static_cast<double>(queries.seen)}, &set,
+        1);
     return nearest;
 }
 
@@ -248,11 +144,9 @@ PGWARP_FUNCTION(ivfpq_recall) {
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("k must be between 1 and 10000")));
     const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
-    // Two blocks of rows, two copies of each query, and three of its neighbors: ours and two in the
-    // pass.
-    const Size bytes = 2 * block_bytes() + static_cast<Size>(samples) *
-                                               (2 * read_meta(open.index).dims * sizeof(float) +
-                                                3 * (k + 1) * sizeof(Neighbor));
+    const QuerySet wanted_set{nullptr, static_cast<uint32>(samples), static_cast<uint32>(k + 1),
+                              nullptr};
+    const Size bytes = search_bytes(read_meta(open.index).dims, &wanted_set, 1);
     if (bytes > static_cast<Size>(maintenance_work_mem) * 1024)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                         errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",

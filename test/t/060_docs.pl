@@ -148,7 +148,7 @@ names_all('columns', "SELECT DISTINCT a.attname FROM pg_depend AS d JOIN pg_clas
 		JOIN pg_attribute AS a ON a.attrelid = c.oid
 	WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind = 'v'
 	UNION SELECT unnest(proargnames[pronargs + 1:]) FROM pg_proc
-	WHERE proname IN ('ivfpq_info', 'ivfpq_last_scan', 'ivfpq_check', 'ivfpq_recall_curve', 'ivfpq_compare',
+	WHERE proname IN ('ivfpq_info', 'ivfpq_last_scan', 'ivfpq_check', 'ivfpq_recall_curve', 'ivfpq_learn', 'ivfpq_compare',
 		'pgwarp_service', 'pgwarp_devices')");
 # Functions that stand behind a type, an operator, an aggregate, a cast, an access method or a view
 # have a name of their own there.

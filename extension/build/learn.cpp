@@ -1,0 +1,255 @@
+// ivfpq_learn: measures the recall curve of an index with queries that the user gives.
+//
+// A build measures with rows of the table, but searches may ask for other vectors: farther from all
+// rows, or more often where rows lie dense. The curve of their like chooses the effort that they
+// need. Nothing changes until one WAL record puts the new curve on the metapage.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/random.h"
+#include "extension/build/curve.h"
+#include "extension/build/spread.h"
+#include "extension/build/true_neighbors.h"
+#include "extension/index/argument.h"
+#include "extension/index/column.h"
+#include "extension/index/effort.h"
+#include "extension/index/model.h"
+#include "extension/index/page_changes.h"
+#include "extension/scan/exact.h"
+#include "extension/table/table_reader.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// Fewer would measure too inaccurately.
+constexpr int least_queries = 64;
+constexpr int most_queries = 100000;
+
+template <typename T>
+T* alloc_array(Size count) {
+    return static_cast<T*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(T)));
+}
+
+// The metapage, checked before any work. Releases the index: the queries are read as the caller,
+// not as the owner of the index's table.
+MetaPage check_learner(Oid relation) {
+    const OpenIndex open = open_index(relation, AccessShareLock, Purpose::maintain);
+    const MetaPage meta = read_meta(open.index);
+    if (meta.lists == 0)
+        ereport(ERROR,
+                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                 errmsg("index \"%s\" is not trained yet", RelationGetRelationName(open.index)),
+                 errdetail("Its scans are exact: there is nothing to learn.")));
+    close_index(open);
+    return meta;
+}
+
+struct GivenQueries {
+    float* vectors;  // (room)(dims), as given; in random order once all are read
+    uint32 room;
+    uint32 count;
+    uint64 seen;  // usable ones
+};
+
+[[noreturn]] void report_query_dims(uint32 given, uint32 dims) {
+    ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
+                    errmsg("different vector dimensions %u and %u", given, dims),
+                    errdetail("The queries have %u dimensions, the index has %u.", given, dims)));
+}
+
+void keep_query(const float* vector, uint32 dims, Random* random, GivenQueries* queries) {
+    ++queries->seen;
+    uint64 slot = queries->count;
+    if (queries->count < queries->room)
+        ++queries->count;
+    else
+        slot = random->below(queries->seen);
+    if (slot < queries->room) memcpy(queries->vectors + slot * dims, vector, dims * sizeof(float));
+}
+
+void shuffle(uint32 dims, Random* random, GivenQueries* queries) {
+    for (uint32 i = 0; i + 1 < queries->count; ++i) {
+        const Size other = i + random->below(queries->count - i);
+        float* here = queries->vectors + Size{i} * dims;
+        std::swap_ranges(here, here + dims, queries->vectors + other * dims);
+    }
+}
+
+// A random sample of the column's vectors, at most `room`. Those without distances are left out.
+GivenQueries read_queries(const TableColumns& columns, uint32 room, const MetaPage& meta) {
+    const uint32 dims = meta.dims;
+    TableReader* reader = open_table_reader(columns);
+    const uint32 given_dims = dims_of(reader);
+    if (given_dims != 0 && given_dims != dims) report_query_dims(given_dims, dims);
+    GivenQueries queries = {alloc_array<float>(Size{room} * dims), room, 0, 0};
+    constexpr Size block_rows = 64;
+    VectorBlock block = {alloc_array<float>(block_rows * dims), nullptr, block_rows};
+    Random random(static_cast<uint64>(meta.seed));
+    while (const Size count = given_dims == 0 ? 0 : read_block(reader, block))
+        for (Size i = 0; i < count; ++i) {
+            const float* vector = block.vectors + i * dims;
+            check_elements(vector, static_cast<int>(dims));
+            if (has_distances(meta.metric, vector, dims))
+                keep_query(vector, dims, &random, &queries);
+        }
+    const int64 nulls = counts_of(reader).nulls;
+    close_table_reader(reader);
+    if (queries.count < least_queries)
+        ereport(
+            ERROR,
+            (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+             errmsg("at least %d queries are needed, there are %u", least_queries, queries.count),
+             nulls > 0 ? errdetail("%lld are null.", static_cast<long long>(nulls)) : 0));
+    pfree(block.vectors);
+    shuffle(dims, &random, &queries);
+    return queries;
+}
+
+// Two sets of queries: the first have neighbors for k = 1,000, as many as memory allows.
+struct WantedNeighbors {
+    QuerySet sets[2];
+};
+WantedNeighbors plan_neighbors(uint32 dims, uint32 count) {
+    const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    WantedNeighbors wanted = {
+        {{nullptr, 0, most_curve_neighbors, nullptr}, {nullptr, count, curve_neighbors, nullptr}}};
+    const Size least = search_bytes(dims, wanted.sets, 2);
+    if (least > memory)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                               least / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                        errhint("Ask for fewer queries.")));
+    wanted.sets[0].count = 1;
+    wanted.sets[1].count = count - 1;
+    const Size one = search_bytes(dims, wanted.sets, 2) - least;
+    const auto wide = static_cast<uint32>(std::min<Size>(count, (memory - least) / one));
+    wanted.sets[0].count = wide;
+    wanted.sets[1].count = count - wide;
+    return wanted;
+}
+
+// Queries for measure_curve; none is a row of the table as far as it knows.
+CurveQuery* find_curve_queries(const OpenIndex& open, const MetaPage& meta,
+                               const GivenQueries& given) {
+    const uint32 dims = meta.dims;
+    WantedNeighbors wanted = plan_neighbors(dims, given.count);
+    float* forms = alloc_array<float>(Size{given.count} * dims);
+    for (Size q = 0; q < given.count; ++q)
+        index_form(meta.metric, given.vectors + q * dims, dims, forms + q * dims);
+    const float* next = forms;
+    for (QuerySet& set : wanted.sets) {
+        set.queries = next;
+        set.nearest = alloc_array<Neighbor>(Size{set.count} * set.k);
+        next += Size{set.count} * dims;
+    }
+    find_true_neighbors({open.heap, open.index, GetActiveSnapshot(), meta.metric, dims,
+                         static_cast<double>(meta.rows_at_build)},
+                        wanted.sets, 2);
+    CurveQuery* queries = alloc_array<CurveQuery>(given.count);
+    uint32 at = 0;
+    for (const QuerySet& set : wanted.sets) {
+        for (Size q = 0; q < set.count; ++q, ++at) {
+            const Neighbor* nearest = set.nearest + q * set.k;
+            uint64* tids = alloc_array<uint64>(set.k);
+            for (uint32 i = 0; i < set.k; ++i)
+                tids[i] = std::isinf(nearest[i].distance) ? 0 : nearest[i].id;
+            float* form = alloc_array<float>(meta.code_dims);
+            model_form(open.index, meta, given.vectors + Size{at} * dims, form);
+            queries[at] = {0, form, tids, nullptr, set.k};
+        }
+        pfree(set.nearest);
+    }
+    pfree(forms);
+    return queries;
+}
+
+// One row of the result: what changes for this k.
+void put_change(ReturnSetInfo* result, const MetaPage& before, const MetaPage& after, int number) {
+    const uint32 k = RecallCurve::k_values[number];
+    const Effort old_effort = choose_effort(before, k, ByQuery::yes);
+    const Effort new_effort = choose_effort(after, k, ByQuery::yes);
+    ExpectedRecall expected = {};
+    ExpectedRecall measured = {};
+    ExpectedRecall now = {};
+    const bool was_expected =
+        before.curve.queries[number] > 0 && expected_recall(before, k, old_effort, &expected);
+    expected_recall(after, k, old_effort, &measured);
+    expected_recall(after, k, new_effort, &now);
+    if (searches_exactly(after)) expected = measured = now = {1, 0};
+    const auto number_of = [](uint32 value) { return Int32GetDatum(static_cast<int32>(value)); };
+    Datum values[] = {number_of(k),
+                      number_of(after.curve.queries[number]),
+                      Float8GetDatum(expected.recall),
+                      Float8GetDatum(measured.recall),
+                      number_of(old_effort.probes),
+                      number_of(old_effort.candidates),
+                      Float8GetDatum(now.recall),
+                      Float8GetDatum(now.within),
+                      number_of(new_effort.probes),
+                      number_of(new_effort.candidates)};
+    bool nulls[lengthof(values)] = {};
+    nulls[2] = !was_expected;
+    tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(ivfpq_learn) {
+    PreventCommandDuringRecovery("ivfpq_learn()");
+    PreventCommandIfReadOnly("ivfpq_learn()");
+    PreventCommandIfParallelMode("ivfpq_learn()");
+    const int32 asked = PG_GETARG_INT32(3);
+    if (asked < least_queries || asked > most_queries)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("queries must be between %d and %d", least_queries, most_queries)));
+    compat_init_materialized(fcinfo);
+    const MetaPage seen = check_learner(PG_GETARG_OID(0));
+    plan_neighbors(seen.dims, static_cast<uint32>(asked));  // an error where memory is too small
+    TableColumns columns = {PG_GETARG_OID(1), NameStr(*PG_GETARG_NAME(2)), nullptr};
+    const GivenQueries given = read_queries(columns, static_cast<uint32>(asked), seen);
+
+    // Keeps VACUUM away, which may train or measure, and REINDEX. Writers go on.
+    const OpenIndex open =
+        open_index(PG_GETARG_OID(0), ShareUpdateExclusiveLock, Purpose::maintain);
+    const MetaPage before = read_meta(open.index);
+    if (before.build_id != seen.build_id || before.lists == 0)
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+                        errmsg("index \"%s\" was built anew meanwhile",
+                               RelationGetRelationName(open.index)),
+                        errhint("Try again.")));
+    const CurveQuery* queries = find_curve_queries(open, before, given);
+    MetaPage after = before;
+    after.curve = measure_curve(open.index, before, queries, given.count);
+    if (!has_curve(after))
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("the queries have no neighbors in table \"%s\"",
+                               RelationGetRelationName(open.heap))));
+    after.spread = measure_spread(open.index, before, queries, given.count);
+    after.curve_source = CurveSource::queries;
+    after.curve_at = GetCurrentTimestamp();
+    after.learned = {};  // the correction was one of the curve before
+    write_training(open.index, after);
+    auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        if (after.curve.queries[k] > 0) put_change(result, before, after, k);
+    close_index(open);
+    return Datum{0};
+}
