@@ -92,7 +92,7 @@ bool repeat_recorded(Relation heap, Relation index, const AuditRecord& record, c
     order.sk_attno = 1;
     order.sk_strategy = 1;
     IndexScanDesc scan = compat_index_beginscan(heap, index, GetActiveSnapshot(), 0, 1);
-    want_rows(scan, record.k);
+    want_rows(scan, record.k, 0, true);
     repeat_search(scan, &parts.search);
     index_rescan(scan, nullptr, 0, &order, 1);
     uint32 nearest = 0;

@@ -238,7 +238,8 @@ void scan_for(KnnBatch* batch, uint32 query) {
     const MemoryContext before = MemoryContextSwitchTo(batch->context);
     if (!batch->scan) {
         batch->scan = compat_index_beginscan(index->heap, index->index, batch->snapshot, 0, 1);
-        want_rows(batch->scan, batch->k);
+        // The same rows, whether a query is searched alone or with others.
+        want_rows(batch->scan, batch->k, 0, true);
     }
     const Datum vector =
         type_of(index->index).make(batch->queries + Size{query} * index->dims, index->dims);

@@ -179,7 +179,8 @@ bool takes_list(void* state, uint32 place) {
 
 // Walks as many lists as the query takes: these become the first group.
 void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
-    const auto k = static_cast<uint32>(std::min(Size{s->goal.limit}, wanted));
+    const auto k =
+        static_cast<uint32>(std::min(Size{s->goal.limit} + s->asked.passed_over, wanted));
     QueryEffort effort{{s->goal.threshold, k, first_entries(k)}, 0};
     gather->effort = &effort;
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);

@@ -71,10 +71,8 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     constexpr uint32 few = 100;
     if (s->bound.given && settings.iterative_scan != static_cast<int>(IterativeScan::off))
         s->goal.limit = std::min(s->goal.limit, few);
-    // A caller without a plan searches many queries at once, elsewhere with one effort for all: its
-    // answers must not depend on where.
     const bool plain =
-        !filters && !s->bound.given && s->conditions.count == 0 && s->asked.rows == 0;
+        !filters && !s->bound.given && s->conditions.count == 0 && !s->asked.one_effort;
     const Effort effort = choose_effort(meta, s->goal.limit, plain ? ByQuery::yes : ByQuery::no);
     s->goal.threshold = effort.threshold;
     s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;
@@ -231,8 +229,8 @@ IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
     return scan;
 }
 
-void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over) {
-    state_of(scan)->asked = {rows, passed_over, nullptr};
+void want_rows(IndexScanDesc scan, uint32 rows, uint32 passed_over, bool one_effort) {
+    state_of(scan)->asked = {rows, passed_over, nullptr, one_effort};
 }
 
 void repeat_search(IndexScanDesc scan, const RepeatedSearch* search) {

@@ -99,7 +99,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     search.probes = bounded_probes(effort.probes, s->meta);
     if (effort.threshold > 0) {
         search.threshold = effort.threshold;
-        search.radius_k = s->goal.planned;
+        search.radius_k = s->goal.planned + s->asked.passed_over;
         search.probes = std::min(most_by_query(s, effort), service_most_lists);
     }
     if (!widens(s)) return search;

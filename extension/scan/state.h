@@ -32,6 +32,7 @@ struct AskedRows {
     uint32 rows;                     // 0: taken from the plan
     uint32 passed_over;              // more candidates, for rows that the caller skips
     const RepeatedSearch* repeated;  // null: the scan's keys say what it searches for
+    bool one_effort;                 // no query decides how many lists it takes
 };
 
 // The query (scan.cpp).
