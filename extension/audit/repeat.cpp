@@ -65,14 +65,17 @@ uint32 times_effort(uint32 first, double least_times, uint32 wanted, uint32 most
 // Sets this process's effort for the search.
 void set_effort(const MetaPage& meta, const AuditRecord& record) {
     constexpr uint32 most_candidates = 1000000;
+    settings.target_recall = record.target;
+    const uint32 mean_probes = choose_effort(meta, record.k, ByQuery::yes).probes;
     settings.target_recall = repeated_target;
     settings.probes = settings.candidates = 0;
     settings.max_probes = settings.max_scan_tuples = 0;
     settings.executor = static_cast<int>(ExecutorChoice::automatic);
     settings.iterative_scan = static_cast<int>(IterativeScan::relaxed_order);
     const Effort effort = choose_effort(meta, record.k);
-    settings.probes =
-        static_cast<int>(times_effort(record.probes, least_lists, effort.probes, meta.lists));
+    // A query that decides on its lists may have taken very few, and be wrong in that.
+    const uint32 first = std::max(record.probes, mean_probes);
+    settings.probes = static_cast<int>(times_effort(first, least_lists, effort.probes, meta.lists));
     settings.candidates =
         static_cast<int>(times_effort(std::max(record.candidates, record.k), least_candidates,
                                       effort.candidates, most_candidates));

@@ -226,6 +226,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
     const CurveQuery* curve_queries =
         make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
     meta->curve = measure_curve(index, *meta, curve_queries, queries.count);
+    meta->learned = {};
     meta->spread = measure_spread(index, *meta, curve_queries, queries.count);
     meta->curve_at = GetCurrentTimestamp();
     write_training(index, *meta);

@@ -143,8 +143,11 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
         threshold = linear(side.threshold(step - 1), threshold);
     }
     choice.cost = effort_cost(meta, costs, probes, scanned, candidates);
+    // Between two steps it is the target; there is nothing below the first.
+    const double promised = choice.reached && step > 0 ? target : std::max(choice.recall, target);
     choice.effort = {static_cast<uint32>(std::ceil(probes)),
-                     static_cast<uint32>(std::ceil(candidates)), static_cast<float>(threshold)};
+                     static_cast<uint32>(std::ceil(candidates)), static_cast<float>(threshold),
+                     static_cast<float>(promised)};
     return choice;
 }
 

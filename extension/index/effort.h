@@ -12,6 +12,9 @@ struct Effort {
     uint32 candidates;
     // Above 0: each query decides how many lists it takes (kernels/list_effort.h).
     float threshold;
+    // The recall that the curve promises of it: what was aimed at, or more where the least effort
+    // finds more. 0: nothing was measured.
+    float promised = 0;
 };
 // Costs of a scan where its lists are, on this CPU or in the service. The unit is one look-up in a
 // table by this CPU.

@@ -139,7 +139,7 @@ struct RecallCurve {
 };
 static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
 
-// What live searches taught: see service/audit.
+// What live searches taught: see audit/.
 struct LearnedEffort {
     // Added to the logit of the target. Above 0: searches had found less than was asked for.
     float correction;

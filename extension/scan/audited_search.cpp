@@ -38,7 +38,7 @@ bool effort_is_chosen(const MetaPage& meta) {
 // in between.
 bool others_see_the_same(Relation index) {
     return !RelationUsesLocalBuffers(index) && index->rd_createSubid == InvalidSubTransactionId &&
-           !TransactionIdIsValid(GetTopTransactionIdIfAny());
+           !TransactionIdIsValid(GetTopTransactionIdIfAny()) && !IsolationUsesXactSnapshot();
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void note_for_audit(IndexScanDesc scan, const ScanState* s) {
     search.conditions = &s->conditions;
     search.k = s->audited.k;
     search.target = settings.target_recall;
-    search.aimed = aimed_recall(s->meta);
+    search.aimed = std::max<double>(aimed_recall(s->meta), s->goal.promised);
     search.probes = s->report.probes;
     search.candidates = s->report.candidates;
     search.found = static_cast<uint32>(std::min<Size>(s->round.count, search.k));

@@ -73,8 +73,12 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
         s->goal.limit = std::min(s->goal.limit, few);
     const bool plain =
         !filters && !s->bound.given && s->conditions.count == 0 && !s->asked.one_effort;
-    const Effort effort = choose_effort(meta, s->goal.limit, plain ? ByQuery::yes : ByQuery::no);
+    Effort effort = choose_effort(meta, s->goal.limit, plain ? ByQuery::yes : ByQuery::no);
+    // More candidates than memory holds are sorted, list by list: no query decides there.
+    if (effort.threshold > 0 && effort.candidates + s->asked.passed_over > most_candidates())
+        effort = choose_effort(meta, s->goal.limit);
     s->goal.threshold = effort.threshold;
+    s->goal.promised = effort.promised;
     s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;
     // As many rows are ranked as without a filter, of those that pass.
     if (filters) s->goal.least_rows = std::max<Size>(s->goal.least_rows, effort.candidates);

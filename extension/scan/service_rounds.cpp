@@ -79,7 +79,8 @@ ByQuery by_query(const ScanState* s) {
 // Lists among which such a search takes its own: hardly any takes more, and each costs a little.
 uint32 most_by_query(const ScanState* s, const Effort& effort) {
     constexpr uint32 times = 4;
-    return bounded_probes(times * effort.probes, s->meta);
+    constexpr uint32 least = 64;
+    return bounded_probes(std::max(times * effort.probes, least), s->meta);
 }
 
 // The first search of the scan, for `wanted` candidates.
@@ -97,6 +98,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     if (s->goal.filtered > 0 && settings.candidates == 0)
         *wanted = std::min<Size>(*wanted, service_most_k);
     search.probes = bounded_probes(effort.probes, s->meta);
+    s->goal.promised = effort.promised;
     if (effort.threshold > 0) {
         search.threshold = effort.threshold;
         search.radius_k = s->goal.planned + s->asked.passed_over;
@@ -223,6 +225,11 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
     return false;
 }
 
+// The most lists of one search.
+uint32 most_lists(const ScanState* s) {
+    return std::min(bounded_probes(s->meta.lists, s->meta), service_most_lists);
+}
+
 // Asks for the lists of the search, by several searches if they are many.
 bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
     WantedSearch part = *search;
@@ -232,6 +239,12 @@ bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAn
                           part.probes < bounded_probes(s->meta.lists, s->meta);
     if (!ask_once(scan, s, part, answer)) return false;
     if (search->threshold > 0) {
+        // It would have taken more, as it would on the CPU.
+        if (answer->taken >= part.probes && part.probes < most_lists(s)) {
+            free_answer(answer);
+            search->probes = most_lists(s);
+            return ask_lists(scan, s, search, answer);
+        }
         search->probes = answer->taken;
         return true;
     }

@@ -49,6 +49,7 @@ struct RoundGoal {
     Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;
     float threshold;  // above 0: the query decides how many lists the first group has
+    float promised;   // recall, by the curve (index/effort.h)
     uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none
     bool aims;        // by the share that passed the filters
     bool probes_given;  // by ivfpq.probes, as the scan began

@@ -112,7 +112,7 @@ double wanted_correction(const RecallEstimate& estimate, const CorrectionPrior& 
 double next_correction(const RecallEstimate& estimate, const CorrectionPrior& prior,
                        double in_force) {
     const double wanted =
-        std::clamp(wanted_correction(estimate, prior), -most_correction, most_correction);
+        std::clamp(wanted_correction(estimate, prior), least_correction, most_correction);
     const double chance = std::max(0.05, 0.5 * std::sqrt(logit_variance(estimate)));
     if (std::abs(wanted - in_force) <= chance) return in_force;
     return std::clamp(wanted, in_force - longest_correction_step,
