@@ -46,15 +46,20 @@ bool is_about(const AuditedIndex& entry, const MetaPage& meta, uint32 file) {
            entry.correction == meta.learned.correction;
 }
 
-// The searches that the correction is for: those without a condition. Conditions that few rows pass
-// have other errors. Where hardly any search is without one, all count.
-RecallEstimate decisive(const RecallEstimate* groups) {
+// Whether searches without a condition are enough to decide by them alone.
+bool plain_decide(const RecallEstimate* groups) {
     constexpr double hardly_any = 0.2;
     const RecallEstimate all =
         together(groups[AuditedIndex::plain], groups[AuditedIndex::with_conditions]);
-    return groups[AuditedIndex::plain].weights >= hardly_any * all.weights
+    return groups[AuditedIndex::plain].weights >= hardly_any * all.weights;
+}
+
+// The searches that the correction is for: those without a condition. Conditions that few rows pass
+// have other errors. Where hardly any search is without one, all count.
+RecallEstimate decisive(const RecallEstimate* groups) {
+    return plain_decide(groups)
                ? groups[AuditedIndex::plain]
-               : all;
+               : together(groups[AuditedIndex::plain], groups[AuditedIndex::with_conditions]);
 }
 
 // An estimate, which an entry of the table's size may replace.
@@ -116,7 +121,11 @@ bool count_audit(const MetaPage& meta, const Audit& audit, AuditedIndex* entry) 
 // Writes another correction to the metapage, if audits ask for it and this server may write.
 void correct(Relation index, MetaPage* meta, AuditedIndex* entry) {
     const RecallEstimate estimate = decisive(entry->estimates);
-    const double next = next_correction(estimate, entry->prior, entry->correction);
+    double next = next_correction(estimate, entry->prior, entry->correction);
+    // Searches with conditions look at more than the curve says: what they find beyond the target
+    // is no reason to do less without them.
+    if (!plain_decide(entry->estimates))
+        next = std::max(next, std::min<double>(0, entry->correction));
     LearnedEffort learned = meta->learned;
     learned.correction = static_cast<float>(next);
     if (learned.correction == meta->learned.correction || RecoveryInProgress() ||
