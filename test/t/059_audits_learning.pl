@@ -63,6 +63,17 @@ cmp_ok($after, '>', $before + 0.02, "and they find more: $after");
 my ($seen, $low, $high) = split /\|/, value($node, "SELECT recall, recall_low, recall_high FROM pg_stat_pgwarp WHERE tablename = 'm'");
 cmp_ok(abs($seen - $after), '<', 0.05, "pg_stat_pgwarp has what is now: $seen ($low to $high)");
 
+# --- where the least effort finds more than was asked for, there is nothing to correct: less would be asked for
+# again and again, of every k and every target
+value($node, "CREATE TABLE easy (id bigint, v vector(16));
+	INSERT INTO easy SELECT i, vec(i, 16) FROM generate_series(1, 3000) AS i;
+	CREATE INDEX easy_v ON easy USING ivfpq (v) WITH (lists = 1); ANALYZE easy;
+	ALTER DATABASE postgres SET ivfpq.target_recall = 0.5");
+search($node, 'easy', 60) for 1 .. 3;
+value($node, 'ALTER DATABASE postgres RESET ivfpq.target_recall');
+cmp_ok(value($node, "SELECT recall FROM pg_stat_pgwarp WHERE tablename = 'easy'"), '>', 0.9, 'one list has all rows');
+cmp_ok(correction($node, 'easy'), '>', -0.2, 'and nothing is corrected');
+
 # --- a restart keeps it, after a crash, too
 $node->restart;
 wait_until($node, 'serves FROM pgwarp_service()');
