@@ -126,7 +126,8 @@ sub search_one_list
 	$new->quit;
 }
 $writer->query('INSERT INTO many_lists SELECT i, vec(i, 8) FROM generate_series(9001, 9500) AS i');
-search_one_list($node);
+# A list at a time: on a busy machine it takes a while.
+search_one_list($node) for 1 .. 4;
 cmp_ok(pages_of_new_session($node), '<', 100, 'lists that no search has looked into');
 is(nearest_of_many(9123), 9123, 'and what is in them');
 $look->quit;
