@@ -32,7 +32,8 @@ namespace pgwarp {
 
 namespace {
 
-// DROP DATABASE waits for five seconds until nobody is connected.
+// An idle worker disconnects after this time: DROP DATABASE waits only five seconds for backends to
+// leave the database.
 constexpr long idle_ms = 2000;
 
 void leave(int, Datum) {
@@ -78,7 +79,8 @@ Next next_record(AuditRecord* record, char* bytes) {
     return next;
 }
 
-// Locks that wait for nobody. A session that rebuilds the index has a stronger one.
+// Locks table and index without waiting. False: a session that rebuilds or drops the index holds a
+// stronger lock.
 bool lock_at_once(Oid index) {
     const Oid table = IndexGetRelation(index, true);
     return OidIsValid(table) && ConditionalLockRelationOid(table, AccessShareLock) &&

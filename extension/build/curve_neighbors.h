@@ -1,7 +1,7 @@
 // The true neighbors of the recall curve's queries, as a pass over the table collects them.
 //
 // All queries get enough neighbors for k = 100. A few get 1,000 as well: more would take much
-// memory and time, and what is found of so many neighbors differs little from query to query.
+// memory and time, and the recall of 1,000 neighbors differs little from query to query.
 #pragma once
 
 #include "kernels/executor.h"

@@ -46,8 +46,8 @@ bool others_see_the_same(Relation index) {
 void choose_for_audit(IndexScanDesc scan, ScanState* s, const WantedRows& wanted) {
     s->audited.k = 0;
     if (!audit_search || settings.audit_every == 0 || !drawn()) return;
-    // Without a LIMIT, nobody knows how many rows matter. Where the executor or the scan checks
-    // filters on rows, the conditions are not all that decides which rows are found.
+    // Without a LIMIT, the number of rows that matter is unknown. Where the executor or the scan
+    // checks filters on rows, the conditions are not all that decides which rows are found.
     constexpr Size most_rows = 1 << 14;
     if (s->asked.rows > 0 || wanted.in_order == 0 || wanted.in_order > most_rows ||
         s->bound.given || row_filter(s->reader).passes || planned_share(scan) <= 0)

@@ -41,7 +41,7 @@ struct Mirror::Served {
     // How far the lists were compared with their counts (mirror_complete.cpp).
     struct Compared {
         uint64_t of_index = unknown_changes;  // the index's count, read before those of lists
-        uint32_t lists = 0;     // so many, from the first, have not changed as of that count
+        uint32_t lists = 0;     // the first ones that have not changed as of that count
         uint32_t outdated = 0;  // the one that had changed when this was last looked at
         std::chrono::steady_clock::time_point since{};  // the index's count is the same
         uint32_t asked = 0;                             // the list that a backend was asked for
