@@ -97,19 +97,13 @@ void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* quer
     pfree(trials.nearest.ranks);
 }
 
-template <typename T>
-void add_all(const T& from, T* to) {
-    static_assert(sizeof(T) % sizeof(double) == 0);
-    const auto* source = reinterpret_cast<const double*>(&from);
-    auto* sum = reinterpret_cast<double*>(to);
-    for (Size i = 0; i < sizeof(T) / sizeof(double); ++i) sum[i] += source[i];
-}
-
 }  // namespace
 
 void add_tally(const CurveTally& tally, CurveTally* sum) {
-    // All of it are numbers of type double.
-    add_all(tally, sum);
+    // A tally consists of doubles only.
+    const auto* from = reinterpret_cast<const double*>(&tally);
+    auto* to = reinterpret_cast<double*>(sum);
+    for (Size i = 0; i < sizeof(CurveTally) / sizeof(double); ++i) to[i] += from[i];
 }
 
 uint32 count_wide(const CurveQuery* queries, uint32 count) {
@@ -155,8 +149,6 @@ uint16 stored(double recall) {
 // A far step has what all queries found at the last near step, plus what the queries that measure
 // all steps gained from there on.
 void fill_steps(const CurveGrid& grid, const CurveTally& tally, RecallCurve* curve) {
-    curve->steps = grid.steps;
-    std::copy_n(grid.probes, grid.steps, curve->probes);
     const uint32 near = grid.near_steps - 1;
     for (uint32 step = 0; step < grid.steps; ++step) {
         const bool far = step > near;
@@ -197,8 +189,8 @@ float measured_error(const CurveCounts& counts, uint32 steps, int k) {
     return static_cast<float>(std::clamp(std::sqrt(variance / alternatives), 0.3, 1.0));
 }
 
-// So many queries may walk fewer lists than they would take: the recall measured is less than the
-// real one, by little.
+// This share of the queries may walk fewer lists than they would take. The measured recall is then
+// slightly below the real one.
 constexpr double few_cut = 0.1;
 
 // One threshold of those that were tried, for one k.
