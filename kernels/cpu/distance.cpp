@@ -13,18 +13,27 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "hwy/cache_control.h"
+#include "kernels/cpu/float16_lanes.h"
 
 #ifndef PGWARP_DISTANCE_FUNCTIONS
 #define PGWARP_DISTANCE_FUNCTIONS
 namespace pgwarp {
 
+template <typename A, typename B>
+struct PairFunctions {
+    float (*squared_l2_distance)(const A*, const B*, size_t) noexcept;
+    float (*dot_product)(const A*, const B*, size_t) noexcept;
+    float (*l1_distance)(const A*, const B*, size_t) noexcept;
+    CosineParts (*cosine_parts)(const A*, const B*, size_t) noexcept;
+};
+
 struct DistanceFunctions {
     int64_t target;  // one of Highway's HWY_ constants
-    decltype(&pgwarp::squared_l2_distance) squared_l2_distance;
-    decltype(&pgwarp::dot_product) dot_product;
-    decltype(&pgwarp::l1_distance) l1_distance;
-    decltype(&pgwarp::cosine_parts) cosine_parts;
-    decltype(&pgwarp::squared_norm) squared_norm;
+    PairFunctions<float, float> floats;
+    PairFunctions<float, float16> float_and_half;
+    PairFunctions<float16, float16> halves;
+    double (*squared_norm)(const float*, size_t) noexcept;
+    double (*squared_norm_of_halves)(const float16*, size_t) noexcept;
     void (*squared_l2_distances)(const float*, Rows, size_t, float*) noexcept;
     void (*squared_l2_half_distances)(const float*, HalfRows, size_t, float*) noexcept;
     void (*dot_products)(const float*, Rows, size_t, float*) noexcept;
@@ -83,6 +92,10 @@ HWY_INLINE Floats load(const bfloat16* from) {
 #endif
 }
 
+HWY_INLINE Floats load(const float16* from) {
+    return load_float16(from);
+}
+
 // The last `dims % lanes` elements; the other lanes are zero. Reads no byte outside the vector,
 // whose end may be the end of a memory page. (MaskedLoad reads whole vectors on NEON and SSE.)
 template <typename Element>
@@ -103,9 +116,8 @@ HWY_INLINE float sum_of_lanes(Floats values) {
 }
 
 // Four sums, because a multiply-add has a latency of about four cycles.
-template <class Step, typename Element>
-HWY_INLINE float sum_over_pair(const float* HWY_RESTRICT a, const Element* HWY_RESTRICT b,
-                               size_t dims) {
+template <class Step, typename A, typename B>
+HWY_INLINE float sum_over_pair(const A* HWY_RESTRICT a, const B* HWY_RESTRICT b, size_t dims) {
     const FloatTag tag;
     const size_t lanes = hn::Lanes(tag);
     Floats sum0 = hn::Zero(tag);
@@ -224,15 +236,19 @@ HWY_INLINE void sums_over_rows(const float* query, RowsOf<Element> rows, size_t 
     }
 }
 
-float squared_l2_distance(const float* a, const float* b, size_t dims) noexcept {
+// Halves are floats once they are loaded: of equal values, the results are equal to the last bit.
+template <typename A, typename B>
+float squared_l2_distance(const A* a, const B* b, size_t dims) noexcept {
     return sum_over_pair<SquaredDifference>(a, b, dims);
 }
 
-float dot_product(const float* a, const float* b, size_t dims) noexcept {
+template <typename A, typename B>
+float dot_product(const A* a, const B* b, size_t dims) noexcept {
     return sum_over_pair<Product>(a, b, dims);
 }
 
-float l1_distance(const float* a, const float* b, size_t dims) noexcept {
+template <typename A, typename B>
+float l1_distance(const A* a, const B* b, size_t dims) noexcept {
     return sum_over_pair<AbsoluteDifference>(a, b, dims);
 }
 
@@ -254,8 +270,8 @@ void dot_half_products(const float* query, HalfRows rows, size_t dims, float* pr
 }
 
 // Two steps per iteration: with three sums per step, that is six independent chains.
-CosineParts cosine_parts(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
-                         size_t dims) noexcept {
+template <typename A, typename B>
+CosineParts cosine_parts(const A* HWY_RESTRICT a, const B* HWY_RESTRICT b, size_t dims) noexcept {
     const FloatTag tag;
     const size_t lanes = hn::Lanes(tag);
     Floats product0 = hn::Zero(tag);
@@ -277,7 +293,7 @@ CosineParts cosine_parts(const float* HWY_RESTRICT a, const float* HWY_RESTRICT 
     size_t i = 0;
     for (; i + 2 * lanes <= dims; i += 2 * lanes) {
         step0(load(a + i), load(b + i));
-        step1(hn::LoadU(tag, a + i + lanes), hn::LoadU(tag, b + i + lanes));
+        step1(load(a + i + lanes), load(b + i + lanes));
     }
     if (i + lanes <= dims) {
         step0(load(a + i), load(b + i));
@@ -317,16 +333,39 @@ double squared_norm(const float* HWY_RESTRICT a, size_t dims) noexcept {
            hn::GetLane(hn::SumOfLanes(tag, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
+// Through floats, a piece at a time: it is no hot path.
+double squared_norm_of_halves(const float16* a, size_t dims) noexcept {
+    constexpr size_t piece = 256;
+    HWY_ALIGN float floats[piece];
+    double sum = 0;
+    for (size_t i = 0; i < dims; i += piece) {
+        const size_t count = HWY_MIN(piece, dims - i);
+        to_floats(a + i, count, floats);
+        sum += squared_norm(floats, count);
+    }
+    return sum;
+}
+
+template <typename A, typename B>
+constexpr PairFunctions<A, B> pair_functions() {
+    return {
+        .squared_l2_distance = squared_l2_distance<A, B>,
+        .dot_product = dot_product<A, B>,
+        .l1_distance = l1_distance<A, B>,
+        .cosine_parts = cosine_parts<A, B>,
+    };
+}
+
 }  // namespace
 
 const DistanceFunctions* distance_functions() {
     static constexpr DistanceFunctions functions = {
         .target = HWY_TARGET,
-        .squared_l2_distance = squared_l2_distance,
-        .dot_product = dot_product,
-        .l1_distance = l1_distance,
-        .cosine_parts = cosine_parts,
+        .floats = pair_functions<float, float>(),
+        .float_and_half = pair_functions<float, float16>(),
+        .halves = pair_functions<float16, float16>(),
         .squared_norm = squared_norm,
+        .squared_norm_of_halves = squared_norm_of_halves,
         .squared_l2_distances = squared_l2_distances,
         .squared_l2_half_distances = squared_l2_half_distances,
         .dot_products = dot_products,
@@ -357,23 +396,59 @@ const char* distance_target() noexcept {
 }
 
 float squared_l2_distance(const float* a, const float* b, size_t dims) noexcept {
-    return chosen->squared_l2_distance(a, b, dims);
+    return chosen->floats.squared_l2_distance(a, b, dims);
+}
+
+float squared_l2_distance(const float* a, const float16* b, size_t dims) noexcept {
+    return chosen->float_and_half.squared_l2_distance(a, b, dims);
+}
+
+float squared_l2_distance(const float16* a, const float16* b, size_t dims) noexcept {
+    return chosen->halves.squared_l2_distance(a, b, dims);
 }
 
 float dot_product(const float* a, const float* b, size_t dims) noexcept {
-    return chosen->dot_product(a, b, dims);
+    return chosen->floats.dot_product(a, b, dims);
+}
+
+float dot_product(const float* a, const float16* b, size_t dims) noexcept {
+    return chosen->float_and_half.dot_product(a, b, dims);
+}
+
+float dot_product(const float16* a, const float16* b, size_t dims) noexcept {
+    return chosen->halves.dot_product(a, b, dims);
 }
 
 float l1_distance(const float* a, const float* b, size_t dims) noexcept {
-    return chosen->l1_distance(a, b, dims);
+    return chosen->floats.l1_distance(a, b, dims);
+}
+
+float l1_distance(const float* a, const float16* b, size_t dims) noexcept {
+    return chosen->float_and_half.l1_distance(a, b, dims);
+}
+
+float l1_distance(const float16* a, const float16* b, size_t dims) noexcept {
+    return chosen->halves.l1_distance(a, b, dims);
 }
 
 CosineParts cosine_parts(const float* a, const float* b, size_t dims) noexcept {
-    return chosen->cosine_parts(a, b, dims);
+    return chosen->floats.cosine_parts(a, b, dims);
+}
+
+CosineParts cosine_parts(const float* a, const float16* b, size_t dims) noexcept {
+    return chosen->float_and_half.cosine_parts(a, b, dims);
+}
+
+CosineParts cosine_parts(const float16* a, const float16* b, size_t dims) noexcept {
+    return chosen->halves.cosine_parts(a, b, dims);
 }
 
 double squared_norm(const float* a, size_t dims) noexcept {
     return chosen->squared_norm(a, dims);
+}
+
+double squared_norm(const float16* a, size_t dims) noexcept {
+    return chosen->squared_norm_of_halves(a, dims);
 }
 
 void squared_l2_distances(const float* query, Rows rows, size_t dims, float* distances) noexcept {
