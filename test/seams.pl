@@ -19,7 +19,7 @@ my %above_all = ('extension/pgwarp.cpp' => 1);
 my @apart = (['cuda', 'cpu'], ['cuda', 'host']);
 
 # Headers with the layout of a type of vectors.
-my %layouts = ('extension/types/vector.h' => 1);
+my %layouts = ('extension/types/vector.h' => 1, 'extension/types/halfvec.h' => 1);
 
 my %includes;    # file => [[line, included file], ...]
 my @files = split /\0/, `find extension kernels -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu' -print0 -o -name '*.cuh' -print0`;

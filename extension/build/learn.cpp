@@ -46,7 +46,11 @@ T* alloc_array(Size count) {
 
 // The metapage, checked before any work. Releases the index: the queries are read as the caller,
 // not as the owner of the index's table.
-MetaPage check_learner(Oid relation) {
+struct Learner {
+    MetaPage meta;
+    VectorType type;
+};
+Learner check_learner(Oid relation) {
     const OpenIndex open = open_index(relation, AccessShareLock, Purpose::maintain);
     const MetaPage meta = read_meta(open.index);
     if (meta.lists == 0)
@@ -54,8 +58,9 @@ MetaPage check_learner(Oid relation) {
                 (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                  errmsg("index \"%s\" is not trained yet", RelationGetRelationName(open.index)),
                  errdetail("Its scans are exact: there is nothing to learn.")));
+    const VectorType type = type_of(open.index);
     close_index(open);
-    return meta;
+    return {meta, type};
 }
 
 struct GivenQueries {
@@ -90,7 +95,9 @@ void shuffle(uint32 dims, Random* random, GivenQueries* queries) {
 }
 
 // A random sample of the column's vectors, at most `room`. Those without distances are left out.
-GivenQueries read_queries(const TableColumns& columns, uint32 room, const MetaPage& meta) {
+// They are what a cast to the index's type makes of them.
+GivenQueries read_queries(const TableColumns& columns, uint32 room, const MetaPage& meta,
+                          const VectorType& type) {
     const uint32 dims = meta.dims;
     TableReader* reader = open_table_reader(columns);
     const uint32 given_dims = dims_of(reader);
@@ -101,8 +108,9 @@ GivenQueries read_queries(const TableColumns& columns, uint32 room, const MetaPa
     Random random(static_cast<uint64>(meta.seed));
     while (const Size count = given_dims == 0 ? 0 : read_block(reader, block))
         for (Size i = 0; i < count; ++i) {
-            const float* vector = block.vectors + i * dims;
-            check_elements(vector, static_cast<int>(dims));
+            float* vector = block.vectors + i * dims;
+            check_elements(vector, static_cast<int>(dims), type.name());
+            type.round(vector, dims);
             if (has_distances(meta.metric, vector, dims))
                 keep_query(vector, dims, &random, &queries);
         }
@@ -221,10 +229,12 @@ PGWARP_FUNCTION(ivfpq_learn) {
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("queries must be between %d and %d", least_queries, most_queries)));
     compat_init_materialized(fcinfo);
-    const MetaPage seen = check_learner(PG_GETARG_OID(0));
+    const Learner learner = check_learner(PG_GETARG_OID(0));
+    const MetaPage& seen = learner.meta;
     plan_neighbors(seen.dims, static_cast<uint32>(asked));  // an error where memory is too small
     TableColumns columns = {PG_GETARG_OID(1), NameStr(*PG_GETARG_NAME(2)), nullptr};
-    const GivenQueries given = read_queries(columns, static_cast<uint32>(asked), seen);
+    const GivenQueries given =
+        read_queries(columns, static_cast<uint32>(asked), seen, learner.type);
 
     // Keeps VACUUM away, which may train or measure, and REINDEX. Writers go on.
     const OpenIndex open =

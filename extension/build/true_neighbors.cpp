@@ -73,7 +73,7 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
     const MemoryContext before = MemoryContextSwitchTo(truth->row_context);
     const VectorView row = truth->type.view(values[0]);
     MemoryContextSwitchTo(before);
-    check_same_dims(truth->dims, row.dims);
+    check_same_dims(truth->dims, row.dims, truth->type.name());
     if (!has_distances(truth->metric, row.values, row.dims)) return;
     const auto& block = truth->blocks[truth->filling];
     index_form(truth->metric, row.values, truth->dims,

@@ -113,7 +113,7 @@ Sample draw_sample(const char* query, uint32 wanted) {
                 sample = new_sample(vector.dims, wanted);
                 MemoryContextSwitchTo(before);
             }
-            check_same_dims(sample.dims, vector.dims);
+            check_same_dims(sample.dims, vector.dims, type.name());
             const uint32 slot = draw_slot(&sample, &random);
             if (slot == sample.room) continue;
             std::copy_n(vector.values, sample.dims, sample.rows + Size{slot} * sample.dims);

@@ -166,7 +166,7 @@ KnnRow row_at_hand(const KnnBatch* batch) {
 
 double distance_to(const KnnBatch* batch, uint32 query, const VectorView& vector) {
     const uint32 dims = batch->index->dims;
-    check_same_dims(dims, vector.dims);
+    check_same_dims(dims, vector.dims, type_of(batch->index->index).name());
     return exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector.values,
                           dims);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "extension/index/column.h"
 #include "extension/knn/batch.h"
 #include "extension/knn/condition.h"
 #include "extension/knn/device.h"
@@ -113,28 +114,41 @@ float* alloc_vectors(const Search& search, Size count) {
         Max(std::min(count, search.room), Size{1}) * search.index->dims * sizeof(float)));
 }
 
-}  // namespace
+// The array that the text of knn_search's queries is, of the index's type.
+Datum array_of_text(const KnnIndex& index, const char* text) {
+    const Oid element = index.index->rd_opcintype[0];
+    const Oid type = get_array_type(element);
+    if (!OidIsValid(type)) elog(ERROR, "type %u has no array type", element);
+    Oid input;
+    Oid parameter;
+    getTypeInputInfo(type, &input, &parameter);
+    return OidInputFunctionCall(input, const_cast<char*>(text), parameter, -1);
+}
 
-}  // namespace pgwarp
-
-using namespace pgwarp;
-
-PGWARP_FUNCTION(pgwarp_knn_search) {
+void search_queries(FunctionCallInfo fcinfo, bool as_text) {
     check_not_null(fcinfo, 0, "index");
     check_not_null(fcinfo, 1, "queries");
     check_not_null(fcinfo, 2, "k");
     const uint32 k = wanted_rows_of(PG_GETARG_INT32(2));
-    ArrayType* array = PG_GETARG_ARRAYTYPE_P(1);
-    if (ARR_NDIM(array) > 1)
-        ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-                        errmsg("queries must be an array of one dimension")));
+    ArrayType* array = as_text ? nullptr : PG_GETARG_ARRAYTYPE_P(1);
+    const auto check_array = [&] {
+        if (ARR_NDIM(array) > 1)
+            ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+                            errmsg("queries must be an array of one dimension")));
+    };
+    if (array) check_array();
     compat_init_materialized(fcinfo);
     const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const int level = begin_probes(fcinfo, 3);
     KnnIndex index = open_knn_index(PG_GETARG_OID(0), nullptr);
     if (!PG_ARGISNULL(4)) set_condition(&index, text_to_cstring(PG_GETARG_TEXT_PP(4)));
 
+    if (!array) {
+        array = DatumGetArrayTypeP(array_of_text(index, text_to_cstring(PG_GETARG_TEXT_PP(1))));
+        check_array();
+    }
     const VectorType type = VectorType::of(ARR_ELEMTYPE(array));
+    const VectorType index_type = type_of(index.index);
     Datum* queries;
     bool* nulls;
     int count;
@@ -147,21 +161,24 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
                             errdetail("Query %d is null.", i + 1)));
         const VectorView vector = type.view(queries[i]);
         if (vector.dims != index.dims)
-            ereport(ERROR,
-                    (errcode(ERRCODE_DATA_EXCEPTION),
-                     errmsg("different vector dimensions %u and %u", vector.dims, index.dims),
-                     errdetail("Query %d has %u dimensions, the index has %u.", i + 1, vector.dims,
-                               index.dims)));
-        check_elements(vector.values, static_cast<int>(vector.dims));
+            ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
+                            errmsg("different %s dimensions %u and %u", type.name(), vector.dims,
+                                   index.dims),
+                            errdetail("Query %d has %u dimensions, the index has %u.", i + 1,
+                                      vector.dims, index.dims)));
+        check_elements(vector.values, static_cast<int>(vector.dims), type.name());
     }
 
     Search search = open_search(index, k, count);
     float* vectors = alloc_vectors(search, static_cast<Size>(count));
     for (Size first = 0; first < static_cast<Size>(count);) {
         const Size here = std::min(static_cast<Size>(count) - first, search.room);
-        for (Size i = 0; i < here; ++i)
-            memcpy(vectors + i * index.dims, type.view(queries[first + i]).values,
-                   index.dims * sizeof(float));
+        for (Size i = 0; i < here; ++i) {
+            float* to = vectors + i * index.dims;
+            type.read(reinterpret_cast<varlena*>(DatumGetPointer(queries[first + i])), index.dims,
+                      to);
+            index_type.round(to, index.dims);
+        }
         search_all(&search, vectors, here, {}, [&](Size query, const KnnRows& found) {
             for (uint32 r = 0; r < found.count; ++r) {
                 ItemPointerData place = found.rows[r].place;
@@ -177,6 +194,21 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
     close_search(&search);
     close_knn_index(index);
     end_probes(level);
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(pgwarp_knn_search) {
+    search_queries(fcinfo, false);
+    return static_cast<Datum>(0);
+}
+
+PGWARP_FUNCTION(pgwarp_knn_search_text) {
+    search_queries(fcinfo, true);
     return static_cast<Datum>(0);
 }
 
@@ -227,12 +259,15 @@ JoinQueries begin_queries(TableReader* reader, const Search& search) {
     return queries;
 }
 
-// Returns how many; 0: there are no more.
-Size next_queries(const JoinQueries& queries) {
+// Returns how many; 0: there are no more. A query is what a cast to the index's type makes of it.
+Size next_queries(const JoinQueries& queries, const VectorType& index_type) {
     if (dims_of(queries.reader) == 0) return 0;
     MemoryContextReset(queries.context);
     const MemoryContext before = MemoryContextSwitchTo(queries.context);
     const Size count = read_block(queries.reader, queries.block);
+    for (Size i = 0; i < count; ++i)
+        index_type.round(queries.block.vectors + i * dims_of(queries.reader),
+                         dims_of(queries.reader));
     MemoryContextSwitchTo(before);
     return count;
 }
@@ -255,7 +290,8 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
     Search search = open_search(index, k, estimated_rows(reader));
     const JoinQueries queries = begin_queries(reader, search);
     const VectorBlock& block = queries.block;
-    while (const Size count = next_queries(queries)) {
+    const VectorType index_type = type_of(index.index);
+    while (const Size count = next_queries(queries, index_type)) {
         search_all(&search, block.vectors, count, {block.values, block.value_is_null},
                    [&](Size query, const KnnRows& found) {
                        for (uint32 r = 0; r < found.count; ++r) {

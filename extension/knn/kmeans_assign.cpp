@@ -16,6 +16,7 @@ extern "C" {
 #include "access/detoast.h"
 #include "nodes/primnodes.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 }
@@ -27,15 +28,17 @@ namespace {
 struct Centroids {
     bool constant;
     varatt_external pointer;  // TOAST pointer of the array; unused if constant
+    VectorType type;          // of the centroids
     uint32 count;
     uint32 dims;
     float* matrix;     // (count)(dims); null: nothing cached
     float* distances;  // (count)
 };
 
-// Calls visit(number, vector) for each element.
+// Calls visit(number, vector) for each element. Elements that the type does not store as floats are
+// in the current memory context meanwhile.
 template <typename Visit>
-void visit_centroids(ArrayType* array, Visit visit) {
+void visit_centroids(ArrayType* array, const VectorType& type, Visit visit) {
     const int count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
     if (ARR_NDIM(array) > 1)
         ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
@@ -47,10 +50,13 @@ void visit_centroids(ArrayType* array, Visit visit) {
         ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
                         errmsg("centroids must not contain nulls")));
     // The elements of an array are neither toasted nor packed.
-    char* at = ARR_DATA_PTR(array);
+    const char* at = ARR_DATA_PTR(array);
     for (int i = 0; i < count; ++i) {
         at = reinterpret_cast<char*>(att_align_nominal(at, TYPALIGN_INT));
-        visit(static_cast<uint32>(i), vector_type.view(reinterpret_cast<const varlena*>(at)));
+        const auto* value = reinterpret_cast<const varlena*>(at);
+        const VectorView centroid = type.view(value);
+        visit(static_cast<uint32>(i), centroid);
+        type.end_view(centroid, value);
         at += VARSIZE(at);
     }
 }
@@ -89,15 +95,16 @@ Centroids* keep(FmgrInfo* function, Datum datum, ArrayType* array, bool constant
     function->fn_extra = kept;
     kept->constant = constant;
     if (!constant) is_stored(datum, &kept->pointer);
+    kept->type = VectorType::of(ARR_ELEMTYPE(array));
     kept->count = static_cast<uint32>(ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)));
     float* matrix = nullptr;
-    visit_centroids(array, [&](uint32 i, const VectorView& centroid) {
+    visit_centroids(array, kept->type, [&](uint32 i, const VectorView& centroid) {
         if (i == 0) {
             kept->dims = centroid.dims;
             matrix = static_cast<float*>(MemoryContextAllocHuge(
                 function->fn_mcxt, Size{kept->count} * kept->dims * sizeof(float)));
         }
-        check_same_dims(kept->dims, centroid.dims);
+        check_same_dims(kept->dims, centroid.dims, kept->type.name());
         memcpy(matrix + Size{i} * kept->dims, centroid.values, kept->dims * sizeof(float));
     });
     kept->distances =
@@ -107,7 +114,7 @@ Centroids* keep(FmgrInfo* function, Datum datum, ArrayType* array, bool constant
 }
 
 uint32 nearest_of(const Centroids* kept, const VectorView& vector) {
-    check_same_dims(vector.dims, kept->dims);
+    check_same_dims(vector.dims, kept->dims, kept->type.name());
     squared_l2_distances(vector.values, {kept->matrix, kept->dims, kept->count}, kept->dims,
                          kept->distances);
     uint32 nearest = 0;
@@ -119,8 +126,9 @@ uint32 nearest_of(const Centroids* kept, const VectorView& vector) {
 uint32 nearest_in(ArrayType* array, const VectorView& vector) {
     uint32 nearest = 0;
     float least = std::numeric_limits<float>::infinity();
-    visit_centroids(array, [&](uint32 i, const VectorView& centroid) {
-        check_same_dims(vector.dims, centroid.dims);
+    const VectorType type = VectorType::of(ARR_ELEMTYPE(array));
+    visit_centroids(array, type, [&](uint32 i, const VectorView& centroid) {
+        check_same_dims(vector.dims, centroid.dims, type.name());
         const float distance = squared_l2_distance(vector.values, centroid.values, vector.dims);
         if (distance < least) {
             least = distance;
@@ -130,14 +138,7 @@ uint32 nearest_in(ArrayType* array, const VectorView& vector) {
     return nearest;
 }
 
-}  // namespace
-
-}  // namespace pgwarp
-
-using namespace pgwarp;
-
-PGWARP_FUNCTION(pgwarp_kmeans_assign) {
-    const VectorView vector = vector_type.view(find_value(PG_GETARG_DATUM(0)));
+int32 assign(FunctionCallInfo fcinfo, const VectorView& vector) {
     const Datum given = PG_GETARG_DATUM(1);
     FmgrInfo* function = fcinfo->flinfo;
     const auto* kept = static_cast<Centroids*>(function->fn_extra);
@@ -146,9 +147,35 @@ PGWARP_FUNCTION(pgwarp_kmeans_assign) {
         const bool constant = is_constant(function, 1);
         varatt_external pointer;
         if (!constant && !is_stored(given, &pointer))
-            PG_RETURN_INT32(static_cast<int32>(nearest_in(array, vector)) + 1);
+            return static_cast<int32>(nearest_in(array, vector)) + 1;
         kept = keep(function, given, array, constant);
         if (reinterpret_cast<void*>(array) != DatumGetPointer(given)) pfree(array);
     }
-    PG_RETURN_INT32(static_cast<int32>(nearest_of(kept, vector)) + 1);
+    return static_cast<int32>(nearest_of(kept, vector)) + 1;
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(pgwarp_kmeans_assign) {
+    PG_RETURN_INT32(assign(fcinfo, vector_type.view(find_value(PG_GETARG_DATUM(0)))));
+}
+
+PGWARP_FUNCTION(pgwarp_kmeans_assign_halfvec) {
+    PG_RETURN_INT32(assign(fcinfo, halfvec_type.view(find_value(PG_GETARG_DATUM(0)))));
+}
+
+// A literal without a type: SQL declares this function with text, so that it is not ambiguous. It
+// is of the centroids' type.
+PGWARP_FUNCTION(pgwarp_kmeans_assign_text) {
+    const Oid element = ARR_ELEMTYPE(DatumGetArrayTypeP(PG_GETARG_DATUM(1)));
+    Oid input;
+    Oid parameter;
+    getTypeInputInfo(element, &input, &parameter);
+    char* literal = text_to_cstring(PG_GETARG_TEXT_PP(0));
+    const Datum value = OidInputFunctionCall(input, literal, parameter, -1);
+    PG_RETURN_INT32(assign(fcinfo, VectorType::of(element).view(value)));
 }

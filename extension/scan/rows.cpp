@@ -212,7 +212,7 @@ double exact_distance(Metric metric, const float* query, const float* row, size_
 }
 
 double exact_distance(Metric metric, const VectorView& query, const VectorView& row) {
-    check_same_dims(query.dims, row.dims);
+    check_same_dims(query.dims, row.dims, vector_type.name());
     return exact_distance(metric, query.values, row.values, query.dims);
 }
 

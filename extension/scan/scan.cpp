@@ -54,7 +54,7 @@ ScanState* state_of(IndexScanDesc scan) {
 // --- rounds
 
 void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
-    check_same_dims(s->query.vector.dims, meta.dims);
+    check_same_dims(s->query.vector.dims, meta.dims, type_of(scan->indexRelation).name());
     s->meta = meta;
     s->exact.wanted = searches_exactly(meta);
     s->bound = wanted_bound(scan, meta.metric);

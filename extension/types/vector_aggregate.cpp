@@ -1,10 +1,11 @@
-// avg(vector). (sum(vector) needs the operator + only.) The state is an array of float8: the number
-// of vectors, then the sum of each element.
+// avg(vector), avg(halfvec). (sum() needs the operator + only.) The state is an array of float8:
+// the number of vectors, then the sum of each element.
 
 #include <cmath>
 #include <cstring>
 
-#include "extension/types/vector.h"
+#include "kernels/bfloat16.h"
+#include "extension/types/halfvec.h"
 
 extern "C" {
 #include "catalog/pg_type.h"
@@ -49,26 +50,31 @@ struct State {
         return result;
     }
 
+    static float8 number(float8 value) { return value; }
+    template <typename Element>
+    static float8 number(Element value) {
+        return to_float(value);
+    }
+
     template <typename Number>
     void add(const Number* values) {
         for (int i = 0; i < dims; i++) {
-            sums[i] += values[i];
+            sums[i] += number(values[i]);
             if (std::isinf(sums[i])) float_overflow_error();
         }
     }
 };
 
-}  // namespace
-
-PGWARP_FUNCTION(pgwarp_vector_accum) {
-    State state(PG_GETARG_ARRAYTYPE_P(0), "vector_accum");
-    const Vector* vector = datum_get_vector(PG_GETARG_DATUM(1));
+template <typename Any>
+ArrayType* accumulate(FunctionCallInfo fcinfo, const char* caller) {
+    State state(PG_GETARG_ARRAYTYPE_P(0), caller);
+    const Any* vector = datum_get<Any>(PG_GETARG_DATUM(1));
 
     if (state.dims == 0) {
         State first = State::make(vector->dims);
         *first.count = *state.count + 1;
-        for (int i = 0; i < vector->dims; i++) first.sums[i] = vector->x[i];
-        PG_RETURN_ARRAYTYPE_P(first.array);
+        for (int i = 0; i < vector->dims; i++) first.sums[i] = State::number(vector->x[i]);
+        return first.array;
     }
     check_expected_dims(state.dims, vector->dims);
 
@@ -76,32 +82,66 @@ PGWARP_FUNCTION(pgwarp_vector_accum) {
     if (!AggCheckCallContext(fcinfo, nullptr)) state = state.copy();
     *state.count += 1;
     state.add(vector->x);
-    PG_RETURN_ARRAYTYPE_P(state.array);
+    return state.array;
 }
 
-PGWARP_FUNCTION(pgwarp_vector_combine) {
-    const State a(PG_GETARG_ARRAYTYPE_P(0), "vector_combine");
-    const State b(PG_GETARG_ARRAYTYPE_P(1), "vector_combine");
+template <typename Any>
+ArrayType* combine(FunctionCallInfo fcinfo, const char* caller) {
+    const State a(PG_GETARG_ARRAYTYPE_P(0), caller);
+    const State b(PG_GETARG_ARRAYTYPE_P(1), caller);
 
     State result = a.dims == 0 ? b.copy() : a.copy();
-    if (result.dims != 0) check_dims(result.dims);
+    if (result.dims != 0) check_dims_of<Any>(result.dims);
     *result.count = *a.count + *b.count;
     if (a.dims != 0 && b.dims != 0) {
         check_expected_dims(a.dims, b.dims);
         result.add(b.sums);
     }
-    PG_RETURN_ARRAYTYPE_P(result.array);
+    return result.array;
+}
+
+// Null where nothing was added.
+template <typename Any>
+Any* mean_of(ArrayType* array, const char* caller) {
+    const State state(array, caller);
+    if (*state.count == 0) return nullptr;
+
+    check_dims_of<Any>(state.dims);
+    Any* result = new_value<Any>(state.dims);
+    auto* means = static_cast<float*>(palloc(static_cast<Size>(state.dims) * sizeof(float)));
+    for (int i = 0; i < state.dims; i++)
+        means[i] = static_cast<float>(state.sums[i] / *state.count);
+    set_elements(result, means);
+    pfree(means);
+    return result;
+}
+
+}  // namespace
+
+PGWARP_FUNCTION(pgwarp_vector_accum) {
+    PG_RETURN_ARRAYTYPE_P(accumulate<Vector>(fcinfo, "vector_accum"));
+}
+
+PGWARP_FUNCTION(pgwarp_vector_combine) {
+    PG_RETURN_ARRAYTYPE_P(combine<Vector>(fcinfo, "vector_combine"));
 }
 
 PGWARP_FUNCTION(pgwarp_vector_avg) {
-    const State state(PG_GETARG_ARRAYTYPE_P(0), "vector_avg");
-    if (*state.count == 0) PG_RETURN_NULL();
+    Vector* mean = mean_of<Vector>(PG_GETARG_ARRAYTYPE_P(0), "vector_avg");
+    if (!mean) PG_RETURN_NULL();
+    PG_RETURN_POINTER(mean);
+}
 
-    check_dims(state.dims);
-    Vector* result = new_vector(state.dims);
-    for (int i = 0; i < state.dims; i++) {
-        result->x[i] = static_cast<float>(state.sums[i] / *state.count);
-    }
-    check_elements(result);
-    PG_RETURN_POINTER(result);
+PGWARP_FUNCTION(pgwarp_halfvec_accum) {
+    PG_RETURN_ARRAYTYPE_P(accumulate<HalfVector>(fcinfo, "halfvec_accum"));
+}
+
+PGWARP_FUNCTION(pgwarp_halfvec_combine) {
+    PG_RETURN_ARRAYTYPE_P(combine<HalfVector>(fcinfo, "halfvec_combine"));
+}
+
+PGWARP_FUNCTION(pgwarp_halfvec_avg) {
+    HalfVector* mean = mean_of<HalfVector>(PG_GETARG_ARRAYTYPE_P(0), "halfvec_avg");
+    if (!mean) PG_RETURN_NULL();
+    PG_RETURN_POINTER(mean);
 }

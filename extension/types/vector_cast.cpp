@@ -1,9 +1,10 @@
-// Casts: vector to vector(n), arrays of numbers to vector, vector to float4[].
+// Casts: to vector(n) and halfvec(n), between vector and halfvec, from arrays of numbers, to
+// float4[].
 
 #include <cmath>
 #include <cstring>
 
-#include "extension/types/vector.h"
+#include "extension/types/halfvec.h"
 
 extern "C" {
 #include "catalog/pg_type.h"
@@ -17,30 +18,30 @@ namespace {
 
 // Elements of fixed size without nulls are contiguous and aligned in an array.
 template <typename Number>
-void copy_numbers(const ArrayType* array, Vector* vector) {
+void copy_numbers(const ArrayType* array, int dims, float* to) {
     const auto* numbers = reinterpret_cast<const Number*>(ARR_DATA_PTR(array));
-    for (int i = 0; i < vector->dims; i++) vector->x[i] = static_cast<float>(numbers[i]);
+    for (int i = 0; i < dims; i++) to[i] = static_cast<float>(numbers[i]);
 }
 
-void copy_numerics(ArrayType* array, Vector* vector) {
+void copy_numerics(ArrayType* array, float* to) {
     Datum* numerics;
     int count;
     deconstruct_array(array, NUMERICOID, -1, false, TYPALIGN_INT, &numerics, nullptr, &count);
     for (int i = 0; i < count; i++) {
-        vector->x[i] = DatumGetFloat4(DirectFunctionCall1(numeric_float4, numerics[i]));
+        to[i] = DatumGetFloat4(DirectFunctionCall1(numeric_float4, numerics[i]));
     }
     pfree(numerics);
 }
 
-}  // namespace
-
-PGWARP_FUNCTION(pgwarp_vector) {
-    Vector* vector = datum_get_vector(PG_GETARG_DATUM(0));
+template <typename Any>
+Any* with_expected_dims(FunctionCallInfo fcinfo) {
+    Any* vector = datum_get<Any>(PG_GETARG_DATUM(0));
     check_expected_dims(PG_GETARG_INT32(1), vector->dims);
-    PG_RETURN_POINTER(vector);
+    return vector;
 }
 
-PGWARP_FUNCTION(pgwarp_array_to_vector) {
+template <typename Any>
+Any* from_array(FunctionCallInfo fcinfo) {
     ArrayType* array = PG_GETARG_ARRAYTYPE_P(0);
     const int32 typmod = PG_GETARG_INT32(1);
 
@@ -50,41 +51,96 @@ PGWARP_FUNCTION(pgwarp_array_to_vector) {
         ereport(ERROR,
                 (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("array must not contain nulls")));
     const int dims = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
-    check_dims(dims);
+    check_dims_of<Any>(dims);
     check_expected_dims(typmod, dims);
 
-    Vector* result = new_vector(dims);
+    auto* numbers = static_cast<float*>(palloc(static_cast<Size>(dims) * sizeof(float)));
     switch (ARR_ELEMTYPE(array)) {
         case INT4OID:
-            copy_numbers<int32>(array, result);
+            copy_numbers<int32>(array, dims, numbers);
             break;
         case FLOAT4OID:
-            copy_numbers<float4>(array, result);
+            copy_numbers<float4>(array, dims, numbers);
             break;
         case FLOAT8OID:
-            copy_numbers<float8>(array, result);
+            copy_numbers<float8>(array, dims, numbers);
             break;
         case NUMERICOID:
-            copy_numerics(array, result);
+            copy_numerics(array, numbers);
             break;
         default:
             ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION), errmsg("unsupported array type")));
     }
-    check_elements(result);
-    PG_RETURN_POINTER(result);
+    Any* result = new_value<Any>(dims);
+    set_elements(result, numbers);
+    pfree(numbers);
+    return result;
 }
 
-PGWARP_FUNCTION(pgwarp_vector_to_float4) {
-    const Vector* vector = datum_get_vector(PG_GETARG_DATUM(0));
-    const Size data_size = static_cast<Size>(vector->dims) * sizeof(float4);
-    const Size size = ARR_OVERHEAD_NONULLS(1) + data_size;
-
+// An array of `count` float4, uninitialized.
+ArrayType* new_array(int count) {
+    const Size size = ARR_OVERHEAD_NONULLS(1) + static_cast<Size>(count) * sizeof(float4);
     auto* array = static_cast<ArrayType*>(palloc0(size));
     SET_VARSIZE(array, size);
     array->ndim = 1;
     array->elemtype = FLOAT4OID;
-    ARR_DIMS(array)[0] = vector->dims;
+    ARR_DIMS(array)[0] = count;
     ARR_LBOUND(array)[0] = 1;
-    std::memcpy(ARR_DATA_PTR(array), vector->x, data_size);
-    PG_RETURN_ARRAYTYPE_P(array);
+    return array;
+}
+
+void read_elements(const Vector* vector, float* to) {
+    std::memcpy(to, vector->x, static_cast<Size>(vector->dims) * sizeof(float));
+}
+
+void read_elements(const HalfVector* vector, float* to) {
+    to_floats(vector->x, static_cast<size_t>(vector->dims), to);
+}
+
+template <typename Any>
+ArrayType* to_array(FunctionCallInfo fcinfo) {
+    const Any* vector = datum_get<Any>(PG_GETARG_DATUM(0));
+    ArrayType* array = new_array(vector->dims);
+    read_elements(vector, reinterpret_cast<float*>(ARR_DATA_PTR(array)));
+    return array;
+}
+
+}  // namespace
+
+PGWARP_FUNCTION(pgwarp_vector) {
+    PG_RETURN_POINTER(with_expected_dims<Vector>(fcinfo));
+}
+
+PGWARP_FUNCTION(pgwarp_array_to_vector) {
+    PG_RETURN_POINTER(from_array<Vector>(fcinfo));
+}
+
+PGWARP_FUNCTION(pgwarp_vector_to_float4) {
+    PG_RETURN_ARRAYTYPE_P(to_array<Vector>(fcinfo));
+}
+
+PGWARP_FUNCTION(pgwarp_halfvec) {
+    PG_RETURN_POINTER(with_expected_dims<HalfVector>(fcinfo));
+}
+
+PGWARP_FUNCTION(pgwarp_array_to_halfvec) {
+    PG_RETURN_POINTER(from_array<HalfVector>(fcinfo));
+}
+
+PGWARP_FUNCTION(pgwarp_halfvec_to_float4) {
+    PG_RETURN_ARRAYTYPE_P(to_array<HalfVector>(fcinfo));
+}
+
+PGWARP_FUNCTION(pgwarp_vector_to_halfvec) {
+    const Vector* vector = with_expected_dims<Vector>(fcinfo);
+    HalfVector* result = new_value<HalfVector>(vector->dims);
+    set_elements(result, vector->x);
+    PG_RETURN_POINTER(result);
+}
+
+PGWARP_FUNCTION(pgwarp_halfvec_to_vector) {
+    const HalfVector* vector = with_expected_dims<HalfVector>(fcinfo);
+    Vector* result = new_value<Vector>(vector->dims);
+    read_elements(vector, result->x);
+    PG_RETURN_POINTER(result);
 }

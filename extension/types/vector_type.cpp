@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "extension/types/vector.h"
+#include "extension/types/halfvec.h"
 #include "extension/types/vector_type.h"
 
 extern "C" {
@@ -10,6 +10,7 @@ extern "C" {
 
 // vector_io.cpp
 Datum pgwarp_vector_in(PG_FUNCTION_ARGS);
+Datum pgwarp_halfvec_in(PG_FUNCTION_ARGS);
 }
 
 namespace pgwarp {
@@ -36,7 +37,9 @@ VectorFormat look_up_format(Oid base) {
     getTypeInputInfo(base, &input, &parameter);
     FmgrInfo function;
     fmgr_info(input, &function);
-    return function.fn_addr == pgwarp_vector_in ? VectorFormat::float32 : VectorFormat::none;
+    if (function.fn_addr == pgwarp_vector_in) return VectorFormat::float32;
+    if (function.fn_addr == pgwarp_halfvec_in) return VectorFormat::float16;
+    return VectorFormat::none;
 }
 
 VectorFormat known_format(Oid type) {
@@ -59,15 +62,17 @@ VectorFormat format_of(Oid base) {
 
 // The part of a value behind its varlena header, which may be of four bytes or of one.
 constexpr Size header_bytes = offsetof(Vector, x) - offsetof(Vector, dims);
+static_assert(header_bytes == offsetof(HalfVector, x) - offsetof(HalfVector, dims));
 
 [[noreturn]] void report_no_type() {
     elog(ERROR, "not a type of vectors");
 }
 
-uint32 float32_dims(const varlena* plain) {
+template <typename Any>
+uint32 plain_dims(const varlena* plain) {
     int16 dims;
     memcpy(&dims, VARDATA_ANY(plain), sizeof(dims));
-    Assert(VARSIZE_ANY_EXHDR(plain) == header_bytes + Size(dims) * sizeof(float));
+    Assert(VARSIZE_ANY_EXHDR(plain) == header_bytes + Size(dims) * sizeof(typename Any::Element));
     return static_cast<uint32>(dims);
 }
 
@@ -85,7 +90,9 @@ const char* VectorType::name() const {
         case VectorFormat::none:
             break;
         case VectorFormat::float32:
-            return "vector";
+            return Vector::type_name;
+        case VectorFormat::float16:
+            return HalfVector::type_name;
     }
     report_no_type();
 }
@@ -96,6 +103,8 @@ uint32 VectorType::value_bytes() const {
             break;
         case VectorFormat::float32:
             return sizeof(float);
+        case VectorFormat::float16:
+            return sizeof(float16);
     }
     report_no_type();
 }
@@ -112,8 +121,21 @@ VectorView VectorType::view(const varlena* detoasted) const {
             const auto* vector = reinterpret_cast<const Vector*>(detoasted);
             return {vector->x, static_cast<uint32>(vector->dims)};
         }
+        case VectorFormat::float16: {
+            const auto* vector = reinterpret_cast<const HalfVector*>(detoasted);
+            const auto dims = static_cast<uint32>(vector->dims);
+            auto* values = static_cast<float*>(palloc(dims * sizeof(float)));
+            to_floats(vector->x, dims, values);
+            return {values, dims};
+        }
     }
     report_no_type();
+}
+
+void VectorType::end_view(const VectorView& view, const varlena* detoasted) const {
+    const char* values = reinterpret_cast<const char*>(view.values);
+    const char* value = reinterpret_cast<const char*>(detoasted);
+    if (values < value || values >= value + VARSIZE(detoasted)) pfree(const_cast<char*>(values));
 }
 
 uint32 VectorType::dims_of(const varlena* plain) const {
@@ -121,7 +143,9 @@ uint32 VectorType::dims_of(const varlena* plain) const {
         case VectorFormat::none:
             break;
         case VectorFormat::float32:
-            return float32_dims(plain);
+            return plain_dims<Vector>(plain);
+        case VectorFormat::float16:
+            return plain_dims<HalfVector>(plain);
     }
     report_no_type();
 }
@@ -131,8 +155,12 @@ bool VectorType::read(const varlena* plain, uint32 dims, float* to) const {
         case VectorFormat::none:
             break;
         case VectorFormat::float32:
-            if (float32_dims(plain) != dims) return false;
+            if (plain_dims<Vector>(plain) != dims) return false;
             memcpy(to, VARDATA_ANY(plain) + header_bytes, dims * sizeof(float));
+            return true;
+        case VectorFormat::float16:
+            if (plain_dims<HalfVector>(plain) != dims) return false;
+            to_floats(VARDATA_ANY(plain) + header_bytes, dims, to);
             return true;
     }
     report_no_type();
@@ -143,9 +171,31 @@ Datum VectorType::make(const float* values, uint32 dims) const {
         case VectorFormat::none:
             break;
         case VectorFormat::float32: {
-            Vector* vector = new_vector(static_cast<int>(dims));
+            Vector* vector = new_value<Vector>(static_cast<int>(dims));
             memcpy(vector->x, values, dims * sizeof(float));
             return PointerGetDatum(vector);
+        }
+        case VectorFormat::float16: {
+            HalfVector* vector = new_value<HalfVector>(static_cast<int>(dims));
+            set_elements(vector, values);
+            return PointerGetDatum(vector);
+        }
+    }
+    report_no_type();
+}
+
+void VectorType::round(float* values, uint32 dims) const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32:
+            return;
+        case VectorFormat::float16: {
+            HalfVector* vector = new_value<HalfVector>(static_cast<int>(dims));
+            set_elements(vector, values);
+            to_floats(vector->x, dims, values);
+            pfree(vector);
+            return;
         }
     }
     report_no_type();

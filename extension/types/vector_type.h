@@ -1,7 +1,7 @@
 // The types of vectors: which types there are, and floats from their values.
 //
-// Only the files of this folder know how a type stores its values (vector.h). All other code makes
-// a VectorType once, from the type of a column or argument, and asks it for floats.
+// Only the files of this folder know how a type stores its values (vector.h, halfvec.h). All other
+// code makes a VectorType once, from the type of a column or argument, and asks it for floats.
 #pragma once
 
 #include "extension/compat.h"
@@ -23,6 +23,7 @@ struct VectorView {
 enum class VectorFormat : uint8 {
     none,     // not a type of vectors
     float32,  // vector
+    float16,  // halfvec
 };
 
 // A type of vectors with its modifier. All zeros are no type of vectors.
@@ -38,7 +39,7 @@ class VectorType {
 
     bool stores_like(const VectorType& other) const { return format_ == other.format_; }
 
-    // The dimensions that the type declares: vector(n). 0: none.
+    // The dimensions that the type declares: vector(n), halfvec(n). 0: none.
     uint32 dims() const { return dims_; }
     // Its name in SQL, without the dimensions.
     const char* name() const;
@@ -48,6 +49,9 @@ class VectorType {
     // aligned floats, else in the current memory context.
     VectorView view(Datum datum) const;
     VectorView view(const varlena* detoasted) const;
+    // Frees the memory of a view of this value, where it has any of its own. Callers that make one
+    // view only leave that to their memory context.
+    void end_view(const VectorView& view, const varlena* detoasted) const;
 
     // A plain value is neither external nor compressed. Its header may be a short one, which leaves
     // its elements unaligned: these calls read it where it lies.
@@ -59,8 +63,11 @@ class VectorType {
     // Reads a vector of these dimensions; false, and `to` is unchanged, where it has others.
     bool read(const varlena* plain, uint32 dims, float* to) const;
 
-    // A value of this type, in the current memory context.
+    // A value of this type, in the current memory context. Reports an error where an element is
+    // beyond its range.
     Datum make(const float* values, uint32 dims) const;
+    // Rounds floats to what a value of this type stores, as make() does.
+    void round(float* values, uint32 dims) const;
     // Copies a value as it is stored, detoasted, to the current memory context.
     static varlena* copy(Datum datum);
 
@@ -71,6 +78,8 @@ class VectorType {
 
 // The type `vector`, for functions that SQL declares with it.
 inline constexpr VectorType vector_type{VectorFormat::float32, 0};
+// The type `halfvec`, likewise.
+inline constexpr VectorType halfvec_type{VectorFormat::float16, 0};
 
 // The dimensions that a type modifier declares. 0: none.
 inline uint32 declared_dims(int32 typmod) {
