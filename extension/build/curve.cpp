@@ -236,20 +236,30 @@ int last_near(const CurveTally& tally, int k) {
 
 // Fills the part of the tried thresholds where recall grows from about this to nearly all. The
 // curve's steps are the same for all k, so a k with fewer repeats its last one.
+//
+// Where rows lie in tight clusters, many thresholds take as many lists. The curve gets the largest
+// of these, up to what is common where there are no clusters: it costs queries like the rows
+// nothing, and queries between the clusters need it.
 void fill_by_query(const CurveTally& tally, RecallCurve* curve) {
     constexpr double least = 0.3;
     constexpr double nearly_all = 0.9995;
+    constexpr double common = 1024;
+    constexpr int last_factor = RecallCurve::factors - 1;
     uint32 used[RecallCurve::ks] = {};
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (curve->queries[k] == 0) continue;
         const int near = last_near(tally, k);
         Tried last = {};
-        for (int t = 0; t < tried_thresholds && used[k] < RecallCurve::max_steps; ++t) {
+        for (int t = 0; t < tried_thresholds; ++t) {
             const Tried tried = tried_at(tally, k, t, near);
-            const double recall = tried.recall[RecallCurve::factors - 1];
-            const bool more = used[k] == 0 || tried.lists > 1.02 * last.lists;
             if (!tried.complete && used[k] > 0) break;
-            if (!more || (recall < least && t + 1 < tried_thresholds)) continue;
+            if (used[k] > 0 && tried.lists <= 1.02 * last.lists) {
+                if (tried_threshold(t) <= common)
+                    curve->threshold[k][used[k] - 1] = static_cast<float>(tried_threshold(t));
+                continue;
+            }
+            if (tried.recall[last_factor] < least && t + 1 < tried_thresholds) continue;
+            if (used[k] == RecallCurve::max_steps || last.recall[last_factor] >= nearly_all) break;
             const uint32 step = used[k]++;
             curve->threshold[k][step] = static_cast<float>(tried_threshold(t));
             curve->query_probes[k][step] = static_cast<float>(tried.lists);
@@ -257,7 +267,6 @@ void fill_by_query(const CurveTally& tally, RecallCurve* curve) {
             for (int f = 0; f < RecallCurve::factors; ++f)
                 curve->query_recall[k][step][f] = stored(tried.recall[f]);
             last = tried;
-            if (recall >= nearly_all) break;
         }
         curve->by_query_steps = std::max(curve->by_query_steps, used[k]);
     }

@@ -328,10 +328,26 @@ void take_radii(const Neighbors& n, uint32 lists, CurveWalk* walk, WalkedLists* 
     }
 }
 
+// The most lists that a query walks: its probes, or what its radii need and some more, which show
+// where queries end that take the first entries only. Lists are small where rows lie in tight
+// clusters.
+uint32 most_walked(const MetaPage& meta, const Neighbors& n, uint32 probes) {
+    if (!has_norms(meta.metric)) return probes;
+    int last = RecallCurve::ks - 1;
+    while (last > 0 && !measures(n, last)) --last;
+    constexpr double margin = 1.5;
+    const double of_list = static_cast<double>(meta.rows_at_build) / meta.lists;
+    const double lists =
+        margin * first_entries(RecallCurve::k_values[last]) / std::max(of_list, 1.0) + 2;
+    return static_cast<uint32>(std::clamp<double>(std::ceil(lists), probes, meta.lists));
+}
+
 void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& grid,
                       const CurveQuery& query, bool far, CurveTally* tally) {
     const uint32 steps = far ? grid.steps : grid.near_steps;
-    const uint32 probes = grid.probes[steps - 1];
+    auto* n = static_cast<Neighbors*>(palloc(sizeof(Neighbors)));
+    init_neighbors(query, n);
+    const uint32 probes = most_walked(meta, *n, grid.probes[steps - 1]);
     Stopwatch watch;
     const RankedLists ranked = rank_lists(index, meta, query.vector, probes);
     float* table =
@@ -345,8 +361,6 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
         read_table(index, meta, query.vector, table);
     }
     tally->effort.ranking += watch.lap();
-    auto* n = static_cast<Neighbors*>(palloc(sizeof(Neighbors)));
-    init_neighbors(query, n);
     search_lists(index, meta, ranked, probes, table, n);
     const ByDistance sorted(*n);
     tally->effort.looking += watch.lap();

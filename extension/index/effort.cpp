@@ -300,8 +300,16 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, B
     const double target = aimed_recall(meta);
     const double wanted = RecallCurve::wanted(k);
     Choice best = choose_from(meta, costs, CurveSide(meta, ByQuery::no, k), target, wanted);
-    if (by_query == ByQuery::yes && k <= most_measured(meta))
-        best.offer(choose_from(meta, costs, CurveSide(meta, by_query, k), target, wanted));
+    if (by_query == ByQuery::yes && k <= most_measured(meta)) {
+        // A query that decides by itself finds what is asked for even if it is unlike those that
+        // were measured. That may cost this much more.
+        constexpr double worth = 1.5;
+        const Choice own = choose_from(meta, costs, CurveSide(meta, by_query, k), target, wanted);
+        if (own.reached && best.reached && own.cost <= worth * best.cost)
+            best = own;
+        else
+            best.offer(own);
+    }
     best.effort.probes = static_cast<uint32>(
         std::min<double>(meta.lists, best.effort.probes * growth_beyond_measured(meta, k)));
     return best.effort;

@@ -76,10 +76,11 @@ bool answer_covers(const ScanState* s, const WantedSearch& search, const Service
 ByQuery by_query(const ScanState* s) {
     return s->goal.threshold > 0 ? ByQuery::yes : ByQuery::no;
 }
-// Lists among which such a search takes its own: hardly any takes more, and each costs a little.
+// Lists among which such a search takes its own: hardly any takes more, and each costs a little, or
+// its pages where the service does not have it yet.
 uint32 most_by_query(const ScanState* s, const Effort& effort) {
     constexpr uint32 times = 4;
-    constexpr uint32 least = 64;
+    const uint32 least = std::clamp(s->meta.lists / 8, 8u, 64u);
     return bounded_probes(std::max(times * effort.probes, least), s->meta);
 }
 
@@ -239,8 +240,9 @@ bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAn
                           part.probes < bounded_probes(s->meta.lists, s->meta);
     if (!ask_once(scan, s, part, answer)) return false;
     if (search->threshold > 0) {
-        // It would have taken more, as it would on the CPU.
-        if (answer->taken >= part.probes && part.probes < most_lists(s)) {
+        // It would have taken more, as it would on the CPU. Lists that the service does not have
+        // yet count as empty, and say nothing of that.
+        if (answer->taken >= part.probes && part.probes < most_lists(s) && all_resident(*answer)) {
             free_answer(answer);
             search->probes = most_lists(s);
             return ask_lists(scan, s, search, answer);
@@ -390,7 +392,9 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     pfree(completion.appended);
     *ranked = result.count;
     s->report.by_service = true;
-    s->report.probes = std::max(s->report.probes, search.probes);
+    // The scan began with the mean of queries that decide by themselves.
+    s->report.probes =
+        search.threshold > 0 ? search.probes : std::max(s->report.probes, search.probes);
     s->report.lists_read += completion.read_lists;
     s->report.lists_grown = completion.grown_lists;
     uint64* served = sorted_ids(room, count);

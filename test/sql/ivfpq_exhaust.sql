@@ -32,7 +32,8 @@ $$;
 
 \qecho to the end, with little memory and with much, whatever the first round is
 SET work_mem = '64kB';
-SELECT readings <= 4, rows, each_once FROM readings(
+-- the first also reads lists for the service
+SELECT readings <= 5, rows, each_once FROM readings(
     $$SELECT id, v <-> '[9,9,9,9]' AS d FROM t ORDER BY v <-> '[9,9,9,9]'$$);
 SELECT readings <= 4, rows FROM readings($$SELECT id, v <-> '[9,9,9,9]' AS d FROM t
     WHERE id = 12345 ORDER BY v <-> '[9,9,9,9]' LIMIT 2$$);

@@ -93,9 +93,11 @@ RESET ivfpq.probes;
 RESET ivfpq.candidates;
 CREATE TEMPORARY TABLE effort (recall float8, probes int, candidates int);
 DO $$
+DECLARE
+    target text;
 BEGIN
-    FOR i IN 0 .. 10 LOOP
-        PERFORM set_config('ivfpq.target_recall', (i / 10.0)::text, true);
+    FOREACH target IN ARRAY '{0, 0.5, 0.9, 0.99, 0.999, 1}'::text[] LOOP
+        PERFORM set_config('ivfpq.target_recall', target, true);
         INSERT INTO effort SELECT target_recall, probes, candidates FROM ivfpq_info('t_v');
     END LOOP;
 END

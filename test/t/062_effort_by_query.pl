@@ -1,0 +1,82 @@
+# A query decides by itself how many lists it looks into. Easy queries take few, hard ones many, and
+# both find what was asked for: also queries between tight clusters, which are unlike the rows that
+# the index measured itself with. The CPU and the service follow one rule.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use IvfpqTest;
+
+my $node = new_node('effort', service => 1, conf => 'maintenance_work_mem = 128MB');
+
+# Two tables of 40,000 rows. In `tight`, the clusters are ten times as far apart as they are wide, and
+# each is a list. In `spread` they run into each other. A query is a row that is not in the table, or
+# lies halfway between two clusters.
+value($node, <<'SQL');
+CREATE FUNCTION row_of(i bigint, narrow real) RETURNS vector LANGUAGE sql IMMUTABLE AS $$
+	SELECT vec(i % 400, 16, 5) + (SELECT array_agg(e / narrow) FROM unnest(vec(i, 16, 6)::real[]) AS e)::vector
+$$;
+CREATE TABLE tight AS SELECT i AS id, row_of(i, 16) AS v FROM generate_series(1, 40000) AS i;
+CREATE TABLE spread AS SELECT i AS id, row_of(i, 1) AS v FROM generate_series(1, 40000) AS i;
+ALTER TABLE tight ALTER v TYPE vector(16);
+ALTER TABLE spread ALTER v TYPE vector(16);
+CREATE INDEX tight_v ON tight USING ivfpq (v) WITH (lists = 400);
+CREATE INDEX spread_v ON spread USING ivfpq (v) WITH (lists = 200);
+CREATE TABLE query (relation text, kind text, id int, v vector(16), farthest float8);
+INSERT INTO query SELECT relation, 'like rows', i, row_of(50000 + 7 * i, narrow)
+	FROM (VALUES ('tight', 16), ('spread', 1)) AS t (relation, narrow), generate_series(1, 100) AS i;
+INSERT INTO query SELECT a.relation, 'between', a.id, (SELECT avg(v) FROM (VALUES (a.v), (b.v)) AS p (v))
+	FROM query AS a JOIN query AS b ON b.relation = a.relation AND b.id = a.id % 100 + 1;
+SET enable_indexscan = off;
+UPDATE query SET farthest = (SELECT max(d) FROM (SELECT t.v <-> query.v AS d FROM tight AS t ORDER BY d LIMIT 10) AS n)
+	WHERE relation = 'tight';
+UPDATE query SET farthest = (SELECT max(d) FROM (SELECT t.v <-> query.v AS d FROM spread AS t ORDER BY d LIMIT 10) AS n)
+	WHERE relation = 'spread';
+CREATE FUNCTION search(who text) RETURNS TABLE (relation text, kind text, id int, executor text, probes int, hits int)
+LANGUAGE plpgsql AS $$
+DECLARE
+	asked query;
+BEGIN
+	PERFORM set_config('enable_seqscan', 'off', true), set_config('ivfpq.executor', who, true);
+	FOR asked IN SELECT * FROM query AS q ORDER BY q.relation, q.kind, q.id LOOP
+		EXECUTE format('SELECT count(*) FILTER (WHERE d <= $2) FROM
+			(SELECT v <-> $1 AS d FROM %I ORDER BY v <-> $1 LIMIT 10) AS n', asked.relation)
+			INTO hits USING asked.v, asked.farthest;
+		SELECT s.path, s.probes INTO executor, probes FROM ivfpq_last_scan() AS s;
+		relation := asked.relation;
+		kind := asked.kind;
+		id := asked.id;
+		RETURN NEXT;
+	END LOOP;
+END
+$$;
+SELECT pgwarp_prewarm('tight_v'), pgwarp_prewarm('spread_v');
+CREATE TABLE searched AS SELECT * FROM search('cpu') UNION ALL SELECT * FROM search('service');
+SQL
+
+is(value($node, 'SELECT executor, count(*) FROM searched GROUP BY 1 ORDER BY 1'), "cpu|400\nservice|400",
+	'both have searched');
+is(value($node, 'SELECT count(*), count(*) FILTER (WHERE a.probes <> b.probes), count(*) FILTER (WHERE a.hits <> b.hits)
+	FROM searched AS a JOIN searched AS b USING (relation, kind, id)
+	WHERE a.executor = $$cpu$$ AND b.executor = $$service$$'), '400|0|0', 'CPU and service take the same lists');
+
+for my $relation (qw(tight spread))
+{
+	my %lists;
+	for my $kind ('like rows', 'between')
+	{
+		my ($recall, $mean, $least, $most) = split /\|/, value($node,
+			"SELECT round(avg(hits) / 10, 3), round(avg(probes), 1), min(probes), max(probes)
+			 FROM searched WHERE relation = '$relation' AND kind = '$kind'");
+		note("$relation, $kind: recall $recall, $mean lists, $least to $most");
+		cmp_ok($recall, '>=', $kind eq 'between' ? 0.9 : 0.94, "$relation, $kind: recall");
+		$lists{$kind} = $mean;
+	}
+	cmp_ok($lists{'between'}, '>', 1.25 * $lists{'like rows'}, "$relation: hard queries take more lists");
+}
+cmp_ok(value($node, "SELECT count(DISTINCT probes) FROM searched WHERE relation = 'spread' AND kind = 'like rows'"),
+	'>', 5, 'and queries alike take as many as they need');
+
+indexes_are_sound($node);
+$node->stop;
+done_testing();
