@@ -27,6 +27,7 @@ Settings settings = {
     .service_timeout = 2000,
     .build_executor = static_cast<int>(BuildExecutorChoice::automatic),
     .keep_device = false,
+    .own_types = false,
     .devices = nullptr,
     .device_memory = 0,
     .build_memory = 0,
@@ -115,6 +116,10 @@ void define_service_settings() {
         "The next one of the session starts sooner. What it costs is the device's memory for one "
         "more process, some hundred megabytes.",
         &settings.keep_device, false, PGC_USERSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable(
+        "pgwarp.own_types", "Makes CREATE EXTENSION pgwarp create types of its own.",
+        "Without it, pgwarp uses the types of pgvector in a database that has pgvector.",
+        &settings.own_types, false, PGC_USERSET, 0, nullptr, nullptr, nullptr);
     DefineCustomStringVariable(
         "pgwarp.devices", "Sets the devices that keep and search lists of indexes.",
         "auto: all GPUs there are; none: no service; host: the CPU in a device's place; or numbers "

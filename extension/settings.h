@@ -23,6 +23,7 @@ struct Settings {
     int service_timeout;  // milliseconds
     int build_executor;   // BuildExecutorChoice
     bool keep_device;
+    bool own_types;  // of CREATE EXTENSION, though pgvector is there
 
     // Of the server:
     char* devices;

@@ -362,94 +362,6 @@ CREATE OPERATOR CLASS vector_cosine_ops FOR TYPE vector USING ivfpq AS
 COMMENT ON OPERATOR CLASS vector_cosine_ops USING ivfpq IS 'ORDER BY cosine distance, <=>';
 COMMENT ON OPERATOR FAMILY vector_cosine_ops USING ivfpq IS 'ORDER BY cosine distance, <=>';
 
--- Attributes: the columns of an index beside the vector, for conditions. Operators 1 to 5 are those of
--- a btree, 6 is &&, 7 is @>. Function 2, a hash, makes an attribute that is good for = only.
-
-CREATE OPERATOR FAMILY integer_ops USING ivfpq;
-CREATE OPERATOR FAMILY float_ops USING ivfpq;
-CREATE OPERATOR FAMILY datetime_ops USING ivfpq;
-COMMENT ON OPERATOR FAMILY integer_ops USING ivfpq IS 'conditions on integers';
-COMMENT ON OPERATOR FAMILY float_ops USING ivfpq IS 'conditions on floating-point numbers';
-COMMENT ON OPERATOR FAMILY datetime_ops USING ivfpq IS 'conditions on dates and timestamps';
-
-DO $$
-DECLARE
-    class record;
-    other record;
-    operators text;
-BEGIN
-    -- Values that have an order.
-    FOR class IN SELECT * FROM (VALUES
-        ('int2_ops', 'smallint', 'integer_ops'),
-        ('int4_ops', 'integer', 'integer_ops'),
-        ('int8_ops', 'bigint', 'integer_ops'),
-        ('float4_ops', 'real', 'float_ops'),
-        ('float8_ops', 'double precision', 'float_ops'),
-        ('date_ops', 'date', 'datetime_ops'),
-        ('timestamp_ops', 'timestamp', 'datetime_ops'),
-        ('timestamptz_ops', 'timestamptz', NULL),
-        ('time_ops', 'time', NULL),
-        ('bool_ops', 'boolean', NULL),
-        ('char_ops', '"char"', NULL),
-        ('oid_ops', 'oid', NULL),
-        ('enum_ops', 'anyenum', NULL)) AS v (name, type, family)
-    LOOP
-        IF class.family IS NULL THEN
-            class.family := class.name;
-            EXECUTE format('CREATE OPERATOR FAMILY %I USING ivfpq', class.family);
-            EXECUTE format('COMMENT ON OPERATOR FAMILY %I USING ivfpq IS %L', class.family,
-                'conditions on type ' || class.type);
-        END IF;
-        EXECUTE format('CREATE OPERATOR CLASS %I DEFAULT FOR TYPE %s USING ivfpq FAMILY %I AS
-            OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >',
-            class.name, class.type, class.family);
-        EXECUTE format('COMMENT ON OPERATOR CLASS %I USING ivfpq IS %L', class.name,
-            'conditions on type ' || class.type);
-    END LOOP;
-    FOR class IN SELECT a.type AS type, b.type AS other, a.family
-        FROM (VALUES ('int2', 'integer_ops'), ('int4', 'integer_ops'), ('int8', 'integer_ops'),
-                ('float4', 'float_ops'), ('float8', 'float_ops'),
-                ('date', 'datetime_ops'), ('timestamp', 'datetime_ops')) AS a (type, family)
-            JOIN (VALUES ('int2', 'integer_ops'), ('int4', 'integer_ops'), ('int8', 'integer_ops'),
-                ('float4', 'float_ops'), ('float8', 'float_ops'),
-                ('date', 'datetime_ops'), ('timestamp', 'datetime_ops')) AS b (type, family)
-            ON a.family = b.family AND a.type <> b.type
-    LOOP
-        SELECT string_agg(format('OPERATOR %s %s (%s, %s)', number, name, class.type, class.other), ', ')
-            INTO operators FROM unnest('{<,<=,=,>=,>}'::text[]) WITH ORDINALITY AS o (name, number);
-        EXECUTE format('ALTER OPERATOR FAMILY %I USING ivfpq ADD %s', class.family, operators);
-    END LOOP;
-
-    -- Values that are kept as a hash.
-    FOR class IN SELECT * FROM (VALUES
-        ('text_ops', 'text', 'hashtext'),
-        ('bpchar_ops', 'bpchar', 'hashbpchar'),
-        ('name_ops', 'name', 'hashname'),
-        ('uuid_ops', 'uuid', 'uuid_hash'),
-        ('numeric_ops', 'numeric', 'hash_numeric'),
-        ('interval_ops', 'interval', 'interval_hash'),
-        ('timetz_ops', 'timetz', 'timetz_hash'),
-        ('inet_ops', 'inet', 'hashinet'),
-        ('macaddr_ops', 'macaddr', 'hashmacaddr'),
-        ('macaddr8_ops', 'macaddr8', 'hashmacaddr8'),
-        ('jsonb_ops', 'jsonb', 'jsonb_hash'),
-        ('range_ops', 'anyrange', 'hash_range')) AS v (name, type, hash)
-    LOOP
-        EXECUTE format('CREATE OPERATOR CLASS %I DEFAULT FOR TYPE %s USING ivfpq AS
-            OPERATOR 3 =, FUNCTION 2 %I (%s)', class.name, class.type, class.hash, class.type);
-        EXECUTE format('COMMENT ON OPERATOR CLASS %I USING ivfpq IS %L', class.name,
-            'equality with values of type ' || class.type);
-        EXECUTE format('COMMENT ON OPERATOR FAMILY %I USING ivfpq IS %L', class.name,
-            'equality with values of type ' || class.type);
-    END LOOP;
-END $$;
-
-CREATE OPERATOR CLASS array_ops DEFAULT FOR TYPE anyarray USING ivfpq AS
-    OPERATOR 6 && (anyarray, anyarray),
-    OPERATOR 7 @> (anyarray, anyarray);
-COMMENT ON OPERATOR CLASS array_ops USING ivfpq IS 'conditions on elements of arrays, && and @>';
-COMMENT ON OPERATOR FAMILY array_ops USING ivfpq IS 'conditions on elements of arrays, && and @>';
-
 -- Seeing inside an index.
 
 CREATE FUNCTION ivfpq_info(
@@ -457,7 +369,6 @@ CREATE FUNCTION ivfpq_info(
     OUT trained boolean,
     OUT dims int,
     OUT metric text,
-    OUT attributes text[],
     OUT lists int,
     OUT m int,
     OUT bits int,
@@ -481,56 +392,22 @@ CREATE FUNCTION ivfpq_info(
     OUT target_recall double precision,
     OUT probes int,
     OUT candidates int,
-    OUT recall_by_probes json,
-    OUT by_query boolean,
-    OUT threshold real,
-    OUT expected_recall double precision,
-    OUT expected_within double precision,
-    OUT curve_source text,
-    OUT curve_queries int,
-    OUT curve_at timestamptz,
-    OUT learned_correction real,
-    OUT learned_recall real,
-    OUT learned_searches bigint,
-    OUT learned_at timestamptz)
+    OUT recall_by_probes json)
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_info(regclass) IS
     'what an ivfpq index is made of, and the effort of a scan with LIMIT 10';
 
 CREATE FUNCTION ivfpq_recall_curve(
     index regclass,
-    by_query boolean DEFAULT false,
     OUT k int,
     OUT probes int,
     OUT candidates int,
     OUT scanned double precision,
-    OUT recall double precision,
-    OUT threshold real,
-    OUT queries int)
+    OUT recall double precision)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
-COMMENT ON FUNCTION ivfpq_recall_curve(regclass, boolean) IS
-    'recall against effort, as measured when the index was built, or by ivfpq_learn';
-
-CREATE FUNCTION ivfpq_learn(
-    index regclass,
-    query_table regclass,
-    vector_column name,
-    queries int DEFAULT 1000,
-    OUT k int,
-    OUT used int,
-    OUT old_expected double precision,
-    OUT old_recall double precision,
-    OUT old_probes int,
-    OUT old_candidates int,
-    OUT new_recall double precision,
-    OUT new_within double precision,
-    OUT new_probes int,
-    OUT new_candidates int)
-    RETURNS SETOF record
-    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
-COMMENT ON FUNCTION ivfpq_learn(regclass, regclass, name, int) IS
-    'measures the recall curve of an ivfpq index with given queries, and tells what changes';
+COMMENT ON FUNCTION ivfpq_recall_curve(regclass) IS
+    'recall against effort, as measured when the index was built';
 
 CREATE FUNCTION ivfpq_check(
     index regclass,
@@ -631,57 +508,20 @@ CREATE FUNCTION pgwarp_stat_indexes(
 COMMENT ON FUNCTION pgwarp_stat_indexes() IS
     'what the view pg_stat_pgwarp reads: counters by index, of this database';
 
-CREATE FUNCTION pgwarp_stat_audits(
-    OUT index oid,
-    OUT audited bigint,
-    OUT recall float8,
-    OUT recall_low float8,
-    OUT recall_high float8,
-    OUT conditions_audited bigint,
-    OUT conditions_recall float8,
-    OUT conditions_recall_low float8,
-    OUT conditions_recall_high float8,
-    OUT audits_dropped bigint,
-    OUT correction float8,
-    OUT reason text,
-    OUT rows_at_build float8,
-    OUT rows float8,
-    OUT file oid)
-    RETURNS SETOF record
-    AS 'MODULE_PATHNAME' LANGUAGE C;
-COMMENT ON FUNCTION pgwarp_stat_audits() IS
-    'what the views pg_stat_pgwarp and ivfpq_drift read: audits by index, of this database';
-
 CREATE VIEW pg_stat_pgwarp AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
-        i.oid AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
+        s.index AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
         s.ranked_rows, s.batches,
         CASE WHEN s.batches > 0 THEN s.batch_queries::float8 / s.batches END AS mean_batch,
         s.lists, s.resident_lists, s.bytes, s.reloads, s.appends, s.received_bytes, s.evictions,
-        s.errors, a.audited, a.recall, a.recall_low, a.recall_high, a.conditions_audited,
-        a.conditions_recall, a.conditions_recall_low, a.conditions_recall_high, a.audits_dropped
+        s.errors
     FROM pgwarp_stat_indexes() AS s
-        FULL JOIN pgwarp_stat_audits() AS a ON a.index = s.index
-        JOIN pg_class AS i ON i.oid = coalesce(s.index, a.index)
+        JOIN pg_class AS i ON i.oid = s.index
         JOIN pg_index AS x ON x.indexrelid = i.oid
         JOIN pg_class AS t ON t.oid = x.indrelid
         JOIN pg_namespace AS n ON n.oid = i.relnamespace;
 COMMENT ON VIEW pg_stat_pgwarp IS 'searches of ivfpq indexes, and what the service holds of them';
 GRANT SELECT ON pg_stat_pgwarp TO PUBLIC;
-
-CREATE VIEW ivfpq_drift AS
-    SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
-        i.oid AS indexrelid, a.reason, a.recall, a.recall_low, a.recall_high, a.rows_at_build,
-        a.rows, format('REINDEX INDEX CONCURRENTLY %I.%I', n.nspname, i.relname) AS way_out
-    FROM pgwarp_stat_audits() AS a
-        JOIN pg_class AS i ON i.oid = a.index
-        JOIN pg_index AS x ON x.indexrelid = i.oid
-        JOIN pg_class AS t ON t.oid = x.indrelid
-        JOIN pg_namespace AS n ON n.oid = i.relnamespace
-    WHERE a.reason IS NOT NULL AND a.file = pg_relation_filenode(i.oid);
-COMMENT ON VIEW ivfpq_drift IS
-    'ivfpq indexes whose searches find less than the target, and that need to be built again';
-GRANT SELECT ON ivfpq_drift TO PUBLIC;
 
 CREATE FUNCTION pg_stat_pgwarp_reset() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C;
@@ -691,15 +531,10 @@ REVOKE ALL ON FUNCTION pg_stat_pgwarp_reset() FROM PUBLIC;
 
 -- Work on whole tables.
 
-CREATE FUNCTION knn_search(
-    index regclass,
-    queries vector[],
-    k int,
-    probes int DEFAULT NULL,
-    condition text DEFAULT NULL)
+CREATE FUNCTION knn_search(index regclass, queries vector[], k int, probes int DEFAULT NULL)
     RETURNS TABLE (query int, rank int, ctid tid, distance float4)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
-COMMENT ON FUNCTION knn_search(regclass, vector[], int, int, text) IS
+COMMENT ON FUNCTION knn_search(regclass, vector[], int, int) IS
     'the k rows nearest to each of many queries, by an ivfpq index';
 
 CREATE FUNCTION knn_join(
@@ -709,12 +544,10 @@ CREATE FUNCTION knn_join(
     index regclass,
     key_column name,
     k int,
-    probes int DEFAULT NULL,
-    condition text DEFAULT NULL,
-    on_equal text[] DEFAULT NULL)
+    probes int DEFAULT NULL)
     RETURNS TABLE (query_key bigint, rank int, key bigint, distance float4)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
-COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[]) IS
+COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int) IS
     'the k rows nearest to each row of another table, by an ivfpq index';
 
 CREATE FUNCTION kmeans(

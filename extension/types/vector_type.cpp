@@ -4,6 +4,10 @@
 #include "extension/types/vector_type.h"
 
 extern "C" {
+#include "access/htup_details.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -30,11 +34,40 @@ void forget_types(Datum, int, uint32) {
     known_count = 0;
 }
 
-// A type is ours if its input function is: its name and schema may be any.
+// Whether a path names pgvector's library, as "$libdir/vector" does.
+bool is_pgvector(const char* library) {
+    const char* slash = strrchr(library, '/');
+    const char* name = slash ? slash + 1 : library;
+    return strcmp(name, "vector") == 0 || strcmp(name, "vector" DLSUFFIX) == 0;
+}
+
+// pgvector's types, by the symbol of their input function in pgvector's library. Its types store
+// values as ours do.
+VectorFormat pgvector_format(Oid input) {
+    HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(input));
+    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for function %u", input);
+    VectorFormat format = VectorFormat::none;
+    if (reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple))->prolang == ClanguageId) {
+        bool no_symbol;
+        bool no_library;
+        const Datum symbol = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &no_symbol);
+        const Datum library = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_probin, &no_library);
+        if (!no_symbol && !no_library && is_pgvector(TextDatumGetCString(library)) &&
+            strcmp(TextDatumGetCString(symbol), "vector_in") == 0)
+            format = VectorFormat::float32;
+    }
+    ReleaseSysCache(tuple);
+    return format;
+}
+
+// A type is recognised by its input function: its name and schema may be any, and none but a
+// superuser can make a type with such a function.
 VectorFormat look_up_format(Oid base) {
     Oid input;
     Oid parameter;
     getTypeInputInfo(base, &input, &parameter);
+    const VectorFormat format = pgvector_format(input);
+    if (format != VectorFormat::none) return format;
     FmgrInfo function;
     fmgr_info(input, &function);
     if (function.fn_addr == pgwarp_vector_in) return VectorFormat::float32;

@@ -1,0 +1,902 @@
+\echo Use "CREATE EXTENSION pgwarp" to load this file. \quit
+
+-- Safe in any schema: this script runs as a superuser, perhaps in a schema where others create
+-- objects, too. What PostgreSQL has is found first where the types of arguments are exactly its own;
+-- where they are not, the name is written with its schema.
+
+-- pgvector's types, if this database has pgvector: the schema of these, and from now on the extension
+-- depends on that one. Null: our own types, which the next block makes.
+CREATE FUNCTION pgwarp_bind_types() RETURNS name
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+
+-- Our own types. Names, casts and volatility are pgvector's, so that what was written for it works
+-- here. The C symbols have a prefix of their own: a server may have both libraries loaded, and their
+-- symbols share one namespace.
+
+DO $own_types$
+BEGIN
+
+IF pgwarp_bind_types() IS NOT NULL THEN
+    RETURN;
+END IF;
+
+-- vector
+
+CREATE TYPE vector;
+
+CREATE FUNCTION vector_in(cstring, oid, integer) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_in(cstring, oid, integer) IS 'reads a vector from its text';
+
+CREATE FUNCTION vector_out(vector) RETURNS cstring
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_out' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_out(vector) IS 'writes a vector as text';
+
+CREATE FUNCTION vector_typmod_in(cstring[]) RETURNS integer
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_typmod_in' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_typmod_in(cstring[]) IS 'reads the number of dimensions in vector(n)';
+
+CREATE FUNCTION vector_recv(internal, oid, integer) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_recv' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_recv(internal, oid, integer) IS 'reads a vector from its binary form';
+
+CREATE FUNCTION vector_send(vector) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_send(vector) IS 'writes a vector in its binary form';
+
+-- Stored out of line but not compressed: floats do not compress, and reading must be quick.
+CREATE TYPE vector (
+    INPUT = vector_in,
+    OUTPUT = vector_out,
+    TYPMOD_IN = vector_typmod_in,
+    RECEIVE = vector_recv,
+    SEND = vector_send,
+    STORAGE = external
+);
+COMMENT ON TYPE vector IS 'vector of float4, 1 to 16000 dimensions';
+
+-- Distances
+
+CREATE FUNCTION l2_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_l2_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION l2_distance(vector, vector) IS 'L2 distance';
+
+CREATE FUNCTION vector_l2_squared_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_l2_squared_distance'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_l2_squared_distance(vector, vector) IS 'square of the L2 distance';
+
+CREATE FUNCTION inner_product(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_inner_product' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION inner_product(vector, vector) IS 'inner product';
+
+CREATE FUNCTION vector_negative_inner_product(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_negative_inner_product'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_negative_inner_product(vector, vector) IS
+    'inner product, negated so that nearer is less';
+
+CREATE FUNCTION cosine_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_cosine_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION cosine_distance(vector, vector) IS 'cosine distance: 1 - cosine similarity';
+
+CREATE FUNCTION vector_spherical_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_spherical_distance'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_spherical_distance(vector, vector) IS
+    'angle between two vectors of unit length, divided by pi';
+
+CREATE FUNCTION l1_distance(vector, vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_l1_distance' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION l1_distance(vector, vector) IS 'L1 distance: sum of the absolute differences';
+
+CREATE OPERATOR <-> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = l2_distance, COMMUTATOR = <->
+);
+COMMENT ON OPERATOR <-> (vector, vector) IS 'L2 distance';
+
+CREATE OPERATOR <#> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_negative_inner_product, COMMUTATOR = <#>
+);
+COMMENT ON OPERATOR <#> (vector, vector) IS 'inner product, negated so that nearer is less';
+
+CREATE OPERATOR <=> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = cosine_distance, COMMUTATOR = <=>
+);
+COMMENT ON OPERATOR <=> (vector, vector) IS 'cosine distance';
+
+CREATE OPERATOR <+> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = l1_distance, COMMUTATOR = <+>
+);
+COMMENT ON OPERATOR <+> (vector, vector) IS 'L1 distance';
+
+-- Functions of one vector
+
+CREATE FUNCTION vector_dims(vector) RETURNS integer
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_dims' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_dims(vector) IS 'number of dimensions of a vector';
+
+CREATE FUNCTION vector_norm(vector) RETURNS float8
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_norm' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_norm(vector) IS 'L2 norm (length) of a vector';
+
+CREATE FUNCTION l2_normalize(vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_l2_normalize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION l2_normalize(vector) IS
+    'vector of the same direction with L2 norm 1; the zero vector stays zero';
+
+CREATE FUNCTION subvector(vector, integer, integer) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_subvector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION subvector(vector, integer, integer) IS
+    'elements of a vector from a position on, counted from 1: vector, start, count';
+
+CREATE FUNCTION binary_quantize(vector) RETURNS bit
+    AS 'MODULE_PATHNAME', 'pgwarp_binary_quantize' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION binary_quantize(vector) IS
+    'a bit for each element: 1 where the element is positive';
+
+-- Arithmetic, element by element
+
+CREATE FUNCTION vector_add(vector, vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_add' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_add(vector, vector) IS 'adds two vectors, element by element';
+
+CREATE FUNCTION vector_sub(vector, vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_sub' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_sub(vector, vector) IS
+    'subtracts the second vector from the first, element by element';
+
+CREATE FUNCTION vector_mul(vector, vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_mul' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_mul(vector, vector) IS 'multiplies two vectors, element by element';
+
+CREATE FUNCTION vector_concat(vector, vector) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_concat' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_concat(vector, vector) IS 'appends the second vector to the first';
+
+CREATE OPERATOR + (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_add, COMMUTATOR = +
+);
+COMMENT ON OPERATOR + (vector, vector) IS 'adds two vectors, element by element';
+
+CREATE OPERATOR - (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_sub
+);
+COMMENT ON OPERATOR - (vector, vector) IS
+    'subtracts the second vector from the first, element by element';
+
+CREATE OPERATOR * (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_mul, COMMUTATOR = *
+);
+COMMENT ON OPERATOR * (vector, vector) IS 'multiplies two vectors, element by element';
+
+CREATE OPERATOR || (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_concat
+);
+COMMENT ON OPERATOR || (vector, vector) IS 'appends the second vector to the first';
+
+-- Casts
+
+CREATE FUNCTION vector(vector, integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector(vector, integer, boolean) IS
+    'casts vector to vector(n): an error where the dimensions differ';
+
+CREATE FUNCTION array_to_vector(integer[], integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION array_to_vector(integer[], integer, boolean) IS 'casts integer[] to vector';
+
+CREATE FUNCTION array_to_vector(real[], integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION array_to_vector(real[], integer, boolean) IS 'casts real[] to vector';
+
+CREATE FUNCTION array_to_vector(double precision[], integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION array_to_vector(double precision[], integer, boolean) IS
+    'casts double precision[] to vector';
+
+CREATE FUNCTION array_to_vector(numeric[], integer, boolean) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_array_to_vector' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION array_to_vector(numeric[], integer, boolean) IS 'casts numeric[] to vector';
+
+CREATE FUNCTION vector_to_float4(vector, integer, boolean) RETURNS real[]
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_to_float4' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_to_float4(vector, integer, boolean) IS 'casts vector to real[]';
+
+CREATE CAST (vector AS vector)
+    WITH FUNCTION vector(vector, integer, boolean) AS IMPLICIT;
+COMMENT ON CAST (vector AS vector) IS 'to vector(n): an error where the dimensions differ';
+
+CREATE CAST (vector AS real[])
+    WITH FUNCTION vector_to_float4(vector, integer, boolean) AS IMPLICIT;
+COMMENT ON CAST (vector AS real[]) IS 'elements of a vector as an array';
+
+CREATE CAST (integer[] AS vector)
+    WITH FUNCTION array_to_vector(integer[], integer, boolean) AS ASSIGNMENT;
+COMMENT ON CAST (integer[] AS vector) IS 'array to vector';
+
+CREATE CAST (real[] AS vector)
+    WITH FUNCTION array_to_vector(real[], integer, boolean) AS ASSIGNMENT;
+COMMENT ON CAST (real[] AS vector) IS 'array to vector';
+
+CREATE CAST (double precision[] AS vector)
+    WITH FUNCTION array_to_vector(double precision[], integer, boolean) AS ASSIGNMENT;
+COMMENT ON CAST (double precision[] AS vector) IS 'array to vector, rounded to float4';
+
+CREATE CAST (numeric[] AS vector)
+    WITH FUNCTION array_to_vector(numeric[], integer, boolean) AS ASSIGNMENT;
+COMMENT ON CAST (numeric[] AS vector) IS 'array to vector, rounded to float4';
+
+-- Aggregates
+
+CREATE FUNCTION vector_accum(double precision[], vector) RETURNS double precision[]
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_accum' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_accum(double precision[], vector) IS
+    'transition function of avg(vector): counts and adds a vector';
+
+CREATE FUNCTION vector_combine(double precision[], double precision[]) RETURNS double precision[]
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_combine' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_combine(double precision[], double precision[]) IS
+    'combine function of avg(vector): adds two partial sums';
+
+CREATE FUNCTION vector_avg(double precision[]) RETURNS vector
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_avg' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_avg(double precision[]) IS
+    'final function of avg(vector): divides the sum by the count';
+
+CREATE AGGREGATE avg(vector) (
+    SFUNC = vector_accum,
+    STYPE = double precision[],
+    FINALFUNC = vector_avg,
+    COMBINEFUNC = vector_combine,
+    INITCOND = '{0}',
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE avg(vector) IS 'mean of the vectors, element by element';
+
+CREATE AGGREGATE sum(vector) (
+    SFUNC = vector_add,
+    STYPE = vector,
+    COMBINEFUNC = vector_add,
+    PARALLEL = SAFE
+);
+COMMENT ON AGGREGATE sum(vector) IS 'sum of the vectors, element by element';
+
+-- Order, for btree indexes, ORDER BY and DISTINCT
+
+CREATE FUNCTION vector_lt(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_lt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_lt(vector, vector) IS 'whether the first vector sorts before the second';
+
+CREATE FUNCTION vector_le(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_le' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_le(vector, vector) IS
+    'whether the first vector sorts before the second or equals it';
+
+CREATE FUNCTION vector_eq(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_eq' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_eq(vector, vector) IS 'whether two vectors are equal';
+
+CREATE FUNCTION vector_ne(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_ne' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_ne(vector, vector) IS 'whether two vectors differ';
+
+CREATE FUNCTION vector_ge(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_ge' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_ge(vector, vector) IS
+    'whether the first vector sorts after the second or equals it';
+
+CREATE FUNCTION vector_gt(vector, vector) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_gt' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_gt(vector, vector) IS 'whether the first vector sorts after the second';
+
+CREATE FUNCTION vector_cmp(vector, vector) RETURNS integer
+    AS 'MODULE_PATHNAME', 'pgwarp_vector_cmp' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION vector_cmp(vector, vector) IS
+    'compares two vectors, element by element: -1, 0 or 1';
+
+CREATE OPERATOR < (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_lt,
+    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel
+);
+COMMENT ON OPERATOR < (vector, vector) IS 'sorts before';
+
+CREATE OPERATOR <= (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_le,
+    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel
+);
+COMMENT ON OPERATOR <= (vector, vector) IS 'sorts before or equals';
+
+CREATE OPERATOR = (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_eq,
+    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel
+);
+COMMENT ON OPERATOR = (vector, vector) IS 'equals';
+
+CREATE OPERATOR <> (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_ne,
+    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel
+);
+COMMENT ON OPERATOR <> (vector, vector) IS 'differs from';
+
+CREATE OPERATOR >= (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_ge,
+    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel
+);
+COMMENT ON OPERATOR >= (vector, vector) IS 'sorts after or equals';
+
+CREATE OPERATOR > (
+    LEFTARG = vector, RIGHTARG = vector, FUNCTION = vector_gt,
+    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel
+);
+COMMENT ON OPERATOR > (vector, vector) IS 'sorts after';
+
+CREATE OPERATOR CLASS vector_ops
+    DEFAULT FOR TYPE vector USING btree AS
+    OPERATOR 1 <,
+    OPERATOR 2 <=,
+    OPERATOR 3 =,
+    OPERATOR 4 >=,
+    OPERATOR 5 >,
+    FUNCTION 1 vector_cmp(vector, vector);
+COMMENT ON OPERATOR CLASS vector_ops USING btree IS 'order of vectors, element by element';
+COMMENT ON OPERATOR FAMILY vector_ops USING btree IS 'order of vectors, element by element';
+
+END
+$own_types$;
+
+-- The index access method.
+
+CREATE FUNCTION ivfpq_handler(internal) RETURNS index_am_handler
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION ivfpq_handler(internal) IS 'handler of the index access method ivfpq';
+
+CREATE ACCESS METHOD ivfpq TYPE INDEX HANDLER ivfpq_handler;
+COMMENT ON ACCESS METHOD ivfpq IS 'inverted lists with product quantization';
+
+CREATE FUNCTION ivfpq_metric_l2(int4) RETURNS int4
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION ivfpq_metric_l2(int4) IS
+    'support function of vector_l2_ops: the metric of its indexes';
+CREATE FUNCTION ivfpq_metric_inner_product(int4) RETURNS int4
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION ivfpq_metric_inner_product(int4) IS
+    'support function of vector_ip_ops: the metric of its indexes';
+CREATE FUNCTION ivfpq_metric_cosine(int4) RETURNS int4
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION ivfpq_metric_cosine(int4) IS
+    'support function of vector_cosine_ops: the metric of its indexes';
+
+-- Operator classes for each type of vectors, ours or pgvector's.
+DO $classes$
+DECLARE
+    types_schema name := coalesce(pgwarp_bind_types(), current_schema());
+    class record;
+BEGIN
+    FOR class IN SELECT * FROM (VALUES
+        ('vector', 'l2', '<->', 'l2', 'DEFAULT', 'L2 distance'),
+        ('vector', 'ip', '<#>', 'inner_product', '', 'negative inner product'),
+        ('vector', 'cosine', '<=>', 'cosine', '', 'cosine distance'))
+        AS v (type, name, operator, metric, is_default, distance)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE OPERATOR CLASS %1$s_%2$s_ops %3$s FOR TYPE %4$I.%1$s USING ivfpq AS
+            OPERATOR 1 %4$I.%5$s (%4$I.%1$s, %4$I.%1$s) FOR ORDER BY pg_catalog.float_ops,
+            FUNCTION 1 ivfpq_metric_%6$s(int4)',
+            class.type, class.name, class.is_default, types_schema, class.operator, class.metric);
+        EXECUTE pg_catalog.format('COMMENT ON OPERATOR CLASS %1$s_%2$s_ops USING ivfpq IS %3$L',
+            class.type, class.name, pg_catalog.format('ORDER BY %s, %s', class.distance, class.operator));
+        EXECUTE pg_catalog.format('COMMENT ON OPERATOR FAMILY %1$s_%2$s_ops USING ivfpq IS %3$L',
+            class.type, class.name, pg_catalog.format('ORDER BY %s, %s', class.distance, class.operator));
+    END LOOP;
+END
+$classes$;
+
+-- Attributes: the columns of an index beside the vector, for conditions. Operators 1 to 5 are those of
+-- a btree, 6 is &&, 7 is @>. Function 2, a hash, makes an attribute that is good for = only.
+
+CREATE OPERATOR FAMILY integer_ops USING ivfpq;
+CREATE OPERATOR FAMILY float_ops USING ivfpq;
+CREATE OPERATOR FAMILY datetime_ops USING ivfpq;
+COMMENT ON OPERATOR FAMILY integer_ops USING ivfpq IS 'conditions on integers';
+COMMENT ON OPERATOR FAMILY float_ops USING ivfpq IS 'conditions on floating-point numbers';
+COMMENT ON OPERATOR FAMILY datetime_ops USING ivfpq IS 'conditions on dates and timestamps';
+
+DO $$
+DECLARE
+    class record;
+    other record;
+    operators text;
+BEGIN
+    -- Values that have an order.
+    FOR class IN SELECT * FROM (VALUES
+        ('int2_ops', 'smallint', 'integer_ops'),
+        ('int4_ops', 'integer', 'integer_ops'),
+        ('int8_ops', 'bigint', 'integer_ops'),
+        ('float4_ops', 'real', 'float_ops'),
+        ('float8_ops', 'double precision', 'float_ops'),
+        ('date_ops', 'date', 'datetime_ops'),
+        ('timestamp_ops', 'timestamp', 'datetime_ops'),
+        ('timestamptz_ops', 'timestamptz', NULL),
+        ('time_ops', 'time', NULL),
+        ('bool_ops', 'boolean', NULL),
+        ('char_ops', '"char"', NULL),
+        ('oid_ops', 'oid', NULL),
+        ('enum_ops', 'anyenum', NULL)) AS v (name, type, family)
+    LOOP
+        IF class.family IS NULL THEN
+            class.family := class.name;
+            EXECUTE pg_catalog.format('CREATE OPERATOR FAMILY %I USING ivfpq', class.family);
+            EXECUTE pg_catalog.format('COMMENT ON OPERATOR FAMILY %I USING ivfpq IS %L', class.family,
+                'conditions on type ' || class.type);
+        END IF;
+        EXECUTE pg_catalog.format('CREATE OPERATOR CLASS %I DEFAULT FOR TYPE %s USING ivfpq FAMILY %I AS
+            OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >',
+            class.name, class.type, class.family);
+        EXECUTE pg_catalog.format('COMMENT ON OPERATOR CLASS %I USING ivfpq IS %L', class.name,
+            'conditions on type ' || class.type);
+    END LOOP;
+    FOR class IN SELECT a.type AS type, b.type AS other, a.family
+        FROM (VALUES ('int2', 'integer_ops'), ('int4', 'integer_ops'), ('int8', 'integer_ops'),
+                ('float4', 'float_ops'), ('float8', 'float_ops'),
+                ('date', 'datetime_ops'), ('timestamp', 'datetime_ops')) AS a (type, family)
+            JOIN (VALUES ('int2', 'integer_ops'), ('int4', 'integer_ops'), ('int8', 'integer_ops'),
+                ('float4', 'float_ops'), ('float8', 'float_ops'),
+                ('date', 'datetime_ops'), ('timestamp', 'datetime_ops')) AS b (type, family)
+            ON a.family = b.family AND a.type <> b.type
+    LOOP
+        SELECT pg_catalog.string_agg(pg_catalog.format('OPERATOR %s %s (%s, %s)', number, name, class.type, class.other), ', ')
+            INTO operators FROM pg_catalog.unnest('{<,<=,=,>=,>}'::text[]) WITH ORDINALITY AS o (name, number);
+        EXECUTE pg_catalog.format('ALTER OPERATOR FAMILY %I USING ivfpq ADD %s', class.family, operators);
+    END LOOP;
+
+    -- Values that are kept as a hash.
+    FOR class IN SELECT * FROM (VALUES
+        ('text_ops', 'text', 'hashtext'),
+        ('bpchar_ops', 'bpchar', 'hashbpchar'),
+        ('name_ops', 'name', 'hashname'),
+        ('uuid_ops', 'uuid', 'uuid_hash'),
+        ('numeric_ops', 'numeric', 'hash_numeric'),
+        ('interval_ops', 'interval', 'interval_hash'),
+        ('timetz_ops', 'timetz', 'timetz_hash'),
+        ('inet_ops', 'inet', 'hashinet'),
+        ('macaddr_ops', 'macaddr', 'hashmacaddr'),
+        ('macaddr8_ops', 'macaddr8', 'hashmacaddr8'),
+        ('jsonb_ops', 'jsonb', 'jsonb_hash'),
+        ('range_ops', 'anyrange', 'hash_range')) AS v (name, type, hash)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE OPERATOR CLASS %I DEFAULT FOR TYPE %s USING ivfpq AS
+            OPERATOR 3 =, FUNCTION 2 %I (%s)', class.name, class.type, class.hash, class.type);
+        EXECUTE pg_catalog.format('COMMENT ON OPERATOR CLASS %I USING ivfpq IS %L', class.name,
+            'equality with values of type ' || class.type);
+        EXECUTE pg_catalog.format('COMMENT ON OPERATOR FAMILY %I USING ivfpq IS %L', class.name,
+            'equality with values of type ' || class.type);
+    END LOOP;
+END $$;
+
+CREATE OPERATOR CLASS array_ops DEFAULT FOR TYPE anyarray USING ivfpq AS
+    OPERATOR 6 && (anyarray, anyarray),
+    OPERATOR 7 @> (anyarray, anyarray);
+COMMENT ON OPERATOR CLASS array_ops USING ivfpq IS 'conditions on elements of arrays, && and @>';
+COMMENT ON OPERATOR FAMILY array_ops USING ivfpq IS 'conditions on elements of arrays, && and @>';
+
+-- Seeing inside an index.
+
+CREATE FUNCTION ivfpq_info(
+    index regclass,
+    OUT trained boolean,
+    OUT dims int,
+    OUT metric text,
+    OUT attributes text[],
+    OUT lists int,
+    OUT m int,
+    OUT bits int,
+    OUT quantizer text,
+    OUT code_dims int,
+    OUT rows bigint,
+    OUT pending_rows bigint,
+    OUT pages bigint,
+    OUT bytes bigint,
+    OUT model_bytes bigint,
+    OUT list_bytes bigint,
+    OUT pending_bytes bigint,
+    OUT free_bytes bigint,
+    OUT empty_lists bigint,
+    OUT shortest_list bigint,
+    OUT median_list bigint,
+    OUT longest_list bigint,
+    OUT training_rows bigint,
+    OUT rows_at_build bigint,
+    OUT quantization_error real,
+    OUT target_recall double precision,
+    OUT probes int,
+    OUT candidates int,
+    OUT recall_by_probes json,
+    OUT by_query boolean,
+    OUT threshold real,
+    OUT expected_recall double precision,
+    OUT expected_within double precision,
+    OUT curve_source text,
+    OUT curve_queries int,
+    OUT curve_at timestamptz,
+    OUT learned_correction real,
+    OUT learned_recall real,
+    OUT learned_searches bigint,
+    OUT learned_at timestamptz)
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_info(regclass) IS
+    'what an ivfpq index is made of, and the effort of a scan with LIMIT 10';
+
+CREATE FUNCTION ivfpq_recall_curve(
+    index regclass,
+    by_query boolean DEFAULT false,
+    OUT k int,
+    OUT probes int,
+    OUT candidates int,
+    OUT scanned double precision,
+    OUT recall double precision,
+    OUT threshold real,
+    OUT queries int)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_recall_curve(regclass, boolean) IS
+    'recall against effort, as measured when the index was built, or by ivfpq_learn';
+
+CREATE FUNCTION ivfpq_learn(
+    index regclass,
+    query_table regclass,
+    vector_column name,
+    queries int DEFAULT 1000,
+    OUT k int,
+    OUT used int,
+    OUT old_expected double precision,
+    OUT old_recall double precision,
+    OUT old_probes int,
+    OUT old_candidates int,
+    OUT new_recall double precision,
+    OUT new_within double precision,
+    OUT new_probes int,
+    OUT new_candidates int)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_learn(regclass, regclass, name, int) IS
+    'measures the recall curve of an ivfpq index with given queries, and tells what changes';
+
+CREATE FUNCTION ivfpq_check(
+    index regclass,
+    heap_all_indexed boolean DEFAULT false,
+    OUT block bigint,
+    OUT problem text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_check(regclass, boolean) IS
+    'problems of an ivfpq index, none if it is sound';
+
+CREATE FUNCTION ivfpq_recall(index regclass, samples int DEFAULT 100, k int DEFAULT 10)
+    RETURNS double precision
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_recall(regclass, int, int) IS
+    'recall of an ivfpq index now, measured against exact search with sampled rows as queries';
+
+CREATE FUNCTION ivfpq_compare(
+    "table" regclass,
+    vector_column name,
+    bytes int,
+    sample int DEFAULT 50000,
+    OUT quantizer text,
+    OUT bits int,
+    OUT training_seconds double precision,
+    OUT rows_per_second double precision,
+    OUT error double precision,
+    OUT recall_at_1 double precision,
+    OUT recall_at_10 double precision,
+    OUT recall_at_100 double precision)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION ivfpq_compare(regclass, name, int, int) IS
+    'what codes of so many bytes are worth on a sample of a column, quantizer by quantizer, by L2';
+
+CREATE FUNCTION ivfpq_last_scan(
+    OUT index regclass,
+    OUT path text,
+    OUT reason text,
+    OUT rounds int,
+    OUT probes int,
+    OUT candidates bigint,
+    OUT ranked_rows bigint,
+    OUT lists_read int,
+    OUT lists_grown int)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION ivfpq_last_scan() IS
+    'how this session''s last ivfpq scan was done: who searched the lists, and how much';
+
+-- The service.
+
+CREATE FUNCTION pgwarp_prewarm(index regclass) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION pgwarp_prewarm(regclass) IS
+    'loads the lists of an ivfpq index into the service; returns how many are resident';
+
+CREATE FUNCTION pgwarp_service(
+    OUT serves boolean,
+    OUT pid int,
+    OUT reason text,
+    OUT since timestamptz,
+    OUT last_failure text,
+    OUT last_failure_at timestamptz)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION pgwarp_service() IS
+    'whether the service answers searches, or why it does not, since when, and why it ended last';
+
+CREATE FUNCTION pgwarp_devices(
+    OUT device int,
+    OUT name text,
+    OUT memory bigint,
+    OUT used bigint,
+    OUT reserved bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pgwarp_devices() IS
+    'devices of the service: their number (null: the host), the bytes it may use, uses, and has taken';
+
+CREATE FUNCTION pgwarp_stat_indexes(
+    OUT index oid,
+    OUT cpu_searches bigint,
+    OUT service_searches bigint,
+    OUT fallbacks bigint,
+    OUT candidates bigint,
+    OUT ranked_rows bigint,
+    OUT batches bigint,
+    OUT batch_queries bigint,
+    OUT reloads bigint,
+    OUT appends bigint,
+    OUT received_bytes bigint,
+    OUT evictions bigint,
+    OUT errors bigint,
+    OUT lists bigint,
+    OUT resident_lists bigint,
+    OUT bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pgwarp_stat_indexes() IS
+    'what the view pg_stat_pgwarp reads: counters by index, of this database';
+
+CREATE FUNCTION pgwarp_stat_audits(
+    OUT index oid,
+    OUT audited bigint,
+    OUT recall float8,
+    OUT recall_low float8,
+    OUT recall_high float8,
+    OUT conditions_audited bigint,
+    OUT conditions_recall float8,
+    OUT conditions_recall_low float8,
+    OUT conditions_recall_high float8,
+    OUT audits_dropped bigint,
+    OUT correction float8,
+    OUT reason text,
+    OUT rows_at_build float8,
+    OUT rows float8,
+    OUT file oid)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pgwarp_stat_audits() IS
+    'what the views pg_stat_pgwarp and ivfpq_drift read: audits by index, of this database';
+
+CREATE VIEW pg_stat_pgwarp AS
+    SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
+        i.oid AS indexrelid, s.cpu_searches, s.service_searches, s.fallbacks, s.candidates,
+        s.ranked_rows, s.batches,
+        CASE WHEN s.batches > 0 THEN s.batch_queries::float8 / s.batches::float8 END AS mean_batch,
+        s.lists, s.resident_lists, s.bytes, s.reloads, s.appends, s.received_bytes, s.evictions,
+        s.errors, a.audited, a.recall, a.recall_low, a.recall_high, a.conditions_audited,
+        a.conditions_recall, a.conditions_recall_low, a.conditions_recall_high, a.audits_dropped
+    FROM pgwarp_stat_indexes() AS s
+        FULL JOIN pgwarp_stat_audits() AS a ON a.index = s.index
+        JOIN pg_class AS i ON i.oid = coalesce(s.index, a.index)
+        JOIN pg_index AS x ON x.indexrelid = i.oid
+        JOIN pg_class AS t ON t.oid = x.indrelid
+        JOIN pg_namespace AS n ON n.oid = i.relnamespace;
+COMMENT ON VIEW pg_stat_pgwarp IS 'searches of ivfpq indexes, and what the service holds of them';
+GRANT SELECT ON pg_stat_pgwarp TO PUBLIC;
+
+CREATE VIEW ivfpq_drift AS
+    SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
+        i.oid AS indexrelid, a.reason, a.recall, a.recall_low, a.recall_high, a.rows_at_build,
+        a.rows, pg_catalog.format('REINDEX INDEX CONCURRENTLY %I.%I', n.nspname, i.relname) AS way_out
+    FROM pgwarp_stat_audits() AS a
+        JOIN pg_class AS i ON i.oid = a.index
+        JOIN pg_index AS x ON x.indexrelid = i.oid
+        JOIN pg_class AS t ON t.oid = x.indrelid
+        JOIN pg_namespace AS n ON n.oid = i.relnamespace
+    WHERE a.reason IS NOT NULL AND a.file = pg_catalog.pg_relation_filenode(i.oid);
+COMMENT ON VIEW ivfpq_drift IS
+    'ivfpq indexes whose searches find less than the target, and that need to be built again';
+GRANT SELECT ON ivfpq_drift TO PUBLIC;
+
+CREATE FUNCTION pg_stat_pgwarp_reset() RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pg_stat_pgwarp_reset() IS
+    'sets the counters of pg_stat_pgwarp to zero in this database';
+REVOKE ALL ON FUNCTION pg_stat_pgwarp_reset() FROM PUBLIC;
+
+-- Work on whole tables.
+
+CREATE FUNCTION knn_join(
+    query_table regclass,
+    query_key_column name,
+    query_vector_column name,
+    index regclass,
+    key_column name,
+    k int,
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL,
+    on_equal text[] DEFAULT NULL)
+    RETURNS TABLE (query_key bigint, rank int, key bigint, distance float4)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
+COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[]) IS
+    'the k rows nearest to each row of another table, by an ivfpq index';
+
+-- Functions whose arguments or results are vectors, for each type of these.
+DO $functions$
+DECLARE
+    types_schema name := coalesce(pgwarp_bind_types(), current_schema());
+    type text;
+BEGIN
+    FOREACH type IN ARRAY ARRAY['vector']
+    LOOP
+        EXECUTE pg_catalog.format($sql$
+            CREATE FUNCTION knn_search(
+                index regclass,
+                queries %1$I.%2$s[],
+                k int,
+                probes int DEFAULT NULL,
+                condition text DEFAULT NULL)
+                RETURNS TABLE (query int, rank int, ctid tid, distance float4)
+                AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
+            COMMENT ON FUNCTION knn_search(regclass, %1$I.%2$s[], int, int, text) IS
+                'the k rows nearest to each of many queries, by an ivfpq index';
+
+            CREATE FUNCTION kmeans_assign(%1$I.%2$s, centroids %1$I.%2$s[]) RETURNS int
+                AS 'MODULE_PATHNAME', 'pgwarp_kmeans_assign'
+                LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+            COMMENT ON FUNCTION kmeans_assign(%1$I.%2$s, %1$I.%2$s[]) IS
+                'the number, from 1 on, of the centroid that is nearest to a vector';
+        $sql$, types_schema, type);
+    END LOOP;
+
+    EXECUTE pg_catalog.format($sql$
+        CREATE FUNCTION kmeans(
+            "table" regclass,
+            vector_column name,
+            k int,
+            iterations int DEFAULT 20,
+            seed int DEFAULT 0)
+            RETURNS TABLE (cluster int, size bigint, centroid %I.vector)
+            AS 'MODULE_PATHNAME', 'pgwarp_kmeans' LANGUAGE C STABLE ROWS 100 COST 1000000
+    $sql$, types_schema);
+END
+$functions$;
+COMMENT ON FUNCTION kmeans(regclass, name, int, int, int) IS
+    'clusters the vectors of a table: k centroids and how many vectors are nearest to each';
+
+-- Graphs of nearest neighbors.
+
+CREATE FUNCTION knn_graph(
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int,
+    method text DEFAULT 'auto',
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    probes int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (src bigint, rank int, dst bigint, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph(regclass, name, name, int, text, text, int, int, int, int) IS
+    'the k nearest other rows of every row of a table';
+
+CREATE FUNCTION knn_graph_merge(
+    first_graph regclass,
+    first_table regclass,
+    second_graph regclass,
+    second_table regclass,
+    key name,
+    vector_column name,
+    k int DEFAULT NULL,
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (src bigint, rank int, dst bigint, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_merge' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph_merge(regclass, regclass, regclass, regclass, name, name, int, text,
+                                    int, int, int) IS
+    'the graph of two tables together, from the graph of each';
+
+CREATE FUNCTION knn_graph_append(
+    graph regclass,
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int DEFAULT NULL,
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    seed int DEFAULT 0,
+    OUT added bigint,
+    OUT changed bigint,
+    OUT removed bigint)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_append' LANGUAGE C VOLATILE COST 1000000;
+COMMENT ON FUNCTION knn_graph_append(regclass, regclass, name, name, int, text, int, int, int) IS
+    'brings a graph up to date with its table; returns how many rows'' lists it wrote';
+
+CREATE FUNCTION knn_graph_recall(
+    graph regclass,
+    "table" regclass,
+    key name,
+    vector_column name,
+    samples int DEFAULT 100,
+    metric text DEFAULT 'l2')
+    RETURNS double precision
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_recall' LANGUAGE C STABLE STRICT COST 1000000;
+COMMENT ON FUNCTION knn_graph_recall(regclass, regclass, name, name, int, text) IS
+    'recall of a graph, measured against exact search with rows drawn from its table';
+
+CREATE FUNCTION knn_graph_create(
+    graph text,
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int,
+    method text DEFAULT 'auto',
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    probes int DEFAULT NULL,
+    seed int DEFAULT 0,
+    OUT created regclass,
+    OUT edges bigint,
+    OUT seconds double precision,
+    OUT recall double precision)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_create' LANGUAGE C VOLATILE COST 1000000;
+COMMENT ON FUNCTION knn_graph_create(text, regclass, name, name, int, text, text, int, int, int,
+                                     int) IS
+    'makes a table of the graph with its primary key, and measures the graph''s recall';
+
+CREATE FUNCTION knn_path(
+    graph regclass,
+    src bigint,
+    dst bigint,
+    directed boolean DEFAULT false)
+    RETURNS TABLE (step int, node bigint, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_path' LANGUAGE C STABLE STRICT ROWS 20 COST 100000;
+COMMENT ON FUNCTION knn_path(regclass, bigint, bigint, boolean) IS
+    'the path between two nodes of a graph whose longest edge is shortest';
+
+CREATE FUNCTION knn_components(graph regclass)
+    RETURNS TABLE (node bigint, component bigint)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_components' LANGUAGE C STABLE STRICT ROWS 100000 COST 100000;
+COMMENT ON FUNCTION knn_components(regclass) IS
+    'which nodes of a graph hang together: a component is named by its smallest node';
+
+CREATE FUNCTION pgwarp_graph_progress(
+    OUT pid int,
+    OUT datid oid,
+    OUT relid oid,
+    OUT phase text,
+    OUT done bigint,
+    OUT total bigint,
+    OUT parts_done bigint,
+    OUT parts_total bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION pgwarp_graph_progress() IS
+    'what the view pg_stat_progress_knn_graph reads: graphs that are being made';
+CREATE VIEW pg_stat_progress_knn_graph AS
+    SELECT p.pid, p.datid, d.datname, p.relid, p.phase, p.done, p.total, p.parts_done, p.parts_total
+    FROM pgwarp_graph_progress() AS p LEFT JOIN pg_catalog.pg_database AS d ON d.oid = p.datid;
+COMMENT ON VIEW pg_stat_progress_knn_graph IS 'graphs that are being made';
+GRANT SELECT ON pg_stat_progress_knn_graph TO PUBLIC;
+
+DROP FUNCTION pgwarp_bind_types();
