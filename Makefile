@@ -9,9 +9,9 @@
 #   CUDA=OFF        leave pgwarp_cuda.so out though nvcc is there (ON: fail where it is not)
 #   CUDA_ARCHITECTURES=90   GPUs to compile for, as CMake names them; by default all from the A100 on
 
-EXTENSION = pgwarp
+EXTENSION = pgwarp pgwarp_pgvector
 MODULE_big = pgwarp
-DATA = $(wildcard sql/pgwarp--*.sql)
+DATA = $(wildcard sql/pgwarp--*.sql sql/pgwarp_pgvector--*.sql)
 OBJS = $(patsubst %.cpp,%.o,$(sort $(wildcard extension/*.cpp extension/*/*.cpp)))
 
 # Expanded at once: PGXS asks whether these are defined, not whether they are empty.

@@ -2,6 +2,20 @@
 
 -- An extension of 0.1.0 has types of its own, and keeps them.
 
+-- A server that has loaded an older library than the one of this script, or found one, cannot run it.
+DO $library$
+BEGIN
+    CREATE FUNCTION pgwarp_version() RETURNS text
+        AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+EXCEPTION WHEN undefined_function THEN
+    RAISE EXCEPTION USING
+        ERRCODE = 'object_not_in_prerequisite_state',
+        MESSAGE = 'the library of pgwarp is older than version 0.2.0 of the extension',
+        HINT = 'Install the library of that version. If it is there, restart the server, which still has the old one.';
+END
+$library$;
+COMMENT ON FUNCTION pgwarp_version() IS 'version of the library, which may be newer than the extension';
+
 -- Attributes: the columns of an index beside the vector, for conditions. Operators 1 to 5 are those of
 -- a btree, 6 is &&, 7 is @>. Function 2, a hash, makes an attribute that is good for = only.
 

@@ -4,6 +4,20 @@
 -- objects, too. What PostgreSQL has is found first where the types of arguments are exactly its own;
 -- where they are not, the name is written with its schema.
 
+-- A server that has loaded an older library than the one of this script, or found one, cannot run it.
+DO $library$
+BEGIN
+    CREATE FUNCTION pgwarp_version() RETURNS text
+        AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+EXCEPTION WHEN undefined_function THEN
+    RAISE EXCEPTION USING
+        ERRCODE = 'object_not_in_prerequisite_state',
+        MESSAGE = 'the library of pgwarp is older than version 0.2.0 of the extension',
+        HINT = 'Install the library of that version. If it is there, restart the server, which still has the old one.';
+END
+$library$;
+COMMENT ON FUNCTION pgwarp_version() IS 'version of the library, which may be newer than the extension';
+
 -- pgvector's types, if this database has pgvector: the schema of these, and from now on the extension
 -- depends on that one. Null: our own types, which the next block makes.
 CREATE FUNCTION pgwarp_bind_types() RETURNS name

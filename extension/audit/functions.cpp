@@ -3,6 +3,7 @@
 #include "kernels/mirror.h"
 #include "extension/audit/audit.h"
 #include "extension/service/service.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -48,6 +49,7 @@ void put_group(const AuditedIndex& entry, AuditedIndex::Group group, Datum* valu
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_stat_audits) {
+    check_signature(fcinfo, 0, 15);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     if (!audits) return Datum{0};
@@ -78,6 +80,7 @@ PGWARP_FUNCTION(pgwarp_stat_audits) {
 
 // Counters of searches and of audits.
 PGWARP_FUNCTION(pg_stat_pgwarp_reset) {
+    check_signature(fcinfo, 0, 0);
     reset_statistics(MyDatabaseId);
     if (audits) {
         LWLockAcquire(audits->lock, LW_EXCLUSIVE);

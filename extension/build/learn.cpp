@@ -19,6 +19,7 @@
 #include "extension/index/page_changes.h"
 #include "extension/scan/exact.h"
 #include "extension/table/table_reader.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -221,6 +222,7 @@ void put_change(ReturnSetInfo* result, const MetaPage& before, const MetaPage& a
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_learn) {
+    check_signature(fcinfo, 4, 10);
     PreventCommandDuringRecovery("ivfpq_learn()");
     PreventCommandIfReadOnly("ivfpq_learn()");
     PreventCommandIfParallelMode("ivfpq_learn()");

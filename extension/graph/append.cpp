@@ -13,6 +13,7 @@
 #include "extension/graph/parts.h"
 #include "extension/graph/progress.h"
 #include "extension/graph/table.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -374,6 +375,7 @@ void lock_graph(Oid graph) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_graph_append) {
+    check_signature(fcinfo, 9, 3);
     constexpr const char* names[] = {"graph", "table", "key", "vector_column"};
     refuse_null_arguments(fcinfo, names, lengthof(names));
     if (PG_ARGISNULL(5) || PG_ARGISNULL(8))

@@ -4,6 +4,7 @@
 
 #include "extension/graph/functions.h"
 #include "extension/graph/table.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -64,6 +65,7 @@ char* constant_or_null(FunctionCallInfo fcinfo, int number) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_graph_create) {
+    check_signature(fcinfo, 11, 4);
     constexpr const char* names[] = {"graph", "table",  "key",   "vector_column",
                                      "k",     "method", "metric"};
     refuse_null_arguments(fcinfo, names, lengthof(names));

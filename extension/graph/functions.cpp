@@ -7,6 +7,7 @@
 #include "extension/graph/index.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/progress.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "utils/builtins.h"
@@ -120,6 +121,7 @@ int set_probes(FunctionCallInfo fcinfo, int number) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_graph) {
+    check_signature(fcinfo, 10, 4);
     constexpr const char* names[] = {"table", "key", "vector_column", "k", "method", "metric"};
     refuse_null_arguments(fcinfo, names, lengthof(names));
     constexpr int probes = 8;

@@ -11,6 +11,7 @@
 #include "extension/graph/parts.h"
 #include "extension/graph/progress.h"
 #include "extension/graph/table.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -51,6 +52,7 @@ void check_disjoint(const GraphSet& set, const KeyedRow* sorted) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
+    check_signature(fcinfo, 11, 4);
     constexpr const char* names[] = {"first_graph",  "first_table", "second_graph",
                                      "second_table", "key",         "vector_column"};
     refuse_null_arguments(fcinfo, names, lengthof(names));

@@ -12,6 +12,7 @@
 #include "extension/graph/edge_file.h"
 #include "extension/graph/table.h"
 #include "extension/guard.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "utils/lsyscache.h"
@@ -265,6 +266,7 @@ GraphEdges read_path_edges(Oid table, bool directed) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_path) {
+    check_signature(fcinfo, 4, 3);
     const Oid table = PG_GETARG_OID(0);
     const int64 from = PG_GETARG_INT64(1), to = PG_GETARG_INT64(2);
     compat_init_materialized(fcinfo);
@@ -289,6 +291,7 @@ PGWARP_FUNCTION(pgwarp_knn_path) {
 }
 
 PGWARP_FUNCTION(pgwarp_knn_components) {
+    check_signature(fcinfo, 1, 2);
     compat_init_materialized(fcinfo);
     const ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const Oid table = PG_GETARG_OID(0);

@@ -3,6 +3,7 @@
 
 #include "extension/graph/progress.h"
 #include "extension/util/stopwatch.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "catalog/pg_authid.h"
@@ -146,6 +147,7 @@ using namespace pgwarp;
 
 // The rows of pg_stat_progress_knn_graph.
 PGWARP_FUNCTION(pgwarp_graph_progress) {
+    check_signature(fcinfo, 0, 8);
     compat_init_materialized(fcinfo);
     const ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const int backends = pgstat_fetch_stat_numbackends();

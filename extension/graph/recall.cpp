@@ -15,6 +15,7 @@
 #include "extension/graph/metric.h"
 #include "extension/graph/table.h"
 #include "extension/table/parallel_reader.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "utils/lsyscache.h"
@@ -198,6 +199,7 @@ uint32 largest_rank(const TableEdges& edges) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
+    check_signature(fcinfo, 6, 0);
     const Oid graph = PG_GETARG_OID(0), table = PG_GETARG_OID(1);
     const int32 samples = PG_GETARG_INT32(4);
     if (samples < 1 || samples > 100000)

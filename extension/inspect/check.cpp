@@ -23,6 +23,7 @@
 #include "extension/index/page.h"
 #include "extension/index/place.h"
 #include "extension/inspect/tid_sort.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/relscan.h"
@@ -339,6 +340,7 @@ void check_rows(Check* check, TidSort* rows) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_check) {
+    check_signature(fcinfo, 2, 2);
     compat_init_materialized(fcinfo);
     const bool recovery = RecoveryInProgress();
     const OpenIndex open = open_index(

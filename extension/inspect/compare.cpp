@@ -20,6 +20,7 @@
 #include "extension/index/argument.h"
 #include "extension/build/train.h"
 #include "extension/types/vector_type.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "executor/spi.h"
@@ -170,6 +171,7 @@ void add_result(ReturnSetInfo* result, const CodeTrial& trial, const CodeQuality
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_compare) {
+    check_signature(fcinfo, 4, 8);
     const Oid table = PG_GETARG_OID(0);
     const char* column = NameStr(*PG_GETARG_NAME(1));
     const int bytes = PG_GETARG_INT32(2);

@@ -11,6 +11,7 @@
 #include "extension/index/place.h"
 #include "extension/scan/exact.h"
 #include "extension/settings.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -181,6 +182,7 @@ void put_curve(ReturnSetInfo* result, const RecallCurve& curve, int k, bool by_q
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_info) {
+    check_signature(fcinfo, 1, 39);
     TupleDesc descriptor;
     if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
         elog(ERROR, "return type must be a row type");
@@ -262,6 +264,7 @@ PGWARP_FUNCTION(ivfpq_info) {
 }
 
 PGWARP_FUNCTION(ivfpq_recall_curve) {
+    check_signature(fcinfo, 2, 7);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);

@@ -16,6 +16,7 @@
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
 #include "extension/scan/rows.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/relscan.h"
@@ -135,6 +136,7 @@ uint32 count_hits(const OpenIndex& open, Snapshot snapshot, RowReader* reader, M
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_recall) {
+    check_signature(fcinfo, 3, 0);
     const int32 samples = PG_GETARG_INT32(1);
     const int32 k = PG_GETARG_INT32(2);
     if (samples < 1 || samples > 100000)

@@ -10,6 +10,7 @@
 #include "extension/settings.h"
 #include "extension/table/table_reader.h"
 #include "extension/types/vector_type.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "catalog/pg_type.h"
@@ -203,6 +204,7 @@ void search_queries(FunctionCallInfo fcinfo, bool as_text) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_search) {
+    check_signature(fcinfo, 5, 4);
     search_queries(fcinfo, false);
     return static_cast<Datum>(0);
 }
@@ -275,6 +277,7 @@ Size next_queries(const JoinQueries& queries, const VectorType& index_type) {
 }  // namespace
 
 PGWARP_FUNCTION(pgwarp_knn_join) {
+    check_signature(fcinfo, 9, 4);
     constexpr const char* arguments[] = {"query_table", "query_key_column", "query_vector_column",
                                          "index",       "key_column",       "k"};
     for (int i = 0; i < static_cast<int>(lengthof(arguments)); ++i)

@@ -19,6 +19,7 @@
 #include "extension/util/stopwatch.h"
 #include "extension/table/table_reader.h"
 #include "extension/types/vector_type.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "utils/builtins.h"
@@ -308,6 +309,7 @@ void put_clusters(const Clustering& c, const ReturnSetInfo* result) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_kmeans) {
+    check_signature(fcinfo, 5, 3);
     constexpr const char* arguments[] = {"table", "vector_column", "k", "iterations", "seed"};
     for (int i = 0; i < static_cast<int>(lengthof(arguments)); ++i)
         if (PG_ARGISNULL(i))

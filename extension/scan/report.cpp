@@ -1,6 +1,7 @@
 #include "kernels/mirror.h"
 #include "extension/scan/report.h"
 #include "extension/service/service.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -50,6 +51,7 @@ void report_round(Relation index, ScanReport* report) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_last_scan) {
+    check_signature(fcinfo, 0, 9);
     TupleDesc descriptor;
     if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
         elog(ERROR, "return type must be a row type");

@@ -4,6 +4,7 @@
 #include "extension/index/argument.h"
 #include "extension/index/page.h"
 #include "extension/service/client.h"
+#include "extension/util/signature.h"
 
 extern "C" {
 #include "access/htup_details.h"
@@ -16,6 +17,7 @@ using namespace pgwarp;
 
 // Loads every list, in as many load buffers as it takes; returns the number of resident lists.
 PGWARP_FUNCTION(pgwarp_prewarm) {
+    check_signature(fcinfo, 1, 0);
     const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
     const MetaPage meta = read_meta(open.index);
     const char* reason = nullptr;
@@ -51,6 +53,7 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
 }
 
 PGWARP_FUNCTION(pgwarp_devices) {
+    check_signature(fcinfo, 0, 5);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const char* reason;
@@ -70,6 +73,7 @@ PGWARP_FUNCTION(pgwarp_devices) {
 }
 
 PGWARP_FUNCTION(pgwarp_service) {
+    check_signature(fcinfo, 0, 6);
     TupleDesc descriptor;
     if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
         elog(ERROR, "return type must be a row type");
@@ -92,6 +96,7 @@ PGWARP_FUNCTION(pgwarp_service) {
 }
 
 PGWARP_FUNCTION(pgwarp_stat_indexes) {
+    check_signature(fcinfo, 0, 16);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     if (!service) return Datum{0};

@@ -52,9 +52,11 @@ VectorFormat pgvector_format(Oid input) {
         bool no_library;
         const Datum symbol = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &no_symbol);
         const Datum library = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_probin, &no_library);
-        if (!no_symbol && !no_library && is_pgvector(TextDatumGetCString(library)) &&
-            strcmp(TextDatumGetCString(symbol), "vector_in") == 0)
-            format = VectorFormat::float32;
+        if (!no_symbol && !no_library && is_pgvector(TextDatumGetCString(library))) {
+            const char* name = TextDatumGetCString(symbol);
+            if (strcmp(name, "vector_in") == 0) format = VectorFormat::float32;
+            if (strcmp(name, "halfvec_in") == 0) format = VectorFormat::float16;
+        }
     }
     ReleaseSysCache(tuple);
     return format;

@@ -17,10 +17,10 @@ details AS (
 		CASE WHEN p.prokind <> 'a' THEN pg_get_functiondef(p.oid)
 			ELSE (SELECT concat_ws(' ', a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggtranstype::regtype,
 				a.agginitval, p.proparallel, p.provolatile) FROM pg_aggregate AS a WHERE a.aggfnoid = p.oid) END) AS detail
-	FROM pg_proc AS p
+	FROM pg_proc AS p WHERE p.oid IN (SELECT objid FROM members)
 	UNION ALL SELECT 'pg_operator'::regclass, o.oid, concat_ws(' ', o.oprcode, o.oprcom::regoperator,
 		o.oprnegate::regoperator, o.oprrest, o.oprjoin, o.oprcanmerge, o.oprcanhash, o.oprresult::regtype)
-	FROM pg_operator AS o
+	FROM pg_operator AS o WHERE o.oid IN (SELECT objid FROM members)
 	UNION ALL SELECT 'pg_type'::regclass, t.oid, concat_ws(' ', t.typlen, t.typalign, t.typstorage, t.typinput,
 		t.typoutput, t.typreceive, t.typsend, t.typmodin, t.typmodout, t.typcategory, t.typispreferred, t.typacl::text)
 	FROM pg_type AS t
@@ -35,9 +35,9 @@ details AS (
 			FROM pg_amop AS a WHERE a.amopfamily = f.oid) || ' / ' ||
 		coalesce((SELECT string_agg(concat_ws(' ', p.amproc, p.amprocnum, p.amproclefttype::regtype), ', '
 			ORDER BY p.amproc::text COLLATE "C") FROM pg_amproc AS p WHERE p.amprocfamily = f.oid), '')
-	FROM pg_opfamily AS f
+	FROM pg_opfamily AS f WHERE f.oid IN (SELECT objid FROM members)
 	UNION ALL SELECT 'pg_class'::regclass, c.oid, concat_ws(' ', c.relkind, c.relacl::text, pg_get_viewdef(c.oid))
-	FROM pg_class AS c WHERE c.relkind = 'v')
+	FROM pg_class AS c WHERE c.relkind = 'v' AND c.oid IN (SELECT objid FROM members))
 SELECT pg_describe_object(m.classid, m.objid, 0) || ': ' || coalesce(d.detail, '') || ' -- ' ||
 	coalesce(obj_description(m.objid, m.classid::regclass::name), '')
 FROM members AS m LEFT JOIN details AS d USING (classid, objid)

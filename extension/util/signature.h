@@ -1,0 +1,16 @@
+// SQL declares our functions, and may be of another version than the library: files of a new
+// version are installed before ALTER EXTENSION ... UPDATE runs, or without it. A function that was
+// declared with other arguments or columns must not run.
+#pragma once
+
+#include "extension/compat.h"
+
+namespace pgwarp {
+
+inline constexpr const char* library_version = "0.2.0";
+
+// Reports an error unless the function was declared with so many arguments, and so many columns of
+// its result (0: the result is no row).
+void check_signature(FunctionCallInfo fcinfo, int arguments, int columns);
+
+}  // namespace pgwarp
