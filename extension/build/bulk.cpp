@@ -103,6 +103,7 @@ MetaPage new_meta(Relation index) {
     meta.version = format_version;
     meta.build_id = new_build_id();
     meta.metric = metric_of(index);
+    meta.element_bytes = static_cast<uint8>(type_of(index).value_bytes());
     meta.dims = static_cast<uint32>(dims_of(index));
     apply_options(options_of(index), &meta);
     set_attributes(attributes_of(index), &meta);

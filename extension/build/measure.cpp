@@ -85,8 +85,8 @@ Sample draw_queries(Relation heap, Relation index, const MetaPage& meta,
     for (uint32 i = 0; i < drawn && queries.count < queries.room; ++i) {
         compat_vacuum_delay();
         std::swap(tids[i], tids[i + draw.random.below(drawn - i)]);
-        const VectorView row = read_row(reader, number_tid(tids[i]));
-        if (!row) continue;
+        if (!read_row(reader, number_tid(tids[i]))) continue;
+        const VectorView row = floats_of_row(reader);
         index_form(meta.metric, row.values, meta.dims,
                    queries.rows + Size{queries.count} * meta.dims);
         queries.tids[queries.count++] = tids[i];

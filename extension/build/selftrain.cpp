@@ -113,15 +113,13 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
         uint32 still_unread = 0;
         for (uint32 i = 0; i < count; ++i) {
             const bool seen_before = std::binary_search(unread, unread + unread_count, tids[i]);
-            const VectorView row =
-                seen_before ? VectorView{} : read_row(reader, number_tid(tids[i]));
-            if (!row) {
+            if (seen_before || !read_row(reader, number_tid(tids[i]))) {
                 tids[still_unread++] = tids[i];
                 continue;
             }
             ++tried;
             const IndexValues all = index_values(reader);
-            encode_one_row(pass, tids[i], row.values, all.values, all.nulls);
+            encode_one_row(pass, tids[i], floats_of_row(reader).values, all.values, all.nulls);
         }
         flush_encode(pass);
         close_row_reader(reader);
@@ -189,9 +187,8 @@ Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* d
     RowReader* reader = open_row_reader(heap, index, snapshot);
     for (uint32 i = 0; i < sample.room; ++i) {
         compat_vacuum_delay();
-        const VectorView row = read_row(reader, number_tid(drawn->tids[i]));
-        if (!row) continue;
-        index_form(meta.metric, row.values, meta.dims,
+        if (!read_row(reader, number_tid(drawn->tids[i]))) continue;
+        index_form(meta.metric, floats_of_row(reader).values, meta.dims,
                    sample.rows + Size{sample.count} * meta.dims);
         sample.tids[sample.count++] = drawn->tids[i];
     }

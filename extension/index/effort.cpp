@@ -14,7 +14,7 @@ double effort_cost(const MetaPage& meta, const ScanCosts& costs, double probes, 
                    double candidates) {
     constexpr double row = 4000;
     constexpr double toasted_row = 20000;
-    const bool toasted = meta.dims * sizeof(float) > 2000;
+    const bool toasted = meta.dims * meta.element_bytes > 2000;
     return probes * costs.probe + scanned * meta.m * costs.look_up +
            candidates * (toasted ? toasted_row : row);
 }

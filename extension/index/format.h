@@ -205,6 +205,8 @@ struct MetaPage {
     // From version 5 on:
     RecallCurve curve;
     CurveSource curve_source;
+    // Bytes of an element of the column's type. Not read from the page: read_meta() sets it.
+    uint8 element_bytes;
     int64 curve_at;  // TimestampTz; 0: unknown
     LearnedEffort learned;
 };

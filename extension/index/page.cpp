@@ -193,6 +193,7 @@ MetaPage read_meta(Relation index) {
                         format_version),
                  errhint("Please REINDEX it.")));
     complete_meta(&meta);
+    meta.element_bytes = static_cast<uint8>(type_of(index).value_bytes());
     // A column of type vector, without dimensions (any more), gives nothing to compare with.
     const uint32 dims = declared_dims(index);
     if (!meta_is_sound(meta) || (dims > 0 && meta.dims != dims))

@@ -95,7 +95,7 @@ double farthest_of(RowReader* reader, Metric metric, const VectorView& query, ui
     for (uint32 i = 0; i <= k && count < k; ++i) {
         if (!(nearest[i].distance < infinity)) break;
         if (nearest[i].id == self) continue;
-        const VectorView row = read_row(reader, number_tid(nearest[i].id));
+        const StoredVector row = read_row(reader, number_tid(nearest[i].id));
         if (!row) continue;
         farthest = std::max(farthest, exact_distance(metric, query, row));
         ++count;
@@ -121,7 +121,7 @@ uint32 count_hits(const OpenIndex& open, Snapshot snapshot, RowReader* reader, M
         if (!tid) break;
         if (tid_number(*tid) == queries.tids[q]) continue;
         ++found;
-        const VectorView row = read_row(reader, *tid);
+        const StoredVector row = read_row(reader, *tid);
         if (row && exact_distance(metric, query, row) <= farthest) ++hits;
     }
     rest_row_reader(reader);

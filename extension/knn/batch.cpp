@@ -164,11 +164,10 @@ KnnRow row_at_hand(const KnnBatch* batch) {
     return row;
 }
 
-double distance_to(const KnnBatch* batch, uint32 query, const VectorView& vector) {
+double distance_to(const KnnBatch* batch, uint32 query, const StoredVector& vector) {
     const uint32 dims = batch->index->dims;
-    check_same_dims(dims, vector.dims, type_of(batch->index->index).name());
-    return exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector.values,
-                          dims);
+    check_same_dims(dims, vector.dims, VectorType(vector.format, 0).name());
+    return exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector);
 }
 
 void add_candidate(void* state, uint32 query, uint64 tid) {
@@ -184,7 +183,7 @@ void add_candidate(void* state, uint32 query, uint64 tid) {
 // Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
 // it is pending.
 void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
-    const VectorView vector = read_row(batch->reader, number_tid(tid));
+    const StoredVector vector = read_row(batch->reader, number_tid(tid));
     if (!vector) return;
     KnnRow row = row_at_hand(batch);
     if (is_pending) {
@@ -254,7 +253,7 @@ void scan_for(KnnBatch* batch, uint32 query) {
         CHECK_FOR_INTERRUPTS();
         const ItemPointer tid = index_getnext_tid(batch->scan, ForwardScanDirection);
         if (!tid) break;
-        const VectorView found = read_row(batch->reader, *tid);
+        const StoredVector found = read_row(batch->reader, *tid);
         if (!found) continue;
         KnnRow row = row_at_hand(batch);
         row.distance = distance_to(batch, query, found);

@@ -70,7 +70,7 @@ void put_pending(void* state, double distance, uint64 tid) {
 Size rank_tids(ScanState* s, TidSet* tids, bool checks, const RowSink& sink) {
     return walk_rows(s->reader, tids, [&](uint64 tid) {
         if (!find_row(s->reader, number_tid(tid)) || (checks && !row_passes(s))) return;
-        const VectorView row = read_found_row(s->reader);
+        const StoredVector row = read_found_row(s->reader);
         if (!row) return;
         const double distance = row_distance(s, row);
         if (!(distance > s->bound.distance) || !s->bound.given) sink.put(sink.state, distance, tid);

@@ -86,7 +86,7 @@ Candidate* reserve_candidates(ScanState* s, Size wanted) {
     return s->candidates.items;
 }
 
-double row_distance(ScanState* s, const VectorView& row) {
+double row_distance(ScanState* s, const StoredVector& row) {
     ++s->report.ranked_rows;
     const double distance = exact_distance(s->meta.metric, s->query.vector, row);
     // As in a sort by the operator, NaN comes after the infinite.
@@ -135,7 +135,7 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
         if (i + tuple_ahead < count)
             prefetch_row(s->reader, number_tid(candidates[i + tuple_ahead].id),
                          PrefetchStage::tuple);
-        const VectorView row = read_row(s->reader, number_tid(candidates[i].id));
+        const StoredVector row = read_row(s->reader, number_tid(candidates[i].id));
         if (!row) continue;
         const double distance = row_distance(s, row);
         if (s->bound.given) {

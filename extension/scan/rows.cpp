@@ -106,11 +106,11 @@ bool find_row(RowReader* reader, ItemPointerData tid) {
     return sees_row(reader, tid);
 }
 
-VectorView read_row(RowReader* reader, ItemPointerData tid) {
-    return find_row(reader, tid) ? read_found_row(reader) : VectorView{};
+StoredVector read_row(RowReader* reader, ItemPointerData tid) {
+    return find_row(reader, tid) ? read_found_row(reader) : StoredVector{};
 }
 
-VectorView read_found_row(RowReader* reader) {
+StoredVector read_found_row(RowReader* reader) {
     if (reader->filter.passes) {
         ++reader->filter.seen;
         if (!reader->filter.passes(reader->filter.state, reader->slot)) return {};
@@ -132,7 +132,13 @@ VectorView read_found_row(RowReader* reader) {
     MemoryContextSwitchTo(reader->row_context);
     reader->datum = value;
     reader->detoasted = is_null ? nullptr : read_value(reader->toast, value);
-    const VectorView vector = is_null ? VectorView{} : reader->type.view(reader->detoasted);
+    MemoryContextSwitchTo(before);
+    return is_null ? StoredVector{} : reader->type.stored(reader->detoasted);
+}
+
+VectorView floats_of_row(RowReader* reader) {
+    const MemoryContext before = MemoryContextSwitchTo(reader->row_context);
+    const VectorView vector = reader->type.view(reader->detoasted);
     MemoryContextSwitchTo(before);
     return vector;
 }
@@ -194,7 +200,10 @@ void close_row_reader(RowReader* reader) {
     pfree(reader);
 }
 
-double exact_distance(Metric metric, const float* query, const float* row, size_t dims) {
+namespace {
+
+template <typename Element>
+double distance_between(Metric metric, const float* query, const Element* row, size_t dims) {
     switch (metric) {
         case Metric::l2:
             return squared_l2_distance(query, row, dims);
@@ -211,9 +220,16 @@ double exact_distance(Metric metric, const float* query, const float* row, size_
     pg_unreachable();
 }
 
-double exact_distance(Metric metric, const VectorView& query, const VectorView& row) {
-    check_same_dims(query.dims, row.dims, vector_type.name());
-    return exact_distance(metric, query.values, row.values, query.dims);
+}  // namespace
+
+double exact_distance(Metric metric, const float* query, const StoredVector& row) {
+    return row.visit(
+        [&](const auto* elements) { return distance_between(metric, query, elements, row.dims); });
+}
+
+double exact_distance(Metric metric, const VectorView& query, const StoredVector& row) {
+    check_same_dims(query.dims, row.dims, VectorType(row.format, 0).name());
+    return exact_distance(metric, query.values, row);
 }
 
 }  // namespace pgwarp

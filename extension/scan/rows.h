@@ -31,12 +31,15 @@ const RowFilter& row_filter(const RowReader* reader);
 
 // The indexed vector of the visible version of a row, valid until the next call. None: no version
 // is visible to the snapshot, the filter rejects it, or the value is null.
-VectorView read_row(RowReader* reader, ItemPointerData tid);
+StoredVector read_row(RowReader* reader, ItemPointerData tid);
 
 // The same in two steps, for a caller that rejects rows before the filter sees them: whether a
 // version is visible; the filter and the vector of the row that find_row() found.
 bool find_row(RowReader* reader, ItemPointerData tid);
-VectorView read_found_row(RowReader* reader);
+StoredVector read_found_row(RowReader* reader);
+
+// The vector that was read last as floats, valid until the next is read.
+VectorView floats_of_row(RowReader* reader);
 
 // Whether a version of the row is visible to the snapshot; does not read its vector.
 bool sees_row(RowReader* reader, ItemPointerData tid);
@@ -71,7 +74,8 @@ void rest_row_reader(RowReader* reader);
 void close_row_reader(RowReader* reader);
 
 // A monotone function of the metric operator's distance. NaN where that distance is NaN.
-double exact_distance(Metric metric, const VectorView& query, const VectorView& row);
-double exact_distance(Metric metric, const float* query, const float* row, size_t dims);
+double exact_distance(Metric metric, const VectorView& query, const StoredVector& row);
+// The query has the row's dimensions.
+double exact_distance(Metric metric, const float* query, const StoredVector& row);
 
 }  // namespace pgwarp

@@ -224,7 +224,7 @@ Candidate* reserve_candidates(ScanState* s, Size wanted);
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 
 // Also counts the row in the report.
-double row_distance(ScanState* s, const VectorView& row);
+double row_distance(ScanState* s, const StoredVector& row);
 void add_row(ScanState* s, double distance, uint64 tid);
 
 // The rows of a round: begin_rows() empties them, sort_rows() sorts them by exact distance, and

@@ -167,6 +167,22 @@ VectorView VectorType::view(const varlena* detoasted) const {
     report_no_type();
 }
 
+StoredVector VectorType::stored(const varlena* detoasted) const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32: {
+            const auto* vector = reinterpret_cast<const Vector*>(detoasted);
+            return {vector->x, static_cast<uint32>(vector->dims), format_};
+        }
+        case VectorFormat::float16: {
+            const auto* vector = reinterpret_cast<const HalfVector*>(detoasted);
+            return {vector->x, static_cast<uint32>(vector->dims), format_};
+        }
+    }
+    report_no_type();
+}
+
 void VectorType::end_view(const VectorView& view, const varlena* detoasted) const {
     const char* values = reinterpret_cast<const char*>(view.values);
     const char* value = reinterpret_cast<const char*>(detoasted);

@@ -9,6 +9,8 @@
 
 namespace pgwarp {
 
+enum class float16 : uint16;  // kernels/float16.h
+
 // The floats of one vector; false where there is none. They lie in the value, or in the memory
 // context that was current when the view was made, and are valid as long as both.
 struct VectorView {
@@ -24,6 +26,30 @@ enum class VectorFormat : uint8 {
     none,     // not a type of vectors
     float32,  // vector
     float16,  // halfvec
+};
+
+// A vector as its type stores it, for distances, which kernels compute without a copy. False where
+// there is none; valid as long as the value.
+struct StoredVector {
+    const void* elements;  // (dims)
+    uint32 dims;
+    VectorFormat format;
+
+    explicit operator bool() const { return elements != nullptr; }
+
+    // Calls visit() with the elements, which are of the type that they have.
+    template <typename Visit>
+    auto visit(Visit&& visit) const {
+        switch (format) {
+            case VectorFormat::none:
+                break;
+            case VectorFormat::float32:
+                return visit(static_cast<const float*>(elements));
+            case VectorFormat::float16:
+                return visit(static_cast<const float16*>(elements));
+        }
+        pg_unreachable();
+    }
 };
 
 // A type of vectors with its modifier. All zeros are no type of vectors.
@@ -49,6 +75,7 @@ class VectorType {
     // aligned floats, else in the current memory context.
     VectorView view(Datum datum) const;
     VectorView view(const varlena* detoasted) const;
+    StoredVector stored(const varlena* detoasted) const;
     // Frees the memory of a view of this value, where it has any of its own. Callers that make one
     // view only leave that to their memory context.
     void end_view(const VectorView& view, const varlena* detoasted) const;
