@@ -1,4 +1,5 @@
 #include "bench/connection.h"
+#include "kernels/float16.h"
 
 #include <bit>
 #include <cstring>
@@ -170,12 +171,18 @@ std::string binary_int4(int32_t value) {
     return out;
 }
 
-std::string binary_vector(std::span<const float> values) {
+std::string binary_vector(std::span<const float> values, const std::string& type) {
+    const bool halves = type == "halfvec";
     std::string out;
     out.reserve(4 + values.size_bytes());
     append_int16(out, static_cast<uint16_t>(values.size()));
     append_int16(out, 0);
-    for (const float value : values) append_int32(out, std::bit_cast<uint32_t>(value));
+    for (const float value : values) {
+        if (halves)
+            append_int16(out, static_cast<uint16_t>(to_float16(value)));
+        else
+            append_int32(out, std::bit_cast<uint32_t>(value));
+    }
     return out;
 }
 

@@ -71,7 +71,8 @@ class BinaryCopy {
 // Types in the binary form of PostgreSQL's protocol: big-endian. A vector is an int16 number of
 // dimensions, an int16 zero, and float4 values.
 std::string binary_int4(int32_t value);
-std::string binary_vector(std::span<const float> values);
+// Of a type of vectors: "vector", or "halfvec", whose elements are rounded.
+std::string binary_vector(std::span<const float> values, const std::string& type);
 int32_t read_binary_int4(const char* bytes);
 
 }  // namespace pgwarp::bench

@@ -48,7 +48,7 @@ std::string Database::key(const std::string& data_key) const {
     std::string key = data_key + "\n" + system_.extension + "\n" +
                       describe(system_.build_settings) + "\n" +
                       (system_.primary_key ? "primary key" : "") + "\n" + system_.index + "\n" +
-                      metric_operator_class(options_.metric);
+                      metric_operator_class(options_.metric, system_.type);
     if (options_.farthest > 0) key += "\nfarthest " + std::to_string(options_.farthest);
     for (const std::string& sql : system_.setup) key += "\n" + sql;
     return key;
@@ -131,8 +131,8 @@ void Database::load(const TableRows& rows, BuildResult& result) {
     Connection connection = connect();
     connection.execute("CREATE EXTENSION " + connection.quote_identifier(system_.extension) +
                        " CASCADE");
-    connection.execute("CREATE TABLE items (id int, v vector(" + std::to_string(base.dims) + ")" +
-                       (labelled ? ", far int" : "") + ")");
+    connection.execute("CREATE TABLE items (id int, v " + system_.type + "(" +
+                       std::to_string(base.dims) + ")" + (labelled ? ", far int" : "") + ")");
     for (const std::string& sql : system_.setup) connection.execute(sql);
     check_filters(connection, options_.filters);
 
@@ -142,7 +142,7 @@ void Database::load(const TableRows& rows, BuildResult& result) {
                                     ") FROM STDIN (FORMAT binary)");
     for (size_t row = 0; row < base.rows; row++) {
         std::vector<std::string> fields = {binary_int4(static_cast<int32_t>(row)),
-                                           binary_vector(base.row(row))};
+                                           binary_vector(base.row(row), system_.type)};
         if (labelled) fields.push_back(binary_int4(rows.labels[row]));
         copy.row(fields);
     }
@@ -162,7 +162,7 @@ void Database::build(BuildResult& result) {
     result.parallel_workers = connection.show("max_parallel_maintenance_workers");
     if (system_.index.empty()) return;
     const std::string sql =
-        replace_all(system_.index, "{ops}", metric_operator_class(options_.metric));
+        replace_all(system_.index, "{ops}", metric_operator_class(options_.metric, system_.type));
     for (size_t i = 0; i < options_.builds; i++) {
         for (const std::string& index : index_names())
             connection.execute("DROP INDEX " + connection.quote_identifier(index));

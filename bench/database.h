@@ -29,6 +29,7 @@ class Database {
     void forget();
     void drop();
 
+    const std::string& type() const { return system_.type; }
     Connection connect() const { return Connection(options_.connection, name_); }
     // Indexes of the table, without the primary key.
     std::vector<std::string> index_names() const;

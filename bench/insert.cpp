@@ -9,14 +9,15 @@ InsertResult measure_inserts(const Database& database, const Vectors& rows, size
                              size_t count, size_t first_id, const std::string& commit) {
     Connection connection = database.connect();
     connection.set("synchronous_commit", commit);
-    connection.prepare("add", "INSERT INTO items (id, v) VALUES ($1::int, $2::vector)");
+    connection.prepare("add",
+                       "INSERT INTO items (id, v) VALUES ($1::int, $2::" + database.type() + ")");
     std::vector<float> latencies;
     const BackendClock clock(connection);
     const std::optional<double> cpu_before = clock.seconds();
     const Stopwatch whole;
     for (size_t i = 0; i < count; i++) {
         const std::string values[] = {binary_int4(static_cast<int32_t>(first_id + i)),
-                                      binary_vector(rows.row(first + i))};
+                                      binary_vector(rows.row(first + i), database.type())};
         const Stopwatch one;
         connection.execute_prepared("add", values);
         latencies.push_back(static_cast<float>(1000 * one.seconds()));

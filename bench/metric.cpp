@@ -8,17 +8,17 @@ namespace {
 
 struct Spelling {
     const char* sql_operator;
-    const char* operator_class;
+    const char* operator_class;  // behind the name of the type
 };
 
 Spelling spelling_of(Metric metric) {
     switch (metric) {
         case Metric::l2:
-            return {"<->", "vector_l2_ops"};
+            return {"<->", "_l2_ops"};
         case Metric::inner_product:
-            return {"<#>", "vector_ip_ops"};
+            return {"<#>", "_ip_ops"};
         case Metric::cosine:
-            return {"<=>", "vector_cosine_ops"};
+            return {"<=>", "_cosine_ops"};
         case Metric::l1:
             break;  // no index has it
     }
@@ -44,8 +44,8 @@ const char* metric_name(Metric metric) {
 const char* metric_operator(Metric metric) {
     return spelling_of(metric).sql_operator;
 }
-const char* metric_operator_class(Metric metric) {
-    return spelling_of(metric).operator_class;
+std::string metric_operator_class(Metric metric, const std::string& type) {
+    return type + spelling_of(metric).operator_class;
 }
 
 double distance(Metric metric, std::span<const float> left, std::span<const float> right) {

@@ -10,8 +10,9 @@ namespace pgwarp::bench {
 
 Metric parse_metric(const std::string& name);  // "l2", "ip" or "cosine"
 const char* metric_name(Metric metric);
-const char* metric_operator(Metric metric);        // as in ORDER BY v <-> $1
-const char* metric_operator_class(Metric metric);  // as in CREATE INDEX ... (v vector_l2_ops)
+const char* metric_operator(Metric metric);  // as in ORDER BY v <-> $1
+// As in CREATE INDEX ... (v vector_l2_ops).
+std::string metric_operator_class(Metric metric, const std::string& type);
 
 // Summed in float64, so that what we call a tie does not depend on the order of summation.
 // Smaller is nearer. L2 is squared, inner product negative; a zero vector has cosine distance 1.

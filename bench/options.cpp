@@ -51,11 +51,12 @@ The run:
 A system (what stands before the first --system holds for all):
   --system NAME       begins one; it gets a database of its own, bench_NAME
   --extension NAME    what to create (pgwarp)
-  --setup SQL         to run after CREATE TABLE items (id int, v vector(d)); may be repeated
+  --type TYPE         of the column: vector, which is the default, or halfvec
+  --setup SQL         to run after CREATE TABLE items (id int, v TYPE(d)); may be repeated
   --primary-key       make id the primary key, after loading
   --build-set LIST    settings for the build: "maintenance_work_mem=1GB; name=value"
   --index SQL         CREATE INDEX ON items USING ...; {ops} becomes vector_l2_ops or its like
-  --query SQL         default: SELECT id FROM items {where} ORDER BY v {op} $1::vector LIMIT {k}
+  --query SQL         default: SELECT id FROM items {where} ORDER BY v {op} $1::{type} LIMIT {k}
   --set LIST          a point of the curve, "hnsw.ef_search=40"; a list of numbers, as in
                       "hnsw.ef_search=20,40,80", makes several; may be repeated
   --reach RANGE       find the smallest value that reaches the recall: "hnsw.ef_search=10..400"
@@ -148,6 +149,11 @@ Parser::Parser() {
     flag("keep", [&run] { run.keep = true; });
 
     value("system", [this](const std::string& v) { begin_system(v); });
+    value("type", [this](const std::string& v) {
+        if (v != "vector" && v != "halfvec")
+            throw std::runtime_error("unknown type \"" + v + "\": it is vector or halfvec");
+        system().type = v;
+    });
     value("extension", [this](const std::string& v) { system().extension = v; });
     value("setup", [this](const std::string& v) { system().setup.push_back(v); });
     flag("primary-key", [this] { system().primary_key = true; });

@@ -15,6 +15,7 @@ namespace pgwarp::bench {
 struct SystemOptions {
     std::string name;
     std::string extension = "pgwarp";
+    std::string type = "vector";     // of the column: or halfvec
     std::vector<std::string> setup;  // SQL after CREATE TABLE
     bool primary_key = false;
     Settings build_settings;

@@ -20,7 +20,7 @@ namespace pgwarp::bench {
 namespace {
 
 constexpr const char* plain_query =
-    "SELECT id FROM items {where} ORDER BY v {op} $1::vector LIMIT {k}";
+    "SELECT id FROM items {where} ORDER BY v {op} $1::{type} LIMIT {k}";
 // Not counted: the first queries of a connection fill catalog caches, and run before the CPU
 // reaches its full clock rate.
 constexpr double warm_up_seconds = 0.5;
@@ -30,15 +30,16 @@ std::string query_sql(const SearchTask& task) {
     const std::string& own = task.system.query;
     const std::string sql =
         replace_all(own.empty() ? plain_query : own, "{op}", metric_operator(task.options.metric));
-    return replace_all(replace_all(sql, "{k}", std::to_string(task.options.k)), "{where}",
-                       where_clause(task.truth.filter));
+    return replace_all(replace_all(replace_all(sql, "{type}", task.system.type), "{k}",
+                                   std::to_string(task.options.k)),
+                       "{where}", where_clause(task.truth.filter));
 }
 
 // A query's parameters in binary: its vector, and its value of $2 if the filter has one.
 using Parameters = std::vector<std::string>;
 
 Parameters parameters_of(const SearchTask& task, size_t query) {
-    Parameters parameters = {binary_vector(task.queries.row(query))};
+    Parameters parameters = {binary_vector(task.queries.row(query), task.system.type)};
     if (!task.truth.values.empty()) parameters.push_back(binary_int4(task.truth.values[query]));
     return parameters;
 }
