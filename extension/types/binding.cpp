@@ -71,13 +71,16 @@ void check_types(const Extension& extension) {
                         errdetail("pgwarp uses the types of pgvector 0.7.0 or later."),
                         errhint("Install a newer pgvector, and run ALTER EXTENSION %s UPDATE.",
                                 pgvector)));
-    const Oid type = type_in(extension.schema, "vector");
-    if (!OidIsValid(type) || !VectorType::of(type))
-        ereport(ERROR,
-                (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                 errmsg("extension \"%s\" has no type of vectors that pgwarp knows", pgvector),
-                 errdetail("pgwarp expects pgvector's type \"vector\" in schema \"%s\".",
-                           get_namespace_name(extension.schema))));
+    constexpr const char* names[] = {"vector", "halfvec"};
+    for (const char* name : names) {
+        const Oid type = type_in(extension.schema, name);
+        if (!OidIsValid(type) || !VectorType::of(type))
+            ereport(ERROR,
+                    (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                     errmsg("extension \"%s\" has no type of vectors that pgwarp knows", pgvector),
+                     errdetail("pgwarp expects pgvector's type \"%s\" in schema \"%s\".", name,
+                               get_namespace_name(extension.schema))));
+    }
 }
 
 bool depends(const ObjectAddress& on) {
