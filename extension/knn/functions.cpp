@@ -210,6 +210,7 @@ PGWARP_FUNCTION(pgwarp_knn_search) {
 }
 
 PGWARP_FUNCTION(pgwarp_knn_search_text) {
+    check_signature(fcinfo, 5, 4);
     search_queries(fcinfo, true);
     return static_cast<Datum>(0);
 }

@@ -33,7 +33,7 @@ sub create { my ($database) = @_; return value($node, "CREATE DATABASE $database
 # Which type the classes are on, what depends on what, and the types that pgwarp made.
 my $binding = "SELECT c.opcname, t.typnamespace::regnamespace || '.' || t.typname
 		FROM pg_opclass AS c JOIN pg_type AS t ON t.oid = c.opcintype JOIN pg_am AS a ON a.oid = c.opcmethod
-		WHERE a.amname = 'ivfpq' AND c.opcname ~ '^vector_' ORDER BY 1";
+		WHERE a.amname = 'ivfpq' AND c.opcname ~ '^(half)?vec(tor)?_' ORDER BY c.opcname";
 my $depends = "SELECT string_agg(pg_describe_object(refclassid, refobjid, 0), ', ') FROM pg_depend
 		WHERE classid = 'pg_extension'::regclass AND deptype = 'n' AND refclassid = 'pg_extension'::regclass
 			AND objid = (SELECT oid FROM pg_extension WHERE extname = 'pgwarp')";
@@ -42,8 +42,12 @@ my $made = "SELECT count(*) FROM pg_depend WHERE classid = 'pg_type'::regclass A
 sub bound_to
 {
 	my ($database, $schema, $what) = @_;
-	is(psql($database, $binding), join("\n", map { "$_|$schema.vector" } qw(vector_cosine_ops vector_ip_ops vector_l2_ops)),
-		"$what: classes are on $schema.vector");
+	my @classes;
+	for my $type (qw(halfvec vector))
+	{
+		push @classes, "${type}_${_}_ops|$schema.$type" for qw(cosine ip l2);
+	}
+	is(psql($database, $binding), join("\n", @classes), "$what: classes are on types of $schema");
 	return;
 }
 
@@ -53,11 +57,16 @@ sub make_items
 {
 	my ($database, $schema, $pgwarp) = @_;
 	psql($database, <<"SQL");
-CREATE TABLE items (id int PRIMARY KEY, embedding $schema.vector(4));
-INSERT INTO items SELECT i, ARRAY[i % 37, i % 41, i % 43, i % 11]::$schema.vector FROM generate_series(1, $rows) AS i;
+CREATE TABLE items (id int PRIMARY KEY, embedding $schema.vector(4), half $schema.halfvec(4));
+INSERT INTO items (id, embedding, half)
+SELECT i, a::$schema.vector, a::$schema.halfvec FROM (SELECT i, ARRAY[i % 37, i % 41, i % 43, i % 11] AS a FROM generate_series(1, $rows) AS i) AS s;
 CREATE INDEX items_l2 ON items USING ivfpq (embedding $pgwarp.vector_l2_ops);
 CREATE INDEX items_cosine ON items USING ivfpq (embedding $pgwarp.vector_cosine_ops);
 CREATE INDEX items_ip ON items USING ivfpq (embedding $pgwarp.vector_ip_ops, id);
+CREATE INDEX items_half_l2 ON items USING ivfpq (half $pgwarp.halfvec_l2_ops);
+CREATE INDEX items_half_cosine ON items USING ivfpq (half $pgwarp.halfvec_cosine_ops);
+CREATE INDEX items_half_ip ON items USING ivfpq (half $pgwarp.halfvec_ip_ops, id);
+CREATE INDEX items_expression ON items USING ivfpq ((embedding::$schema.halfvec(4)) $pgwarp.halfvec_l2_ops);
 SQL
 	return;
 }
@@ -66,10 +75,13 @@ SQL
 sub searches_right
 {
 	my ($database, $schema, $pgwarp, $what) = @_;
-	for my $class ([ '<->', 'l2', 'L2' ], [ '<#>', 'ip', 'inner product' ], [ '<=>', 'cosine', 'cosine' ])
+	my @classes = ([ '<->', 'l2', 'L2' ], [ '<#>', 'ip', 'inner product' ], [ '<=>', 'cosine', 'cosine' ]);
+	for my $class ((map { [ @$_, 'embedding', 'vector' ] } @classes),
+		(map { [ $_->[0], "half_$_->[1]", "$_->[2] of halves", 'half', 'halfvec' ] } @classes),
+		[ '<->', 'expression', 'L2 of an expression', "(embedding::$schema.halfvec(4))", 'halfvec' ])
 	{
-		my ($operator, $index, $name) = @$class;
-		my $distance = "embedding OPERATOR($schema.$operator) '[3,20,7,5]'::$schema.vector";
+		my ($operator, $index, $name, $column, $type) = @$class;
+		my $distance = "$column OPERATOR($schema.$operator) '[3,20,7,5]'::$schema.$type";
 		my $query = "SELECT array_agg(d ORDER BY d) FROM (SELECT round(($distance)::numeric, 5) AS d FROM items
 			ORDER BY $distance LIMIT 20) AS r";
 		my $settings = 'SET search_path = pg_catalog, public; SET ivfpq.target_recall = 1';
@@ -110,6 +122,15 @@ is(psql('two', qq($path; SELECT warp.kmeans_assign('[1,0,0,0]'::"The Vectors".ve
 	ARRAY['[9,9,9,9]', '[1,1,0,0]']::"The Vectors".vector[]))), 2, 'kmeans_assign');
 is(psql('two', qq($path; SELECT count(*), count(DISTINCT query), min(distance) FROM warp.knn_search('public.items_l2',
 	ARRAY['[1,1,1,1]', '[2,2,2,2]']::"The Vectors".vector[], 3))), '6|2|0', 'knn_search');
+is(psql('two', qq($path; SELECT count(*), count(DISTINCT query), min(distance) FROM warp.knn_search('public.items_half_l2',
+	ARRAY['[1,1,1,1]', '[2,2,2,2]']::"The Vectors".halfvec[], 3))), '6|2|0', 'knn_search by halves');
+is(psql('two', qq($path; SELECT count(*), count(DISTINCT query), min(distance) FROM warp.knn_search('public.items_half_l2',
+	'{"[1,1,1,1]","[2,2,2,2]"}', 3))), '6|2|0', 'knn_search by text');
+is(psql('two', qq($path; SELECT warp.kmeans_assign('[1,0,0,0]'::"The Vectors".halfvec,
+		ARRAY['[9,9,9,9]', '[1,1,0,0]']::"The Vectors".vector[]),
+	warp.kmeans_assign('[1,0,0,0]'::"The Vectors".halfvec, ARRAY['[9,9,9,9]', '[1,1,0,0]']::"The Vectors".halfvec[]),
+	warp.kmeans_assign('[1,0,0,0]', ARRAY['[9,9,9,9]', '[1,1,0,0]']::"The Vectors".vector[]))), '2|2|2', 'kmeans_assign of halves');
+is(psql('two', qq($path; SELECT sum(size) FROM warp.kmeans('public.items', 'half', 3))), $rows, 'kmeans of halves');
 is(psql('two', qq($path; SELECT count(*), sum(distance) FROM warp.knn_join('public.items', 'id', 'embedding',
 	'public.items_l2', 'id', 1))), "$rows|0", 'knn_join');
 is(psql('two', qq($path; SELECT count(*) FROM warp.knn_graph('public.items', 'id', 'embedding', 4))), 4 * $rows, 'knn_graph');
@@ -121,17 +142,23 @@ like(error_in('two', qq($path; SELECT warp.knn_search('public.items_l2', ARRAY['
 # --- an index beside what is there: nothing is rewritten, CONCURRENTLY, inserts and VACUUM
 
 create('beside');
-psql('beside', "CREATE EXTENSION vector; CREATE TABLE items (id int, embedding vector(4));
-	INSERT INTO items SELECT i, ARRAY[i % 37, i % 41, i % 43, i % 11]::vector FROM generate_series(1, $rows) AS i");
+psql('beside', "CREATE EXTENSION vector; CREATE TABLE items (id int, embedding vector(4), half halfvec(4));
+	INSERT INTO items SELECT i, a::vector, a::halfvec
+	FROM (SELECT i, ARRAY[i % 37, i % 41, i % 43, i % 11] AS a FROM generate_series(1, $rows) AS i) AS s");
 psql('beside', 'CREATE INDEX items_hnsw ON items USING hnsw (embedding vector_l2_ops)') if $real;
 my $file = psql('beside', "SELECT pg_relation_filenode('items')");
 psql('beside', 'CREATE EXTENSION pgwarp');
 psql('beside', 'CREATE INDEX CONCURRENTLY items_l2 ON items USING ivfpq (embedding vector_l2_ops)');
 psql('beside', "CREATE INDEX items_cosine ON items USING ivfpq (embedding vector_cosine_ops);
-	CREATE INDEX items_ip ON items USING ivfpq (embedding vector_ip_ops)");
+	CREATE INDEX items_ip ON items USING ivfpq (embedding vector_ip_ops);
+	CREATE INDEX items_half_l2 ON items USING ivfpq (half halfvec_l2_ops);
+	CREATE INDEX items_half_cosine ON items USING ivfpq (half halfvec_cosine_ops);
+	CREATE INDEX items_half_ip ON items USING ivfpq (half halfvec_ip_ops);
+	CREATE INDEX items_expression ON items USING ivfpq ((embedding::halfvec(4)) halfvec_l2_ops)");
 is(psql('beside', "SELECT pg_relation_filenode('items')"), $file, 'the table is where it was');
-psql('beside', "INSERT INTO items SELECT i, ARRAY[i % 31, i % 29, i % 7, 2]::vector FROM generate_series(5001, 5300) AS i;
-	DELETE FROM items WHERE id % 5 = 0; UPDATE items SET embedding = '[3,20,7,6]' WHERE id = 77");
+psql('beside', "INSERT INTO items SELECT i, a::vector, a::halfvec
+	FROM (SELECT i, ARRAY[i % 31, i % 29, i % 7, 2] AS a FROM generate_series(5001, 5300) AS i) AS s;
+	DELETE FROM items WHERE id % 5 = 0; UPDATE items SET embedding = '[3,20,7,6]', half = '[3,20,7,6]' WHERE id = 77");
 psql('beside', 'VACUUM (INDEX_CLEANUP ON) items');
 psql('beside', 'DROP INDEX items_hnsw') if $real;
 searches_right('beside', 'public', 'public', 'changes');
@@ -173,7 +200,7 @@ searches_right('has_pgvector', 'public', 'public', 'with pgvector');
 psql('two', 'CREATE SCHEMA elsewhere; ALTER EXTENSION vector SET SCHEMA elsewhere; ALTER EXTENSION pgwarp SET SCHEMA public');
 bound_to('two', 'elsewhere', 'moved');
 searches_right('two', 'elsewhere', 'public', 'moved');
-psql('two', "INSERT INTO items VALUES (9999, '[3,20,7,5]')");
+psql('two', "INSERT INTO items VALUES (9999, '[3,20,7,5]', '[3,20,7,5]')");
 searches_right('two', 'elsewhere', 'public', 'after an insert');
 psql('two', 'REINDEX TABLE items');
 searches_right('two', 'elsewhere', 'public', 'after REINDEX');
@@ -197,7 +224,7 @@ my $versions = value($node, "SELECT string_agg(version, ' ' ORDER BY version) FR
 create('older');
 SKIP:
 {
-	skip 'there is no older version to install', 9 if $versions !~ /0\.7\.\d/ || $found =~ /^0\.7/;
+	skip 'there is no older version to install', 17 if $versions !~ /0\.7\.\d/ || $found =~ /^0\.7/;
 	my ($seventh) = $versions =~ /(0\.7\.\d)/;
 	psql('older', "CREATE EXTENSION vector VERSION '$seventh'; CREATE EXTENSION pgwarp");
 	make_items('older', 'public', 'public');
