@@ -29,7 +29,7 @@ my $old = join('', grep { !/halfvec/ } @statements) . "\n";
 my $halfvec = join('', grep { /halfvec/ } @statements) . "\n";
 die "$source has statements that were not understood"
   if join('', @statements) =~ s/\s//gr ne $types =~ s/\s//gr;
-$halfvec = "CREATE DOMAIN halfvec AS real[];\n" if $halfvec !~ /\S/;
+die "$source has no halfvec" if $halfvec !~ /\S/;
 my $sum = "COMMENT ON TYPE vector IS 'vector of the stand-in, 0.8.0';\n";
 
 spew('vector--0.6.2.sql', $old);

@@ -18,7 +18,7 @@ sub error_in
 }
 sub file_of { my ($database) = @_; return psql($database, "SELECT pg_relation_filenode('items')"); }
 # The rows, and what both types make of them.
-my $content = 'SELECT md5(string_agg(id || coalesce(embedding::text, $$null$$), $$,$$ ORDER BY id)) FROM items';
+my $content = 'SELECT md5(string_agg(concat_ws($$ $$, id, embedding, half), $$,$$ ORDER BY id)) FROM items';
 my $nearest = "SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY embedding <-> '[3,20,7,5]', id LIMIT 5) AS r";
 my $made = "SELECT count(*) FROM pg_depend WHERE classid = 'pg_type'::regclass AND deptype = 'e'
 		AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pgwarp')";
@@ -27,10 +27,10 @@ my $made = "SELECT count(*) FROM pg_depend WHERE classid = 'pg_type'::regclass A
 
 value($node, 'CREATE DATABASE moves');
 psql('moves', "CREATE EXTENSION pgwarp;
-	CREATE TABLE items (id int, embedding vector(4), long vector);
+	CREATE TABLE items (id int, embedding vector(4), long vector, half halfvec(4));
 	INSERT INTO items SELECT i, ARRAY[i % 37, i % 41, i % 43, i % 11]::vector,
-		array_fill(i, ARRAY[3000])::vector FROM generate_series(1, 1500) AS i;
-	INSERT INTO items VALUES (0, NULL, NULL);
+		array_fill(i, ARRAY[3000])::vector, ARRAY[i % 37, i % 41, i % 43, i % 11]::halfvec FROM generate_series(1, 1500) AS i;
+	INSERT INTO items VALUES (0, NULL, NULL, NULL);
 	CREATE INDEX items_embedding_idx ON items USING ivfpq (embedding)");
 my ($before, $rows, $found) = (file_of('moves'), psql('moves', $content), psql('moves', $nearest));
 
@@ -41,7 +41,8 @@ psql('moves', 'CREATE EXTENSION pgwarp_pgvector');
 like(error_in('moves', 'ALTER TABLE items ALTER embedding TYPE pgvector.vector(4)'),
 	qr/data type pgvector\.vector has no default operator class for access method "ivfpq"/, 'the index must go first');
 psql('moves', 'DROP INDEX items_embedding_idx;
-	ALTER TABLE items ALTER embedding TYPE pgvector.vector(4), ALTER long TYPE pgvector.vector');
+	ALTER TABLE items ALTER embedding TYPE pgvector.vector(4), ALTER long TYPE pgvector.vector,
+	ALTER half TYPE pgvector.halfvec(4)');
 is(file_of('moves'), $before, 'the table is where it was');
 is(psql('moves', "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'items'::regclass AND attname = 'embedding'"),
 	'pgvector.vector(4)', 'the type is pgvector\'s, with its dimensions');
@@ -61,7 +62,8 @@ like(error_in('moves', 'CREATE EXTENSION pgwarp_pgvector'), qr/pgwarp has no typ
 psql('moves', 'DROP EXTENSION pgwarp CASCADE; CREATE SCHEMA warp');
 psql('moves', 'SET pgwarp.own_types = on; CREATE EXTENSION pgwarp SCHEMA warp; CREATE EXTENSION pgwarp_pgvector');
 cmp_ok(psql('moves', $made), '>', 0, 'pgwarp has types of its own');
-psql('moves', 'ALTER TABLE items ALTER embedding TYPE warp.vector(4), ALTER long TYPE warp.vector');
+psql('moves', 'ALTER TABLE items ALTER embedding TYPE warp.vector(4), ALTER long TYPE warp.vector,
+	ALTER half TYPE warp.halfvec(4)');
 is(file_of('moves'), $before, 'the table is where it was');
 psql('moves', 'DROP EXTENSION pgwarp_pgvector; DROP EXTENSION vector; ALTER EXTENSION pgwarp SET SCHEMA public');
 psql('moves', 'CREATE INDEX items_embedding_idx ON items USING ivfpq (embedding)');
