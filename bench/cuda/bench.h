@@ -107,6 +107,7 @@ void bench_passes(const Context& context, const Settings& settings);
 void bench_lsq(const Context& context, const Settings& settings, const VectorSet& vectors);
 void bench_lists(const Context& context, const Settings& settings, const Limits& limits,
                  const VectorSet& vectors);
+void bench_many_lists(const Context& context, const Settings& settings, const VectorSet& vectors);
 void bench_graphs(const Context& context, const VectorSet& vectors);
 void bench_large_graph(const Context& context);
 

@@ -13,7 +13,7 @@ namespace pgwarp::gpu {
 
 namespace {
 
-constexpr uint32_t lists = 1024, m = 32;
+constexpr uint32_t m = 32;
 
 // Every entry has one attribute, a number below this.
 constexpr uint32_t attribute_values = 1000;
@@ -27,12 +27,14 @@ AttributeLayout attribute_layout() {
 // An index of the rows: trained and encoded, with every list on pages.
 struct BenchIndex {
     QuantizerShape shape;
+    uint32_t lists;
     std::vector<float> centroids, codebook;
     std::vector<std::vector<uint32_t>> members;  // of each list
     std::vector<uint8_t> codes;                  // (row)(m)
     std::vector<float> offsets;
 
-    BenchIndex(Executor& executor, const VectorSet& vectors) {
+    BenchIndex(Executor& executor, const VectorSet& vectors, uint32_t list_count)
+        : lists(list_count) {
         const uint32_t dims = vectors.dims;
         const size_t rows = vectors.base_count();
         shape = {dims, lists, m, Metric::l2};
@@ -96,18 +98,35 @@ struct BenchIndex {
             }
         }
     }
-    void put_all(ListStore& store) const {
-        for (uint32_t l = 0; l < lists; ++l) store.put(l, lists_on_pages[l].pages);
+    // Each list has its pages this many times.
+    void put_all(ListStore& store, uint32_t times = 1) const {
+        for (uint32_t l = 0; l < lists; ++l) {
+            std::vector<ListPage> pages;
+            for (uint32_t i = 0; i < times; ++i)
+                pages.insert(pages.end(), lists_on_pages[l].pages.begin(),
+                             lists_on_pages[l].pages.end());
+            store.put(l, pages);
+        }
     }
     std::vector<Pages> lists_on_pages;
 };
 
+constexpr uint32_t few_lists = 1024;
+
 class ListBench {
   public:
-    ListBench(const Context& context, const Settings& settings, const VectorSet& vectors)
+    // With `times`, the store has each list's pages so many times, and takes narrowed searches
+    // only.
+    ListBench(const Context& context, const Settings& settings, const VectorSet& vectors,
+              uint32_t lists, uint32_t times = 0)
         : context_(context), settings_(settings), vectors_(vectors) {
         const auto executor = make_executor(context);
-        index_ = std::make_unique<BenchIndex>(*executor, vectors);
+        index_ = std::make_unique<BenchIndex>(*executor, vectors, lists);
+        if (times > 0) {
+            narrowed_ = make_list_store(context_, index_->quantizer(), attribute_layout());
+            index_->put_all(*narrowed_, times);
+            return;
+        }
         store_ = make_list_store(context, index_->quantizer(), {});
         const double put = time_on_host([&] { index_->put_all(*store_); }, 1, 1);
         report("putting 1024 lists, replacing what was there", put,
@@ -241,7 +260,7 @@ class ListBench {
 
 void bench_lists(const Context& context, const Settings& settings, const Limits&,
                  const VectorSet& vectors) {
-    ListBench bench(context, settings, vectors);
+    ListBench bench(context, settings, vectors, few_lists);
     const size_t batch = vectors.query_count();
     const double ten = bench.run(batch, 10, 32, ">= 2.9 M queries/s");
     const double ten_128 = bench.run(batch, 10, 128, ">= 1.1 M queries/s");
@@ -262,6 +281,16 @@ void bench_lists(const Context& context, const Settings& settings, const Limits&
     for (size_t size : {8, 32, 127, 128, 256, 500, 1000, 2000, 4000})
         if (size < batch) bench.run(size, 10, 32, "");
     for (uint32_t probes : {1u, 32u, 128u}) bench.recall(probes);
+}
+
+// As many entries and lists as 100,000,000 rows have.
+void bench_many_lists(const Context& context, const Settings& settings, const VectorSet& vectors) {
+    constexpr uint32_t lists = 16384;
+    constexpr size_t entries = 100'000'000;
+    ListBench bench(context, settings, vectors, lists,
+                    static_cast<uint32_t>(entries / vectors.base_count()));
+    for (size_t size : {1, 16, 64})
+        for (uint32_t probes : {14, 56, 224}) bench.run_narrowed(size, probes, 1);
 }
 
 }  // namespace pgwarp::gpu

@@ -2,10 +2,11 @@
 // measured in the same run. The bars are the targets for the kernels on an H200.
 //
 //   cuda_bench [--base FILE.bvecs --queries FILE.bvecs] [--only
-//   limits,select,exact,train,lists,graphs,passes,lsq,large]
+//   limits,select,exact,train,lists,graphs,passes,lsq,large,many]
 //              [--rows N] [--batch N] [--profile]
 //
-// Skipped unless named: lsq, which takes a minute, and large, a k-NN graph of 10 million rows.
+// Skipped unless named: lsq, which takes a minute; large, a k-NN graph of 10 million rows; many,
+// 16,384 lists of 100 million entries.
 
 #include "bench/cuda/bench.h"
 
@@ -75,15 +76,17 @@ int run(int count, char** words) {
     if (wanted(settings, "select")) bench_select(context, settings, limits);
     if (wanted(settings, "passes")) bench_passes(context, settings);
     const bool lsq = !settings.only.empty() && wanted(settings, "lsq");
+    const bool many = !settings.only.empty() && wanted(settings, "many");
     if (!settings.only.empty() && wanted(settings, "large")) bench_large_graph(context);
     if (wanted(settings, "exact") || wanted(settings, "train") || wanted(settings, "lists") ||
-        wanted(settings, "graphs") || lsq) {
+        wanted(settings, "graphs") || lsq || many) {
         const VectorSet vectors = load_vectors(context, settings);
         std::printf("| data: %s |||||\n", vectors.description.c_str());
         if (wanted(settings, "exact")) bench_exact(context, settings, limits, vectors);
         if (wanted(settings, "train")) bench_training(context, settings, limits, vectors);
         if (lsq) bench_lsq(context, settings, vectors);
         if (wanted(settings, "lists")) bench_lists(context, settings, limits, vectors);
+        if (many) bench_many_lists(context, settings, vectors);
         if (wanted(settings, "graphs")) bench_graphs(context, vectors);
     }
     return 0;

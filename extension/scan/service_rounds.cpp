@@ -84,6 +84,14 @@ uint32 most_by_query(const ScanState* s, const Effort& effort) {
     return bounded_probes(std::max(times * effort.probes, least), s->meta);
 }
 
+// The share of the entries that is taken to pass, for the first search.
+double first_share(IndexScanDesc scan) {
+    // Without an estimate, the first answer gives one.
+    constexpr double unknown = 0.1;
+    const double share = planned_share(scan);
+    return share > 0 ? share : unknown;
+}
+
 // The first search of the scan, for `wanted` candidates.
 WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     WantedSearch search = {};
@@ -106,10 +114,10 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
         search.probes = std::min(most_by_query(s, effort), service_most_lists);
     }
     if (!widens(s)) return search;
-    // Without an estimate, the first answer gives one.
-    constexpr double unknown = 0.1;
-    const double share = planned_share(scan);
-    search.probes = std::max(search.probes, probes_for(s, share > 0 ? share : unknown));
+    const double share = first_share(scan);
+    const uint32 all = bounded_probes(s->meta.lists, s->meta);
+    const double lists = probes_for(s, share) * list_width(s->meta.build_id, share);
+    search.probes = std::max(search.probes, static_cast<uint32>(std::min<double>(lists, all)));
     search.probes = std::min(search.probes, service_most_lists);
     return search;
 }
@@ -258,10 +266,13 @@ bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAn
 bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer,
          bool* covered) {
     const uint32 all = bounded_probes(s->meta.lists, s->meta);
-    while (true) {
+    for (bool first = true;; first = false) {
         if (!ask_lists(scan, s, search, answer)) return false;
         *covered = answer_covers(s, *search, *answer);
-        if (*covered || !all_resident(*answer)) return true;
+        if (!*covered && !all_resident(*answer)) return true;
+        if (first && search->near_k > 0)
+            note_list_width(s->meta.build_id, first_share(scan), *covered);
+        if (*covered) return true;
         if (search->probes >= service_most_lists) {
             // How near entries are spread is known of one search only.
             search->probes = all;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "extension/scan/widening.h"
 
@@ -18,6 +19,25 @@ void thin_out(Widening* widening) {
     }
     widening->count = kept;
     widening->thinned = 2 * std::max(widening->thinned, 1u);
+}
+
+// The widths of some indexes and shares, in this backend.
+struct ListWidth {
+    uint64 build_id;
+    int share;  // the exponent of its power of two
+    double width;
+};
+
+ListWidth* find_width(uint64 build_id, double share) {
+    constexpr int most = 16;
+    static ListWidth widths[most];
+    static int next = 0;
+    const int exponent = std::ilogb(share);
+    for (ListWidth& width : widths)
+        if (width.width > 0 && width.build_id == build_id && width.share == exponent) return &width;
+    ListWidth* room = &widths[next++ % most];
+    *room = {build_id, exponent, 1};
+    return room;
 }
 
 }  // namespace
@@ -91,6 +111,17 @@ bool covers(const SearchedLists& searched, uint32 lists, double missed) {
     // rest, and the other half shows it.
     return lists >= 2 * least_lists && near[3] <= missed * all &&
            rest_is_small({half, near[2], near[1]}, missed);
+}
+
+double list_width(uint64 build_id, double share) {
+    return find_width(build_id, share)->width;
+}
+
+void note_list_width(uint64 build_id, double share, bool enough) {
+    // One search in fifteen is made again where the two balance.
+    constexpr double wider = 2, narrower = 0.95, most = 8;
+    double& width = find_width(build_id, share)->width;
+    width = std::clamp(width * (enough ? narrower : wider), 1.0, most);
 }
 
 }  // namespace pgwarp

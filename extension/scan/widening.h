@@ -62,4 +62,12 @@ bool rest_is_small(const GroupCounts& counts, double missed);
 // The same for a search by the service, which counts by itself.
 bool covers(const SearchedLists& searched, uint32 lists, double missed);
 
+// How many times as many lists as the curve gives the last searches of this backend needed, with
+// conditions that about this share of the entries passed. Queries unlike the rows of the table need
+// more. A search that asks for too few lists is made again, which takes longer than some lists too
+// many.
+double list_width(uint64 build_id, double share);
+// Whether the lists of the first search were enough.
+void note_list_width(uint64 build_id, double share, bool enough);
+
 }  // namespace pgwarp
