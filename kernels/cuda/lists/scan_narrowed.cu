@@ -99,63 +99,83 @@ class NarrowRun {
         rank_ = __shfl_sync(whole_warp, rank, 31);
         here_ = tiles_.ref(tile, rank);
         first_ = here_.list->first + here_.position;
-        passing_ = 0;
-        for (uint32_t t = 0; t < count; ++t)
-            if (lane_id() < __shfl_sync(whole_warp, here_.entries, static_cast<int>(t)))
-                passing_ |= 1u << t;
+        const uint32_t before = __shfl_up_sync(whole_warp, rank, 1);
+        starts_ = __ballot_sync(whole_warp, lane_id() == 0 || rank != before);
+        passing_ = entries_of(count);
         for (uint32_t c = 0; c < wanted_.conditions; ++c) {
-            check(conditions_[c], count);
-            if (!__any_sync(whole_warp, passing_ != 0)) break;
+            const uint32_t left = __reduce_or_sync(whole_warp, passing_);
+            if (left == 0) break;
+            check(conditions_[c], {count, left});
         }
         passed_ += __popc(passing_);
         waits_ = __any_sync(whole_warp, passing_ != 0);
         tile_ += count;
     }
+    // This lane's entries of the tiles that are no padding: only a list's last tile has any.
+    __device__ uint32_t entries_of(uint32_t count) const {
+        const bool whole = lane_id() < count && here_.entries == tile_entries;
+        uint32_t entries = __ballot_sync(whole_warp, whole);
+        for (uint32_t others = low_bits(count) & ~entries; others != 0; others &= others - 1) {
+            const int t = __ffs(static_cast<int>(others)) - 1;
+            if (lane_id() < __shfl_sync(whole_warp, here_.entries, t)) entries |= 1u << t;
+        }
+        return entries;
+    }
+    static __device__ uint32_t low_bits(uint32_t count) {
+        return count >= 32 ? ~0u : (1u << count) - 1;
+    }
+
+    // The tiles that a condition is checked in.
+    struct CheckedTiles {
+        uint32_t count;  // of this step
+        uint32_t left;   // a bit for each that has a passing entry
+    };
 
     // Drops the entries that do not pass a condition.
-    __device__ void check(const PackedCondition& condition, uint32_t count) {
+    __device__ void check(const PackedCondition& condition, CheckedTiles tiles) {
         const AttributeColumn mine(a_.narrowing.attributes, condition.attribute, *here_.list,
                                    here_.position);
         switch (mine.bytes) {
             case 1:
-                return check_numbers<uint8_t>(condition, mine, count);
+                return check_numbers<uint8_t>(condition, mine, tiles);
             case 2:
-                return check_numbers<uint16_t>(condition, mine, count);
+                return check_numbers<uint16_t>(condition, mine, tiles);
             case 4:
-                return check_numbers<uint32_t>(condition, mine, count);
+                return check_numbers<uint32_t>(condition, mine, tiles);
             default:
-                return check_numbers<unsigned long long>(condition, mine, count);
+                return check_numbers<unsigned long long>(condition, mine, tiles);
         }
     }
     template <typename Number>
     __device__ void check_numbers(const PackedCondition& condition, const AttributeColumn& mine,
-                                  uint32_t count) {
-        if (condition.kind == ConditionKind::range)
-            check_some<Number, 16>(condition, mine, count, [&](uint64_t x) {
-                return condition.low <= x && x <= condition.high;
-            });
-        else
-            check_some<Number, 4>(condition, mine, count, [&](uint64_t x) {
+                                  CheckedTiles tiles) {
+        if (condition.kind != ConditionKind::range)
+            return check_some<Number, 4>(condition, mine, tiles, [&](Number x) {
                 return number_passes(condition, values_ + condition.first_value, x);
             });
+        // One comparison, of the number's own width.
+        constexpr auto largest = static_cast<Number>(~Number{0});
+        const auto low = static_cast<Number>(condition.low);
+        const auto high = condition.high < largest ? static_cast<Number>(condition.high) : largest;
+        const bool any = condition.low <= high;
+        const auto span = static_cast<Number>(high - low);
+        check_some<Number, sizeof(Number) == 8 ? 8 : 16>(condition, mine, tiles, [=](Number x) {
+            return any && static_cast<Number>(x - low) <= span;
+        });
     }
     // `at_once`: loads in flight.
     template <typename Number, uint32_t at_once, class Passes>
     __device__ __forceinline__ void check_some(const PackedCondition& condition,
-                                               const AttributeColumn& mine, uint32_t count,
+                                               const AttributeColumn& mine, CheckedTiles tiles,
                                                Passes passes) {
         const bool null_passes = condition.kind == ConditionKind::is_null;
         // The number of a null attribute is 0.
         const bool reads_nulls = null_passes || passes(0);
-        for (uint32_t first = 0; first < count; first += at_once) {
+        for (uint32_t first = 0; first < tiles.count; first += at_once) {
+            const uint32_t left = tiles.left >> first & low_bits(at_once);
+            if (left == 0) continue;
             Number number[at_once];
-#pragma unroll
-            for (uint32_t i = 0; i < at_once; ++i) {
-                const uint32_t t = min(first + i, count - 1);
-                const auto* numbers =
-                    reinterpret_cast<const Number*>(pointer_of_lane(mine.numbers, t));
-                number[i] = passing_ >> t & 1 ? __ldg(numbers + lane_id()) : Number{0};
-            }
+            load_numbers<Number, at_once>(mine, first, left, number);
             uint32_t passing = 0;
 #pragma unroll
             for (uint32_t i = 0; i < at_once; ++i)
@@ -163,7 +183,7 @@ class NarrowRun {
             if (reads_nulls) {
 #pragma unroll
                 for (uint32_t i = 0; i < at_once; ++i) {
-                    const uint32_t t = min(first + i, count - 1);
+                    const uint32_t t = min(first + i, tiles.count - 1);
                     const uint8_t* nulls = pointer_of_lane(mine.nulls, t);
                     const bool null = number[i] == 0 && (passing_ >> t & 1) &&
                                       __ldg(nulls + lane_id()) >> condition.attribute % 8 & 1;
@@ -171,8 +191,28 @@ class NarrowRun {
                     if (null && null_passes) passing |= 1u << i;
                 }
             }
-            const uint32_t here = (at_once == 32 ? 0u : 1u << at_once) - 1;
-            passing_ &= ~(here << first) | passing << first;
+            passing_ &= ~(low_bits(at_once) << first) | passing << first;
+        }
+    }
+    // This lane's numbers in the tiles from `first` on; 0 in those without a bit in `left`.
+    template <typename Number, uint32_t at_once>
+    __device__ __forceinline__ void load_numbers(const AttributeColumn& mine, uint32_t first,
+                                                 uint32_t left, Number (&number)[at_once]) const {
+        // Tiles of one list are adjacent: their addresses need no exchange between lanes.
+        const bool adjacent = (starts_ >> first >> 1 & low_bits(at_once - 1)) == 0;
+        if (adjacent) {
+            const auto* numbers =
+                reinterpret_cast<const Number*>(pointer_of_lane(mine.numbers, first)) + lane_id();
+#pragma unroll
+            for (uint32_t i = 0; i < at_once; ++i)
+                number[i] = left >> i & 1 ? __ldg(numbers + i * tile_entries) : Number{0};
+            return;
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < at_once; ++i) {
+            const auto* numbers =
+                reinterpret_cast<const Number*>(pointer_of_lane(mine.numbers, min(first + i, 31u)));
+            number[i] = left >> i & 1 ? __ldg(numbers + lane_id()) : Number{0};
         }
     }
 
@@ -186,6 +226,7 @@ class NarrowRun {
     const CodeDistances<width> distances_;
     TileRef here_{};
     uint32_t first_ = 0;    // number of the tile's first entry in the store
+    uint32_t starts_ = 0;   // a bit for each tile of another list than the tile before
     uint32_t passing_ = 0;  // of this lane's entries, a bit for each tile
     bool waits_ = false;    // any lane's passing_ is not 0
     uint32_t passed_ = 0;   // of the lane
