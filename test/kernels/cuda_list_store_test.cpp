@@ -60,6 +60,18 @@ TEST_F(CudaListStoreTest, FindsTheNearestInLongLists) {
             c.queries = queries;
             check_case(context, c, test_seed() + m);
         }
+    // Runs of tiles within one list, and across the ends of lists; numbers of every width.
+    for (uint32_t lists : {3u, 40u, 400u})
+        for (const auto& attributes : {std::vector<uint8_t>{4, 1}, std::vector<uint8_t>{2, 8}}) {
+            ListCase c;
+            c.lists = c.probes = lists;
+            c.dims = 48;
+            c.entries = 20000;
+            c.k = 50;
+            c.queries = 20;
+            c.attributes = attributes;
+            check_case(context, c, test_seed() + lists);
+        }
 }
 
 TEST_F(CudaListStoreTest, FollowsEachQuerysWish) {

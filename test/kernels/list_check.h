@@ -148,6 +148,12 @@ class ListWorld {
             condition.low = random_() % case_.numbers;
             condition.high = condition.low + random_() % case_.numbers;
             if (condition.kind == ConditionKind::contains) condition.low &= 5;
+            if (condition.kind == ConditionKind::range) {
+                // Without an end, and from beyond what some or all of the widths can hold on.
+                if (random_() % 4 == 0) condition.high = ~uint64_t{0};
+                if (random_() % 16 == 0) condition.low = uint64_t{1} << 8 * (1 + random_() % 7);
+                condition.high = std::max(condition.high, condition.low);
+            }
             condition.first_value = static_cast<uint32_t>(made.values.size());
             if (condition.kind == ConditionKind::among || condition.kind == ConditionKind::overlaps)
                 for (uint64_t v = random_() % 8; v < case_.numbers;
