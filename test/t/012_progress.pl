@@ -18,7 +18,8 @@ my $look = "SELECT phase, blocks_total, blocks_done, tuples_total, tuples_done
 	FROM pg_stat_progress_create_index";
 my @seen;
 start($build, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 300)');
-for (1 .. 20000)
+my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+while (time < $deadline)
 {
 	my $row = $watch->query_safe($look);
 	last if $row eq '' && @seen;
