@@ -10,6 +10,7 @@
 #include "kernels/interrupts.h"
 #include "kernels/product_quantizer.h"
 #include "kernels/quantizer.h"
+#include "kernels/row_elements.h"
 
 #include <memory>
 #include <stdexcept>
@@ -35,8 +36,9 @@ struct RowPassInput;
 class DatasetBuilder {
   public:
     virtual ~DatasetBuilder() = default;
-    // The rows must stay unchanged until the next add(), or finish(), has returned.
-    virtual void add(uint64_t position, const float* rows, size_t count) = 0;
+    // Of the elements that build_dataset() was given. The rows must stay unchanged until the next
+    // add(), or finish(), has returned.
+    virtual void add(uint64_t position, const void* rows, size_t count) = 0;
     virtual size_t count() const noexcept = 0;
     // In the order of positions, which are distinct. The builder cannot be used afterwards.
     virtual std::unique_ptr<Dataset> finish() = 0;
@@ -149,14 +151,15 @@ class Executor {
     virtual std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) = 0;
 
     // Collects a data set in the executor's own memory, of at most `most_rows` rows.
-    virtual std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows);
+    virtual std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows,
+                                                          RowElements elements);
 
     // Pins host memory for repeated DMA, until unregister_memory(). Neither throws.
     virtual void register_memory(void*, size_t) noexcept {}
     virtual void unregister_memory(void*) noexcept {}
 };
 
-inline std::unique_ptr<DatasetBuilder> Executor::build_dataset(uint32_t, size_t) {
+inline std::unique_ptr<DatasetBuilder> Executor::build_dataset(uint32_t, size_t, RowElements) {
     throw std::runtime_error("this executor has no data sets of its own");
 }
 inline void Executor::keep_first(Dataset&, size_t) {

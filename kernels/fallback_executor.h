@@ -32,7 +32,8 @@ class FallbackExecutor final : public ForwardingExecutor {
     void exact_search(const ExactSearch& search) override;
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override;
     // Throws: rows that only the device has are lost with it.
-    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override;
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows,
+                                                  RowElements elements) override;
 
   protected:
     void run(const Work& work) override;

@@ -42,7 +42,8 @@ class ForwardingExecutor : public Executor {
     void encode(const Quantizer& quantizer, const Encoding& encoding) override;
     void exact_search(const ExactSearch& search) override;
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override;
-    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override;
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows,
+                                                  RowElements elements) override;
     void register_memory(void* memory, size_t bytes) noexcept override {
         executor_->register_memory(memory, bytes);
     }

@@ -13,9 +13,10 @@ namespace pgwarp {
 struct RowPassInput {
     const Quantizer* quantizer = nullptr;  // read by begin_pass() only; null: nothing is encoded
     uint32_t dims = 0;                     // of the table's rows; the model may rotate them
-    Metric metric = Metric::l2;            // cosine: rows and queries are normalised by the caller
-    size_t block_rows = 0;                 // at most, of one block
-    size_t expected_rows = 0;              // of all blocks, about; 0: unknown
+    RowElements elements = RowElements::float32;  // of the table's rows
+    Metric metric = Metric::l2;  // cosine: rows and queries are normalised by the caller
+    size_t block_rows = 0;       // at most, of one block
+    size_t expected_rows = 0;    // of all blocks, about; 0: unknown
 
     const float* queries = nullptr;  // (query_count)(dims), untouched while the pass lives
     size_t query_count = 0;          // 0: nothing is searched for
@@ -46,9 +47,9 @@ class RowPass {
 
     virtual ~RowPass() = default;
 
-    // Accepts a block. Its rows must stay unchanged until finish() returns the block. On
-    // Interrupted the block was not accepted.
-    virtual void start(const float* rows, const uint64_t* ids, size_t count) = 0;
+    // Accepts a block, (count)(dims) of the input's elements. Its rows must stay unchanged until
+    // finish() returns the block. On Interrupted the block was not accepted.
+    virtual void start(const void* rows, const uint64_t* ids, size_t count) = 0;
 
     // Returns the oldest block in progress. May be called again after Interrupted.
     virtual PassedBlock finish() = 0;

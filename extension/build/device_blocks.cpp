@@ -30,9 +30,24 @@ struct Filling {
     RowBlock block;  // block.count is null: none taken yet
     Metric metric;
     uint32 dims;
+    RowElements elements;  // of the blocks
+    float* vector;         // (dims)
     MemoryContext row_context;
     double rows;
 };
+
+// Puts the vector into the block as the device takes it: see EncodeInput::elements().
+void fill_vector(Filling* filling, const varlena* value, uint32 at) {
+    const Size before_it = Size{at} * filling->dims;
+    if (filling->elements == RowElements::float16) {
+        filling->type.copy_elements(value, filling->dims,
+                                    static_cast<float16*>(filling->block.rows) + before_it);
+        return;
+    }
+    filling->type.read(value, filling->dims, filling->vector);
+    index_form(filling->metric, filling->vector, filling->dims,
+               filling->block.floats() + before_it);
+}
 
 void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {
     if (nulls[0]) return;
@@ -40,13 +55,13 @@ void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void*
     if (!filling->block.count) filling->block = take_empty_block(filling->pool);
     MemoryContextReset(filling->row_context);
     const MemoryContext before = MemoryContextSwitchTo(filling->row_context);
-    const VectorView vector = filling->type.view(values[0]);
+    const auto* value =
+        pg_detoast_datum_packed(reinterpret_cast<varlena*>(DatumGetPointer(values[0])));
     const uint32 at = (*filling->block.count)++;
     pack_attributes(*filling->attributes, values, nulls,
                     filling->block.others + Size{at} * filling->attributes->layout.entry_bytes());
+    fill_vector(filling, value, at);
     MemoryContextSwitchTo(before);
-    index_form(filling->metric, vector.values, filling->dims,
-               filling->block.rows + Size{at} * filling->dims);
     filling->block.tids[at] = tid_number(*tid);
     ++filling->rows;
     if (at + 1 < block_rows_of(filling->pool)) return;
@@ -63,6 +78,8 @@ void fill_blocks(const BuildTable& table, SharedBuild* shared, BlockPool* pool) 
     filling.pool = pool;
     filling.metric = shared->shape.metric;
     filling.dims = shared->rotated_from > 0 ? shared->rotated_from : shared->shape.dims;
+    filling.elements = normalizes(filling.metric) ? RowElements::float32 : filling.type.elements();
+    filling.vector = static_cast<float*>(palloc(filling.dims * sizeof(float)));
     filling.row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
     double heap_rows;

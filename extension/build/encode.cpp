@@ -22,7 +22,7 @@ namespace {
 
 // A block that the device is encoding.
 struct BlockInFlight {
-    const float* rows;
+    const void* rows;  // of the pass's elements
     const uint64* tids;
     const uint8* attributes;
     BlockPool* pool;  // null: the pass's own rows
@@ -40,13 +40,14 @@ struct EncodePass {
 
     uint32 batch;  // rows encoded together
     uint32 count;
-    float* rows;        // (batch)(table's dims)
-    float* rotated;     // (batch)(dims), where the model has a rotation: the rotated rows
-    uint64* tids;       // (batch)
-    uint8* attributes;  // (batch)(entry_bytes)
-    uint32* lists;      // (batch)
-    uint8* codes;       // (batch)(m)
-    float* offsets;     // (batch)
+    RowElements elements;  // of `rows`; halves on a device only
+    void* rows;            // (batch)(table's dims)
+    float* rotated;        // (batch)(dims), where the model has a rotation: the rotated rows
+    uint64* tids;          // (batch)
+    uint8* attributes;     // (batch)(entry_bytes)
+    uint32* lists;         // (batch)
+    uint8* codes;          // (batch)(m)
+    float* offsets;        // (batch)
 
     Neighbor* neighbors;  // kept_neighbors(query_count)
     double total;
@@ -107,12 +108,20 @@ void search_passed_block(EncodePass* pass, const BlockInFlight& block, Size coun
         pass->wide_given_up = true;
         return;
     }
-    search_rows(pass, block.rows, block.tids, count, NeighborsOf::wide_queries);
+    const float* floats = static_cast<const float*>(block.rows);
+    float* widened = nullptr;
+    if (pass->elements == RowElements::float16) {
+        const Size elements = count * pass->input.model.table_dims();
+        floats = widened = alloc_array<float>(elements + 1);
+        to_floats(block.rows, elements, widened);
+    }
+    search_rows(pass, floats, block.tids, count, NeighborsOf::wide_queries);
+    if (widened) pfree(widened);
 }
 
 // Encodes the rows of a batch, which are in index form, on the CPU.
 void encode_batch(EncodePass* pass) {
-    const float* rows = pass->rows;
+    const float* rows = static_cast<const float*>(pass->rows);
     const uint32 count = pass->count;
     if (count == 0) return;
     const EncodeInput& input = pass->input;
@@ -177,14 +186,17 @@ void flush_encode(EncodePass* pass) {
 
 namespace {
 
-EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& sink) {
+EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& sink,
+                       RowElements elements) {
     EncodePass* pass = static_cast<EncodePass*>(palloc0(sizeof(EncodePass)));
     pass->input = input;
     pass->sink = sink;
     pass->row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq encode row", ALLOCSET_DEFAULT_SIZES);
     pass->batch = batch;
-    pass->rows = alloc_array<float>(Size{pass->batch} * input.model.table_dims());
+    pass->elements = elements;
+    pass->rows =
+        alloc_array<char>(Size{pass->batch} * input.model.table_dims() * bytes_of(elements));
     pass->tids = alloc_array<uint64>(pass->batch);
     pass->attributes = alloc_array<uint8>(Size{pass->batch} * input.row().other_bytes + 1);
     pass->neighbors = alloc_array<Neighbor>(kept_neighbors(input.query_count) + 1);
@@ -205,7 +217,8 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
     Owned<Executor>* executor = owned_by<Executor>(CurrentMemoryContext);
     guarded([&] { executor->object = make_cpu_executor(1, query_interrupts()).release(); });
     const QuantizerShape& shape = input.model.shape;
-    EncodePass* pass = begin_pass(batch_rows(input.model.table_dims()), input, sink);
+    EncodePass* pass =
+        begin_pass(batch_rows(input.model.table_dims()), input, sink, RowElements::float32);
     pass->executor = executor->object;
     if (input.model.rotation.matrix)
         pass->rotated = alloc_array<float>(Size{pass->batch} * shape.dims);
@@ -217,13 +230,14 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
 
 EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
                             const RowSink& sink) {
-    EncodePass* pass = begin_pass(batch, input, sink);
+    EncodePass* pass = begin_pass(batch, input, sink, input.elements());
     pass->device = owned_by<RowPass>(CurrentMemoryContext);
     guarded_interruptibly([&] {
         RowPassInput wanted;
         wanted.quantizer = &pass->input.model;
         wanted.dims = input.model.table_dims();
         wanted.metric = input.model.shape.metric;
+        wanted.elements = pass->elements;
         wanted.block_rows = batch;
         wanted.queries = input.queries;
         wanted.query_count = input.query_count;
@@ -241,7 +255,12 @@ void encode_one_row(EncodePass* pass, uint64 tid, const float* vector, const Dat
     pack_attributes(*pass->input.attributes, values, nulls,
                     pass->attributes + Size{pass->count} * pass->input.row().other_bytes);
     MemoryContextSwitchTo(before);
-    index_form(model.shape.metric, vector, dims, pass->rows + Size{pass->count} * dims);
+    const Size before_it = Size{pass->count} * dims;
+    // The vector was made of halves: rounding changes nothing.
+    if (pass->elements == RowElements::float16)
+        to_float16s(vector, dims, static_cast<float16*>(pass->rows) + before_it);
+    else
+        index_form(model.shape.metric, vector, dims, static_cast<float*>(pass->rows) + before_it);
     pass->tids[pass->count] = tid;
     if (++pass->count == pass->batch) flush_encode(pass);
 }

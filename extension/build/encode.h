@@ -26,7 +26,13 @@ struct EncodeInput {
     VectorType type;  // of the rows, for encode_row()
     const IndexAttributes* attributes;
 
-    RowShape row() const { return {model.table_dims(), attributes->layout.entry_bytes()}; }
+    // Of rows for a device. Halves that need no other form travel as they are.
+    RowElements elements() const {
+        return normalizes(model.shape.metric) ? RowElements::float32 : type.elements();
+    }
+    RowShape row() const {
+        return {model.table_dims(), elements(), attributes->layout.entry_bytes()};
+    }
 };
 
 struct EncodedRow {

@@ -39,14 +39,16 @@ struct Sample {
 template <typename Use>
 void for_blocks(TableReader* table, Metric metric, const Use& use) {
     ParallelReader* reader = open_parallel_reader(
-        table, {RowIds::keys, false, max_parallel_maintenance_workers, usual_pool_bytes(), 1},
+        table,
+        {RowIds::keys, RowForm::floats, max_parallel_maintenance_workers, usual_pool_bytes(), 1},
         nullptr);
     RowBlock block;
     while (next_block(reader, &block)) {
         CHECK_FOR_INTERRUPTS();
         int64* keys = reinterpret_cast<int64*>(block.tids);
         for (Size i = 0; i < *block.count; ++i) keys[i] = id_key(block.tids[i]);
-        use(block.rows, keys, prepare_rows(metric, block.rows, keys, *block.count, dims_of(table)));
+        use(block.floats(), keys,
+            prepare_rows(metric, block.floats(), keys, *block.count, dims_of(table)));
         give_back(reader, block);
     }
     close_parallel_reader(reader);

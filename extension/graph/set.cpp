@@ -179,7 +179,7 @@ void take_rows(Reading* reading, const RowBlock& block) {
     const uint64 position = *block.position;
     int64* keys = reinterpret_cast<int64*>(block.tids);
     for (Size i = 0; i < *block.count; ++i) keys[i] = id_key(block.tids[i]);
-    const Size count = prepare_rows(set->metric, block.rows, keys, *block.count, set->dims);
+    const Size count = prepare_rows(set->metric, block.floats(), keys, *block.count, set->dims);
     set->zeros += static_cast<int64>(*block.count - count);
     if (count == 0) return;
     if (!set->file && set->count + count > reading->most_rows) spill_graph_set(set);
@@ -215,9 +215,11 @@ GraphSet read_graph_set(const TableColumns& columns, Metric metric, const GraphR
         static_cast<int64*>(MemoryContextAllocHuge(CurrentMemoryContext, expected * sizeof(int64)));
     set.rows = alloc_rows(expected, dims);
     if (set.dims > 0) {
-        ParallelReader* rows = open_parallel_reader(
-            reader, {RowIds::keys, false, max_parallel_maintenance_workers, usual_pool_bytes(), 1},
-            nullptr);
+        ParallelReader* rows =
+            open_parallel_reader(reader,
+                                 {RowIds::keys, RowForm::floats, max_parallel_maintenance_workers,
+                                  usual_pool_bytes(), 1},
+                                 nullptr);
         RowBlock block;
         while (next_block(rows, &block)) {
             CHECK_FOR_INTERRUPTS();

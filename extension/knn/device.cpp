@@ -184,9 +184,10 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     knn->nearest = static_cast<Neighbor*>(alloc(Size{count} * knn->k * sizeof(Neighbor)));
     bool good = make_forms(knn, queries, count, forms);
     if (good) {
+        const RowForm form =
+            normalizes(knn->index->metric) ? RowForm::normalised : RowForm::as_stored;
         const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
-                                     normalizes(knn->index->metric),
-                                     max_parallel_workers_per_gather, usual_pool_bytes(),
+                                     form, max_parallel_workers_per_gather, usual_pool_bytes(),
                                      RowPass::max_in_flight};
         Stopwatch watch;
         Searching s = {};
@@ -196,6 +197,7 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
             RowPassInput input;
             input.dims = dims;
             input.metric = knn->index->metric;
+            input.elements = elements_of(knn->table, form);
             input.block_rows = most_block_rows(s.reader);
             input.expected_rows = static_cast<size_t>(knn->expected_rows);
             input.queries = forms;

@@ -111,7 +111,7 @@ struct DeviceRows {
 // Sends the table's rows to the device. False: the device failed.
 bool send_rows(Clustering* c, DeviceWork* device, const DeviceRows& rows) {
     // A pool in shared memory or in this process; small compared with the device's memory.
-    const ParallelRead wanted = {RowIds::none, false, max_parallel_maintenance_workers,
+    const ParallelRead wanted = {RowIds::none, RowForm::as_stored, max_parallel_maintenance_workers,
                                  usual_pool_bytes(), 2};
     ParallelReader* reader = open_parallel_reader(c->reader, wanted, device->executor);
     bool good = true;
@@ -172,7 +172,10 @@ bool cluster_on_device(Clustering* c) {
                                       owned_by<Dataset>(context)};
         const double opening = watch.lap();
         const bool begun = run_on_device(device, [&](Executor& executor) {
-            on_device.builder->object = executor.build_dataset(c->dims, SIZE_MAX).release();
+            on_device.builder->object =
+                executor
+                    .build_dataset(c->dims, SIZE_MAX, elements_of(c->reader, RowForm::as_stored))
+                    .release();
         });
         if (begun && send_rows(c, device, on_device)) {
             check_rows(c);

@@ -29,11 +29,16 @@ void make_normal(BlockFiller* filler, Size count, float* rows) {
 
 }  // namespace
 
-BlockFiller new_block_filler(TableReader* table, RowIds ids, bool normalise, uint32 block_rows) {
+RowElements elements_of(const TableReader* table, RowForm form) {
+    return form == RowForm::as_stored ? stored_elements(table) : RowElements::float32;
+}
+
+BlockFiller new_block_filler(TableReader* table, RowIds ids, RowForm form, uint32 block_rows) {
     BlockFiller filler = {};
     filler.table = table;
     filler.ids = ids;
-    filler.normalise = normalise;
+    filler.normalise = form == RowForm::normalised;
+    filler.as_stored = form == RowForm::as_stored;
     if (ids == RowIds::keys) {
         filler.keys = static_cast<int64*>(palloc(block_rows * sizeof(int64)));
         filler.key_is_null = static_cast<bool*>(palloc(block_rows * sizeof(bool)));
@@ -42,12 +47,13 @@ BlockFiller new_block_filler(TableReader* table, RowIds ids, bool normalise, uin
 }
 
 Size fill_block(BlockFiller* filler, const RowBlock& block, uint32 room) {
-    VectorBlock wanted = {block.rows, filler->keys, room};
+    VectorBlock wanted = {filler->as_stored ? nullptr : block.floats(), filler->keys, room};
+    wanted.stored = filler->as_stored ? block.rows : nullptr;
     if (filler->ids == RowIds::places) wanted.places = block.tids;
     wanted.key_is_null = filler->key_is_null;
     const Size count = read_block(filler->table, wanted);
     if (filler->ids == RowIds::keys) make_ids(filler, count, block.tids);
-    if (filler->normalise) make_normal(filler, count, block.rows);
+    if (filler->normalise) make_normal(filler, count, block.floats());
     *block.count = static_cast<uint32>(count);
     return count;
 }

@@ -27,12 +27,17 @@ struct BlockFiller {
     TableReader* table;
     RowIds ids;
     bool normalise;
+    bool as_stored;     // vectors are those of stored_elements(), not floats
     int64* keys;        // (block_rows), where ids are keys
     bool* key_is_null;  // (block_rows)
     // A row that a device cannot order was seen: a vector without direction, or the largest key.
     bool odd;
 };
-BlockFiller new_block_filler(TableReader* table, RowIds ids, bool normalise, uint32 block_rows);
+// Vectors that are normalised are floats.
+enum class RowForm : uint8 { floats, normalised, as_stored };
+BlockFiller new_block_filler(TableReader* table, RowIds ids, RowForm form, uint32 block_rows);
+// Of the blocks that it fills.
+RowElements elements_of(const TableReader* table, RowForm form);
 
 // Returns fewer rows than `room` only at the end of the table or range.
 Size fill_block(BlockFiller* filler, const RowBlock& block, uint32 room);

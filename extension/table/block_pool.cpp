@@ -19,7 +19,7 @@ namespace pgwarp {
 struct BlockPool {
     uint32 blocks;
     uint32 block_rows;
-    uint32 dims;
+    uint32 vector_bytes;  // of a row; a multiple of an element's
     uint32 other_bytes;
     ConditionVariable emptied;
     ConditionVariable filled;  // a block was filled, or a worker left
@@ -47,11 +47,11 @@ RowBlock block_of(BlockPool* pool, uint32 number) {
     char* tids = positions + Size{pool->blocks} * sizeof(uint64);
     const Size rows_before = Size{number} * pool->block_rows;
     char* rows = tids + Size{pool->blocks} * pool->block_rows * sizeof(uint64);
-    char* others = rows + Size{pool->blocks} * pool->block_rows * pool->dims * sizeof(float);
+    char* others = rows + Size{pool->blocks} * pool->block_rows * pool->vector_bytes;
     return {number,
             counts + number,
             reinterpret_cast<uint64*>(positions) + number,
-            reinterpret_cast<float*>(rows) + rows_before * pool->dims,
+            rows + rows_before * pool->vector_bytes,
             reinterpret_cast<uint64*>(tids) + rows_before,
             reinterpret_cast<uint8*>(others) + rows_before * pool->other_bytes};
 }
@@ -102,7 +102,7 @@ BlockPool* init_block_pool(void* memory, uint32 blocks, uint32 block_rows, RowSh
     BlockPool* pool = static_cast<BlockPool*>(memory);
     pool->blocks = blocks;
     pool->block_rows = block_rows;
-    pool->dims = row.dims;
+    pool->vector_bytes = static_cast<uint32>(row.vector_bytes());
     pool->other_bytes = row.other_bytes;
     ConditionVariableInit(&pool->emptied);
     ConditionVariableInit(&pool->filled);

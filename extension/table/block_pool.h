@@ -2,6 +2,7 @@
 // takes them.
 #pragma once
 
+#include "kernels/row_elements.h"
 #include "extension/compat.h"
 
 namespace pgwarp {
@@ -11,18 +12,23 @@ struct RowBlock {
     uint32 number;
     uint32* count;
     uint64* position;  // sort key of the block in the order of the table, where that matters
-    float* rows;       // (block_rows)(dims)
+    void* rows;        // (block_rows)(dims), of the pool's elements
     uint64* tids;      // (block_rows)
     uint8* others;     // (block_rows)(other_bytes)
+
+    // Of a pool of floats.
+    float* floats() const { return static_cast<float*>(rows); }
 };
 
 // A row in a pool: its vector, its TID, and bytes that the pool only carries.
 struct RowShape {
-    RowShape(uint32 with_dims, uint32 with_other_bytes = 0)
-        : dims(with_dims), other_bytes(with_other_bytes) {}
-    Size bytes() const { return dims * sizeof(float) + sizeof(uint64) + other_bytes; }
+    RowShape(uint32 with_dims, RowElements with_elements, uint32 with_other_bytes = 0)
+        : dims(with_dims), elements(with_elements), other_bytes(with_other_bytes) {}
+    Size vector_bytes() const { return dims * bytes_of(elements); }
+    Size bytes() const { return vector_bytes() + sizeof(uint64) + other_bytes; }
 
     uint32 dims;
+    RowElements elements;
     uint32 other_bytes;
 };
 

@@ -40,7 +40,7 @@ struct SharedRead {
     // Set by the leader before the workers start:
     SharedTable table;
     RowIds ids;
-    bool normalise;
+    RowForm form;
     BlockNumber range_blocks;
     uint64 ranges;
     int member_count;
@@ -120,16 +120,20 @@ struct ParallelReader {
 
 namespace {
 
+RowShape row_shape(const TableReader* table, const ParallelRead& wanted) {
+    return {dims_of(table), elements_of(table, wanted.form)};
+}
+
 void begin_alone(ParallelReader* reader, const ParallelRead& wanted) {
-    const uint32 dims = dims_of(reader->table);
+    const Size row_bytes = row_shape(reader->table, wanted).vector_bytes();
     reader->filler =
-        new_block_filler(reader->table, wanted.ids, wanted.normalise, reader->shape.block_rows);
+        new_block_filler(reader->table, wanted.ids, wanted.form, reader->shape.block_rows);
     for (uint32 i = 0; i < 2; ++i) {
         reader->own[i].number = i;
         reader->own[i].count = &reader->own_counts[i];
         reader->own[i].position = &reader->own_positions[i];
-        reader->own[i].rows = static_cast<float*>(MemoryContextAllocHuge(
-            CurrentMemoryContext, Size{reader->shape.block_rows} * dims * sizeof(float)));
+        reader->own[i].rows =
+            MemoryContextAllocHuge(CurrentMemoryContext, reader->shape.block_rows * row_bytes);
         reader->own[i].tids = static_cast<uint64*>(MemoryContextAllocHuge(
             CurrentMemoryContext, reader->shape.block_rows * sizeof(uint64)));
     }
@@ -152,7 +156,7 @@ SharedRead* init_shared_read(void* memory, const ParallelReader* reader, const P
     memset(memory, 0, SharedRead::bytes(members.count));
     shared->table = share_table(reader->table);
     shared->ids = wanted.ids;
-    shared->normalise = wanted.normalise;
+    shared->form = wanted.form;
     shared->range_blocks =
         blocks_of_range(reader->table, members, workers, reader->shape.block_rows);
     shared->member_count = members.count;
@@ -178,12 +182,12 @@ bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted, cons
                         int workers) {
     const Snapshot snapshot = snapshot_of(reader->table);
     const PoolShape& shape = reader->shape;
-    const uint32 dims = dims_of(reader->table);
+    const RowShape row = row_shape(reader->table, wanted);
     const Size text_bytes = debug_query_string ? strlen(debug_query_string) + 1 : 0;
     // In the order of ShmKey.
     const Size sizes[] = {SharedRead::bytes(members.count),
                           EstimateSnapshotSpace(snapshot),
-                          block_pool_bytes(shape.blocks, shape.block_rows, dims),
+                          block_pool_bytes(shape.blocks, shape.block_rows, row),
                           text_bytes,
                           mul_size(sizeof(BufferUsage), workers),
                           mul_size(sizeof(WalUsage), workers)};
@@ -206,7 +210,7 @@ bool begin_with_workers(ParallelReader* reader, const ParallelRead& wanted, cons
     }
     reader->shared = init_shared_read(chunks[0], reader, wanted, members, workers);
     SerializeSnapshot(snapshot, static_cast<char*>(chunks[1]));
-    reader->pool = init_block_pool(chunks[2], shape.blocks, shape.block_rows, dims);
+    reader->pool = init_block_pool(chunks[2], shape.blocks, shape.block_rows, row);
     if (text_bytes > 0) memcpy(chunks[3], debug_query_string, text_bytes);
     reader->usage = static_cast<BufferUsage*>(chunks[4]);
     reader->wal_usage = static_cast<WalUsage*>(chunks[5]);
@@ -231,10 +235,11 @@ ParallelReader* open_parallel_reader(TableReader* table, const ParallelRead& wan
     const int count = members_of(table, &tables);
     const Members members{tables, count};
     int workers = workers_for(members, wanted.workers);
-    workers = Min(workers, workers_in_shared_memory(workers, Max(wanted.held, 1u), dims_of(table),
-                                                    wanted.memory));
+    const RowShape row = row_shape(table, wanted);
+    workers =
+        Min(workers, workers_in_shared_memory(workers, Max(wanted.held, 1u), row, wanted.memory));
     reader->held = Max(wanted.held, 1u);
-    reader->shape = pool_shape(workers, reader->held, dims_of(table), wanted.memory);
+    reader->shape = pool_shape(workers, reader->held, row, wanted.memory);
     if (workers == 0 || !begin_with_workers(reader, wanted, members, workers))
         begin_alone(reader, wanted);
     return reader;
@@ -310,8 +315,7 @@ void pgwarp_read_worker(dsm_segment*, shm_toc* toc) {
     TableReader* table = open_shared_reader(
         shared->table,
         RestoreSnapshot(static_cast<char*>(shm_toc_lookup(toc, key_snapshot, false))));
-    BlockFiller filler =
-        new_block_filler(table, shared->ids, shared->normalise, block_rows_of(pool));
+    BlockFiller filler = new_block_filler(table, shared->ids, shared->form, block_rows_of(pool));
 
     RowBlock block = {};
     int member = 0;

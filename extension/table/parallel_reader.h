@@ -18,9 +18,9 @@ namespace pgwarp {
 
 struct ParallelRead {
     RowIds ids;
-    // Normalise vectors. A vector that has no direction (its norm is zero or not finite) sets
+    // Where vectors are normalised, one that has no direction (its norm is zero or not finite) sets
     // `odd`.
-    bool normalise;
+    RowForm form;
     int workers;  // upper bound
     Size memory;  // bytes of the pool
     uint32 held;  // blocks that the caller takes before it gives the first back

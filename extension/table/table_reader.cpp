@@ -1,6 +1,7 @@
 #include <cstring>
 #include <new>
 
+#include "kernels/row_elements.h"
 #include "extension/table/block_scan.h"
 #include "extension/table/query_rows.h"
 #include "extension/table/table_reader.h"
@@ -136,6 +137,10 @@ TableReader* open_table_reader(const TableColumns& wanted) {
     return reader;
 }
 
+RowElements stored_elements(const TableReader* reader) {
+    return reader->columns.type.elements();
+}
+
 uint32 dims_of(const TableReader* reader) {
     return reader->columns.dims;
 }
@@ -166,13 +171,34 @@ void copy_values(const ReadColumns& columns, const SourceRow& row, const VectorB
     }
 }
 
+// The vector that look_ahead() has read, as the first of a block.
+void put_first_vector(const TableReader* reader, const VectorBlock& block) {
+    const uint32 dims = reader->columns.dims;
+    if (block.vectors)
+        memcpy(block.vectors, reader->first_vector, dims * sizeof(float));
+    else if (stored_elements(reader) == RowElements::float16)
+        // It was made of halves: rounding changes nothing.
+        to_float16s(reader->first_vector, dims, static_cast<float16*>(block.stored));
+    else
+        memcpy(block.stored, reader->first_vector, dims * sizeof(float));
+}
+
+bool put_vector(const ReadColumns& columns, const SourceRow& row, const VectorBlock& block,
+                Size number) {
+    const Size elements = number * columns.dims;
+    if (block.vectors) return columns.type.read(row.vector, columns.dims, block.vectors + elements);
+    return columns.type.copy_elements(
+        row.vector, columns.dims,
+        static_cast<char*>(block.stored) + elements * columns.type.value_bytes());
+}
+
 }  // namespace
 
 Size read_block(TableReader* reader, const VectorBlock& block) {
     const ReadColumns& columns = reader->columns;
     Size count = 0;
     if (reader->first_vector) {
-        memcpy(block.vectors, reader->first_vector, columns.dims * sizeof(float));
+        put_first_vector(reader, block);
         if (block.keys) block.keys[0] = reader->first_key;
         pfree(reader->first_vector);
         reader->first_vector = nullptr;
@@ -181,7 +207,7 @@ Size read_block(TableReader* reader, const VectorBlock& block) {
     }
     SourceRow row;
     while (count < block.room && next_row(reader, &row)) {
-        if (!columns.type.read(row.vector, columns.dims, block.vectors + count * columns.dims))
+        if (!put_vector(columns, row, block, count))
             report_dims(reader, columns.type.dims_of(row.vector));
         if (block.keys) {
             block.keys[count] = row.key_is_null ? 0 : key_of(row.key, columns.key_type);

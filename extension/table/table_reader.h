@@ -42,7 +42,7 @@ Oid value_type(const TableReader* reader, int value);
 // rows whose vector is null. Reports an error where a vector has other dimensions, or where a key
 // is null and null_keys is false.
 struct VectorBlock {
-    float* vectors;               // (room)(dims)
+    float* vectors;               // (room)(dims); null: `stored` is wanted
     int64* keys;                  // (room), or null
     Size room;                    // at least 1
     uint64* places = nullptr;     // (room), or null: TIDs; only for scanned tables
@@ -50,7 +50,10 @@ struct VectorBlock {
     // (room)(value_count), or null. Values are copied to the current memory context.
     Datum* values = nullptr;
     bool* value_is_null = nullptr;
+    void* stored = nullptr;  // (room)(dims), of stored_elements()
 };
+// Of the vectors as the column stores them.
+RowElements stored_elements(const TableReader* reader);
 Size read_block(TableReader* reader, const VectorBlock& block);
 
 // Counts of this pass so far.

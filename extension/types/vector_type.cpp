@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "kernels/row_elements.h"
 #include "extension/types/halfvec.h"
 #include "extension/types/vector_type.h"
 
@@ -142,6 +143,24 @@ uint32 VectorType::value_bytes() const {
             return sizeof(float16);
     }
     report_no_type();
+}
+
+RowElements VectorType::elements() const {
+    switch (format_) {
+        case VectorFormat::none:
+            break;
+        case VectorFormat::float32:
+            return RowElements::float32;
+        case VectorFormat::float16:
+            return RowElements::float16;
+    }
+    report_no_type();
+}
+
+bool VectorType::copy_elements(const varlena* plain, uint32 dims, void* to) const {
+    if (dims_of(plain) != dims) return false;
+    memcpy(to, VARDATA_ANY(plain) + header_bytes, dims * value_bytes());
+    return true;
 }
 
 VectorView VectorType::view(Datum datum) const {

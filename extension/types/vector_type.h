@@ -9,7 +9,8 @@
 
 namespace pgwarp {
 
-enum class float16 : uint16;  // kernels/float16.h
+enum class float16 : uint16;     // kernels/float16.h
+enum class RowElements : uint8;  // kernels/row_elements.h
 
 // The floats of one vector; false where there is none. They lie in the value, or in the memory
 // context that was current when the view was made, and are valid as long as both.
@@ -70,6 +71,8 @@ class VectorType {
     // Its name in SQL, without the dimensions.
     const char* name() const;
     uint32 value_bytes() const;  // of one stored element
+    // How rows of this type travel to a device as they are stored.
+    RowElements elements() const;
 
     // The floats of a datum, or of a value that is detoasted: without a copy where the type stores
     // aligned floats, else in the current memory context.
@@ -87,6 +90,8 @@ class VectorType {
         return !VARATT_IS_EXTERNAL(value) && !VARATT_IS_COMPRESSED(value);
     }
     uint32 dims_of(const varlena* plain) const;
+    // Copies the elements of a vector of these dimensions as they are stored; false as for read().
+    bool copy_elements(const varlena* plain, uint32 dims, void* to) const;
     // Reads a vector of these dimensions; false, and `to` is unchanged, where it has others.
     bool read(const varlena* plain, uint32 dims, float* to) const;
 

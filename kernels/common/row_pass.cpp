@@ -26,7 +26,7 @@ class PlainPass final : public RowPass {
         nearest_.resize(input.query_count * input.k, {std::numeric_limits<float>::infinity(), 0});
     }
 
-    void start(const float* rows, const uint64_t* ids, size_t count) override {
+    void start(const void* rows, const uint64_t* ids, size_t count) override {
         if (blocks_.size() == max_in_flight) throw std::logic_error("too many blocks under way");
         if (count > input_.block_rows) throw std::invalid_argument("block is too large");
         blocks_.push_back({rows, ids, count});
@@ -37,17 +37,18 @@ class PlainPass final : public RowPass {
         const Block block = blocks_.front();
         PassedBlock passed;
         passed.count = block.count;
+        const float* rows =
+            widened(input_.elements, block.rows, block.count * input_.dims, widened_);
         if (quantizer_) {
             if (block.count > 0)
                 encode_table_rows(
                     executor_, quantizer_->get(),
-                    {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()},
-                    rotated_);
+                    {rows, block.count, lists_.data(), codes_.data(), offsets_.data()}, rotated_);
             passed.lists = lists_.data();
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
         }
-        if (input_.query_count > 0 && block.count > 0) search(block);
+        if (input_.query_count > 0 && block.count > 0) search(block, rows);
         ++finished_;
         if (input_.report_nearest) passed.nearest = nearest_.data();
         passed.searched_blocks = finished_;
@@ -59,15 +60,15 @@ class PlainPass final : public RowPass {
 
   private:
     struct Block {
-        const float* rows;
+        const void* rows;
         const uint64_t* ids;
         size_t count;
     };
     // An interrupted search may have written part of its results.
-    void search(const Block& block) {
+    void search(const Block& block, const float* rows) {
         before_ = nearest_;
         try {
-            searcher_.exact_search({input_.queries, input_.query_count, block.rows, block.count,
+            searcher_.exact_search({input_.queries, input_.query_count, rows, block.count,
                                     block.ids, input_.dims, input_.metric, input_.k,
                                     nearest_.data()});
         } catch (...) {
@@ -80,7 +81,7 @@ class PlainPass final : public RowPass {
     Executor& searcher_;
     RowPassInput input_;
     std::optional<QuantizerCopy> quantizer_;
-    std::vector<float> rotated_;
+    std::vector<float> rotated_, widened_;
     std::deque<Block> blocks_;
     size_t finished_ = 0;
     std::vector<uint32_t> lists_;

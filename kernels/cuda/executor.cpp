@@ -124,9 +124,11 @@ class CudaExecutor final : public Executor {
         return plain ? make_row_pass(context_, uploader_, input)
                      : make_plain_pass(*this, *this, input);
     }
-    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows,
+                                                  RowElements elements) override {
         context_.use();
-        return std::make_unique<DeviceRowsBuilder>(context_, uploader_, stream_, dims, most_rows);
+        return std::make_unique<DeviceRowsBuilder>(context_, uploader_, stream_, dims, most_rows,
+                                                   elements);
     }
     // Pins host memory for repeated DMA. Where pinning fails, rows go through a staging buffer.
     void register_memory(void* memory, size_t bytes) noexcept override {

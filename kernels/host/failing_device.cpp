@@ -121,7 +121,7 @@ class FailingPass final : public RowPass {
   public:
     FailingPass(std::unique_ptr<RowPass> pass, std::shared_ptr<Failures> failures)
         : pass_(std::move(pass)), failures_(std::move(failures)) {}
-    void start(const float* rows, const uint64_t* ids, size_t count) override {
+    void start(const void* rows, const uint64_t* ids, size_t count) override {
         failures_->before_call();
         pass_->start(rows, ids, count);
     }
@@ -145,7 +145,7 @@ class FailingBuilder final : public DatasetBuilder {
   public:
     FailingBuilder(std::unique_ptr<DatasetBuilder> builder, std::shared_ptr<Failures> failures)
         : builder_(std::move(builder)), failures_(std::move(failures)) {}
-    void add(uint64_t position, const float* rows, size_t count) override {
+    void add(uint64_t position, const void* rows, size_t count) override {
         failures_->before_call();
         builder_->add(position, rows, count);
     }
@@ -173,9 +173,10 @@ class FailingExecutor final : public ForwardingExecutor {
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
         return std::make_unique<FailingPass>(ForwardingExecutor::begin_pass(input), failures_);
     }
-    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
-        return std::make_unique<FailingBuilder>(ForwardingExecutor::build_dataset(dims, most_rows),
-                                                failures_);
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows,
+                                                  RowElements elements) override {
+        return std::make_unique<FailingBuilder>(
+            ForwardingExecutor::build_dataset(dims, most_rows, elements), failures_);
     }
 
   protected:

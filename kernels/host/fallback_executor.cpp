@@ -91,7 +91,7 @@ class FallbackExecutor::Pass final : public RowPass {
         on_device([&] { pass_ = owner_.executor_->begin_pass(input_); });
     }
 
-    void start(const float* rows, const uint64_t* ids, size_t count) override {
+    void start(const void* rows, const uint64_t* ids, size_t count) override {
         if (blocks_.size() == max_in_flight) throw std::logic_error("too many blocks under way");
         on_device([&] { pass_->start(rows, ids, count); });
         blocks_.push_back({rows, ids, count});
@@ -118,7 +118,7 @@ class FallbackExecutor::Pass final : public RowPass {
 
   private:
     struct Block {
-        const float* rows;
+        const void* rows;
         const uint64_t* ids;
         size_t count;
     };
@@ -134,29 +134,31 @@ class FallbackExecutor::Pass final : public RowPass {
     PassedBlock finish_on_cpu(const Block& block) {
         PassedBlock passed;
         passed.count = block.count;
+        const float* rows =
+            widened(input_.elements, block.rows, block.count * input_.dims, widened_);
         if (input_.quantizer) {
             lists_.resize(input_.block_rows);
             codes_.resize(input_.block_rows * quantizer_.get().shape.m);
             offsets_.resize(input_.block_rows);
-            encode_table_rows(
-                *owner_.cpu_, quantizer_.get(),
-                {block.rows, block.count, lists_.data(), codes_.data(), offsets_.data()}, rotated_);
+            encode_table_rows(*owner_.cpu_, quantizer_.get(),
+                              {rows, block.count, lists_.data(), codes_.data(), offsets_.data()},
+                              rotated_);
             passed.lists = lists_.data();
             passed.codes = codes_.data();
             passed.offsets = offsets_.data();
         }
         // The device may have searched this block before it failed.
         if (input_.query_count > 0 && finished_ >= searched_)
-            owner_.searcher_->exact_search({input_.queries, input_.query_count, block.rows,
-                                            block.count, block.ids, input_.dims, input_.metric,
-                                            input_.k, nearest_.data()});
+            owner_.searcher_->exact_search({input_.queries, input_.query_count, rows, block.count,
+                                            block.ids, input_.dims, input_.metric, input_.k,
+                                            nearest_.data()});
         return passed;
     }
 
     FallbackExecutor& owner_;
     RowPassInput input_;
     QuantizerCopy quantizer_;
-    std::vector<float> rotated_;
+    std::vector<float> rotated_, widened_;
     std::unique_ptr<RowPass> pass_;  // the device's; null once it has failed
     std::deque<Block> blocks_;
     std::vector<Neighbor> nearest_;  // of the first `searched_` blocks, and the CPU's since
@@ -209,8 +211,9 @@ void FallbackExecutor::rotate_rows(Dataset& rows, const Rotation& rotation) {
     static_cast<Rows&>(rows).set_dims(rotation.to);
 }
 
-std::unique_ptr<DatasetBuilder> FallbackExecutor::build_dataset(uint32_t dims, size_t most_rows) {
-    return Executor::build_dataset(dims, most_rows);
+std::unique_ptr<DatasetBuilder> FallbackExecutor::build_dataset(uint32_t dims, size_t most_rows,
+                                                                RowElements elements) {
+    return Executor::build_dataset(dims, most_rows, elements);
 }
 
 void FallbackExecutor::exact_search(const ExactSearch& search) {

@@ -150,9 +150,10 @@ std::unique_ptr<RowPass> ForwardingExecutor::begin_pass(const RowPassInput& inpu
     return pass;
 }
 
-std::unique_ptr<DatasetBuilder> ForwardingExecutor::build_dataset(uint32_t dims, size_t most_rows) {
+std::unique_ptr<DatasetBuilder> ForwardingExecutor::build_dataset(uint32_t dims, size_t most_rows,
+                                                                  RowElements elements) {
     std::unique_ptr<DatasetBuilder> builder;
-    run([&](Executor& executor) { builder = executor.build_dataset(dims, most_rows); });
+    run([&](Executor& executor) { builder = executor.build_dataset(dims, most_rows, elements); });
     return builder;
 }
 

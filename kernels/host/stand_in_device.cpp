@@ -91,12 +91,18 @@ class StandInRows final : public Dataset {
 
 class StandInRowsBuilder final : public DatasetBuilder {
   public:
-    StandInRowsBuilder(StandInMemory& memory, Executor& executor, uint32_t dims, size_t most_rows)
-        : memory_(memory), executor_(executor), dims_(dims), most_rows_(most_rows) {}
-    void add(uint64_t position, const float* rows, size_t count) override {
+    StandInRowsBuilder(StandInMemory& memory, Executor& executor, uint32_t dims, size_t most_rows,
+                       RowElements elements)
+        : memory_(memory),
+          executor_(executor),
+          dims_(dims),
+          most_rows_(most_rows),
+          elements_(elements) {}
+    void add(uint64_t position, const void* rows, size_t count) override {
         if (count > most_rows_ - count_) throw std::length_error("more rows than were said");
         blocks_.emplace_back(memory_, count * dims_ * sizeof(float));
-        parts_.push_back({position, std::vector<float>(rows, rows + count * dims_)});
+        const float* floats = widened(elements_, rows, count * dims_, widened_);
+        parts_.push_back({position, std::vector<float>(floats, floats + count * dims_)});
         count_ += count;
     }
     size_t count() const noexcept override { return count_; }
@@ -120,6 +126,8 @@ class StandInRowsBuilder final : public DatasetBuilder {
     Executor& executor_;
     uint32_t dims_;
     size_t most_rows_;
+    RowElements elements_;
+    std::vector<float> widened_;
     size_t count_ = 0;
     std::deque<StandInBlock> blocks_;
     std::vector<Part> parts_;
@@ -141,8 +149,9 @@ class StandInExecutor final : public ForwardingExecutor {
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override {
         return make_plain_pass(*this, *this, input);
     }
-    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows) override {
-        return std::make_unique<StandInRowsBuilder>(memory_, *executor_, dims, most_rows);
+    std::unique_ptr<DatasetBuilder> build_dataset(uint32_t dims, size_t most_rows,
+                                                  RowElements elements) override {
+        return std::make_unique<StandInRowsBuilder>(memory_, *executor_, dims, most_rows, elements);
     }
 
   protected:

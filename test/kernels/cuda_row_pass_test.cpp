@@ -110,7 +110,7 @@ TEST_F(CudaRowPass, SaysWhenMemoryIsShort) {
     const PassData data(c, random);
     EXPECT_THROW(run_pass(*cuda, c, data), OutOfDeviceMemory);
     EXPECT_EQ(context.memory.use().used, 0u);
-    const auto builder = cuda->build_dataset(100, 1000000);
+    const auto builder = cuda->build_dataset(100, 1000000, RowElements::float32);
     const std::vector<float> rows(100 * 3000);
     EXPECT_THROW(for (uint64_t i = 0; i < 100; ++i) builder->add(i, rows.data(), 3000),
                  OutOfDeviceMemory);
@@ -123,22 +123,44 @@ TEST_F(CudaRowPass, PutsPartsInOrder) {
     const uint32_t dims = 13, clusters = 20;
     const size_t parts = 40, part_rows = 101;
     std::vector<float> rows = normal_floats(random, parts * part_rows * dims);
+    std::vector<float16> halves(rows.size());
+    ASSERT_TRUE(to_float16s(rows.data(), rows.size(), halves.data()));
+    to_floats(halves.data(), rows.size(), rows.data());
     std::vector<size_t> order(parts);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
-    const auto builder = cuda->build_dataset(dims, parts * part_rows);
-    for (const size_t part : order)
-        builder->add(part * 3, rows.data() + part * part_rows * dims, part_rows);
-    EXPECT_EQ(builder->count(), parts * part_rows);
-    const auto built = builder->finish();
-    const auto taken = cpu->take(rows.data(), parts * part_rows, dims);
-    std::vector<float> a(clusters * dims), b(clusters * dims);
-    cuda->kmeans_start(*built, clusters, 7, a.data());
-    cpu->kmeans_start(*taken, clusters, 7, b.data());
-    EXPECT_EQ(a, b);
-    for (int i = 0; i < 3; ++i) {
-        const double ours = cuda->kmeans_step(*built, clusters, a.data());
-        EXPECT_NEAR(ours, cpu->kmeans_step(*taken, clusters, b.data()), 1e-4 * ours);
+    for (const RowElements elements : {RowElements::float32, RowElements::float16}) {
+        const auto builder = cuda->build_dataset(dims, parts * part_rows, elements);
+        for (const size_t part : order) {
+            const size_t first = part * part_rows * dims;
+            if (elements == RowElements::float16)
+                builder->add(part * 3, halves.data() + first, part_rows);
+            else
+                builder->add(part * 3, rows.data() + first, part_rows);
+        }
+        EXPECT_EQ(builder->count(), parts * part_rows);
+        const auto built = builder->finish();
+        const auto taken = cpu->take(rows.data(), parts * part_rows, dims);
+        std::vector<float> a(clusters * dims), b(clusters * dims);
+        cuda->kmeans_start(*built, clusters, 7, a.data());
+        cpu->kmeans_start(*taken, clusters, 7, b.data());
+        EXPECT_EQ(a, b);
+        for (int i = 0; i < 3; ++i) {
+            const double ours = cuda->kmeans_step(*built, clusters, a.data());
+            EXPECT_NEAR(ours, cpu->kmeans_step(*taken, clusters, b.data()), 1e-4 * ours);
+        }
+    }
+}
+
+TEST_F(CudaRowPass, EveryKernelOnce) {
+    std::mt19937 random(test_seed());
+    const Context context(options());
+    const auto cuda = make_executor(context);
+    for (const uint32_t lists : {0, 9}) {
+        PassCase c{.lists = lists, .rows = 500, .block_rows = 200};
+        c.elements = RowElements::float16;
+        const PassData data(c, random);
+        expect_same_pass(c, data, run_pass(*cuda, c, data), expected_pass(c, data));
     }
 }
 

@@ -104,7 +104,7 @@ TEST(ForwardingExecutor, GivesWhatTheWrappedOneGives) {
     EXPECT_EQ(use_all(forwarding, rows), use_all(*cpu, rows));
     EXPECT_EQ(forwarding.runs, 20);
     EXPECT_STREQ(forwarding.name(), cpu->name());
-    EXPECT_THROW(forwarding.build_dataset(dims, count), std::runtime_error);
+    EXPECT_THROW(forwarding.build_dataset(dims, count, RowElements::float32), std::runtime_error);
     EXPECT_EQ(forwarding.runs, 21);
 }
 

@@ -28,6 +28,7 @@ struct PassCase {
     uint32_t bits = 8;
     uint32_t rounds = 0;  // additive codes
     uint32_t kept = 0;    // dimensions that a rotation keeps, the last first; 0: no rotation
+    RowElements elements = RowElements::float32;
 
     uint32_t code_dims() const { return kept ? kept : dims; }
     QuantizerShape shape() const { return {code_dims(), lists, m, metric, bits, rounds}; }
@@ -36,7 +37,8 @@ struct PassCase {
         return out << c.rows << " x " << c.dims << " in blocks of " << c.block_rows << ", "
                    << c.lists << " lists, m " << c.m << ", " << c.queries << " queries, k " << c.k
                    << ", metric " << static_cast<int>(c.metric) << ", report " << c.report_nearest
-                   << ", bits " << c.bits << ", rounds " << c.rounds << ", kept " << c.kept;
+                   << ", bits " << c.bits << ", rounds " << c.rounds << ", kept " << c.kept
+                   << (c.elements == RowElements::float16 ? ", halves" : "");
     }
 };
 
@@ -88,6 +90,10 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
     input.query_count = c.queries;
     input.k = c.k;
     input.report_nearest = c.report_nearest;
+    input.elements = c.elements;
+    // Small integers are halves.
+    std::vector<float16> halves(c.elements == RowElements::float16 ? data.rows.size() : 0);
+    for (size_t i = 0; i < halves.size(); ++i) halves[i] = to_float16(data.rows[i]);
     const auto pass = executor.begin_pass(input);
     PassResults results;
     const auto finish = [&] {
@@ -108,7 +114,10 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
                                                       : number % 3 == 1 ? c.block_rows / 3 + 1
                                                                         : c.block_rows);
         if (in_flight == RowPass::max_in_flight) finish(), --in_flight;
-        pass->start(data.rows.data() + first * c.dims, data.ids.data() + first, count);
+        if (c.elements == RowElements::float16)
+            pass->start(halves.data() + first * c.dims, data.ids.data() + first, count);
+        else
+            pass->start(data.rows.data() + first * c.dims, data.ids.data() + first, count);
         ++in_flight;
         first += count;
     }
@@ -232,6 +241,12 @@ inline std::vector<PassCase> pass_cases() {
     cases[14].kept = 40;
     cases[14].bits = 4;
     cases[14].report_nearest = true;
+    const size_t of_floats = cases.size();
+    for (size_t i = 0; i < of_floats; ++i) {
+        PassCase c = cases[i];
+        c.elements = RowElements::float16;
+        cases.push_back(c);
+    }
     return cases;
 }
 

@@ -41,6 +41,7 @@ TEST(RowPass, GoesOnWhereTheDeviceFailed) {
     for (const Fault kind : {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::late})
         for (int good = 0; good < 20; ++good) {
             SCOPED_TRACE(good);
+            c.elements = good % 2 == 0 ? RowElements::float32 : RowElements::float16;
             volatile int fault = static_cast<int>(Fault::none);
             const auto device =
                 make_failing_device(make_stand_in_device(1, size_t{1} << 30), &fault, good);
@@ -71,7 +72,7 @@ class HastyDevice final : public ForwardingExecutor {
       public:
         Pass(Executor& executor, const RowPassInput& input)
             : pass_(make_plain_pass(executor, executor, input)) {}
-        void start(const float* rows, const uint64_t* ids, size_t count) override {
+        void start(const void* rows, const uint64_t* ids, size_t count) override {
             pass_->start(rows, ids, count);
             counts_.push_back(count);
         }
@@ -173,18 +174,27 @@ TEST(DatasetBuilder, PutsPartsInOrder) {
     const uint32_t dims = 3;
     std::vector<float> rows(300 * dims);
     for (float& x : rows) x = static_cast<float>(random() % 1000);
+    std::vector<float16> halves(rows.size());
+    EXPECT_TRUE(to_float16s(rows.data(), rows.size(), halves.data()));
     const auto device = make_stand_in_device(1, size_t{1} << 30);
     const auto executor = device->make_executor();
-    const auto builder = executor->build_dataset(dims, 300);
-    for (const size_t part : {2, 0, 5, 1, 4, 3})
-        builder->add(part * 10, rows.data() + part * 50 * dims, 50);
-    EXPECT_EQ(builder->count(), 300u);
-    EXPECT_THROW(builder->add(99, rows.data(), 1), std::length_error);
-    const auto built = builder->finish(), taken = executor->take(rows.data(), 300, dims);
-    std::vector<float> a(20 * dims), b(20 * dims);
-    executor->kmeans_start(*built, 20, 7, a.data());
-    executor->kmeans_start(*taken, 20, 7, b.data());
-    EXPECT_EQ(a, b);
+    for (const RowElements elements : {RowElements::float32, RowElements::float16}) {
+        const auto builder = executor->build_dataset(dims, 300, elements);
+        for (const size_t part : {2, 0, 5, 1, 4, 3}) {
+            const size_t first = part * 50 * dims;
+            if (elements == RowElements::float16)
+                builder->add(part * 10, halves.data() + first, 50);
+            else
+                builder->add(part * 10, rows.data() + first, 50);
+        }
+        EXPECT_EQ(builder->count(), 300u);
+        EXPECT_THROW(builder->add(99, rows.data(), 1), std::length_error);
+        const auto built = builder->finish(), taken = executor->take(rows.data(), 300, dims);
+        std::vector<float> a(20 * dims), b(20 * dims);
+        executor->kmeans_start(*built, 20, 7, a.data());
+        executor->kmeans_start(*taken, 20, 7, b.data());
+        EXPECT_EQ(a, b);
+    }
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST(StandInDevice, OrdersBlocks) {
     const auto device = make_stand_in_device(1, size_t{1} << 20);
     const auto executor = device->make_executor();
     const auto start_of = [&](std::initializer_list<uint64_t> order) {
-        const auto builder = executor->build_dataset(dims, count);
+        const auto builder = executor->build_dataset(dims, count, RowElements::float32);
         for (const uint64_t block : order) builder->add(block, rows.data() + block * 25 * dims, 25);
         EXPECT_EQ(builder->count(), count);
         EXPECT_THROW(builder->add(4, rows.data(), 1), std::length_error);

@@ -31,18 +31,20 @@ sub recall_of
 	return value($node, "SELECT ivfpq_recall('$index', 400, 10)");
 }
 
-# The same index as on the CPU.
-for my $operators ('vector_l2_ops', 'vector_cosine_ops', 'vector_ip_ops')
+# The same index as on the CPU. Halves travel as they are, unless they are normalised.
+value($node, 'CREATE TABLE halves (id bigint, v halfvec(24)); INSERT INTO halves SELECT id, v FROM t');
+for my $operators (map { ("vector_$_", "halfvec_$_") } 'l2_ops', 'cosine_ops', 'ip_ops')
 {
+	my $table = $operators =~ /^half/ ? 'halves' : 't';
 	my ($distance) = { l2 => '<->', cosine => '<=>', ip => '<#>' }->{ $operators =~ /_(\w+?)_/ ? $1 : '' };
 	my $index = "USING ivfpq (v $operators) WITH (lists = 60, m = 6)";
-	my $words = messages("SET pgwarp.build_executor = 'cpu'; CREATE INDEX i_cpu ON t $index");
+	my $words = messages("SET pgwarp.build_executor = 'cpu'; CREATE INDEX i_cpu ON $table $index");
 	like($words, qr/index "i_cpu": $rows rows in [\d.]+ s on cpu/, "$operators: built on the CPU");
 	for my $workers (0, 1, 3)
 	{
 		$words = messages("SET pgwarp.build_executor = 'gpu';
-			SET max_parallel_maintenance_workers = $workers; ALTER TABLE t SET (parallel_workers = $workers);
-			CREATE INDEX i_$workers ON t $index");
+			SET max_parallel_maintenance_workers = $workers; ALTER TABLE $table SET (parallel_workers = $workers);
+			CREATE INDEX i_$workers ON $table $index");
 		like($words, qr/index "i_$workers": $rows rows in [\d.]+ s on (?!cpu)/, "$workers workers: on a device");
 		like($words, qr/sampling rows .* encoding rows .* writing lists .* measuring recall/, 'with its phases');
 		is(value($node, "SELECT rows FROM ivfpq_info('i_$workers')"), $rows, 'every row');
@@ -57,10 +59,11 @@ for my $operators ('vector_l2_ops', 'vector_cosine_ops', 'vector_ip_ops')
 		}
 		value($node, "DROP INDEX i_cpu; ALTER INDEX i_$workers RENAME TO i_cpu");
 	}
-	compares($node, 't', "v $distance vec(0, 24)", 'each row once', condition => 'v IS NOT NULL');
+	compares($node, $table, "v $distance vec(0, 24)", 'each row once', condition => 'v IS NOT NULL');
 	indexes_are_sound($node);
 	value($node, 'DROP INDEX i_cpu');
 }
+value($node, 'DROP TABLE halves');
 
 # Quantizers that turn rows, that have two codes a byte, or search for theirs.
 make_table($node, 'q', 12, 4000);

@@ -40,17 +40,18 @@ sub messages
 # Rows of knn_join that are not what an exact query gives, by rank and distance; then how many there are.
 sub differences
 {
-	my ($index, $operator, $k, $settings) = @_;
+	my ($index, $operator, $k, $settings, $table) = @_;
+	$table //= 't';
 	return value($node, "$settings; SET enable_indexscan = off;
 		CREATE TEMP TABLE j AS SELECT * FROM knn_join('q', 'id', 'v', '$index', 'id', $k);
 		WITH exact AS (SELECT q.id AS query_key, n.* FROM q, LATERAL
 				(SELECT row_number() OVER (ORDER BY d) AS rank, d FROM
-					(SELECT (t.v $operator q.v)::real AS d FROM t WHERE t.v IS NOT NULL
+					(SELECT (t.v $operator q.v)::real AS d FROM $table AS t WHERE t.v IS NOT NULL
 					 ORDER BY t.v $operator q.v LIMIT $k) AS s) AS n)
 		SELECT (SELECT count(*) FROM exact FULL JOIN j USING (query_key, rank)
 				WHERE (abs(d - distance) > 1e-5 * (1 + abs(d))) IS NOT FALSE),
 			(SELECT count(*) FROM j),
-			(SELECT count(*) FROM j JOIN t ON t.id = j.key JOIN q ON q.id = j.query_key
+			(SELECT count(*) FROM j JOIN $table AS t ON t.id = j.key JOIN q ON q.id = j.query_key
 				WHERE abs((t.v $operator q.v) - distance) < 1e-5 * (1 + abs(distance))),
 			(SELECT count(DISTINCT (query_key, key)) FROM j)");
 }
@@ -84,6 +85,32 @@ for my $workers (0, 1, 4)
 	is(value($node, "SELECT sum(size), count(*) FROM clusters_$workers"), "$there|40", 'kmeans: all rows');
 	is(value($node, "SELECT count(*) FROM clusters_0 JOIN clusters_$workers AS c USING (cluster, size, centroid)"),
 		40, 'the same whoever reads');
+}
+# Halves, which travel as they are where they are not normalised.
+value($node, <<'SQL');
+CREATE TABLE halves AS SELECT id, v::halfvec(24) AS v FROM t;
+CREATE INDEX halves_l2 ON halves USING ivfpq (v) WITH (lists = 30, m = 6);
+CREATE INDEX halves_ip ON halves USING ivfpq (v halfvec_ip_ops) WITH (lists = 30, m = 6);
+CREATE INDEX halves_cosine ON halves USING ivfpq (v halfvec_cosine_ops) WITH (lists = 30, m = 6);
+CREATE TABLE any_halves AS SELECT id, v::halfvec AS v FROM t ORDER BY ctid;
+ANALYZE halves; ANALYZE any_halves;
+SQL
+for my $workers (0, 4)
+{
+	my $with = "$on; SET max_parallel_workers_per_gather = $workers; SET max_parallel_maintenance_workers = $workers";
+	for ([ 'halves_l2', '<->' ], [ 'halves_ip', '<#>' ], [ 'halves_cosine', '<=>' ])
+	{
+		my ($index, $operator) = @$_;
+		is(differences($index, $operator, 10, $with, 'halves'), '0|3000|3000|3000', "$index, $workers workers: exact rows");
+	}
+	my ($words) = messages("$with; SELECT count(*) FROM knn_join('q', 'id', 'v', 'halves_l2', 'id', 3)");
+	like($words, qr/300 queries were compared with $there rows on /, 'all rows, on a device');
+	# Of the same rows in the same order; a column without dimensions has its first vector read ahead.
+	for my $table ('halves', 'any_halves')
+	{
+		is(value($node, "$with; SELECT count(*), sum(size) FROM kmeans('$table', 'v', 40, 5) JOIN clusters_0 USING (cluster, size, centroid)"),
+			"40|$there", "kmeans of $table, $workers workers: the same as of floats");
+	}
 }
 value($node, "SET pgwarp.build_executor = 'cpu'; CREATE TABLE clusters_cpu AS SELECT * FROM kmeans('t', 'v', 40, 5)");
 same_clusters($node, 't', 'clusters_cpu', 'clusters_0', $host);

@@ -259,15 +259,16 @@ std::vector<float> DeviceRows::gather(const std::vector<uint32_t>& indices,
 }
 
 DeviceRowsBuilder::DeviceRowsBuilder(const Context& context, Uploader& uploader, Stream& stream,
-                                     uint32_t dims, size_t most_rows)
+                                     uint32_t dims, size_t most_rows, RowElements elements)
     : context_(context),
       uploader_(uploader),
+      upload_(context.memory, uploader, elements),
       stream_(stream),
       dims_(dims),
       most_rows_(most_rows),
       chunk_rows_(std::max<size_t>(chunk_bytes / (dims * sizeof(float)), 1)) {}
 
-void DeviceRowsBuilder::add(uint64_t position, const float* rows, size_t count) {
+void DeviceRowsBuilder::add(uint64_t position, const void* rows, size_t count) {
     context_.use();
     context_.check_interrupt();
     if (count == 0) return;
@@ -276,11 +277,15 @@ void DeviceRowsBuilder::add(uint64_t position, const float* rows, size_t count) 
         chunks_.emplace_back(context_.memory, std::max(chunk_rows_, count) * dims_);
         last_chunk_rows_ = 0;
     }
+    if (count * dims_ > upload_.room()) {
+        stream_.synchronize();
+        upload_.reserve(count * dims_);
+    }
     float* to = chunks_.back() + last_chunk_rows_ * dims_;
     parts_.push_back({position, to, count});
     last_chunk_rows_ += count;
     count_ += count;
-    uploader_.upload(to, rows, count * dims_, stream_);
+    upload_.upload(to, rows, count * dims_, stream_);
     // Waits for the copy of the previous add(): its caller may reuse those rows now. The copy of
     // these rows may still be running.
     copied_.synchronize();

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/base/context.h"
 #include "kernels/cuda/base/upload.h"
+#include "kernels/cuda/base/widen.h"
 #include "kernels/executor.h"
 
 #include <functional>
@@ -91,9 +92,9 @@ class DeviceRows final : public Dataset {
 class DeviceRowsBuilder final : public DatasetBuilder {
   public:
     DeviceRowsBuilder(const Context& context, Uploader& uploader, Stream& stream, uint32_t dims,
-                      size_t most_rows);
+                      size_t most_rows, RowElements elements);
     ~DeviceRowsBuilder() override { cudaStreamSynchronize(stream_); }
-    void add(uint64_t position, const float* rows, size_t count) override;
+    void add(uint64_t position, const void* rows, size_t count) override;
     size_t count() const noexcept override { return count_; }
     std::unique_ptr<Dataset> finish() override;
 
@@ -105,6 +106,7 @@ class DeviceRowsBuilder final : public DatasetBuilder {
     };
     const Context& context_;
     Uploader& uploader_;
+    RowUpload upload_;
     Stream& stream_;
     uint32_t dims_;
     size_t most_rows_;

@@ -12,6 +12,7 @@
 #include "kernels/cuda/products/exact_search.h"
 #include "kernels/cuda/products/running_search.h"
 #include "kernels/cuda/base/stream.h"
+#include "kernels/cuda/base/widen.h"
 
 #include <algorithm>
 #include <array>
@@ -44,7 +45,7 @@ class EncodingPass final : public RowPass {
         cudaStreamSynchronize(answers_);
     }
 
-    void start(const float* rows, const uint64_t* ids, size_t count) override;
+    void start(const void* rows, const uint64_t* ids, size_t count) override;
     PassedBlock finish() override;
     void nearest(Neighbor* out) override;
 
@@ -73,6 +74,7 @@ class EncodingPass final : public RowPass {
 
     const Context& context_;
     Uploader& uploader_;
+    RowUpload upload_;  // on copies_
     const uint32_t dims_;
     const size_t block_rows_;
     const size_t room_;  // rows of a batch
@@ -100,6 +102,7 @@ class EncodingPass final : public RowPass {
 EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const RowPassInput& input)
     : context_(context),
       uploader_(uploader),
+      upload_(context.memory, uploader, input.elements),
       dims_(input.dims),
       block_rows_(std::max<size_t>(input.block_rows, 1)),
       room_(std::max(block_rows_, batch_rows)),
@@ -142,17 +145,18 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
         batch.host_offsets.grow(room_);
         if (report_nearest_) batch.host_nearest.grow(results_);
     }
+    upload_.reserve(block_rows_ * dims_);
     // The stream copies the model from the caller's memory: wait until it has.
     stream_.synchronize();
 }
 
-void EncodingPass::start(const float* rows, const uint64_t* ids, size_t count) {
+void EncodingPass::start(const void* rows, const uint64_t* ids, size_t count) {
     context_.use();
     context_.check_interrupt();
     check_start(in_flight_.size(), count, block_rows_);
     if (batches_[gathering_].count + count > room_) launch_batch();
     Batch& batch = batches_[gathering_];
-    uploader_.upload(batch.rows + batch.count * dims_, rows, count * dims_, copies_);
+    upload_.upload(batch.rows + batch.count * dims_, rows, count * dims_, copies_);
     if (searches()) uploader_.upload(batch.ids + batch.count, ids, count, copies_);
     in_flight_.push_back({gathering_, batch.count, count});
     batch.count += count;
@@ -229,7 +233,7 @@ class SearchingPass final : public RowPass {
         cudaStreamSynchronize(stream_);
     }
 
-    void start(const float* rows, const uint64_t* ids, size_t count) override;
+    void start(const void* rows, const uint64_t* ids, size_t count) override;
     PassedBlock finish() override;
     void nearest(Neighbor* out) override;
 
@@ -238,6 +242,7 @@ class SearchingPass final : public RowPass {
 
     const Context& context_;
     Uploader& uploader_;
+    RowUpload upload_;  // on copies_
     const RowPassInput input_;
     const size_t block_rows_;
     Stream copies_, stream_;
@@ -261,6 +266,7 @@ class SearchingPass final : public RowPass {
 SearchingPass::SearchingPass(const Context& context, Uploader& uploader, const RowPassInput& input)
     : context_(context),
       uploader_(uploader),
+      upload_(context.memory, uploader, input.elements),
       input_(input),
       block_rows_(std::max<size_t>(input.block_rows, 1)),
       blas_(stream_) {
@@ -271,6 +277,7 @@ SearchingPass::SearchingPass(const Context& context, Uploader& uploader, const R
     DeviceMemory& memory = context.memory;
     queries_ = Buffer<float>(memory, input.query_count * input.dims);
     uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
+    upload_.reserve(block_rows_ * input.dims);
     nearest_ = Buffer<Neighbor>(memory, input.query_count * input.k);
     if (input.report_nearest) reported_.resize(nearest_.size());
     // Room for all expected rows and some more, where that fits into half of the free memory.
@@ -285,7 +292,7 @@ SearchingPass::SearchingPass(const Context& context, Uploader& uploader, const R
     stream_.synchronize();
 }
 
-void SearchingPass::start(const float* rows, const uint64_t* ids, size_t count) {
+void SearchingPass::start(const void* rows, const uint64_t* ids, size_t count) {
     context_.use();
     context_.check_interrupt();
     check_start(started_ - finished_, count, block_rows_);
@@ -293,7 +300,7 @@ void SearchingPass::start(const float* rows, const uint64_t* ids, size_t count) 
     block.count = count;
     if (input_.query_count > 0) {
         if (gathered_ + count > ids_.size()) search_gathered();
-        uploader_.upload(rows_ + gathered_ * input_.dims, rows, count * input_.dims, copies_);
+        upload_.upload(rows_ + gathered_ * input_.dims, rows, count * input_.dims, copies_);
         uploader_.upload(ids_ + gathered_, ids, count, copies_);
         gathered_ += count;
     }
