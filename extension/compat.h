@@ -324,3 +324,12 @@ extern "C" bool pq_check_connection(void);
 #define compat_check_snapshot(snapshot, relation, page) \
     ((void)(snapshot), (void)(relation), (void)(page))
 #endif
+
+// 18 has steps of their own for strict functions of one and of two arguments. Needs
+// executor/execExpr.h.
+#if PG_VERSION_NUM >= 180000
+#define compat_is_strict_call(operation) \
+    ((operation) == EEOP_FUNCEXPR_STRICT || (operation) == EEOP_FUNCEXPR_STRICT_2)
+#else
+#define compat_is_strict_call(operation) ((operation) == EEOP_FUNCEXPR_STRICT)
+#endif

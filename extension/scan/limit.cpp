@@ -10,6 +10,7 @@
 
 #include "extension/index/options.h"
 #include "extension/scan/filter_keys.h"
+#include "extension/scan/lend.h"
 #include "extension/scan/limit.h"
 #include "extension/settings.h"
 
@@ -74,6 +75,7 @@ void note_scan(IndexScanState* scan, const LimitState* limit) {
         note->checks_filters = note->other_filters && !contain_volatile_functions(conditions) &&
                                !contain_subplans(conditions);
         note->row_context = CreateExprContext(scan->ss.ps.state);
+        lend_values(scan);
         MemoryContextSwitchTo(before);
         note->callback.func = drop_note;
         note->callback.arg = note;

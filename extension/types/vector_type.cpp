@@ -42,25 +42,31 @@ bool is_pgvector(const char* library) {
     return strcmp(name, "vector") == 0 || strcmp(name, "vector" DLSUFFIX) == 0;
 }
 
-// pgvector's types, by the symbol of their input function in pgvector's library. Its types store
-// values as ours do.
-VectorFormat pgvector_format(Oid input) {
-    HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(input));
-    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for function %u", input);
-    VectorFormat format = VectorFormat::none;
+// The symbol of a function in pgvector's library, in the current memory context; null where the
+// function is another.
+const char* pgvector_symbol(Oid function) {
+    HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for function %u", function);
+    const char* found = nullptr;
     if (reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple))->prolang == ClanguageId) {
         bool no_symbol;
         bool no_library;
         const Datum symbol = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &no_symbol);
         const Datum library = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_probin, &no_library);
-        if (!no_symbol && !no_library && is_pgvector(TextDatumGetCString(library))) {
-            const char* name = TextDatumGetCString(symbol);
-            if (strcmp(name, "vector_in") == 0) format = VectorFormat::float32;
-            if (strcmp(name, "halfvec_in") == 0) format = VectorFormat::float16;
-        }
+        if (!no_symbol && !no_library && is_pgvector(TextDatumGetCString(library)))
+            found = TextDatumGetCString(symbol);
     }
     ReleaseSysCache(tuple);
-    return format;
+    return found;
+}
+
+// pgvector's types, by their input function. They store values as ours do.
+VectorFormat pgvector_format(Oid input) {
+    const char* symbol = pgvector_symbol(input);
+    if (!symbol) return VectorFormat::none;
+    if (strcmp(symbol, "vector_in") == 0) return VectorFormat::float32;
+    if (strcmp(symbol, "halfvec_in") == 0) return VectorFormat::float16;
+    return VectorFormat::none;
 }
 
 // A type is recognised by its input function: its name and schema may be any, and none but a
@@ -113,6 +119,10 @@ uint32 plain_dims(const varlena* plain) {
 }
 
 }  // namespace
+
+bool is_pgvector_function(Oid function) {
+    return pgvector_symbol(function) != nullptr;
+}
 
 VectorType VectorType::of(Oid type, int32 typmod) {
     const VectorFormat known = known_format(type);

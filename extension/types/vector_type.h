@@ -113,6 +113,9 @@ inline constexpr VectorType vector_type{VectorFormat::float32, 0};
 // The type `halfvec`, likewise.
 inline constexpr VectorType halfvec_type{VectorFormat::float16, 0};
 
+// Whether a function is one of pgvector's library.
+bool is_pgvector_function(Oid function);
+
 // The dimensions that a type modifier declares. 0: none.
 inline uint32 declared_dims(int32 typmod) {
     return typmod > 0 ? static_cast<uint32>(typmod) : 0;

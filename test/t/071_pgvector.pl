@@ -163,6 +163,51 @@ psql('beside', 'VACUUM (INDEX_CLEANUP ON) items');
 psql('beside', 'DROP INDEX items_hnsw') if $real;
 searches_right('beside', 'public', 'public', 'changes');
 
+# --- values in TOAST: a scan lends pgvector's functions what it has read, and distances stay pgvector's,
+# bit by bit
+
+psql('beside', "SET client_min_messages = warning; CREATE TABLE long (id int, v vector(700), h halfvec(1400));
+	INSERT INTO long SELECT i, v::vector, (v || v)::halfvec
+	FROM (SELECT i, array_agg(((i * 7919 + k * k * 31) % 1009) / 100.0 ORDER BY k) AS v
+		FROM generate_series(1, 1300) AS i, generate_series(1, 700) AS k GROUP BY i) AS s;
+	CREATE INDEX ON long USING ivfpq (v vector_l2_ops); CREATE INDEX ON long USING ivfpq (v vector_cosine_ops);
+	CREATE INDEX ON long USING ivfpq (h halfvec_l2_ops)");
+is(psql('beside', "SELECT pg_relation_size(reltoastrelid) > 1000000 FROM pg_class WHERE relname = 'long'"), 't', 'values are in TOAST');
+my $vector = "(SELECT v FROM long WHERE id = 7)";
+my $half = "(SELECT h FROM long WHERE id = 7)";
+for my $search ([ 'v', '<->', $vector ], [ 'v', '<=>', $vector ], [ 'h', '<->', $half ])
+{
+	my ($column, $operator, $query) = @$search;
+	for my $condition ('true', "$column $operator $query < " . ($operator eq '<=>' ? 0.3 : 120))
+	{
+		# All digits; a generic plan, and the constant in each of its forms.
+		my $rows = "SELECT md5(string_agg(concat_ws(' ', id, d, e, twice), ',' ORDER BY d, id)), count(*)
+			FROM (SELECT id, $column $operator $query AS d, $query $operator $column AS e, ($column $operator $column) * 2 AS twice
+				FROM long WHERE $condition ORDER BY $column $operator $query) AS r";
+		my $exact = psql('beside', "SET enable_indexscan = off; $rows");
+		is(psql('beside', "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.target_recall = 1; $rows"), $exact,
+			"$column $operator where $condition: the same distances");
+	}
+	my $nearest = "PREPARE n AS SELECT round(d::numeric, 4) FROM
+		(SELECT $column $operator \$1 AS d FROM long ORDER BY $column $operator \$1 LIMIT 7) AS r; ";
+	my $execute = join(' ', map { "SELECT ${column}::text AS q FROM long WHERE id = $_ \\gset\nEXECUTE n(:'q');\n" } 3, 900, 3);
+	is(psql('beside', "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET plan_cache_mode = force_generic_plan; $nearest$execute"),
+		psql('beside', "SET enable_indexscan = off; $nearest$execute"), "$column $operator: prepared");
+}
+
+# The buffers of a search whose rows show more distances are those of one that shows none.
+sub buffers
+{
+	my ($columns) = @_;
+	my $query = psql('beside', 'SELECT v FROM long WHERE id = 7');
+	my $plan = psql('beside', "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.candidates = 100;
+		EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) SELECT id $columns FROM long AS l ORDER BY v <-> '$query' LIMIT 50");
+	my ($hit) = $plan =~ /Limit.*?Buffers: shared hit=(\d+)/s;
+	return $hit // $plan;
+}
+buffers('');
+is(buffers(', v <-> v AS a, v <=> v AS b, v <#> v AS c, v <+> v AS d'), buffers(''), 'values are read once');
+
 # --- dump and restore: pgvector comes first, though its name sorts behind
 
 for my $from (qw(one two))
