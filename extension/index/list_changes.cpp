@@ -198,12 +198,21 @@ bool free_empty_tail(const LockedList& list) {
     return empty;
 }
 
+// VACUUM's callback expects a TID that a row can have.
+bool is_dead(Relation index, Buffer buffer, ItemPointerData tid, const Removal& removal) {
+    if (!OffsetNumberIsValid(ItemPointerGetOffsetNumberNoCheck(&tid)))
+        report_damage(index, BufferGetBlockNumber(buffer), "an entry is of no row");
+    return removal.is_dead(&tid, removal.state);
+}
+
 // Slots of a page's dead entries, in order.
-uint32 find_dead(Page page, const EntryLayout& layout, const Removal& removal, uint16* slots) {
+uint32 find_dead(Relation index, Buffer buffer, const EntryLayout& layout, const Removal& removal,
+                 uint16* slots) {
     uint32 dead = 0;
-    ItemPointerData* tids = page_tids(page, layout);
+    Page page = BufferGetPage(buffer);
+    const ItemPointerData* tids = page_tids(page, layout);
     for (uint32 i = 0; i < page_tail(page)->count; ++i)
-        if (removal.is_dead(&tids[i], removal.state)) slots[dead++] = static_cast<uint16>(i);
+        if (is_dead(index, buffer, tids[i], removal)) slots[dead++] = static_cast<uint16>(i);
     return dead;
 }
 
@@ -218,7 +227,7 @@ bool close_up_tail(const LockedList& list, Removal* removal) {
     uint32 kept = 0;
     const uint32 count = page_tail(page)->count;
     for (uint32 i = 0; i < count; ++i) {
-        if (removal->is_dead(&page_tids(page, layout)[i], removal->state)) continue;
+        if (is_dead(list.index, buffer, page_tids(page, layout)[i], *removal)) continue;
         if (kept != i) put_entry(page, layout, kept, entry_at(page, layout, i, room));
         ++kept;
     }
@@ -241,7 +250,7 @@ bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal)
     const Buffer tail_buffer = read_tail(list, BUFFER_LOCK_EXCLUSIVE);
 
     uint16 dead_slots[max_page_entries];
-    const uint32 dead = find_dead(BufferGetPage(buffer), layout, *removal, dead_slots);
+    const uint32 dead = find_dead(list.index, buffer, layout, *removal, dead_slots);
     uint8* room = static_cast<uint8*>(palloc(copied_bytes(layout)));
     GenericXLogState* state = GenericXLogStart(list.index);
     ++list.registered_place(state)->generation;
@@ -250,8 +259,7 @@ bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal)
     uint32 filled = 0;
     while (filled < dead && page_tail(tail_page)->count > 0) {
         const Entry last = entry_at(tail_page, layout, --page_tail(tail_page)->count, room);
-        ItemPointerData tid = last.tid;
-        if (removal->is_dead(&tid, removal->state))
+        if (is_dead(list.index, tail_buffer, last.tid, *removal))
             ++removal->removed;
         else
             put_entry(page, layout, dead_slots[filled++], last);
@@ -285,7 +293,7 @@ BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, Block
         if (!read_list_page(index, block, list, layout, BUFFER_LOCK_SHARE, &buffer))
             report_damage(index, block, "a page of another list points to it");
         const uint32 count = page_tail(BufferGetPage(buffer))->count;
-        const uint32 dead = find_dead(BufferGetPage(buffer), layout, *removal, dead_slots);
+        const uint32 dead = find_dead(index, buffer, layout, *removal, dead_slots);
         const BlockNumber next = page_tail(BufferGetPage(buffer))->next;
         UnlockReleaseBuffer(buffer);
         if (dead == 0) {

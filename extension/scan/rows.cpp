@@ -60,9 +60,16 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
 namespace {
 
 // An entry of a damaged index may name any row. The reader must not request a block past the end
-// of the table, because InvalidBlockNumber (P_NEW) would extend the table.
+// of the table, because InvalidBlockNumber (P_NEW) would extend the table, nor a line that no page
+// has, because the table's access method need not expect it.
 void check_tid(RowReader* reader, const ItemPointerData& tid) {
     const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    if (!OffsetNumberIsValid(ItemPointerGetOffsetNumberNoCheck(&tid)))
+        ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED),
+                        errmsg("index \"%s\" is damaged", RelationGetRelationName(reader->index)),
+                        errdetail("It has an entry for row (%u,%u).", block,
+                                  ItemPointerGetOffsetNumberNoCheck(&tid)),
+                        errhint("Please REINDEX it.")));
     if (block < reader->heap_blocks) return;
     reader->heap_blocks = RelationGetNumberOfBlocks(reader->heap);
     if (block >= reader->heap_blocks)

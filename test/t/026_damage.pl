@@ -169,7 +169,7 @@ my @damages = (
 		put_tid($_[0], (pages_of_list($_[0], 0))[0], 3, 0xffff, 0xffff, 5) } ],
 	[ 'TID behind the table', 'error', sub {
 		put_tid($_[0], (pages_of_list($_[0], 0))[0], 3, 0, 40000, 5) } ],
-	[ 'TID of no line', 'any', sub { put_tid($_[0], (pages_of_list($_[0], 0))[0], 3, 0, 1, 0) } ],
+	[ 'TID of no line', 'error', sub { put_tid($_[0], (pages_of_list($_[0], 0))[0], 3, 0, 1, 0) } ],
 	[ 'TID twice', 'any', sub { my ($head) = pages_of_list($_[0], 0);
 		substr(${ $_[0] }, $head * $page + $tids_at, 6) =
 		  substr(${ $_[0] }, $head * $page + $tids_at + 6, 6) } ],
