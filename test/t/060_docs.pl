@@ -1,5 +1,5 @@
 # The examples of README.md and docs/*.md work, and print what the pages say; the pages name every
-# setting, option, function and view; and their links lead to files.
+# setting, option, function and view; their links lead to files; META.json describes this version.
 #
 # How a page is read:
 #   ```sql    runs in psql, in a database of the page's own that is empty at first, one block after the
@@ -15,6 +15,7 @@ use strict;
 use warnings;
 use File::Basename qw(dirname);
 use IPC::Run ();
+use JSON::PP ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -120,10 +121,10 @@ sub has_heading
 	my ($file, $anchor) = @_;
 	return grep { lc(s/[^\w\s-]//gr) =~ s/\s/-/gr eq $anchor } slurp_file($file) =~ /^#+ +(.+)$/mg;
 }
-for my $page (@pages)
+for my $page (@pages, 'CHANGELOG.md')
 {
 	my @wrong;
-	for my $link (grep { !/^\w+:/ } $text{$page} =~ /\]\(([^)\s]+)\)/g)
+	for my $link (grep { !/^\w+:/ } slurp_file($page) =~ /\]\(([^)\s]+)\)/g)
 	{
 		my ($file, $anchor) = split(/#/, $link);
 		$file = length($file) ? dirname($page) . "/$file" : $page;
@@ -175,6 +176,19 @@ my @sources = glob("extension/*.cpp extension/*/*.cpp");
 for my $option (map { slurp_file($_) =~ /add_\w+_reloption\(\w+, "(\w+)"/g } @sources)
 {
 	like($all, qr/^\| `$option` \|/m, "a table has the option $option");
+}
+
+my $meta = JSON::PP::decode_json(slurp_file('META.json'));
+is(join(' ', sort keys %{ $meta->{provides} }), join(' ', sort map { /(\w+)\.control/ } glob('*.control')),
+	'META.json has every extension');
+for my $name (sort keys %{ $meta->{provides} })
+{
+	my $extension = $meta->{provides}{$name};
+	my ($version) = slurp_file("$name.control") =~ /^default_version = '(.*)'/m;
+	is("$extension->{version} $meta->{version}", "$version $version", "META.json has the version of $name");
+	is($extension->{file}, "sql/$name--$version.sql", "and its script");
+	ok(-e $extension->{file} && -e $extension->{docfile}, "and its files are there");
+	like(slurp_file('CHANGELOG.md'), qr/^## \Q$version\E/m, 'CHANGELOG.md has a part about it');
 }
 
 $node->stop;
