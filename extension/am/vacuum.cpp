@@ -9,6 +9,7 @@
 #include "extension/index/place.h"
 #include "extension/build/selftrain.h"
 #include "extension/build/train.h"
+#include "extension/build/vacuum_rows.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -78,7 +79,7 @@ IndexBulkDeleteResult* ivfpq_vacuum_cleanup(IndexVacuumInfo* info, IndexBulkDele
         stats->num_index_tuples = info->num_heap_tuples;
         stats->estimated_count = true;
     }
-    train_or_go_on(index, info->strategy);
+    try_row_work(index, train_or_go_on, info->strategy);
     read_through(info->strategy, [&] {
         const BlockNumber pages = RelationGetNumberOfBlocks(index);
         const MetaPage meta = read_meta(index);

@@ -63,6 +63,71 @@ const char* reason_to_wait(Relation index, RowWork work) {
                     format_procedure(hash));
 }
 
+namespace {
+
+// Whether the error may be the expression's own: not one that ends VACUUM, whoever reports it.
+bool may_go_on_after(const ErrorData* error) {
+    switch (error->sqlerrcode) {
+        case ERRCODE_QUERY_CANCELED:
+        case ERRCODE_ADMIN_SHUTDOWN:
+        case ERRCODE_CRASH_SHUTDOWN:
+        case ERRCODE_INDEX_CORRUPTED:
+        case ERRCODE_DATA_CORRUPTED:
+        case ERRCODE_OUT_OF_MEMORY:
+        case ERRCODE_DISK_FULL:
+            return false;
+        default:
+            return ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_TO_CATEGORY(ERRCODE_IO_ERROR);
+    }
+}
+
+}  // namespace
+
+void try_row_work(Relation index, void (*work)(Relation index, BufferAccessStrategy ring),
+                  BufferAccessStrategy ring) {
+    // No other code of users runs. In parallel mode the work waits, see reason_to_wait().
+    if ((RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL) ||
+        IsInParallelMode()) {
+        work(index, ring);
+        return;
+    }
+    const MemoryContext before = CurrentMemoryContext;
+    const ResourceOwner owner = CurrentResourceOwner;
+    const bool was_exempt = MyProc->statusFlags & PROC_IN_VACUUM;
+    // Deleted in either case, with what the work has allocated.
+    const MemoryContext context =
+        AllocSetContextCreate(before, "ivfpq row work", ALLOCSET_DEFAULT_SIZES);
+    // Only the end of a subtransaction cleans up after a function that has failed.
+    BeginInternalSubTransaction(nullptr);
+    MemoryContextSwitchTo(context);
+    PG_TRY();
+    {
+        work(index, ring);
+        ReleaseCurrentSubTransaction();
+        MemoryContextSwitchTo(before);
+        CurrentResourceOwner = owner;
+    }
+    PG_CATCH();
+    {
+        MemoryContextSwitchTo(before);
+        ErrorData* error = CopyErrorData();
+        FlushErrorState();
+        RollbackAndReleaseCurrentSubTransaction();
+        MemoryContextSwitchTo(before);
+        CurrentResourceOwner = owner;
+        set_vacuum_flag(was_exempt);
+        if (!may_go_on_after(error)) ReThrowError(error);
+        ereport(WARNING,
+                (errmsg("entries of index \"%s\" stay pending", RelationGetRelationName(index)),
+                 errdetail_internal("%s", error->message),
+                 error->context ? errcontext_msg("%s", error->context) : 0,
+                 errhint("Correct what the index's expressions call; the next VACUUM goes on.")));
+        FreeErrorData(error);
+    }
+    PG_END_TRY();
+    MemoryContextDelete(context);
+}
+
 Snapshot fresh_snapshot() {
     static SnapshotData snapshot;
     snapshot.snapshot_type = SNAPSHOT_MVCC;

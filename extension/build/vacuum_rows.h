@@ -4,6 +4,7 @@
 #include "extension/compat.h"
 
 extern "C" {
+#include "storage/buf.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
 }
@@ -28,6 +29,12 @@ struct RowWork {
     bool attributes;
 };
 const char* reason_to_wait(Relation index, RowWork work);
+
+// Calls `work`. If an expression or the predicate of the index fails in it, as it does where a
+// function that it calls finds no table in VACUUM's search_path, the error becomes a warning, and
+// VACUUM goes on with the table's other indexes. What `work` wrote to the index stays written.
+void try_row_work(Relation index, void (*work)(Relation index, BufferAccessStrategy ring),
+                  BufferAccessStrategy ring);
 
 // A registered snapshot of what is committed now. VACUUM's own snapshot is from before
 // begin_vacuum_rows() and does not hold back the removal of dead rows; GetLatestSnapshot() is

@@ -123,3 +123,32 @@ RESET min_parallel_index_scan_size;
 RESET default_transaction_isolation;
 DROP TABLE t;
 DROP FUNCTION parse;
+
+\qecho an expression that fails leaves it untrained, and VACUUM goes on
+CREATE TABLE failing (id int, v vector(4)) WITH (autovacuum_enabled = off);
+CREATE FUNCTION fails_at_will(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF current_setting('test.fails', true) = 'yes' THEN
+        RAISE EXCEPTION 'this fails at will';
+    END IF;
+    RETURN v;
+END
+$$;
+CREATE INDEX failing_v ON failing USING ivfpq ((fails_at_will(v)::vector(4))) WITH (lists = 10);
+CREATE INDEX failing_id ON failing (id);
+INSERT INTO failing SELECT i, vec(i, 4) FROM generate_series(1, 11000) AS i;
+DELETE FROM failing WHERE id % 100 = 0;
+SET test.fails = 'yes';
+\set VERBOSITY default
+\set SHOW_CONTEXT never
+VACUUM failing;
+VACUUM failing;
+\set VERBOSITY terse
+SELECT trained, rows, pending_rows FROM ivfpq_info('failing_v');
+SELECT relname, reltuples FROM pg_class WHERE relname LIKE 'failing%' ORDER BY relname;
+RESET test.fails;
+VACUUM failing;
+SELECT trained, rows, pending_rows FROM ivfpq_info('failing_v');
+SET ivfpq.target_recall = 1;
+SELECT * FROM compare_scan('failing', $$fails_at_will(v)::vector(4) <-> '[1,2,3,4]'$$);
+SELECT * FROM ivfpq_check('failing_v', true);
