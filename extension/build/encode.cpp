@@ -247,7 +247,21 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
     return pass;
 }
 
-void encode_one_row(EncodePass* pass, uint64 tid, const float* vector, const Datum* values,
+namespace {
+
+// The index form of a stored vector. Halves are widened where they are wanted, without a copy.
+void put_form(Metric metric, const float* stored, uint32 dims, float* to) {
+    index_form(metric, stored, dims, to);
+}
+
+void put_form(Metric metric, const float16* stored, uint32 dims, float* to) {
+    to_floats(stored, dims, to);
+    if (normalizes(metric)) index_form(metric, to, dims, to);
+}
+
+}  // namespace
+
+void encode_one_row(EncodePass* pass, uint64 tid, const StoredVector& vector, const Datum* values,
                     const bool* nulls) {
     const Quantizer& model = pass->input.model;
     const uint32 dims = model.table_dims();
@@ -256,11 +270,13 @@ void encode_one_row(EncodePass* pass, uint64 tid, const float* vector, const Dat
                     pass->attributes + Size{pass->count} * pass->input.row().other_bytes);
     MemoryContextSwitchTo(before);
     const Size before_it = Size{pass->count} * dims;
-    // The vector was made of halves: rounding changes nothing.
     if (pass->elements == RowElements::float16)
-        to_float16s(vector, dims, static_cast<float16*>(pass->rows) + before_it);
+        memcpy(static_cast<float16*>(pass->rows) + before_it, vector.elements,
+               dims * sizeof(float16));
     else
-        index_form(model.shape.metric, vector, dims, static_cast<float*>(pass->rows) + before_it);
+        vector.visit([&](const auto* stored) {
+            put_form(model.shape.metric, stored, dims, static_cast<float*>(pass->rows) + before_it);
+        });
     pass->tids[pass->count] = tid;
     if (++pass->count == pass->batch) flush_encode(pass);
 }
@@ -270,9 +286,9 @@ void encode_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, voi
     EncodePass* pass = static_cast<EncodePass*>(argument);
     MemoryContextReset(pass->row_context);
     const MemoryContext before = MemoryContextSwitchTo(pass->row_context);
-    const VectorView vector = pass->input.type.view(values[0]);
+    const varlena* value = pg_detoast_datum(reinterpret_cast<varlena*>(DatumGetPointer(values[0])));
     MemoryContextSwitchTo(before);
-    encode_one_row(pass, tid_number(*tid), vector.values, values, nulls);
+    encode_one_row(pass, tid_number(*tid), pass->input.type.stored(value), values, nulls);
 }
 
 const Neighbor* neighbors_of(EncodePass* pass) {

@@ -66,7 +66,7 @@ void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, boo
                 void* pass);
 // Adds a single row, with its vector as stored in the table, (table's dims), and the values of all
 // index columns.
-void encode_one_row(EncodePass* pass, uint64 tid, const float* vector, const Datum* values,
+void encode_one_row(EncodePass* pass, uint64 tid, const StoredVector& vector, const Datum* values,
                     const bool* nulls);
 // On a device: starts encoding a block of rows in index form, which returns to its pool when
 // encoded.

@@ -113,13 +113,15 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
         uint32 still_unread = 0;
         for (uint32 i = 0; i < count; ++i) {
             const bool seen_before = std::binary_search(unread, unread + unread_count, tids[i]);
-            if (seen_before || !read_row(reader, number_tid(tids[i]))) {
+            const StoredVector row =
+                seen_before ? StoredVector{} : read_row(reader, number_tid(tids[i]));
+            if (!row) {
                 tids[still_unread++] = tids[i];
                 continue;
             }
             ++tried;
             const IndexValues all = index_values(reader);
-            encode_one_row(pass, tids[i], floats_of_row(reader).values, all.values, all.nulls);
+            encode_one_row(pass, tids[i], row, all.values, all.nulls);
         }
         flush_encode(pass);
         close_row_reader(reader);

@@ -40,6 +40,15 @@ ok($low <= $true && $true <= $high && $low > $recall - 0.1, "the interval: $low 
 is(value($node, "SELECT audits_dropped $of_t"), 0, 'none was dropped');
 is(value($node, "SELECT cpu_searches + service_searches $of_t"), 39 + 45 + 40, 'audits are not counted as searches');
 
+# --- of halves, too
+value($node, 'CREATE TABLE halves AS SELECT id, v::halfvec(16) AS v FROM t; CREATE INDEX halves_v ON halves USING ivfpq (v)
+	WITH (lists = 60); ANALYZE halves');
+my $true_of_halves = value($node, "$every SELECT recall_of('halves', 'true', int4range(51001, 51041), 10)");
+wait_until($node, "audited = 40 FROM pg_stat_pgwarp WHERE indexname = 'halves_v'");
+my $of_halves = value($node, "SELECT recall FROM pg_stat_pgwarp WHERE indexname = 'halves_v'");
+cmp_ok(abs($of_halves - $true_of_halves), '<', 0.01, "recall of halves: $of_halves by audits, $true_of_halves by sorting");
+value($node, 'DROP TABLE halves');
+
 # --- searches that are not audited
 # The worker takes searches in their order: when the last one was audited, others would have been.
 sub not_audited
