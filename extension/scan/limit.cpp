@@ -30,6 +30,7 @@ ExecutorStart_hook_type previous_hook = nullptr;
 struct ScanNote {
     IndexScanState* scan;
     const LimitState* limit;  // null: none
+    bool sorted;              // an Incremental Sort above the scan trusts its order
     List* bounds;             // see init_bounds()
     List* filters;            // see init_filter_keys()
     bool other_filters;
@@ -62,7 +63,13 @@ ScanNote* find_note(IndexScanDesc scan) {
     return note;
 }
 
-void note_scan(IndexScanState* scan, const LimitState* limit) {
+// What is above a node of the plan.
+struct Above {
+    const LimitState* limit;  // null: none
+    bool sorted;              // an Incremental Sort is between the two, or between it and the root
+};
+
+void note_scan(IndexScanState* scan, const Above& above) {
     ScanNote* note = find_note(scan);
     if (!note) {
         const MemoryContext query = scan->ss.ps.state->es_query_cxt;
@@ -83,18 +90,19 @@ void note_scan(IndexScanState* scan, const LimitState* limit) {
         note->next = notes;
         notes = note;
     }
-    note->limit = limit;
+    note->limit = above.limit;
+    note->sorted = above.sorted;
 }
 
-void show_limit(PlanState* node, const LimitState* limit);
+void show_above(PlanState* node, const Above& above);
 
-bool show_no_limit(PlanState* node, void*) {
-    show_limit(node, nullptr);
+bool show_nothing(PlanState* node, void*) {
+    show_above(node, {});
     return false;
 }
 
-bool show_same_limit(PlanState* node, void* limit) {
-    show_limit(node, static_cast<const LimitState*>(limit));
+bool show_same(PlanState* node, void* above) {
+    show_above(node, *static_cast<const Above*>(above));
     return false;
 }
 
@@ -107,33 +115,43 @@ double passing_share(const ScanNote* note) {
     return rows > 0 ? std::clamp(plan->plan_rows / rows, 1e-6, 1.0) : 1;
 }
 
-void show_limit(PlanState* node, const LimitState* limit) {
+void show_above(PlanState* node, const Above& above) {
     if (!node) return;
     switch (nodeTag(node)) {
         case T_IndexScanState: {
             IndexScanState* scan = reinterpret_cast<IndexScanState*>(node);
             // EXPLAIN without ANALYZE does not open the index.
-            if (scan->iss_RelationDesc && is_ivfpq(scan->iss_RelationDesc)) note_scan(scan, limit);
-            compat_planstate_walk(node, show_no_limit, nullptr);
+            if (scan->iss_RelationDesc && is_ivfpq(scan->iss_RelationDesc)) note_scan(scan, above);
+            compat_planstate_walk(node, show_nothing, nullptr);
             break;
         }
-        case T_LimitState:
-            compat_planstate_walk(node, show_same_limit, node);
+        case T_LimitState: {
+            Above here = {reinterpret_cast<LimitState*>(node), false};
+            compat_planstate_walk(node, show_same, &here);
             break;
+        }
+        case T_IncrementalSortState: {
+            // It sorts rows of one distance, and passes them on before it reads the others.
+            Above here = {above.limit, true};
+            compat_planstate_walk(node, show_same, &here);
+            break;
+        }
         case T_ResultState:
         case T_LockRowsState:
         case T_SubqueryScanState:
         case T_AppendState:
-        case T_MergeAppendState:
-            compat_planstate_walk(node, show_same_limit, const_cast<LimitState*>(limit));
+        case T_MergeAppendState: {
+            Above here = above;
+            compat_planstate_walk(node, show_same, &here);
             break;
+        }
         case T_NestLoopState:
             // The outer side is read until the join has enough rows; the inner side is rescanned.
-            show_limit(outerPlanState(node), limit);
-            show_limit(innerPlanState(node), nullptr);
+            show_above(outerPlanState(node), above);
+            show_above(innerPlanState(node), {});
             break;
         default:
-            compat_planstate_walk(node, show_no_limit, nullptr);
+            compat_planstate_walk(node, show_nothing, nullptr);
     }
 }
 
@@ -142,10 +160,10 @@ void start_executor(QueryDesc* query, int flags) {
         previous_hook(query, flags);
     else
         standard_ExecutorStart(query, flags);
-    show_limit(query->planstate, nullptr);
+    show_above(query->planstate, {});
     for (ListCell* cell = list_head(query->estate->es_subplanstates); cell;
          cell = lnext(query->estate->es_subplanstates, cell))
-        show_limit(static_cast<PlanState*>(lfirst(cell)), nullptr);
+        show_above(static_cast<PlanState*>(lfirst(cell)), {});
 }
 
 }  // namespace
@@ -160,10 +178,14 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     const ScanNote* note = find_note(scan);
     if (!note) return {unknown, 0, unknown};
     const bool known = note->limit && !note->limit->noCount;
+    // Rows of a later round may be nearer. An Incremental Sort reads one row more than it needs, to
+    // see another distance; without LIMIT it reads all, which are one round then.
+    if (note->sorted && !known) return {unknown, Size{1} << 40, unknown};
     // LIMIT plus OFFSET may overflow int64.
     constexpr double max_rows = 1e18;
     const double rows = known ? std::min(max_rows, static_cast<double>(note->limit->count) +
-                                                       static_cast<double>(note->limit->offset))
+                                                       static_cast<double>(note->limit->offset) +
+                                                       (note->sorted ? 1 : 0))
                               : unknown;
     const double passing = std::min(rows / passing_share(note), most_for_conditions);
     return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),

@@ -39,6 +39,22 @@ SELECT ranked_rows FROM ivfpq_last_scan();
 SELECT bool_and(d >= before) FROM
     (SELECT d, lag(d) OVER (ORDER BY n) AS before FROM whole_scan() WHERE n <= 20) AS s;
 
+\qecho a plan that sorts rows of one distance only trusts the order of all
+CREATE FUNCTION sorted_scan(most int) RETURNS TABLE (n bigint, id int, d float8) LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT row_number() OVER (), x.* FROM (SELECT s.* FROM
+        (SELECT id, v <-> ''[99,99,99]'' AS d FROM t ORDER BY v <-> ''[99,99,99]'') AS s ORDER BY s.d, s.id LIMIT %s) AS x', coalesce(most::text, 'ALL'));
+END
+$$;
+SET enable_sort = off;
+EXPLAIN (COSTS OFF) SELECT s.* FROM
+    (SELECT id, v <-> '[99,99,99]' AS d FROM t ORDER BY v <-> '[99,99,99]') AS s ORDER BY s.d, s.id LIMIT 500;
+SELECT most, count(*), count(DISTINCT id), bool_and(d > before OR d = before AND id > id_before) FROM
+    (SELECT most, n, id, d, lag(d) OVER w AS before, lag(id) OVER w AS id_before
+     FROM unnest('{1,49,50,51,500,19999,20000,NULL}'::int[]) AS most, sorted_scan(most)
+     WINDOW w AS (PARTITION BY most ORDER BY n)) AS s GROUP BY most ORDER BY most;
+RESET enable_sort;
+
 \qecho strict_order: what comes too late is left out
 SET ivfpq.iterative_scan = strict_order;
 SELECT count(*) BETWEEN 50 AND 19999, count(*) = count(DISTINCT id) FROM whole_scan();
