@@ -261,6 +261,18 @@ Part next_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     return {s->candidates.items, 0};
 }
 
+// Ranks as many of the first walk's candidates as it takes; the next round resumes after them.
+void rank_first_part(IndexScanDesc scan, ScanState* s, const Part& part) {
+    auto* by_code = static_cast<Candidate*>(palloc(Max(part.count, Size{1}) * sizeof(Candidate)));
+    std::copy_n(part.items, part.count, by_code);
+    const Size ranked = rank_until_sure(scan, s, part.items, part.count);
+    if (ranked < part.count) {
+        s->group.floor = by_code[ranked - 1];
+        s->walk.stage = GroupStage::walked;
+    }
+    pfree(by_code);
+}
+
 // Drops candidates beyond the limit. Later parts would be farther still, so the group ends there.
 void cut_part(ScanState* s, Part* part) {
     const double limit = code_limit(s->bound);
@@ -491,12 +503,16 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     s->served.repeated = 0;
     // Only a CandidateOrder may hold more than one part: its parts are bounded by memory.
     do {
+        const bool walks_first = s->walk.stage == GroupStage::first && left <= most_candidates();
         Part part = next_part(scan, s, left);
         if (s->bound.given) cut_part(s, &part);
         left -= part.count;
         const Size taken = part.count;
         uint64* ids = may_begin_again(s) ? sorted_ids(part.items, taken) : nullptr;
-        rank_candidates(scan, s, part.items, part.count);
+        if (walks_first && may_rank_fewer(s))
+            rank_first_part(scan, s, part);
+        else
+            rank_candidates(scan, s, part.items, part.count);
         if (ids) remember(s, ids, taken);
     } while (left > 0 && s->walk.stage == GroupStage::ordered);
     // Rows just ranked may have lowered the limit below the rest of this group.

@@ -7,6 +7,7 @@
 #include "extension/index/lists.h"
 #include "extension/scan/state.h"
 #include "extension/index/tid.h"
+#include "extension/settings.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -28,19 +29,29 @@ void reserve_rows(ScanState* s, Size more) {
     s->round.bytes = bytes;
 }
 
-// Makes room for `more` rows: in memory, or by spilling all rows to `spilled`.
-void expect_rows(ScanState* s, Size more) {
-    // Cached vectors must stay last in the scratch memory, so drop them before it grows.
-    clear_vector_cache(s->cache);
-    if (!s->round.spilled && s->round.count + more <= most_rows()) {
-        reserve_rows(s, more);
-        return;
-    }
-    if (!s->round.spilled) s->round.spilled = open_candidate_order(scan_memory() / 4);
-    for (Size i = 0; i < s->round.count; ++i)
-        put_candidate(s->round.spilled,
-                      {s->round.rows[i].distance, tid_number(s->round.rows[i].tid)});
-    s->round.count = 0;
+// Distances by code are in units of their own (bound.h).
+double code_scale(const ScanState* s) {
+    return normalizes(s->meta.metric) ? 2 : 1;
+}
+
+void note_error(ScanState* s, double code, double exact) {
+    const double difference = code / code_scale(s) - exact;
+    if (std::isfinite(difference)) s->round.errors.add(difference);
+}
+
+// The greatest distance by code that a row nearer than the k-th ranked one may have, but for few.
+double last_worth_ranking(const ScanState* s, Size k) {
+    // Of the rows that are not ranked few have such an error, and few of these are near.
+    constexpr double missing = 0.002;
+    constexpr double least_errors = 16;
+    if (s->round.spilled || s->round.count < k || s->round.errors.count < least_errors)
+        return std::numeric_limits<double>::infinity();
+    auto* distances = static_cast<double*>(palloc(s->round.count * sizeof(double)));
+    for (Size i = 0; i < s->round.count; ++i) distances[i] = s->round.rows[i].distance;
+    std::nth_element(distances, distances + k - 1, distances + s->round.count);
+    const double kth = distances[k - 1];
+    pfree(distances);
+    return code_scale(s) * (kth + s->round.errors.greatest(missing));
 }
 
 // Drops candidates that the service or the pending list gave before. `candidates` are sorted by id.
@@ -74,6 +85,22 @@ Size scan_memory() {
 
 Size most_candidates() {
     return std::clamp<Size>(scan_memory() / 64, 1024, 4000000);
+}
+
+void expect_rows(ScanState* s, Size more) {
+    const bool fits = !s->round.spilled && s->round.count + more <= most_rows();
+    if (fits && (s->round.count + more) * sizeof(RankedRow) <= s->round.bytes) return;
+    // Cached vectors must stay last in the scratch memory, so drop them before it grows.
+    clear_vector_cache(s->cache);
+    if (fits) {
+        reserve_rows(s, more);
+        return;
+    }
+    if (!s->round.spilled) s->round.spilled = open_candidate_order(scan_memory() / 4);
+    for (Size i = 0; i < s->round.count; ++i)
+        put_candidate(s->round.spilled,
+                      {s->round.rows[i].distance, tid_number(s->round.rows[i].tid)});
+    s->round.count = 0;
 }
 
 Candidate* reserve_candidates(ScanState* s, Size wanted) {
@@ -142,6 +169,7 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
             note_ranked(&s->bound, candidates[i].distance, distance);
             if (distance > s->bound.distance) continue;
         }
+        if (may_rank_fewer(s)) note_error(s, candidates[i].distance, distance);
         // In the first round.
         if (s->conditions.count > 0 && s->goal.least_rows > 0)
             note_code(&s->codes, candidates[i].distance, distance);
@@ -150,7 +178,32 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     }
 }
 
+bool may_rank_fewer(const ScanState* s) {
+    return s->goal.least_rows > 0 && s->report.rounds == 0 && s->goal.filtered == 0 &&
+           s->conditions.count == 0 && !s->bound.given && !s->asked.repeated &&
+           settings.candidates == 0 && settings.target_recall < 1;
+}
+
+Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
+    // Fewer rows tell too little of the errors of codes.
+    constexpr Size least = 32;
+    const Size k = Size{s->goal.limit} + s->asked.passed_over;
+    expect_rows(s, count);
+    Size end = std::min(count, std::max({k, least, count / 4}));
+    Size ranked = 0;
+    while (true) {
+        rank_candidates(scan, s, candidates + ranked, end - ranked);
+        ranked = end;
+        if (ranked == count) break;
+        const double last = last_worth_ranking(s, k);
+        while (end < std::min(count, 2 * ranked) && !(candidates[end].distance > last)) ++end;
+        if (end == ranked) break;
+    }
+    return ranked;
+}
+
 void begin_rows(ScanState* s) {
+    s->round.errors = {};
     s->round.count = s->round.next = s->round.added = 0;
     if (s->round.spilled) close_candidate_order(s->round.spilled);
     s->round.spilled = nullptr;
@@ -163,6 +216,13 @@ void sort_rows(ScanState* s) {
                   return a.distance < b.distance ||
                          (a.distance == b.distance && tid_number(a.tid) < tid_number(b.tid));
               });
+    // Two parts of the candidates may have an entry each of one row.
+    s->round.count = static_cast<Size>(
+        std::unique(s->round.rows, s->round.rows + s->round.count,
+                    [](const RankedRow& a, const RankedRow& b) {
+                        return a.distance == b.distance && tid_number(a.tid) == tid_number(b.tid);
+                    }) -
+        s->round.rows);
 }
 
 bool more_rows(ScanState* s) {

@@ -364,6 +364,27 @@ void prepare_completion(void* state) {
     read_tables(gather->index, gather->scan);
 }
 
+// Ranks candidates that are in the order of their codes, and behind them some whose code is
+// unknown. A search that is narrowed may go on after the last of them, so all are ranked.
+void rank_and_remember(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size by_code,
+                       Size unknown, bool narrowed) {
+    const Size count = by_code + unknown;
+    if (narrowed || !may_rank_fewer(s)) {
+        uint64* served = sorted_ids(candidates, count);
+        rank_candidates(scan, s, candidates, count);
+        remember(s, served, count);
+        return;
+    }
+    auto* served = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));
+    for (Size i = 0; i < unknown; ++i) served[i] = candidates[by_code + i].id;
+    for (Size i = 0; i < by_code; ++i) served[unknown + i] = candidates[i].id;
+    expect_rows(s, count);
+    rank_candidates(scan, s, candidates + by_code, unknown);
+    const Size ranked = unknown + rank_until_sure(scan, s, candidates, by_code);
+    std::sort(served, served + ranked);
+    remember(s, served, ranked);
+}
+
 // Ranks the candidates of one answer, and sets *ranked to their number. False: it is not current,
 // or does not go on where the ones before ended.
 bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
@@ -408,9 +429,7 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         search.threshold > 0 ? search.probes : std::max(s->report.probes, search.probes);
     s->report.lists_read += completion.read_lists;
     s->report.lists_grown = completion.grown_lists;
-    uint64* served = sorted_ids(room, count);
-    rank_candidates(scan, s, room, count);
-    remember(s, served, count);
+    rank_and_remember(scan, s, room, result.count, count - result.count, search.narrowed);
     s->group.end = search.probes;
     s->served.repeated = s->served.count;
     const bool from_pages = completion.read_lists > 0 || completion.visited;

@@ -164,6 +164,7 @@ struct RoundRows {
     Size next;   // the row to return next (scan.cpp)
     Size added;  // in memory and spilled
     CandidateOrder* spilled;
+    Differences errors;  // of codes, where rank_until_sure() looks at them
 };
 
 // Whether the search will be audited (audited_search.cpp).
@@ -219,9 +220,17 @@ void note_for_audit(IndexScanDesc scan, const ScanState* s);
 // Memory for a selection of `wanted` candidates; invalidates the previous one.
 Candidate* reserve_candidates(ScanState* s, Size wanted);
 
+// Makes room for `more` rows: in memory, or by spilling all rows to `spilled`. Until then, cached
+// vectors stay.
+void expect_rows(ScanState* s, Size more);
 // Reads the rows of some candidates of the lists, and adds the visible ones to the round. Skips
 // candidates that came from the pending list or the service. Reorders `candidates`.
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
+// Whether a scan may rank fewer candidates than the curve gives: a plain one, with a LIMIT.
+bool may_rank_fewer(const ScanState* s);
+// The same for such a scan: ranks candidates, nearest by code first, until the next ones are so far
+// that hardly any can be among the wanted rows. Returns how many it took.
+Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 
 // Also counts the row in the report.
 double row_distance(ScanState* s, const StoredVector& row);

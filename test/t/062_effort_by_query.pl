@@ -77,6 +77,39 @@ for my $relation (qw(tight spread))
 cmp_ok(value($node, "SELECT count(DISTINCT probes) FROM searched WHERE relation = 'spread' AND kind = 'like rows'"),
 	'>', 5, 'and queries alike take as many as they need');
 
+# How many candidates are ranked depends on the query, too: it stops where the next ones are too far by
+# their codes. Codes of four bytes tell little, so there are many candidates.
+value($node, <<'SQL');
+CREATE TABLE coarse AS SELECT * FROM spread;
+CREATE INDEX coarse_v ON coarse USING ivfpq (v) WITH (lists = 50, m = 4);
+SELECT pgwarp_prewarm('coarse_v');
+CREATE FUNCTION rank(who text, given int) RETURNS TABLE (id int, candidates bigint, nearest bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+	asked query;
+BEGIN
+	PERFORM set_config('enable_seqscan', 'off', true), set_config('ivfpq.executor', who, true),
+		set_config('ivfpq.target_recall', '0.99', true), set_config('ivfpq.candidates', given::text, true);
+	FOR asked IN SELECT * FROM query AS q WHERE relation = 'spread' AND kind = 'like rows' ORDER BY q.id LOOP
+		SELECT c.id INTO nearest FROM coarse AS c ORDER BY c.v <-> asked.v LIMIT 1;
+		SELECT s.candidates INTO candidates FROM ivfpq_last_scan() AS s;
+		id := asked.id;
+		RETURN NEXT;
+	END LOOP;
+END
+$$;
+CREATE TABLE ranked AS SELECT 'cpu' AS who, * FROM rank('cpu', 0) UNION ALL SELECT 'service', * FROM rank('service', 0);
+INSERT INTO ranked SELECT 'all', * FROM rank('cpu', (SELECT max(candidates)::int FROM ranked));
+SQL
+my ($all, $mean, $least, $most) = split /\|/, value($node, "SELECT (SELECT max(candidates) FROM ranked WHERE who = 'all'),
+	round(avg(candidates), 1), min(candidates), max(candidates) FROM ranked WHERE who = 'cpu'");
+note("$mean candidates ranked, $least to $most of $all");
+cmp_ok($mean, '<', 0.9 * $all, 'queries rank as many candidates as they need');
+is(value($node, "SELECT count(*) FROM ranked AS a JOIN ranked AS b USING (id, candidates, nearest)
+	WHERE a.who = 'cpu' AND b.who = 'service'"), 100, 'CPU and service rank the same');
+cmp_ok(value($node, "SELECT count(*) FROM ranked AS a JOIN ranked AS b USING (id, nearest)
+	WHERE a.who = 'cpu' AND b.who = 'all'"), '>=', 99, 'and find what all of them have');
+
 indexes_are_sound($node);
 $node->stop;
 done_testing();
