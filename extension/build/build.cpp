@@ -114,7 +114,7 @@ void measure(Relation index, BulkWriter* writer, const CurveQuery* queries, uint
     report_phase(BuildPhase::measure);
     MetaPage meta = writer->meta;
     // The curve is part of the metapage, which is logged last.
-    meta.curve = measure_together(encoded, index, meta, queries, count);
+    set_curve(&meta, measure_together(encoded, index, meta, queries, count));
     meta.spread = measure_spread(index, meta, queries, count);
     meta.curve_at = GetCurrentTimestamp();
     bulk_meta(writer, meta);

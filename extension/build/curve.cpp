@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "extension/build/curve.h"
 
@@ -280,13 +281,35 @@ void fill_by_query(const CurveTally& tally, RecallCurve* curve) {
         }
 }
 
+// The margin that one query in four does not reach: such queries rank more candidates than the
+// curve was measured with, so it never promises too much.
+CandidateMargins measured_margins(const CurveTally& tally) {
+    constexpr double share = 0.25;
+    CandidateMargins margins = {};
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        for (int f = 0; f < RecallCurve::factors; ++f) {
+            const double* counts = tally.margins[k][f];
+            const double wanted = share * std::accumulate(counts, counts + margin_bins, 0.0);
+            double sum = 0;
+            int bin = 0;
+            while (bin < margin_bins - 1 && sum + counts[bin] < wanted) sum += counts[bin++];
+            if (wanted == 0 || bin == 0 || bin == margin_bins - 1) continue;
+            const double part = (wanted - sum) / counts[bin];
+            margins.margin[k][f] =
+                static_cast<float>(least_margin * std::exp2(margin_octaves * (bin + part)));
+        }
+    return margins;
+}
+
 }  // namespace
 
-RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric metric) {
-    RecallCurve curve = {};
+MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric metric) {
+    MeasuredCurve measured = {};
+    RecallCurve& curve = measured.curve;
     curve.steps = grid.steps;
     std::copy_n(grid.probes, grid.steps, curve.probes);
-    if (tally.all.wanted[0] == 0) return curve;
+    if (tally.all.wanted[0] == 0) return measured;
+    measured.margins = measured_margins(tally);
     const CurveEffort& effort = tally.effort;
     ereport(DEBUG1, (errmsg_internal("%.0f queries of the curve to %u probes, some to %u: %.3f s "
                                      "to rank lists, %.3f s to look for neighbors, %.3f s to scan "
@@ -311,20 +334,20 @@ RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric met
                                      curve.query_probes[k][step], curve.query_scanned[k][step],
                                      curve.query_recall[k][step][5] / 65535.0,
                                      curve.query_recall[k][step][13] / 65535.0)));
-    return curve;
+    return measured;
 }
 
-RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
-                          uint32 count) {
+MeasuredCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                            uint32 count) {
     const CurveGrid grid = begin_curve(index, meta, queries, count, count_wide(queries, count));
     auto* tally = static_cast<CurveTally*>(palloc0(sizeof(CurveTally)));
     for (uint32 i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
         tally_query(index, meta, grid, queries[i], i, tally);
     }
-    const RecallCurve curve = end_curve(grid, *tally, meta.metric);
+    const MeasuredCurve measured = end_curve(grid, *tally, meta.metric);
     pfree(tally);
-    return curve;
+    return measured;
 }
 
 }  // namespace pgwarp

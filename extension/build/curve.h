@@ -11,8 +11,16 @@ inline constexpr uint32 curve_trial_queries = 32;
 // Measures the curve of a trained index, in one process. Several processes can divide the queries
 // between begin_curve() and end_curve() among themselves, by tally_query() and add_tally(). Hits
 // and entries are whole numbers, so their sums do not depend on the division.
-RecallCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
-                          uint32 count);
+struct MeasuredCurve {
+    RecallCurve curve;
+    CandidateMargins margins;
+};
+MeasuredCurve measure_curve(Relation index, const MetaPage& meta, const CurveQuery* queries,
+                            uint32 count);
+inline void set_curve(MetaPage* meta, const MeasuredCurve& measured) {
+    meta->curve = measured.curve;
+    meta->margins = measured.margins;
+}
 
 // Reads only the trial queries. `wide`: the first queries, which measure k = 1,000; all or a few.
 CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
@@ -20,6 +28,6 @@ CurveGrid begin_curve(Relation index, const MetaPage& meta, const CurveQuery* qu
 // How many of the first queries are wide.
 uint32 count_wide(const CurveQuery* queries, uint32 count);
 void add_tally(const CurveTally& tally, CurveTally* sum);
-RecallCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric metric);
+MeasuredCurve end_curve(const CurveGrid& grid, const CurveTally& tally, Metric metric);
 
 }  // namespace pgwarp

@@ -11,6 +11,7 @@
 #include "kernels/list_scan.h"
 #include "kernels/nibble_scan.h"
 #include "extension/build/curve_query.h"
+#include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/util/stopwatch.h"
@@ -328,6 +329,30 @@ void take_radii(const Neighbors& n, uint32 lists, CurveWalk* walk, WalkedLists* 
     }
 }
 
+// How far behind the k-th candidate the last one is that a scan ranks, by code.
+void count_margins(const Neighbors& n, const CurveWalk& walk, CurveTally* tally) {
+    auto* sorted = static_cast<float*>(
+        palloc_extended(std::max<Size>(walk.kept, 1) * sizeof(float), MCXT_ALLOC_HUGE));
+    std::copy_n(walk.distances, walk.kept, sorted);
+    std::sort(sorted, sorted + walk.kept);
+    for (int k = 0; k < RecallCurve::ks; ++k) {
+        if (!measures(n, k)) continue;
+        const uint32 rows = RecallCurve::k_values[k];
+        for (int f = 0; f < RecallCurve::factors; ++f) {
+            const auto last = static_cast<Size>(
+                std::ceil(RecallCurve::factor_values[f] * RecallCurve::wanted(rows)));
+            int bin = margin_bins - 1;
+            if (last <= walk.kept) {
+                const double margin = margin_between(sorted[rows - 1], sorted[last - 1]);
+                const double octaves = std::log2(std::max(margin, least_margin) / least_margin);
+                bin = std::min(bin - 1, static_cast<int>(octaves / margin_octaves));
+            }
+            ++tally->margins[k][f][bin];
+        }
+    }
+    pfree(sorted);
+}
+
 // The most lists that a query walks: its probes, or what its radii need and some more, which show
 // where queries end that take the first entries only. Lists are small where rows lie in tight
 // clusters.
@@ -399,6 +424,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
         if (walked.first_lists[k] == 0) walked.first_lists[k] = probes;
         count_by_query(k, walked, sorted, n, all, beyond);
     }
+    if (has_norms(meta.metric)) count_margins(*n, walk, tally);
     count_query(*n, all);
     if (beyond) count_query(*n, beyond);
     tally->effort.counting += watch.lap();

@@ -66,9 +66,16 @@ struct CurveEffort {
     double counting;
     double entries;  // scanned
 };
+// Margins of candidates (CandidateMargins) are counted in quarters of octaves. The last bin has
+// those that are too large to be known.
+inline constexpr int margin_bins = 257;
+inline constexpr double margin_octaves = 0.25;
+inline constexpr double least_margin = 0x1p-32;
+
 struct CurveTally {
     CurveCounts all;  // of all queries: near steps only
     CurveCounts far;  // of the queries that measure all steps
+    double margins[RecallCurve::ks][RecallCurve::factors][margin_bins];
     CurveEffort effort;
 };
 // `number` is the query's index in the whole set; it decides whether the query measures far steps.

@@ -249,7 +249,7 @@ PGWARP_FUNCTION(ivfpq_learn) {
                         errhint("Try again.")));
     const CurveQuery* queries = find_curve_queries(open, before, given);
     MetaPage after = before;
-    after.curve = measure_curve(open.index, before, queries, given.count);
+    set_curve(&after, measure_curve(open.index, before, queries, given.count));
     if (!has_curve(after))
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                         errmsg("the queries have no neighbors in table \"%s\"",

@@ -182,7 +182,7 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
         const EncodeInput input{read_model(index, meta), queries.rows, queries.count,
                                 type_of(index), copy_attributes(index)};
         const CurveQuery* curve_queries = make_curve_queries(input, queries.tids, neighbors, 1);
-        meta.curve = measure_curve(index, meta, curve_queries, queries.count);
+        set_curve(&meta, measure_curve(index, meta, curve_queries, queries.count));
         meta.learned = {};
         meta.spread = measure_spread(index, meta, curve_queries, queries.count);
         meta.curve_source = CurveSource::rows;

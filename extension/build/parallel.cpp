@@ -235,8 +235,8 @@ void begin_curve_together(const EncodeResult& result, const MetaPage& meta,
     let_curve_begin(&result.parallel->memory.shared->tasks);
 }
 
-RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
-                             const CurveQuery* queries, uint32 count) {
+MeasuredCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
+                               const CurveQuery* queries, uint32 count) {
     if (!result.parallel) return measure_curve(index, meta, queries, count);
     SharedTasks* tasks = &result.parallel->memory.shared->tasks;
     SharedCurve* curve = result.parallel->memory.curve;

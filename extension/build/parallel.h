@@ -33,8 +33,8 @@ void begin_curve_together(const EncodeResult& result, const MetaPage& meta,
                           const CurveQuery* queries, uint32 count);
 void log_together(const EncodeResult& result, BulkWriter* writer);
 void end_of_pages(const EncodeResult& result);
-RecallCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
-                             const CurveQuery* queries, uint32 count);
+MeasuredCurve measure_together(const EncodeResult& result, Relation index, const MetaPage& meta,
+                               const CurveQuery* queries, uint32 count);
 // Ends the sort, the workers and their shared memory.
 void end_encode_table(EncodeResult* result);
 

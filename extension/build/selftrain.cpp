@@ -224,7 +224,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
     move_all(heap, index, *meta, pass, &state);
     const CurveQuery* curve_queries =
         make_curve_queries(input, queries.tids, neighbors_of(pass), 1);
-    meta->curve = measure_curve(index, *meta, curve_queries, queries.count);
+    set_curve(meta, measure_curve(index, *meta, curve_queries, queries.count));
     meta->learned = {};
     meta->spread = measure_spread(index, *meta, curve_queries, queries.count);
     meta->curve_at = GetCurrentTimestamp();

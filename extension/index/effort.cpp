@@ -35,6 +35,7 @@ class CurveSide {
   public:
     CurveSide(const MetaPage& meta, ByQuery by_query, uint32 k)
         : curve_(meta.curve),
+          margins_(meta.margins),
           by_query_(by_query == ByQuery::yes),
           margin_(meta.curve_source == CurveSource::queries ? given_margin : rows_margin) {
         const int last = last_k(curve_);
@@ -77,6 +78,12 @@ class CurveSide {
             between([&](int k) { return std::log(double{curve_.threshold[k][step]}); }));
     }
 
+    // Searches that are like given queries get what was measured.
+    double candidate_margin(uint32 factor) const {
+        if (margin_ == given_margin) return 0;
+        return between([&](int k) { return double{margins_.margin[k][factor]}; });
+    }
+
   private:
     template <class OfK>
     double between(OfK of_k) const {
@@ -102,6 +109,7 @@ class CurveSide {
     }
 
     const RecallCurve& curve_;
+    const CandidateMargins& margins_;
     const bool by_query_;
     const double margin_;
     int low_, high_;
@@ -147,7 +155,8 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
     const double promised = choice.reached && step > 0 ? target : std::max(choice.recall, target);
     choice.effort = {static_cast<uint32>(std::ceil(probes)),
                      static_cast<uint32>(std::ceil(candidates)), static_cast<float>(threshold),
-                     static_cast<float>(promised)};
+                     static_cast<float>(promised),
+                     static_cast<float>(side.candidate_margin(factor))};
     return choice;
 }
 
@@ -349,6 +358,8 @@ Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQ
     if (settings.probes > 0) effort.probes = static_cast<uint32>(settings.probes);
     if (settings.target_recall >= 1 || settings.probes > 0) effort.threshold = 0;
     if (settings.candidates > 0) effort.candidates = static_cast<uint32>(settings.candidates);
+    if (settings.candidates > 0 || settings.target_recall >= 1 || by_query == ByQuery::no)
+        effort.margin = 0;
     effort.probes = std::clamp(effort.probes, 1u, std::max(1u, meta.lists));
     effort.candidates = std::max(effort.candidates, k);
     return effort;

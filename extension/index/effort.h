@@ -1,6 +1,9 @@
 // How much effort a scan makes: chosen from the settings and the index's recall curve.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/common.h"
 #include "extension/index/format.h"
 
@@ -15,7 +18,20 @@ struct Effort {
     // The recall that the curve promises of it: what was aimed at, or more where the least effort
     // finds more. 0: nothing was measured.
     float promised = 0;
+    // Above 0: a query whose next candidates are this near to its k-th by code, see
+    // candidate_limit(), ranks more of them, up to most_times_candidates as many.
+    float margin = 0;
 };
+inline constexpr Size most_times_candidates = 2;
+// Distances by code err by a multiple of the distance, and are squared: so the unit of margins is
+// the distance itself.
+inline double margin_between(double kth, double last) {
+    return kth > 0 ? (last - kth) / std::sqrt(kth) : 0;
+}
+inline double candidate_limit(double kth, double margin) {
+    return kth + margin * std::sqrt(std::max(kth, 0.0));
+}
+
 // Costs of a scan where its lists are, on this CPU or in the service. The unit is one look-up in a
 // table by this CPU.
 struct ScanCosts {

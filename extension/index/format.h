@@ -139,6 +139,14 @@ struct RecallCurve {
 };
 static_assert(sizeof(RecallCurve) == 40 + 8 * 20 + 3 * 4 * 4 * 20 + 2 * 2 * 4 * 20 * 14);
 
+// Where a query's candidates lie closer together than those of other queries, codes tell less, and
+// a scan ranks more of them (index/effort.h): candidates with codes up to this far behind the k-th.
+// By k and by candidates per wanted row, as the curve has them. 0: it never ranks more.
+struct CandidateMargins {
+    float margin[RecallCurve::ks][RecallCurve::factors];
+};
+static_assert(sizeof(CandidateMargins) == 4 * 4 * 14);
+
 // What live searches taught: see audit/.
 struct LearnedEffort {
     // Added to the logit of the target. Above 0: searches had found less than was asked for.
@@ -191,7 +199,13 @@ struct MetaPage {
     BlockNumber free_head;
     uint32 free_pages;
 
-    FirstCurve first_curve;  // zero from version 5 on
+    union {
+        FirstCurve first_curve;  // before version 5
+        struct {                 // from then on; zero if nothing was measured
+            uint8 unused[sizeof(FirstCurve) - sizeof(CandidateMargins)];
+            CandidateMargins margins;
+        };
+    };
 
     // From version 2 on:
     uint32 code_dims;  // dimensions of centroids, and of the vectors that are encoded

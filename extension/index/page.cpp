@@ -103,6 +103,7 @@ RecallCurve converted(const FirstCurve& first) {
 void complete_meta(MetaPage* meta) {
     if (meta->version < 5) {
         meta->curve = converted(meta->first_curve);
+        meta->first_curve = {};
         meta->curve_source = CurveSource::rows;
         meta->curve_at = 0;
         meta->learned = {};

@@ -65,7 +65,7 @@ void write_training(Relation index, const MetaPage& trained) {
     changed.free_pages = meta->free_pages;
     // A page of an older version gets all fields of this one.
     changed.version = format_version;
-    changed.first_curve = {};
+    if (changed.version < 5) changed.first_curve = {};
     *meta = changed;
     GenericXLogFinish(state);
     UnlockReleaseBuffer(buffer);

@@ -209,6 +209,9 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
 }
 
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
+    const Size least = wanted;
+    if (s->goal.margin > 0 && s->report.rounds == 0)
+        wanted = std::min(most_times_candidates * least, most_candidates());
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
@@ -221,8 +224,12 @@ Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     const CandidateSelection::Result result = selection.finish();
     s->group.floor = result.floor;
     s->walk.stage = GroupStage::walked;
-    if (result.complete) end_walk(s);
-    return {room, result.count};
+    const Size count = wanted > least ? worth_ranking(s, room, result.count, least) : result.count;
+    if (count < result.count)
+        s->group.floor = room[count - 1];
+    else if (result.complete)
+        end_walk(s);
+    return {room, count};
 }
 
 // Widens a group whose candidates are more than memory holds, before any of them are kept.
@@ -506,7 +513,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         const bool walks_first = s->walk.stage == GroupStage::first && left <= most_candidates();
         Part part = next_part(scan, s, left);
         if (s->bound.given) cut_part(s, &part);
-        left -= part.count;
+        left -= std::min(left, part.count);
         const Size taken = part.count;
         uint64* ids = may_begin_again(s) ? sorted_ids(part.items, taken) : nullptr;
         if (walks_first && may_rank_fewer(s))

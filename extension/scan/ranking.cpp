@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/scan/state.h"
 #include "extension/index/tid.h"
@@ -182,6 +183,15 @@ bool may_rank_fewer(const ScanState* s) {
     return s->goal.least_rows > 0 && s->report.rounds == 0 && s->goal.filtered == 0 &&
            s->conditions.count == 0 && !s->bound.given && !s->asked.repeated &&
            settings.candidates == 0 && settings.target_recall < 1;
+}
+
+Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count, Size least) {
+    const Size k = Size{s->goal.limit} + s->asked.passed_over;
+    if (!(s->goal.margin > 0) || count <= least || count < k) return count;
+    const double limit = candidate_limit(candidates[k - 1].distance, s->goal.margin);
+    Size worth = std::max(least, k);
+    while (worth < count && candidates[worth].distance <= limit) ++worth;
+    return worth;
 }
 
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {

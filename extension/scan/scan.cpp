@@ -78,6 +78,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     if (effort.threshold > 0 && effort.candidates + s->asked.passed_over > most_candidates())
         effort = choose_effort(meta, s->goal.limit);
     s->goal.threshold = effort.threshold;
+    s->goal.margin = effort.margin;
     s->goal.promised = effort.promised;
     s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;
     // As many rows are ranked as without a filter, of those that pass.

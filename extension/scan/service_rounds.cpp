@@ -74,7 +74,7 @@ bool answer_covers(const ScanState* s, const WantedSearch& search, const Service
 
 // Whether the search may decide how many lists it takes: only a plain one does.
 ByQuery by_query(const ScanState* s) {
-    return s->goal.threshold > 0 ? ByQuery::yes : ByQuery::no;
+    return s->goal.threshold > 0 || s->goal.margin > 0 ? ByQuery::yes : ByQuery::no;
 }
 // Lists among which such a search takes its own: hardly any takes more, and each costs a little, or
 // its pages where the service does not have it yet.
@@ -108,6 +108,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
         *wanted = std::min<Size>(*wanted, service_most_k);
     search.probes = bounded_probes(effort.probes, s->meta);
     s->goal.promised = effort.promised;
+    s->goal.margin = effort.margin;
     if (effort.threshold > 0) {
         search.threshold = effort.threshold;
         search.radius_k = s->goal.planned + s->asked.passed_over;
@@ -385,10 +386,10 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
     remember(s, served, ranked);
 }
 
-// Ranks the candidates of one answer, and sets *ranked to their number. False: it is not current,
-// or does not go on where the ones before ended.
+// Ranks the candidates of one answer, at least so many, and sets *ranked to their number. False: it
+// is not current, or does not go on where the ones before ended.
 bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
-                 const ServiceAnswer& answer, Size* ranked) {
+                 const ServiceAnswer& answer, Size least, Size* ranked) {
     Relation index = scan->indexRelation;
     uint64* lists = group_lists(answer);
     if (!goes_on(s, search, answer, lists)) {
@@ -424,12 +425,17 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     pfree(completion.appended);
     *ranked = result.count;
     s->report.by_service = true;
+    const Size worth = worth_ranking(s, room, result.count, least);
+    if (worth < result.count) {
+        std::move(room + result.count, room + count, room + worth);
+        count -= result.count - worth;
+    }
     // The scan began with the mean of queries that decide by themselves.
     s->report.probes =
         search.threshold > 0 ? search.probes : std::max(s->report.probes, search.probes);
     s->report.lists_read += completion.read_lists;
     s->report.lists_grown = completion.grown_lists;
-    rank_and_remember(scan, s, room, result.count, count - result.count, search.narrowed);
+    rank_and_remember(scan, s, room, worth, count - worth, search.narrowed);
     s->group.end = search.probes;
     s->served.repeated = s->served.count;
     const bool from_pages = completion.read_lists > 0 || completion.visited;
@@ -479,6 +485,9 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
                       search.probes > service_most_lists;
     if (search.narrowed) search.threshold = 0;
     const Size wanted = left;
+    if (search.narrowed) s->goal.margin = 0;
+    if (s->goal.margin > 0)
+        left = std::min({most_times_candidates * left, Size{service_most_k}, most_candidates()});
     do {
         search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
         const bool begins = search.first_probe == 0 && !s->service.resumes;
@@ -490,7 +499,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         bool covered;
         Size ranked;
         if (!ask(scan, s, &search, &answer, &covered) ||
-            !rank_answer(scan, s, search, answer, &ranked))
+            !rank_answer(scan, s, search, answer, wanted, &ranked))
             return false;
         free_answer(&answer);
         if (first) s->goal.candidates = wanted;

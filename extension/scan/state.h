@@ -48,6 +48,7 @@ struct RoundGoal {
     uint32 planned;   // the same by the plan's estimate of its filters, for the service
     Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;
+    float margin;     // above 0: the first part may have more candidates (index/effort.h)
     float threshold;  // above 0: the query decides how many lists the first group has
     float promised;   // recall, by the curve (index/effort.h)
     uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none
@@ -228,8 +229,10 @@ void expect_rows(ScanState* s, Size more);
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 // Whether a scan may rank fewer candidates than the curve gives: a plain one, with a LIMIT.
 bool may_rank_fewer(const ScanState* s);
-// The same for such a scan: ranks candidates, nearest by code first, until the next ones are so far
-// that hardly any can be among the wanted rows. Returns how many it took.
+// How many of these candidates, nearest by code first, are worth ranking: at least `least`.
+Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count, Size least);
+// As rank_candidates(), for such a scan: ranks candidates, nearest by code first, until the next
+// ones are so far that hardly any can be among the wanted rows. Returns how many it took.
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 
 // Also counts the row in the report.

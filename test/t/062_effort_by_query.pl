@@ -98,6 +98,26 @@ BEGIN
 	END LOOP;
 END
 $$;
+-- The same with a LIMIT of 10, for both kinds of queries.
+CREATE FUNCTION rank_ten(who text, given int) RETURNS TABLE (kind text, id int, candidates bigint, hits int)
+LANGUAGE plpgsql AS $$
+DECLARE
+	asked query;
+BEGIN
+	PERFORM set_config('enable_seqscan', 'off', true), set_config('ivfpq.executor', who, true),
+		set_config('ivfpq.candidates', given::text, true);
+	FOR asked IN SELECT * FROM query AS q WHERE relation = 'spread' ORDER BY q.kind, q.id LOOP
+		SELECT count(*) FILTER (WHERE d <= asked.farthest) INTO hits FROM
+			(SELECT c.v <-> asked.v AS d FROM coarse AS c ORDER BY c.v <-> asked.v LIMIT 10) AS n;
+		SELECT s.candidates INTO candidates FROM ivfpq_last_scan() AS s;
+		kind := asked.kind;
+		id := asked.id;
+		RETURN NEXT;
+	END LOOP;
+END
+$$;
+CREATE TABLE ten AS SELECT 'cpu' AS who, * FROM rank_ten('cpu', 0) UNION ALL SELECT 'service', * FROM rank_ten('service', 0);
+INSERT INTO ten SELECT 'as many', * FROM rank_ten('cpu', (SELECT candidates FROM ivfpq_info('coarse_v')));
 CREATE TABLE ranked AS SELECT 'cpu' AS who, * FROM rank('cpu', 0) UNION ALL SELECT 'service', * FROM rank('service', 0);
 INSERT INTO ranked SELECT 'all', * FROM rank('cpu', (SELECT max(candidates)::int FROM ranked));
 SQL
@@ -109,6 +129,24 @@ is(value($node, "SELECT count(*) FROM ranked AS a JOIN ranked AS b USING (id, ca
 	WHERE a.who = 'cpu' AND b.who = 'service'"), 100, 'CPU and service rank the same');
 cmp_ok(value($node, "SELECT count(*) FROM ranked AS a JOIN ranked AS b USING (id, nearest)
 	WHERE a.who = 'cpu' AND b.who = 'all'"), '>=', 99, 'and find what all of them have');
+
+# Between clusters, candidates are hardly nearer than each other, and codes tell them apart less: a query
+# ranks more of them.
+my %ten;
+for my $who ('cpu', 'as many')
+{
+	for my $kind ('like rows', 'between')
+	{
+		$ten{$who}{$kind} = [ split /\|/, value($node, "SELECT round(avg(hits) / 10, 3), round(avg(candidates), 1)
+			FROM ten WHERE who = '$who' AND kind = '$kind'") ];
+		note("$who, $kind: recall $ten{$who}{$kind}[0], $ten{$who}{$kind}[1] candidates");
+	}
+}
+cmp_ok($ten{cpu}{'between'}[1], '>', 1.05 * $ten{cpu}{'like rows'}[1], 'hard queries rank more candidates');
+cmp_ok($ten{cpu}{'between'}[0], '>', $ten{'as many'}{'between'}[0], 'and find more by it');
+cmp_ok($ten{cpu}{$_}[0], '>=', 0.94, "$_, coarse codes: recall") for 'like rows', 'between';
+is(value($node, "SELECT count(*) FROM ten AS a JOIN ten AS b USING (kind, id, candidates, hits)
+	WHERE a.who = 'cpu' AND b.who = 'service'"), 200, 'CPU and service rank the same');
 
 indexes_are_sound($node);
 $node->stop;
