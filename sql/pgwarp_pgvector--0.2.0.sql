@@ -9,6 +9,8 @@ CREATE FUNCTION pgwarp_move_support(internal) RETURNS internal
 COMMENT ON FUNCTION pgwarp_move_support(internal) IS
     'support function of casts between pgwarp and pgvector: drops those that check nothing';
 
+-- Base types only: whoever owns an extension can add types of any other kind to it, under any name,
+-- and their values are not vectors. None but a superuser can make a base type.
 DO $casts$
 DECLARE
     pair record;
@@ -22,14 +24,14 @@ BEGIN
                     JOIN pg_catalog.pg_extension AS e ON e.oid = d.refobjid
                 WHERE d.classid = 'pg_catalog.pg_type'::regclass::oid
                     AND d.refclassid = 'pg_catalog.pg_extension'::regclass::oid
-                    AND d.deptype = 'e' AND e.extname = 'pgwarp') AS ours
+                    AND d.deptype = 'e' AND e.extname = 'pgwarp' AND t.typtype = 'b') AS ours
             JOIN (SELECT t.typname, n.nspname AS schema
                 FROM pg_catalog.pg_type AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace
                     JOIN pg_catalog.pg_depend AS d ON d.objid = t.oid
                     JOIN pg_catalog.pg_extension AS e ON e.oid = d.refobjid
                 WHERE d.classid = 'pg_catalog.pg_type'::regclass::oid
                     AND d.refclassid = 'pg_catalog.pg_extension'::regclass::oid
-                    AND d.deptype = 'e' AND e.extname = 'vector') AS theirs
+                    AND d.deptype = 'e' AND e.extname = 'vector' AND t.typtype = 'b') AS theirs
             ON theirs.typname = ours.typname
         WHERE ours.typname = 'vector' OR ours.typname = 'halfvec'
         ORDER BY ours.typname

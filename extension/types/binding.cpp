@@ -14,6 +14,7 @@ extern "C" {
 #include "catalog/indexing.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -58,9 +59,11 @@ Extension find_pgvector() {
     return found;
 }
 
+// A base type. Others of the name are not pgvector's: its schema may be anybody's.
 Oid type_in(Oid schema, const char* name) {
-    return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum(name),
-                           ObjectIdGetDatum(schema));
+    const Oid type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum(name),
+                                     ObjectIdGetDatum(schema));
+    return OidIsValid(type) && get_typtype(type) == TYPTYPE_BASE ? type : InvalidOid;
 }
 
 void check_types(const Extension& extension) {
@@ -71,10 +74,11 @@ void check_types(const Extension& extension) {
                         errdetail("pgwarp uses the types of pgvector 0.7.0 or later."),
                         errhint("Install a newer pgvector, and run ALTER EXTENSION %s UPDATE.",
                                 pgvector)));
-    constexpr const char* names[] = {"vector", "halfvec"};
-    for (const char* name : names) {
+    constexpr VectorType types[] = {vector_type, halfvec_type};
+    for (const VectorType& wanted : types) {
+        const char* name = wanted.name();
         const Oid type = type_in(extension.schema, name);
-        if (!OidIsValid(type) || !VectorType::of(type))
+        if (!OidIsValid(type) || !VectorType::of(type).stores_like(wanted))
             ereport(ERROR,
                     (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                      errmsg("extension \"%s\" has no type of vectors that pgwarp knows", pgvector),

@@ -81,5 +81,42 @@ for my $case (0 .. ($has_pgvector ? 2 : 0))
 	as_tenant($database, 'DROP EXTENSION pgwarp CASCADE');
 }
 
+# --- types that the tenant makes under the names of ours and pgvector's
+
+SKIP:
+{
+	skip 'neither pgvector nor its stand-in is installed', 9 if !$has_pgvector;
+
+	# The owner of an extension adds types to it: they are not cast to vectors. The bytes of a range are
+	# not those of a vector, and would be read far beyond their end.
+	value($node, 'CREATE DATABASE tenant_types OWNER tenant');
+	$node->safe_psql('tenant_types', 'CREATE EXTENSION vector');
+	as_tenant('tenant_types', 'CREATE EXTENSION pgwarp; CREATE SCHEMA fake; CREATE TYPE fake.vector AS RANGE (subtype = bigint);
+		CREATE TYPE fake.halfvec AS ENUM (); ALTER EXTENSION pgwarp ADD TYPE fake.vector; ALTER EXTENSION pgwarp ADD TYPE fake.halfvec');
+	my ($status, $out, $error) = $node->psql('tenant_types', 'CREATE EXTENSION pgwarp_pgvector', extra_params => [ '-U', 'tenant' ]);
+	like($error, qr/pgwarp has no types of its own in this database/, 'types added to pgwarp');
+	value($node, 'CREATE DATABASE tenant_more OWNER tenant');
+	as_tenant('tenant_more', 'CREATE EXTENSION pgwarp; CREATE SCHEMA v; CREATE SCHEMA fake; CREATE DOMAIN fake.vector AS bigint;
+		CREATE TYPE fake.halfvec AS RANGE (subtype = bigint); ALTER EXTENSION pgwarp ADD DOMAIN fake.vector;
+		ALTER EXTENSION pgwarp ADD TYPE fake.halfvec');
+	$node->safe_psql('tenant_more', 'CREATE EXTENSION vector SCHEMA v');
+	as_tenant('tenant_more', 'CREATE EXTENSION pgwarp_pgvector');
+	is($node->safe_psql('tenant_more', "SELECT string_agg(proname || ' ' || proargtypes[0]::regtype || ' ' || prorettype::regtype, ', '
+			ORDER BY proname, proargtypes[0]::regtype::text)
+		FROM pg_proc WHERE proname IN ('pgwarp_to_pgvector', 'pgwarp_from_pgvector')"),
+		'pgwarp_from_pgvector v.halfvec halfvec, pgwarp_from_pgvector v.vector vector, '
+		  . 'pgwarp_to_pgvector halfvec v.halfvec, pgwarp_to_pgvector vector v.vector', 'casts are of our types and pgvector\'s');
+
+	# A pgvector without halfvec, and a type of the tenant's under its name.
+	skip 'there is no version that is too old', 2
+	  if value($node, "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'vector' AND version = '0.6.2'") eq '0';
+	value($node, 'CREATE DATABASE tenant_old OWNER tenant');
+	as_tenant('tenant_old', "CREATE SCHEMA v; CREATE EXTENSION vector SCHEMA v VERSION '0.6.2'; CREATE DOMAIN v.halfvec AS v.vector;
+		CREATE FUNCTION v.far(v.halfvec, v.halfvec) RETURNS float8 LANGUAGE sql AS 'SELECT 0::float8'"
+		  . join('', map { "; CREATE OPERATOR v.$_ (LEFTARG = v.halfvec, RIGHTARG = v.halfvec, FUNCTION = v.far)" } '<->', '<#>', '<=>'));
+	($status, $out, $error) = $node->psql('tenant_old', 'CREATE EXTENSION pgwarp', extra_params => [ '-U', 'tenant' ]);
+	like($error, qr/pgvector 0\.6\.2 is too old for pgwarp/, 'a domain in place of halfvec');
+}
+
 $node->stop;
 done_testing();
