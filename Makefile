@@ -11,7 +11,7 @@
 
 EXTENSION = pgwarp pgwarp_pgvector
 MODULE_big = pgwarp
-DATA = $(wildcard sql/pgwarp--*.sql sql/pgwarp_pgvector--*.sql)
+DATA = $(wildcard sql/pgwarp--*.sql sql/pgwarp_pgvector--*.sql sql/pgwarp--*.control)
 OBJS = $(patsubst %.cpp,%.o,$(sort $(wildcard extension/*.cpp extension/*/*.cpp)))
 
 # Expanded at once: PGXS asks whether these are defined, not whether they are empty.

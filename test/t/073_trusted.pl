@@ -81,6 +81,14 @@ for my $case (0 .. ($has_pgvector ? 2 : 0))
 	as_tenant($database, 'DROP EXTENSION pgwarp CASCADE');
 }
 
+# --- the first version is a superuser's: its view finds an operator of the tenant's schema
+
+value($node, 'CREATE DATABASE tenant_first OWNER tenant');
+as_tenant('tenant_first', "CREATE SCHEMA bait; $bait");
+my ($status, $out, $error) = $node->psql('tenant_first', "CREATE EXTENSION pgwarp SCHEMA bait VERSION '0.1.0'",
+	extra_params => [ '-U', 'tenant' ]);
+like($error, qr/permission denied to create extension "pgwarp"/, 'version 0.1.0');
+
 # --- types that the tenant makes under the names of ours and pgvector's
 
 SKIP:
@@ -93,7 +101,7 @@ SKIP:
 	$node->safe_psql('tenant_types', 'CREATE EXTENSION vector');
 	as_tenant('tenant_types', 'CREATE EXTENSION pgwarp; CREATE SCHEMA fake; CREATE TYPE fake.vector AS RANGE (subtype = bigint);
 		CREATE TYPE fake.halfvec AS ENUM (); ALTER EXTENSION pgwarp ADD TYPE fake.vector; ALTER EXTENSION pgwarp ADD TYPE fake.halfvec');
-	my ($status, $out, $error) = $node->psql('tenant_types', 'CREATE EXTENSION pgwarp_pgvector', extra_params => [ '-U', 'tenant' ]);
+	($status, $out, $error) = $node->psql('tenant_types', 'CREATE EXTENSION pgwarp_pgvector', extra_params => [ '-U', 'tenant' ]);
 	like($error, qr/pgwarp has no types of its own in this database/, 'types added to pgwarp');
 	value($node, 'CREATE DATABASE tenant_more OWNER tenant');
 	as_tenant('tenant_more', 'CREATE EXTENSION pgwarp; CREATE SCHEMA v; CREATE SCHEMA fake; CREATE DOMAIN fake.vector AS bigint;
