@@ -63,6 +63,16 @@ for my $case (0 .. ($has_pgvector ? 2 : 0))
 	is($node->safe_psql($database, "SELECT count(*) FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid
 		WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND p.proowner <> 10
 			AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pgwarp')"), 0, "$what: functions are not the tenant's");
+	# Whatever a superuser's view, function, operator or class is made of, none of it is the tenant's. (A view
+	# that has no rows calls nothing.)
+	is($node->safe_psql($database, "SELECT string_agg(pg_describe_object(classid, objid, objsubid) || ' on ' ||
+			pg_describe_object(refclassid, refobjid, 0), ', ')
+		FROM pg_depend LEFT JOIN pg_proc AS f ON classid = 'pg_proc'::regclass AND objid = f.oid
+			LEFT JOIN pg_operator AS o ON classid = 'pg_operator'::regclass AND objid = o.oid
+		WHERE deptype = 'n' AND coalesce(f.proowner, o.oprowner, 10) = 10
+			AND (refclassid = 'pg_proc'::regclass AND refobjid IN (SELECT oid FROM pg_proc WHERE proowner <> 10)
+				OR refclassid = 'pg_operator'::regclass AND refobjid IN (SELECT oid FROM pg_operator WHERE oprowner <> 10))"),
+		'', "$what: nothing is made of what is the tenant's");
 	as_tenant($database, sprintf($use, $schema, $schema)) if $case != 2;
 	# Views, as a superuser sees them, and as one who has the tenant's schema first.
 	$node->safe_psql($database, "SET search_path = $_; SELECT * FROM bait.pg_stat_pgwarp; SELECT * FROM bait.ivfpq_drift;
