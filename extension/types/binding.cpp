@@ -115,6 +115,10 @@ using namespace pgwarp;
 // pgwarp_bind_types() of a script: the schema of pgvector's types if the extension is to use these,
 // else null. The extension then depends on extension "vector". A dump therefore restores pgvector
 // first, and DROP EXTENSION vector names what it would take along. May be called several times.
+//
+// ALTER EXTENSION ... UPDATE deletes that dependency before it runs a script, as for all that the
+// control file does not require. The script of an update from 0.2.0 or later must record it again
+// if the extension's classes are on pgvector's types, whatever pgwarp.own_types says by then.
 PGWARP_FUNCTION(pgwarp_bind_types) {
     if (!creating_extension)
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
