@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/common.h"
+#include "kernels/list_store.h"
 #include "extension/index/format.h"
 
 namespace pgwarp {
@@ -19,10 +20,13 @@ struct Effort {
     // finds more. 0: nothing was measured.
     float promised = 0;
     // Above 0: a query whose next candidates are this near to its k-th by code, see
-    // candidate_limit(), ranks more of them, up to most_times_candidates as many.
+    // candidate_limit(), ranks more of them, up to most_ranked_of().
     float margin = 0;
 };
-inline constexpr Size most_times_candidates = 2;
+// Twice as many, and on the CPU as by the service, no more than a device selects fast.
+inline Size most_ranked_of(Size candidates) {
+    return candidates <= few_list_k ? std::min<Size>(2 * candidates, few_list_k) : 2 * candidates;
+}
 // Distances by code err by a multiple of the distance, and are squared: so the unit of margins is
 // the distance itself.
 inline double margin_between(double kth, double last) {

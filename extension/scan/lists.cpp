@@ -211,7 +211,7 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     const Size least = wanted;
     if (s->goal.margin > 0 && s->report.rounds == 0)
-        wanted = std::min(most_times_candidates * least, most_candidates());
+        wanted = std::min(most_ranked_of(least), most_candidates());
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
