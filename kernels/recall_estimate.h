@@ -46,7 +46,7 @@ double mean_target(const RecallEstimate& estimate);
 
 // A correction is added to the logit of the target, and gives the recall that effort is chosen for.
 inline constexpr double most_correction = 3;
-// Downwards: it holds for every k and every target, of which others may need more.
+// Downwards: it holds for every target, and for other numbers of rows, of which some may need more.
 inline constexpr double least_correction = -1.5;
 inline constexpr double longest_correction_step = 0.5;
 

@@ -13,6 +13,7 @@
 #include "kernels/common.h"
 #include "kernels/recall_estimate.h"
 #include "extension/compat.h"
+#include "extension/index/format.h"
 
 extern "C" {
 #include "storage/latch.h"
@@ -58,15 +59,18 @@ struct AuditedIndex {
     // What the estimates are about. If one of them changes, they begin anew.
     uint32 file;
     int64 curve_at;
-    float correction;  // in force
-    CorrectionPrior prior;
-
+    // Of the searches for about as many rows, see learned_group().
     enum Group { plain, with_conditions, groups };
-    RecallEstimate estimates[groups];
-    RecallEstimate recent[groups];  // the same, since the correction last changed
+    struct ByRows {
+        float correction;  // in force
+        CorrectionPrior prior;
+        RecallEstimate estimates[groups];
+        RecallEstimate recent[groups];  // the same, since the correction last changed
+        uint32 undecided;               // audits since the last decision about the correction
+    };
+    ByRows by_rows[RecallCurve::ks];
     int64 audited[groups];
     int64 dropped;
-    uint32 undecided;  // audits since the last decision about the correction
     uint32 unwritten;  // audits that the metapage has not counted yet
     Drift drift;
     bool warned;  // of a drift, since the server started
@@ -126,8 +130,10 @@ void take_record(const AuditRecord& record, char* to);
 AuditedIndex* find_audited(Oid database, Oid index);
 // The same; if it has none, it gets one, and the one unused for longest may give way.
 AuditedIndex* audited_index(Oid database, Oid index);
-// What is known of the recall of a group: since the correction last changed, once that is enough.
-const RecallEstimate& known_recall(const AuditedIndex& entry, AuditedIndex::Group group);
+// What is known of the recall of a group: since corrections last changed, once that is enough.
+RecallEstimate known_recall(const AuditedIndex& entry, AuditedIndex::Group group);
+// The correction of the searches that most audits are of.
+double main_correction(const AuditedIndex& entry);
 // After an audit, with the index open and the lock not held.
 struct Audit {
     const AuditRecord* record;

@@ -64,7 +64,7 @@ PGWARP_FUNCTION(pgwarp_stat_audits) {
         put_group(entry, AuditedIndex::plain, values + 1, nulls + 1);
         put_group(entry, AuditedIndex::with_conditions, values + 5, nulls + 5);
         values[9] = Int64GetDatum(entry.dropped);
-        values[10] = Float8GetDatum(entry.correction);
+        values[10] = Float8GetDatum(main_correction(entry));
         const char* reason = reason_of(entry.drift);
         nulls[11] = nulls[12] = nulls[13] = !reason;
         if (reason) {

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "extension/audit/audit.h"
+#include "extension/index/effort.h"
 #include "extension/index/page.h"
 #include "extension/index/page_changes.h"
 
@@ -36,14 +37,19 @@ void begin_anew(AuditedIndex* entry, const MetaPage& meta, uint32 file) {
     entry->last_used = before.last_used;
     entry->file = file;
     entry->curve_at = meta.curve_at;
-    entry->correction = meta.learned.correction;
-    entry->prior = {meta.learned.correction,
-                    meta.learned.at == 0 ? prior_variance_unlearned : prior_variance_learned};
+    for (int k = 0; k < RecallCurve::ks; ++k) {
+        AuditedIndex::ByRows& rows = entry->by_rows[k];
+        rows.correction = meta.learned.correction[k];
+        rows.prior = {rows.correction,
+                      meta.learned.at == 0 ? prior_variance_unlearned : prior_variance_learned};
+    }
 }
 
 bool is_about(const AuditedIndex& entry, const MetaPage& meta, uint32 file) {
-    return entry.file == file && entry.curve_at == meta.curve_at &&
-           entry.correction == meta.learned.correction;
+    if (entry.file != file || entry.curve_at != meta.curve_at) return false;
+    for (int k = 0; k < RecallCurve::ks; ++k)
+        if (entry.by_rows[k].correction != meta.learned.correction[k]) return false;
+    return true;
 }
 
 // Whether searches without a condition are enough to decide by them alone.
@@ -71,19 +77,19 @@ double rows_now(Relation heap, Relation index) {
     return rows;
 }
 
-Drift drift_of(const RecallEstimate& recent, const MetaPage& meta, double rows) {
+Drift drift_of(const AuditedIndex::ByRows& by_rows, const MetaPage& meta, double rows) {
     // Fewer audits than this say little, whatever their interval is.
     constexpr double least_audits = 40;
     constexpr double growth = 2;
+    const RecallEstimate recent = decisive(by_rows.recent);
     if (recent.weights == 0 || effective_audits(recent) < least_audits) return Drift::none;
     if (recall_interval(recent).high >= mean_target(recent)) return Drift::none;
-    if (meta.learned.correction >= most_correction) return Drift::effort_at_bound;
+    if (by_rows.correction >= most_correction) return Drift::effort_at_bound;
     if (rows > growth * static_cast<double>(meta.rows_at_build)) return Drift::table_has_grown;
     return meta.version < learning_version ? Drift::old_format : Drift::none;
 }
 
-void warn_of_drift(Relation index, const AuditedIndex& entry) {
-    const RecallEstimate recent = decisive(entry.recent);
+void warn_of_drift(Relation index, const AuditedIndex& entry, const RecallEstimate& recent) {
     const RecallInterval interval = recall_interval(recent);
     const char* schema = get_namespace_name(RelationGetNamespace(index));
     ereport(
@@ -107,51 +113,56 @@ bool count_audit(const MetaPage& meta, const Audit& audit, AuditedIndex* entry) 
     LWLockAcquire(audits->lock, LW_EXCLUSIVE);
     AuditedIndex* place = audited_index(record.database, record.index);
     if (!is_about(*place, meta, record.file)) begin_anew(place, meta, record.file);
-    add_audit(&place->estimates[group], result);
-    if (record.correction == place->correction) add_audit(&place->recent[group], result);
+    AuditedIndex::ByRows& rows = place->by_rows[learned_group(record.k)];
+    add_audit(&rows.estimates[group], result);
+    if (record.correction == rows.correction) add_audit(&rows.recent[group], result);
     ++place->audited[group];
     ++place->unwritten;
-    const bool due = ++place->undecided >= audits_to_next_correction(decisive(place->estimates));
-    if (due) place->undecided = 0;
+    const bool due = ++rows.undecided >= audits_to_next_correction(decisive(rows.estimates));
+    if (due) rows.undecided = 0;
     *entry = *place;
     LWLockRelease(audits->lock);
     return due;
 }
 
-// Writes another correction to the metapage, if audits ask for it and this server may write.
-void correct(Relation index, MetaPage* meta, AuditedIndex* entry) {
-    const RecallEstimate estimate = decisive(entry->estimates);
-    double next = next_correction(estimate, entry->prior, entry->correction);
+// Writes another correction to the metapage, for searches of as many rows as group `k` has, if
+// audits ask for it and this server may write.
+void correct(Relation index, MetaPage* meta, int k, AuditedIndex* entry) {
+    AuditedIndex::ByRows& rows = entry->by_rows[k];
+    const RecallEstimate estimate = decisive(rows.estimates);
+    double next = next_correction(estimate, rows.prior, rows.correction);
     // Searches with conditions look at more than the curve says: what they find beyond the target
     // is no reason to do less without them.
-    if (!plain_decide(entry->estimates))
-        next = std::max(next, std::min<double>(0, entry->correction));
+    if (!plain_decide(rows.estimates)) next = std::max(next, std::min<double>(0, rows.correction));
     LearnedEffort learned = meta->learned;
-    learned.correction = static_cast<float>(next);
-    if (learned.correction == meta->learned.correction || RecoveryInProgress() ||
+    learned.correction[k] = static_cast<float>(next);
+    if (learned.correction[k] == rows.correction || RecoveryInProgress() ||
         meta->version < learning_version)
         return;
     learned.recall = static_cast<float>(recall_interval(estimate).recall);
     learned.audited += entry->unwritten;
     learned.at = GetCurrentTimestamp();
     if (!write_learned(index, *meta, learned)) return;
-    const double step = learned.correction - meta->learned.correction;
+    const double step = learned.correction[k] - rows.correction;
     meta->learned = learned;
-    entry->correction = learned.correction;
+    rows.correction = learned.correction[k];
     entry->unwritten = 0;
-    for (RecallEstimate& group : entry->estimates) fade_before_step(&group, step);
-    for (RecallEstimate& recent : entry->recent) recent = {};
+    for (RecallEstimate& group : rows.estimates) fade_before_step(&group, step);
+    for (RecallEstimate& recent : rows.recent) recent = {};
 }
 
-void decide(Relation heap, Relation index, MetaPage* meta, AuditedIndex* entry) {
+void decide(Relation heap, Relation index, MetaPage* meta, int k, AuditedIndex* entry) {
     entry->rows_at_build = static_cast<double>(meta->rows_at_build);
     entry->rows = rows_now(heap, index);
-    entry->drift = drift_of(decisive(entry->recent), *meta, entry->rows);
-    if (entry->drift != Drift::none && !entry->warned) {
-        warn_of_drift(index, *entry);
+    entry->drift = Drift::none;
+    for (const AuditedIndex::ByRows& rows : entry->by_rows) {
+        entry->drift = drift_of(rows, *meta, entry->rows);
+        if (entry->drift == Drift::none) continue;
+        if (!entry->warned) warn_of_drift(index, *entry, decisive(rows.recent));
         entry->warned = true;
+        break;
     }
-    correct(index, meta, entry);
+    correct(index, meta, k, entry);
 }
 
 }  // namespace
@@ -176,11 +187,24 @@ AuditedIndex* audited_index(Oid database, Oid index) {
     return place;
 }
 
-const RecallEstimate& known_recall(const AuditedIndex& entry, AuditedIndex::Group group) {
+RecallEstimate known_recall(const AuditedIndex& entry, AuditedIndex::Group group) {
     constexpr double enough = 20;
-    const RecallEstimate& recent = entry.recent[group];
-    return recent.weights > 0 && effective_audits(recent) >= enough ? recent
-                                                                    : entry.estimates[group];
+    RecallEstimate all = {}, recent = {};
+    for (const AuditedIndex::ByRows& rows : entry.by_rows) {
+        all = together(all, rows.estimates[group]);
+        recent = together(recent, rows.recent[group]);
+    }
+    return recent.weights > 0 && effective_audits(recent) >= enough ? recent : all;
+}
+
+double main_correction(const AuditedIndex& entry) {
+    const auto weights = [](const AuditedIndex::ByRows& rows) {
+        return rows.estimates[AuditedIndex::plain].weights +
+               rows.estimates[AuditedIndex::with_conditions].weights;
+    };
+    return std::max_element(std::begin(entry.by_rows), std::end(entry.by_rows),
+                            [&](const auto& a, const auto& b) { return weights(a) < weights(b); })
+        ->correction;
 }
 
 void learn_from(Relation heap, Relation index, const Audit& audit) {
@@ -188,7 +212,7 @@ void learn_from(Relation heap, Relation index, const Audit& audit) {
     if (meta.curve_at != audit.record->curve_at) return;
     AuditedIndex entry;
     if (!count_audit(meta, audit, &entry)) return;
-    decide(heap, index, &meta, &entry);
+    decide(heap, index, &meta, learned_group(audit.record->k), &entry);
     // Only this process changes what is about recall.
     LWLockAcquire(audits->lock, LW_EXCLUSIVE);
     if (AuditedIndex* place = find_audited(entry.database, entry.index)) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "extension/audit/audit.h"
+#include "extension/index/effort.h"
 #include "extension/scan/audited_search.h"
 
 extern "C" {
@@ -65,7 +66,7 @@ AuditRecord record_of(const SearchToAudit& search) {
     record.index = RelationGetRelid(search.index);
     record.file = compat_file_number(search.index);
     record.curve_at = search.meta->curve_at;
-    record.correction = search.meta->learned.correction;
+    record.correction = search.meta->learned.correction[learned_group(search.k)];
     record.dims = search.query.dims;
     record.k = search.k;
     record.found = search.found;

@@ -178,7 +178,7 @@ Choice choose_from(const MetaPage& meta, const ScanCosts& costs, const CurveSide
 double measured_lists(const MetaPage& meta, uint32 k) {
     const RecallCurve& curve = meta.curve;
     const CurveSide side(meta, ByQuery::no, k);
-    const double target = aimed_recall(meta);
+    const double target = aimed_recall(meta, k);
     for (uint32 step = 0; step < curve.steps; ++step)
         if (side.sure_recall(step, RecallCurve::factors - 1) >= target) return curve.probes[step];
     return meta.lists;
@@ -205,10 +205,20 @@ bool has_curve(const MetaPage& meta) {
     return meta.curve.queries[0] > 0;
 }
 
-double aimed_recall(const MetaPage& meta) {
+int learned_group(double k) {
+    const auto measured = [](int group) {
+        return static_cast<double>(RecallCurve::k_values[group]);
+    };
+    int group = 0;
+    while (group + 1 < RecallCurve::ks && k * k >= measured(group) * measured(group + 1)) ++group;
+    return group;
+}
+
+double aimed_recall(const MetaPage& meta, double k) {
     const double target = settings.target_recall;
-    if (meta.learned.correction == 0 || target <= 0 || target >= 1) return target;
-    const double odds = target / (1 - target) * std::exp(double{meta.learned.correction});
+    const double correction = meta.learned.correction[learned_group(k)];
+    if (correction == 0 || target <= 0 || target >= 1) return target;
+    const double odds = target / (1 - target) * std::exp(correction);
     return odds / (1 + odds);
 }
 
@@ -291,7 +301,7 @@ struct ChoiceKey {
     uint64 build_id;
     int64 curve_at;
     uint32 queries;
-    float correction;
+    int64 learned_at;
     double target;
     uint32 k;
     ByQuery by_query;
@@ -299,14 +309,14 @@ struct ChoiceKey {
 
     friend bool operator==(const ChoiceKey& a, const ChoiceKey& b) {
         return a.build_id == b.build_id && a.curve_at == b.curve_at && a.queries == b.queries &&
-               a.correction == b.correction && a.target == b.target && a.k == b.k &&
+               a.learned_at == b.learned_at && a.target == b.target && a.k == b.k &&
                a.by_query == b.by_query && a.costs.probe == b.costs.probe &&
                a.costs.look_up == b.costs.look_up;
     }
 };
 
 Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query) {
-    const double target = aimed_recall(meta);
+    const double target = aimed_recall(meta, k);
     const double wanted = RecallCurve::wanted(k);
     Choice best = choose_from(meta, costs, CurveSide(meta, ByQuery::no, k), target, wanted);
     if (by_query == ByQuery::yes && k <= most_measured(meta)) {
@@ -337,7 +347,7 @@ Effort remembered_choice(const MetaPage& meta, uint32 k, const ScanCosts& costs,
     const ChoiceKey key{meta.build_id,
                         meta.curve_at,
                         meta.curve.queries[0],
-                        meta.learned.correction,
+                        meta.learned.at,
                         settings.target_recall,
                         k,
                         by_query,

@@ -57,7 +57,9 @@ inline Effort choose_effort(const MetaPage& meta, uint32 k, ByQuery by_query = B
 }
 
 // The recall that scans aim at: the target, corrected by what live searches taught.
-double aimed_recall(const MetaPage& meta);
+double aimed_recall(const MetaPage& meta, double k);
+// Which correction of LearnedEffort searches for k rows have.
+int learned_group(double k);
 // The recall that is expected of an effort for k rows, and half the width of its 90% interval.
 // Lists between two measured ones have a recall in between; candidates count as the lower. False:
 // nothing was measured.

@@ -149,14 +149,14 @@ static_assert(sizeof(CandidateMargins) == 4 * 4 * 14);
 
 // What live searches taught: see audit/.
 struct LearnedEffort {
-    // Added to the logit of the target. Above 0: searches had found less than was asked for.
-    float correction;
+    // Added to the logit of the target, by the measured k that is nearest to the search's. Above 0:
+    // searches had found less than was asked for.
+    float correction[RecallCurve::ks];
     float recall;    // of the audited searches
     uint32 audited;  // searches
-    uint32 reserved;
-    int64 at;  // TimestampTz; 0: nothing was learned
+    int64 at;        // TimestampTz; 0: nothing was learned
 };
-static_assert(sizeof(LearnedEffort) == 24);
+static_assert(sizeof(LearnedEffort) == 32);
 
 // How many lists a scan looks into before it knows that it has seen nearly all of the k nearest
 // rows, for more rows than the curve has. Conditions that few rows pass make such scans. Measured

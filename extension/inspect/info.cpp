@@ -137,7 +137,7 @@ void add_origin(const MetaPage& meta, RowBuilder* row) {
     }
     const LearnedEffort& learned = meta.learned;
     if (learned.at != 0) {
-        row->add(Float4GetDatum(learned.correction));
+        row->add(Float4GetDatum(learned.correction[shown_k]));
         row->add(Float4GetDatum(learned.recall));
         row->add(Int64GetDatum(learned.audited));
         row->add_time(learned.at);

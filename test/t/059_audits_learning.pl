@@ -49,8 +49,18 @@ sub correction
 	return value($server, "SELECT correction FROM pgwarp_stat_audits() WHERE index = '${table}_v'::regclass");
 }
 
+# Lists and candidates of one query for so many rows, on the CPU.
+sub effort
+{
+	my ($table, $rows) = @_;
+	return value($node, "SET ivfpq.executor = cpu; SET enable_seqscan = off; SET ivfpq.audit_every = 0;
+		SELECT count(*) FROM (SELECT id FROM $table ORDER BY v <-> vec(-5, 16) LIMIT $rows) AS s;
+		SELECT probes, candidates FROM ivfpq_last_scan()");
+}
+
 # --- effort is corrected
 make_moved('m', 0.6, 8000, 4000);
+my ($ten, $hundred, $thousand) = map { effort('m', $_) } 10, 100, 1000;
 my $before = value($node, "SELECT recall_of('m', 'true', int4range(5001, 5101), 10)");
 search($node, 'm', 40);
 is(correction($node, 'm'), 0, 'a few audits change nothing');
@@ -60,6 +70,9 @@ cmp_ok($before, '<', 0.93, "searches find too little: $before");
 cmp_ok($correction, '>', 0.3, "effort is corrected: $correction");
 my $after = value($node, "SELECT recall_of('m', 'true', int4range(5001, 5101), 10)");
 cmp_ok($after, '>', $before + 0.02, "and they find more: $after");
+isnt(effort('m', 10), $ten, 'a search for ten rows does more');
+is(effort('m', 100), $hundred, 'for a hundred rows, it does what it did: none was audited');
+is(effort('m', 1000), $thousand, 'for a thousand, too');
 my ($seen, $low, $high) = split /\|/, value($node, "SELECT recall, recall_low, recall_high FROM pg_stat_pgwarp WHERE tablename = 'm'");
 cmp_ok(abs($seen - $after), '<', 0.05, "pg_stat_pgwarp has what is now: $seen ($low to $high)");
 
