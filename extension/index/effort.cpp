@@ -366,10 +366,10 @@ Effort choose_effort(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQ
                                     : effort_without_curve(meta, k);
     if (settings.target_recall >= 1) effort.probes = meta.lists;
     if (settings.probes > 0) effort.probes = static_cast<uint32>(settings.probes);
-    if (settings.target_recall >= 1 || settings.probes > 0) effort.threshold = 0;
     if (settings.candidates > 0) effort.candidates = static_cast<uint32>(settings.candidates);
-    if (settings.candidates > 0 || settings.target_recall >= 1 || by_query == ByQuery::no)
-        effort.margin = 0;
+    // Where the session sets an effort, no query decides on another.
+    if (settings.target_recall >= 1 || settings.probes > 0) effort.threshold = effort.margin = 0;
+    if (settings.candidates > 0 || by_query == ByQuery::no) effort.margin = 0;
     effort.probes = std::clamp(effort.probes, 1u, std::max(1u, meta.lists));
     effort.candidates = std::max(effort.candidates, k);
     return effort;
