@@ -1126,7 +1126,7 @@ BEGIN
                 k int,
                 probes int DEFAULT NULL,
                 condition text DEFAULT NULL)
-                RETURNS TABLE (query int, rank int, ctid tid, distance float4)
+                RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
                 AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
             COMMENT ON FUNCTION knn_search(regclass, %1$I.%2$s[], int, int, text) IS
                 'the k rows nearest to each of many queries, by an ivfpq index';
@@ -1172,7 +1172,7 @@ CREATE FUNCTION knn_search(
     k int,
     probes int DEFAULT NULL,
     condition text DEFAULT NULL)
-    RETURNS TABLE (query int, rank int, ctid tid, distance float4)
+    RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search_text' LANGUAGE C STABLE ROWS 1000 COST 100000;
 COMMENT ON FUNCTION knn_search(regclass, text, int, int, text) IS
     'the k rows nearest to each of many queries, given as the text of an array, by an ivfpq index';

@@ -8,7 +8,7 @@
 #include "extension/index/column.h"
 #include "extension/index/options.h"
 #include "extension/index/argument.h"
-#include "extension/knn/batch.h"
+#include "extension/knn/merged_batch.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -26,8 +26,8 @@ namespace {
 // Whether this index can be searched in batches, and orders by this metric.
 bool serves(Oid number, AttrNumber column, Metric metric) {
     Relation index = index_open(number, AccessShareLock);
-    const bool fits = index->rd_rel->relkind == RELKIND_INDEX && is_ivfpq(index) &&
-                      index->rd_index->indisvalid && index->rd_index->indkey.values[0] == column &&
+    const bool fits = is_ivfpq(index) && index->rd_index->indisvalid &&
+                      index->rd_index->indkey.values[0] == column &&
                       RelationGetIndexPredicate(index) == NIL && metric_of(index) == metric;
     index_close(index, NoLock);
     return fits;
@@ -37,10 +37,10 @@ Oid find_index(const TableColumns& columns, Metric metric) {
     const AttrNumber column = find_column(columns.table, columns.vector);
     Relation table = table_open(columns.table, AccessShareLock);
     Oid found = InvalidOid;
-    // The index of a parent table lacks the rows of its children.
-    const bool alone = table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE &&
+    // The index of a parent table lacks the rows of its children, unless these are partitions.
+    const bool whole = table->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ||
                        find_inheritance_children(columns.table, NoLock) == NIL;
-    if (alone && table->rd_rel->relkind != RELKIND_VIEW) {
+    if (whole && table->rd_rel->relkind != RELKIND_VIEW) {
         List* indexes = RelationGetIndexList(table);
         ListCell* cell;
         foreach (cell, indexes)
@@ -55,7 +55,7 @@ Oid find_index(const TableColumns& columns, Metric metric) {
                  errmsg("table \"%s\" has no ivfpq index on column \"%s\" for this metric",
                         get_rel_name(columns.table), columns.vector),
                  errdetail("It must be on the column itself and over all rows, of a table without "
-                           "children."),
+                           "children, or of a partitioned table."),
                  errhint("Create the index, or use method nn_descent.")));
     return found;
 }
@@ -84,7 +84,7 @@ void build_graph_by_index(const IndexGraph& graph) {
     TableReader* reader = open_table_reader(graph.columns);
     const Oid number = find_index(graph.columns, graph.metric);
     const KnnIndex index = open_knn_index(number, graph.columns.key);
-    KnnBatch* batch = open_knn_batch(index, graph.k + 1);
+    MergedBatch* batch = open_merged_batch(index, graph.k + 1);
     const Size room = most_queries(batch);
     float* vectors = static_cast<float*>(
         MemoryContextAllocHuge(CurrentMemoryContext, room * index.dims * sizeof(float)));
@@ -115,7 +115,7 @@ void build_graph_by_index(const IndexGraph& graph) {
     }
     set.nulls = counts_of(reader).nulls;
     close_table_reader(reader);
-    close_knn_batch(batch);
+    close_merged_batch(batch);
     close_knn_index(index);
     check_unique_keys(set, graph.columns);
     report_left_out(set);

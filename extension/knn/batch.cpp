@@ -41,13 +41,6 @@ struct CandidateRow {
     }
 };
 
-// Nearest first, NaN last. Ties: by TID.
-bool nearer(const KnnRow& a, const KnnRow& b) {
-    if (std::isnan(a.distance) != std::isnan(b.distance)) return std::isnan(b.distance);
-    return a.distance < b.distance ||
-           (!(a.distance > b.distance) && tid_number(a.place) < tid_number(b.place));
-}
-
 template <typename T>
 T* alloc_array(Size count) {
     return static_cast<T*>(
@@ -62,7 +55,7 @@ struct KnnBatch {
     const KnnIndex* index;
     Snapshot snapshot;
     uint32 k;
-    Size memory;
+    KnnMemory memory;
     uint32 room;  // queries that fit into a batch
     RowReader* reader;
     IndexScanDesc scan;  // for queries short of rows, or too few for a batch; null until used
@@ -122,7 +115,7 @@ void read_pending(KnnBatch* batch) {
         batch->meta = read_meta(index);
         const Size entries =
             Size{batch->meta.pending.pages} * EntryLayout::pending().capacity * sizeof(uint64);
-        batch->pending_known = entries <= batch->memory / 8;
+        batch->pending_known = entries <= batch->memory.lists / 6;
         if (!batch->pending_known) break;
         copy.count = 0;
         const uint32 list = pending_list;
@@ -155,6 +148,7 @@ void offer(KnnBatch* batch, uint32 query, const KnnRow& row) {
 // The row that was read last, without its distance.
 KnnRow row_at_hand(const KnnBatch* batch) {
     KnnRow row = {};
+    row.table = RelationGetRelid(batch->index->heap);
     row.place = place_of_row(batch->reader);
     if (batch->index->key_attribute != 0) {
         const Datum key =
@@ -283,7 +277,7 @@ bool search_by_lists(KnnBatch* batch) {
     if (!at_hand && !worth_the_lists(batch)) return false;
     if (!batch->lists_tried) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
-        batch->lists = open_list_search(batch->index->index, batch->meta, batch->memory * 3 / 4,
+        batch->lists = open_list_search(batch->index->index, batch->meta, batch->memory.lists,
                                         search_threads());
         batch->lists_tried = true;
         MemoryContextSwitchTo(before);
@@ -347,7 +341,7 @@ Size query_bytes(const KnnBatch* batch) {
 
 }  // namespace
 
-KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
+KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
@@ -356,7 +350,7 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
     batch->batch_context = AllocSetContextCreate(context, "knn batch", ALLOCSET_DEFAULT_SIZES);
     batch->index = &index;
     batch->k = k;
-    batch->memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    batch->memory = memory;
     batch->snapshot = RegisterSnapshot(GetActiveSnapshot());
     if (index.by_query) {
         batch->query = open_knn_query(index, k);
@@ -367,13 +361,14 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
         batch->reader = open_row_reader(index.heap, index.index, batch->snapshot);
         read_pending(batch);
         if (searches_exactly(batch->meta))
-            batch->all = read_entries(index.index, batch->snapshot, {}, batch->memory / 8).tids;
+            batch->all = read_entries(index.index, batch->snapshot, {}, memory.lists / 6).tids;
         batch->effort = choose_effort(batch->meta, k);
         if (settings.max_probes > 0)
             batch->effort.probes =
                 Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));
     }
-    if (query_bytes(batch) > batch->memory / 4)
+    // A quarter of maintenance_work_mem is for queries.
+    if (query_bytes(batch) > memory.queries)
         ereport(ERROR,
                 (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                  errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
@@ -381,7 +376,7 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k) {
                  errhint("Ask for a smaller k.")));
     // Queries that are answered one by one gain nothing from large batches.
     const Size most = index.by_query ? 256 : 16384;
-    batch->room = static_cast<uint32>(std::min(most, batch->memory / 4 / query_bytes(batch)));
+    batch->room = static_cast<uint32>(std::min(most, memory.queries / query_bytes(batch)));
     MemoryContextSwitchTo(before);
     return batch;
 }
@@ -427,6 +422,11 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count, const Knn
 
 KnnRows rows_of(const KnnBatch* batch, uint32 query) {
     return {batch->rows + Size{query} * batch->k, batch->counts[query]};
+}
+
+void forget_rows(KnnBatch* batch) {
+    batch->count = 0;
+    MemoryContextReset(batch->batch_context);
 }
 
 void close_knn_batch(KnnBatch* batch) {

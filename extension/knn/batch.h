@@ -15,7 +15,14 @@ namespace pgwarp {
 
 // Lives in the memory context that is current when it is opened; `index` outlives it.
 struct KnnBatch;
-KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k);
+// Bytes that a batch may take: for queries with their candidates and rows, while it searches; for
+// lists and TIDs, as long as it is open.
+struct KnnMemory {
+    Size queries;
+    Size lists;
+};
+// An index of a partitioned table is searched by a query: merged_batch.h searches its leaves.
+KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory);
 void close_knn_batch(KnnBatch* batch);
 
 // The most queries of one search_batch(): memory has room for them and for the caller's vectors.
@@ -31,5 +38,7 @@ struct KnnRows {
     uint32 count;
 };
 KnnRows rows_of(const KnnBatch* batch, uint32 query);
+// Frees the memory of the last search.
+void forget_rows(KnnBatch* batch);
 
 }  // namespace pgwarp

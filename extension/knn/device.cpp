@@ -53,7 +53,10 @@ bool is_worth_it(const KnnIndex& index, double rows, double queries) {
     const double in_lists = queries * 2.5e-4 / threads;
     const double exactly = rows * 2e-7 + queries * rows * index.dims * 2e-10;
     const double on_device = 0.5 + rows * index.dims * 1e-9 + queries * rows * index.dims * 2e-14;
-    return on_device < (searches_exactly(read_meta(index.index)) ? exactly : in_lists);
+    // All leaves of a partitioned table are searched alike: no setting bounds the lists here.
+    Relation pages = index.partitioned ? index.leaves[0].index : index.index;
+    const double leaves = index.partitioned ? index.leaf_count : 1;
+    return on_device < (searches_exactly(read_meta(pages)) ? exactly : leaves * in_lists);
 }
 
 struct Searching {
@@ -129,6 +132,8 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     // With a fixed number of probes the caller wants the result of the index, not the exact one.
     if (index.by_query || k > max_k || settings.probes > 0 || settings.max_probes > 0)
         return nullptr;
+    // The rows of several leaves are told apart by keys, not by places.
+    if (index.partitioned && (index.key_attribute <= 0 || index.leaf_count == 0)) return nullptr;
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn on a device", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
@@ -143,7 +148,7 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     columns.vector = get_attname(table, index.vector_attribute, false);
     columns.key =
         index.key_attribute > 0 ? get_attname(table, index.key_attribute, false) : nullptr;
-    columns.only = true;
+    columns.only = !index.partitioned;
     columns.null_keys = true;
     knn->table = open_table_reader(columns);
     const double rows = knn->expected_rows = estimated_rows(knn->table);
@@ -235,6 +240,7 @@ uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {
     uint32 count = 0;
     for (; count < knn->k && std::isfinite(nearest[count].distance); ++count) {
         KnnRow row = {};
+        row.table = RelationGetRelid(knn->index->heap);
         const double distance = nearest[count].distance;
         row.distance = operator_distance(knn->index->metric,
                                          normalizes(knn->index->metric) ? distance / 2 : distance);

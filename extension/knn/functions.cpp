@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "extension/index/column.h"
-#include "extension/knn/batch.h"
 #include "extension/knn/condition.h"
 #include "extension/knn/device.h"
+#include "extension/knn/merged_batch.h"
 #include "extension/settings.h"
 #include "extension/table/table_reader.h"
 #include "extension/types/vector_type.h"
@@ -63,10 +63,10 @@ void end_probes(int level) {
 struct Search {
     const KnnIndex* index;
     uint32 k;
-    KnnBatch* batch;    // null until the device is missing or fails
-    KnnDevice* device;  // or null
-    Size room;          // queries in one block of the caller
-    KnnRow* rows;       // (k)
+    MergedBatch* batch;  // null until the device is missing or fails
+    KnnDevice* device;   // or null
+    Size room;           // queries in one block of the caller
+    KnnRow* rows;        // (k)
 };
 
 // `queries` is an estimate.
@@ -75,14 +75,14 @@ Search open_search(const KnnIndex& index, uint32 k, double queries) {
     search.index = &index;
     search.k = k;
     search.device = open_knn_device(index, k, queries);
-    if (!search.device) search.batch = open_knn_batch(index, k);
+    if (!search.device) search.batch = open_merged_batch(index, k);
     search.room = search.device ? most_queries(search.device) : most_queries(search.batch);
     if (search.device) search.rows = static_cast<KnnRow*>(palloc(k * sizeof(KnnRow)));
     return search;
 }
 
 void close_search(Search* search) {
-    if (search->batch) close_knn_batch(search->batch);
+    if (search->batch) close_merged_batch(search->batch);
     if (search->device) close_knn_device(search->device);
 }
 
@@ -97,7 +97,7 @@ void search_all(Search* search, const float* vectors, Size count, const KnnValue
         }
         return;
     }
-    if (!search->batch) search->batch = open_knn_batch(*search->index, search->k);
+    if (!search->batch) search->batch = open_merged_batch(*search->index, search->k);
     for (Size first = 0; first < count;) {
         const Size here = std::min<Size>(count - first, most_queries(search->batch));
         const Size value = first * static_cast<Size>(search->index->equal_count);
@@ -185,8 +185,9 @@ void search_queries(FunctionCallInfo fcinfo, bool as_text) {
                 ItemPointerData place = found.rows[r].place;
                 Datum values[] = {Int32GetDatum(static_cast<int32>(first + query) + 1),
                                   Int32GetDatum(static_cast<int32>(r) + 1), PointerGetDatum(&place),
-                                  Float4GetDatum(static_cast<float4>(found.rows[r].distance))};
-                bool no_nulls[4] = {};
+                                  Float4GetDatum(static_cast<float4>(found.rows[r].distance)),
+                                  ObjectIdGetDatum(found.rows[r].table)};
+                bool no_nulls[lengthof(values)] = {};
                 tuplestore_putvalues(result->setResult, result->setDesc, values, no_nulls);
             }
         });
@@ -204,13 +205,13 @@ void search_queries(FunctionCallInfo fcinfo, bool as_text) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_search) {
-    check_signature(fcinfo, 5, 4);
+    check_signature(fcinfo, 5, 5);
     search_queries(fcinfo, false);
     return static_cast<Datum>(0);
 }
 
 PGWARP_FUNCTION(pgwarp_knn_search_text) {
-    check_signature(fcinfo, 5, 4);
+    check_signature(fcinfo, 5, 5);
     search_queries(fcinfo, true);
     return static_cast<Datum>(0);
 }

@@ -4,6 +4,7 @@
 
 #include "extension/index/column.h"
 #include "extension/index/argument.h"
+#include "extension/index/tid.h"
 #include "extension/knn/index.h"
 #include "extension/table/columns.h"
 
@@ -14,6 +15,7 @@ extern "C" {
 #include "access/table.h"
 #include "access/transam.h"
 #include "catalog/index.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -59,7 +61,48 @@ void check_key_type(KnnIndex* knn, const char* key) {
                         errhint("Keys are of type bigint, integer or smallint.")));
 }
 
+// What a search has to know of an index and its table, once both are open.
+void set_columns(KnnIndex* knn, const char* key) {
+    knn->metric = metric_of(knn->index);
+    knn->dims = static_cast<uint32>(dims_of(knn->index));
+    knn->by_query = is_too_young(knn->index) ||
+                    (key && knn->key_attribute > 0 &&
+                     compat_is_virtual(TupleDescAttr(knn->heap->rd_att, knn->key_attribute - 1)));
+}
+
+// A leaf with an index that can be searched. Columns match the parent's by name, not by number.
+bool open_leaf(const IndexLeaf& leaf, const KnnIndex& parent, const char* key, KnnIndex* knn) {
+    if (!OidIsValid(leaf.index)) return false;
+    *knn = {};
+    knn->heap = table_open(leaf.table, NoLock);
+    knn->index = index_open(leaf.index, NoLock);
+    if (!knn->index->rd_index->indisvalid) return false;
+    check_index(knn->index);
+    knn->vector_attribute = indexed_column(leaf.index);
+    knn->key_attribute = key ? find_column(leaf.table, key) : InvalidAttrNumber;
+    knn->key_type = parent.key_type;
+    set_columns(knn, key);
+    return !knn->by_query;
+}
+
+// Where a leaf cannot be searched by its index, a query of the whole table finds its rows.
+void open_leaves(KnnIndex* knn, const char* key) {
+    const IndexLeaves found = find_leaves(knn->heap, knn->index);
+    const Size bytes = static_cast<Size>(Max(found.count, 1)) * sizeof(KnnIndex);
+    knn->leaves = static_cast<KnnIndex*>(palloc0(bytes));
+    for (int i = 0; i < found.count && !knn->by_query; ++i)
+        knn->by_query = !open_leaf(found.leaves[i], *knn, key, &knn->leaves[knn->leaf_count++]);
+}
+
 }  // namespace
+
+bool nearer(const KnnRow& a, const KnnRow& b) {
+    if (std::isnan(a.distance) != std::isnan(b.distance)) return std::isnan(b.distance);
+    if (a.distance < b.distance) return true;
+    if (a.distance > b.distance) return false;
+    const uint64 place_a = tid_number(a.place), place_b = tid_number(b.place);
+    return place_a < place_b || (place_a == place_b && a.table < b.table);
+}
 
 KnnIndex open_knn_index(Oid index, const char* key) {
     KnnIndex knn = {};
@@ -70,10 +113,13 @@ KnnIndex open_knn_index(Oid index, const char* key) {
     const auto check_rights = [&] {
         knn.vector_attribute = indexed_column(index);
         knn.key_attribute = key ? find_column(table, key) : InvalidAttrNumber;
-        const AttrNumber columns[] = {
-            key ? knn.key_attribute : AttrNumber{SelfItemPointerAttributeNumber},
-            knn.vector_attribute};
-        check_select_rights(table, columns, knn.vector_attribute != 0 ? 2 : 1);
+        const bool partitioned = get_rel_relkind(table) == RELKIND_PARTITIONED_TABLE;
+        AttrNumber columns[3];
+        int count = 0;
+        columns[count++] = key ? knn.key_attribute : AttrNumber{SelfItemPointerAttributeNumber};
+        if (knn.vector_attribute != 0) columns[count++] = knn.vector_attribute;
+        if (!key && partitioned) columns[count++] = TableOidAttributeNumber;
+        check_select_rights(table, columns, count);
     };
     check_rights();
     knn.heap = table_open(table, AccessShareLock);
@@ -83,20 +129,22 @@ KnnIndex open_knn_index(Oid index, const char* key) {
                         errmsg("could not open parent table of index \"%s\"",
                                RelationGetRelationName(knn.index))));
     check_rights();
-    check_index(knn.index);
+    check_index(knn.index, Partitioned::accepted);
     if (knn.vector_attribute == 0) refuse(knn.index, "on an expression");
     if (RelationGetIndexPredicate(knn.index) != NIL) refuse(knn.index, "partial");
     if (key) check_key_type(&knn, key);
-    knn.metric = metric_of(knn.index);
-    knn.dims = static_cast<uint32>(dims_of(knn.index));
-    knn.by_query = check_enable_rls(table, InvalidOid, true) == RLS_ENABLED ||
-                   is_too_young(knn.index) ||
-                   (key && knn.key_attribute > 0 &&
-                    compat_is_virtual(TupleDescAttr(knn.heap->rd_att, knn.key_attribute - 1)));
+    set_columns(&knn, key);
+    if (check_enable_rls(table, InvalidOid, true) == RLS_ENABLED) knn.by_query = true;
+    knn.partitioned = knn.heap->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+    if (knn.partitioned) open_leaves(&knn, key);
     return knn;
 }
 
 void close_knn_index(const KnnIndex& knn) {
+    for (int i = 0; i < knn.leaf_count; ++i) {
+        if (knn.leaves[i].index) index_close(knn.leaves[i].index, NoLock);
+        if (knn.leaves[i].heap) table_close(knn.leaves[i].heap, NoLock);
+    }
     index_close(knn.index, NoLock);
     table_close(knn.heap, NoLock);
 }

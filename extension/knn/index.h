@@ -33,9 +33,16 @@ struct KnnIndex {
     const char* condition;  // an SQL expression; null: none
     KnnEqual* equals;
     int equal_count;
+    // Of an index of a partitioned table, which has no pages: its leaves. None where the search is
+    // by a query.
+    bool partitioned;
+    KnnIndex* leaves;
+    int leaf_count;
 };
 
-// Opens an ivfpq index and its table, with AccessShareLock until the end of the transaction.
+// Opens an ivfpq index and its table, with AccessShareLock until the end of the transaction. Those
+// of a partitioned table are opened with all leaves. The caller needs rights on the partitioned
+// table only, as for a query.
 // Reports an error if the relation is not an ivfpq index on a column, or if the caller may not read
 // the columns of the result. `key` may be null.
 KnnIndex open_knn_index(Oid index, const char* key);
@@ -43,10 +50,13 @@ void close_knn_index(const KnnIndex& index);
 
 struct KnnRow {
     double distance;  // what the index orders by; NaN sorts last
+    int64 key;
+    Oid table;  // that has the row: the index's, or a partition
     ItemPointerData place;
     bool key_is_null;
-    int64 key;
 };
+// Nearest first, NaN last. Ties: by TID, then by table.
+bool nearer(const KnnRow& a, const KnnRow& b);
 
 // Converts a distance by exact_distance() into the result of the index's operator.
 double operator_distance(Metric metric, double distance);

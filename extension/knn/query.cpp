@@ -39,6 +39,11 @@ char* operator_text(Relation index) {
     return text;
 }
 
+// Of a partitioned table, a place alone does not identify a row.
+bool tells_table(const KnnIndex& index) {
+    return index.partitioned && !index.key_attribute;
+}
+
 const char* query_text(const KnnIndex& index, uint32 k) {
     const Oid table = RelationGetRelid(index.heap);
     const auto column = [table](AttrNumber attribute) {
@@ -52,8 +57,9 @@ const char* query_text(const KnnIndex& index, uint32 k) {
         appendStringInfo(&text, "SELECT %s::pg_catalog.int8", column(index.key_attribute));
     else
         appendStringInfoString(&text, "SELECT ctid");
+    appendStringInfo(&text, ", %s%s", distance, tells_table(index) ? ", tableoid" : "");
     appendStringInfo(
-        &text, ", %s FROM ONLY %s WHERE %s IS NOT NULL", distance,
+        &text, " FROM %s%s WHERE %s IS NOT NULL", index.partitioned ? "" : "ONLY ",
         quote_qualified_identifier(get_namespace_name(RelationGetNamespace(index.heap)),
                                    RelationGetRelationName(index.heap)),
         vector);
@@ -117,6 +123,11 @@ uint32 run_knn_query(KnnQuery* query, const float* vector, const KnnValues& equa
             row.key = DatumGetInt64(key);
         row.distance =
             DatumGetFloat8(SPI_getbinval(tuple, SPI_tuptable->tupdesc, 2, &distance_is_null));
+        bool table_is_null;
+        row.table =
+            tells_table(index)
+                ? DatumGetObjectId(SPI_getbinval(tuple, SPI_tuptable->tupdesc, 3, &table_is_null))
+                : RelationGetRelid(index.heap);
         rows[i] = row;
     }
     SPI_freetuptable(SPI_tuptable);

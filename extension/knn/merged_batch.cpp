@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <cstring>
+
+#include "extension/knn/merged_batch.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+struct MergedBatch {
+    MemoryContext context;
+    MemoryContext search_context;  // reset by each search
+    const KnnIndex* index;
+    uint32 k;
+    uint32 room;
+    KnnBatch* whole;  // null: the leaves are searched
+
+    KnnMemory memory;   // of each leaf
+    bool keeps_leaves;  // all stay open
+    KnnBatch** leaves;  // (leaf_count); null: not open
+
+    // Of the last search of leaves:
+    KnnRow* rows;    // (count)(k), nearest first
+    uint32* counts;  // (count)
+    KnnRow* merged;  // (2 k)
+};
+
+namespace {
+
+// Each open leaf has threads of its own.
+constexpr int most_kept_leaves = 16;
+
+// In memory, an entry takes less than three times its bytes on a page.
+Size bytes_of_lists(const KnnIndex& leaf) {
+    return Size{RelationGetNumberOfBlocks(leaf.index)} * BLCKSZ * 3;
+}
+
+void plan_memory(MergedBatch* batch) {
+    const KnnIndex& index = *batch->index;
+    const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    const Size row_bytes = 2 * Size{batch->k} * sizeof(KnnRow);
+    const Size query_bytes = index.dims * sizeof(float) + row_bytes + 64;
+    if (query_bytes > memory / 8)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                               8 * query_bytes / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                        errhint("Ask for a smaller k.")));
+    batch->room = static_cast<uint32>(std::min<Size>(16384, memory / 8 / query_bytes));
+    batch->memory = {memory / 4, memory * 5 / 8};
+    Size largest = 0;
+    for (int i = 0; i < index.leaf_count; ++i)
+        largest = std::max(largest, bytes_of_lists(index.leaves[i]));
+    // Two thirds of a leaf's memory hold its lists.
+    const Size share = batch->memory.lists / static_cast<Size>(Max(index.leaf_count, 1));
+    batch->keeps_leaves =
+        index.leaf_count == 1 || (index.leaf_count <= most_kept_leaves && largest <= share / 2);
+    if (batch->keeps_leaves) batch->memory.lists = share;
+}
+
+void merge_rows(MergedBatch* batch, uint32 query, const KnnRows& found) {
+    KnnRow* mine = batch->rows + Size{query} * batch->k;
+    const KnnRow* end = std::merge(mine, mine + batch->counts[query], found.rows,
+                                   found.rows + found.count, batch->merged, nearer);
+    batch->counts[query] =
+        static_cast<uint32>(std::min<Size>(static_cast<Size>(end - batch->merged), batch->k));
+    std::copy_n(batch->merged, batch->counts[query], mine);
+}
+
+void search_leaf(MergedBatch* batch, int number, const float* queries, uint32 count) {
+    const KnnIndex& leaf = batch->index->leaves[number];
+    if (!batch->leaves[number]) {
+        const MemoryContext before = MemoryContextSwitchTo(batch->context);
+        batch->leaves[number] = open_knn_batch(leaf, batch->k, batch->memory);
+        MemoryContextSwitchTo(before);
+    }
+    KnnBatch* open = batch->leaves[number];
+    for (uint32 first = 0; first < count;) {
+        const uint32 here = std::min(count - first, most_queries(open));
+        search_batch(open, queries + Size{first} * leaf.dims, here);
+        for (uint32 i = 0; i < here; ++i) merge_rows(batch, first + i, rows_of(open, i));
+        first += here;
+    }
+    if (batch->keeps_leaves) {
+        forget_rows(open);
+        return;
+    }
+    close_knn_batch(open);
+    batch->leaves[number] = nullptr;
+}
+
+}  // namespace
+
+MergedBatch* open_merged_batch(const KnnIndex& index, uint32 k) {
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "knn of leaves", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    auto* batch = static_cast<MergedBatch*>(palloc0(sizeof(MergedBatch)));
+    batch->context = context;
+    batch->search_context = AllocSetContextCreate(context, "knn rows", ALLOCSET_DEFAULT_SIZES);
+    batch->index = &index;
+    batch->k = k;
+    if (index.by_query || !index.partitioned) {
+        const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
+        batch->whole = open_knn_batch(index, k, {memory / 4, memory * 3 / 4});
+        batch->room = most_queries(batch->whole);
+    } else {
+        plan_memory(batch);
+        batch->leaves = static_cast<KnnBatch**>(
+            palloc0(static_cast<Size>(Max(index.leaf_count, 1)) * sizeof(KnnBatch*)));
+    }
+    MemoryContextSwitchTo(before);
+    return batch;
+}
+
+void close_merged_batch(MergedBatch* batch) {
+    if (batch->whole) close_knn_batch(batch->whole);
+    for (int i = 0; batch->leaves && i < batch->index->leaf_count; ++i)
+        if (batch->leaves[i]) close_knn_batch(batch->leaves[i]);
+    MemoryContextDelete(batch->context);
+}
+
+uint32 most_queries(const MergedBatch* batch) {
+    return batch->room;
+}
+
+void search_batch(MergedBatch* batch, const float* queries, uint32 count, const KnnValues& equal) {
+    if (batch->whole) {
+        search_batch(batch->whole, queries, count, equal);
+        return;
+    }
+    MemoryContextReset(batch->search_context);
+    const auto alloc = [batch](Size bytes) {
+        return MemoryContextAllocHuge(batch->search_context, Max(bytes, Size{1}));
+    };
+    batch->rows = static_cast<KnnRow*>(alloc(Size{count} * batch->k * sizeof(KnnRow)));
+    batch->counts = static_cast<uint32*>(alloc(count * sizeof(uint32)));
+    batch->merged = static_cast<KnnRow*>(alloc(2 * Size{batch->k} * sizeof(KnnRow)));
+    memset(batch->counts, 0, count * sizeof(uint32));
+    for (int i = 0; i < batch->index->leaf_count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        search_leaf(batch, i, queries, count);
+    }
+}
+
+KnnRows rows_of(const MergedBatch* batch, uint32 query) {
+    if (batch->whole) return rows_of(batch->whole, query);
+    return {batch->rows + Size{query} * batch->k, batch->counts[query]};
+}
+
+}  // namespace pgwarp

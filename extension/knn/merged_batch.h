@@ -1,0 +1,23 @@
+// The nearest rows for many queries, in an index or in all leaves of one of a partitioned table.
+//
+// Each leaf finds its own k nearest rows for all queries of a block; the k nearest of these remain.
+// Leaves whose lists fit into memory together are kept open for the whole call. Otherwise one leaf
+// is open at a time, and its lists are read again for each block.
+#pragma once
+
+#include "extension/knn/batch.h"
+
+namespace pgwarp {
+
+// Lives in the memory context that is current when it is opened; `index` outlives it.
+struct MergedBatch;
+MergedBatch* open_merged_batch(const KnnIndex& index, uint32 k);
+void close_merged_batch(MergedBatch* batch);
+
+// As those of a KnnBatch.
+uint32 most_queries(const MergedBatch* batch);
+void search_batch(MergedBatch* batch, const float* queries, uint32 count,
+                  const KnnValues& equal = {});
+KnnRows rows_of(const MergedBatch* batch, uint32 query);
+
+}  // namespace pgwarp
