@@ -897,8 +897,10 @@ CREATE FUNCTION ivfpq_info(
     OUT learned_correction real,
     OUT learned_recall real,
     OUT learned_searches bigint,
-    OUT learned_at timestamptz)
-    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+    OUT learned_at timestamptz,
+    OUT leaf_index regclass)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT ROWS 1;
 COMMENT ON FUNCTION ivfpq_info(regclass) IS
     'what an ivfpq index is made of, and the effort of a scan with LIMIT 10';
 
@@ -911,7 +913,8 @@ CREATE FUNCTION ivfpq_recall_curve(
     OUT scanned double precision,
     OUT recall double precision,
     OUT threshold real,
-    OUT queries int)
+    OUT queries int,
+    OUT leaf_index regclass)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_recall_curve(regclass, boolean) IS
@@ -931,7 +934,8 @@ CREATE FUNCTION ivfpq_learn(
     OUT new_recall double precision,
     OUT new_within double precision,
     OUT new_probes int,
-    OUT new_candidates int)
+    OUT new_candidates int,
+    OUT leaf_index regclass)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_learn(regclass, regclass, name, int) IS
@@ -941,7 +945,8 @@ CREATE FUNCTION ivfpq_check(
     index regclass,
     heap_all_indexed boolean DEFAULT false,
     OUT block bigint,
-    OUT problem text)
+    OUT problem text,
+    OUT leaf_index regclass)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION ivfpq_check(regclass, boolean) IS

@@ -25,6 +25,7 @@ extern "C" {
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -45,23 +46,31 @@ T* alloc_array(Size count) {
         MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(T)));
 }
 
-// The metapage, checked before any work. Releases the index: the queries are read as the caller,
-// not as the owner of the index's table.
+// The trained parts of the index with their metapages, checked before any work. Releases the parts:
+// the queries are read as the caller, not as the owner of the index's table.
 struct Learner {
-    MetaPage meta;
+    IndexLeaves parts;
+    MetaPage* metas;  // (parts)
     VectorType type;
 };
 Learner check_learner(Oid relation) {
-    const OpenIndex open = open_index(relation, AccessShareLock, Purpose::maintain);
-    const MetaPage meta = read_meta(open.index);
-    if (meta.lists == 0)
-        ereport(ERROR,
-                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                 errmsg("index \"%s\" is not trained yet", RelationGetRelationName(open.index)),
-                 errdetail("Its scans are exact: there is nothing to learn.")));
-    const VectorType type = type_of(open.index);
-    close_index(open);
-    return {meta, type};
+    const IndexLeaves all = find_parts(relation, Purpose::maintain);
+    Learner learner = {{all.leaves, 0}, alloc_array<MetaPage>(static_cast<Size>(all.count)), {}};
+    for (int i = 0; i < all.count; ++i) {
+        const OpenIndex open = open_part(all.leaves[i], AccessShareLock);
+        const MetaPage meta = read_meta(open.index);
+        if (meta.lists > 0) {
+            learner.type = type_of(open.index);
+            learner.metas[learner.parts.count] = meta;
+            learner.parts.leaves[learner.parts.count++] = all.leaves[i];
+        }
+        close_index(open);
+    }
+    if (learner.parts.count == 0)
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("index \"%s\" is not trained yet", get_rel_name(relation)),
+                        errdetail("Its scans are exact: there is nothing to learn.")));
+    return learner;
 }
 
 struct GivenQueries {
@@ -187,7 +196,8 @@ CurveQuery* find_curve_queries(const OpenIndex& open, const MetaPage& meta,
 }
 
 // One row of the result: what changes for this k.
-void put_change(ReturnSetInfo* result, const MetaPage& before, const MetaPage& after, int number) {
+void put_change(ReturnSetInfo* result, Oid index, const MetaPage& before, const MetaPage& after,
+                int number) {
     const uint32 k = RecallCurve::k_values[number];
     const Effort old_effort = choose_effort(before, k, ByQuery::yes);
     const Effort new_effort = choose_effort(after, k, ByQuery::yes);
@@ -209,38 +219,18 @@ void put_change(ReturnSetInfo* result, const MetaPage& before, const MetaPage& a
                       Float8GetDatum(now.recall),
                       Float8GetDatum(now.within),
                       number_of(new_effort.probes),
-                      number_of(new_effort.candidates)};
+                      number_of(new_effort.candidates),
+                      ObjectIdGetDatum(index)};
     bool nulls[lengthof(values)] = {};
     nulls[2] = !was_expected;
     tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
-}  // namespace
-
-}  // namespace pgwarp
-
-using namespace pgwarp;
-
-PGWARP_FUNCTION(ivfpq_learn) {
-    check_signature(fcinfo, 4, 10);
-    PreventCommandDuringRecovery("ivfpq_learn()");
-    PreventCommandIfReadOnly("ivfpq_learn()");
-    PreventCommandIfParallelMode("ivfpq_learn()");
-    const int32 asked = PG_GETARG_INT32(3);
-    if (asked < least_queries || asked > most_queries)
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("queries must be between %d and %d", least_queries, most_queries)));
-    compat_init_materialized(fcinfo);
-    const Learner learner = check_learner(PG_GETARG_OID(0));
-    const MetaPage& seen = learner.meta;
-    plan_neighbors(seen.dims, static_cast<uint32>(asked));  // an error where memory is too small
-    TableColumns columns = {PG_GETARG_OID(1), NameStr(*PG_GETARG_NAME(2)), nullptr};
-    const GivenQueries given =
-        read_queries(columns, static_cast<uint32>(asked), seen, learner.type);
-
+// Measures one part, and writes its curve. `seen`: what the metapage was when queries were chosen.
+void teach_part(const IndexLeaf& part, const MetaPage& seen, const GivenQueries& given, bool alone,
+                ReturnSetInfo* result) {
     // Keeps VACUUM away, which may train or measure, and REINDEX. Writers go on.
-    const OpenIndex open =
-        open_index(PG_GETARG_OID(0), ShareUpdateExclusiveLock, Purpose::maintain);
+    const OpenIndex open = open_part(part, ShareUpdateExclusiveLock);
     const MetaPage before = read_meta(open.index);
     if (before.build_id != seen.build_id || before.lists == 0)
         ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
@@ -250,18 +240,53 @@ PGWARP_FUNCTION(ivfpq_learn) {
     const CurveQuery* queries = find_curve_queries(open, before, given);
     MetaPage after = before;
     set_curve(&after, measure_curve(open.index, before, queries, given.count));
-    if (!has_curve(after))
-        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                        errmsg("the queries have no neighbors in table \"%s\"",
-                               RelationGetRelationName(open.heap))));
-    after.spread = measure_spread(open.index, before, queries, given.count);
-    after.curve_source = CurveSource::queries;
-    after.curve_at = GetCurrentTimestamp();
-    after.learned = {};  // the correction was one of the curve before
-    write_training(open.index, after);
-    auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
-    for (int k = 0; k < RecallCurve::ks; ++k)
-        if (after.curve.queries[k] > 0) put_change(result, before, after, k);
+    if (has_curve(after)) {
+        after.spread = measure_spread(open.index, before, queries, given.count);
+        after.curve_source = CurveSource::queries;
+        after.curve_at = GetCurrentTimestamp();
+        after.learned = {};  // the correction was one of the curve before
+        write_training(open.index, after);
+        for (int k = 0; k < RecallCurve::ks; ++k)
+            if (after.curve.queries[k] > 0) put_change(result, part.index, before, after, k);
+    } else {
+        // A partition that has lost its rows stays as it is, and the others learn.
+        ereport(alone ? ERROR : NOTICE, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                                         errmsg("the queries have no neighbors in table \"%s\"",
+                                                RelationGetRelationName(open.heap))));
+    }
     close_index(open);
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(ivfpq_learn) {
+    check_signature(fcinfo, 4, 11);
+    PreventCommandDuringRecovery("ivfpq_learn()");
+    PreventCommandIfReadOnly("ivfpq_learn()");
+    PreventCommandIfParallelMode("ivfpq_learn()");
+    const int32 asked = PG_GETARG_INT32(3);
+    if (asked < least_queries || asked > most_queries)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("queries must be between %d and %d", least_queries, most_queries)));
+    compat_init_materialized(fcinfo);
+    const Learner learner = check_learner(PG_GETARG_OID(0));
+    const MetaPage& first = learner.metas[0];
+    plan_neighbors(first.dims, static_cast<uint32>(asked));  // an error where memory is too small
+    TableColumns columns = {PG_GETARG_OID(1), NameStr(*PG_GETARG_NAME(2)), nullptr};
+    const GivenQueries given =
+        read_queries(columns, static_cast<uint32>(asked), first, learner.type);
+    const MemoryContext scratch =
+        AllocSetContextCreate(CurrentMemoryContext, "ivfpq learning", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(scratch);
+    for (int i = 0; i < learner.parts.count; ++i) {
+        teach_part(learner.parts.leaves[i], learner.metas[i], given, learner.parts.count == 1,
+                   reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo));
+        MemoryContextReset(scratch);
+    }
+    MemoryContextSwitchTo(before);
     return Datum{0};
 }

@@ -62,8 +62,9 @@ pg_attribute_printf(3, 4) void problem(Check* check, BlockNumber block, const ch
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    Datum values[2] = {Int64GetDatum(block), CStringGetTextDatum(text)};
-    bool nulls[2] = {!BlockNumberIsValid(block), false};
+    Datum values[3] = {Int64GetDatum(block), CStringGetTextDatum(text),
+                       ObjectIdGetDatum(RelationGetRelid(check->index))};
+    bool nulls[3] = {!BlockNumberIsValid(block), false, false};
     tuplestore_putvalues(check->out->setResult, check->out->setDesc, values, nulls);
     ++check->problems;
 }
@@ -333,25 +334,12 @@ void check_rows(Check* check, TidSort* rows) {
     while (more_rows) pass_row();
 }
 
-}  // namespace
-
-}  // namespace pgwarp
-
-using namespace pgwarp;
-
-PGWARP_FUNCTION(ivfpq_check) {
-    check_signature(fcinfo, 2, 2);
-    compat_init_materialized(fcinfo);
-    const bool recovery = RecoveryInProgress();
-    const OpenIndex open = open_index(
-        PG_GETARG_OID(0), recovery ? AccessShareLock : ShareUpdateExclusiveLock, Purpose::maintain);
-    const bool heap_all_indexed = PG_GETARG_BOOL(1);
-
+void check_part(const OpenIndex& open, bool heap_all_indexed, bool recovery, ReturnSetInfo* out) {
     Check check = {};
     check.recovery = recovery;
     check.heap = open.heap;
     check.index = open.index;
-    check.out = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    check.out = out;
     Snapshot snapshot = RegisterSnapshot(GetTransactionSnapshot());
     if (heap_all_indexed) check_snapshot(open.index, snapshot);
     check.meta = read_meta(open.index);
@@ -383,6 +371,29 @@ PGWARP_FUNCTION(ivfpq_check) {
     end_tid_sort(&check.tids);
     if (heap_all_indexed) end_tid_sort(&rows);
     UnregisterSnapshot(snapshot);
-    close_index(open);
+    pfree(check.seen);
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(ivfpq_check) {
+    compat_init_materialized(fcinfo);
+    // Version 0.1.0 declares it without leaf_index, its last column: indexes can be checked before
+    // the extension is updated.
+    const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    check_signature(fcinfo, 2, result->setDesc->natts == 2 ? 2 : 3);
+    const bool recovery = RecoveryInProgress();
+    const IndexLeaves parts = find_parts(PG_GETARG_OID(0), Purpose::maintain);
+    for (int i = 0; i < parts.count; ++i) {
+        const OpenIndex open =
+            open_part(parts.leaves[i], recovery ? AccessShareLock : ShareUpdateExclusiveLock);
+        check_part(open, PG_GETARG_BOOL(1), recovery,
+                   reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo));
+        close_index(open);
+    }
     return Datum{0};
 }

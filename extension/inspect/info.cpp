@@ -147,7 +147,7 @@ void add_origin(const MetaPage& meta, RowBuilder* row) {
 }
 
 // One side of the curve for one k: with one number of lists for all queries, or by query.
-void put_curve(ReturnSetInfo* result, const RecallCurve& curve, int k, bool by_query) {
+void put_curve(ReturnSetInfo* result, Oid index, const RecallCurve& curve, int k, bool by_query) {
     const uint32 rows = RecallCurve::k_values[k];
     const uint32 steps = by_query ? curve.by_query_steps : curve.steps;
     for (uint32 step = 0; step < steps; ++step) {
@@ -170,24 +170,13 @@ void put_curve(ReturnSetInfo* result, const RecallCurve& curve, int k, bool by_q
             else
                 row.add_null();
             row.add(Int32GetDatum(static_cast<int32>(curve.queries[k])));
+            row.add(ObjectIdGetDatum(index));
             tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
         }
     }
 }
 
-}  // namespace
-
-}  // namespace pgwarp
-
-using namespace pgwarp;
-
-PGWARP_FUNCTION(ivfpq_info) {
-    check_signature(fcinfo, 1, 39);
-    TupleDesc descriptor;
-    if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
-        elog(ERROR, "return type must be a row type");
-    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
-    Relation index = open.index;
+void put_info(ReturnSetInfo* result, Relation index) {
     const MetaPage meta = read_meta(index);
     const bool trained = meta.lists > 0;
 
@@ -257,21 +246,43 @@ PGWARP_FUNCTION(ivfpq_info) {
         row.add_null();
     add_expectation(meta, effort, &row);
     add_origin(meta, &row);
-    Assert(row.count == descriptor->natts);
-    close_index(open);
-    PG_RETURN_DATUM(
-        HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), row.values, row.nulls)));
+    row.add(ObjectIdGetDatum(RelationGetRelid(index)));
+    Assert(row.count == result->setDesc->natts);
+    tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
+    pfree(lengths);
+}
+
+}  // namespace
+
+}  // namespace pgwarp
+
+using namespace pgwarp;
+
+PGWARP_FUNCTION(ivfpq_info) {
+    check_signature(fcinfo, 1, 40);
+    compat_init_materialized(fcinfo);
+    const IndexLeaves parts = find_parts(PG_GETARG_OID(0));
+    for (int i = 0; i < parts.count; ++i) {
+        const OpenIndex open = open_part(parts.leaves[i], AccessShareLock);
+        put_info(reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo), open.index);
+        close_index(open);
+    }
+    return Datum{0};
 }
 
 PGWARP_FUNCTION(ivfpq_recall_curve) {
-    check_signature(fcinfo, 2, 7);
+    check_signature(fcinfo, 2, 8);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
-    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
-    const MetaPage meta = read_meta(open.index);
-    close_index(open);
     const bool by_query = PG_GETARG_BOOL(1);
-    for (int k = 0; k < RecallCurve::ks && has_curve(meta); ++k)
-        if (meta.curve.queries[k] > 0) put_curve(result, meta.curve, k, by_query);
+    const IndexLeaves parts = find_parts(PG_GETARG_OID(0));
+    for (int i = 0; i < parts.count; ++i) {
+        const OpenIndex open = open_part(parts.leaves[i], AccessShareLock);
+        const MetaPage meta = read_meta(open.index);
+        close_index(open);
+        for (int k = 0; k < RecallCurve::ks && has_curve(meta); ++k)
+            if (meta.curve.queries[k] > 0)
+                put_curve(result, parts.leaves[i].index, meta.curve, k, by_query);
+    }
     return Datum{0};
 }

@@ -15,10 +15,10 @@ extern "C" {
 
 using namespace pgwarp;
 
+namespace {
+
 // Loads every list, in as many load buffers as it takes; returns the number of resident lists.
-PGWARP_FUNCTION(pgwarp_prewarm) {
-    check_signature(fcinfo, 1, 0);
-    const OpenIndex open = open_index(PG_GETARG_OID(0), AccessShareLock, Purpose::read);
+int64 load_index(const OpenIndex& open) {
     const MetaPage meta = read_meta(open.index);
     const char* reason = nullptr;
     if (!service_serves(&reason))
@@ -48,7 +48,20 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
                                    RelationGetRelationName(open.index),
                                    service_serves(&reason) ? silent_reason : reason)));
     }
-    close_index(open);
+    return resident;
+}
+
+}  // namespace
+
+PGWARP_FUNCTION(pgwarp_prewarm) {
+    check_signature(fcinfo, 1, 0);
+    int64 resident = 0;
+    const IndexLeaves parts = find_parts(PG_GETARG_OID(0));
+    for (int i = 0; i < parts.count; ++i) {
+        const OpenIndex open = open_part(parts.leaves[i], AccessShareLock);
+        resident += load_index(open);
+        close_index(open);
+    }
     PG_RETURN_INT64(resident);
 }
 

@@ -281,7 +281,7 @@ for my $n (0 .. $#damages)
 	{
 		is("$found $error", '0 ', "$name: nothing to notice");
 	}
-	like((says($n, 'check', "SELECT * FROM ivfpq_check('i_$n', true)"))[0], $problem,
+	like((says($n, 'check', "SELECT block, problem FROM ivfpq_check('i_$n', true)"))[0], $problem,
 		"$name: ivfpq_check tells what and where") if $problem;
 	says($n, 'info', "SELECT lists FROM ivfpq_info('i_$n')");
 	says($n, 'curve', "SELECT count(*) FROM ivfpq_recall_curve('i_$n')");
