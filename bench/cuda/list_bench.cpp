@@ -115,7 +115,7 @@ constexpr uint32_t few_lists = 1024;
 
 class ListBench {
   public:
-    // With `times`, the store has each list's pages so many times, and takes narrowed searches
+    // With `times`, the store repeats each list's pages that often, and takes narrowed searches
     // only.
     ListBench(const Context& context, const Settings& settings, const VectorSet& vectors,
               uint32_t lists, uint32_t times = 0)

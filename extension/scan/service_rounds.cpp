@@ -386,8 +386,9 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
     remember(s, served, ranked);
 }
 
-// Ranks the candidates of one answer, at least so many, and sets *ranked to their number. False: it
-// is not current, or does not go on where the ones before ended.
+// Ranks the candidates of one answer, and sets *ranked to their number. It ranks the first `least`
+// whatever the others are worth. False: the answer is not current, or does not go on where the ones
+// before ended.
 bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
                  const ServiceAnswer& answer, Size least, Size* ranked) {
     Relation index = scan->indexRelation;

@@ -49,7 +49,7 @@ sub correction
 	return value($server, "SELECT correction FROM pgwarp_stat_audits() WHERE index = '${table}_v'::regclass");
 }
 
-# Lists and candidates of one query for so many rows, on the CPU.
+# Lists and candidates of one query with this LIMIT, on the CPU.
 sub effort
 {
 	my ($table, $rows) = @_;
