@@ -22,8 +22,8 @@ namespace pgwarp {
 
 // The limit of k-selection in registers and shared memory; the service asks for no more.
 inline constexpr uint32_t max_list_k = 2048;
-// A device selects up to so many candidates faster than more.
-inline constexpr uint32_t few_list_k = 112;
+// CUDA selects this many candidates with its smallest selection, which is the fastest.
+inline constexpr uint32_t fast_list_k = 112;
 
 // Some entries of a list, laid out as on an index page. Read during put() and append() only.
 struct ListPage {

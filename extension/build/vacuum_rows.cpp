@@ -65,7 +65,7 @@ const char* reason_to_wait(Relation index, RowWork work) {
 
 namespace {
 
-// Whether the error may be the expression's own: not one that ends VACUUM, whoever reports it.
+// Whether VACUUM may go on: not after a cancel, a shutdown, damage, or a lack of memory or disk.
 bool may_go_on_after(const ErrorData* error) {
     switch (error->sqlerrcode) {
         case ERRCODE_QUERY_CANCELED:

@@ -23,9 +23,10 @@ struct Effort {
     // candidate_limit(), ranks more of them, up to most_ranked_of().
     float margin = 0;
 };
-// Twice as many, and on the CPU as by the service, no more than a device selects fast.
+// The most candidates that a query ranks by its own decision: twice as many, within what a device
+// selects fast. The CPU ranks as many, so that both give the same rows.
 inline Size most_ranked_of(Size candidates) {
-    return candidates <= few_list_k ? std::min<Size>(2 * candidates, few_list_k) : 2 * candidates;
+    return candidates <= fast_list_k ? std::min<Size>(2 * candidates, fast_list_k) : 2 * candidates;
 }
 // Distances by code err by a multiple of the distance, and are squared: so the unit of margins is
 // the distance itself.
