@@ -53,6 +53,15 @@ SELECT most, count(*), count(DISTINCT id), bool_and(d > before OR d = before AND
     (SELECT most, n, id, d, lag(d) OVER w AS before, lag(id) OVER w AS id_before
      FROM unnest('{1,49,50,51,500,19999,20000,NULL}'::int[]) AS most, sorted_scan(most)
      WINDOW w AS (PARTITION BY most ORDER BY n)) AS s GROUP BY most ORDER BY most;
+-- with the effort that the index chooses, too
+RESET ivfpq.probes;
+RESET ivfpq.candidates;
+SELECT most, count(*), count(DISTINCT id), bool_and(d > before OR d = before AND id > id_before) FROM
+    (SELECT most, n, id, d, lag(d) OVER w AS before, lag(id) OVER w AS id_before
+     FROM unnest('{10,500,20000,NULL}'::int[]) AS most, sorted_scan(most)
+     WINDOW w AS (PARTITION BY most ORDER BY n)) AS s GROUP BY most ORDER BY most;
+SET ivfpq.probes = 1;
+SET ivfpq.candidates = 50;
 RESET enable_sort;
 
 \qecho strict_order: what comes too late is left out
