@@ -267,6 +267,7 @@ __global__ void find_overflows(CandidateView candidates, uint32_t queries, uint3
 void scan_queries(const QueryScan& scan, const Context& context, cudaStream_t stream) {
     const uint32_t candidates = list_candidates(scan.queries.k);
     auto* scan_all = &launch_width<LargeSelect>;
+    static_assert(list_candidates(fast_list_k) <= SmallSelect::kept);
     if (candidates <= SmallSelect::kept)
         scan_all = &launch_width<SmallSelect>;
     else if (candidates <= MediumSelect::kept)

@@ -10,7 +10,7 @@ namespace pgwarp::gpu {
 
 // Number of candidates to collect for k results. Candidates from half-precision tables are
 // re-scored in float32, which may reorder near ties.
-PGWARP_HOST_DEVICE uint32_t list_candidates(uint32_t k) {
+PGWARP_HOST_DEVICE constexpr uint32_t list_candidates(uint32_t k) {
     return k + (k / 8 > 16 ? k / 8 : 16);
 }
 
