@@ -9,8 +9,8 @@ namespace pgwarp {
 
 inline constexpr const char* library_version = "0.2.0";
 
-// Reports an error unless the SQL declaration of the function has this number of arguments, and this
-// number of result columns (0: the result is no row).
+// Reports an error unless the SQL declaration of the function has this number of arguments, and
+// this number of result columns (0: the result is no row).
 void check_signature(FunctionCallInfo fcinfo, int arguments, int columns);
 
 }  // namespace pgwarp
