@@ -18,9 +18,11 @@
 #include "extension/build/parallel.h"
 #include "extension/build/progress.h"
 #include "extension/build/train.h"
+#include "extension/table/planned.h"
 
 extern "C" {
 #include "access/tableam.h"
+#include "catalog/index.h"
 #include "commands/progress.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -38,6 +40,14 @@ void bulk_pending_row(Relation, ItemPointer tid, Datum*, bool* nulls, bool, void
         bulk_entry(static_cast<BulkWriter*>(writer), pending_list, {*tid, 0, nullptr, nullptr});
 }
 
+// An index of a table whose rows are elsewhere has none to train with, ever. PostgreSQL plans no
+// query of a table while one of its indexes is rebuilt: an empty table is not worth a notice then.
+bool has_rows_elsewhere(Relation heap, Relation index, double rows) {
+    if (ReindexIsProcessingIndex(RelationGetRelid(index)))
+        return rows == 0 && is_planned_by_others();
+    return where_rows_are(RelationGetRelid(heap)) == RowsAre::elsewhere;
+}
+
 IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
                                  const MetaPage& meta) {
     BulkWriter* writer = begin_bulk(index, meta, nullptr);
@@ -49,6 +59,7 @@ IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
     report_phase(BuildPhase::log);
     bulk_log(writer);
     result.index_tuples = writer->rows;
+    if (has_rows_elsewhere(heap, index, result.heap_tuples)) return result;
     ereport(
         NOTICE,
         (errmsg("index \"%s\" is not trained yet: the table has too few rows",

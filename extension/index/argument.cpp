@@ -1,5 +1,6 @@
 #include "extension/index/options.h"
 #include "extension/index/argument.h"
+#include "extension/table/planned.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -30,7 +31,12 @@ Oid table_of(Oid relation) {
         kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE || kind == RELKIND_MATVIEW;
     ereport(ERROR,
             (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an ivfpq index", name),
-             is_table ? errhint("It is a table: name its index.") : 0));
+             is_table ? errhint("It is a table: name its index.") : 0,
+             kind == RELKIND_FOREIGN_TABLE
+                 ? errhint("It is a foreign table: its index is on the server that has the table. "
+                           "Call the function there.")
+                 : 0,
+             kind == RELKIND_VIEW ? errhint("It is a view: name the index of its table.") : 0));
 }
 
 void check_index(Relation index, Partitioned partitioned) {
@@ -136,6 +142,7 @@ OpenIndex open_index(Oid relation, LOCKMODE lock, Purpose purpose) {
 IndexLeaves find_parts(Oid relation, Purpose purpose) {
     const Oid table = table_of(relation);
     check_rights(table, purpose);
+    check_rows_are_here(table);
     IndexLeaves parts = {static_cast<IndexLeaf*>(palloc(sizeof(IndexLeaf))), 1};
     parts.leaves[0] = {table, relation};
     if (get_rel_relkind(relation) != RELKIND_PARTITIONED_INDEX) return parts;

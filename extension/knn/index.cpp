@@ -7,6 +7,7 @@
 #include "extension/index/tid.h"
 #include "extension/knn/index.h"
 #include "extension/table/columns.h"
+#include "extension/table/planned.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -43,6 +44,15 @@ void refuse(Relation index, const char* kind) {
                     errmsg("index \"%s\" is %s", RelationGetRelationName(index), kind),
                     errdetail("Batches are searched in indexes on a column over the whole table."),
                     errhint("Use a LATERAL join with ORDER BY and LIMIT.")));
+}
+
+[[noreturn]] void refuse_places(Relation table) {
+    ereport(ERROR,
+            (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+             errmsg("the rows of table \"%s\" have no ctid here", RelationGetRelationName(table)),
+             errdetail("Another extension plans queries of this table, and does not read it: the "
+                       "rows are in other tables or on other servers."),
+             errhint("Use knn_join, which returns keys, or ORDER BY and LIMIT.")));
 }
 
 // The planner does not use such an index either: it may lack rows that an older snapshot sees.
@@ -134,7 +144,10 @@ KnnIndex open_knn_index(Oid index, const char* key) {
     if (RelationGetIndexPredicate(knn.index) != NIL) refuse(knn.index, "partial");
     if (key) check_key_type(&knn, key);
     set_columns(&knn, key);
-    if (check_enable_rls(table, InvalidOid, true) == RLS_ENABLED) knn.by_query = true;
+    const RowsAre rows = where_rows_are(table);
+    if (!key && rows == RowsAre::elsewhere) refuse_places(knn.heap);
+    if (rows != RowsAre::in_table || check_enable_rls(table, InvalidOid, true) == RLS_ENABLED)
+        knn.by_query = true;
     knn.partitioned = knn.heap->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
     if (knn.partitioned) open_leaves(&knn, key);
     return knn;

@@ -5,6 +5,7 @@
 
 extern "C" {
 #include "access/htup_details.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_operator.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
@@ -58,8 +59,10 @@ const char* query_text(const KnnIndex& index, uint32 k) {
     else
         appendStringInfoString(&text, "SELECT ctid");
     appendStringInfo(&text, ", %s%s", distance, tells_table(index) ? ", tableoid" : "");
+    // Not every extension that plans queries by itself knows ONLY.
+    const bool has_children = !index.partitioned && has_subclass(table);
     appendStringInfo(
-        &text, " FROM %s%s WHERE %s IS NOT NULL", index.partitioned ? "" : "ONLY ",
+        &text, " FROM %s%s WHERE %s IS NOT NULL", has_children ? "ONLY " : "",
         quote_qualified_identifier(get_namespace_name(RelationGetNamespace(index.heap)),
                                    RelationGetRelationName(index.heap)),
         vector);

@@ -1,5 +1,6 @@
-// The rows of a table by a query: of views, foreign tables, tables with policies for the caller,
-// virtual generated columns, and where columns of any type are read beside the vectors.
+// The rows of a table by a query: of views, foreign tables, tables that another extension plans,
+// tables with policies for the caller, virtual generated columns, and where columns of any type are
+// read beside the vectors.
 #pragma once
 
 #include "extension/table/columns.h"

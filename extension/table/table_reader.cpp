@@ -3,6 +3,7 @@
 
 #include "kernels/row_elements.h"
 #include "extension/table/block_scan.h"
+#include "extension/table/planned.h"
 #include "extension/table/query_rows.h"
 #include "extension/table/table_reader.h"
 
@@ -49,7 +50,8 @@ TableReader* begin_opening(MemoryContext* before) {
 void choose_source(TableReader* reader, bool only) {
     const ReadColumns& columns = reader->columns;
     if (columns.value_count == 0 &&
-        check_enable_rls(columns.table, InvalidOid, true) != RLS_ENABLED)
+        check_enable_rls(columns.table, InvalidOid, true) != RLS_ENABLED &&
+        where_rows_are(columns.table) == RowsAre::in_table)
         reader->members = MemberScan::open(columns, only, reader->snapshot);
     reader->source = reader->members;
     if (!reader->source)
