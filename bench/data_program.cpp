@@ -34,6 +34,10 @@ constexpr const char* usage =
       Grows data set DATA (a name or a prefix as pgwarp_bench takes it) to ROWS rows in PREFIX_base
       and copies its queries to PREFIX_query. A new row lies between two near neighbors, with
       noise up to STEP (guessed if not given).
+
+  pgwarp_bench_data pairs DATA ROWS PREFIX [SEED]
+      Makes rows twice as long: a row of DATA beside a near one, each between two near neighbors,
+      with noise. Queries are made of DATA's queries in the same way, never of its rows.
 )";
 
 size_t parse_count(const char* text) {
@@ -81,6 +85,24 @@ void grow(const std::string& data, size_t rows, const std::string& prefix, uint6
               << " real, noise up to " << generator.step() << ")\n";
 }
 
+void make_pairs(const std::string& data, size_t rows, const std::string& prefix, uint64_t seed) {
+    DatasetRequest request;
+    request.name = data;
+    const Dataset dataset = read_dataset(request);
+    const std::string ending = dataset.bytes ? ".bvecs" : ".fvecs";
+    const Generator base(dataset.base, dataset.bytes, seed);
+    const Generator queries(dataset.queries, dataset.bytes, seed + 1, base.step());
+    make_directory_of(prefix);
+    VectorWriter query_file(prefix + "_query" + ending), base_file(prefix + "_base" + ending);
+    for (size_t i = 0; i < dataset.queries.rows; i++)
+        query_file.write(std::span<const float>(queries.pair(i)));
+    for (size_t i = 0; i < rows; i++) base_file.write(std::span<const float>(base.pair(i)));
+    query_file.finish();
+    base_file.finish();
+    std::cout << prefix << ": " << rows << " x " << 2 * dataset.base.dims << ", "
+              << dataset.queries.rows << " queries (noise up to " << base.step() << ")\n";
+}
+
 int run(int count, char** arguments) {
     const std::string command = count > 1 ? arguments[1] : "";
     if (command == "glove" && count == 4) {
@@ -88,6 +110,9 @@ int run(int count, char** arguments) {
     } else if (command == "grow" && count >= 5 && count <= 7) {
         grow(arguments[2], parse_count(arguments[3]), arguments[4],
              count > 5 ? parse_count(arguments[5]) : 1, count > 6 ? std::stod(arguments[6]) : 0);
+    } else if (command == "pairs" && (count == 5 || count == 6)) {
+        make_pairs(arguments[2], parse_count(arguments[3]), arguments[4],
+                   count > 5 ? parse_count(arguments[5]) : 1);
     } else {
         const bool help = command == "--help" || command == "-h";
         (help ? std::cout : std::cerr) << usage;

@@ -77,25 +77,42 @@ Generator::Generator(const Vectors& base, bool bytes, uint64_t seed, double step
     });
 }
 
-std::vector<float> Generator::row(size_t index) const {
-    if (index < base_.rows) return {base_.row(index).begin(), base_.row(index).end()};
-    Random random(seed_, index);
-    const size_t from = random.below(base_.rows);
-    const auto begin = near_.begin() + from * width_;
+size_t Generator::near_of(size_t row, Random& random) const {
+    const auto begin = near_.begin() + row * width_;
     const size_t choices = size_t(std::find(begin, begin + width_, -1) - begin);
-    const size_t to = choices > 0 ? size_t(begin[random.below(choices)]) : from;
-    const double part = random.uniform();
+    return choices > 0 ? size_t(begin[random.below(choices)]) : row;
+}
 
-    std::vector<float> made(base_.dims);
+void Generator::add_between(size_t from, Random& random, std::vector<float>& made) const {
+    const size_t to = near_of(from, random);
+    const double part = random.uniform();
     for (size_t i = 0; i < base_.dims; i++) {
         const double a = base_.row(from)[i], b = base_.row(to)[i];
         // A dimension in which both are zero stays zero: an image keeps its black border, a sparse
         // vector its zeros.
         const double noise = a == 0 && b == 0 ? 0 : step_ * (2 * random.uniform() - 1);
         const double value = a + part * (b - a) + noise;
-        made[i] =
-            static_cast<float>(bytes_ ? std::clamp(std::nearbyint(value), 0.0, 255.0) : value);
+        made.push_back(
+            static_cast<float>(bytes_ ? std::clamp(std::nearbyint(value), 0.0, 255.0) : value));
     }
+}
+
+std::vector<float> Generator::row(size_t index) const {
+    if (index < base_.rows) return {base_.row(index).begin(), base_.row(index).end()};
+    Random random(seed_, index);
+    std::vector<float> made;
+    made.reserve(base_.dims);
+    add_between(random.below(base_.rows), random, made);
+    return made;
+}
+
+std::vector<float> Generator::pair(size_t index) const {
+    Random random(seed_, index);
+    const size_t first = index < base_.rows ? index : random.below(base_.rows);
+    std::vector<float> made;
+    made.reserve(2 * base_.dims);
+    add_between(first, random, made);
+    add_between(near_of(first, random), random, made);
     return made;
 }
 

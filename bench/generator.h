@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/dataset.h"
+#include "bench/random.h"
 
 namespace pgwarp::bench {
 
@@ -18,9 +19,17 @@ class Generator {
     // depends on index and seed only, so that a set of n rows is a prefix of every larger one.
     std::vector<float> row(size_t index) const;
 
+    // A row twice as long: one of the base beside a near one, each moved towards a near neighbor of
+    // its own, with noise.
+    std::vector<float> pair(size_t index) const;
+
     double step() const { return step_; }
 
   private:
+    size_t near_of(size_t row, Random& random) const;
+    // Appends a row that lies between this one and a near neighbor.
+    void add_between(size_t from, Random& random, std::vector<float>& made) const;
+
     const Vectors& base_;
     bool bytes_;
     uint64_t seed_;
