@@ -74,6 +74,26 @@ TEST_F(CudaListStoreTest, FindsTheNearestInLongLists) {
         }
 }
 
+// So many that their distances are computed by tiles, and chosen from by more threads: whole tiles
+// of lists, queries and dimensions, and parts of them.
+TEST_F(CudaListStoreTest, FindsTheNearestInManyLists) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (const uint32_t lists : {8192u, 8201u, 4500u})
+        for (const uint32_t probes : {5u, 300u, 600u})
+            for (const Metric metric : {Metric::l2, Metric::inner_product}) {
+                ListCase c;
+                c.lists = lists;
+                c.dims = lists % 2 ? 24 : 32;
+                c.entries = 40000;
+                c.metric = metric;
+                c.probes = probes;
+                c.queries = lists == 4500 ? 70 : probes == 5 ? 64 : 17;
+                c.k = 20;
+                check_case(context, c, ++seed);
+            }
+}
+
 TEST_F(CudaListStoreTest, FollowsEachQuerysWish) {
     const Context context(options());
     for (size_t queries : {9u, many}) {
@@ -430,6 +450,8 @@ TEST_F(CudaListStoreTest, EveryKernelOnce) {
         check_limited(world, c, *store);
     }
     // Ways to choose the lists.
+    for (const Metric metric : {Metric::l2, Metric::inner_product})
+        check_shape([&](ListCase& c) { c.lists = 8200, c.queries = 17, c.metric = metric; });
     check_shape([](ListCase& c) { c.lists = 600, c.probes = 100, c.queries = 20; });
     check_shape([](ListCase& c) { c.lists = 600, c.probes = 100, c.queries = 520; });
     check_shape([](ListCase& c) { c.lists = 600, c.probes = 300; });

@@ -1,6 +1,7 @@
 #include "kernels/cuda/lists/list_search.h"
 
 #include "kernels/cuda/lists/bins.h"
+#include "kernels/cuda/lists/coarse_tiles.h"
 #include "kernels/cuda/lists/limit_lists.h"
 #include "kernels/cuda/lists/probes.h"
 #include "kernels/cuda/lists/scan_lists.h"
@@ -76,7 +77,10 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
         // Only the scan needs the tables. They are built on the second stream while
         // choose_probes() runs, which leaves most multiprocessors idle.
         space.chosen.record(space.stream);
-        prepare_small_batch(r.store, queries, Preparation::coarse, tables, space.stream);
+        if (coarse_takes_tiles(r.store, queries))
+            coarse_by_tiles(r.store, queries, space.stream);
+        else
+            prepare_small_batch(r.store, queries, Preparation::coarse, tables, space.stream);
         choose_probes(r.store, queries, choice, space.stream);
         space.copies.wait(space.chosen);
         prepare_small_batch(r.store, queries, Preparation::tables, tables, space.copies);

@@ -125,6 +125,10 @@ void launch_short(const ProbeArguments& arguments, cudaStream_t stream) {
            arguments);
 }
 
+// From this many lists on, reading them takes longer than sorting what was chosen, and more threads
+// read faster, as long as each query has a multiprocessor.
+constexpr uint32_t least_wide = 4096, most_wide = 128;
+
 // One block per query. Selects round_probes probes per round; the floor excludes earlier rounds.
 template <class Shape, int sort_items>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArguments a) {
@@ -173,7 +177,9 @@ void choose_probes(const StoreView& store, const QueryView& queries, const Probe
     const uint32_t probes = std::min(queries.probes, store.model.shape.lists);
     auto* choose_all = &launch_choose<LargeSelect, 4>;
     const uint32_t lists = store.model.shape.lists;
-    if (queries.count < least_by_warp && probes <= 128)
+    if (queries.count <= most_wide && lists >= least_wide && probes <= WideSelect::threads)
+        choose_all = &launch_choose<WideSelect, 1>;
+    else if (queries.count < least_by_warp && probes <= 128)
         choose_all = &launch_choose<SmallSelect, 1>;
     else if (probes <= ShortRow<32>::kept && lists <= ShortRow<32>::most)
         choose_all = lists <= ShortRow<8>::most ? &launch_short<8> : &launch_short<32>;

@@ -33,6 +33,8 @@ struct SelectShape {
 using SmallSelect = SelectShape<128, 128, 224, 8, 6>;
 using MediumSelect = SelectShape<256, 1152, 368, 4, 3>;
 using LargeSelect = SelectShape<512, 2304, 368, 2, 2>;
+// For k up to 512 of a long row where there are fewer rows than multiprocessors.
+using WideSelect = SelectShape<512, 512, 160, 2, 2>;
 
 template <class Shape>
 class BlockSelect {
