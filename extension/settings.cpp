@@ -21,6 +21,7 @@ Settings settings = {
     .iterative_scan = static_cast<int>(IterativeScan::relaxed_order),
     .max_probes = 0,
     .max_scan_tuples = 0,
+    .refine = true,
     .seed = 0,
     .audit_every = 1000,
     .executor = static_cast<int>(ExecutorChoice::automatic),
@@ -215,6 +216,10 @@ void define_settings() {
                             "ivfpq.target_recall.",
                             &settings.candidates, settings.candidates, 0, 1000000, PGC_USERSET, 0,
                             nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable(
+        "ivfpq.refine", "Ranks candidates by the finer codes of the index first, where it has any.",
+        "Off, a scan visits the rows of all candidates.", &settings.refine, settings.refine,
+        PGC_USERSET, 0, nullptr, nullptr, nullptr);
     DefineCustomRealVariable(
         "ivfpq.target_recall", "Sets the share of true neighbors a scan aims to find.",
         "1 is an exact search, which reads all rows.", &settings.target_recall,

@@ -17,6 +17,7 @@ struct Settings {
     int iterative_scan;   // IterativeScan
     int max_probes;       // 0: no bound
     int max_scan_tuples;  // 0: no bound
+    bool refine;          // scans use refinement codes, where an index has them
     int seed;
     int audit_every;      // searches, one of which is audited; 0: none
     int executor;         // ExecutorChoice

@@ -14,6 +14,9 @@ namespace pgwarp {
 struct Candidate {
     double distance;
     uint64_t id;
+    // For the caller: where it finds more about the candidate. It has no part in comparisons. 0:
+    // unknown.
+    uint32_t place = 0;
 
     friend bool operator<(const Candidate& a, const Candidate& b) {
         return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
@@ -22,7 +25,7 @@ struct Candidate {
         return a.distance == b.distance && a.id == b.id;
     }
 };
-static_assert(sizeof(Candidate) == 16);
+static_assert(sizeof(Candidate) == 24);
 
 // A floor below everything, even (-infinity, 0): comparisons with NaN are false.
 inline constexpr Candidate no_floor{std::numeric_limits<double>::quiet_NaN(), 0};
@@ -40,14 +43,14 @@ class CandidateSelection {
     // Nothing farther than this is kept.
     double bound() const { return bound_; }
 
-    void offer(double distance, uint64_t id) {
+    void offer(double distance, uint64_t id, uint32_t place = 0) {
         if (distance > bound_) return;
         // A sum that overflowed to NaN counts as infinitely far, and is not dropped.
         if (distance != distance) {
             distance = std::numeric_limits<double>::infinity();
             if (distance > bound_) return;
         }
-        const Candidate candidate{distance, id};
+        const Candidate candidate{distance, id, place};
         if (candidate < floor_ || candidate == floor_) return;
         items_[count_++] = candidate;
         if (count_ == room_for(wanted_)) shrink();

@@ -106,6 +106,9 @@ void report_differences(Relation index, const MetaPage& meta, const MetaPage& wa
     // Only lsq has rounds: if the quantizer changes, the message need not mention them.
     if (meta.quantizer == wanted.quantizer)
         add_number(&differences, "rounds", meta.search_rounds, wanted.search_rounds);
+    if (meta.refinement != wanted.refinement)
+        add_text(&differences, "refine", refinement_name(meta.refinement),
+                 refinement_name(wanted.refinement));
     if (differences.has.len == 0) return;
     ereport(NOTICE,
             (errmsg("index \"%s\" stays as it was built until a REINDEX",

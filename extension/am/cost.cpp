@@ -52,6 +52,8 @@ struct ScanPlan {
     bool nibbles;  // codes of four bits
     double probes;
     double candidates;  // rows visited in the table for the first k
+    double refined;     // candidates whose refinements are read, to visit fewer
+    double refinement_pages;
     bool by_service;
     bool exact;       // all rows that pass the conditions are visited, without looking up codes
     ScanCosts costs;  // of scanning lists
@@ -71,8 +73,9 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
     const double passing = std::max(shares.entries, least_share);
     const double share = std::max(shares.rows, least_share);
     const bool plain = shares.conditions == 0 && shares.rows >= 1;
-    const Effort effort = choose_effort(meta, wanted.k, plain ? ByQuery::yes : ByQuery::no);
-    plan->costs = cpu_costs(meta);
+    plan->costs = shares.rows >= 1 ? cpu_costs(meta) : visiting_costs(meta);
+    const Effort effort =
+        choose_effort(meta, wanted.k, plan->costs, plain ? ByQuery::yes : ByQuery::no);
     plan->probes = effort.probes;
     plan->candidates = effort.candidates;
     // Where nearly all rows pass, the first candidates suffice (scan/lists.cpp, aim_by_filter()).
@@ -91,6 +94,10 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
     plan->probes = std::min(plan->probes, plan->lists);
     if (settings.max_probes > 0) plan->probes = std::min<double>(plan->probes, settings.max_probes);
     plan->exact = searches_exactly(meta);
+    if (!plan->exact && plan->costs.refines) {
+        plan->refined = plan->candidates;
+        plan->candidates = std::min(plan->candidates, refined_visits(wanted.k));
+    }
     if (!plan->exact) return;
     plan->probes = plan->lists;
     plan->candidates = rows * passing;
@@ -111,7 +118,8 @@ void plan_service(const MetaPage& meta, const WantedScan& wanted, double rows, S
     if (candidates > service_most_k) return;
     plan->by_service = true;
     plan->probes = probes;
-    plan->candidates = candidates;
+    plan->candidates = std::max(candidates, plan->refined);
+    plan->refined = 0;
     plan->costs = service_costs();
 }
 
@@ -123,6 +131,7 @@ ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
     plan.pending_rows = std::min(rows, plan.pending_pages * EntryLayout::pending().capacity);
     if (meta.lists == 0) return plan;
     plan.model_pages = static_cast<double>(meta.directory - meta.centroids);
+    plan.refinement_pages = meta.refinement_pages;
     plan.code_dims = meta.code_dims;
     plan.code_bytes = meta.m;
     plan.nibbles = meta.bits == 4;
@@ -248,6 +257,15 @@ ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows
     return {model + first_pages + share * entries, other_pages + (1 - share) * entries};
 }
 
+// Reading the refinements of candidates, which lie on pages here and there, and scoring them.
+double refinement_cost(const ScanPlan& plan, const PageCosts& page) {
+    if (plan.refined == 0) return 0;
+    const double pages = std::max(1.0, plan.refinement_pages);
+    const double visited = std::min(pages, 2 * pages * plan.refined / (2 * pages + plan.refined));
+    return visited * page.random +
+           plan.refined * plan.code_dims * look_up_operators * cpu_operator_cost;
+}
+
 // Scanning to the end of the index: a scan reads a list up to three times (scan/lists.cpp). It
 // visits each row, and the executor visits it again, in another order.
 double further_cost(double lists, const TableCosts& table, double first, double all) {
@@ -334,11 +352,11 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
     double all = first;
     if (plan.lists > 0) {
         const double list_rows = rows - plan.pending_rows;
-        const double list_pages =
-            std::max(0.0, index_pages - plan.model_pages - plan.pending_pages);
+        const double list_pages = std::max(
+            0.0, index_pages - plan.model_pages - plan.pending_pages - plan.refinement_pages);
         const ListCosts lists = list_costs(plan, wanted, list_rows, list_pages, page);
         const double passing = list_rows * wanted.shares.entries;
-        first += lists.first + table.visit(plan.candidates);
+        first += lists.first + table.visit(plan.candidates) + refinement_cost(plan, page);
         all = first + (plan.exact ? rest_of_exact_cost(table, passing)
                                   : further_cost(lists.others, table, plan.candidates, passing));
     }

@@ -30,10 +30,12 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
         float* form = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
         uint8* code = static_cast<uint8*>(palloc(meta.m));
         const float dropped = model_form(index, meta, vector.values, form);
-        const EncodedVector encoded = encode_vector(index, meta, form, dropped, code);
+        uint8* refinement = static_cast<uint8*>(palloc(refinement_layout(meta).bytes() + 1));
+        const EncodedVector encoded = encode_vector(index, meta, form, dropped, code, refinement);
         uint8* attributes = static_cast<uint8*>(palloc(meta.attributes.entry_bytes() + 1));
         pack_attributes(attributes_of(index), values, nulls, attributes);
-        append_entry(index, meta, encoded.list, {*tid, encoded.offset, code, attributes});
+        append_entry(index, meta, encoded.list,
+                     {*tid, encoded.offset, code, attributes, refinement});
     }
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);

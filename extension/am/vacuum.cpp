@@ -34,7 +34,8 @@ void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* rem
 
 // The pages that the structures of the index claim to have.
 double pages_in_use(Relation index, const MetaPage& meta) {
-    double pages = 1 + static_cast<double>(meta.pending.pages) + meta.free_pages;
+    double pages =
+        1 + static_cast<double>(meta.pending.pages) + meta.free_pages + meta.refinement_pages;
     if (meta.lists == 0) return pages;
     pages += training_end(meta) - meta.centroids;
     for (uint32 list = 0; list < meta.lists; ++list) pages += read_place(index, meta, list).pages;

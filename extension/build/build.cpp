@@ -90,7 +90,8 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     EncodedRow row;
     int64 written = 0;
     while (next_sorted_row(encoded.sort, &row)) {
-        bulk_entry(writer, row.list, {number_tid(row.tid), row.offset, row.code, row.attributes});
+        bulk_entry(writer, row.list,
+                   {number_tid(row.tid), row.offset, row.code, row.attributes, row.refinement});
         if (++written % 1024 == 0) report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
     }
     report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
@@ -150,8 +151,8 @@ IndexBuildResult build_trained(Relation heap, Relation index, IndexInfo* info, M
     pfree(sample->tids);
 
     report_phase(BuildPhase::encode);
-    const EncodeInput input{model, queries.rows, queries.count, type_of(index),
-                            copy_attributes(index)};
+    const EncodeInput input{model,          queries.rows,           queries.count,
+                            type_of(index), copy_attributes(index), refinement_layout(meta)};
     EncodeResult encoded = encode_table({heap, index, info}, input, workers,
                                         executor.device ? executor.executor : nullptr);
     const char* done_by = pstrdup(executor.device ? executor.executor->name() : "cpu");

@@ -46,15 +46,27 @@ bool has_open_page(const BulkWriter* writer) {
     return BlockNumberIsValid(writer->place.tail);
 }
 
-void finish_page(BulkWriter* writer, BlockNumber next) {
-    page_tail(writer->page)->next = next;
-    PageSetChecksumInplace(writer->page, writer->place.tail);
-    bulk_pages(writer, writer->place.tail, static_cast<char*>(writer->page), 1);
+// Writes the page and its refinement pages. `last`: of its list.
+void finish_page(BulkWriter* writer, bool last) {
+    const EntryLayout layout = layout_of(writer->meta, writer->list);
+    const BlockNumber block = writer->place.tail;
+    const uint32 refinements = layout.refinement.pages(page_tail(writer->page)->count);
+    page_tail(writer->page)->next = last ? InvalidBlockNumber : block + 1 + refinements;
+    for (uint32 i = 0; i < refinements; ++i) {
+        Page page = writer->refinements + Size{i} * BLCKSZ;
+        page_refinements(writer->page, layout)[i] = block + 1 + i;
+        page_tail(page)->prev = block;
+        PageSetChecksumInplace(page, block + 1 + i);
+    }
+    PageSetChecksumInplace(writer->page, block);
+    bulk_pages(writer, block, static_cast<char*>(writer->page), 1);
+    if (refinements > 0) bulk_pages(writer, block + 1, writer->refinements, refinements);
+    writer->meta.refinement_pages += refinements;
 }
 
 void finish_list(BulkWriter* writer) {
     if (!has_open_page(writer)) return;
-    finish_page(writer, InvalidBlockNumber);
+    finish_page(writer, true);
     if (writer->list == pending_list)
         writer->meta.pending = writer->place;
     else
@@ -64,11 +76,14 @@ void finish_list(BulkWriter* writer) {
 void add_page(BulkWriter* writer) {
     CHECK_FOR_INTERRUPTS();
     if (has_open_page(writer))
-        finish_page(writer, writer->end + 1);
+        finish_page(writer, false);
     else
         writer->place.head = writer->end;
     page_init(writer->page, PageKind::list, writer->list);
     page_tail(writer->page)->prev = writer->place.tail;
+    const EntryLayout layout = layout_of(writer->meta, writer->list);
+    for (uint32 i = 0; i < layout.refinement.pages(layout.capacity); ++i)
+        page_init(writer->refinements + Size{i} * BLCKSZ, PageKind::refinement, writer->list);
     writer->place.tail = writer->end;
     ++writer->place.pages;
 }
@@ -88,11 +103,13 @@ namespace {
 // Rejects codes that leave no room for the attributes.
 void check_entry(const MetaPage& meta) {
     const uint32 attributes = meta.attributes.entry_bytes();
-    if (meta.asked_m + attributes <= max_entry_bytes) return;
+    const int most =
+        max_entry_bytes - (meta.refinement == RefinementKind::none ? 0 : refined_entry_bytes);
+    if (meta.asked_m + attributes <= static_cast<uint32>(most)) return;
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                     errmsg("an entry of the index does not fit a page"),
                     errdetail("m is %u, attributes take %u bytes more, and a page has room for %d.",
-                              meta.asked_m, attributes, max_entry_bytes)));
+                              meta.asked_m, attributes, most)));
 }
 
 }  // namespace
@@ -122,6 +139,9 @@ BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* mo
     writer->list = pending_list;
     writer->place = meta.pending;
     writer->page = alloc_pages(1);
+    const EntryLayout layout = layout_of(meta, 0);
+    if (model && layout.refinement.dims > 0)
+        writer->refinements = alloc_pages(layout.refinement.pages(layout.capacity));
     PGAlignedBlock image;
     if (model) place_model(&writer->meta, meta_block + 1);
     meta_image(image.data, writer->meta);
@@ -145,7 +165,11 @@ void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry) {
     const EntryLayout layout = layout_of(writer->meta, list);
     Page page = writer->page;
     if (!has_open_page(writer) || page_tail(page)->count >= layout.capacity) add_page(writer);
-    put_entry(page, layout, page_tail(page)->count++, entry);
+    const uint32 slot = page_tail(page)->count++;
+    put_entry(page, layout, slot, entry);
+    if (layout.refinement.dims > 0)
+        put_refinement(writer->refinements + Size{slot / layout.refinement.per_page} * BLCKSZ,
+                       layout, slot, entry);
     ++writer->rows;
 }
 

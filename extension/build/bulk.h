@@ -32,6 +32,7 @@ struct BulkWriter {
     // The last page of `list`, which will be block `end`. It is not in a buffer yet: users'
     // expressions run between two entries, and must not run while a page is locked.
     Page page;
+    char* refinements;  // its refinement pages, which will follow it
 };
 
 // Memory for pages, aligned for direct I/O.

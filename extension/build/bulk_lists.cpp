@@ -18,17 +18,34 @@ namespace {
 constexpr BlockNumber batch_pages = 256;
 constexpr BlockNumber task_pages = 8;
 
-// Where each list goes: lists follow each other, in whole pages.
+// Where each list goes: lists follow each other, in whole pages, each with its refinement pages
+// behind it.
 struct Plan {
     const EntrySort* sort;
     const uint64* starts;  // (lists + 1): first row of each list
     BlockNumber* firsts;   // (lists + 1): first page of each list
+    BlockNumber refinement_pages;
     uint32 lists;
     EntryLayout layout;
 };
 
+// The pages of a list.
+struct Extent {
+    BlockNumber pages;
+    BlockNumber refinements;
+};
+
+Extent extent_of(const Plan& plan, uint32 list) {
+    const EntryLayout& layout = plan.layout;
+    const uint64 rows = plan.starts[list + 1] - plan.starts[list];
+    const auto full = static_cast<BlockNumber>(rows / layout.capacity);
+    const auto rest = static_cast<uint32>(rows % layout.capacity);
+    return {full + (rest > 0),
+            full * layout.refinement.pages(layout.capacity) + layout.refinement.pages(rest)};
+}
+
 Plan make_plan(const BulkWriter* writer, const EntrySort* sort) {
-    Plan plan;
+    Plan plan = {};
     plan.sort = sort;
     plan.starts = list_starts(sort);
     plan.lists = writer->meta.lists;
@@ -38,8 +55,9 @@ Plan make_plan(const BulkWriter* writer, const EntrySort* sort) {
     BlockNumber next = writer->end;
     for (uint32 list = 0; list < plan.lists; ++list) {
         plan.firsts[list] = next;
-        const uint64 rows = plan.starts[list + 1] - plan.starts[list];
-        next += static_cast<BlockNumber>((rows + plan.layout.capacity - 1) / plan.layout.capacity);
+        const Extent extent = extent_of(plan, list);
+        next += extent.pages + extent.refinements;
+        plan.refinement_pages += extent.refinements;
     }
     plan.firsts[plan.lists] = next;
     return plan;
@@ -51,9 +69,33 @@ uint32 list_of(const Plan& plan, BlockNumber block) {
                                plan.firsts - 1);
 }
 
+Entry entry_of(const EncodedRow& row) {
+    return {number_tid(row.tid), row.offset, row.code, row.attributes, row.refinement};
+}
+
+// The refinement page `number` of the list.
+void fill_refinement_page(const Plan& plan, uint32 list, BlockNumber number, Page page) {
+    const EntryLayout& layout = plan.layout;
+    const BlockNumber of_page = layout.refinement.pages(layout.capacity);
+    const BlockNumber entry_page = number / of_page;
+    page_init(page, PageKind::refinement, list);
+    page_tail(page)->prev = plan.firsts[list] + entry_page;
+    const uint32 begin = number % of_page * layout.refinement.per_page;
+    const uint32 end = std::min(begin + layout.refinement.per_page, layout.capacity);
+    const uint64 first = plan.starts[list] + uint64{entry_page} * layout.capacity;
+    for (uint32 slot = begin; slot < end && first + slot < plan.starts[list + 1]; ++slot)
+        put_refinement(page, layout, slot, entry_of(sorted_row(plan.sort, first + slot)));
+}
+
 // Runs in a thread: must neither allocate from memory contexts nor report errors.
 void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
-    const BlockNumber first = plan.firsts[list], end = plan.firsts[list + 1];
+    const BlockNumber first = plan.firsts[list];
+    const BlockNumber end = first + extent_of(plan, list).pages;
+    if (block >= end) {
+        fill_refinement_page(plan, list, block - end, page);
+        PageSetChecksumInplace(page, block);
+        return;
+    }
     page_init(page, PageKind::list, list);
     PageTail* tail = page_tail(page);
     tail->prev = block > first ? block - 1 : InvalidBlockNumber;
@@ -61,11 +103,12 @@ void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
     const uint64 row = plan.starts[list] + uint64{block - first} * plan.layout.capacity;
     const uint64 rows = std::min<uint64>(plan.layout.capacity, plan.starts[list + 1] - row);
     tail->count = static_cast<decltype(tail->count)>(rows);
-    for (uint32 slot = 0; slot < rows; ++slot) {
-        const EncodedRow entry = sorted_row(plan.sort, row + slot);
-        put_entry(page, plan.layout, slot,
-                  {number_tid(entry.tid), entry.offset, entry.code, entry.attributes});
-    }
+    for (uint32 slot = 0; slot < rows; ++slot)
+        put_entry(page, plan.layout, slot, entry_of(sorted_row(plan.sort, row + slot)));
+    const RefinementLayout& refinement = plan.layout.refinement;
+    const BlockNumber refinements = end + (block - first) * refinement.pages(plan.layout.capacity);
+    for (uint32 i = 0; i < refinement.pages(static_cast<uint32>(rows)); ++i)
+        page_refinements(page, plan.layout)[i] = refinements + i;
     PageSetChecksumInplace(page, block);
 }
 
@@ -134,10 +177,11 @@ void bulk_sorted_lists(BulkWriter* writer, const EntrySort* sort, int threads,
         done(static_cast<int64>(plan.starts[list_of(plan, next - 1)]));
     }
     for (uint32 list = 0; list < plan.lists; ++list) {
-        const BlockNumber pages_of_list = plan.firsts[list + 1] - plan.firsts[list];
-        if (pages_of_list > 0)
-            writer->places[list] = {plan.firsts[list], plan.firsts[list + 1] - 1, 0, pages_of_list};
+        const BlockNumber pages = extent_of(plan, list).pages;
+        if (pages > 0)
+            writer->places[list] = {plan.firsts[list], plan.firsts[list] + pages - 1, 0, pages};
     }
+    writer->meta.refinement_pages += plan.refinement_pages;
     writer->rows = static_cast<double>(plan.starts[plan.lists]);
     MemoryContextSwitchTo(before);
     MemoryContextDelete(context);

@@ -14,6 +14,7 @@
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
+#include "extension/index/page.h"
 #include "extension/util/stopwatch.h"
 
 extern "C" {
@@ -398,8 +399,8 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
     walk.collected = static_cast<float*>(palloc(walk.collected_room * sizeof(float)));
     walk.collects = has_norms(meta.metric);
-    walk.page_distances = static_cast<float*>(
-        palloc((EntryLayout::of(meta.m, meta.attributes).capacity + 8) * sizeof(float)));
+    walk.page_distances =
+        static_cast<float*>(palloc((layout_of(meta, 0).capacity + 8) * sizeof(float)));
     ListEnd* ends = static_cast<ListEnd*>(palloc(probes * sizeof(ListEnd)));
     WalkedLists walked = {};
     const ListVisitor visitor{visit_page, &walk};

@@ -48,6 +48,7 @@ struct EncodePass {
     uint32* lists;         // (batch)
     uint8* codes;          // (batch)(m)
     float* offsets;        // (batch)
+    uint8* refinements;    // (batch)(refinement.bytes())
 
     Neighbor* neighbors;  // kept_neighbors(query_count)
     double total;
@@ -84,6 +85,23 @@ namespace {
 void put_rows(EncodePass* pass, const EncodedRows& rows) {
     pass->sink.put(pass->sink.state, rows);
     pass->total += static_cast<double>(rows.count);
+}
+
+// Refinements are made by this process, also of rows that a device encodes. `rows` are in model
+// form.
+void refine_rows(EncodePass* pass, const float* rows, const uint32* lists, Size count) {
+    const EncodeInput& input = pass->input;
+    const Size bytes = input.refinement.bytes();
+    if (bytes == 0) return;
+    const uint32 dims = input.model.shape.dims;
+    for (Size i = 0; i < count; ++i) {
+        uint8* to = pass->refinements + i * bytes;
+        const RefinementHead head =
+            encode_refinement(input.model.shape.metric, rows + i * dims,
+                              input.model.centroids + Size{lists[i]} * dims, dims,
+                              reinterpret_cast<int8*>(to + sizeof(RefinementHead)));
+        memcpy(to, &head, sizeof(head));
+    }
 }
 
 // On the CPU. An interrupted search cannot run again: see add_neighbors().
@@ -137,7 +155,34 @@ void encode_batch(EncodePass* pass) {
             pass->offsets[i] += dropped_norm(rows + Size{i} * rotation.from, rotation.from,
                                              pass->rotated + Size{i} * rotation.to, rotation.to);
     search_rows(pass, rows, pass->tids, count, NeighborsOf::all_queries);
-    put_rows(pass, {count, pass->lists, pass->tids, pass->offsets, pass->codes, pass->attributes});
+    refine_rows(pass, rotation.matrix ? pass->rotated : rows, pass->lists, count);
+    put_rows(pass, {count, pass->lists, pass->tids, pass->offsets, pass->codes, pass->attributes,
+                    pass->refinements});
+}
+
+// Makes the refinements of a block that the device has encoded.
+void refine_passed_block(EncodePass* pass, const BlockInFlight& block, const uint32* lists,
+                         Size count) {
+    const Rotation& rotation = pass->input.model.rotation;
+    const uint32 from = pass->input.model.table_dims();
+    if (pass->input.refinement.dims == 0) return;
+    if (pass->elements == RowElements::float32 && !rotation.matrix) {
+        refine_rows(pass, static_cast<const float*>(block.rows), lists, count);
+        return;
+    }
+    float* floats = alloc_array<float>(count * from + 1);
+    if (pass->elements == RowElements::float16)
+        to_floats(block.rows, count * from, floats);
+    else
+        memcpy(floats, block.rows, count * from * sizeof(float));
+    if (rotation.matrix) {
+        float* rotated = alloc_array<float>(count * rotation.to + 1);
+        guarded([&] { pass->searcher->rotate(rotation, floats, count, rotated); });
+        pfree(floats);
+        floats = rotated;
+    }
+    refine_rows(pass, floats, lists, count);
+    pfree(floats);
 }
 
 // Waits for the device's oldest block.
@@ -148,8 +193,9 @@ void finish_block(EncodePass* pass) {
     guarded_interruptibly([&] { passed = pass->device->object->finish(); });
     pass->finishing += watch.lap();
     search_passed_block(pass, done, passed.count);
+    refine_passed_block(pass, done, passed.lists, passed.count);
     put_rows(pass, {passed.count, passed.lists, done.tids, passed.offsets, passed.codes,
-                    done.attributes});
+                    done.attributes, pass->refinements});
     pass->putting += watch.lap();
     if (done.pool) give_back(done.pool, done.block);
     for (uint32 i = 1; i < pass->in_flight_count; ++i) pass->in_flight[i - 1] = pass->in_flight[i];
@@ -199,6 +245,7 @@ EncodePass* begin_pass(uint32 batch, const EncodeInput& input, const RowSink& si
         alloc_array<char>(Size{pass->batch} * input.model.table_dims() * bytes_of(elements));
     pass->tids = alloc_array<uint64>(pass->batch);
     pass->attributes = alloc_array<uint8>(Size{pass->batch} * input.row().other_bytes + 1);
+    pass->refinements = alloc_array<uint8>(Size{pass->batch} * input.refinement.bytes() + 1);
     pass->neighbors = alloc_array<Neighbor>(kept_neighbors(input.query_count) + 1);
     clear_neighbors(input.query_count, pass->neighbors);
     // An interrupted search cannot run again, so it is not interruptible. It is short: a search has

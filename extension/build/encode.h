@@ -25,6 +25,7 @@ struct EncodeInput {
     uint32 query_count;
     VectorType type;  // of the rows, for encode_row()
     const IndexAttributes* attributes;
+    RefinementLayout refinement;
 
     // Of rows for a device. Halves that need no other form travel as they are.
     RowElements elements() const {
@@ -41,14 +42,16 @@ struct EncodedRow {
     float offset;
     const uint8* code;
     const uint8* attributes;  // (attribute_bytes)
+    const uint8* refinement;  // (refinement.bytes())
 };
 struct EncodedRows {
     Size count;
     const uint32* lists;
     const uint64* tids;
     const float* offsets;
-    const uint8* codes;       // (count)(m)
-    const uint8* attributes;  // (count)(attribute_bytes)
+    const uint8* codes;        // (count)(m)
+    const uint8* attributes;   // (count)(attribute_bytes)
+    const uint8* refinements;  // (count)(refinement.bytes())
 };
 // Receives encoded rows in the order in which they came.
 struct RowSink {

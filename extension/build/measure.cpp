@@ -179,8 +179,8 @@ void measure_in_place(Relation index, BufferAccessStrategy ring) {
     const Sample queries = draw_queries(rows.heap, index, meta, ring);
     if (queries.count >= min_queries) {
         const Neighbor* neighbors = find_neighbors(rows.heap, index, meta.metric, queries);
-        const EncodeInput input{read_model(index, meta), queries.rows, queries.count,
-                                type_of(index), copy_attributes(index)};
+        const EncodeInput input{read_model(index, meta), queries.rows,           queries.count,
+                                type_of(index),          copy_attributes(index), {}};
         const CurveQuery* curve_queries = make_curve_queries(input, queries.tids, neighbors, 1);
         set_curve(&meta, measure_curve(index, meta, curve_queries, queries.count));
         meta.learned = {};

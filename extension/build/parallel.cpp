@@ -76,8 +76,7 @@ void take_part(const BuildTable& table, const BuildMemory& memory, Neighbor* nei
     coordinate.nParticipants = -1;
     coordinate.sharedsort = memory.sort;
     const EncodeInput input = input_of(shared, memory.model, table.index);
-    EntrySort* sort = begin_entry_sort(
-        {shared->shape.m, input.row().other_bytes, shared->sort_memory}, &coordinate);
+    EntrySort* sort = begin_entry_sort(sort_shape(input, shared->sort_memory), &coordinate);
     EncodePass* pass = begin_encode(input, {sort_rows, sort});
 
     TableScanDesc scan = table_beginscan_parallel(table.heap, scan_of(shared));
@@ -93,8 +92,7 @@ void take_part(const BuildTable& table, const BuildMemory& memory, Neighbor* nei
 
 EncodeResult encode_alone(const BuildTable& table, const EncodeInput& input, Executor* device) {
     EncodeResult result = {};
-    result.sort = begin_entry_sort(
-        {input.model.shape.m, input.row().other_bytes, maintenance_work_mem / 4 * 3}, nullptr);
+    result.sort = begin_entry_sort(sort_shape(input, maintenance_work_mem / 4 * 3), nullptr);
     const RowSink sink{sort_rows, result.sort};
     EncodePass* pass =
         device ? begin_encode_on(device, pool_for(0, input.row()).block_rows, input, sink)
@@ -146,8 +144,7 @@ void encode_by_device(const BuildTable& table, const EncodeInput& input, Executo
                       EncodeResult* result) {
     const ParallelEncode* parallel = result->parallel;
     const BuildMemory& memory = parallel->memory;
-    result->sort = begin_entry_sort(
-        {input.model.shape.m, input.row().other_bytes, maintenance_work_mem / 4 * 3}, nullptr);
+    result->sort = begin_entry_sort(sort_shape(input, maintenance_work_mem / 4 * 3), nullptr);
     EncodePass* pass =
         begin_encode_on(device, parallel->block_rows, input, {sort_rows, result->sort});
     device->register_memory(memory.pool, parallel->pool_bytes);
@@ -161,7 +158,8 @@ void encode_by_device(const BuildTable& table, const EncodeInput& input, Executo
     result->participants = 1;
 }
 
-void encode_by_participants(const BuildTable& table, EncodeResult* result) {
+void encode_by_participants(const BuildTable& table, const EncodeInput& input,
+                            EncodeResult* result) {
     const BuildMemory& memory = result->parallel->memory;
     ParallelContext* context = result->parallel->context;
     const int participants = context->nworkers_launched + 1;
@@ -175,10 +173,7 @@ void encode_by_participants(const BuildTable& table, EncodeResult* result) {
     coordinate->isWorker = false;
     coordinate->nParticipants = participants;
     coordinate->sharedsort = memory.sort;
-    result->sort =
-        begin_entry_sort({memory.shared->shape.m, attributes_of(table.index).layout.entry_bytes(),
-                          maintenance_work_mem},
-                         coordinate);
+    result->sort = begin_entry_sort(sort_shape(input, maintenance_work_mem), coordinate);
     report_phase(BuildPhase::sort);
     perform_entry_sort(result->sort, memory.shared->shape.lists, 1);
     result->neighbors = memory.neighbors;
@@ -201,7 +196,7 @@ EncodeResult encode_table(const BuildTable& table, const EncodeInput& input, int
     if (device)
         encode_by_device(table, input, device, &result);
     else
-        encode_by_participants(table, &result);
+        encode_by_participants(table, input, &result);
     return result;
 }
 

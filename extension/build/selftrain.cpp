@@ -71,7 +71,8 @@ void move_rows(void* argument, const EncodedRows& rows) {
     for (Size i = 0; i < rows.count; ++i) {
         const Entry entry{number_tid(rows.tids[i]), rows.offsets[i],
                           rows.codes + i * state->meta->m,
-                          rows.attributes + i * state->meta->attributes.entry_bytes()};
+                          rows.attributes + i * state->meta->attributes.entry_bytes(),
+                          rows.refinements + i * refinement_layout(*state->meta).bytes()};
         state->moved +=
             move_pending_entry(state->index, *state->meta, state->block, rows.lists[i], entry);
     }
@@ -218,8 +219,8 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
     write_training(index, *meta);
 
     MoveState state{index, ring, meta, InvalidBlockNumber, 0};
-    const EncodeInput input{model, queries.rows, queries.count, type_of(index),
-                            copy_attributes(index)};
+    const EncodeInput input{model,          queries.rows,           queries.count,
+                            type_of(index), copy_attributes(index), refinement_layout(*meta)};
     EncodePass* pass = begin_encode(input, {move_rows, &state});
     move_all(heap, index, *meta, pass, &state);
     const CurveQuery* curve_queries =
@@ -272,9 +273,9 @@ void move_pending(Relation index, BufferAccessStrategy ring) {
     VacuumRows rows = begin_vacuum_rows(index);
     const MetaPage meta = read_meta(index);
     MoveState state{index, ring, &meta, InvalidBlockNumber, 0};
-    EncodePass* pass =
-        begin_encode({read_model(index, meta), nullptr, 0, type_of(index), copy_attributes(index)},
-                     {move_rows, &state});
+    EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0, type_of(index),
+                                     copy_attributes(index), refinement_layout(meta)},
+                                    {move_rows, &state});
     move_all(rows.heap, index, meta, pass, &state);
     end_vacuum_rows(&rows);
 }

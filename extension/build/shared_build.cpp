@@ -89,6 +89,7 @@ void init_shared(SharedBuild* shared, const BuildMemoryPlan& plan) {
     shared->shape = plan.input->model.shape;
     shared->rotated_from = plan.input->model.rotation.from;
     shared->query_count = plan.input->query_count;
+    shared->refinement = plan.input->refinement;
     ConditionVariableInit(&shared->done_condition);
     init_tasks(&shared->tasks);
     SpinLockInit(&shared->mutex);
@@ -166,11 +167,8 @@ EncodeInput input_of(const SharedBuild* shared, const float* model, Relation ind
     const ModelParts parts = ModelParts::of(shape, shared->rotated_from, shared->query_count);
     const float* codebook = model + parts.centroids;
     const float* matrix = codebook + parts.codebook;
-    EncodeInput input{{shape, model, codebook},
-                      matrix + parts.rotation,
-                      shared->query_count,
-                      type_of(index),
-                      copy_attributes(index)};
+    EncodeInput input{{shape, model, codebook}, matrix + parts.rotation, shared->query_count,
+                      type_of(index),           copy_attributes(index),  shared->refinement};
     if (shared->rotated_from > 0) input.model.rotation = {shared->rotated_from, shape.dims, matrix};
     return input;
 }

@@ -31,6 +31,7 @@ struct SharedBuild {
     QuantizerShape shape;
     uint32 rotated_from;  // dimensions of the table's vectors; 0: no rotation
     uint32 query_count;
+    RefinementLayout refinement;
 
     ConditionVariable done_condition;
     slock_t mutex;

@@ -19,15 +19,16 @@ namespace pgwarp {
 
 // Where one process has all rows, they stay in memory as long as they fit, and threads sort them.
 // Else they go through a tuplesort, which spills to disk and merges runs across processes: a tuple
-// is a key of list and TID, then offset, code and attributes.
+// is a key of list and TID, then offset, code, attributes and refinement.
 struct EntrySort {
     uint32 m;
     uint32 attribute_bytes;
+    uint32 refinement_bytes;
     int memory;  // kilobytes
 
     // In memory; `chunks` is null where a tuplesort holds the rows.
     MemoryContext context;
-    char** chunks;    // each: keys (rows), offsets (rows), codes (rows)(m), attributes
+    char** chunks;    // each: keys (rows), offsets (rows), codes (rows)(m), attributes, refinements
     int chunk_shift;  // a chunk has 1 << chunk_shift rows
     Size room;        // rows
     Size count;
@@ -52,7 +53,7 @@ constexpr int max_chunk_shift = 20;
 constexpr Size max_chunk_bytes = Size{32} << 20;
 
 Size payload_bytes(const EntrySort* sort) {
-    return sizeof(float) + sort->m + sort->attribute_bytes;
+    return sizeof(float) + sort->m + sort->attribute_bytes + sort->refinement_bytes;
 }
 
 Size chunk_rows(const EntrySort* sort) {
@@ -69,6 +70,7 @@ struct EntryPlace {
     float* offset;
     uint8* code;
     uint8* attributes;
+    uint8* refinement;
 };
 
 EntryPlace entry_place(const EntrySort* sort, Size row) {
@@ -76,10 +78,12 @@ EntryPlace entry_place(const EntrySort* sort, Size row) {
     char* offsets = keys + chunk_rows(sort) * sizeof(uint64);
     char* codes = offsets + chunk_rows(sort) * sizeof(float);
     char* attributes = codes + chunk_rows(sort) * sort->m;
+    char* refinements = attributes + chunk_rows(sort) * sort->attribute_bytes;
     const Size at = row & (chunk_rows(sort) - 1);
     return {reinterpret_cast<uint64*>(keys) + at, reinterpret_cast<float*>(offsets) + at,
             reinterpret_cast<uint8*>(codes) + at * sort->m,
-            reinterpret_cast<uint8*>(attributes) + at * sort->attribute_bytes};
+            reinterpret_cast<uint8*>(attributes) + at * sort->attribute_bytes,
+            reinterpret_cast<uint8*>(refinements) + at * sort->refinement_bytes};
 }
 
 void begin_in_memory(EntrySort* sort) {
@@ -120,12 +124,16 @@ void begin_tuplesort(EntrySort* sort, SortCoordinate coordinate) {
 }
 
 void put_tuple(EntrySort* sort, uint64 key, float offset, const uint8* code,
-               const uint8* attributes) {
+               const uint8* attributes, const uint8* refinement) {
     char* data = VARDATA(sort->entry);
-    memcpy(data, &offset, sizeof(float));
-    memcpy(data + sizeof(float), code, sort->m);
-    if (sort->attribute_bytes > 0)
-        memcpy(data + sizeof(float) + sort->m, attributes, sort->attribute_bytes);
+    const auto put = [&data](const void* from, Size bytes) {
+        if (bytes > 0) memcpy(data, from, bytes);
+        data += bytes;
+    };
+    put(&offset, sizeof(float));
+    put(code, sort->m);
+    put(attributes, sort->attribute_bytes);
+    put(refinement, sort->refinement_bytes);
     ExecClearTuple(sort->in);
     sort->in->tts_values[0] = Int64GetDatum(static_cast<int64>(key));
     sort->in->tts_values[1] = PointerGetDatum(sort->entry);
@@ -141,7 +149,8 @@ void move_to_tuplesort(EntrySort* sort) {
     for (Size first = 0; first < sort->count; first += chunk_rows(sort)) {
         for (Size row = first; row < Min(first + chunk_rows(sort), sort->count); ++row) {
             const EntryPlace place = entry_place(sort, row);
-            put_tuple(sort, *place.key, *place.offset, place.code, place.attributes);
+            put_tuple(sort, *place.key, *place.offset, place.code, place.attributes,
+                      place.refinement);
             if (row % 4096 == 0) CHECK_FOR_INTERRUPTS();
         }
         pfree(sort->chunks[first >> sort->chunk_shift]);
@@ -171,6 +180,9 @@ void put_in_memory(EntrySort* sort, const EncodedRows& rows, Size first, Size en
         if (sort->attribute_bytes > 0)
             memcpy(place.attributes, rows.attributes + first * sort->attribute_bytes,
                    here * sort->attribute_bytes);
+        if (sort->refinement_bytes > 0)
+            memcpy(place.refinement, rows.refinements + first * sort->refinement_bytes,
+                   here * sort->refinement_bytes);
         sort->count += here;
         first += here;
     }
@@ -197,6 +209,7 @@ EntrySort* begin_entry_sort(const EntrySortShape& shape, SortCoordinate coordina
     EntrySort* sort = static_cast<EntrySort*>(palloc0(sizeof(EntrySort)));
     sort->m = shape.m;
     sort->attribute_bytes = shape.attribute_bytes;
+    sort->refinement_bytes = shape.refinement_bytes;
     sort->memory = shape.memory;
     if (!coordinate) begin_in_memory(sort);
     if (!sort->chunks) begin_tuplesort(sort, coordinate);
@@ -213,7 +226,8 @@ void sort_rows(void* state, const EncodedRows& rows) {
     }
     for (; first < rows.count; ++first)
         put_tuple(sort, entry_key(rows.lists[first], rows.tids[first]), rows.offsets[first],
-                  rows.codes + first * sort->m, rows.attributes + first * sort->attribute_bytes);
+                  rows.codes + first * sort->m, rows.attributes + first * sort->attribute_bytes,
+                  rows.refinements + first * sort->refinement_bytes);
 }
 
 void perform_entry_sort(EntrySort* sort, uint32 lists, int threads) {
@@ -239,11 +253,16 @@ EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
         __builtin_prefetch(later.offset);
         __builtin_prefetch(later.code);
         if (sort->attribute_bytes > 0) __builtin_prefetch(later.attributes);
+        if (sort->refinement_bytes > 0) __builtin_prefetch(later.refinement);
     }
     const uint64 key = sort->order[at].key;
     const EntryPlace place = entry_place(sort, sort->order[at].row);
-    return {static_cast<uint32>(key >> tid_bits), key & tid_mask, *place.offset, place.code,
-            place.attributes};
+    return {static_cast<uint32>(key >> tid_bits),
+            key & tid_mask,
+            *place.offset,
+            place.code,
+            place.attributes,
+            place.refinement};
 }
 
 void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int threads,
@@ -297,6 +316,7 @@ bool next_sorted_row(EntrySort* sort, EncodedRow* row) {
     memcpy(&row->offset, data, sizeof(float));
     row->code = reinterpret_cast<const uint8*>(data + sizeof(float));
     row->attributes = row->code + sort->m;
+    row->refinement = row->attributes + sort->attribute_bytes;
     return true;
 }
 

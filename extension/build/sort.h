@@ -14,14 +14,19 @@ struct EntrySort;
 struct EntrySortShape {
     uint32 m;
     uint32 attribute_bytes;
+    uint32 refinement_bytes;
     int memory;
 };
+inline EntrySortShape sort_shape(const EncodeInput& input, int memory) {
+    return {input.model.shape.m, input.row().other_bytes,
+            static_cast<uint32>(input.refinement.bytes()), memory};
+}
 EntrySort* begin_entry_sort(const EntrySortShape& shape, SortCoordinate coordinate);
 // A RowSink's function; its state is the EntrySort.
 void sort_rows(void* sort, const EncodedRows& rows);
 // Uses `threads` threads where one process has all rows.
 void perform_entry_sort(EntrySort* sort, uint32 lists, int threads);
-// The next row; its code and attributes are valid until the next call.
+// The next row; its code, attributes and refinement are valid until the next call.
 bool next_sorted_row(EntrySort* sort, EncodedRow* row);
 
 // Only where all rows are in memory: list_starts() is the first row of each list, (lists + 1), else

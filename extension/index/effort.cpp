@@ -9,14 +9,18 @@ namespace pgwarp {
 namespace {
 
 // In look-ups of this CPU. An entry takes m; ranking a row takes a visit to the table, and for a
-// long vector one to TOAST.
+// long vector one to TOAST. A refinement takes the lock of its page, and a cache line for 64
+// dimensions.
 double effort_cost(const MetaPage& meta, const ScanCosts& costs, double probes, double scanned,
-                   double candidates) {
+                   double candidates, double wanted) {
     constexpr double row = 4000;
     constexpr double toasted_row = 20000;
+    constexpr double refinement = 500;
     const bool toasted = meta.dims * meta.element_bytes > 2000;
+    const double visits = costs.refines ? std::min(candidates, refined_visits(wanted)) : candidates;
+    const double refined = costs.refines ? candidates * (refinement + meta.dims) : 0;
     return probes * costs.probe + scanned * meta.m * costs.look_up +
-           candidates * (toasted ? toasted_row : row);
+           visits * (toasted ? toasted_row : row) + refined;
 }
 
 Effort effort_without_curve(const MetaPage& meta, uint32 k) {
@@ -133,7 +137,8 @@ struct Choice {
 
 // The effort at a step, or between it and the one before if the target lies there.
 Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& side, double target,
-                 uint32 step, uint32 factor, double candidates) {
+                 uint32 step, uint32 factor, double wanted) {
+    const double candidates = RecallCurve::factor_values[factor] * wanted;
     Choice choice;
     choice.recall = side.sure_recall(step, factor);
     choice.reached = choice.recall >= target;
@@ -150,7 +155,7 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
         scanned = linear(side.scanned(step - 1), scanned);
         threshold = linear(side.threshold(step - 1), threshold);
     }
-    choice.cost = effort_cost(meta, costs, probes, scanned, candidates);
+    choice.cost = effort_cost(meta, costs, probes, scanned, candidates, wanted);
     // Between two steps it is the target; there is nothing below the first.
     const double promised = choice.reached && step > 0 ? target : std::max(choice.recall, target);
     choice.effort = {static_cast<uint32>(std::ceil(probes)),
@@ -165,8 +170,7 @@ Choice choose_from(const MetaPage& meta, const ScanCosts& costs, const CurveSide
     Choice best;
     for (uint32 f = 0; f < RecallCurve::factors; ++f)
         for (uint32 step = 0; step < side.steps(); ++step) {
-            const Choice choice = choice_at(meta, costs, side, target, step, f,
-                                            RecallCurve::factor_values[f] * wanted);
+            const Choice choice = choice_at(meta, costs, side, target, step, f, wanted);
             best.offer(choice);
             if (choice.reached) break;  // more lists only cost more
         }
@@ -200,6 +204,12 @@ double growth_beyond_measured(const MetaPage& meta, double k) {
 }
 
 }  // namespace
+
+ScanCosts cpu_costs(const MetaPage& meta) {
+    ScanCosts costs = visiting_costs(meta);
+    costs.refines = meta.refinement != RefinementKind::none && settings.refine;
+    return costs;
+}
 
 bool has_curve(const MetaPage& meta) {
     return meta.curve.queries[0] > 0;
@@ -283,7 +293,8 @@ double ranked_for_filter(const MetaPage& meta, double k, double share) {
     // fewer of them need be ranked for one that is wanted.
     const auto spread =
         static_cast<uint32>(std::clamp(k / share, 10.0, static_cast<double>(1 << 25)));
-    const double ratio = static_cast<double>(choose_effort(meta, spread).candidates) / spread;
+    const Effort effort = choose_effort(meta, spread, visiting_costs(meta));
+    const double ratio = static_cast<double>(effort.candidates) / spread;
     return std::ceil(std::max(ratio, 1.0) * k);
 }
 
@@ -310,8 +321,7 @@ struct ChoiceKey {
     friend bool operator==(const ChoiceKey& a, const ChoiceKey& b) {
         return a.build_id == b.build_id && a.curve_at == b.curve_at && a.queries == b.queries &&
                a.learned_at == b.learned_at && a.target == b.target && a.k == b.k &&
-               a.by_query == b.by_query && a.costs.probe == b.costs.probe &&
-               a.costs.look_up == b.costs.look_up;
+               a.by_query == b.by_query && a.costs == b.costs;
     }
 };
 

@@ -42,11 +42,24 @@ inline double candidate_limit(double kth, double margin) {
 struct ScanCosts {
     double probe;    // per list, without its entries
     double look_up;  // per byte of a code
+    // Candidates are ordered by their refinements, and few rows are visited. Else all are.
+    bool refines = false;
+
+    friend bool operator==(const ScanCosts& a, const ScanCosts& b) {
+        return a.probe == b.probe && a.look_up == b.look_up && a.refines == b.refines;
+    }
 };
-inline ScanCosts cpu_costs(const MetaPage& meta) {
+// Of a scan of this CPU that visits the rows of all candidates.
+inline ScanCosts visiting_costs(const MetaPage& meta) {
     // With four bits, an instruction looks up sixteen entries or more.
     constexpr double byte_of_nibbles = 0.2;
     return {0, meta.bits == 4 ? byte_of_nibbles : 1};
+}
+// Of one that uses refinements, if the index has them and the session wants it to.
+ScanCosts cpu_costs(const MetaPage& meta);
+// About how many rows such a scan visits for the k nearest: codes leave some undecided.
+inline double refined_visits(double k) {
+    return 1.25 * k + 1;
 }
 // Whether the caller lets each query decide how many lists it takes.
 enum class ByQuery { no, yes };

@@ -3,7 +3,7 @@
 //   block 0                metapage
 //   blocks 1 ..            centroids, codebook, rotation, list directory   (a trained index;
 //                          contiguous runs)
-//   the rest               list pages, free pages
+//   the rest               list pages, refinement pages, free pages
 //
 // Every page ends in a PageTail that identifies it, so that a reader detects a page that was
 // recycled or damaged. See extension/README.md for locks and versions.
@@ -13,6 +13,7 @@
 #include "kernels/common.h"
 #include "kernels/conditions.h"
 #include "kernels/quantizer.h"
+#include "kernels/refinement.h"
 #include "extension/compat.h"
 #include "extension/limits.h"
 #include "extension/types/attribute.h"
@@ -27,9 +28,9 @@ namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
 // 2: rotations, codes of four bits. 3: additive codes. 4: attributes. 5: recall curves for more k,
-// and effort by query. Older versions, which have none of these, are readable: fields that they
-// lack are zero on their pages.
-inline constexpr uint32 format_version = 5;
+// and effort by query. 6: refinement codes. Older versions, which have none of these, are readable:
+// fields that they lack are zero on their pages.
+inline constexpr uint32 format_version = 6;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
@@ -43,6 +44,7 @@ enum class PageKind : uint16 {
     list = 5,
     free = 6,
     rotation = 7,
+    refinement = 8,
 };
 
 // How vectors are encoded. Stored on disk: never renumber.
@@ -59,14 +61,21 @@ inline constexpr int max_search_rounds = 1024;
 // The decomposition of a matrix with this many rows takes seconds and cannot be interrupted.
 inline constexpr int max_rotated_dims = 2000;
 
+// The second, finer code of an entry, by which scans order candidates. Stored on disk: never
+// renumber.
+enum class RefinementKind : uint8 {
+    none = 0,
+    int8 = 1,  // eight bits for each dimension of the residual, see kernels/refinement.h
+};
+
 // The list number of the pending list: the entries of an index that is not trained yet.
 inline constexpr uint32 pending_list = 0xffffffff;
 
 // The special space of every page. Written under the page's exclusive lock.
 struct PageTail {
-    uint32 list;       // list pages: their list; others: 0
+    uint32 list;       // list and refinement pages: their list; others: 0
     BlockNumber next;  // list pages: towards the tail; free pages: the next free one
-    BlockNumber prev;  // list pages: towards the head
+    BlockNumber prev;  // list pages: towards the head; refinement pages: the page of the entries
     uint16 count;      // list pages: entries; centroid, codebook and rotation pages: rows
     PageKind kind;
 };
@@ -170,8 +179,9 @@ struct ListSpread {
 static_assert(sizeof(ListSpread) == 4 * 9);
 
 // Block 0. The build writes it, or the VACUUM that trains an untrained index; if that VACUUM did
-// not get to the curve, a later one writes the curve. After that only `pending` and `free_*`
-// change, and the curve and what was learned, under the metapage's exclusive lock.
+// not get to the curve, a later one writes the curve. After that only `pending`, `free_*` and
+// `refinement_pages` change, and the curve and what was learned, under the metapage's exclusive
+// lock.
 struct MetaPage {
     uint32 magic;
     uint32 version;
@@ -223,6 +233,9 @@ struct MetaPage {
     uint8 element_bytes;
     int64 curve_at;  // TimestampTz; 0: unknown
     LearnedEffort learned;
+    // From version 6 on:
+    RefinementKind refinement;
+    uint32 refinement_pages;
 };
 static_assert(sizeof(MetaPage) <= page_room);
 
@@ -277,13 +290,47 @@ inline BlockNumber training_end(const MetaPage& meta) {
     return meta.directory + directory_pages(meta.lists);
 }
 
+// Where refinement codes lie: on pages of their own, because a scan reads those of candidates only.
+// A list page names its refinement pages: the code of slot i is on page i / per_page, at slot
+// i % per_page. A list page has as many of them as its entries need, or more, if it had more
+// entries before. A record names its row: a scan that has left the list page recognises a slot that
+// has another entry by now.
+struct RefinementRecord {
+    RefinementHead head;
+    ItemPointerData tid;
+    uint16 unused;
+    // dims codes of one byte follow
+};
+static_assert(sizeof(RefinementRecord) == 24);
+
+struct RefinementLayout {
+    uint32 dims;      // bytes of a code; 0: entries have none
+    uint32 stride;    // bytes from one record to the next
+    uint32 per_page;  // records
+
+    static RefinementLayout of(RefinementKind kind, uint32 dims) {
+        if (kind == RefinementKind::none) return {};
+        const auto stride =
+            static_cast<uint32>(TYPEALIGN(alignof(float), sizeof(RefinementRecord) + dims));
+        return {dims, stride, static_cast<uint32>(page_room / stride)};
+    }
+    uint32 pages(uint32 entries) const {
+        return dims > 0 ? (entries + per_page - 1) / per_page : 0;
+    }
+    // Of a code with its head, as it is made.
+    Size bytes() const { return dims > 0 ? sizeof(RefinementHead) + dims : 0; }
+};
+static_assert(sizeof(RefinementRecord) + max_refined_dims <= page_room);
+
 // Where the entries of a list page lie. An entry is a code of m bytes (with four bits per
 // sub-quantizer, each byte has two, the first in its lower half), attributes, a float and a TID; a
 // page holds `capacity` of them in columns, so that a scan reads the codes of adjacent entries
 // contiguously:
 //     codes (m)(capacity) | attributes | offsets (capacity) float | tids (capacity) 6 bytes
+//         | refinement pages, a block number each; 0: there is none yet
 // The attributes are as in AttributeColumns, with room for `capacity` entries. In a pending page m
-// is 0, and there are neither attributes nor offsets. Pages of a list are full, except the last.
+// is 0, and there are neither attributes nor offsets nor refinements. Pages of a list are full,
+// except the last.
 struct EntryLayout {
     uint32 m;
     uint32 capacity;
@@ -291,8 +338,9 @@ struct EntryLayout {
     uint32 offsets_at;
     uint32 tids_at;
     AttributeLayout attributes;
+    RefinementLayout refinement;
 
-    // Columns for this many entries.
+    // Columns for this many entries, without their refinement.
     static EntryLayout with(uint32 m, const AttributeLayout& attributes, uint32 capacity) {
         const uint32 bytes = m + attributes.entry_bytes();
         const auto offsets_at = static_cast<uint32>(TYPEALIGN(sizeof(float), bytes * capacity));
@@ -301,26 +349,42 @@ struct EntryLayout {
                 m * capacity,
                 offsets_at,
                 static_cast<uint32>(offsets_at + capacity * sizeof(float)),
-                attributes};
+                attributes,
+                {}};
     }
     static EntryLayout pending() {
-        return {0, static_cast<uint32>(page_room / sizeof(ItemPointerData)), 0, 0, 0, {}};
+        return {0, static_cast<uint32>(page_room / sizeof(ItemPointerData)), 0, 0, 0, {}, {}};
     }
-    static EntryLayout of(uint32 m, const AttributeLayout& attributes) {
+    static EntryLayout of(uint32 m, const AttributeLayout& attributes,
+                          const RefinementLayout& refinement) {
         uint32 capacity =
             page_room / (m + attributes.entry_bytes() + sizeof(float) + sizeof(ItemPointerData));
         // The scan works on groups of eight entries. A page with room for fewer holds as many as
         // fit, one less where padding for the offsets takes its room.
         if (capacity >= 8) capacity -= capacity % 8;
         EntryLayout layout = with(m, attributes, capacity);
-        while (layout.end() > page_room) layout = with(m, attributes, --capacity);
+        layout.refinement = refinement;
+        while (layout.end() > page_room) {
+            capacity -= refinement.dims > 0 && capacity > 8 ? 8 : 1;
+            layout = with(m, attributes, capacity);
+            layout.refinement = refinement;
+        }
         return layout;
     }
-    Size end() const { return tids_at + capacity * sizeof(ItemPointerData); }
+    uint32 refinements_at() const {
+        return static_cast<uint32>(
+            TYPEALIGN(alignof(BlockNumber), tids_at + capacity * sizeof(ItemPointerData)));
+    }
+    Size end() const {
+        if (refinement.dims == 0) return tids_at + capacity * sizeof(ItemPointerData);
+        return refinements_at() + refinement.pages(capacity) * sizeof(BlockNumber);
+    }
 };
 inline constexpr uint32 max_page_entries = page_room / sizeof(ItemPointerData);
-// An entry has to fit a page; 3 bytes are padding in front of its offset.
+// An entry has to fit a page; 3 bytes are padding in front of its offset. One with a refinement
+// needs a block number more, and 2 bytes of padding.
 inline constexpr int max_entry_bytes = page_room - sizeof(float) - sizeof(ItemPointerData) - 3;
+inline constexpr int refined_entry_bytes = sizeof(BlockNumber) + 2;
 // The longest code, of an index without attributes.
 inline constexpr int max_m = max_entry_bytes;
 
@@ -355,6 +419,22 @@ inline float* page_offsets(Page page, const EntryLayout& layout) {
 }
 inline ItemPointerData* page_tids(Page page, const EntryLayout& layout) {
     return reinterpret_cast<ItemPointerData*>(page_data(page) + layout.tids_at);
+}
+
+// Valid on a list page.
+inline BlockNumber* page_refinements(Page page, const EntryLayout& layout) {
+    return reinterpret_cast<BlockNumber*>(page_data(page) + layout.refinements_at());
+}
+// Of a list page's slot, on the refinement page that has it.
+inline RefinementRecord* page_record(Page page, const RefinementLayout& layout, uint32 slot) {
+    return reinterpret_cast<RefinementRecord*>(page_data(page) +
+                                               Size{slot % layout.per_page} * layout.stride);
+}
+inline int8* record_codes(RefinementRecord* record) {
+    return reinterpret_cast<int8*>(record + 1);
+}
+inline const int8* record_codes(const RefinementRecord* record) {
+    return reinterpret_cast<const int8*>(record + 1);
 }
 
 }  // namespace pgwarp

@@ -3,8 +3,10 @@
 // them in that order, one after the other, and holds them all to the end of the record. An entry is
 // appended to the tail of its list; only VACUUM removes entries, filling each hole with the list's
 // last entry, so that all pages of a list but the last stay full and emptied pages leave at the
-// tail. A change that removes or moves an entry raises the list's generation in the same record: a
-// reader that saw the same generation before and after its walk has seen every entry.
+// tail. An entry's refinement is written in the same record, or, where that would have five pages,
+// before it, to a slot that has no entry yet. A change that removes or moves an entry raises the
+// list's generation in the same record: a reader that saw the same generation before and after its
+// walk has seen every entry.
 
 #include "extension/index/list_changes.h"
 #include "extension/index/change_counts.h"
@@ -149,6 +151,81 @@ Buffer tail_with_room(Relation index, const MetaPage& meta, uint32 list,
     return tail_buffer;
 }
 
+// Adds a refinement page for a slot of a list page, which the caller has locked. Returns the new
+// page, locked.
+Buffer add_refinement_page(Relation index, Buffer buffer, const EntryLayout& layout, uint32 slot) {
+    Buffer meta_buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    const BlockNumber free_block = page_meta(BufferGetPage(meta_buffer))->free_head;
+    Buffer new_buffer;
+    if (BlockNumberIsValid(free_block)) {
+        new_buffer = read_page(index, free_block, PageKind::free, BUFFER_LOCK_EXCLUSIVE);
+    } else {
+        // Scans wait for the metapage. Nobody else knows the new page, so it may be locked first.
+        UnlockReleaseBuffer(meta_buffer);
+        new_buffer = compat_extend(index, false);
+        meta_buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    }
+    const BlockNumber next_free = BlockNumberIsValid(free_block)
+                                      ? page_tail(BufferGetPage(new_buffer))->next
+                                      : InvalidBlockNumber;
+    const uint32 list = page_tail(BufferGetPage(buffer))->list;
+
+    GenericXLogState* state = GenericXLogStart(index);
+    Page page = GenericXLogRegisterBuffer(state, buffer, 0);
+    MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, meta_buffer, 0));
+    Page added = GenericXLogRegisterBuffer(state, new_buffer, GENERIC_XLOG_FULL_IMAGE);
+    page_refinements(page, layout)[slot / layout.refinement.per_page] =
+        BufferGetBlockNumber(new_buffer);
+    if (BlockNumberIsValid(free_block)) {
+        meta->free_head = next_free;
+        --meta->free_pages;
+    }
+    ++meta->refinement_pages;
+    page_init(added, PageKind::refinement, list);
+    page_tail(added)->prev = BufferGetBlockNumber(buffer);
+    GenericXLogFinish(state);
+    UnlockReleaseBuffer(meta_buffer);
+    return new_buffer;
+}
+
+// The refinement page of the next slot of a list page, which the caller has locked; locked, too.
+// InvalidBuffer: entries have no refinements.
+Buffer next_refinement_page(Relation index, Buffer buffer, const EntryLayout& layout) {
+    if (layout.refinement.dims == 0) return InvalidBuffer;
+    Page page = BufferGetPage(buffer);
+    const uint32 slot = page_tail(page)->count;
+    if (page_refinements(page, layout)[slot / layout.refinement.per_page] == meta_block)
+        return add_refinement_page(index, buffer, layout, slot);
+    return read_refinement_page(index, buffer, layout, slot, BUFFER_LOCK_EXCLUSIVE);
+}
+
+// Gives the refinement pages of a list page without entries to the free list. The caller has the
+// page locked.
+void free_refinements(const LockedList& list, Buffer buffer) {
+    const EntryLayout& layout = list.layout;
+    for (uint32 i = 0; i < layout.refinement.pages(layout.capacity); ++i) {
+        const uint32 slot = i * layout.refinement.per_page;
+        const BlockNumber block = page_refinements(BufferGetPage(buffer), layout)[i];
+        if (block == meta_block) continue;
+        const Buffer freed_buffer =
+            read_refinement_page(list.index, buffer, layout, slot, BUFFER_LOCK_EXCLUSIVE);
+        const Buffer meta_buffer =
+            read_page(list.index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+        GenericXLogState* state = GenericXLogStart(list.index);
+        page_refinements(GenericXLogRegisterBuffer(state, buffer, 0), layout)[i] = meta_block;
+        Page freed = GenericXLogRegisterBuffer(state, freed_buffer, GENERIC_XLOG_FULL_IMAGE);
+        MetaPage* meta = page_meta(GenericXLogRegisterBuffer(state, meta_buffer, 0));
+        page_init(freed, PageKind::free, 0);
+        page_tail(freed)->next = meta->free_head;
+        meta->free_head = block;
+        ++meta->free_pages;
+        --meta->refinement_pages;
+        GenericXLogFinish(state);
+        UnlockReleaseBuffer(meta_buffer);
+        UnlockReleaseBuffer(freed_buffer);
+    }
+}
+
 // Unlinks the tail page of a list and gives it to the free list, if it is empty.
 bool free_empty_tail(const LockedList& list) {
     const Relation index = list.index;
@@ -172,6 +249,7 @@ bool free_empty_tail(const LockedList& list) {
     // Another backend may have appended meanwhile: an append needs the tail's lock only.
     const bool empty = page_tail(BufferGetPage(tail_buffer))->count == 0;
     if (empty) {
+        free_refinements(list, tail_buffer);
         const Buffer meta_buffer =
             list.list == pending_list
                 ? list.place_buffer
@@ -216,59 +294,87 @@ uint32 find_dead(Relation index, Buffer buffer, const EntryLayout& layout, const
     return dead;
 }
 
-// Removes dead entries from the tail page of a list. Returns whether the page is empty now.
-bool close_up_tail(const LockedList& list, Removal* removal) {
+// The refinements that a record moves: one record writes one refinement page.
+struct MovedRefinements {
+    Buffer buffer;  // of the holes; InvalidBuffer: entries have no refinements
+    Page page;      // as the record will have it
+    uint8* room;
+};
+
+// The entries of dead slots that one record can fill. Locks the refinement page of these slots.
+uint32 fillable(const LockedList& list, Buffer buffer, const uint16* dead_slots, uint32 dead,
+                MovedRefinements* moved) {
+    const RefinementLayout& refinement = list.layout.refinement;
+    *moved = {InvalidBuffer, nullptr, nullptr};
+    if (refinement.dims == 0 || dead == 0) return dead;
+    uint32 count = 0;
+    while (count < dead &&
+           dead_slots[count] / refinement.per_page == dead_slots[0] / refinement.per_page)
+        ++count;
+    moved->buffer =
+        read_refinement_page(list.index, buffer, list.layout, dead_slots[0], BUFFER_LOCK_EXCLUSIVE);
+    moved->room = static_cast<uint8*>(palloc(refinement.bytes()));
+    return count;
+}
+
+// Copies the refinement of an entry of the tail, and puts it into a hole.
+void move_refinement(const LockedList& list, Buffer tail_buffer, uint32 from, uint32 hole,
+                     Entry* entry, const MovedRefinements& moved) {
     const EntryLayout& layout = list.layout;
-    const Buffer buffer = read_tail(list, BUFFER_LOCK_EXCLUSIVE);
-    uint8* room = static_cast<uint8*>(palloc(copied_bytes(layout)));
-    GenericXLogState* state = GenericXLogStart(list.index);
-    ++list.registered_place(state)->generation;
-    Page page = GenericXLogRegisterBuffer(state, buffer, 0);
-    uint32 kept = 0;
-    const uint32 count = page_tail(page)->count;
-    for (uint32 i = 0; i < count; ++i) {
-        if (is_dead(list.index, buffer, page_tids(page, layout)[i], *removal)) continue;
-        if (kept != i) put_entry(page, layout, kept, entry_at(page, layout, i, room));
-        ++kept;
+    const BlockNumber from_block =
+        page_refinements(BufferGetPage(tail_buffer), layout)[from / layout.refinement.per_page];
+    if (from_block == BufferGetBlockNumber(moved.buffer)) {
+        entry->refinement = copy_refinement(moved.page, layout, from, moved.room);
+    } else {
+        const Buffer buffer =
+            read_refinement_page(list.index, tail_buffer, layout, from, BUFFER_LOCK_SHARE);
+        entry->refinement = copy_refinement(BufferGetPage(buffer), layout, from, moved.room);
+        UnlockReleaseBuffer(buffer);
     }
-    page_tail(page)->count = static_cast<uint16>(kept);
-    finish_change(state, list.index, list.list);
-    UnlockReleaseBuffer(buffer);
-    pfree(room);
-    removal->removed += count - kept;
-    return kept == 0;
+    put_refinement(moved.page, layout, hole, *entry);
 }
 
 // Moves the last entries of the list into the slots of a page's dead entries. Where the tail page
-// has too few, the other dead entries stay until the next call, which takes entries from the next
-// tail. Returns whether the tail is empty now.
+// has too few, or the slots are more than one record can fill, the other dead entries stay until
+// the next call. The page may be the tail itself. Returns whether the tail is empty now.
 bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal) {
     const EntryLayout& layout = list.layout;
+    const bool is_tail = block == list.place().tail;
     Buffer buffer;
     if (!read_list_page(list.index, block, list.list, layout, BUFFER_LOCK_EXCLUSIVE, &buffer))
         report_damage(list.index, block, "a page of another list points to it");
-    const Buffer tail_buffer = read_tail(list, BUFFER_LOCK_EXCLUSIVE);
+    const Buffer tail_buffer = is_tail ? buffer : read_tail(list, BUFFER_LOCK_EXCLUSIVE);
 
     uint16 dead_slots[max_page_entries];
-    const uint32 dead = find_dead(list.index, buffer, layout, *removal, dead_slots);
+    MovedRefinements moved;
+    const uint32 dead =
+        fillable(list, buffer, dead_slots,
+                 find_dead(list.index, buffer, layout, *removal, dead_slots), &moved);
     uint8* room = static_cast<uint8*>(palloc(copied_bytes(layout)));
     GenericXLogState* state = GenericXLogStart(list.index);
     ++list.registered_place(state)->generation;
     Page page = GenericXLogRegisterBuffer(state, buffer, 0);
-    Page tail_page = GenericXLogRegisterBuffer(state, tail_buffer, 0);
+    Page tail_page = is_tail ? page : GenericXLogRegisterBuffer(state, tail_buffer, 0);
+    if (BufferIsValid(moved.buffer)) moved.page = GenericXLogRegisterBuffer(state, moved.buffer, 0);
     uint32 filled = 0;
-    while (filled < dead && page_tail(tail_page)->count > 0) {
-        const Entry last = entry_at(tail_page, layout, --page_tail(tail_page)->count, room);
-        if (is_dead(list.index, tail_buffer, last.tid, *removal))
+    // Dead entries at the end of the tail leave without being replaced.
+    while (filled < dead && page_tail(tail_page)->count > (is_tail ? dead_slots[filled] : 0)) {
+        const uint32 from = --page_tail(tail_page)->count;
+        Entry last = entry_at(tail_page, layout, from, room);
+        if (is_dead(list.index, tail_buffer, last.tid, *removal)) {
             ++removal->removed;
-        else
-            put_entry(page, layout, dead_slots[filled++], last);
+            continue;
+        }
+        if (moved.page) move_refinement(list, tail_buffer, from, dead_slots[filled], &last, moved);
+        put_entry(page, layout, dead_slots[filled++], last);
     }
     const bool emptied = page_tail(tail_page)->count == 0;
     finish_change(state, list.index, list.list);
-    UnlockReleaseBuffer(tail_buffer);
+    if (BufferIsValid(moved.buffer)) UnlockReleaseBuffer(moved.buffer);
+    if (!is_tail) UnlockReleaseBuffer(tail_buffer);
     UnlockReleaseBuffer(buffer);
     pfree(room);
+    if (moved.room) pfree(moved.room);
     removal->removed += filled;
     return emptied;
 }
@@ -278,9 +384,14 @@ bool fill_from_tail(const LockedList& list, BlockNumber block, Removal* removal)
 void append_entry(Relation index, const MetaPage& meta, uint32 list, const Entry& entry) {
     const EntryLayout layout = layout_of(meta, list);
     const Buffer buffer = tail_with_room(index, meta, list, layout);
+    const Buffer refinement_buffer = next_refinement_page(index, buffer, layout);
+    const uint32 slot = page_tail(BufferGetPage(buffer))->count;
     GenericXLogState* state = GenericXLogStart(index);
     put_last(GenericXLogRegisterBuffer(state, buffer, 0), layout, entry);
+    if (BufferIsValid(refinement_buffer))
+        put_refinement(GenericXLogRegisterBuffer(state, refinement_buffer, 0), layout, slot, entry);
     finish_change(state, index, list);
+    if (BufferIsValid(refinement_buffer)) UnlockReleaseBuffer(refinement_buffer);
     UnlockReleaseBuffer(buffer);
 }
 
@@ -303,8 +414,7 @@ BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, Block
 
         const LockedList locked = lock_list(index, meta, list);
         const bool is_tail = block == locked.place().tail;
-        const bool emptied =
-            is_tail ? close_up_tail(locked, removal) : fill_from_tail(locked, block, removal);
+        const bool emptied = fill_from_tail(locked, block, removal);
         const bool freed = emptied && free_empty_tail(locked);
         unlock_list(locked);
         if (freed && is_tail) return InvalidBlockNumber;
@@ -315,6 +425,15 @@ bool move_pending_entry(Relation index, const MetaPage& meta, BlockNumber block,
                         const Entry& entry) {
     const EntryLayout layout = layout_of(meta, list);
     const Buffer to_buffer = tail_with_room(index, meta, list, layout);
+    const Buffer refinement_buffer = next_refinement_page(index, to_buffer, layout);
+    if (BufferIsValid(refinement_buffer)) {
+        // A record of its own: the one below has four pages. The slot has no entry yet.
+        GenericXLogState* state = GenericXLogStart(index);
+        put_refinement(GenericXLogRegisterBuffer(state, refinement_buffer, 0), layout,
+                       page_tail(BufferGetPage(to_buffer))->count, entry);
+        GenericXLogFinish(state);
+        UnlockReleaseBuffer(refinement_buffer);
+    }
     // Its place is the metapage.
     const LockedList pending = lock_list(index, meta, pending_list);
     const EntryLayout& pending_layout = pending.layout;

@@ -111,13 +111,6 @@ void read_codewords(Relation index, const MetaPage& meta, float* words) {
     });
 }
 
-void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
-    if (meta.wide)
-        read_centroid_of<float>(index, meta, list, centroid);
-    else
-        read_centroid_of<bfloat16>(index, meta, list, centroid);
-}
-
 void write_rows(const MetaPage& meta, BlockNumber block, PageKind kind, const float* data,
                 uint32 rows, uint32 elements, PageSink sink, void* state) {
     const RowLayout layout = RowLayout::of(elements, meta.wide);
@@ -206,6 +199,13 @@ void read_table(Relation index, const MetaPage& meta, const float* query, float*
             i = end;
         }
     });
+}
+
+void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid) {
+    if (meta.wide)
+        read_centroid_of<float>(index, meta, list, centroid);
+    else
+        read_centroid_of<bfloat16>(index, meta, list, centroid);
 }
 
 uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid) {

@@ -24,6 +24,9 @@ inline Size table_floats(const MetaPage& meta) {
 }
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table);
 
+// The centroid of a list, (code_dims).
+void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid);
+
 // The list nearest to a vector, and its centroid (code_dims).
 uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid);
 

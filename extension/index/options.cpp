@@ -22,8 +22,37 @@ relopt_enum_elt_def quantizer_names[] = {
     {nullptr, 0},
 };
 
+relopt_enum_elt_def refinement_names[] = {
+    {"auto", refine_auto},
+    {"none", static_cast<int>(RefinementKind::none)},
+    {"int8", static_cast<int>(RefinementKind::int8)},
+    {nullptr, 0},
+};
+
 IndexOptions default_options() {
-    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0};
+    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0, refine_auto};
+}
+
+bool can_refine(const MetaPage& meta) {
+    return meta.dims <= max_refined_dims && meta.code_dims == meta.dims;
+}
+
+// Where the option is not given.
+RefinementKind choose_refinement(const MetaPage&) {
+    return RefinementKind::none;
+}
+
+void check_refinement(const MetaPage& meta) {
+    if (meta.dims > max_refined_dims)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("column cannot have more than %u dimensions for refine = '%s'",
+                               max_refined_dims, refinement_name(meta.refinement))));
+    if (meta.code_dims != meta.dims)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("refine = '%s' needs codes of all dimensions",
+                               refinement_name(meta.refinement)),
+                        errdetail("dims is %u, the column has %u dimensions.", meta.code_dims,
+                                  meta.dims)));
 }
 
 // Rejects, before any work, options that no index of these dimensions can have, and a quantizer
@@ -96,6 +125,9 @@ void init_options() {
     add_int_reloption(options_kind, "rounds",
                       "Rounds of the search for a code with quantizer = 'lsq'; 0 chooses", 0, 0,
                       max_search_rounds, AccessExclusiveLock);
+    add_enum_reloption(options_kind, "refine", "Finer codes, to rank candidates by",
+                       refinement_names, refine_auto,
+                       "Valid values are \"auto\", \"none\" and \"int8\".", AccessExclusiveLock);
 }
 
 bytea* ivfpq_options(Datum reloptions, bool validate) {
@@ -113,6 +145,7 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
         option("quantizer", offsetof(IndexOptions, quantizer), RELOPT_TYPE_ENUM),
         option("dims", offsetof(IndexOptions, dims)),
         option("rounds", offsetof(IndexOptions, rounds)),
+        option("refine", offsetof(IndexOptions, refine), RELOPT_TYPE_ENUM),
     };
     return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
                                                 sizeof(IndexOptions), table, lengthof(table)));
@@ -145,10 +178,22 @@ void apply_options(const IndexOptions& options, MetaPage* meta) {
     meta->asked_lists = static_cast<uint32>(options.lists);
     meta->asked_m = static_cast<uint32>(options.m);
     check_code(*meta);
+    if (options.refine == refine_auto) {
+        meta->refinement = can_refine(*meta) ? choose_refinement(*meta) : RefinementKind::none;
+    } else {
+        meta->refinement = static_cast<RefinementKind>(options.refine);
+        if (meta->refinement != RefinementKind::none) check_refinement(*meta);
+    }
 }
 
 const char* quantizer_name(QuantizerKind kind) {
     for (const relopt_enum_elt_def& name : quantizer_names)
+        if (name.string_val && name.symbol_val == static_cast<int>(kind)) return name.string_val;
+    return "unknown";
+}
+
+const char* refinement_name(RefinementKind kind) {
+    for (const relopt_enum_elt_def& name : refinement_names)
         if (name.string_val && name.symbol_val == static_cast<int>(kind)) return name.string_val;
     return "unknown";
 }

@@ -18,7 +18,9 @@ struct IndexOptions {
     int quantizer;  // QuantizerKind
     int dims;       // of the rotated vectors that codes are made of
     int rounds;     // of the search for additive codes
+    int refine;     // RefinementKind, or refine_auto
 };
+inline constexpr int refine_auto = -1;
 void init_options();
 // The access method's callback.
 bytea* ivfpq_options(Datum reloptions, bool validate);
@@ -32,5 +34,6 @@ IndexOptions parse_options(Datum reloptions, bool is_null);
 void apply_options(const IndexOptions& options, MetaPage* meta);
 // The quantizer's name in WITH (...).
 const char* quantizer_name(QuantizerKind kind);
+const char* refinement_name(RefinementKind kind);
 
 }  // namespace pgwarp

@@ -68,12 +68,19 @@ bool attributes_are_sound(const MetaPage& meta) {
             meta.attribute_kinds[i] > AttributeKind::signature)
             return false;
     }
-    return meta.m + attributes.entry_bytes() <= max_entry_bytes;
+    const uint32 more = meta.refinement == RefinementKind::none ? 0 : refined_entry_bytes;
+    return meta.m + attributes.entry_bytes() + more <= max_entry_bytes;
+}
+
+bool refinement_is_sound(const MetaPage& meta) {
+    if (meta.refinement == RefinementKind::none) return meta.refinement_pages == 0;
+    return meta.refinement == RefinementKind::int8 && meta.dims <= max_refined_dims &&
+           meta.code_dims == meta.dims;
 }
 
 bool meta_is_sound(const MetaPage& meta) {
-    return attributes_are_sound(meta) && meta.dims > 0 && meta.dims <= max_dims &&
-           can_index(meta.metric) && (meta.bits == 4 || meta.bits == 8) &&
+    return refinement_is_sound(meta) && attributes_are_sound(meta) && meta.dims > 0 &&
+           meta.dims <= max_dims && can_index(meta.metric) && (meta.bits == 4 || meta.bits == 8) &&
            meta.quantizer <= QuantizerKind::lsq && search_is_sound(meta) && meta.wide <= 1 &&
            meta.code_dims > 0 && meta.code_dims <= meta.dims &&
            (has_rotation(meta) || meta.code_dims == meta.dims) && meta.asked_lists <= max_lists &&
@@ -101,6 +108,10 @@ RecallCurve converted(const FirstCurve& first) {
 
 // Sets the fields that an older format version lacks.
 void complete_meta(MetaPage* meta) {
+    if (meta->version < 6) {
+        meta->refinement = RefinementKind::none;
+        meta->refinement_pages = 0;
+    }
     if (meta->version < 5) {
         meta->curve = converted(meta->first_curve);
         meta->first_curve = {};
@@ -129,7 +140,7 @@ Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
 
 bool page_is_sound(Page page) {
     return !PageIsNew(page) && PageGetSpecialSize(page) == MAXALIGN(sizeof(PageTail)) &&
-           page_tail(page)->kind >= PageKind::meta && page_tail(page)->kind <= PageKind::rotation;
+           page_tail(page)->kind >= PageKind::meta && page_tail(page)->kind <= PageKind::refinement;
 }
 
 void check_block(Relation index, BlockNumber block) {
@@ -201,7 +212,8 @@ MetaPage read_meta(Relation index) {
         report_damage(index, meta_block, "it describes an impossible index");
     if (!describes_attributes(meta, index))
         report_damage(index, meta_block, "it describes other columns than the index has");
-    if (!has_block(index, meta.pending.pages) || !has_block(index, meta.free_pages))
+    if (!has_block(index, meta.pending.pages) || !has_block(index, meta.free_pages) ||
+        !has_block(index, meta.refinement_pages))
         report_damage(index, meta_block, "it claims more pages than the index has");
     return meta;
 }
@@ -253,6 +265,39 @@ Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* room) {
         column += Size{layout.capacity} * bytes;
     });
     return entry;
+}
+
+Buffer read_refinement_page(Relation index, Buffer list_page, const EntryLayout& layout,
+                            uint32 slot, int lock) {
+    Page page = BufferGetPage(list_page);
+    const BlockNumber block = page_refinements(page, layout)[slot / layout.refinement.per_page];
+    const Buffer buffer = read_page(index, block, PageKind::refinement, lock);
+    const PageTail* tail = page_tail(BufferGetPage(buffer));
+    if (tail->list != page_tail(page)->list || tail->prev != BufferGetBlockNumber(list_page))
+        report_damage(index, block, "it has the refinements of another page");
+    return buffer;
+}
+
+bool find_refinement_page(Relation index, BlockNumber block, Buffer* buffer) {
+    *buffer = read_sound_page(index, block, BUFFER_LOCK_SHARE);
+    if (page_tail(BufferGetPage(*buffer))->kind == PageKind::refinement) return true;
+    UnlockReleaseBuffer(*buffer);
+    *buffer = InvalidBuffer;
+    return false;
+}
+
+void put_refinement(Page page, const EntryLayout& layout, uint32 slot, const Entry& entry) {
+    RefinementRecord* record = page_record(page, layout.refinement, slot);
+    memcpy(&record->head, entry.refinement, sizeof(record->head));
+    record->tid = entry.tid;
+    memcpy(record_codes(record), entry.refinement + sizeof(record->head), layout.refinement.dims);
+}
+
+const uint8* copy_refinement(Page page, const EntryLayout& layout, uint32 slot, uint8* room) {
+    const RefinementRecord* record = page_record(page, layout.refinement, slot);
+    memcpy(room, &record->head, sizeof(record->head));
+    memcpy(room + sizeof(record->head), record_codes(record), layout.refinement.dims);
+    return room;
 }
 
 }  // namespace pgwarp

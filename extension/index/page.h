@@ -43,8 +43,12 @@ void count_step(Relation index, BlockNumber block, const ListPlace& place, Block
 // A copy of the metapage, checked.
 MetaPage read_meta(Relation index);
 
+inline RefinementLayout refinement_layout(const MetaPage& meta) {
+    return RefinementLayout::of(meta.refinement, meta.code_dims);
+}
 inline EntryLayout layout_of(const MetaPage& meta, uint32 list) {
-    return list == pending_list ? EntryLayout::pending() : EntryLayout::of(meta.m, meta.attributes);
+    return list == pending_list ? EntryLayout::pending()
+                                : EntryLayout::of(meta.m, meta.attributes, refinement_layout(meta));
 }
 
 struct Entry {
@@ -52,12 +56,25 @@ struct Entry {
     float offset;
     const uint8* code;        // (m); null in the pending list
     const uint8* attributes;  // (attributes.entry_bytes()): numbers, then null bytes
+    // (refinement.bytes()): a head, then codes; null in the pending list
+    const uint8* refinement = nullptr;
 };
 
 void page_init(Page page, PageKind kind, uint32 list);
 void put_entry(Page page, const EntryLayout& layout, uint32 slot, const Entry& entry);
-// A copy of an entry; its code and attributes are in `room`, (copied_bytes()).
+// A copy of an entry without its refinement; its code and attributes are in `room`,
+// (copied_bytes()).
 Size copied_bytes(const EntryLayout& layout);
 Entry entry_at(Page page, const EntryLayout& layout, uint32 slot, uint8* room);
+
+// Pins and locks the refinement page of a slot of a list page, which the caller has locked.
+Buffer read_refinement_page(Relation index, Buffer list_page, const EntryLayout& layout,
+                            uint32 slot, int lock);
+// Pins and share-locks a refinement page that may have been recycled. Returns false, with nothing
+// pinned or locked, where it is no such page any more.
+bool find_refinement_page(Relation index, BlockNumber block, Buffer* buffer);
+// On that page: stores the refinement of an entry, or copies it to `room`, (refinement.bytes()).
+void put_refinement(Page page, const EntryLayout& layout, uint32 slot, const Entry& entry);
+const uint8* copy_refinement(Page page, const EntryLayout& layout, uint32 slot, uint8* room);
 
 }  // namespace pgwarp

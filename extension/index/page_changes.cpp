@@ -63,6 +63,7 @@ void write_training(Relation index, const MetaPage& trained) {
     changed.pending = meta->pending;
     changed.free_head = meta->free_head;
     changed.free_pages = meta->free_pages;
+    changed.refinement_pages = meta->version < 6 ? 0 : meta->refinement_pages;
     // A page of an older version gets all fields of this one.
     changed.version = format_version;
     if (changed.version < 5) changed.first_curve = {};

@@ -15,8 +15,9 @@ struct EncodedVector {
     uint32 list;
     float offset;
 };
-// `form` and `dropped` come from model_form(); writes the code, (m).
+// `form` and `dropped` come from model_form(); writes the code, (m), and the refinement,
+// (refinement_layout(meta).bytes()).
 EncodedVector encode_vector(Relation index, const MetaPage& meta, const float* form, float dropped,
-                            uint8* code);
+                            uint8* code, uint8* refinement);
 
 }  // namespace pgwarp

@@ -9,12 +9,16 @@
 // place while it reads the list's pages, and what moves from one list to another is no fault: a
 // page may be seen in both lists, and so may a TID that was reused for another row.
 //
-// Attributes are compared for rows that the snapshot sees. The index was read after the snapshot
-// was taken, and an entry of an earlier row is removed before its TID is reused: an entry with such
-// a row's TID is this row's.
+// Attributes and refinements are compared for rows that the snapshot sees. The index was read after
+// the snapshot was taken, and an entry of an earlier row is removed before its TID is reused: an
+// entry with such a row's TID is this row's. Refinements are compared list by list, on a primary
+// only: no row is read while a place is locked.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+
+#include "kernels/distance.h"
 
 #include "extension/index/argument.h"
 #include "extension/index/attributes.h"
@@ -23,6 +27,7 @@
 #include "extension/index/page.h"
 #include "extension/index/place.h"
 #include "extension/inspect/tid_sort.h"
+#include "extension/scan/rows.h"
 #include "extension/util/signature.h"
 
 extern "C" {
@@ -50,8 +55,10 @@ struct Check {
     BlockNumber blocks;
     BlockNumber heap_blocks;
     bool recovery;
-    uint8* seen;   // a bit for each block that some structure holds
-    TidSort tids;  // all of the index
+    BlockNumber refinement_pages;
+    RowReader* reader;  // null: refinements are not compared with rows
+    uint8* seen;        // a bit for each block that some structure holds
+    TidSort tids;       // all of the index
     ReturnSetInfo* out;
     int64 problems;
 };
@@ -180,6 +187,94 @@ void check_entries(Check* check, BlockNumber block, Page page, const EntryLayout
     pfree(room);
 }
 
+// A vector that refinements are compared with.
+struct ModelRow {
+    float* form;      // (code_dims)
+    float* centroid;  // of the list
+};
+
+// Compares a refinement with its row, if the snapshot sees the row: what the code stands for is as
+// far from the row as it claims, and its offset is the row's.
+void compare_refinement(Check* check, const TidRecord& entry, const RefinementRecord* record,
+                        const ModelRow& row) {
+    const MetaPage& meta = check->meta;
+    if (!check->reader || !read_row(check->reader, record->tid) || std::isinf(record->head.error))
+        return;
+    model_form(check->index, meta, floats_of_row(check->reader).values, row.form);
+    double error = 0;
+    for (uint32 d = 0; d < meta.code_dims; ++d) {
+        const double off = double{row.form[d]} - row.centroid[d] -
+                           double{record->head.scale} * record_codes(record)[d];
+        error += off * off;
+    }
+    // A rotation of one row and one of many differ in the last bits.
+    const double magnitude = std::sqrt(squared_norm(row.form, meta.code_dims)) +
+                             std::sqrt(squared_norm(row.centroid, meta.code_dims));
+    const auto differs = [](double a, double b, double within) {
+        // What overflowed is not compared.
+        return std::isfinite(a) && std::isfinite(b) ? std::fabs(a - b) > within
+                                                    : std::isfinite(a) != std::isfinite(b);
+    };
+    if (differs(std::sqrt(error), record->head.error,
+                0.01 * record->head.error + 1e-5 * magnitude)) {
+        entry_problem(check, entry, "a refinement of another vector");
+        return;
+    }
+    int8* codes = static_cast<int8*>(palloc(meta.code_dims));
+    const RefinementHead head =
+        encode_refinement(meta.metric, row.form, row.centroid, meta.code_dims, codes);
+    pfree(codes);
+    if (differs(head.offset, record->head.offset, 1e-4 * magnitude * magnitude) ||
+        differs(head.norm, record->head.norm, 1e-3 * head.norm + 1e-5 * magnitude))
+        entry_problem(check, entry, "a refinement with numbers of another vector");
+}
+
+// Checks the refinement pages that a list page names.
+void check_refinements(Check* check, uint32 list, BlockNumber block, Page page,
+                       const EntryLayout& layout, BlockNumber size, const char* holder) {
+    const RefinementLayout& refinement = layout.refinement;
+    const uint32 count = page_tail(page)->count;
+    const ItemPointerData* tids = page_tids(page, layout);
+    ModelRow row = {};
+    if (check->reader) {
+        row.form = static_cast<float*>(palloc(check->meta.code_dims * sizeof(float)));
+        row.centroid = static_cast<float*>(palloc(check->meta.code_dims * sizeof(float)));
+        read_centroid(check->index, check->meta, list, row.centroid);
+    }
+    for (uint32 i = 0; i < refinement.pages(layout.capacity); ++i) {
+        CHECK_FOR_INTERRUPTS();
+        const BlockNumber at = page_refinements(page, layout)[i];
+        if (at == meta_block) {
+            if (i < refinement.pages(count))
+                problem(check, block, "page of %s lacks a refinement page", holder);
+            continue;
+        }
+        ++check->refinement_pages;
+        const char* kind = psprintf("the refinements of %s", holder);
+        PGAlignedBlock copy;
+        if (!mark_seen(check, at, size, kind) ||
+            !copy_to_check(check, at, PageKind::refinement, kind, &copy))
+            continue;
+        const PageTail tail = *page_tail(copy.data);
+        if (tail.list != list || tail.prev != block) {
+            problem(check, at, "page of %s names page %u of list %u", kind, tail.prev, tail.list);
+            continue;
+        }
+        for (uint32 slot = i * refinement.per_page;
+             slot < Min(count, (i + 1) * refinement.per_page); ++slot) {
+            const TidRecord entry{tid_number(tids[slot]), block, slot, nullptr};
+            const RefinementRecord* record = page_record(copy.data, refinement, slot);
+            if (tid_number(record->tid) != entry.tid)
+                entry_problem(check, entry, "the refinement of another row");
+            else if (ItemPointerGetBlockNumberNoCheck(&tids[slot]) < check->heap_blocks &&
+                     OffsetNumberIsValid(ItemPointerGetOffsetNumberNoCheck(&tids[slot])))
+                compare_refinement(check, entry, record, row);
+        }
+    }
+    if (row.form) pfree(row.form);
+    if (row.centroid) pfree(row.centroid);
+}
+
 void check_list(Check* check, uint32 list, BlockNumber size) {
     const EntryLayout layout = layout_of(check->meta, list);
     char holder[64];
@@ -209,6 +304,8 @@ void check_list(Check* check, uint32 list, BlockNumber size) {
                     tail.count, layout.capacity);
         else
             check_entries(check, block, page, layout);
+        if (layout.refinement.dims > 0 && tail.count <= layout.capacity)
+            check_refinements(check, list, block, page, layout, size, holder);
         if (BlockNumberIsValid(tail.next) && tail.count != layout.capacity)
             problem(check, block, "page of %s is not full, and not the last", holder);
         prev = block;
@@ -241,6 +338,15 @@ void check_free_list(Check* check, BlockNumber size) {
     if (found != claimed)
         problem(check, head, "the free list claims %u pages, %u were found", claimed, found);
     UnlockReleaseBuffer(meta_buffer);
+}
+
+// Inserts may have added pages since the check began.
+void check_refinement_count(Check* check) {
+    if (check->recovery) return;
+    const uint32 claimed = read_meta(check->index).refinement_pages;
+    if (check->refinement_pages < check->meta.refinement_pages || check->refinement_pages > claimed)
+        problem(check, meta_block, "the index claims %u refinement pages, %u were found", claimed,
+                check->refinement_pages);
 }
 
 struct HeapRows {
@@ -351,6 +457,8 @@ void check_part(const OpenIndex& open, bool heap_all_indexed, bool recovery, Ret
                                        ? check.meta.attributes.entry_bytes()
                                        : 0;
     check.tids = begin_tid_sort(attribute_bytes);
+    if (heap_all_indexed && !recovery && check.meta.refinement != RefinementKind::none)
+        check.reader = open_row_reader(open.heap, open.index, snapshot);
     mark_seen(&check, meta_block, size, "the metapage");
     if (check.meta.lists > 0) check_model(&check, size);
     check_list(&check, pending_list, size);
@@ -359,6 +467,8 @@ void check_part(const OpenIndex& open, bool heap_all_indexed, bool recovery, Ret
         check_list(&check, list, size);
     }
     check_free_list(&check, size);
+    check_refinement_count(&check);
+    if (check.reader) close_row_reader(check.reader);
     if (read_meta(open.index).build_id != check.meta.build_id)
         ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
                         errmsg("index \"%s\" was trained while it was checked",

@@ -212,12 +212,14 @@ void put_info(ReturnSetInfo* result, Relation index) {
     row.add(Int32GetDatum(meta.bits));
     row.add(CStringGetTextDatum(quantizer_name(meta.quantizer)));
     row.add(Int32GetDatum(static_cast<int32>(meta.code_dims)));
+    row.add(CStringGetTextDatum(refinement_name(meta.refinement)));
     row.add(Int64GetDatum(rows + pending));
     row.add(Int64GetDatum(pending));
     row.add(Int64GetDatum(pages));
     row.add(Int64GetDatum(pages * BLCKSZ));
     row.add(Int64GetDatum(model_pages * BLCKSZ));
     row.add(Int64GetDatum(list_pages * BLCKSZ));
+    row.add(Int64GetDatum(int64{meta.refinement_pages} * BLCKSZ));
     row.add(Int64GetDatum(int64{meta.pending.pages} * BLCKSZ));
     row.add(Int64GetDatum(int64{meta.free_pages} * BLCKSZ));
     if (trained) {
@@ -259,7 +261,7 @@ void put_info(ReturnSetInfo* result, Relation index) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_info) {
-    check_signature(fcinfo, 1, 40);
+    check_signature(fcinfo, 1, 42);
     compat_init_materialized(fcinfo);
     const IndexLeaves parts = find_parts(PG_GETARG_OID(0));
     for (int i = 0; i < parts.count; ++i) {

@@ -362,7 +362,7 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
         read_pending(batch);
         if (searches_exactly(batch->meta))
             batch->all = read_entries(index.index, batch->snapshot, {}, memory.lists / 6).tids;
-        batch->effort = choose_effort(batch->meta, k);
+        batch->effort = choose_effort(batch->meta, k, visiting_costs(batch->meta));
         if (settings.max_probes > 0)
             batch->effort.probes =
                 Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));

@@ -87,8 +87,7 @@ bool cut_lists(ListSearch* search, Size memory) {
 
     search->chunks = alloc_array<Chunk>(meta.lists);
     // In the store an entry takes its code twice, an offset of 4 bytes and a TID of 8.
-    const Size page_bytes =
-        Size{EntryLayout::of(meta.m, meta.attributes).capacity} * (2 * meta.m + 12);
+    const Size page_bytes = Size{layout_of(meta, 0).capacity} * (2 * meta.m + 12);
     constexpr Size list_bytes = 192;
     Size bytes = 0;
     bool fits = true;

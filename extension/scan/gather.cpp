@@ -8,6 +8,7 @@
 #include "extension/index/tid.h"
 #include "extension/scan/gather.h"
 #include "extension/scan/passing.h"
+#include "extension/scan/places.h"
 
 namespace pgwarp {
 
@@ -40,7 +41,7 @@ void sample(const GatherState& gather, float distance, uint32 rank) {
 
 // Offers entries from `first` on to the selection, for codes of four bits. `rank` is the list's.
 void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float list_term,
-                    const ItemPointerData* tids, uint32 first, uint32 rank) {
+                    const ItemPointerData* tids, EntryPlaces* places, uint32 first, uint32 rank) {
     // Every entry passes an infinite bound. A few entries first make it finite.
     constexpr uint32 few = 64;
     NibbleHit hits[max_page_entries];
@@ -53,7 +54,9 @@ void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float
         const uint32 found = scan_nibbles(gather.scan->lists.nibbles, part, list_term, bound, hits);
         for (uint32 i = 0; i < found; ++i) {
             sample(gather, hits[i].distance, rank);
-            gather.selection->offer(hits[i].distance, tid_number(tids[first + hits[i].entry]));
+            if (hits[i].distance > gather.selection->bound()) continue;
+            const uint32 entry = first + hits[i].entry;
+            gather.selection->offer(hits[i].distance, tid_number(tids[entry]), places->of(entry));
         }
     }
 }
@@ -65,11 +68,12 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
     const CodeColumns columns{page_codes(page), layout.capacity, count, page_offsets(page, layout),
                               gather->coming ? page_codes(gather->coming) : nullptr};
     const ItemPointerData* tids = page_tids(page, layout);
+    EntryPlaces places(gather->scan, page, layout);
     const uint32 rank = s->lists.ranks ? s->lists.ranks[list] : 0;
     gather->scan->widening.entries += count;
     gather->scan->widening.passing += count;
     if (s->meta.bits == 4) {
-        gather_nibbles(*gather, columns, s->lists.terms[list], tids, first, rank);
+        gather_nibbles(*gather, columns, s->lists.terms[list], tids, &places, first, rank);
         return;
     }
     if (gather->coming) prefetch_entries(gather->coming, layout);
@@ -78,7 +82,7 @@ void gather_entries(void* state, uint32 list, Page page, const EntryLayout& layo
     for (uint32 i = first; i < count; ++i) {
         if (distances[i] > gather->selection->bound()) continue;
         sample(*gather, distances[i], rank);
-        gather->selection->offer(distances[i], tid_number(tids[i]));
+        gather->selection->offer(distances[i], tid_number(tids[i]), places.of(i));
     }
 }
 

@@ -500,6 +500,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     if (s->goal.filtered > 0 && s->report.rounds == 0 && !s->report.by_service && !s->goal.aims)
         aim_by_plan(s);
     rank_lists(scan->indexRelation, s);
+    s->refined.used = refines(s);
     // A group that has ended, and that aim_by_filter() did not begin again.
     if (s->walk.stage == GroupStage::ended) {
         end_group(s);
@@ -516,6 +517,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         left -= std::min(left, part.count);
         const Size taken = part.count;
         uint64* ids = may_begin_again(s) ? sorted_ids(part.items, taken) : nullptr;
+        if (s->refined.used && refine_candidates(scan, s, part.items, part.count)) continue;
         if (walks_first && may_rank_fewer(s))
             rank_first_part(scan, s, part);
         else

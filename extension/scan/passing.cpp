@@ -4,6 +4,7 @@
 #include "kernels/list_scan.h"
 #include "extension/index/tid.h"
 #include "extension/scan/passing.h"
+#include "extension/scan/places.h"
 
 namespace pgwarp {
 
@@ -21,6 +22,7 @@ class PassingEntries {
           count_(page_tail(page)->count),
           columns_{page_codes(page), layout.capacity, count_, page_offsets(page, layout)},
           tids_(page_tids(page, layout)),
+          places_(s, page, layout),
           term_(s_->lists.terms[list]),
           rank_(s_->lists.ranks ? s_->lists.ranks[list] : 0),
           m_(layout.m) {
@@ -47,7 +49,7 @@ class PassingEntries {
     void take(uint32 entry, float distance) {
         if (entry < first_ || !is_near(distance)) return;
         sample_entry(&s_->widening, {distance, 1, rank_});
-        if (passes(entry)) selection_->offer(distance, tid_number(tids_[entry]));
+        if (passes(entry)) selection_->offer(distance, tid_number(tids_[entry]), places_.of(entry));
     }
     void gather_all() {
         float distances[max_page_entries + 8];
@@ -68,7 +70,9 @@ class PassingEntries {
             for (uint64 left = passing_[w]; left != 0; left &= left - 1) {
                 const uint32 entry = w * 64 + static_cast<uint32>(__builtin_ctzll(left));
                 if (entry < first_) continue;
-                selection_->offer(distance_of(entry), tid_number(tids_[entry]));
+                const float distance = distance_of(entry);
+                if (is_near(distance))
+                    selection_->offer(distance, tid_number(tids_[entry]), places_.of(entry));
             }
         sample_some();
     }
@@ -107,6 +111,7 @@ class PassingEntries {
     uint32 count_;
     CodeColumns columns_;
     const ItemPointerData* tids_;
+    EntryPlaces places_;
     float term_;
     uint32 rank_;
     uint32 m_;

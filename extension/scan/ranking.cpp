@@ -7,6 +7,7 @@
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/scan/state.h"
+#include "extension/scan/visit.h"
 #include "extension/index/tid.h"
 #include "extension/settings.h"
 
@@ -85,7 +86,7 @@ Size scan_memory() {
 }
 
 Size most_candidates() {
-    return std::clamp<Size>(scan_memory() / 64, 1024, 4000000);
+    return std::clamp<Size>(scan_memory() / 96, 1024, 4000000);
 }
 
 void expect_rows(ScanState* s, Size more) {
@@ -138,8 +139,7 @@ void add_row(ScanState* s, double distance, uint64 tid) {
     s->round.rows[s->round.count++] = {distance, number_tid(tid)};
 }
 
-void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
-    expect_rows(s, count);
+Size new_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
     std::sort(candidates, candidates + count,
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
     count = static_cast<Size>(
@@ -149,34 +149,24 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     count = drop_known(scan, s, candidates, count);
     s->progress.ranked += static_cast<int64>(count);
     s->report.candidates += static_cast<int64>(count);
-    constexpr Size hint_ahead = 12;
-    constexpr Size page_ahead = 6;
-    constexpr Size tuple_ahead = 2;
-    for (Size i = 0; i < std::min(count, hint_ahead); ++i)
-        prefetch_row(s->reader, number_tid(candidates[i].id), PrefetchStage::hint);
-    for (Size i = 0; i < count; ++i) {
-        CHECK_FOR_INTERRUPTS();
-        if (i + hint_ahead < count)
-            prefetch_row(s->reader, number_tid(candidates[i + hint_ahead].id), PrefetchStage::hint);
-        if (i + page_ahead < count)
-            prefetch_row(s->reader, number_tid(candidates[i + page_ahead].id), PrefetchStage::page);
-        if (i + tuple_ahead < count)
-            prefetch_row(s->reader, number_tid(candidates[i + tuple_ahead].id),
-                         PrefetchStage::tuple);
-        const StoredVector row = read_row(s->reader, number_tid(candidates[i].id));
-        if (!row) continue;
-        const double distance = row_distance(s, row);
+    return count;
+}
+
+void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
+    expect_rows(s, count);
+    count = new_candidates(scan, s, candidates, count);
+    visit_rows(s, candidates, count, [s](const Candidate& candidate, double distance) {
         if (s->bound.given) {
-            note_ranked(&s->bound, candidates[i].distance, distance);
-            if (distance > s->bound.distance) continue;
+            note_ranked(&s->bound, candidate.distance, distance);
+            if (distance > s->bound.distance) return;
         }
-        if (may_rank_fewer(s)) note_error(s, candidates[i].distance, distance);
+        if (may_rank_fewer(s)) note_error(s, candidate.distance, distance);
         // In the first round.
         if (s->conditions.count > 0 && s->goal.least_rows > 0)
-            note_code(&s->codes, candidates[i].distance, distance);
-        add_row(s, distance, candidates[i].id);
+            note_code(&s->codes, candidate.distance, distance);
+        add_row(s, distance, candidate.id);
         keep_row(s->reader, s->cache);
-    }
+    });
 }
 
 bool may_rank_fewer(const ScanState* s) {

@@ -7,6 +7,9 @@
 // are expected within the bound of the query's condition (bound.h). If LIMIT is known, the first
 // round continues until it has that many rows, so that they come in order.
 //
+// Where the index has refinements, a round reads only the rows that may be the next ones to return,
+// and goes on with its other candidates when more are fetched (refine.cpp).
+//
 // Entries of the pending list have no codes. The scan ranks them by exact distance when it begins,
 // and each round returns the nearest of those that remain.
 //
@@ -120,6 +123,7 @@ void gather(IndexScanDesc scan, ScanState* s) {
             gather_from_lists(scan, s);
         }
     }
+    visit_waiting(s, std::max<Size>(s->goal.least_rows, s->goal.limit));
     s->goal.candidates =
         std::min(2 * s->goal.candidates, std::max(s->goal.candidates, most_candidates()));
     ++s->report.rounds;
@@ -170,7 +174,7 @@ void next_round(IndexScanDesc scan, ScanState* s) {
 
 bool next_rows(IndexScanDesc scan, ScanState* s) {
     const MemoryContext before = MemoryContextSwitchTo(s->context);
-    bool more = more_rows(s);
+    bool more = more_rows(s) || more_waiting_rows(s);
     MemoryContextSwitchTo(before);
     if (!more && !s->progress.finished) {
         next_round(scan, s);

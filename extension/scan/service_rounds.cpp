@@ -98,9 +98,10 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     search.query = query_form(scan->indexRelation, s);
     search.dims = s->meta.code_dims;
     search.conditions = s->conditions.all();
-    const Effort effort = s->conditions.count > 0 ? choose_effort(s->meta, s->goal.limit)
-                                                  : choose_effort(s->meta, s->goal.planned,
-                                                                  service_costs(), by_query(s));
+    const Effort effort =
+        s->conditions.count > 0
+            ? choose_effort(s->meta, s->goal.limit, visiting_costs(s->meta))
+            : choose_effort(s->meta, s->goal.planned, service_costs(), by_query(s));
     *wanted = Size{std::max(effort.candidates, 1u)} + s->asked.passed_over;
     // Where the scan sees how many rows pass its filters, the plan's estimate need not be trusted
     // far.

@@ -156,6 +156,29 @@ struct RankedRow {
     ItemPointerData tid;
 };
 
+// A candidate of this round that was scored by its refinement, or a row that was visited
+// (refine.cpp).
+struct WaitingCandidate {
+    double least;  // no version of the row is nearer, by exact_distance()
+    uint64 tid;
+    bool visited;  // `least` is the distance
+};
+
+// Refinements of candidates (refine.cpp). Candidates of a round wait until a row of theirs may be
+// the next one to return; most are never visited.
+struct RefinedCandidates {
+    bool used;
+    RefinementQuery query;  // dims is 0 until it is made
+    // Refinement pages of list pages that had candidates: see EntryPlaces.
+    BlockNumber* blocks;
+    Size block_count;
+    Size block_room;
+    WaitingCandidate* waiting;  // in the order of `least` after visit_waiting()
+    Size count;
+    Size room;
+    Size step;  // rows that the next visits aim at
+};
+
 // Rows of this round, sorted when the round is complete (ranking.cpp). If memory cannot hold them
 // all, they are in `spilled`, and more_rows() refills `rows` from there.
 struct RoundRows {
@@ -201,12 +224,13 @@ struct ScanState {
     PendingRows pending;
     ExactProgress exact;
     CandidateMemory candidates;
+    RefinedCandidates refined;
     RoundRows round;
 };
 
-// A scan's memory is bounded by work_mem: half of it for candidates (32 bytes each while they are
-// selected), a quarter for ranked rows (16 bytes), an eighth each for the pending list's TIDs and
-// rows. The rest spills to temporary files.
+// A scan's memory is bounded by work_mem: half of it for candidates (48 bytes each while they are
+// selected), a quarter for ranked rows (16 bytes) or candidates that wait (24 bytes), an eighth
+// each for the pending list's TIDs and rows. The rest spills to temporary files.
 Size scan_memory();  // bytes
 Size most_candidates();
 
@@ -227,6 +251,9 @@ void expect_rows(ScanState* s, Size more);
 // Reads the rows of some candidates of the lists, and adds the visible ones to the round. Skips
 // candidates that came from the pending list or the service. Reorders `candidates`.
 void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
+// Drops duplicates, and candidates that the service or the pending list gave before; counts the
+// others. They are in the order of their TIDs then. Returns how many there are.
+Size new_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 // Whether a scan may rank fewer candidates than the curve gives: a plain one, with a LIMIT.
 bool may_rank_fewer(const ScanState* s);
 // How many of these candidates, nearest by code first, are worth ranking: at least `least`.
@@ -244,6 +271,20 @@ void add_row(ScanState* s, double distance, uint64 tid);
 void begin_rows(ScanState* s);
 void sort_rows(ScanState* s);
 bool more_rows(ScanState* s);
+
+// --- refine.cpp
+
+// Whether the scan orders candidates by their refinements. Where rows are filtered, or the distance
+// has a bound, it visits them all: what it learns of their rows decides how far it goes.
+bool refines(const ScanState* s);
+// Scores candidates by their refinements: they wait for visit_waiting(). False: they are too many
+// for memory, and nothing was done. Reorders `candidates`.
+bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
+// Visits candidates until the k nearest rows are known, and adds these and all rows nearer than
+// any candidate that waits to the round.
+void visit_waiting(ScanState* s, Size k);
+// The next rows of the round, of candidates that wait. False: there are none.
+bool more_waiting_rows(ScanState* s);
 
 // --- lists.cpp (more below)
 

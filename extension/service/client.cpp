@@ -405,12 +405,8 @@ bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
 
 uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
                   Patience* patience, LoadKind kind) {
-    ListSender sender{mirror_key(index, meta),
-                      EntryLayout::of(meta.m, meta.attributes),
-                      kind,
-                      patience,
-                      nullptr,
-                      nullptr};
+    ListSender sender{
+        mirror_key(index, meta), layout_of(meta, 0), kind, patience, nullptr, nullptr};
     volatile uint32 sent = 0;
     PG_TRY();
     {

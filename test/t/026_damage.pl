@@ -11,7 +11,8 @@ use IvfpqTest;
 
 my $page = 8192;
 my $none = 0xffffffff;
-my %kind = (meta => 1, centroids => 2, codebook => 3, directory => 4, list => 5, free => 6);
+my %kind = (meta => 1, centroids => 2, codebook => 3, directory => 4, list => 5, free => 6,
+	refinement => 8);
 my %tail = (list => [ 8176, 'V' ], next => [ 8180, 'V' ], prev => [ 8184, 'V' ], count => [ 8188, 'v' ],
 	kind => [ 8190, 'v' ]);
 my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], lists => [ 44, 'V' ],
@@ -23,7 +24,8 @@ my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], l
 	first_probes => [ 136, 'V' ], probe_steps => [ 1564, 'V' ], by_query_steps => [ 1568, 'V' ],
 	probes => [ 1572, 'V' ],
 	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ], search_rounds => [ 1424, 'V' ],
-	attributes => [ 1428, 'V' ], attribute_bytes => [ 1432, 'C' ], attribute_kind => [ 1464, 'C' ]);
+	attributes => [ 1428, 'V' ], attribute_bytes => [ 1432, 'C' ], attribute_kind => [ 1464, 'C' ],
+	refinement => [ 7216, 'C' ], refinement_pages => [ 7220, 'V' ]);
 my %place = (head => 0, tail => 4, generation => 8, pages => 12);
 my $dims = 16;
 my $m = 16;
@@ -38,6 +40,12 @@ my $wide_capacity = int((8192 - 24 - 16) / ($m + 9 + 10));
 $wide_capacity -= $wide_capacity % 8;
 my $numbers_at = 24 + $m * $wide_capacity;
 my $nulls_at = $numbers_at + 8 * $wide_capacity;
+
+# An index with refinements: on a list page the numbers of its refinement pages, on these records of a
+# head, a TID and a byte for each dimension.
+my $refined = 'refine = int8';
+my $refinements_at = $tids_at + 6 * $capacity;
+my $record_bytes = 24 + $dims;
 
 # The file of one index, in memory.
 sub at { my ($file, $block, $field) = @_;
@@ -77,10 +85,18 @@ sub put_null { my ($file, $block, $slot, $bits) = @_;
 	substr($$file, $block * $page + $nulls_at + $slot, 1) = chr($bits);
 	return; }
 
+sub refinement_field { my ($number) = @_; return [ $refinements_at + 4 * $number, 'V' ]; }
+# The first refinement page of a page of list 0.
+sub refinement { my ($file, $number) = @_;
+	return at($file, (pages_of_list($file, 0))[$number], refinement_field(0)); }
+sub put_record { my ($file, $slot, $from, $bytes) = @_;
+	substr($$file, refinement($file, 1) * $page + 24 + $slot * $record_bytes + $from, length $bytes) = $bytes;
+	return; }
+
 # --- what is done to an index, and what its scans must do: 'error', 'right' (all rows, for the damage
 # does not concern them), or 'any' (what is damaged cannot be told from what is not). `check` says
 # that ivfpq_check must complain, which is so unless the damage is none. `columns` are those of the
-# index, `problem` what ivfpq_check must say.
+# index, `problem` what ivfpq_check must say, `options` more of the index's.
 
 my @damages = (
 	[ 'magic', 'error', sub { put_meta($_[0], magic => 0x12345678) } ],
@@ -211,6 +227,35 @@ my @damages = (
 	[ 'null of no attribute', 'right', sub { put_null($_[0], (pages_of_list($_[0], 0))[1], 3, 2) }, undef,
 		$attribute, qr/^\d+\|entry 3 of row \(\d+,\d+\) has nulls of attributes that do not exist$/ ],
 	[ 'nothing, with an attribute', 'right', sub { }, 'no check', $attribute ],
+	[ 'an index of version 5', 'right', sub { put_meta($_[0], version => 5) }, 'no check' ],
+	[ 'refinements of version 5', 'any', sub { put_meta($_[0], version => 5) }, 'any check', 'v', undef, $refined ],
+	[ 'refinement of no kind', 'error', sub { put_meta($_[0], refinement => 2) }, undef, 'v', undef, $refined ],
+	[ 'refinement of an index without', 'any', sub { put_meta($_[0], refinement => 1) }, 'any check' ],
+	[ 'refinement pages without refinements', 'error', sub { put_meta($_[0], refinement_pages => 1) } ],
+	[ 'many refinement pages', 'error', sub { put_meta($_[0], refinement_pages => $none) }, undef, 'v', undef, $refined ],
+	[ 'fewer refinement pages', 'right', sub { put_meta($_[0], refinement_pages => 1) }, undef, 'v',
+		qr/^0\|the index claims 1 refinement pages, \d+ were found$/, $refined ],
+	[ 'refinement page zeroed', 'error', sub { zero($_[0], refinement($_[0], 1)) }, undef, 'v', undef, $refined ],
+	[ 'refinement page of another kind', 'right', sub {
+		put($_[0], refinement($_[0], 1), $tail{kind}, $kind{codebook}) }, undef, 'v', undef, $refined ],
+	[ 'refinement page of another list', 'right', sub { put($_[0], refinement($_[0], 1), $tail{list}, 1) }, undef, 'v',
+		undef, $refined ],
+	[ 'refinement page of no list', 'right', sub { put($_[0], refinement($_[0], 1), $tail{list}, 77) }, undef, 'v',
+		undef, $refined ],
+	[ 'refinement page of another page', 'right', sub {
+		put($_[0], (pages_of_list($_[0], 0))[1], refinement_field(0), refinement($_[0], 0)) }, undef, 'v',
+		qr/belongs to another structure too/, $refined ],
+	[ 'no refinement page', 'right', sub {
+		put($_[0], (pages_of_list($_[0], 0))[1], refinement_field(0), 0) }, undef, 'v', qr/lacks a refinement page/, $refined ],
+	[ 'refinement page behind the end', 'error', sub {
+		put($_[0], (pages_of_list($_[0], 0))[1], refinement_field(0), 1 << 25) }, undef, 'v', undef, $refined ],
+	[ 'refinement of another row', 'right', sub { put_record($_[0], 3, 16, pack('vvv', 0, 1, 2)) }, undef, 'v',
+		qr/^\d+\|entry 3 of row \(\d+,\d+\) has the refinement of another row$/, $refined ],
+	[ 'codes of another vector', 'right', sub { put_record($_[0], 3, 24, pack('c*', (100, -100) x ($dims / 2))) }, undef,
+		'v', qr/^\d+\|entry 3 of row \(\d+,\d+\) has a refinement of another vector$/, $refined ],
+	[ 'offset of another vector', 'right', sub { put_record($_[0], 3, 4, pack('f<', 1e7)) }, undef, 'v',
+		qr/^\d+\|entry 3 of row \(\d+,\d+\) has a refinement with numbers of another vector$/, $refined ],
+	[ 'nothing, with refinements', 'right', sub { }, 'no check', 'v', undef, $refined ],
 	[ 'nothing', 'right', sub { }, 'no check' ]);
 
 # --- as many tables as there are damages
@@ -222,10 +267,11 @@ value($node, "INSERT INTO original SELECT i, vec(i, $dims) FROM generate_series(
 my @path;
 for my $n (0 .. $#damages)
 {
+	my $more = $damages[$n][6] ? ", $damages[$n][6]" : '';
 	# Deleted rows give the index free pages.
 	value($node, "CREATE TABLE t_$n (LIKE original);
 		INSERT INTO t_$n SELECT * FROM original;
-		CREATE INDEX i_$n ON t_$n USING ivfpq (@{[ $damages[$n][4] // 'v' ]}) WITH (lists = 3, m = $m)");
+		CREATE INDEX i_$n ON t_$n USING ivfpq (@{[ $damages[$n][4] // 'v' ]}) WITH (lists = 3, m = $m$more)");
 	$node->safe_psql('postgres', "DELETE FROM t_$n WHERE id > $rows");
 	$node->safe_psql('postgres', "VACUUM t_$n");
 	push @path, $node->data_dir . '/' . value($node, "SELECT pg_relation_filepath('i_$n')");

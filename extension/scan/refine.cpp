@@ -1,0 +1,255 @@
+// Orders candidates by their refinements, and visits the table only for rows that may be next.
+//
+// A refinement gives the distance of a row, and the most that it may be off. So no row of a
+// candidate is nearer than its least distance. Candidates are visited in the order of those, until
+// the k-th exact distance is not above the least distance of the next candidate: then the k nearest
+// rows of all candidates are known, as if all had been visited. Rows that were visited, but that a
+// waiting candidate may precede, wait as well. If more rows are fetched, the scan goes on there.
+//
+// Refinements are read after the walk of the lists, without the locks of their list pages. VACUUM
+// may have moved entries meanwhile, or freed pages. A refinement names its row: where that is not
+// the candidate's, the candidate is visited. A row that this scan's snapshot sees keeps its TID, so
+// a refinement that names the row is its own.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "extension/index/buffers.h"
+#include "extension/index/page.h"
+#include "extension/index/tid.h"
+#include "extension/scan/gather.h"
+#include "extension/scan/places.h"
+#include "extension/scan/state.h"
+#include "extension/scan/visit.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "miscadmin.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+constexpr double not_known = -std::numeric_limits<double>::infinity();
+
+template <typename Item>
+void grow(Item** items, Size* room, Size wanted) {
+    if (wanted <= *room) return;
+    *room = std::max(wanted, 2 * *room);
+    const Size bytes = *room * sizeof(Item);
+    *items = static_cast<Item*>(*items ? repalloc_huge(*items, bytes)
+                                       : MemoryContextAllocHuge(CurrentMemoryContext, bytes));
+}
+
+// Distances by code in units of exact_distance(): see bound.h.
+double exact_units(const ScanState* s, double distance) {
+    return normalizes(s->meta.metric) ? distance / 2 : distance;
+}
+
+// Prefetches the record of a candidate that is scored soon.
+void prefetch_record(Relation index, const ScanState* s, const RefinementLayout& layout,
+                     uint32 place) {
+    constexpr Size line = 64;
+    if (place == 0) return;
+    Page page = prefetch_list_page(index, s->refined.blocks[NotedPlace::block(place)]);
+    if (!page) return;
+    const char* record =
+        reinterpret_cast<const char*>(page_record(page, layout, NotedPlace::record(place)));
+    for (Size at = 0; at < layout.stride; at += line) __builtin_prefetch(record + at);
+}
+
+// The refinement page that was read last, share-locked.
+struct OpenPage {
+    Relation index;
+    BlockNumber block = InvalidBlockNumber;
+    Buffer buffer = InvalidBuffer;
+
+    // Null: the block is no refinement page any more.
+    Page go_to(BlockNumber wanted) {
+        if (wanted != block) {
+            close();
+            block = wanted;
+            find_refinement_page(index, block, &buffer);
+        }
+        return BufferIsValid(buffer) ? BufferGetPage(buffer) : nullptr;
+    }
+    void close() {
+        if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
+        buffer = InvalidBuffer;
+        block = InvalidBlockNumber;
+    }
+};
+
+struct Score {
+    double least;
+    double distance;
+};
+
+// By the candidate's refinement; `least` is not_known if it has none, or it cannot be told.
+Score score_of(const ScanState* s, const RefinementLayout& layout, OpenPage* open,
+               const Candidate& candidate) {
+    const Score unknown{not_known, candidate.distance};
+    if (candidate.place == 0) return unknown;
+    Page page = open->go_to(s->refined.blocks[NotedPlace::block(candidate.place)]);
+    if (!page) return unknown;
+    const uint32 list = page_tail(page)->list;
+    const RefinementRecord* record = page_record(page, layout, NotedPlace::record(candidate.place));
+    if (tid_number(record->tid) != candidate.id || list >= s->meta.lists) return unknown;
+    const RefinedDistance refined = refined_distance(s->refined.query, s->lists.terms[list],
+                                                     record->head, record_codes(record));
+    const double least = double{refined.distance} - refined.error;
+    return {exact_units(s, least), exact_units(s, refined.distance)};
+}
+
+void prepare_query(Relation index, ScanState* s) {
+    if (s->refined.query.dims > 0) return;
+    auto* values = static_cast<int16*>(palloc(s->meta.code_dims * sizeof(int16)));
+    s->refined.query =
+        make_refinement_query(s->meta.metric, query_form(index, s), s->meta.code_dims, values);
+}
+
+void wait_for_visit(ScanState* s, const WaitingCandidate& candidate) {
+    RefinedCandidates& refined = s->refined;
+    grow(&refined.waiting, &refined.room, refined.count + 1);
+    refined.waiting[refined.count++] = candidate;
+}
+
+// Adds the rows of waiting[begin .. end) to the round.
+void visit(ScanState* s, Size begin, Size end) {
+    expect_rows(s, end - begin);
+    auto* unvisited = static_cast<Candidate*>(palloc((end - begin) * sizeof(Candidate)));
+    Size count = 0;
+    for (Size i = begin; i < end; ++i) {
+        const WaitingCandidate& candidate = s->refined.waiting[i];
+        if (candidate.visited)
+            add_row(s, candidate.least, candidate.tid);
+        else
+            unvisited[count++] = {candidate.least, candidate.tid};
+    }
+    std::sort(unvisited, unvisited + count,
+              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    visit_rows(s, unvisited, count, [s](const Candidate& candidate, double distance) {
+        add_row(s, distance, candidate.id);
+        keep_row(s->reader, s->cache);
+    });
+    pfree(unvisited);
+}
+
+double distance_of_row(const ScanState* s, Size k) {
+    auto* distances = static_cast<double*>(palloc(s->round.count * sizeof(double)));
+    for (Size i = 0; i < s->round.count; ++i) distances[i] = s->round.rows[i].distance;
+    std::nth_element(distances, distances + k - 1, distances + s->round.count);
+    const double kth = distances[k - 1];
+    pfree(distances);
+    return kth;
+}
+
+// Rows that a waiting candidate may precede wait, too.
+void keep_back(ScanState* s, double limit) {
+    Size kept = 0;
+    for (Size i = 0; i < s->round.count; ++i) {
+        const RankedRow row = s->round.rows[i];
+        if (row.distance < limit)
+            s->round.rows[kept++] = row;
+        else
+            wait_for_visit(s, {row.distance, tid_number(row.tid), true});
+    }
+    s->round.added -= s->round.count - kept;
+    s->round.count = kept;
+}
+
+}  // namespace
+
+Size note_refinements(ScanState* s, Page page, const EntryLayout& layout) {
+    RefinedCandidates& refined = s->refined;
+    const Size pages = layout.refinement.pages(page_tail(page)->count);
+    const Size most =
+        std::min(NotedPlace::most_blocks, std::max<Size>(scan_memory() / 32, 1 << 14));
+    if (refined.block_count + pages > most) return NotedPlace::most_blocks;
+    const Size first = refined.block_count;
+    grow(&refined.blocks, &refined.block_room, first + pages);
+    std::copy_n(page_refinements(page, layout), pages, refined.blocks + first);
+    refined.block_count += pages;
+    return first;
+}
+
+bool refines(const ScanState* s) {
+    return s->meta.refinement != RefinementKind::none && settings.refine && !s->bound.given &&
+           s->goal.filtered == 0 && !row_filter(s->reader).passes;
+}
+
+bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
+    RefinedCandidates& refined = s->refined;
+    if (s->round.spilled || refined.count + s->round.count + count > most_candidates())
+        return false;
+    Relation index = scan->indexRelation;
+    prepare_query(index, s);
+    count = new_candidates(scan, s, candidates, count);
+    std::sort(candidates, candidates + count,
+              [](const Candidate& a, const Candidate& b) { return a.place < b.place; });
+    grow(&refined.waiting, &refined.room, refined.count + count);
+    const RefinementLayout layout = refinement_layout(s->meta);
+    const bool first_round = s->conditions.count > 0 && s->goal.least_rows > 0;
+    constexpr Size ahead = 4;
+    for (Size i = 0; i < std::min(count, ahead); ++i)
+        prefetch_record(index, s, layout, candidates[i].place);
+    OpenPage open{index};
+    for (Size i = 0; i < count; ++i) {
+        if (i + ahead < count) prefetch_record(index, s, layout, candidates[i + ahead].place);
+        const Score score = score_of(s, layout, &open, candidates[i]);
+        if (i % 64 == 63) {
+            open.close();
+            CHECK_FOR_INTERRUPTS();
+        }
+        wait_for_visit(s, {score.least, candidates[i].id, false});
+        if (first_round && score.least > not_known)
+            note_code(&s->codes, candidates[i].distance, score.distance);
+    }
+    open.close();
+    return true;
+}
+
+void visit_waiting(ScanState* s, Size k) {
+    RefinedCandidates& refined = s->refined;
+    if (refined.count == 0) return;
+    std::sort(refined.waiting, refined.waiting + refined.count,
+              [](const WaitingCandidate& a, const WaitingCandidate& b) {
+                  return a.least < b.least || (a.least == b.least && a.tid < b.tid);
+              });
+    Size next = 0;
+    while (next < refined.count) {
+        Size end = refined.count;
+        if (s->round.spilled) {
+            // The rows of this round are many, and all are wanted.
+        } else if (s->round.count >= k) {
+            const double kth = k > 0 ? distance_of_row(s, k) : not_known;
+            end = next;
+            while (end < refined.count && refined.waiting[end].least <= kth) ++end;
+            if (end == next) break;
+        } else {
+            end = std::min(refined.count, next + (k - s->round.count));
+        }
+        visit(s, next, end);
+        next = end;
+    }
+    std::copy(refined.waiting + next, refined.waiting + refined.count, refined.waiting);
+    refined.count -= next;
+    if (refined.count > 0) keep_back(s, refined.waiting[0].least);
+    refined.step = std::max<Size>(k, 1);
+}
+
+bool more_waiting_rows(ScanState* s) {
+    if (s->refined.count == 0) return false;
+    clear_vector_cache(s->cache);
+    s->round.count = s->round.next = s->round.added = 0;
+    // Whoever fetches more rows than were expected may fetch many.
+    visit_waiting(s, 2 * s->refined.step);
+    rest_row_reader(s->reader);
+    sort_rows(s);
+    return true;
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,36 @@
+// Visits the rows of candidates in the table, with prefetches.
+#pragma once
+
+#include <algorithm>
+
+#include "extension/index/tid.h"
+#include "extension/scan/state.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+// Reads the rows of candidates, which are in the order of their TIDs, and calls `visible` with each
+// candidate that has a visible row, and the row's distance. The row is the one that was read last.
+template <typename Visible>
+void visit_rows(ScanState* s, const Candidate* candidates, Size count, Visible visible) {
+    constexpr Size hint_ahead = 12;
+    constexpr Size page_ahead = 6;
+    constexpr Size tuple_ahead = 2;
+    const auto prefetch = [&](Size i, PrefetchStage stage) {
+        if (i < count) prefetch_row(s->reader, number_tid(candidates[i].id), stage);
+    };
+    for (Size i = 0; i < std::min(count, hint_ahead); ++i) prefetch(i, PrefetchStage::hint);
+    for (Size i = 0; i < count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        prefetch(i + hint_ahead, PrefetchStage::hint);
+        prefetch(i + page_ahead, PrefetchStage::page);
+        prefetch(i + tuple_ahead, PrefetchStage::tuple);
+        const StoredVector row = read_row(s->reader, number_tid(candidates[i].id));
+        if (row) visible(candidates[i], row_distance(s, row));
+    }
+}
+
+}  // namespace pgwarp
