@@ -26,6 +26,7 @@ Settings settings = {
     .audit_every = 1000,
     .executor = static_cast<int>(ExecutorChoice::automatic),
     .service_timeout = 2000,
+    .wait_awake = 100,
     .build_executor = static_cast<int>(BuildExecutorChoice::automatic),
     .keep_device = false,
     .own_types = false,
@@ -148,6 +149,12 @@ void define_service_settings() {
                             "150 kB of shared memory.",
                             &settings.max_searches, settings.max_searches, 1, 100000, at_start, 0,
                             nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "pgwarp.wait_awake",
+        "Sets for how many microseconds sessions and the service wait awake for each other.",
+        "After that they sleep. So do they at once where many search, or pgwarp.devices is host.",
+        &settings.wait_awake, settings.wait_awake, 0, 10000, PGC_SIGHUP, 0, nullptr, nullptr,
+        nullptr);
     DefineCustomIntVariable("pgwarp.host_threads",
                             "Sets the threads of the service where pgwarp.devices is host.",
                             nullptr, &settings.host_threads, settings.host_threads, 1, 256,

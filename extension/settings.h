@@ -22,6 +22,7 @@ struct Settings {
     int audit_every;      // searches, one of which is audited; 0: none
     int executor;         // ExecutorChoice
     int service_timeout;  // milliseconds
+    int wait_awake;       // microseconds
     int build_executor;   // BuildExecutorChoice
     bool keep_device;
     bool own_types;  // of CREATE EXTENSION, though pgvector is there

@@ -125,6 +125,12 @@ void report_resident(Worker* worker, uint32 number) {
 
 }  // namespace
 
+// Only the worker writes it.
+static void add_in_flight(int searches) {
+    pg_atomic_write_u32(&service->in_flight,
+                        pg_atomic_read_u32(&service->in_flight) + static_cast<uint32>(searches));
+}
+
 bool take_searches(Worker* worker) {
     bool any = false;
     uint32 number;
@@ -157,6 +163,7 @@ bool take_searches(Worker* worker) {
         search.probed = block->probed;
         search.lists = block->lists;
         search.outcome = MirrorSearch::Outcome::unknown;
+        add_in_flight(1);
         Place* place = worker->place_of(search.key);
         char message[256];
         Attempt result = Attempt::done;
@@ -200,6 +207,7 @@ bool answer_searches(Worker* worker) {
         slot->searched = search->searched;
         answer(number);
     }
+    add_in_flight(-static_cast<int>(worker->answered.size()));
     const MirrorKey* last = nullptr;
     for (const MirrorSearch* search : worker->answered) {
         if (!last || !(*last == search->key)) publish_use(worker, search->key);

@@ -9,12 +9,14 @@
 #include "extension/index/place.h"
 #include "extension/service/client.h"
 #include "extension/settings.h"
+#include "extension/util/stopwatch.h"
 
 extern "C" {
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
+#include "storage/s_lock.h"
 #include "utils/timestamp.h"
 }
 
@@ -67,12 +69,30 @@ void prepare_exit() {
     before_shmem_exit(abandon_at_exit, Datum{0});
 }
 
+bool is_answered(SearchSlot* slot) {
+    return pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done);
+}
+
+// Nothing here may raise an error: the count must be taken back.
+void wait_awake(SearchSlot* slot) {
+    const int microseconds = service->awake_us;
+    if (microseconds <= 0 || pg_atomic_read_u32(&service->in_flight) >= service->most_awake) return;
+    if (pg_atomic_fetch_add_u32(&service->awake, 1) < service->most_awake) {
+        const double end = seconds_now() + microseconds * 1e-6;
+        do
+            for (int i = 0; i < 32 && !is_answered(slot); ++i) SPIN_DELAY();
+        while (!is_answered(slot) && seconds_now() < end);
+    }
+    pg_atomic_fetch_sub_u32(&service->awake, 1);
+}
+
 // False: no answer in time.
 bool wait_for_answer(SearchSlot* slot, Patience* patience) {
-    while (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::done)) {
+    wait_awake(slot);
+    while (!is_answered(slot)) {
         if (patience_ends(patience)) {
             // The answer may have arrived since the loop condition was checked.
-            if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done)) break;
+            if (is_answered(slot)) break;
             return false;
         }
         WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

@@ -100,6 +100,8 @@ void startup() {
         service->since = GetCurrentTimestamp();
         pg_atomic_init_u32(&service->suspect, 0);
         pg_atomic_init_u32(&service->turns, 0);
+        pg_atomic_init_u32(&service->awake, 0);
+        pg_atomic_init_u32(&service->in_flight, 0);
         for (pg_atomic_uint32& time : service->sent_at) pg_atomic_init_u32(&time, 0);
         service->slots = counts.slots;
         service->blocks = counts.blocks;

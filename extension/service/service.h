@@ -259,6 +259,14 @@ struct ServiceShared {
 
     double look_up_cost;  // of a look-up on the device, relative to one on the CPU
 
+    // Sessions and the worker wait awake for this long before they sleep: waking up takes longer
+    // than most answers. Not with 'host', which needs the cores itself, nor with as many searches
+    // in the worker's hands as most_awake: then cores are better used by others.
+    int awake_us;
+    uint32 most_awake;
+    pg_atomic_uint32 awake;      // sessions
+    pg_atomic_uint32 in_flight;  // searches; written by the worker
+
     int slots;
     int blocks;
     int load_buffers;

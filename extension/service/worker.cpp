@@ -5,7 +5,9 @@
 // After any failure of the device the answer is "failed", and the backend reads the pages itself.
 // If the device is lost for this process, the process exits, and the postmaster starts another.
 
+#include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "extension/service/worker.h"
 #include "extension/settings.h"
@@ -76,6 +78,10 @@ void clear_gauges() {
     proc_exit(1);
 }
 
+void set_awake(const Worker* worker) {
+    service->awake_us = worker->places[0].number < 0 ? 0 : settings.wait_awake;
+}
+
 void serve(Worker* worker) {
     // After this time without an event, the worker polls batches only every millisecond.
     constexpr double polled_seconds = 0.005;
@@ -90,6 +96,7 @@ void serve(Worker* worker) {
             ConfigReloadPending = false;
             const int fault = settings.fault;
             ProcessConfigFile(PGC_SIGHUP);
+            set_awake(worker);
             if (settings.fault != fault)
                 ereport(LOG, (errmsg("pgwarp.debug_fault is now %s",
                                      GetConfigOption("pgwarp.debug_fault", false, false))));
@@ -112,7 +119,8 @@ void serve(Worker* worker) {
         const double now = seconds_now();
         if (busy) last_busy = now;
         // Most batches finish sooner than this process could sleep and be woken.
-        const bool polls = waits && now - last_busy < polled_seconds;
+        const double polled = waits ? polled_seconds : service->awake_us * 1e-6;
+        const bool polls = now - last_busy < polled;
         bool later = false;
         if (busy || !polls) {
             drop_stale_assemblies(worker);
@@ -177,6 +185,10 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
     service->served_before = true;
     // A device scans for many searches in parallel, so a look-up costs each of them little.
     service->look_up_cost = worker->places[0].number < 0 ? 1 : 0.01;
+    set_awake(worker);
+    pg_atomic_write_u32(&service->in_flight, 0);
+    // An eighth of the cores: each session that waits has a client, and both want a core.
+    service->most_awake = std::max(1U, std::thread::hardware_concurrency() / 8);
     clear_gauges();
     publish_devices(worker);
     pg_atomic_write_u32(&service->suspect, 0);
