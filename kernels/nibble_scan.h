@@ -40,6 +40,13 @@ struct NibbleHit {
 uint32_t scan_nibbles(const NibbleTable& table, const CodeColumns& columns, float list_term,
                       double bound, NibbleHit* hits);
 
+// The same with the distances of the rounded tables, which differ from the exact ones by at most
+// table.m steps, by chance in either direction. Takes no look-ups beside those of the first pass.
+// For a caller that orders what it finds by something better. An entry's distance depends neither
+// on its position nor on the bound.
+uint32_t scan_rounded_nibbles(const NibbleTable& table, const CodeColumns& columns, float list_term,
+                              double bound, NibbleHit* hits);
+
 // The table (m)(256) of whole bytes, for scan_codes().
 void pair_nibble_table(const float* exact, uint32_t m, float* table);
 

@@ -31,6 +31,12 @@ void read_tables(Relation index, ScanState* s) {
                                              scratch_array<uint8>(s->scratch, table_floats(meta)));
 }
 
+uint32 scan_page_nibbles(const ScanState* s, const CodeColumns& columns, float list_term,
+                         double bound, NibbleHit* hits) {
+    return s->refined.used ? scan_rounded_nibbles(s->lists.nibbles, columns, list_term, bound, hits)
+                           : scan_nibbles(s->lists.nibbles, columns, list_term, bound, hits);
+}
+
 namespace {
 
 // All entries pass, but the scan aims by a filter of rows: it counts near ones by the rank of their
@@ -51,7 +57,7 @@ void gather_nibbles(const GatherState& gather, const CodeColumns& columns, float
         const CodeColumns part{columns.codes + first, columns.stride, end - first,
                                columns.offsets + first,
                                end == columns.count ? columns.next : nullptr};
-        const uint32 found = scan_nibbles(gather.scan->lists.nibbles, part, list_term, bound, hits);
+        const uint32 found = scan_page_nibbles(gather.scan, part, list_term, bound, hits);
         for (uint32 i = 0; i < found; ++i) {
             sample(gather, hits[i].distance, rank);
             if (hits[i].distance > gather.selection->bound()) continue;

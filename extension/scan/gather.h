@@ -26,6 +26,10 @@ struct GatherState {
 // rows are compared with the query itself.
 const float* query_form(Relation index, ScanState* s);
 
+// Scans codes of four bits: by the rounded tables where refinements order the candidates.
+uint32 scan_page_nibbles(const ScanState* s, const CodeColumns& columns, float list_term,
+                         double bound, NibbleHit* hits);
+
 // Reads the list terms and the query's lookup table, from which distances by code are summed.
 void read_tables(Relation index, ScanState* s);
 

@@ -3,6 +3,7 @@
 #include "kernels/conditions.h"
 #include "kernels/list_scan.h"
 #include "extension/index/tid.h"
+#include "extension/scan/gather.h"
 #include "extension/scan/passing.h"
 #include "extension/scan/places.h"
 
@@ -58,8 +59,7 @@ class PassingEntries {
     }
     void gather_hits() {
         NibbleHit hits[max_page_entries];
-        const uint32 found =
-            scan_nibbles(s_->lists.nibbles, columns_, term_, selection_->bound(), hits);
+        const uint32 found = scan_page_nibbles(s_, columns_, term_, selection_->bound(), hits);
         for (uint32 i = 0; i < found; ++i) take(hits[i].entry, hits[i].distance);
     }
     float distance_of(uint32 entry) const {

@@ -167,6 +167,7 @@ struct WaitingCandidate {
 // Refinements of candidates (refine.cpp). Candidates of a round wait until a row of theirs may be
 // the next one to return; most are never visited.
 struct RefinedCandidates {
+    bool decided;  // once a scan, by the first walk: distances by code depend on it
     bool used;
     RefinementQuery query;  // dims is 0 until it is made
     // Refinement pages of list pages that had candidates: see EntryPlaces.

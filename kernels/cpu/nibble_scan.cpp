@@ -317,6 +317,26 @@ float exact_distance(const NibbleTable& table, const CodeColumns& columns, float
 
 }  // namespace
 
+namespace {
+
+// Calls `keep` with all entries whose offset and rounded sum are within the limit, and that sum.
+template <class Keep>
+void for_each_within(const NibbleTable& table, const CodeColumns& columns, double limit,
+                     Keep keep) {
+    const NibbleLimit compared{table.step, std::nextafter(static_cast<float>(limit), INFINITY)};
+    alignas(64) uint16_t sums[group_entries + 16];
+    for (uint32_t first = 0; first < columns.count; first += group_entries) {
+        const uint32_t count = std::min(group_entries, columns.count - first);
+        chosen.sums(table, columns, first, count, sums);
+        const float* offsets = columns.offsets + first;
+        for (uint32_t l = chosen.next(sums, offsets, 0, count, compared); l < count;
+             l = chosen.next(sums, offsets, l + 1, count, compared))
+            keep(first + l, sums[l]);
+    }
+}
+
+}  // namespace
+
 void choose_nibble_target() {
     // Only scalable targets enabled: keep the current choice, since such a machine has NEON too.
     if ((hwy::SupportedTargets() & HWY_TARGETS) != 0)
@@ -370,16 +390,25 @@ uint32_t scan_nibbles(const NibbleTable& table, const CodeColumns& columns, floa
         for (uint32_t l = 0; l < columns.count; ++l) keep(l);
         return found;
     }
-    const NibbleLimit compared{table.step, std::nextafter(static_cast<float>(limit), INFINITY)};
-    alignas(64) uint16_t sums[group_entries + 16];
-    for (uint32_t first = 0; first < columns.count; first += group_entries) {
-        const uint32_t count = std::min(group_entries, columns.count - first);
-        chosen.sums(table, columns, first, count, sums);
-        const float* offsets = columns.offsets + first;
-        for (uint32_t l = chosen.next(sums, offsets, 0, count, compared); l < count;
-             l = chosen.next(sums, offsets, l + 1, count, compared))
-            keep(first + l);
-    }
+    for_each_within(table, columns, limit, [&](uint32_t entry, uint16_t) { keep(entry); });
+    return found;
+}
+
+uint32_t scan_rounded_nibbles(const NibbleTable& table, const CodeColumns& columns, float list_term,
+                              double bound, NibbleHit* hits) {
+    if (!std::isfinite(table.magnitude))
+        return scan_nibbles(table, columns, list_term, bound, hits);
+    // A level is rounded down, by half a step on average, and a byte has two.
+    const float middle = list_term + table.base + table.step * static_cast<float>(table.m);
+    const double scale = double{table.magnitude} + std::fabs(list_term) + std::fabs(bound);
+    const double limit = bound - middle + scale * 0x1p-20;
+    uint32_t found = 0;
+    for_each_within(
+        table, columns, limit < 1e38 ? limit : INFINITY, [&](uint32_t entry, uint16_t sum) {
+            const float distance =
+                middle + (columns.offsets[entry] + table.step * static_cast<float>(sum));
+            if (!(distance > bound)) hits[found++] = {entry, distance};
+        });
     return found;
 }
 

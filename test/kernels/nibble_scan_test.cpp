@@ -304,6 +304,47 @@ TEST_P(NibbleTest, LosesNothingBeyondTheRangeOfFloats) {
     }
 }
 
+// Distances of the rounded tables: near the exact ones, the same wherever an entry lies and
+// whatever the bound is, and none within the bound is missing.
+TEST_P(NibbleTest, RoundedDistancesAreNear) {
+    for (int round = 0; round < 30; ++round) {
+        const auto m = static_cast<uint32_t>(between(random, 1, 200));
+        const auto count = static_cast<uint32_t>(between(random, 1, 400));
+        const uint32_t stride = (count + 15) / 16 * 16;
+        std::vector<float> exact = normal_floats(random, size_t{2} * m * nibble_words, 3);
+        std::vector<float> offsets = normal_floats(random, count + 16, 5);
+        std::vector<uint8_t> low(exact.size()), codes(size_t{m} * stride + 16);
+        for (uint8_t& code : codes) code = static_cast<uint8_t>(between(random, 0, 255));
+        const NibbleTable table = make_nibble_table(exact.data(), m, low.data());
+        const CodeColumns columns{codes.data(), stride, count, offsets.data()};
+        const float list_term = 7.5f;
+        std::vector<NibbleHit> hits(count), some(count);
+        ASSERT_EQ(scan_rounded_nibbles(table, columns, list_term, INFINITY, hits.data()), count);
+        for (uint32_t l = 0; l < count; ++l) {
+            double sum = list_term + double{offsets[l]};
+            for (uint32_t j = 0; j < m; ++j) {
+                const uint8_t code = codes[size_t{j} * stride + l];
+                sum += exact[size_t{2} * j * nibble_words + code % 16];
+                sum += exact[(size_t{2} * j + 1) * nibble_words + code / 16];
+            }
+            ASSERT_EQ(hits[l].entry, l);
+            EXPECT_NEAR(hits[l].distance, sum, m * table.step + 1e-5 * table.magnitude);
+        }
+        const float bound = hits[between(random, 0, count - 1)].distance;
+        const auto first = static_cast<uint32_t>(between(random, 0, count - 1));
+        const CodeColumns rest{codes.data() + first, stride, count - first, offsets.data() + first};
+        const uint32_t found = scan_rounded_nibbles(table, rest, list_term, bound, some.data());
+        uint32_t at = 0;
+        for (uint32_t l = first; l < count; ++l) {
+            if (hits[l].distance > bound) continue;
+            ASSERT_LT(at, found);
+            EXPECT_EQ(some[at].entry, l - first);
+            EXPECT_EQ(some[at++].distance, hits[l].distance);
+        }
+        EXPECT_EQ(at, found);
+    }
+}
+
 PGWARP_EVERY_TARGET(NibbleTest);
 
 }  // namespace

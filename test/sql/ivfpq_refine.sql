@@ -160,3 +160,7 @@ SELECT * FROM ivfpq_check('t_v', true);
 REINDEX INDEX t_v;
 SELECT * FROM all_differ('<->');
 SELECT * FROM ivfpq_check('t_v', true);
+DROP INDEX t_v;
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 8, refine = int8, bits = 4);
+SELECT * FROM all_differ('<->');
+SELECT * FROM ivfpq_check('t_v', true);
