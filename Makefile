@@ -20,6 +20,9 @@ REGRESS_OPTS = --inputdir=test --outputdir=test --load-extension=pgwarp
 ISOLATION := $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test --outputdir=test/output_iso --load-extension=pgwarp
 
+# pg_regress sets it itself from 15 on.
+export PG_ABS_SRCDIR := $(CURDIR)/test
+
 BUILD ?= build
 CUDA ?= AUTO
 CUDA_ARCHITECTURES ?=

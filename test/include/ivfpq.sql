@@ -5,12 +5,12 @@ GRANT USAGE ON SCHEMA ivfpq_test TO PUBLIC;
 SET search_path = public, ivfpq_test;
 
 -- The i-th vector of a seed: whole numbers from 0 to 255, so that distances of up to 256 dimensions
--- are exact in any order of summation, on every machine.
+-- are exact in any order of summation, on every machine. A body that is parsed now: from 17 on, maintenance
+-- calls it with another search_path.
 CREATE OR REPLACE FUNCTION ivfpq_test.vec(i bigint, dims int, seed bigint DEFAULT 0) RETURNS vector
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT ARRAY(SELECT (hashint8extended(i * 20000 + d, seed) & 255)::real
-                 FROM generate_series(1, dims) AS d)::vector
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ARRAY(SELECT (hashint8extended(i * 20000 + d, seed) & 255)::real
+             FROM generate_series(1, dims) AS d)::vector;
 
 -- The scan nodes of a plan: "Index Scan t_v_idx", "Seq Scan".
 CREATE OR REPLACE FUNCTION ivfpq_test.scans_of(query text) RETURNS text LANGUAGE plpgsql AS $$
@@ -25,6 +25,19 @@ BEGIN
             SELECT string_agg(concat_ws(' ', node.plan->>'Node Type', node.plan->>'Index Name'),
                               ', ')
             FROM node WHERE node.plan->>'Node Type' LIKE '%Scan');
+END
+$$;
+
+-- A plan as 14 to 16 print it: 17 names initial plans in another way, 18 tells nodes that are disabled.
+CREATE OR REPLACE FUNCTION ivfpq_test.plan_of(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    line text;
+BEGIN
+    FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+        CONTINUE WHEN line ~ '^ *Disabled: true$';
+        RETURN NEXT regexp_replace(regexp_replace(line, ' \(returns \$\d+\)$', ''),
+                                   '\(InitPlan 1\)\.col1', '$0');
+    END LOOP;
 END
 $$;
 
@@ -60,7 +73,8 @@ BEGIN
 END
 $$;
 
--- The error a statement raises.
+-- The error a statement raises. From 17 on the search_path of CREATE INDEX is pg_catalog alone, and messages
+-- name the schema of what is elsewhere; here they do not.
 CREATE OR REPLACE FUNCTION ivfpq_test.error_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     detail text;
@@ -70,8 +84,10 @@ BEGIN
     RETURN 'no error';
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    RETURN SQLSTATE || ' ' || SQLERRM || CASE WHEN detail <> '' THEN ' | ' || detail ELSE '' END ||
-           CASE WHEN hint <> '' THEN ' | ' || hint ELSE '' END;
+    RETURN regexp_replace(regexp_replace(SQLSTATE || ' ' || SQLERRM ||
+           CASE WHEN detail <> '' THEN ' | ' || detail ELSE '' END ||
+           CASE WHEN hint <> '' THEN ' | ' || hint ELSE '' END,
+           'OPERATOR\(public\.([^)]*)\)', '\1', 'g'), 'public\.', '', 'g');
 END
 $$;
 

@@ -15,24 +15,29 @@ use Time::HiRes qw(time usleep);
 	*PostgreSQL::Test::BackgroundPsql::note = sub { };
 }
 
-our @EXPORT = qw(new_node seed_of value session start finish error_of crash kill_backend wait_until
+our @EXPORT = qw(new_node server_version seed_of value session start finish error_of crash kill_backend wait_until
   make_table make_recall_function same_clusters vacuum_all compares indexes_are_sound elapsed);
 
 # A running server with the extension and test/include/ivfpq.sql in database postgres.
 #   conf       lines for postgresql.conf
 #   streaming  a primary for standbys
 #   initdb     arguments for initdb
+#   server     the folder above the programs of another server than the tests'
+#   checksums  0: pages have none, so that a test may write them into files
 #   service    the library is preloaded, with the host in a device's place, or what
 #              PGWARP_TEST_DEVICES names
 #   stopped    leave it stopped, without the extension
 sub new_node
 {
 	my ($name, %options) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $node = PostgreSQL::Test::Cluster->new($name, $options{server} ? (install_path => $options{server}) : ());
 	my $devices = $ENV{PGWARP_TEST_DEVICES} // 'host';
 	my $service = $options{service}
 	  ? "shared_preload_libraries = 'pgwarp'\npgwarp.devices = '$devices'" : '';
-	$node->init(allows_streaming => $options{streaming}, extra => $options{initdb});
+	my @initdb = @{ $options{initdb} // [] };
+	# 18 and later have checksums unless told otherwise.
+	push @initdb, '--no-data-checksums' if !($options{checksums} // 1) && server_version($options{server}) >= 18;
+	$node->init(allows_streaming => $options{streaming}, extra => \@initdb);
 	$node->append_conf('postgresql.conf', <<"END");
 autovacuum = off
 max_parallel_maintenance_workers = 2
@@ -45,6 +50,15 @@ END
 	$node->safe_psql('postgres', 'ALTER DATABASE postgres SET search_path = public, ivfpq_test');
 	$node->safe_psql('postgres', slurp_file('test/include/ivfpq.sql'));
 	return $node;
+}
+
+# The major version of the servers that tests start, or of another.
+sub server_version
+{
+	my ($server) = @_;
+	my $program = $server ? "$server/bin/pg_config" : 'pg_config';
+	my ($version) = `$program --version` =~ /PostgreSQL (\d+)/ or die 'no version of PostgreSQL';
+	return $version;
 }
 
 # A seed for what is random in a test: new every time, or as SEED says.

@@ -1,7 +1,7 @@
 -- ALTER INDEX ... SET and RESET on an ivfpq index: what is kept until a REINDEX is said, and what no
 -- REINDEX could use is refused at once.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

@@ -1,6 +1,6 @@
 -- Conditions in the index: every type and operator, against a scan of the table.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned
@@ -130,7 +130,7 @@ SELECT o.k, n.id, n.id = (SELECT id FROM a WHERE i4 + 0 = o.k ORDER BY (v <-> ve
     FROM generate_series(-4, 7) AS o (k), LATERAL (SELECT id FROM a WHERE i4 = o.k ORDER BY v <-> vec(-7, 8) LIMIT 1) AS n;
 -- Rows without a vector have no entries: the index cannot find them.
 INSERT INTO a (id, i4) VALUES (5000, 1);
-EXPLAIN (COSTS OFF) SELECT id FROM a WHERE v IS NULL ORDER BY v <-> vec(1, 8) LIMIT 1;
+SELECT scans_of('SELECT id FROM a WHERE v IS NULL ORDER BY v <-> vec(1, 8) LIMIT 1');
 SELECT id FROM a WHERE v IS NULL ORDER BY v <-> vec(1, 8) LIMIT 1;
 -- Other conditions stay with the executor.
 EXPLAIN (COSTS OFF) SELECT id FROM a WHERE i4 = 1 AND i2 + 0 > 0 ORDER BY v <-> vec(1, 8) LIMIT 1;

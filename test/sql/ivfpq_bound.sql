@@ -1,7 +1,7 @@
 -- A condition that bounds the distance a scan is ordered by: the scan ends where no row within the
 -- bound is left, and has found as many of them as ivfpq.target_recall asks for.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

@@ -1,7 +1,7 @@
 -- What a scan to the end of an index costs, and in which order rows come: with little memory, many
 -- rounds, many pending rows, large LIMITs.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

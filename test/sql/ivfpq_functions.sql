@@ -1,6 +1,6 @@
 -- ivfpq_info, ivfpq_recall_curve, ivfpq_check, ivfpq_recall: what they tell, and whom.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

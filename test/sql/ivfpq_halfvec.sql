@@ -1,7 +1,7 @@
 -- Columns of type halfvec: indexes, their functions, and work on whole tables, beside the same
 -- values as vector.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

@@ -1,6 +1,6 @@
 -- ivfpq_learn: the recall curve of given queries; what it tells, whom, and when it refuses.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

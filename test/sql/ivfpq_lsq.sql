@@ -1,7 +1,7 @@
 -- Additive codes (quantizer = 'lsq'): answers as a sort gives them where the scan may look at
 -- everything, also after inserts, deletes and VACUUM; what the index says of itself; what is refused.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \set include :abs_srcdir '/include/quantizers.sql'

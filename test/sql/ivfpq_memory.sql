@@ -1,7 +1,7 @@
 -- maintenance_work_mem: an index that needs more says how much, or makes do with fewer lists. The
 -- figures in the messages are left out; test/t/011_memory.pl looks at them.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

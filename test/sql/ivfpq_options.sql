@@ -1,6 +1,6 @@
 -- CREATE INDEX ... USING ivfpq: what it takes, and what it refuses before any work.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

@@ -1,7 +1,7 @@
 -- A trained index whose pending list is long, as a VACUUM leaves it that fails while it moves rows:
 -- every scan visits those rows, and the planner knows.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned
@@ -12,7 +12,7 @@
 CREATE FUNCTION pass(id int, v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
 BEGIN
     IF id = current_setting('test.fail_at', true)::int
-       AND (SELECT trained FROM ivfpq_info('public.t_v')) THEN
+       AND (SELECT trained FROM public.ivfpq_info('public.t_v')) THEN
         RAISE 'row % is not for moving', id;
     END IF;
     RETURN v;

@@ -1,7 +1,7 @@
 -- Where an index can be: on expressions, parts of a table, partitions, unlogged and temporary
 -- tables, materialized views, in a tablespace; and how it can be made: concurrently, again.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

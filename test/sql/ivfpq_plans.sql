@@ -1,6 +1,6 @@
 -- Operators, orders and plans: when the index is used, and when it is not.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned
@@ -23,8 +23,10 @@ EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY '[1,2,3]' <-> v LIMIT 10;
 EXPLAIN (COSTS OFF) SELECT id FROM t WHERE kind < 900 ORDER BY v <-> '[1,2,3]' LIMIT 10;
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 10 OFFSET 20;
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' FETCH FIRST 3 ROWS WITH TIES;
-EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> (SELECT v FROM t WHERE id = 7) LIMIT 10;
-EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]', id LIMIT 10;
+SELECT plan_of($$SELECT id FROM t ORDER BY v <-> (SELECT v FROM t WHERE id = 7) LIMIT 10$$) AS "QUERY PLAN";
+-- From 17 on an Incremental Sort over the index.
+SELECT scans_of($$SELECT id FROM t ORDER BY v <-> '[1,2,3]', id LIMIT 10$$) =
+    CASE WHEN current_setting('server_version_num')::int < 170000 THEN 'Seq Scan' ELSE 'Index Scan t_l2' END AS expected;
 EXPLAIN (COSTS OFF) SELECT a.id, b.id FROM t AS a CROSS JOIN LATERAL
     (SELECT id FROM t ORDER BY v <-> a.v LIMIT 3) AS b WHERE a.id < 5;
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 10 FOR UPDATE;
@@ -43,10 +45,10 @@ EXPLAIN (COSTS OFF) SELECT count(v) FROM t WHERE v IS NULL;
 SET enable_seqscan = off;
 SET enable_indexscan = on;
 SET enable_bitmapscan = off;
-EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]' DESC LIMIT 10;
-EXPLAIN (COSTS OFF) SELECT v FROM t;
-EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY v <-> '[1,2,3]', v <-> '[4,5,6]' LIMIT 10;
-EXPLAIN (COSTS OFF) SELECT a.v FROM t AS a JOIN t AS b ON a.v = b.v;
+SELECT plan_of($$SELECT id FROM t ORDER BY v <-> '[1,2,3]' DESC LIMIT 10$$) AS "QUERY PLAN";
+SELECT plan_of($$SELECT v FROM t$$) AS "QUERY PLAN";
+SELECT plan_of($$SELECT id FROM t ORDER BY v <-> '[1,2,3]', v <-> '[4,5,6]' LIMIT 10$$) AS "QUERY PLAN";
+SELECT plan_of($$SELECT a.v FROM t AS a JOIN t AS b ON a.v = b.v$$) AS "QUERY PLAN";
 RESET enable_seqscan;
 RESET enable_bitmapscan;
 -- a whole sort is cheaper than fetching every row by the index; the primary key beats a filter

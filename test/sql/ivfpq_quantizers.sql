@@ -1,7 +1,7 @@
 -- Quantizers: every kind of index answers as a sort does where it may look at everything, also after
 -- inserts, deletes and VACUUM, and says what it is.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \set include :abs_srcdir '/include/quantizers.sql'

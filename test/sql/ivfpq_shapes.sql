@@ -1,7 +1,7 @@
 -- Tables of every shape: the index holds each row with a vector once, whatever the vectors are, and
 -- a scan that may look at everything answers as a sort would.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

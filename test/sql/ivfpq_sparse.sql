@@ -1,7 +1,7 @@
 -- Indexes on a part of a table that a few random blocks do not show: partial indexes, rows in one
 -- region, vectors that are mostly null. From 1000 rows on an index trains, whatever the seed.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

@@ -1,7 +1,7 @@
 -- Vectors too long for their rows are read from where their pieces lay last. Pieces move: what a
 -- scan ranks by is compared with the table itself, in the session that has the old places in mind.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

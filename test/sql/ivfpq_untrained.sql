@@ -1,6 +1,6 @@
 -- An index on too little to learn from: right answers without training, and training by itself.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned
@@ -96,9 +96,9 @@ DROP FUNCTION trained_with;
 \qecho in a VACUUM with workers, whatever the transactions are by default; an expression waits
 CREATE FUNCTION parse(t text) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    RETURN t::vector(2);
+    RETURN t::public.vector(2);
 EXCEPTION WHEN others THEN
-    RETURN translate(t, '()', '[]')::vector(2);
+    RETURN translate(t, '()', '[]')::public.vector(2);
 END
 $$;
 CREATE TABLE t (id int PRIMARY KEY, v vector(2), t text) WITH (autovacuum_enabled = off);

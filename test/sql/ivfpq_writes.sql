@@ -1,6 +1,6 @@
 -- INSERT, UPDATE, DELETE, COPY and VACUUM: the index follows the table, and reuses its space.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

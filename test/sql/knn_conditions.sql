@@ -1,6 +1,6 @@
 -- knn_search and knn_join with conditions: the nearest of the rows that pass, for each query.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

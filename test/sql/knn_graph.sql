@@ -1,6 +1,6 @@
 -- knn_graph: its edges against plain SQL, every method and metric, odd tables, mistakes, rights.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

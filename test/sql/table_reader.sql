@@ -1,7 +1,7 @@
 -- Functions over whole tables: which relations they read, and what of them the caller sees. kmeans
 -- with one cluster tells what was read: the number of rows and their mean.
 \set ECHO none
-\getenv abs_srcdir PG_ABS_SRCDIR
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
 \i :include
 \pset format unaligned

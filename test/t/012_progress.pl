@@ -68,12 +68,15 @@ value($node, 'DELETE FROM u WHERE id % 10 = 0');
 my $blocks = value($node, "SELECT pg_relation_size('u') / 8192");
 start($build, 'VACUUM u');
 my %views;
+# 17 counts bytes of dead rows' places, no longer rows.
+my ($dead_room, $dead_rows) = server_version() >= 17 ? ('max_dead_tuple_bytes', 'num_dead_item_ids')
+  : ('max_dead_tuples', 'num_dead_tuples');
 my ($begun, $ended, $builds) = (0, 0, 0);
 my $until = time + 120;
 until (($begun && $ended) || time > $until)
 {
 	my $row = $watch->query_safe("SELECT phase, heap_blks_total, heap_blks_scanned,
-		heap_blks_vacuumed, index_vacuum_count, max_dead_tuples > 0, num_dead_tuples
+		heap_blks_vacuumed, index_vacuum_count, $dead_room > 0, $dead_rows
 		FROM pg_stat_progress_vacuum");
 	$views{$row} = 1 if $row ne '';
 	$ended = $watch->query_safe("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'VACUUM u%'

@@ -260,7 +260,7 @@ my @damages = (
 
 # --- as many tables as there are damages
 
-my $node = new_node('damage', conf => "restart_after_crash = off\nmaintenance_work_mem = 16MB");
+my $node = new_node('damage', checksums => 0, conf => "restart_after_crash = off\nmaintenance_work_mem = 16MB");
 my $rows = 3600;
 value($node, "CREATE TABLE original (id bigint, v vector($dims))");
 value($node, "INSERT INTO original SELECT i, vec(i, $dims) FROM generate_series(1, 4500) AS i");

@@ -48,8 +48,16 @@ sub same_indexes
 	like($words, qr/index "${table}_gpu": $gpu rows in [\d.]+ s on (?!cpu)/, 'built on a device');
 	my ($left, $all) = (0, 0);
 	while ($words =~ /(\d+) of (\d+) blocks were left to a scan/g) { $left += $1; $all += $2 }
-	cmp_ok($all, '>', 50, 'from pages that workers read');
-	cmp_ok($left, $scanned ? '>' : '==', 0, $scanned ? 'some pages by a scan' : 'no page by a scan');
+	# From 17 on PostgreSQL's own scans read ahead, and workers leave all pages to them.
+	if (server_version() >= 17)
+	{
+		is($all, 0, 'all pages by a scan');
+	}
+	else
+	{
+		cmp_ok($all, '>', 50, 'from pages that workers read');
+		cmp_ok($left, $scanned ? '>' : '==', 0, $scanned ? 'some pages by a scan' : 'no page by a scan');
+	}
 	is(value($node, "SELECT indcheckxmin FROM pg_index WHERE indexrelid = '${table}_gpu'::regclass"),
 		value($node, "SELECT indcheckxmin FROM pg_index WHERE indexrelid = '${table}_cpu'::regclass"),
 		'for the same snapshots');

@@ -6,7 +6,7 @@ use Test::More;
 use Catalog;
 use IvfpqTest;
 
-my $node = new_node('versions');
+my $node = new_node('versions', checksums => 0);
 sub psql { my ($database, $sql) = @_; return $node->safe_psql($database, $sql); }
 
 value($node, "CREATE DATABASE $_") for 'fresh', 'updated';
