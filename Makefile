@@ -7,6 +7,7 @@
 #   PG_CONFIG=...   the PostgreSQL to build for and install into
 #   CXX=clang++     another compiler, for both halves
 #   CUDA=OFF        leave pgwarp_cuda.so out though nvcc is there (ON: fail where it is not)
+#   JOBS=4          compilers at a time, by default as many as there are processors
 #   CUDA_ARCHITECTURES=90   GPUs to compile for, as CMake names them; by default all from the A100 on
 
 EXTENSION = pgwarp pgwarp_pgvector
@@ -27,6 +28,10 @@ BUILD ?= build
 CUDA ?= AUTO
 CUDA_ARCHITECTURES ?=
 JOBS ?= $(shell nproc)
+# In parallel, unless the caller has said how.
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(JOBS)
+endif
 KERNELS = $(BUILD)/kernels/libpgwarp_kernels.a
 CUDA_LIBRARY = $(BUILD)/kernels/pgwarp_cuda.so
 EXTRA_CLEAN = $(BUILD) $(OBJS:.o=.d) test/results test/output_iso test/regression.diffs test/regression.out

@@ -65,6 +65,7 @@ unlike($output, qr/compiles/, 'no Highway: nothing is compiled before');
 isnt($status, 0, 'no compiler: make fails');
 like($output, qr/compiler .*\/none\n(.*\n)*.*apt-get install .*g\+\+/, 'no compiler: it names the package');
 like($output, qr/CUDA 12 or later: .* release 11/, 'and in the same message that nvcc is too old');
+like($output, qr/cuBLAS, <cublas_v2\.h>, beside /, 'and that the toolkit is not whole');
 SKIP:
 {
 	skip 'nvcc is there', 2 if -e '/usr/local/cuda/bin/nvcc' || -e '/usr/bin/nvcc';
@@ -78,6 +79,23 @@ like($output, qr/CUDA=MAYBE: it is AUTO, ON or OFF/, 'a value that CUDA does not
 ($status, $output) = make('PG_CONFIG=/none/pg_config');
 isnt($status, 0, 'no PostgreSQL: make fails');
 like($output, qr/server headers of PostgreSQL.*\n.*postgresql-server-dev-15/, 'no PostgreSQL: it names the package');
+
+# --- in parallel
+
+spew('extension/three.cpp', "int three() { return 3; }\n");
+# A compiler that takes its time for objects, and tells when.
+spew('bin/slow', <<'END');
+#!/bin/sh
+case "$*" in *" -c "*extension/*) echo begins; sleep 1; g++ "$@"; echo ends ;; *) exec g++ "$@" ;; esac
+END
+chmod 0755, "$tree/bin/slow";
+sub order_of { my ($text) = @_; return join ' ', $text =~ /^(begins|ends)$/mg }
+($status, $output) = make("CXX=$tree/bin/slow", 'CUDA=OFF', 'JOBS=3');
+is(order_of($output), 'begins begins ends ends', 'in parallel by itself') or diag($output);
+unlink "$tree/extension/three.o", "$tree/extension/one.o";
+($status, $output) = make('-j1', "CXX=$tree/bin/slow", 'CUDA=OFF');
+is(order_of($output), 'begins ends begins ends', 'or as the caller says') or diag($output);
+unlink "$tree/extension/three.cpp", "$tree/extension/three.o";
 
 # --- what is compiled again
 
