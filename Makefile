@@ -100,8 +100,10 @@ all install installcheck clean:
 	@scripts/needs '$(PGXS)' '$(CXX)' '$(CUDA)'
 endif
 
-.PHONY: demo test install-cuda uninstall-cuda FORCE
+.PHONY: demo test deb install-cuda uninstall-cuda FORCE
 demo:
 	scripts/demo
 test:
 	scripts/test
+deb:
+	scripts/deb

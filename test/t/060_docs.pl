@@ -188,6 +188,7 @@ for my $name (sort keys %{ $meta->{provides} })
 	is("$extension->{version} $meta->{version}", "$version $version", "META.json has the version of $name");
 	is($extension->{file}, "sql/$name--$version.sql", "and its script");
 	ok(-e $extension->{file} && -e $extension->{docfile}, "and its files are there");
+	like(slurp_file('debian/changelog'), qr/\Apgwarp \(\Q$version\E-/, 'debian/changelog, too') if $name eq 'pgwarp';
 	like(slurp_file('CHANGELOG.md'), qr/^## \Q$version\E/m, 'CHANGELOG.md has a part about it');
 }
 
