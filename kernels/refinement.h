@@ -6,7 +6,11 @@
 //     |q - x|^2 = |q - x'|^2 + |e|^2 - 2 <q - x', e>
 //     -<q, x>   = -<q, c + r'> - <q, e>
 // The last term is unknown, and at most 2 |q - x'| |e|, or |q| |e|. The rest is
-//     list term  +  factor * <q, r'>  +  offset,   offset = |r'|^2 + 2 <c, r'> + |e|^2, or 0
+//     list term  +  factor * <q, r'>  +  offset,   offset = |r'|^2 + 2 <c, r'> + |e|^2
+// without the offset for inner products. Sums of floats err, too: those of list terms and offsets,
+// and those of the exact distances that a row is compared by later. Their errors are relative to
+// what is added up, which can be far more than the sum, so an inner product knows |c|.
+//
 // with the list terms that all codes have (quantizer.h). The product is one of integers: the query
 // is rounded to at most sixteen bits, so that no sum overflows 32.
 #pragma once
@@ -19,9 +23,9 @@ namespace pgwarp {
 // Stored on disk, in front of the codes.
 struct RefinementHead {
     float scale;
-    float offset;
-    float error;  // |e|
-    float norm;   // |r'|
+    float offset;  // inner products: |c|
+    float error;   // |e|
+    float norm;    // |r'|
 };
 static_assert(sizeof(RefinementHead) == 16);
 
@@ -46,7 +50,9 @@ RefinementQuery make_refinement_query(Metric metric, const float* query, uint32_
 // In the units of distances by code: squared L2, or the negative inner product.
 struct RefinedDistance {
     float distance;
-    // The distance of the row differs by at most this. It is infinite where something overflowed.
+    // The distance of the row differs by at most this, also the one that kernels/distance.h
+    // computes, unless a float cannot hold the squared norm of a vector under cosine. It is
+    // infinite where something overflowed.
     float error;
 };
 RefinedDistance refined_distance(const RefinementQuery& query, float list_term,

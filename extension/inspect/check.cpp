@@ -224,7 +224,8 @@ void compare_refinement(Check* check, const TidRecord& entry, const RefinementRe
     const RefinementHead head =
         encode_refinement(meta.metric, row.form, row.centroid, meta.code_dims, codes);
     pfree(codes);
-    if (differs(head.offset, record->head.offset, 1e-4 * magnitude * magnitude) ||
+    const double offset_unit = has_norms(meta.metric) ? magnitude * magnitude : magnitude;
+    if (differs(head.offset, record->head.offset, 1e-4 * offset_unit) ||
         differs(head.norm, record->head.norm, 1e-3 * head.norm + 1e-5 * magnitude))
         entry_problem(check, entry, "a refinement with numbers of another vector");
 }

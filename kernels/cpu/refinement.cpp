@@ -1,4 +1,5 @@
 #include "kernels/refinement.h"
+#include "kernels/distance.h"
 
 #include <cmath>
 #include <limits>
@@ -150,9 +151,19 @@ namespace {
 
 const RefinementFunctions* chosen = HWY_DYNAMIC_DISPATCH(refinement_functions)();
 
-// Sums of floats are off by less than this, relative to the sum of the terms' magnitudes.
-float relative_rounding(uint32_t dims) {
-    return static_cast<float>(dims / 16 + 8) * 0x1p-24f;
+// Sums of floats, four lanes or more at once, are off by less than this, relative to the sum of the
+// terms' magnitudes.
+double relative_rounding(uint32_t dims) {
+    return (dims / 4 + 16) * 0x1p-24;
+}
+
+float norm_of(const float* vector, uint32_t dims) {
+    return static_cast<float>(std::sqrt(squared_norm(vector, dims)));
+}
+
+// Squares below this are lost in such a sum, and add up to an absolute error.
+double lost_squares(uint32_t dims) {
+    return dims * 0x1p-148;
 }
 
 }  // namespace
@@ -169,10 +180,11 @@ RefinementHead encode_refinement(Metric metric, const float* row, const float* c
         for (uint32_t i = 0; i < dims; ++i) codes[i] = 0;
         // Too small to divide by, or too large to add up: x may be anywhere.
         const float error = greatest == 0 ? 0 : std::numeric_limits<float>::infinity();
-        return {0, 0, error, 0};
+        return {0, has_norms(metric) ? 0 : norm_of(centroid, dims), error, 0};
     }
     const RefinementSums sums = chosen->encode(row, centroid, dims, scale, codes);
-    const float offset = has_norms(metric) ? sums.norm + 2 * sums.product + sums.error : 0;
+    const float offset =
+        has_norms(metric) ? sums.norm + 2 * sums.product + sums.error : norm_of(centroid, dims);
     return {scale, offset, std::sqrt(sums.error), std::sqrt(sums.norm)};
 }
 
@@ -204,23 +216,35 @@ RefinementQuery make_refinement_query(Metric metric, const float* query, uint32_
 
 RefinedDistance refined_distance(const RefinementQuery& query, float list_term,
                                  const RefinementHead& head, const int8_t* codes) noexcept {
-    const float factor = product_factor(query.metric);
-    const auto whole = static_cast<float>(chosen->product(query.values, codes, query.dims));
-    const float product = factor * (head.scale * query.scale) * whole;
-    const float distance = list_term + head.offset + product;
-    float error = std::fabs(factor) * query.rounding * head.norm;
-    float slack = std::fabs(list_term) + std::fabs(head.offset) + query.norm * head.norm;
+    const double factor = product_factor(query.metric);
+    const double lost = lost_squares(query.dims);
+    const double code_error = head.error + std::sqrt(lost);
+    const double norm = head.norm + std::sqrt(lost);
+    double distance = list_term + factor * head.scale * query.scale *
+                                      chosen->product(query.values, codes, query.dims);
+    double error = std::fabs(factor) * query.rounding * norm;
+    // What all sums above and the exact distance add up, in magnitudes: these are floats.
+    double added = 0;
     if (has_norms(query.metric)) {
-        const float at_most = std::fmax(distance + error, 0.0f);
-        error += 2 * std::sqrt(at_most) * head.error;
-        slack += 2 * (query.norm + std::sqrt(std::fabs(list_term))) * head.norm;
+        distance += head.offset;
+        const double to_centroid = std::sqrt(std::fabs(list_term));
+        const double reach = to_centroid + norm + code_error;  // at least |q - x|
+        // |c| is at most |q| + |q - c|.
+        added = 3 * reach * reach + 4 * (query.norm + to_centroid) * norm;
+        // The exact distance is 1 - <q, x> / (|q| |x|), however near x is.
+        if (normalizes(query.metric)) added += 4;
     } else {
-        error += query.norm * head.error;
+        added = 2 * query.norm * (head.offset + norm + code_error);
     }
-    error += slack * relative_rounding(query.dims);
-    if (!std::isfinite(distance) || !std::isfinite(error))
+    error += added * relative_rounding(query.dims) + lost;
+    error += has_norms(query.metric) ? 2 * std::sqrt(std::fmax(distance + error, 0)) * code_error
+                                     : query.norm * code_error;
+    // The result is rounded to floats.
+    const auto rounded = static_cast<float>(distance);
+    const auto most = static_cast<float>((error + std::fabs(distance) * 0x1p-23) * (1 + 0x1p-22));
+    if (!std::isfinite(rounded) || !std::isfinite(most))
         return {0, std::numeric_limits<float>::infinity()};
-    return {distance, error};
+    return {rounded, most};
 }
 
 }  // namespace pgwarp
