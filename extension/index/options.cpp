@@ -33,8 +33,10 @@ IndexOptions default_options() {
     return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0, refine_auto};
 }
 
+// A rotation is rounded, so distances after it are off by more than the bound that a refinement
+// gives: nearest rows would be missed.
 bool can_refine(const MetaPage& meta) {
-    return meta.dims <= max_refined_dims && meta.code_dims == meta.dims;
+    return meta.dims <= max_refined_dims && !has_rotation(meta);
 }
 
 // Where the option is not given.
@@ -47,12 +49,12 @@ void check_refinement(const MetaPage& meta) {
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                         errmsg("column cannot have more than %u dimensions for refine = '%s'",
                                max_refined_dims, refinement_name(meta.refinement))));
-    if (meta.code_dims != meta.dims)
+    if (has_rotation(meta))
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("refine = '%s' needs codes of all dimensions",
-                               refinement_name(meta.refinement)),
-                        errdetail("dims is %u, the column has %u dimensions.", meta.code_dims,
-                                  meta.dims)));
+                        errmsg("refine = '%s' cannot be given with quantizer = '%s'",
+                               refinement_name(meta.refinement), quantizer_name(meta.quantizer)),
+                        errdetail("Distances after a rotation differ by more than such codes "
+                                  "allow for.")));
 }
 
 // Rejects, before any work, options that no index of these dimensions can have, and a quantizer

@@ -26,6 +26,7 @@ CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 8, refine = auto);
 SELECT refine FROM ivfpq_info('t_v');
 DROP INDEX t_v;
 SELECT error_of('CREATE INDEX ON t USING ivfpq (v) WITH (refine = int8, quantizer = opq, dims = 30)');
+SELECT error_of('CREATE INDEX ON t USING ivfpq (v) WITH (refine = int8, quantizer = opq)');
 CREATE TABLE wide (id int, v vector(8001));
 SELECT error_of('CREATE INDEX ON wide USING ivfpq (v) WITH (refine = int8)');
 CREATE INDEX wide_v ON wide USING ivfpq (v) WITH (refine = auto);
