@@ -1,34 +1,48 @@
 // Effort by query: how many lists a query looks into, by what it sees of its own.
 //
 // One number of lists for all queries wastes on the easy ones and starves the hard ones. So a query
-// takes its nearest lists until they have first_entries(k) entries. The distance of the k-th
-// nearest of these, by code, is its radius: rows nearer than that are what it still looks for. Then
-// it goes on while the score of the next list is below a threshold, which the recall curve gives. A
-// list scores the higher, the farther its centroid is in units of the radius, and the more entries
-// the query has seen before it.
+// takes its nearest lists until they have first_entries() entries. The distance of the k-th nearest
+// of these, by code, is its radius: rows nearer than that are what it still looks for. Then it goes
+// on while the score of the next list is below a threshold, which the recall curve gives. A list
+// scores the higher, the farther its centroid is in units of the radius, the farther it is compared
+// with the nearest centroid, and the more entries the query has seen before it. The radius tells
+// queries between clusters from others, the nearest centroid those that are far from all rows.
 //
 // Distances are squared, so there is none of this with inner products.
 #pragma once
 
 #include "kernels/host_device.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 namespace pgwarp {
 
-// Entries from which the radius for k rows is taken.
-inline uint32_t first_entries(uint32_t k) {
-    // Few say little of the k-th nearest; for many rows fewer of each will do.
-    return static_cast<uint32_t>(100 * std::pow(static_cast<double>(k), 0.75));
+// Thresholds are those of one rule. An index keeps the number of the rule that it was measured
+// with: raise it with every change of scores or of the radius.
+inline constexpr uint8_t list_rule = 1;
+
+// Entries from which the radius for k rows is taken, where the lists have `rows` entries.
+inline uint32_t first_entries(uint32_t k, uint64_t rows) {
+    // Few say little of the k-th nearest; for many rows fewer of each will do. In a small table,
+    // where a query needs few entries in all, they must leave something to decide.
+    constexpr double few = 300;
+    constexpr double part_of_rows = 1.0 / 64;
+    const double most = 100 * std::pow(static_cast<double>(k), 0.75);
+    const double least = std::min(most, std::max(few, 2.0 * k));
+    return static_cast<uint32_t>(std::clamp(part_of_rows * static_cast<double>(rows), least, most));
 }
 
-// `distance`: squared, of the list's centroid; `radius`: squared, too; `entries`: in the lists
-// before. A radius of 0 or less, which rounded codes may give, scores as infinity.
-PGWARP_HOST_DEVICE float list_score(float distance, float radius, float entries) {
+// Squared distances: of the list's centroid, of the nearest centroid, and the radius. `entries`: in
+// the lists before. A radius of 0 or less, which rounded codes may give, scores as infinity.
+PGWARP_HOST_DEVICE float list_score(float distance, float nearest, float radius, float entries) {
     if (!(radius > 0)) return distance > 0 ? INFINITY : 0;
     const float ratio = distance / radius;
-    return ratio * ratio * ratio * sqrtf(entries);
+    // A query may be at a centroid: then the radius says more.
+    const float half_radius = radius / 2;
+    const float beyond = distance / (nearest > half_radius ? nearest : half_radius);
+    return ratio * ratio * ratio * ratio * ratio * beyond * beyond * sqrtf(entries);
 }
 
 // The lists that one query takes, on a CPU.
@@ -36,6 +50,7 @@ struct ListLimit {
     float threshold;  // 0: as many as the caller gives
     uint32_t k;       // of the radius
     uint32_t first_entries;
+    float nearest = 0;  // term of the first list
     bool has_radius = false;
     float radius = 0;
 
@@ -51,7 +66,7 @@ struct ListLimit {
             has_radius = true;
             radius = static_cast<float>(kth);
         }
-        return list_score(term, radius, static_cast<float>(entries)) <= threshold;
+        return list_score(term, nearest, radius, static_cast<float>(entries)) <= threshold;
     }
 };
 

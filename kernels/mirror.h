@@ -84,6 +84,7 @@ struct MirrorSearch {
     // Above 0: the search decides how many of these lists it takes (list_effort.h). Not narrowed.
     float threshold = 0;
     uint32_t radius_k = 0;
+    uint32_t first_entries = 0;
     // A search may be narrowed (list_store.h).
     bool narrowed = false;
     uint32_t first_probe = 0;

@@ -244,7 +244,7 @@ int last_near(const CurveTally& tally, int k) {
 void fill_by_query(const CurveTally& tally, RecallCurve* curve) {
     constexpr double least = 0.3;
     constexpr double nearly_all = 0.9995;
-    constexpr double common = 1024;
+    constexpr double common = 16384;
     constexpr int last_factor = RecallCurve::factors - 1;
     uint32 used[RecallCurve::ks] = {};
     for (int k = 0; k < RecallCurve::ks; ++k) {

@@ -1,6 +1,7 @@
 // Measures the recall curve at the end of a build. Scans choose their effort by it (index/effort).
 #pragma once
 
+#include "kernels/list_effort.h"
 #include "extension/build/curve_query.h"
 
 namespace pgwarp {
@@ -20,6 +21,7 @@ MeasuredCurve measure_curve(Relation index, const MetaPage& meta, const CurveQue
 inline void set_curve(MetaPage* meta, const MeasuredCurve& measured) {
     meta->curve = measured.curve;
     meta->margins = measured.margins;
+    meta->list_rule = list_rule;
 }
 
 // Reads only the trial queries. `wide`: the first queries, which measure k = 1,000; all or a few.

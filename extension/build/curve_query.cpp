@@ -281,8 +281,9 @@ void count_by_query(int k, const WalkedLists& walked, ByDistance sorted, Neighbo
     for (int t = 0; t < tried_thresholds; ++t) {
         const double threshold = tried_threshold(t);
         const auto score = [&](uint32 list) {
-            return list_score(walked.ranked->terms[walked.ranked->order[list]], walked.radius[k],
-                              static_cast<float>(walked.ends[list - 1].entries));
+            const RankedLists& ranked = *walked.ranked;
+            return list_score(ranked.terms[ranked.order[list]], ranked.terms[ranked.order[0]],
+                              walked.radius[k], static_cast<float>(walked.ends[list - 1].entries));
         };
         while (next < walked.count && score(next) <= threshold) ++next;
         const ListEnd& end = walked.ends[next - 1];
@@ -314,12 +315,14 @@ void count_query(const Neighbors& n, CurveCounts* counts) {
 }
 
 // At the end of a list: takes the radii that its entries were the last for.
-void take_radii(const Neighbors& n, uint32 lists, CurveWalk* walk, WalkedLists* walked) {
+void take_radii(const MetaPage& meta, const Neighbors& n, uint32 lists, CurveWalk* walk,
+                WalkedLists* walked) {
     walk->collects = false;
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (walked->first_lists[k] > 0 || !measures(n, k)) continue;
         const uint32 rows = RecallCurve::k_values[k];
-        if (walk->entries < first_entries(rows) || walk->collected_count < rows) {
+        if (walk->entries < first_entries(rows, meta.rows_at_build) ||
+            walk->collected_count < rows) {
             walk->collects = true;
             continue;
         }
@@ -363,8 +366,9 @@ uint32 most_walked(const MetaPage& meta, const Neighbors& n, uint32 probes) {
     while (last > 0 && !measures(n, last)) --last;
     constexpr double margin = 1.5;
     const double of_list = static_cast<double>(meta.rows_at_build) / meta.lists;
-    const double lists =
-        margin * first_entries(RecallCurve::k_values[last]) / std::max(of_list, 1.0) + 2;
+    const double lists = margin * first_entries(RecallCurve::k_values[last], meta.rows_at_build) /
+                             std::max(of_list, 1.0) +
+                         2;
     return static_cast<uint32>(std::clamp<double>(std::ceil(lists), probes, meta.lists));
 }
 
@@ -408,7 +412,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
         walk.list_term = ranked.terms[ranked.order[rank]];
         walk_lists(index, meta, ranked.order + rank, 1, visitor);
         ends[rank] = {walk.entries, walk.kept};
-        if (walk.collects) take_radii(*n, rank + 1, &walk, &walked);
+        if (walk.collects) take_radii(meta, *n, rank + 1, &walk, &walked);
     }
     tally->effort.scanning += watch.lap();
     tally->effort.entries += static_cast<double>(walk.entries);

@@ -40,7 +40,7 @@ inline constexpr uint32 far_queries_of = 8;  // one of this many queries measure
 // suits any data. The curve gets the part of it that matters.
 inline constexpr int tried_thresholds = 56;
 inline double tried_threshold(int i) {
-    constexpr double octaves = 0.375;
+    constexpr double octaves = 0.6;
     return std::exp2(1 + octaves * i);
 }
 

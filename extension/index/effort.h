@@ -33,8 +33,22 @@ inline Size most_ranked_of(Size candidates) {
 inline double margin_between(double kth, double last) {
     return kth > 0 ? (last - kth) / std::sqrt(kth) : 0;
 }
-inline double candidate_limit(double kth, double margin) {
-    return kth + margin * std::sqrt(std::max(kth, 0.0));
+// How far by code candidates are ranked after the last that is ranked in any case.
+inline double candidate_limit(double kth, double last, double margin) {
+    // The closer together candidates lie, the more of them errors bring before the k-th row: so
+    // such a query goes beyond the margin by what it lacks.
+    const double lacking = std::max(margin - margin_between(kth, last), 0.0);
+    return kth + (margin + lacking) * std::sqrt(std::max(kth, 0.0));
+}
+
+// How many of these distances by code, nearest first, a query for k rows ranks: at least `least`.
+template <class DistanceAt>
+Size count_worth_ranking(Size count, Size least, Size k, double margin, DistanceAt distance_at) {
+    if (!(margin > 0) || count <= least || count < k) return count;
+    Size worth = std::max(least, k);
+    const double limit = candidate_limit(distance_at(k - 1), distance_at(worth - 1), margin);
+    while (worth < count && distance_at(worth) <= limit) ++worth;
+    return worth;
 }
 
 // Costs of a scan where its lists are, on this CPU or in the service. The unit is one look-up in a

@@ -231,6 +231,9 @@ struct MetaPage {
     CurveSource curve_source;
     // Bytes of an element of the column's type. Not read from the page: read_meta() sets it.
     uint8 element_bytes;
+    // The rule that the curve's thresholds are for (list_rule of kernels/list_effort.h). Those of
+    // other rules are not used.
+    uint8 list_rule;
     int64 curve_at;  // TimestampTz; 0: unknown
     LearnedEffort learned;
     // From version 6 on:

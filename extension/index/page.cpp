@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/list_effort.h"
 #include "kernels/quantizer.h"
 #include "extension/index/attributes.h"
 #include "extension/index/buffers.h"
@@ -119,6 +120,8 @@ void complete_meta(MetaPage* meta) {
         meta->curve_at = 0;
         meta->learned = {};
     }
+    // Until the curve is measured again, one number of lists is for all queries.
+    if (meta->list_rule != list_rule) meta->curve.by_query_steps = 0;
     if (meta->version < 4) meta->attributes = {};
     if (meta->version < 3) meta->search_rounds = 0;
     if (meta->version > 1) return;
@@ -216,6 +219,21 @@ MetaPage read_meta(Relation index) {
         !has_block(index, meta.refinement_pages))
         report_damage(index, meta_block, "it claims more pages than the index has");
     return meta;
+}
+
+double list_growth(Relation index, const MetaPage& meta) {
+    const double model = 1.0 + training_end(meta) - meta.centroids;
+    const double others =
+        static_cast<double>(meta.free_pages) + meta.pending.pages + meta.refinement_pages;
+    const double pages = RelationGetNumberOfBlocks(index) - model - others;
+    // The last page of a list is half full.
+    const double capacity = layout_of(meta, 0).capacity;
+    const double at_build = static_cast<double>(meta.rows_at_build) / capacity + meta.lists / 2.0;
+    // Lists of one page, or pages with room that deleted entries left, are no growth.
+    constexpr double by_chance = 1.2;
+    constexpr double most = 64;
+    const double growth = pages / std::max(at_build, 1.0);
+    return growth < by_chance ? 1 : std::min(growth, most);
 }
 
 void page_init(Page page, PageKind kind, uint32 list) {

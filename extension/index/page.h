@@ -46,6 +46,10 @@ MetaPage read_meta(Relation index);
 inline RefinementLayout refinement_layout(const MetaPage& meta) {
     return RefinementLayout::of(meta.refinement, meta.code_dims);
 }
+
+// About how many times as many entries the lists have as at the build, by their pages; at least 1.
+double list_growth(Relation index, const MetaPage& meta);
+
 inline EntryLayout layout_of(const MetaPage& meta, uint32 list) {
     return list == pending_list ? EntryLayout::pending()
                                 : EntryLayout::of(meta.m, meta.attributes, refinement_layout(meta));

@@ -181,7 +181,8 @@ bool takes_list(void* state, uint32 place) {
 void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
     const auto k =
         static_cast<uint32>(std::min(Size{s->goal.limit} + s->asked.passed_over, wanted));
-    QueryEffort effort{{s->goal.threshold, k, first_entries(k)}, 0};
+    QueryEffort effort{{s->goal.threshold, k, entries_for_radius(s, k)}, 0};
+    effort.limit.nearest = s->lists.terms[s->lists.order[0]];
     gather->effort = &effort;
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);
     uint32 walked = 0;
@@ -418,6 +419,10 @@ void begin_lists_again(ScanState* s) {
 
 bool widens(const ScanState* s) {
     return (s->conditions.count > 0 || s->goal.aims) && !s->goal.probes_given;
+}
+
+uint32 entries_for_radius(const ScanState* s, uint32 k) {
+    return static_cast<uint32>(s->goal.growth * first_entries(k, s->meta.rows_at_build));
 }
 
 uint32 bounded_probes(uint32 probes, const MetaPage& meta) {

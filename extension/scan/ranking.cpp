@@ -176,12 +176,9 @@ bool may_rank_fewer(const ScanState* s) {
 }
 
 Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count, Size least) {
-    const Size k = Size{s->goal.limit} + s->asked.passed_over;
-    if (!(s->goal.margin > 0) || count <= least || count < k) return count;
-    const double limit = candidate_limit(candidates[k - 1].distance, s->goal.margin);
-    Size worth = std::max(least, k);
-    while (worth < count && candidates[worth].distance <= limit) ++worth;
-    return worth;
+    return count_worth_ranking(count, least, Size{s->goal.limit} + s->asked.passed_over,
+                               s->goal.margin,
+                               [candidates](Size i) { return candidates[i].distance; });
 }
 
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {

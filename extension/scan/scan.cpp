@@ -80,7 +80,10 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     // More candidates than memory holds are sorted, list by list: no query decides there.
     if (effort.threshold > 0 && effort.candidates + s->asked.passed_over > most_candidates())
         effort = choose_effort(meta, s->goal.limit);
-    s->goal.threshold = effort.threshold;
+    // Lists that have grown are as many as before, with more entries.
+    const bool decides = effort.threshold > 0 || effort.margin > 0;
+    s->goal.growth = decides ? list_growth(scan->indexRelation, meta) : 1;
+    s->goal.threshold = effort.threshold * static_cast<float>(std::sqrt(s->goal.growth));
     s->goal.margin = effort.margin;
     s->goal.promised = effort.promised;
     s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;

@@ -111,8 +111,9 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     s->goal.promised = effort.promised;
     s->goal.margin = effort.margin;
     if (effort.threshold > 0) {
-        search.threshold = effort.threshold;
+        search.threshold = effort.threshold * static_cast<float>(std::sqrt(s->goal.growth));
         search.radius_k = s->goal.planned + s->asked.passed_over;
+        search.first_entries = entries_for_radius(s, search.radius_k);
         search.probes = std::min(most_by_query(s, effort), service_most_lists);
     }
     if (!widens(s)) return search;

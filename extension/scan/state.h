@@ -50,6 +50,7 @@ struct RoundGoal {
     Size candidates;
     float margin;     // above 0: the first part may have more candidates (index/effort.h)
     float threshold;  // above 0: the query decides how many lists the first group has
+    double growth;    // then: of the lists since they were measured
     float promised;   // recall, by the curve (index/effort.h)
     uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none
     bool aims;        // by the share that passed the filters
@@ -320,6 +321,8 @@ bool pending_has_moved(Relation index, const ScanState* s);
 // Whether the lists show how many of them the scan reads (widening.h).
 bool widens(const ScanState* s);
 uint32 bounded_probes(uint32 probes, const MetaPage& meta);
+// From how many entries a query that decides on its lists takes its radius for k rows.
+uint32 entries_for_radius(const ScanState* s, uint32 k);
 // Ranks the next candidates of the current group; at the group's end the next group begins.
 void gather_from_lists(IndexScanDesc scan, ScanState* s);
 

@@ -153,6 +153,7 @@ bool take_searches(Worker* worker) {
         search.probes = slot->probes;
         search.threshold = slot->threshold;
         search.radius_k = slot->radius_k;
+        search.first_entries = slot->first_entries;
         search.narrowed = slot->narrowed;
         search.wants_versions = slot->wants_versions;
         search.first_probe = slot->first_probe;

@@ -360,6 +360,7 @@ SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patien
     slot->probes = wanted.probes;
     slot->threshold = wanted.threshold;
     slot->radius_k = wanted.radius_k;
+    slot->first_entries = wanted.first_entries;
     slot->narrowed = wanted.narrowed;
     slot->wants_versions = wanted.wants_versions;
     slot->first_probe = wanted.first_probe;

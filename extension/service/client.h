@@ -34,6 +34,7 @@ struct WantedSearch {
     // Above 0: the search decides how many of these lists it takes. Not narrowed.
     float threshold;
     uint32 radius_k;
+    uint32 first_entries;
     bool narrowed;  // list_store.h; needed for all that follows up to `conditions`
     uint32 first_probe;
     uint32 near_k;

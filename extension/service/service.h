@@ -72,6 +72,7 @@ struct SearchSlot {
     uint32 probes;
     float threshold;  // as in MirrorSearch
     uint32 radius_k;
+    uint32 first_entries;
     bool narrowed;        // list_store.h
     bool wants_versions;  // even if the answer could be complete
     // Written by the worker while the slot is running:

@@ -59,12 +59,16 @@ class TakenLists {
 
     // Whether the query takes the list, too; if so, its entries count for the next ones.
     bool take(const StoredList& list, float term, CandidateSelection& selection) {
-        if (count_ > 0 && !limit_.takes(term, entries_, selection)) return false;
+        if (count_ == 0)
+            limit_.nearest = term;
+        else if (!limit_.takes(term, entries_, selection))
+            return false;
         entries_ += list.count;
         ++count_;
         return true;
     }
     uint32_t count() const { return count_; }
+    bool has_radius() const { return limit_.has_radius; }
 
   private:
     ListLimit limit_;
@@ -207,6 +211,27 @@ void count_near(const StoredLists& stored, const ListQuery& wanted, const Search
 }
 
 }  // namespace
+
+uint32_t limit_lists(const StoredLists& stored, const ListQuery& wanted, SearchScratch& scratch) {
+    const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
+    if (!(wanted.threshold > 0)) return probes;
+    scratch.candidates.resize(CandidateSelection::room_for(wanted.radius_k));
+    CandidateSelection selection(scratch.candidates.data(), wanted.radius_k, no_floor);
+    TakenLists taken(wanted);
+    for (uint32_t i = 0; i < probes; ++i) {
+        const StoredList& list = stored.lists[scratch.order[i]];
+        const float term = scratch.terms[scratch.order[i]];
+        if (!taken.take(list, term, selection)) break;
+        if (taken.has_radius()) continue;
+        scratch.distances.resize(list.stride);
+        scan_codes(scratch.table.data(), stored.shape.m, list.code_columns(), term,
+                   scratch.distances.data());
+        for (uint32_t l = 0; l < list.count; ++l)
+            if (!(scratch.distances[l] > selection.bound()))
+                selection.offer(scratch.distances[l], list.ids[l]);
+    }
+    return taken.count();
+}
 
 void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, SearchScratch& scratch) {
     rank_lists(stored, batch, query, scratch);

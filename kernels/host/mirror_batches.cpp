@@ -5,7 +5,6 @@
 // one whose first search has waited longest comes first: no index starves another. Each batch is
 // answered when it is done, whatever else runs.
 
-#include "kernels/list_effort.h"
 #include "kernels/host/mirror_served.h"
 
 #include <cstring>
@@ -59,7 +58,7 @@ void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
     if (search.threshold > 0 && !batch.shape.narrowed) {
         wanted.threshold = search.threshold;
         wanted.radius_k = std::clamp(search.radius_k, 1u, wanted.k);
-        wanted.first_entries = first_entries(wanted.radius_k);
+        wanted.first_entries = search.first_entries;
     }
     std::copy_n(conditions.items, conditions.count, batch.conditions + at * batch.shape.conditions);
     std::copy_n(conditions.values, conditions.value_count, batch.values + at * batch.shape.values);

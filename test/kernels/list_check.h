@@ -592,6 +592,9 @@ inline std::vector<ListCase> limited_cases() {
     add([](ListCase& c) { c.k = 2048, c.queries = 2; });
     add([](ListCase& c) { c.metric = Metric::cosine, c.probes = 25; });
     add([](ListCase& c) { c.duplicates = true; });
+    // As many as share a scan on a CPU.
+    add([](ListCase& c) { c.queries = 100; });
+    add([](ListCase& c) { c.m = 32, c.bits = 4, c.queries = 100; });
     return cases;
 }
 
@@ -601,7 +604,7 @@ inline void check_limited(ListWorld& world, const ListCase& c, ListStore& store)
     const auto batch = world.make_batch(store);
     const uint32_t radius_k = std::min(c.k, 20u);
     const uint32_t first_entries = 300;
-    const float thresholds[] = {1e-3f, 20, 40, 80, 1e9f};
+    const float thresholds[] = {1e-3f, 20, 80, 320, 1e9f};
     for (size_t q = 0; q < c.queries; ++q) {
         ListQuery& wanted = batch->wanted[q];
         wanted.threshold = thresholds[q % std::size(thresholds)];
@@ -617,6 +620,13 @@ inline void check_limited(ListWorld& world, const ListCase& c, ListStore& store)
         // Distances to the centroids and to the entries of the first lists.
         const float* query = world.queries().data() + q * c.dims;
         const uint32_t* probed = batch->probed + q * batch->probed_stride;
+        const auto centroid_distance = [&](uint32_t rank) {
+            double distance = 0;
+            for (uint32_t d = 0; d < c.dims; ++d)
+                distance += std::pow(
+                    double{query[d]} - world.quantizer().centroids[probed[rank] * c.dims + d], 2);
+            return distance;
+        };
         std::vector<double> near;
         double entries = 0;
         uint32_t least = 0, most = 0;
@@ -628,13 +638,11 @@ inline void check_limited(ListWorld& world, const ListCase& c, ListStore& store)
                     std::nth_element(near.begin(), near.begin() + radius_k - 1, near.end());
                     radius = near[radius_k - 1];
                 }
-                double distance = 0;
-                for (uint32_t d = 0; d < c.dims; ++d)
-                    distance += std::pow(
-                        double{query[d]} - world.quantizer().centroids[probed[rank] * c.dims + d],
-                        2);
-                const double score =
-                    std::pow(std::max(distance / radius, 0.0), 3) * std::sqrt(entries);
+                const double distance = centroid_distance(rank);
+                const double nearest = centroid_distance(0);
+                const double ratio = std::max(distance / radius, 0.0);
+                const double beyond = distance / std::max(nearest, radius / 2);
+                const double score = std::pow(ratio, 5) * beyond * beyond * std::sqrt(entries);
                 const float threshold = batch->wanted[q].threshold;
                 if (score > 1.01 * threshold) break;
                 if (score <= 0.99 * threshold && least == rank) least = rank + 1;

@@ -24,9 +24,10 @@ FROM ivfpq_info('t_v');
 SELECT DISTINCT k, queries, threshold FROM ivfpq_recall_curve('t_v') ORDER BY k;
 SELECT k, min(queries), max(queries), bool_and(threshold > 0), bool_and(probes BETWEEN 1 AND 60), max(recall) > 0.99
 FROM ivfpq_recall_curve('t_v', by_query => true) GROUP BY k ORDER BY k;
--- more effort finds no less
-SELECT bool_and(recall >= by_threshold), bool_and(recall >= by_candidates) FROM
-    (SELECT recall, lag(recall) OVER (PARTITION BY k, candidates ORDER BY threshold) AS by_threshold,
+-- more effort finds no less; with few candidates, those of more lists may displace each other
+SELECT bool_and(recall >= by_threshold OR candidates < most), bool_and(recall >= by_candidates) FROM
+    (SELECT recall, candidates, max(candidates) OVER (PARTITION BY k) AS most,
+            lag(recall) OVER (PARTITION BY k, candidates ORDER BY threshold) AS by_threshold,
             lag(recall) OVER (PARTITION BY k, threshold ORDER BY candidates) AS by_candidates
      FROM ivfpq_recall_curve('t_v', true)) AS c;
 

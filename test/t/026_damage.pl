@@ -22,7 +22,7 @@ my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], l
 	pending_tail => [ 108, 'V' ], pending_pages => [ 116, 'V' ], free_head => [ 120, 'V' ],
 	free_pages => [ 124, 'V' ], first_queries => [ 128, 'V' ], first_steps => [ 132, 'V' ],
 	first_probes => [ 136, 'V' ], probe_steps => [ 1564, 'V' ], by_query_steps => [ 1568, 'V' ],
-	probes => [ 1572, 'V' ],
+	probes => [ 1572, 'V' ], list_rule => [ 7174, 'C' ],
 	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ], search_rounds => [ 1424, 'V' ],
 	attributes => [ 1428, 'V' ], attribute_bytes => [ 1432, 'C' ], attribute_kind => [ 1464, 'C' ],
 	refinement => [ 7216, 'C' ], refinement_pages => [ 7220, 'V' ]);
@@ -109,6 +109,7 @@ my @damages = (
 	[ 'an index of version 4', 'right', sub {
 		put_meta($_[0], version => 4); put_meta($_[0], first_queries => 512);
 		put_meta($_[0], first_steps => 1); put_meta($_[0], first_probes => 3) }, 'no check' ],
+	[ 'thresholds of another rule', 'right', sub { put_meta($_[0], list_rule => 0) }, 'no check' ],
 	[ 'probe steps of version 4', 'error', sub {
 		put_meta($_[0], version => 4); put_meta($_[0], first_steps => 99) } ],
 	[ 'search rounds', 'error', sub { put_meta($_[0], search_rounds => 16) } ],
@@ -318,6 +319,9 @@ sub says
 for my $n (0 .. $#damages)
 {
 	my ($name, $scans, undef, $checks, $columns, $problem) = @{ $damages[$n] };
+	is(value($node, "SELECT (SELECT count(*) FROM ivfpq_recall_curve('i_$n', true)),
+		(SELECT count(*) > 0 FROM ivfpq_recall_curve('i_$n'))"), '0|t', "$name: not used")
+	  if $name eq 'thresholds of another rule';
 	my ($found, $error) = says($n, 'check', "SELECT count(*) FROM ivfpq_check('i_$n', true)");
 	if (!$checks)
 	{
@@ -373,6 +377,11 @@ for my $n (0 .. $#damages)
 	$session->query_safe("REINDEX INDEX i_$n");
 	is($session->query_safe($whole), $expected, "$name: REINDEX makes it good");
 }
+# Lists are not taken by a threshold that was measured for other scores, until REINDEX measures it.
+my ($other) = grep { $damages[$_][0] eq 'thresholds of another rule' } 0 .. $#damages;
+is(value($node, "SELECT count(*) > 0 FROM ivfpq_recall_curve('i_$other', true)"), 't',
+	'thresholds are there after REINDEX');
+
 like(slurp_file($node->logfile), qr/has format version 99.*?HINT:  Please REINDEX it/s,
 	'a format of the future: a hint to REINDEX');
 unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC|canceling statement/,

@@ -125,7 +125,8 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
     if (radius == bits_float(infinity_bits)) return;
     // Scores grow with the rank.
     for (uint32_t rank = lists + threadIdx.x; rank < probes; rank += Shape::threads)
-        if (list_score(terms[rank], radius, static_cast<float>(starts[rank])) > wanted.threshold)
+        if (list_score(terms[rank], terms[0], radius, static_cast<float>(starts[rank])) >
+            wanted.threshold)
             atomicMin(&taken, rank);
     __syncthreads();
     if (threadIdx.x != 0) return;
