@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "kernels/list_effort.h"
 #include "kernels/list_store.h"
 #include "extension/index/column.h"
 #include "extension/index/format.h"
@@ -62,8 +64,9 @@ struct KnnBatch {
     KnnQuery* query;     // not null: search by SQL (KnnIndex::by_query)
 
     MetaPage meta;
-    Effort effort;
-    uint64* pending;  // sorted
+    Effort effort;      // one for all queries
+    Effort own_effort;  // by query, where all lists are at hand
+    uint64* pending;    // sorted
     Size pending_count;
     bool pending_known;  // false: too many to keep in memory
     ListSearch* lists;
@@ -231,8 +234,7 @@ void scan_for(KnnBatch* batch, uint32 query) {
     const MemoryContext before = MemoryContextSwitchTo(batch->context);
     if (!batch->scan) {
         batch->scan = compat_index_beginscan(index->heap, index->index, batch->snapshot, 0, 1);
-        // The same rows, whether a query is searched alone or with others.
-        want_rows(batch->scan, batch->k, 0, true);
+        want_rows(batch->scan, batch->k);
     }
     const Datum vector =
         type_of(index->index).make(batch->queries + Size{query} * index->dims, index->dims);
@@ -260,9 +262,37 @@ void scan_for(KnnBatch* batch, uint32 query) {
 
 // --- batches
 
+uint32 most_candidates_of(const Effort& effort) {
+    const Size most = effort.margin > 0 ? most_ranked_of(effort.candidates) : effort.candidates;
+    return static_cast<uint32>(std::min<Size>(most, std::numeric_limits<uint32>::max()));
+}
+
 int search_threads() {
     // As many threads as a query of this session could have processes.
     return 1 + max_parallel_workers_per_gather;
+}
+
+// Queries decide on their effort, as single scans do, unless lists have to be read in parts: none
+// of these parts has all lists that a query takes its radius from.
+ListWants wants_of(const KnnBatch* batch, const float* forms) {
+    const Effort& own = batch->own_effort;
+    ListWants wants = {forms, batch->count, batch->effort.probes, batch->effort.candidates,
+                       batch->k};
+    if (!fits_all_lists(batch->lists) || most_candidates_of(own) > max_list_k) return wants;
+    wants.probes = own.probes;
+    wants.candidates = most_candidates_of(own);
+    wants.margin = own.margin;
+    wants.least_candidates = own.candidates;
+    if (!(own.threshold > 0)) return wants;
+    // Hardly any query takes more, and lists are sorted as far as this.
+    constexpr uint32 times = 8;
+    constexpr uint32 least = 256;
+    wants.probes = std::min(std::max(times * own.probes, least), batch->meta.lists);
+    const double growth = list_growth(batch->index->index, batch->meta);
+    wants.threshold = own.threshold * static_cast<float>(std::sqrt(growth));
+    wants.first_entries =
+        static_cast<uint32>(growth * first_entries(batch->k, batch->meta.rows_at_build));
+    return wants;
 }
 
 // A batch reads all lists. This pays once single scans would read most of them anyway.
@@ -291,9 +321,10 @@ bool search_by_lists(KnnBatch* batch) {
         model_form(batch->index->index, batch->meta, batch->queries + i * dims,
                    forms + i * code_dims);
     }
-    search_lists(batch->lists,
-                 {forms, batch->count, batch->effort.probes, batch->effort.candidates},
-                 {add_candidate, batch});
+    ListWants wants = wants_of(batch, forms);
+    if (settings.max_probes > 0)
+        wants.probes = Min(wants.probes, static_cast<uint32>(settings.max_probes));
+    search_lists(batch->lists, wants, {add_candidate, batch});
     pfree(forms);
     return true;
 }
@@ -333,7 +364,8 @@ void search_index(KnnBatch* batch) {
 
 Size query_bytes(const KnnBatch* batch) {
     // The caller's vector, its index form, result rows, candidate rows, and the list search.
-    const Size candidates = batch->all ? 0 : Min(batch->effort.candidates, max_list_k);
+    const uint32 most = Max(batch->effort.candidates, most_candidates_of(batch->own_effort));
+    const Size candidates = batch->all ? 0 : Min(most, max_list_k);
     return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
            candidates * 2 * sizeof(CandidateRow) +
            list_search_bytes(static_cast<uint32>(candidates)) + 64;
@@ -354,7 +386,7 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
     batch->snapshot = RegisterSnapshot(GetActiveSnapshot());
     if (index.by_query) {
         batch->query = open_knn_query(index, k);
-        batch->effort = {1, 1, 0};
+        batch->effort = batch->own_effort = {1, 1, 0};
     } else {
         // As index_beginscan() does for an access method without finer predicate locks.
         PredicateLockRelation(index.index, batch->snapshot);
@@ -362,7 +394,9 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
         read_pending(batch);
         if (searches_exactly(batch->meta))
             batch->all = read_entries(index.index, batch->snapshot, {}, memory.lists / 6).tids;
-        batch->effort = choose_effort(batch->meta, k, visiting_costs(batch->meta));
+        const ScanCosts costs = visiting_costs(batch->meta);
+        batch->effort = choose_effort(batch->meta, k, costs);
+        batch->own_effort = choose_effort(batch->meta, k, costs, ByQuery::yes);
         if (settings.max_probes > 0)
             batch->effort.probes =
                 Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));

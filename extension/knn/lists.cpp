@@ -4,6 +4,7 @@
 
 #include "kernels/list_store.h"
 #include "extension/guard.h"
+#include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
@@ -161,7 +162,12 @@ const ListBatch* search_held(ListSearch* search, const ListWants& wants, uint32 
     ListBatch* batch = search->batch->object;
     const Size dims = search->meta.code_dims;
     memcpy(batch->queries, wants.forms + first * dims, count * dims * sizeof(float));
-    for (uint32 i = 0; i < count; ++i) batch->wanted[i] = {wants.candidates, wants.probes};
+    for (uint32 i = 0; i < count; ++i)
+        batch->wanted[i] = {.k = wants.candidates,
+                            .probes = wants.probes,
+                            .threshold = wants.threshold,
+                            .radius_k = std::min(wants.k, wants.candidates),
+                            .first_entries = wants.first_entries};
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] { search->store->object->search(*batch, count); });
     return batch;
@@ -186,8 +192,11 @@ void merge_found(const Best& best, const ListWants& wants, uint32 query, const N
     memcpy(mine, best.merged, best.counts[query] * sizeof(Neighbor));
 }
 
-void put_found(const CandidateSink& sink, uint32 query, const Neighbor* found, uint32 count) {
-    for (uint32 i = 0; i < count; ++i) sink.put(sink.state, query, found[i].id);
+void put_found(const ListWants& wants, const CandidateSink& sink, uint32 query,
+               const Neighbor* found, uint32 count) {
+    const Size worth = count_worth_ranking(count, wants.least_candidates, wants.k, wants.margin,
+                                           [found](Size i) { return double{found[i].distance}; });
+    for (Size i = 0; i < worth; ++i) sink.put(sink.state, query, found[i].id);
 }
 
 }  // namespace
@@ -232,6 +241,10 @@ bool holds_all_lists(const ListSearch* search) {
     return search->chunk_count == 1 && search->held == 0;
 }
 
+bool fits_all_lists(const ListSearch* search) {
+    return search->chunk_count == 1;
+}
+
 Size list_search_bytes(uint32 candidates) {
     return candidates * sizeof(Neighbor) + sizeof(uint32);
 }
@@ -255,7 +268,7 @@ void search_lists(ListSearch* search, const ListWants& wants, const CandidateSin
             for (uint32 i = 0; i < count; ++i) {
                 const Neighbor* found = batch->found + i * batch->found_stride;
                 if (whole)
-                    put_found(sink, first + i, found, batch->found_counts[i]);
+                    put_found(wants, sink, first + i, found, batch->found_counts[i]);
                 else
                     merge_found(best, wants, first + i, found, batch->found_counts[i]);
             }
@@ -263,7 +276,7 @@ void search_lists(ListSearch* search, const ListWants& wants, const CandidateSin
     }
     if (!whole) {
         for (uint32 i = 0; i < wants.count; ++i)
-            put_found(sink, i, best.found + Size{i} * wants.candidates, best.counts[i]);
+            put_found(wants, sink, i, best.found + Size{i} * wants.candidates, best.counts[i]);
         pfree(best.found);
         pfree(best.counts);
         pfree(best.merged);

@@ -23,12 +23,22 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
 
 // Whether all lists are in the store, so that a search reads no pages.
 bool holds_all_lists(const ListSearch* search);
+// Whether all lists fit into the store: then queries may decide how many they take.
+bool fits_all_lists(const ListSearch* search);
 
 struct ListWants {
     const float* forms;  // (count)(code_dims), by model_form()
     uint32 count;
     uint32 probes;
     uint32 candidates;  // at most max_list_k
+    uint32 k;
+    // Above 0: a query decides how many of these lists it takes (kernels/list_effort.h).
+    float threshold = 0;
+    uint32 first_entries = 0;
+    // Above 0: a query decides how many of these candidates it ranks, at least so many
+    // (index/effort.h).
+    float margin = 0;
+    uint32 least_candidates = 0;
 };
 struct CandidateSink {
     void (*put)(void* state, uint32 query, uint64 tid);

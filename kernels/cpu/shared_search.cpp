@@ -48,9 +48,11 @@ void rank_visits(const StoredLists& stored, CpuBatch& batch, size_t begin, size_
     scratch.selections.clear();
     scratch.single.table.resize(table_bytes);
     for (size_t i = 0; i < queries; ++i) {
-        const uint32_t probes = rank_lists(stored, batch, begin + i, scratch.single);
+        rank_lists(stored, batch, begin + i, scratch.single);
         const float* vector = batch.queries + (begin + i) * stored.shape.dims;
         build_table(stored.quantizer(), vector, scratch.single.table.data());
+        const uint32_t probes = limit_lists(stored, batch.wanted[begin + i], scratch.single);
+        batch.taken_room[begin + i] = probes;
         scratch.tables[i] = make_byte_table(scratch.single.table.data(), stored.shape.m,
                                             scratch.bytes.data() + i * table_bytes);
         scratch.selections.emplace_back(scratch.candidates.data() + i * selection_room,
@@ -160,7 +162,7 @@ bool finish_shared(const StoredLists& stored, CpuBatch& batch, size_t query, siz
     const double farthest = result.count > 0 ? kept[result.count - 1].distance : 0;
 
     const float* vector = batch.queries + query * stored.shape.dims;
-    const uint32_t probes = std::min(batch.wanted[query].probes, stored.shape.lists);
+    const uint32_t probes = batch.taken_room[query];
     const uint32_t* probed = batch.probed_room.data() + query * batch.probed_stride;
     SearchScratch& single = scratch.single;
     single.table.resize(size_t{stored.shape.m} * codewords);
@@ -191,11 +193,12 @@ size_t shared_tasks(const StoredLists& stored, const CpuBatch& batch, size_t que
     // Narrowed queries share no scan: each has conditions of its own.
     if (stored.shape.m > most_group_m || batch.shape.narrowed) return 0;
     size_t visits = 0;
-    // A query that decides on its lists by itself looks into one after the other.
-    for (size_t i = 0; i < queries; ++i)
-        if (batch.wanted[i].threshold > 0) return 0;
-    for (size_t i = 0; i < queries; ++i)
-        visits += std::min(batch.wanted[i].probes, stored.shape.lists);
+    for (size_t i = 0; i < queries; ++i) {
+        // Of the lists that a query may take, it takes some.
+        constexpr size_t some = 8;
+        const size_t probes = std::min(batch.wanted[i].probes, stored.shape.lists);
+        visits += batch.wanted[i].threshold > 0 ? (probes + some - 1) / some : probes;
+    }
     constexpr size_t min_visits = 8;  // of a list
     const size_t tasks = tasks_for(queries, threads);
     return visits >= min_visits * stored.shape.lists * tasks ? tasks : 0;
