@@ -166,6 +166,7 @@ void check_options(Relation index, const IndexOptions& options) {
     // The column may have lost its dimensions; the metapage has them.
     MetaPage wanted = {};
     wanted.dims = readable ? meta.dims : declared_dims(index);
+    wanted.element_bytes = static_cast<uint8>(type_of(index).value_bytes());
     if (wanted.dims == 0) return;
     apply_options(options, &wanted);
     if (readable) report_differences(index, meta, wanted);

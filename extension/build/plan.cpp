@@ -29,12 +29,15 @@ uint32 choose_lists(double rows, uint32 dims) {
         std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
 }
 
-uint32 choose_m(uint32 dims, uint32 bits, QuantizerKind quantizer) {
+uint32 choose_m(const MetaPage& meta) {
+    const uint32 dims = meta.code_dims;
     // Additive codes take long to find, so they are short.
-    if (quantizer == QuantizerKind::lsq) return std::min<uint32>(dims, 8);
+    if (meta.quantizer == QuantizerKind::lsq) return std::min<uint32>(dims, 8);
     // Codes of 4 bits scan so fast that another byte costs less than ranking a row in vain; but
     // with long vectors memory bandwidth bounds the scan.
-    if (bits == 4) return std::clamp<uint32>(dims <= 512 ? dims / 2 : dims / 6, 1, max_m);
+    const bool is_long =
+        dims > 512 || (meta.refinement != RefinementKind::none && lies_in_toast(meta));
+    if (meta.bits == 4) return std::clamp<uint32>(is_long ? dims / 6 : dims / 2, 1, max_m);
     const uint32 m = dims <= 16 ? dims : dims <= 64 ? dims / 2 : dims <= 512 ? dims / 4 : dims / 8;
     return std::min<uint32>(m, max_m);
 }
@@ -140,7 +143,7 @@ uint32 residual_rows(const MetaPage& meta) {
 TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& meta,
                            int report_level) {
     TrainingPlan plan;
-    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta.code_dims, meta.bits, meta.quantizer);
+    plan.m = meta.asked_m ? meta.asked_m : choose_m(meta);
     const uint32 best = meta.asked_lists ? meta.asked_lists : choose_lists(rows, meta.code_dims);
     const Need need{meta, rows, quantizer_bytes(meta, plan.m)};
     const MemoryBound bound = training_memory();

@@ -16,7 +16,7 @@ double effort_cost(const MetaPage& meta, const ScanCosts& costs, double probes, 
     constexpr double row = 4000;
     constexpr double toasted_row = 20000;
     constexpr double refinement = 500;
-    const bool toasted = meta.dims * meta.element_bytes > 2000;
+    const bool toasted = lies_in_toast(meta);
     const double visits = costs.refines ? std::min(candidates, refined_visits(wanted)) : candidates;
     const double refined = costs.refines ? candidates * (refinement + meta.dims) : 0;
     return probes * costs.probe + scanned * meta.m * costs.look_up +

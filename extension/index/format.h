@@ -274,6 +274,11 @@ inline uint32 codebook_rows(const MetaPage& meta) {
 inline BlockNumber codebook_pages(const MetaPage& meta) {
     return RowLayout::of(codewords_of(meta), meta.wide).pages(codebook_rows(meta));
 }
+// Whether vectors are so long that PostgreSQL moves them out of their rows, unless the table says
+// otherwise.
+inline bool lies_in_toast(const MetaPage& meta) {
+    return meta.dims * meta.element_bytes > 2000;
+}
 inline bool has_rotation(const MetaPage& meta) {
     return meta.quantizer == QuantizerKind::opq;
 }

@@ -39,9 +39,18 @@ bool can_refine(const MetaPage& meta) {
     return meta.dims <= max_refined_dims && !has_rotation(meta);
 }
 
-// Where the option is not given.
-RefinementKind choose_refinement(const MetaPage&) {
-    return RefinementKind::none;
+// Where the option is not given: for vectors so long that they lie in TOAST, where a visit takes
+// several times as long as in a row.
+RefinementKind choose_refinement(const MetaPage& meta) {
+    return can_refine(meta) && lies_in_toast(meta) ? RefinementKind::int8 : RefinementKind::none;
+}
+
+// Where neither bits nor m is given: short codes that only find candidates may be coarser, and
+// those of four bits are scanned several times as fast.
+int choose_bits(const MetaPage& meta) {
+    const bool coarse = meta.refinement != RefinementKind::none && lies_in_toast(meta) &&
+                        meta.quantizer == QuantizerKind::pq && meta.asked_m == 0;
+    return coarse ? 4 : default_bits;
 }
 
 void check_refinement(const MetaPage& meta) {
@@ -170,7 +179,6 @@ IndexOptions parse_options(Datum reloptions, bool is_null) {
 void apply_options(const IndexOptions& options, MetaPage* meta) {
     const auto kind = static_cast<QuantizerKind>(options.quantizer);
     check_quantizer(kind, meta->dims, options);
-    meta->bits = static_cast<uint8>(options.bits > 0 ? options.bits : default_bits);
     meta->quantizer = kind;
     meta->code_dims = options.dims > 0 ? static_cast<uint32>(options.dims) : meta->dims;
     meta->search_rounds = 0;
@@ -179,13 +187,14 @@ void apply_options(const IndexOptions& options, MetaPage* meta) {
             static_cast<uint32>(options.rounds > 0 ? options.rounds : default_search_rounds);
     meta->asked_lists = static_cast<uint32>(options.lists);
     meta->asked_m = static_cast<uint32>(options.m);
-    check_code(*meta);
     if (options.refine == refine_auto) {
-        meta->refinement = can_refine(*meta) ? choose_refinement(*meta) : RefinementKind::none;
+        meta->refinement = choose_refinement(*meta);
     } else {
         meta->refinement = static_cast<RefinementKind>(options.refine);
         if (meta->refinement != RefinementKind::none) check_refinement(*meta);
     }
+    meta->bits = static_cast<uint8>(options.bits > 0 ? options.bits : choose_bits(*meta));
+    check_code(*meta);
 }
 
 const char* quantizer_name(QuantizerKind kind) {

@@ -198,7 +198,8 @@ void begin_part(ListSender* sender, const ListToSend& what, uint32 first_page) {
 void add_page(ListSender* sender, Page page, uint32 first) {
     const EntryLayout& layout = sender->layout;
     const uint32 count = page_tail(page)->count - first;
-    // A page that is more than half full is copied with one memcpy, padding included.
+    // A page that is more than half full is copied with one memcpy, padding included, but without
+    // the numbers of its refinement pages.
     const bool whole = first == 0 && count > layout.capacity / 2;
     const EntryLayout to_layout =
         EntryLayout::with(layout.m, layout.attributes, whole ? layout.capacity : count);
@@ -209,7 +210,7 @@ void add_page(ListSender* sender, Page page, uint32 first) {
     const char* from = page_data(page);
     const Size bytes = loaded_page_bytes(to_layout);
     if (whole) {
-        memcpy(columns, from, layout.end());
+        memcpy(columns, from, to_layout.end());
     } else {
         for (uint32 j = 0; j < layout.m; ++j)
             memcpy(columns + Size{j} * count, from + Size{j} * layout.capacity + first, count);

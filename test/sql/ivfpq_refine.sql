@@ -33,6 +33,24 @@ CREATE INDEX wide_v ON wide USING ivfpq (v) WITH (refine = auto);
 SELECT refine FROM ivfpq_info('wide_v');
 DROP TABLE wide;
 
+\qecho long vectors have them by default, and short codes of four bits
+CREATE TABLE long (id int, v vector(501), h halfvec(501));
+INSERT INTO long SELECT i, vec(i, 501), vec(i, 501)::halfvec(501) FROM generate_series(1, 1200) AS i;
+CREATE INDEX long_v ON long USING ivfpq (v);
+SELECT refine, bits, m FROM ivfpq_info('long_v');
+SELECT * FROM ivfpq_check('long_v', true);
+ALTER INDEX long_v SET (m = 60);
+REINDEX INDEX long_v;
+SELECT refine, bits, m FROM ivfpq_info('long_v');
+ALTER INDEX long_v SET (refine = none);
+ALTER INDEX long_v RESET (m);
+REINDEX INDEX long_v;
+SELECT refine, bits, m FROM ivfpq_info('long_v');
+ALTER INDEX long_v RESET (refine);
+CREATE INDEX long_h ON long USING ivfpq (h);
+SELECT refine, bits, m FROM ivfpq_info('long_h');
+DROP TABLE long;
+
 -- The distances of the k nearest, by the index and by a sequential scan, for several queries; null: the same.
 CREATE FUNCTION differs(operator text, k int, condition text DEFAULT 'true') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -165,3 +183,6 @@ DROP INDEX t_v;
 CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 8, refine = int8, bits = 4);
 SELECT * FROM all_differ('<->');
 SELECT * FROM ivfpq_check('t_v', true);
+
+DROP TABLE t;
+DROP FUNCTION all_differ, differs;
