@@ -26,7 +26,8 @@ struct GatherState {
 // rows are compared with the query itself.
 const float* query_form(Relation index, ScanState* s);
 
-// Scans codes of four bits: by the rounded tables where refinements order the candidates.
+// Scans codes of four bits: by the rounded tables where refinements order the candidates, and
+// rounding is small beside the errors of codes.
 uint32 scan_page_nibbles(const ScanState* s, const CodeColumns& columns, float list_term,
                          double bound, NibbleHit* hits);
 

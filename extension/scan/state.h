@@ -72,6 +72,7 @@ struct ListTables {
     uint32* ranks;        // (lists): the place of each in `order`; null: the scan does not widen
     float* table;         // the query's lookup table: see read_table()
     NibbleTable nibbles;  // `table` rounded to bytes, if bits = 4
+    bool rounded;         // `nibbles` alone tell what is near (gather.cpp)
 };
 
 // A group of lists, order[begin .. end) (lists.cpp). Candidates up to the floor were taken. The

@@ -184,5 +184,30 @@ CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 8, refine = int8, bits = 4);
 SELECT * FROM all_differ('<->');
 SELECT * FROM ivfpq_check('t_v', true);
 
+\qecho tiny vectors: squares of their errors are zero
+CREATE TABLE tiny (id int, v vector(60));
+INSERT INTO tiny SELECT i, (SELECT array_agg(x * 1e-23) FROM unnest(vec(i, 60)::real[]) AS x)::vector
+    FROM generate_series(1, 1200) AS i;
+CREATE INDEX tiny_v ON tiny USING ivfpq (v) WITH (lists = 4, refine = int8);
+SELECT * FROM ivfpq_check('tiny_v', true);
+
+\qecho codes of four bits, far from the origin: rounded tables would not tell which rows are near
+CREATE TABLE far (id int, v vector(60));
+INSERT INTO far SELECT i, (SELECT array_agg(x + 10000) FROM unnest(vec(i, 60)::real[]) AS x)::vector
+    FROM generate_series(1, 3000) AS i;
+CREATE INDEX far_v ON far USING ivfpq (v) WITH (lists = 4, refine = int8, bits = 4);
+SET ivfpq.probes = 4;
+SET ivfpq.candidates = 100;
+CREATE FUNCTION nearest_far(q int) RETURNS int[] LANGUAGE sql AS $$
+    SELECT array_agg(id) FROM (SELECT id FROM far ORDER BY v <->
+        (SELECT array_agg(x + 10000) FROM unnest(vec(-q, 60)::real[]) AS x)::vector LIMIT 10) AS s
+$$;
+SET enable_seqscan = off;
+CREATE TABLE by_refinement AS SELECT q, nearest_far(q) AS ids FROM generate_series(1, 10) AS q;
+SET ivfpq.refine = off;
+SELECT count(*), count(*) FILTER (WHERE ids = nearest_far(q)) AS same FROM by_refinement;
+RESET ivfpq.refine;
+DROP TABLE tiny, far, by_refinement;
+DROP FUNCTION nearest_far;
 DROP TABLE t;
 DROP FUNCTION all_differ, differs;
