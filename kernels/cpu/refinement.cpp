@@ -51,9 +51,8 @@ HWY_INLINE int32_t add_products(Tag tag, const int16_t* HWY_RESTRICT query,
     auto sum2 = hn::Zero(wide);
     auto sum3 = hn::Zero(wide);
     size_t i = *at;
-    const auto code = [&](size_t from) {
-        return hn::PromoteTo(tag, hn::LoadU(bytes, codes + from));
-    };
+    const auto code = [&](size_t from)
+                          HWY_ATTR { return hn::PromoteTo(tag, hn::LoadU(bytes, codes + from)); };
     for (; i + 2 * lanes <= dims; i += 2 * lanes) {
         sum0 = hn::ReorderWidenMulAccumulate(wide, hn::LoadU(tag, query + i), code(i), sum0, sum1);
         sum2 = hn::ReorderWidenMulAccumulate(wide, hn::LoadU(tag, query + i + lanes),
