@@ -241,12 +241,13 @@ void visit_waiting(ScanState* s, Size k) {
     refined.step = std::max<Size>(k, 1);
 }
 
-bool more_waiting_rows(ScanState* s) {
+bool more_waiting_rows(IndexScanDesc scan, ScanState* s) {
     if (s->refined.count == 0) return false;
     clear_vector_cache(s->cache);
     s->round.count = s->round.next = s->round.added = 0;
     // Whoever fetches more rows than were expected may fetch many.
     visit_waiting(s, 2 * s->refined.step);
+    if (!s->asked.repeated) report_visits(scan->indexRelation, &s->report);
     rest_row_reader(s->reader);
     sort_rows(s);
     return true;

@@ -24,19 +24,27 @@ void count(IndexStatistics* statistics, Counter counter, int64 amount) {
     if (amount > 0) pg_atomic_fetch_add_u64(&statistics->counters[counter], amount);
 }
 
+// An index created in this transaction has no counters: it may be rolled back.
+IndexStatistics* statistics_for(Relation index) {
+    return index->rd_createSubid == InvalidSubTransactionId
+               ? statistics_of(MyDatabaseId, RelationGetRelid(index))
+               : nullptr;
+}
+
 }  // namespace
 
 void report_round(Relation index, ScanReport* report) {
-    // An index created in this transaction has no counters: it may be rolled back.
-    IndexStatistics* statistics = index->rd_createSubid == InvalidSubTransactionId
-                                      ? statistics_of(MyDatabaseId, RelationGetRelid(index))
-                                      : nullptr;
+    IndexStatistics* statistics = statistics_for(index);
+    if (statistics && report->rounds == 1) {
+        count(statistics, report->by_service ? counter_service_searches : counter_cpu_searches, 1);
+        count(statistics, counter_fallbacks, report->fell_back);
+    }
+    report_visits(index, report);
+}
+
+void report_visits(Relation index, ScanReport* report) {
+    IndexStatistics* statistics = statistics_for(index);
     if (statistics) {
-        if (report->rounds == 1) {
-            count(statistics, report->by_service ? counter_service_searches : counter_cpu_searches,
-                  1);
-            count(statistics, counter_fallbacks, report->fell_back);
-        }
         count(statistics, counter_candidates, report->candidates - report->counted_candidates);
         count(statistics, counter_ranked_rows, report->ranked_rows - report->counted_rows);
         report->counted_candidates = report->candidates;

@@ -22,5 +22,7 @@ struct ScanReport {
 
 // Called after each round of a scan.
 void report_round(Relation index, ScanReport* report);
+// Called after a round has visited further rows.
+void report_visits(Relation index, ScanReport* report);
 
 }  // namespace pgwarp

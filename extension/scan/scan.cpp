@@ -177,7 +177,7 @@ void next_round(IndexScanDesc scan, ScanState* s) {
 
 bool next_rows(IndexScanDesc scan, ScanState* s) {
     const MemoryContext before = MemoryContextSwitchTo(s->context);
-    bool more = more_rows(s) || more_waiting_rows(s);
+    bool more = more_rows(s) || more_waiting_rows(scan, s);
     MemoryContextSwitchTo(before);
     if (!more && !s->progress.finished) {
         next_round(scan, s);

@@ -287,7 +287,7 @@ bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
 // any candidate that waits to the round.
 void visit_waiting(ScanState* s, Size k);
 // The next rows of the round, of candidates that wait. False: there are none.
-bool more_waiting_rows(ScanState* s);
+bool more_waiting_rows(IndexScanDesc scan, ScanState* s);
 
 // --- lists.cpp (more below)
 

@@ -128,6 +128,10 @@ SELECT fetch_some(10000);
 SELECT count(*), count(DISTINCT id) FROM fetched;
 ROLLBACK;
 
+-- a scan of all rows visits each once
+SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> vec(-2, 60)) AS s;
+SELECT ranked_rows FROM ivfpq_last_scan();
+
 \qecho strict order
 SET ivfpq.iterative_scan = strict_order;
 SELECT count(*) > 100, bool_and(d >= before) FROM
