@@ -182,7 +182,7 @@ using CompatToastSnapshot = SnapshotData;
 // whether the caller is ANALYZE.
 #if PG_VERSION_NUM >= 180000
 #define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
-    index_beginscan(heap, index, snapshot, nullptr, keys, order_bys)
+    index_beginscan(heap, index, snapshot, nullptr, keys, order_bys COMPAT_SCAN_FLAGS)
 #define compat_vacuum_delay() vacuum_delay_point(false)
 #else
 #define compat_index_beginscan(heap, index, snapshot, keys, order_bys) \
@@ -332,4 +332,92 @@ extern "C" bool pq_check_connection(void);
     ((operation) == EEOP_FUNCEXPR_STRICT || (operation) == EEOP_FUNCEXPR_STRICT_2)
 #else
 #define compat_is_strict_call(operation) ((operation) == EEOP_FUNCEXPR_STRICT)
+#endif
+
+// 19 added the flags of a scan, none of which we set, and the blocks that a parallel scan is
+// limited to. Needs access/tableam.h.
+#if PG_VERSION_NUM >= 190000
+#define COMPAT_SCAN_FLAGS , 0
+#define compat_index_fetch_begin(heap) table_index_fetch_begin(heap, SO_NONE)
+#define compat_start_parallel(heap, own, shared)                                    \
+    table_block_parallelscan_startblock_init(heap, own, shared, InvalidBlockNumber, \
+                                             InvalidBlockNumber)
+#define compat_beginscan_parallel(heap, parallel) table_beginscan_parallel(heap, parallel, SO_NONE)
+#define compat_beginscan_tidrange(heap, snapshot, from, to) \
+    table_beginscan_tidrange(heap, snapshot, from, to, SO_NONE)
+#else
+#define COMPAT_SCAN_FLAGS
+#define compat_index_fetch_begin(heap) table_index_fetch_begin(heap)
+#define compat_start_parallel(heap, own, shared) \
+    table_block_parallelscan_startblock_init(heap, own, shared)
+#define compat_beginscan_parallel(heap, parallel) table_beginscan_parallel(heap, parallel)
+#define compat_beginscan_tidrange(heap, snapshot, from, to) \
+    table_beginscan_tidrange(heap, snapshot, from, to)
+#endif
+
+// What heapam's index fetch does with a page that it has just pinned: 19 notes the block's number
+// where earlier versions ask the buffer, and pruning needs a pin on the visibility map. Needs
+// access/heapam.h.
+#if PG_VERSION_NUM >= 190000
+#define compat_note_pinned(fetch, heap, block) \
+    ((fetch)->xs_blk = (block),                \
+     heap_page_prune_opt(heap, (fetch)->xs_cbuf, &(fetch)->xs_vmbuffer, false))
+#else
+#define compat_note_pinned(fetch, heap, block) \
+    ((void)(block), heap_page_prune_opt(heap, (fetch)->xs_cbuf))
+#endif
+
+// 19 made a buffer's state 64 bits wide, with the content lock in it. Needs
+// storage/buf_internals.h.
+#if PG_VERSION_NUM >= 190000
+#define compat_buffer_state(descriptor) pg_atomic_read_u64(&(descriptor)->state)
+#else
+#define compat_buffer_state(descriptor) pg_atomic_read_u32(&(descriptor)->state)
+#endif
+
+// 19 renamed PageSetChecksumInplace(). Needs storage/bufpage.h.
+#if PG_VERSION_NUM >= 190000
+#define compat_set_checksum(page, block) PageSetChecksum(page, block)
+#else
+#define compat_set_checksum(page, block) PageSetChecksumInplace(page, block)
+#endif
+
+// What an access method's handler returns: 19 keeps the pointer and wants it to stay; before it,
+// callers copy the struct and free it. Needs access/amapi.h.
+#if PG_VERSION_NUM >= 190000
+#define compat_access_method(routine) (routine)
+#define compat_free_access_method(routine) ((void)(routine))
+#else
+#define compat_free_access_method(routine) pfree(const_cast<IndexAmRoutine*>(routine))
+#define compat_access_method(routine) \
+    memcpy(palloc(sizeof(IndexAmRoutine)), routine, sizeof(IndexAmRoutine))
+#endif
+
+// How a page is locked: 19 has an enumeration for LockBuffer().
+#if PG_VERSION_NUM >= 190000
+#define compat_lock_mode(lock) static_cast<BufferLockMode>(lock)
+#else
+#define compat_lock_mode(lock) (lock)
+#endif
+
+// What a signal handler passes on to one of PostgreSQL's: 19 tells handlers who sent the signal.
+#if PG_VERSION_NUM >= 190000
+#define COMPAT_SIGNAL_ARGUMENTS postgres_signal_arg, pg_siginfo
+#else
+#define COMPAT_SIGNAL_ARGUMENTS postgres_signal_arg
+#endif
+
+// 19 removed fmNodePtr, and funcapi.h no longer includes the tuple store.
+#if PG_VERSION_NUM >= 190000
+extern "C" {
+#include "utils/tuplestore.h"
+}
+using fmNodePtr = Node*;
+#endif
+
+// 19 caches offsets of columns in a tuple descriptor once all of them are set.
+#if PG_VERSION_NUM >= 190000
+#define compat_finalize(descriptor) TupleDescFinalize(descriptor)
+#else
+#define compat_finalize(descriptor) ((void)(descriptor))
 #endif

@@ -116,33 +116,34 @@ bool ivfpq_validate(Oid opclass) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_handler) {
-    IndexAmRoutine* routine = makeNode(IndexAmRoutine);
-    routine->amstrategies = attribute_strategies;
-    routine->amsupport = hash_procedure;
-    routine->amcanorderbyop = true;
-    routine->amcanmulticol = true;
-    routine->amsearcharray = true;
-    routine->amsearchnulls = true;
+    static IndexAmRoutine routine;
+    routine.type = T_IndexAmRoutine;
+    routine.amstrategies = attribute_strategies;
+    routine.amsupport = hash_procedure;
+    routine.amcanorderbyop = true;
+    routine.amcanmulticol = true;
+    routine.amsearcharray = true;
+    routine.amsearchnulls = true;
     // No condition on the indexed column is required, so that the planner may use a partial index
     // without one.
-    routine->amoptionalkey = true;
-    routine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
-    routine->amkeytype = InvalidOid;
+    routine.amoptionalkey = true;
+    routine.amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
+    routine.amkeytype = InvalidOid;
 
-    routine->ambuild = ivfpq_build;
-    routine->ambuildempty = ivfpq_build_empty;
-    routine->aminsert = ivfpq_insert;
-    routine->ambulkdelete = ivfpq_bulk_delete;
-    routine->amvacuumcleanup = ivfpq_vacuum_cleanup;
-    routine->amcostestimate = ivfpq_cost;
-    routine->amoptions = ivfpq_options;
-    routine->ambuildphasename = ivfpq_phase_name;
-    routine->amvalidate = ivfpq_validate;
-    routine->ambeginscan = ivfpq_begin_scan;
-    routine->amrescan = ivfpq_rescan;
-    routine->amgettuple = ivfpq_get_tuple;
-    routine->amendscan = ivfpq_end_scan;
-    PG_RETURN_POINTER(routine);
+    routine.ambuild = ivfpq_build;
+    routine.ambuildempty = ivfpq_build_empty;
+    routine.aminsert = ivfpq_insert;
+    routine.ambulkdelete = ivfpq_bulk_delete;
+    routine.amvacuumcleanup = ivfpq_vacuum_cleanup;
+    routine.amcostestimate = ivfpq_cost;
+    routine.amoptions = ivfpq_options;
+    routine.ambuildphasename = ivfpq_phase_name;
+    routine.amvalidate = ivfpq_validate;
+    routine.ambeginscan = ivfpq_begin_scan;
+    routine.amrescan = ivfpq_rescan;
+    routine.amgettuple = ivfpq_get_tuple;
+    routine.amendscan = ivfpq_end_scan;
+    PG_RETURN_POINTER(compat_access_method(&routine));
 }
 
 PGWARP_FUNCTION(ivfpq_metric_l2) {

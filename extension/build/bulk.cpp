@@ -56,9 +56,9 @@ void finish_page(BulkWriter* writer, bool last) {
         Page page = writer->refinements + Size{i} * BLCKSZ;
         page_refinements(writer->page, layout)[i] = block + 1 + i;
         page_tail(page)->prev = block;
-        PageSetChecksumInplace(page, block + 1 + i);
+        compat_set_checksum(page, block + 1 + i);
     }
-    PageSetChecksumInplace(writer->page, block);
+    compat_set_checksum(writer->page, block);
     bulk_pages(writer, block, static_cast<char*>(writer->page), 1);
     if (refinements > 0) bulk_pages(writer, block + 1, writer->refinements, refinements);
     writer->meta.refinement_pages += refinements;

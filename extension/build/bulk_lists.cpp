@@ -93,7 +93,7 @@ void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
     const BlockNumber end = first + extent_of(plan, list).pages;
     if (block >= end) {
         fill_refinement_page(plan, list, block - end, page);
-        PageSetChecksumInplace(page, block);
+        compat_set_checksum(page, block);
         return;
     }
     page_init(page, PageKind::list, list);
@@ -109,7 +109,7 @@ void fill_page(const Plan& plan, uint32 list, BlockNumber block, Page page) {
     const BlockNumber refinements = end + (block - first) * refinement.pages(plan.layout.capacity);
     for (uint32 i = 0; i < refinement.pages(static_cast<uint32>(rows)); ++i)
         page_refinements(page, plan.layout)[i] = refinements + i;
-    PageSetChecksumInplace(page, block);
+    compat_set_checksum(page, block);
 }
 
 // Pages that threads fill. Never on the stack: an error may unwind it while they work.

@@ -87,7 +87,7 @@ void fill_blocks(const BuildTable& table, SharedBuild* shared, BlockPool* pool) 
         heap_rows =
             scan_pages(table.heap, table.index, table.info, scan_of(shared), fill_row, &filling);
     } else {
-        TableScanDesc scan = table_beginscan_parallel(table.heap, scan_of(shared));
+        TableScanDesc scan = compat_beginscan_parallel(table.heap, scan_of(shared));
         heap_rows = table_index_build_scan(table.heap, table.index, table.info, true, false,
                                            fill_row, &filling, scan);
     }
@@ -124,7 +124,7 @@ void take_blocks(const BuildTable& table, ParallelContext* context, const BuildM
     // With many workers, feeding the device keeps the leader busy: it reads no rows itself.
     constexpr int many_workers = 4;
     if (context->nworkers_launched < many_workers) {
-        TableScanDesc scan = table_beginscan_parallel(table.heap, scan_of(shared));
+        TableScanDesc scan = compat_beginscan_parallel(table.heap, scan_of(shared));
         heap_rows = table_index_build_scan(table.heap, table.index, table.info, true, true,
                                            take_row, &taking, scan);
         flush_encode(pass);

@@ -79,7 +79,7 @@ void take_part(const BuildTable& table, const BuildMemory& memory, Neighbor* nei
     EntrySort* sort = begin_entry_sort(sort_shape(input, shared->sort_memory), &coordinate);
     EncodePass* pass = begin_encode(input, {sort_rows, sort});
 
-    TableScanDesc scan = table_beginscan_parallel(table.heap, scan_of(shared));
+    TableScanDesc scan = compat_beginscan_parallel(table.heap, scan_of(shared));
     const double heap_rows = table_index_build_scan(table.heap, table.index, table.info, true,
                                                     progress, encode_row, pass, scan);
     flush_encode(pass);

@@ -110,6 +110,7 @@ void begin_tuplesort(EntrySort* sort, SortCoordinate coordinate) {
     TupleDesc descriptor = CreateTemplateTupleDesc(2);
     TupleDescInitEntry(descriptor, 1, "key", INT8OID, -1, 0);
     TupleDescInitEntry(descriptor, 2, "entry", BYTEAOID, -1, 0);
+    compat_finalize(descriptor);
     AttrNumber attribute = 1;
     Oid operation = Int8LessOperator;
     Oid collation = InvalidOid;

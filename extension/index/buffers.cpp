@@ -56,7 +56,7 @@ bool draw_lookup() {
 // set.
 bool buffer_has(Buffer buffer, const BufferTag& tag) {
     BufferDesc* descriptor = GetBufferDescriptor(buffer - 1);
-    const uint32 state = pg_atomic_read_u32(&descriptor->state);
+    const auto state = compat_buffer_state(descriptor);
     return (state & (BM_VALID | BM_LOCKED)) == BM_VALID && compat_same_tag(&descriptor->tag, &tag);
 }
 

@@ -133,7 +133,7 @@ void complete_meta(MetaPage* meta) {
 Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
     check_block(index, block);
     const Buffer buffer = find_buffer(index, block);
-    LockBuffer(buffer, lock);
+    LockBuffer(buffer, compat_lock_mode(lock));
     if (!page_is_sound(BufferGetPage(buffer)))
         report_damage(index, block, "it is no page of an ivfpq index");
     return buffer;

@@ -14,6 +14,8 @@
 
 extern "C" {
 #include "access/detoast.h"
+#include "access/tupmacs.h"
+#include "catalog/pg_type.h"
 #include "nodes/primnodes.h"
 #include "utils/array.h"
 #include "utils/builtins.h"

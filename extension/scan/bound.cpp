@@ -5,6 +5,7 @@
 #include "extension/scan/bound.h"
 
 extern "C" {
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"

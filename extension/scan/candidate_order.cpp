@@ -49,6 +49,7 @@ void move_to_sort(CandidateOrder* order) {
     TupleDesc descriptor = CreateTemplateTupleDesc(2);
     TupleDescInitEntry(descriptor, 1, "distance", FLOAT8OID, -1, 0);
     TupleDescInitEntry(descriptor, 2, "id", INT8OID, -1, 0);
+    compat_finalize(descriptor);
     AttrNumber attributes[2] = {1, 2};
     Oid operators[2] = {Float8LessOperator, Int8LessOperator};
     Oid collations[2] = {};

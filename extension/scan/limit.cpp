@@ -16,6 +16,7 @@
 
 extern "C" {
 #include "executor/executor.h"
+#include "executor/instrument.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"

@@ -49,7 +49,7 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     reader->attribute = reader->info->ii_IndexAttrNumbers[0];
     reader->type = type_of(index);
     reader->slot = table_slot_create(heap, nullptr);
-    reader->fetch = table_index_fetch_begin(heap);
+    reader->fetch = compat_index_fetch_begin(heap);
     reader->hints = can_hint(heap);
     if (reader->info->ii_Expressions != NIL) reader->estate = CreateExecutorState();
     reader->row_context =

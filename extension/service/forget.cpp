@@ -38,9 +38,9 @@ bool is_ivfpq(Oid relation) {
     ReleaseSysCache(tuple);
     // PostgreSQL's built-in access methods have lower OIDs.
     if (!is_index || method < FirstNormalObjectId) return false;
-    IndexAmRoutine* routine = GetIndexAmRoutineByAmId(method, true);
+    const IndexAmRoutine* routine = GetIndexAmRoutineByAmId(method, true);
     const bool ours = routine && routine->amoptions == ivfpq_options;
-    if (routine) pfree(routine);
+    if (routine) compat_free_access_method(routine);
     return ours;
 }
 

@@ -134,7 +134,7 @@ void start_watchdog() {
 }
 
 void request_service_end(SIGNAL_ARGS) {
-    SignalHandlerForShutdownRequest(postgres_signal_arg);
+    SignalHandlerForShutdownRequest(COMPAT_SIGNAL_ARGUMENTS);
     if (leaving == static_cast<int>(Leaving::no)) arm(next_look_ms());
 }
 

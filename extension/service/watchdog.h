@@ -19,7 +19,7 @@ namespace pgwarp {
 void start_watchdog();
 
 // The handler for SIGTERM.
-void request_service_end(int signal);
+void request_service_end(SIGNAL_ARGS);
 
 // Lives around each call of a device. No code of PostgreSQL may be called while one exists. The
 // call may take `patience` times pgwarp.watchdog_timeout.

@@ -17,7 +17,7 @@ void BlockScan::begin(Oid member, BlockNumber first, BlockNumber end) {
     if (member_.relation && RelationGetRelid(member_.relation) != member) close_member(&member_);
     if (!member_.relation) {
         open_member(&member_, columns_, member, AccessShareLock);
-        member_.scan = table_beginscan_tidrange(member_.relation, snapshot_, &from, &to);
+        member_.scan = compat_beginscan_tidrange(member_.relation, snapshot_, &from, &to);
         // As sequential scans do: a large table must not evict everything else from shared buffers.
         member_.scan->rs_flags |= SO_ALLOW_STRAT;
     }

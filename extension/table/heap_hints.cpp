@@ -48,17 +48,17 @@ void pin_hinted(Relation heap, IndexFetchTableData* fetch, const ItemPointerData
 
 bool pin_known(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid) {
     const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
-    Buffer* pinned = &reinterpret_cast<IndexFetchHeapData*>(fetch)->xs_cbuf;
-    if (BufferIsValid(*pinned) && BufferGetBlockNumber(*pinned) == block) return true;
+    auto* heap_fetch = reinterpret_cast<IndexFetchHeapData*>(fetch);
+    if (BufferIsValid(heap_fetch->xs_cbuf) && BufferGetBlockNumber(heap_fetch->xs_cbuf) == block)
+        return true;
     const Buffer buffer = hinted(heap, tid);
     if (!BufferIsValid(buffer) ||
         !ReadRecentBuffer(compat_locator(heap), MAIN_FORKNUM, block, buffer))
         return false;
     // The fetch finds its page already pinned.
-    if (BufferIsValid(*pinned)) ReleaseBuffer(*pinned);
-    *pinned = buffer;
-    // As heapam's index fetch does with a page that it has just pinned.
-    heap_page_prune_opt(heap, buffer);
+    if (BufferIsValid(heap_fetch->xs_cbuf)) ReleaseBuffer(heap_fetch->xs_cbuf);
+    heap_fetch->xs_cbuf = buffer;
+    compat_note_pinned(heap_fetch, heap, block);
     return true;
 }
 

@@ -99,7 +99,7 @@ double scan_pages(Relation heap, Relation index, IndexInfo* info, ParallelTableS
         left += left_count;
         left_count = 0;
     };
-    table_block_parallelscan_startblock_init(heap, &own, shared);
+    compat_start_parallel(heap, &own, shared);
     while (true) {
         const BlockNumber block = table_block_parallelscan_nextpage(heap, &own, shared);
         if (block == InvalidBlockNumber) break;

@@ -57,7 +57,7 @@ void open_relation(ToastReader* reader) {
     reader->toast = table_open(reader->toast_id, AccessShareLock);
     reader->slot = table_slot_create(reader->toast, nullptr);
     reader->snapshot = compat_toast_snapshot(&reader->snapshot_room);
-    if (can_hint(reader->toast)) reader->fetch = table_index_fetch_begin(reader->toast);
+    if (can_hint(reader->toast)) reader->fetch = compat_index_fetch_begin(reader->toast);
     MemoryContextSwitchTo(before);
 }
 

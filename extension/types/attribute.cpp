@@ -111,9 +111,10 @@ struct Midnight {
     int compared;  // with the date
 };
 Midnight midnight_of(DateADT date) {
-    int overflow = 0;
-    const Timestamp timestamp = date2timestamp_opt_overflow(date, &overflow);
-    return {timestamp, overflow};
+    if (DATE_IS_NOBEGIN(date)) return {DT_NOBEGIN, 0};
+    if (DATE_IS_NOEND(date)) return {DT_NOEND, 0};
+    if (date >= TIMESTAMP_END_JULIAN - POSTGRES_EPOCH_JDATE) return {DT_NOEND, 1};
+    return {date * USECS_PER_DAY, 0};
 }
 
 DateADT date_of(Timestamp timestamp) {

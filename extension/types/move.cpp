@@ -21,14 +21,14 @@ PGWARP_FUNCTION(pgwarp_move) {
 
 PGWARP_FUNCTION(pgwarp_move_support) {
     Node* request = reinterpret_cast<Node*>(PG_GETARG_POINTER(0));
-    if (!IsA(request, SupportRequestSimplify)) PG_RETURN_POINTER(nullptr);
+    if (!IsA(request, SupportRequestSimplify)) PG_RETURN_DATUM(Datum{0});
     FuncExpr* call = reinterpret_cast<SupportRequestSimplify*>(request)->fcall;
-    if (list_length(call->args) < 2) PG_RETURN_POINTER(nullptr);
+    if (list_length(call->args) < 2) PG_RETURN_DATUM(Datum{0});
     Node* value = static_cast<Node*>(linitial(call->args));
     const auto* typmod = static_cast<Const*>(lsecond(call->args));
-    if (!IsA(typmod, Const) || typmod->constisnull) PG_RETURN_POINTER(nullptr);
+    if (!IsA(typmod, Const) || typmod->constisnull) PG_RETURN_DATUM(Datum{0});
     const int32 wanted = DatumGetInt32(typmod->constvalue);
-    if (wanted >= 0 && wanted != exprTypmod(value)) PG_RETURN_POINTER(nullptr);
+    if (wanted >= 0 && wanted != exprTypmod(value)) PG_RETURN_DATUM(Datum{0});
     PG_RETURN_POINTER(applyRelabelType(value, call->funcresulttype, wanted, InvalidOid,
                                        COERCE_EXPLICIT_CAST, -1, false));
 }

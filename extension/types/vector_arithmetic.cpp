@@ -136,9 +136,9 @@ VarBit* quantize(FunctionCallInfo fcinfo) {
     SET_VARSIZE(result, size);
     VARBITLEN(result) = vector->dims;
 
-    bits8* bytes = VARBITS(result);
+    uint8* bytes = VARBITS(result);
     for (int i = 0; i < vector->dims; i++)
-        if (to_float(vector->x[i]) > 0) bytes[i / 8] |= static_cast<bits8>(0x80 >> i % 8);
+        if (to_float(vector->x[i]) > 0) bytes[i / 8] |= static_cast<uint8>(0x80 >> i % 8);
     return result;
 }
 

@@ -31,7 +31,7 @@ constexpr int max_known = 8;
 KnownType known[max_known];
 int known_count = 0;
 
-void forget_types(Datum, int, uint32) {
+void forget_types() {
     known_count = 0;
 }
 
@@ -92,7 +92,10 @@ VectorFormat known_format(Oid type) {
 
 VectorFormat format_of(Oid base) {
     static bool registered = false;
-    if (!registered) CacheRegisterSyscacheCallback(TYPEOID, forget_types, Datum{0});
+    // The cache is an int up to 18, and an enumeration from 19 on: the lambda takes either.
+    if (!registered)
+        CacheRegisterSyscacheCallback(
+            TYPEOID, [](Datum, auto, uint32) { forget_types(); }, Datum{0});
     registered = true;
     VectorFormat format = known_format(base);
     if (format != VectorFormat::none) return format;

@@ -10,6 +10,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/planner.h"
+#include "parser/parse_func.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -70,8 +71,17 @@ replace_table(Node *node, void *table)
 	return expression_tree_walker(node, replace_table, table);
 }
 
+/* 19 tells the planner whether EXPLAIN asks. */
+#if PG_VERSION_NUM >= 190000
+#define PLANNER_PARAMETERS Query *query, const char *text, int options, ParamListInfo parameters, ExplainState *explain
+#define PLANNER_ARGUMENTS query, text, options, parameters, explain
+#else
+#define PLANNER_PARAMETERS Query *query, const char *text, int options, ParamListInfo parameters
+#define PLANNER_ARGUMENTS query, text, options, parameters
+#endif
+
 static PlannedStmt *
-plan(Query *query, const char *text, int options, ParamListInfo parameters)
+plan(PLANNER_PARAMETERS)
 {
 	if (table_name[0] && query->commandType == CMD_SELECT)
 	{
@@ -81,8 +91,8 @@ plan(Query *query, const char *text, int options, ParamListInfo parameters)
 			replace_table((Node *) query, &table);
 	}
 	if (previous_hook)
-		return previous_hook(query, text, options, parameters);
-	return standard_planner(query, text, options, parameters);
+		return previous_hook(PLANNER_ARGUMENTS);
+	return standard_planner(PLANNER_ARGUMENTS);
 }
 
 void
