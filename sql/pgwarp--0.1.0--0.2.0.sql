@@ -531,7 +531,9 @@ CREATE FUNCTION ivfpq_info(
     OUT learned_recall real,
     OUT learned_searches bigint,
     OUT learned_at timestamptz,
-    OUT leaf_index regclass)
+    OUT leaf_index regclass,
+    OUT pending_reason text,
+    OUT pending_since timestamptz)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT ROWS 1;
 COMMENT ON FUNCTION ivfpq_info(regclass) IS

@@ -1,4 +1,5 @@
 #include "extension/index/attributes.h"
+#include "extension/index/page_changes.h"
 #include "extension/build/vacuum_rows.h"
 
 extern "C" {
@@ -97,6 +98,7 @@ void try_row_work(Relation index, void (*work)(Relation index, BufferAccessStrat
     // Deleted in either case, with what the work has allocated.
     const MemoryContext context =
         AllocSetContextCreate(before, "ivfpq row work", ALLOCSET_DEFAULT_SIZES);
+    const char* volatile reason = "";
     // Only the end of a subtransaction cleans up after a function that has failed.
     BeginInternalSubTransaction(nullptr);
     MemoryContextSwitchTo(context);
@@ -122,9 +124,11 @@ void try_row_work(Relation index, void (*work)(Relation index, BufferAccessStrat
                  errdetail_internal("%s", error->message),
                  error->context ? errcontext_msg("%s", error->context) : 0,
                  errhint("Correct what the index's expressions call; the next VACUUM goes on.")));
+        reason = pstrdup(error->message);
         FreeErrorData(error);
     }
     PG_END_TRY();
+    write_pending_reason(index, reason);
     MemoryContextDelete(context);
 }
 

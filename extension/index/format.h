@@ -167,6 +167,14 @@ struct LearnedEffort {
 };
 static_assert(sizeof(LearnedEffort) == 32);
 
+// Why the last VACUUM left entries pending: an expression of the index failed.
+struct PendingReason {
+    static constexpr int room = 200;
+    int64 since;         // TimestampTz of the first VACUUM that failed so
+    char message[room];  // the error's, cut where it is too long; zeros after it; empty: none
+};
+static_assert(sizeof(PendingReason) == 208);
+
 // How many lists a scan looks into before it knows that it has seen nearly all of the k nearest
 // rows, for more rows than the curve has. Conditions that few rows pass make such scans. Measured
 // with the curve. See build/spread.
@@ -180,8 +188,8 @@ static_assert(sizeof(ListSpread) == 4 * 9);
 
 // Block 0. The build writes it, or the VACUUM that trains an untrained index; if that VACUUM did
 // not get to the curve, a later one writes the curve. After that only `pending`, `free_*` and
-// `refinement_pages` change, and the curve and what was learned, under the metapage's exclusive
-// lock.
+// `refinement_pages` change, and the curve, what was learned and the pending reason, under the
+// metapage's exclusive lock.
 struct MetaPage {
     uint32 magic;
     uint32 version;
@@ -239,6 +247,8 @@ struct MetaPage {
     // From version 6 on:
     RefinementKind refinement;
     uint32 refinement_pages;
+    // In any version: pages of older ones have zeros here.
+    PendingReason pending_reason;
 };
 static_assert(sizeof(MetaPage) <= page_room);
 

@@ -6,7 +6,9 @@
 extern "C" {
 #include "access/generic_xlog.h"
 #include "miscadmin.h"
+#include "mb/pg_wchar.h"
 #include "storage/lmgr.h"
+#include "utils/timestamp.h"
 }
 
 namespace pgwarp {
@@ -84,6 +86,22 @@ bool write_learned(Relation index, const MetaPage& seen, const LearnedEffort& le
     }
     UnlockReleaseBuffer(buffer);
     return same;
+}
+
+void write_pending_reason(Relation index, const char* message) {
+    PendingReason reason = {};
+    // Whole characters, and a zero at the end.
+    memcpy(reason.message, message,
+           pg_mbcliplen(message, static_cast<int>(strlen(message)), PendingReason::room - 1));
+    reason.since = message[0] ? GetCurrentTimestamp() : 0;
+    const Buffer buffer = read_page(index, meta_block, PageKind::meta, BUFFER_LOCK_EXCLUSIVE);
+    const PendingReason* old = &page_meta(BufferGetPage(buffer))->pending_reason;
+    if (memcmp(old->message, reason.message, PendingReason::room) != 0) {
+        GenericXLogState* state = GenericXLogStart(index);
+        page_meta(GenericXLogRegisterBuffer(state, buffer, 0))->pending_reason = reason;
+        GenericXLogFinish(state);
+    }
+    UnlockReleaseBuffer(buffer);
 }
 
 BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta) {

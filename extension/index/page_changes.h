@@ -18,6 +18,10 @@ void write_training(Relation index, const MetaPage& trained);
 // in what was learned, or its format has no place for it.
 bool write_learned(Relation index, const MetaPage& seen, const LearnedEffort& learned);
 
+// Notes why entries stay pending, unless the metapage says so already; an empty message: they need
+// not any more.
+void write_pending_reason(Relation index, const char* message);
+
 // Puts pages that belong to no structure, after a crash or an error, into the free list. Returns
 // how many.
 BlockNumber reclaim_lost_pages(Relation index, const MetaPage& meta);

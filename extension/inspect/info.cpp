@@ -18,6 +18,7 @@ extern "C" {
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -146,6 +147,19 @@ void add_origin(const MetaPage& meta, RowBuilder* row) {
     }
 }
 
+// The page may be damaged: the message ends with its room, and is text of no encoding until
+// checked.
+void add_pending_reason(const PendingReason& reason, RowBuilder* row) {
+    const int length = static_cast<int>(strnlen(reason.message, PendingReason::room));
+    if (length > 0 && pg_verifymbstr(reason.message, length, true)) {
+        row->add(PointerGetDatum(cstring_to_text_with_len(reason.message, length)));
+        row->add_time(reason.since);
+    } else {
+        row->add_null();
+        row->add_null();
+    }
+}
+
 // One side of the curve for one k: with one number of lists for all queries, or by query.
 void put_curve(ReturnSetInfo* result, Oid index, const RecallCurve& curve, int k, bool by_query) {
     const uint32 rows = RecallCurve::k_values[k];
@@ -249,6 +263,7 @@ void put_info(ReturnSetInfo* result, Relation index) {
     add_expectation(meta, effort, &row);
     add_origin(meta, &row);
     row.add(ObjectIdGetDatum(RelationGetRelid(index)));
+    add_pending_reason(meta.pending_reason, &row);
     Assert(row.count == result->setDesc->natts);
     tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
     pfree(lengths);
@@ -261,7 +276,7 @@ void put_info(ReturnSetInfo* result, Relation index) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_info) {
-    check_signature(fcinfo, 1, 42);
+    check_signature(fcinfo, 1, 44);
     compat_init_materialized(fcinfo);
     const IndexLeaves parts = find_parts(PG_GETARG_OID(0));
     for (int i = 0; i < parts.count; ++i) {

@@ -144,11 +144,12 @@ SET test.fails = 'yes';
 VACUUM failing;
 VACUUM failing;
 \set VERBOSITY terse
-SELECT trained, rows, pending_rows FROM ivfpq_info('failing_v');
+SELECT trained, rows, pending_rows, pending_reason, pending_since BETWEEN now() - interval '1 hour' AND now() AS recent
+FROM ivfpq_info('failing_v');
 SELECT relname, reltuples FROM pg_class WHERE relname LIKE 'failing%' ORDER BY relname;
 RESET test.fails;
 VACUUM failing;
-SELECT trained, rows, pending_rows FROM ivfpq_info('failing_v');
+SELECT trained, rows, pending_rows, pending_reason IS NULL AND pending_since IS NULL AS done FROM ivfpq_info('failing_v');
 SET ivfpq.target_recall = 1;
 SELECT * FROM compare_scan('failing', $$fails_at_will(v)::vector(4) <-> '[1,2,3,4]'$$);
 SELECT * FROM ivfpq_check('failing_v', true);
