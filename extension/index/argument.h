@@ -53,9 +53,9 @@ struct OpenIndex {
 OpenIndex open_index(Oid relation, LOCKMODE lock, Purpose purpose = Purpose::read);
 
 // The indexes with pages that an index consists of: itself, or those of all partitions. An error
-// where these do not have the rows of the table (table/planned.h). The caller needs the privilege on the index's table, and for maintenance on each partition, too. Partitions
-// that are foreign tables have no part. Those of a partitioned index are locked as by
-// find_leaves().
+// where these do not have the rows of the table (table/planned.h). The caller needs the privilege
+// on the index's table, and for maintenance on each partition, too. Partitions that are foreign
+// tables have no part. Those of a partitioned index are locked as by find_leaves().
 IndexLeaves find_parts(Oid relation, Purpose purpose = Purpose::read);
 // As open_index(), for one of them.
 OpenIndex open_part(const IndexLeaf& part, LOCKMODE lock);

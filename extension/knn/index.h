@@ -26,8 +26,9 @@ struct KnnIndex {
     AttrNumber key_attribute;  // 0: none, rows are identified by TID
     Oid key_type;              // base type of a domain
     // Search by an SQL query instead of reading the index: row security applies to the caller,
-    // another extension plans queries of the table (table/planned.h), the index is too young for the snapshot (indcheckxmin), the key is a virtual column, or the rows
-    // have to meet conditions.
+    // another extension plans queries of the table (table/planned.h), the index is too young for
+    // the snapshot (indcheckxmin), the key is a virtual column, or the rows have to meet
+    // conditions.
     bool by_query;
     // Conditions on the rows: see condition.h.
     const char* condition;  // an SQL expression; null: none

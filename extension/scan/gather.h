@@ -22,18 +22,6 @@ struct GatherState {
     QueryEffort* effort = nullptr;  // null: all lists are walked
 };
 
-// The query as the model sees it, computed on first use. The pending list does not need it: its
-// rows are compared with the query itself.
-const float* query_form(Relation index, ScanState* s);
-
-// Scans codes of four bits: by the rounded tables where refinements order the candidates, and
-// rounding is small beside the errors of codes.
-uint32 scan_page_nibbles(const ScanState* s, const CodeColumns& columns, float list_term,
-                         double bound, NibbleHit* hits);
-
-// Reads the list terms and the query's lookup table, from which distances by code are summed.
-void read_tables(Relation index, ScanState* s);
-
 // Offers a page's entries, from `first` on, that pass the scan's conditions. `state` is a
 // GatherState, after read_tables(). Called with the page locked.
 void gather_from(void* state, uint32 list, Page page, const EntryLayout& layout, uint32 first);

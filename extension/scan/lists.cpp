@@ -21,6 +21,7 @@
 #include "extension/index/page.h"
 #include "extension/scan/gather.h"
 #include "extension/scan/state.h"
+#include "extension/scan/tables.h"
 #include "extension/settings.h"
 
 extern "C" {

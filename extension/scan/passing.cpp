@@ -3,9 +3,9 @@
 #include "kernels/conditions.h"
 #include "kernels/list_scan.h"
 #include "extension/index/tid.h"
-#include "extension/scan/gather.h"
 #include "extension/scan/passing.h"
 #include "extension/scan/places.h"
+#include "extension/scan/tables.h"
 
 namespace pgwarp {
 

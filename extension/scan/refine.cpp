@@ -18,9 +18,9 @@
 #include "extension/index/buffers.h"
 #include "extension/index/page.h"
 #include "extension/index/tid.h"
-#include "extension/scan/gather.h"
 #include "extension/scan/places.h"
 #include "extension/scan/state.h"
+#include "extension/scan/tables.h"
 #include "extension/scan/visit.h"
 #include "extension/settings.h"
 

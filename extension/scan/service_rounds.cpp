@@ -24,6 +24,7 @@
 #include "extension/index/lists.h"
 #include "extension/scan/gather.h"
 #include "extension/scan/limit.h"
+#include "extension/scan/tables.h"
 #include "extension/service/client.h"
 #include "extension/service/completion.h"
 #include "extension/settings.h"
