@@ -20,6 +20,7 @@ void _PG_init(void) {
     pgwarp::init_options();
     pgwarp::install_limit_hook();
     pgwarp::request_service();
+    pgwarp::device_serves = pgwarp::serves_from_device;
     pgwarp::request_audits();
     pgwarp::install_drop_hook();
     pgwarp::install_alter_hook();

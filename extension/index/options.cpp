@@ -46,10 +46,12 @@ RefinementKind choose_refinement(const MetaPage& meta) {
 }
 
 // Where neither bits nor m is given: short codes that only find candidates may be coarser, and
-// those of four bits are scanned several times as fast.
+// those of four bits are scanned several times as fast. A device scans both as fast, and sessions
+// visit the rows of all candidates that it gives.
 int choose_bits(const MetaPage& meta) {
     const bool coarse = meta.refinement != RefinementKind::none && lies_in_toast(meta) &&
-                        meta.quantizer == QuantizerKind::pq && meta.asked_m == 0;
+                        meta.quantizer == QuantizerKind::pq && meta.asked_m == 0 &&
+                        !(device_serves && device_serves());
     return coarse ? 4 : default_bits;
 }
 
@@ -161,6 +163,8 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
     return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
                                                 sizeof(IndexOptions), table, lengthof(table)));
 }
+
+bool (*device_serves)() = nullptr;
 
 bool is_ivfpq(Relation index) {
     return index->rd_indam && index->rd_indam->amoptions == ivfpq_options;

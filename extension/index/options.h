@@ -32,6 +32,8 @@ IndexOptions parse_options(Datum reloptions, bool is_null);
 // Checks the options for an index of meta->dims dimensions, before any work, and sets the fields of
 // the metapage that they decide.
 void apply_options(const IndexOptions& options, MetaPage* meta);
+// Whether a device other than the CPU answers searches of this server; null: there is no service.
+extern bool (*device_serves)();
 // The quantizer's name in WITH (...).
 const char* quantizer_name(QuantizerKind kind);
 const char* refinement_name(RefinementKind kind);

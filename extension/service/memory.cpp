@@ -189,6 +189,10 @@ bool worker_serves() {
            pg_atomic_read_u32(&service->worker_state) == static_cast<uint32>(WorkerState::serving);
 }
 
+bool serves_from_device() {
+    return worker_serves() && service->look_up_cost < 1;
+}
+
 void wake_worker() {
     if (service->worker_latch) SetLatch(service->worker_latch);
 }

@@ -314,6 +314,8 @@ void free_slot(SearchSlot* slot);
 
 // Whether a worker is serving; it may hang. wake_worker() sets its latch.
 bool worker_serves();
+// The same, from a device other than the CPU.
+bool serves_from_device();
 void wake_worker();
 
 // memory.cpp: called while the postmaster loads the library.
