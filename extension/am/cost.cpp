@@ -288,6 +288,17 @@ double startup_of(double first, double all, double part) {
     return part < 1 ? std::max(0.0, (first - all * part) / (1 - part)) : first;
 }
 
+// The share that this relation has of the rows of the table that the query names: 1, unless it is a
+// partition or a child.
+double share_of_parent(const PlannerInfo* root, const RelOptInfo* relation) {
+    const RelOptInfo* top = relation;
+    while (top->reloptkind == RELOPT_OTHER_MEMBER_REL && root->append_rel_array &&
+           root->append_rel_array[top->relid])
+        top = root->simple_rel_array[root->append_rel_array[top->relid]->parent_relid];
+    if (top == relation || !(top->rows > 0)) return 1;
+    return std::clamp(relation->rows / top->rows, 1e-9, 1.0);
+}
+
 bool wants_null_vectors(const IndexPath* path) {
     for (const ListCell* cell = list_head(path->indexclauses); cell;
          cell = lnext(path->indexclauses, cell)) {
@@ -325,7 +336,10 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
     const double rows = std::max(1.0, info->tuples);
     const double index_pages = std::max(1.0, static_cast<double>(info->pages));
     constexpr double most = 1 << 25;
-    const double k = root->limit_tuples > 0 ? std::clamp(root->limit_tuples, 1.0, most) : 100;
+    // Scans of partitions share the rows of LIMIT (scan/partitions.cpp).
+    const double share = share_of_parent(root, info->rel);
+    const double limit = root->limit_tuples > 0 ? std::clamp(root->limit_tuples, 1.0, most) : 0;
+    const double k = limit > 0 ? rows_of_part(limit, share) : 100;
     const WantedScan wanted{static_cast<uint32>(std::ceil(k)),
                             passing_shares(root, path, costs.indexSelectivity)};
     // Of the rows that the scan visits, it returns those that pass.
@@ -360,7 +374,8 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
         all = first + (plan.exact ? rest_of_exact_cost(table, passing)
                                   : further_cost(lists.others, table, plan.candidates, passing));
     }
-    *startup_cost = root->limit_tuples > 0 ? startup_of(first, all, k / path->path.rows) : first;
+    // A Merge Append is taken to read the same part of each partition.
+    *startup_cost = limit > 0 ? startup_of(first, all, limit * share / path->path.rows) : first;
     *total_cost = all;
     *pages = index_pages;
 }

@@ -344,16 +344,17 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, B
     return best.effort;
 }
 
-// The same, from the last few choices of this backend if it is among them: a search asks for two or
-// three, and a choice looks at hundreds of points of the curve.
+// The same, from choices that this backend remembers: a search asks for two or three, and a choice
+// looks at hundreds of points of the curve. A search of a partitioned table asks for those of all
+// partitions.
 Effort remembered_choice(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query) {
     struct Remembered {
         ChoiceKey key;
         Effort effort;
     };
-    constexpr int most = 8;
-    static Remembered choices[most];
-    static int next = 0;
+    // Each choice has two places, of which the older is overwritten.
+    constexpr uint32 sets = 512;
+    static Remembered choices[sets][2];
     const ChoiceKey key{meta.build_id,
                         meta.curve_at,
                         meta.curve.queries[0],
@@ -362,11 +363,13 @@ Effort remembered_choice(const MetaPage& meta, uint32 k, const ScanCosts& costs,
                         k,
                         by_query,
                         costs};
-    for (const Remembered& choice : choices)
-        if (choice.key == key) return choice.effort;
-    Remembered& room = choices[next++ % most];
-    room = {key, choose_by_curve(meta, k, costs, by_query)};
-    return room.effort;
+    const uint64 mixed = (key.build_id ^ (uint64{k} << 40) ^ (by_query == ByQuery::yes)) *
+                         uint64{0x9E3779B97F4A7C15};
+    Remembered(&places)[2] = choices[mixed >> 32 & (sets - 1)];
+    if (places[0].key == key) return places[0].effort;
+    if (!(places[1].key == key)) places[1] = {key, choose_by_curve(meta, k, costs, by_query)};
+    std::swap(places[0], places[1]);
+    return places[0].effort;
 }
 
 }  // namespace

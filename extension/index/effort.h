@@ -84,6 +84,13 @@ inline Effort choose_effort(const MetaPage& meta, uint32 k, ByQuery by_query = B
     return choose_effort(meta, k, cpu_costs(meta), by_query);
 }
 
+// Rows that a search of one part of a table has to find, of k that are wanted of the whole, if the
+// part has this share of the rows: nearly always as many, where they lie by chance.
+inline double rows_of_part(double k, double share) {
+    const double mean = k * share;
+    return std::min(k, std::ceil(mean + 2 * std::sqrt(mean) + 1));
+}
+
 // The recall that scans aim at: the target, corrected by what live searches taught.
 double aimed_recall(const MetaPage& meta, double k);
 // Which correction of LearnedEffort searches for k rows have.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "extension/index/effort.h"
 #include "extension/index/options.h"
 #include "extension/scan/filter_keys.h"
 #include "extension/scan/lend.h"
@@ -28,9 +29,22 @@ namespace {
 
 ExecutorStart_hook_type previous_hook = nullptr;
 
+}  // namespace
+
+struct ScanGroup {
+    MergeAppendState* node;
+    const LimitState* limit;
+    bool sorted;
+    double rows;  // of all partitions, by the plan
+};
+
+namespace {
+
 struct ScanNote {
     IndexScanState* scan;
     const LimitState* limit;  // null: none
+    ScanGroup* group;         // null: none
+    double part_rows;         // see set_part_rows(); 0: the plan's share of LIMIT
     bool sorted;              // an Incremental Sort above the scan trusts its order
     List* bounds;             // see init_bounds()
     List* filters;            // see init_filter_keys()
@@ -68,6 +82,7 @@ ScanNote* find_note(IndexScanDesc scan) {
 struct Above {
     const LimitState* limit;  // null: none
     bool sorted;              // an Incremental Sort is between the two, or between it and the root
+    ScanGroup* group;         // of the Merge Append directly above; null: none
 };
 
 void note_scan(IndexScanState* scan, const Above& above) {
@@ -93,6 +108,7 @@ void note_scan(IndexScanState* scan, const Above& above) {
     }
     note->limit = above.limit;
     note->sorted = above.sorted;
+    note->group = above.group;
 }
 
 void show_above(PlanState* node, const Above& above);
@@ -116,6 +132,15 @@ double passing_share(const ScanNote* note) {
     return rows > 0 ? std::clamp(plan->plan_rows / rows, 1e-6, 1.0) : 1;
 }
 
+ScanGroup* make_group(MergeAppendState* node, const Above& above) {
+    if (!above.limit || node->ms_nplans < 2) return nullptr;
+    auto* group = static_cast<ScanGroup*>(
+        MemoryContextAllocZero(node->ps.state->es_query_cxt, sizeof(ScanGroup)));
+    *group = {node, above.limit, above.sorted, 0};
+    for (int i = 0; i < node->ms_nplans; ++i) group->rows += node->mergeplans[i]->plan->plan_rows;
+    return group;
+}
+
 void show_above(PlanState* node, const Above& above) {
     if (!node) return;
     switch (nodeTag(node)) {
@@ -127,33 +152,46 @@ void show_above(PlanState* node, const Above& above) {
             break;
         }
         case T_LimitState: {
-            Above here = {reinterpret_cast<LimitState*>(node), false};
+            Above here = {reinterpret_cast<LimitState*>(node), false, nullptr};
             compat_planstate_walk(node, show_same, &here);
             break;
         }
         case T_IncrementalSortState: {
             // It sorts rows of one distance, and passes them on before it reads the others.
-            Above here = {above.limit, true};
+            Above here = {above.limit, true, nullptr};
             compat_planstate_walk(node, show_same, &here);
             break;
         }
         case T_ResultState:
         case T_LockRowsState:
         case T_SubqueryScanState:
-        case T_AppendState:
+        case T_AppendState: {
+            Above here = {above.limit, above.sorted, nullptr};
+            compat_planstate_walk(node, show_same, &here);
+            break;
+        }
         case T_MergeAppendState: {
-            Above here = above;
+            Above here = {above.limit, above.sorted,
+                          make_group(reinterpret_cast<MergeAppendState*>(node), above)};
             compat_planstate_walk(node, show_same, &here);
             break;
         }
         case T_NestLoopState:
             // The outer side is read until the join has enough rows; the inner side is rescanned.
-            show_above(outerPlanState(node), above);
+            show_above(outerPlanState(node), {above.limit, above.sorted, nullptr});
             show_above(innerPlanState(node), {});
             break;
         default:
             compat_planstate_walk(node, show_nothing, nullptr);
     }
+}
+
+// LIMIT plus OFFSET, which may overflow int64. An Incremental Sort reads one row more than it
+// needs, to see another distance.
+double rows_of_limit(const LimitState* limit, bool sorted) {
+    constexpr double max_rows = 1e18;
+    return std::min(max_rows, static_cast<double>(limit->count) +
+                                  static_cast<double>(limit->offset) + (sorted ? 1 : 0));
 }
 
 void start_executor(QueryDesc* query, int flags) {
@@ -182,15 +220,56 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     // Rows of a later round may be nearer. An Incremental Sort reads one row more than it needs, to
     // see another distance; without LIMIT it reads all, which are one round then.
     if (note->sorted && !known) return {unknown, Size{1} << 40, unknown};
-    // LIMIT plus OFFSET may overflow int64.
-    constexpr double max_rows = 1e18;
-    const double rows = known ? std::min(max_rows, static_cast<double>(note->limit->count) +
-                                                       static_cast<double>(note->limit->offset) +
-                                                       (note->sorted ? 1 : 0))
-                              : unknown;
+    double rows = known ? rows_of_limit(note->limit, note->sorted) : unknown;
+    if (known && note->part_rows > 0) rows = std::min(rows, note->part_rows);
     const double passing = std::min(rows / passing_share(note), most_for_conditions);
     return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),
             known ? static_cast<Size>(rows) : 0, static_cast<uint32>(std::clamp(rows, 1.0, most))};
+}
+
+ScanGroup* group_of(IndexScanDesc scan) {
+    const ScanNote* note = find_note(scan);
+    return note && note->group && !note->group->limit->noCount ? note->group : nullptr;
+}
+
+double group_rows(const ScanGroup* group) {
+    return rows_of_limit(group->limit, group->sorted);
+}
+
+int group_size(const ScanGroup* group) {
+    return group->node->ms_nplans;
+}
+
+IndexScanDesc begin_member(const ScanGroup* group, int member) {
+    PlanState* node = group->node->mergeplans[member];
+    if (!IsA(node, IndexScanState) || !bms_is_member(member, group->node->ms_valid_subplans))
+        return nullptr;
+    IndexScanState* scan = reinterpret_cast<IndexScanState*>(node);
+    ScanNote* note = find_note(scan);
+    if (!note || note->group != group) return nullptr;
+    const MemoryContext before = MemoryContextSwitchTo(node->state->es_query_cxt);
+    // As ExecProcNode() and ExecIndexScan() do before they fetch.
+    if (node->chgParam || (scan->iss_NumRuntimeKeys > 0 && !scan->iss_RuntimeKeysReady))
+        ExecReScan(node);
+    if (!scan->iss_ScanDesc) {
+        scan->iss_ScanDesc = compat_index_beginscan(
+            scan->ss.ss_currentRelation, scan->iss_RelationDesc, node->state->es_snapshot,
+            scan->iss_NumScanKeys, scan->iss_NumOrderByKeys);
+        index_rescan(scan->iss_ScanDesc, scan->iss_ScanKeys, scan->iss_NumScanKeys,
+                     scan->iss_OrderByKeys, scan->iss_NumOrderByKeys);
+    }
+    MemoryContextSwitchTo(before);
+    note->part_rows = 0;
+    return scan->iss_ScanDesc;
+}
+
+void set_part_rows(IndexScanDesc scan, double rows) {
+    find_note(scan)->part_rows = rows;
+}
+
+double part_share(IndexScanDesc scan) {
+    const ScanNote* note = find_note(scan);
+    return note->scan->ss.ps.plan->plan_rows / std::max(note->group->rows, 1.0);
 }
 
 double planned_share(IndexScanDesc scan) {

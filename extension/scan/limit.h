@@ -20,6 +20,21 @@ struct WantedRows {
 };
 WantedRows wanted_rows(IndexScanDesc scan);
 
+// Scans whose rows one Merge Append merges: of the partitions of a table (partitions.h). The first
+// that is asked for a row begins them all.
+struct ScanGroup;
+ScanGroup* group_of(IndexScanDesc scan);  // null: none, or its rows have no LIMIT
+// Rows that LIMIT wants of all scans of the group.
+double group_rows(const ScanGroup* group);
+int group_size(const ScanGroup* group);
+// Begins a scan of the group, if it is one of an ivfpq index that the plan will read, and the
+// executor has not begun it: as the executor would. Null otherwise.
+IndexScanDesc begin_member(const ScanGroup* group, int member);
+// The share of the group's rows that the scan's table has, by the plan.
+double part_share(IndexScanDesc scan);
+// Rows that the scan shall find, out of the group's.
+void set_part_rows(IndexScanDesc scan, double rows);
+
 // The plan's filters, for the scan to check: it then knows how many of its rows pass. None where
 // the plan has none, where there is no LIMIT, or where a filter must be checked once for each row
 // that is fetched, and for no other. The scan's keys come before them where entries may only seem

@@ -175,6 +175,8 @@ bool takes_list(void* state, uint32 place) {
     const ScanState* s = gather->scan;
     QueryEffort* effort = gather->effort;
     const uint32 list = s->lists.order[effort->first_place + place];
+    // The curve was measured with as many, also where other partitions tell the radius.
+    if (s->widening.entries < effort->limit.first_entries) return true;
     return effort->limit.takes(s->lists.terms[list], s->widening.entries, *gather->selection);
 }
 
@@ -184,6 +186,11 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
         static_cast<uint32>(std::min(Size{s->goal.limit} + s->asked.passed_over, wanted));
     QueryEffort effort{{s->goal.threshold, k, entries_for_radius(s, k)}, 0};
     effort.limit.nearest = s->lists.terms[s->lists.order[0]];
+    const double radius = radius_of_group(s);
+    if (radius > 0) {
+        effort.limit.has_radius = true;
+        effort.limit.radius = static_cast<float>(radius);
+    }
     gather->effort = &effort;
     const uint32 lists = bounded_probes(s->meta.lists, s->meta);
     uint32 walked = 0;

@@ -41,19 +41,38 @@ void note_error(ScanState* s, double code, double exact) {
     if (std::isfinite(difference)) s->round.errors.add(difference);
 }
 
+// What other scans of the group have found, if codes of this index err as theirs do. An audit
+// compares all rows that this scan was to find.
+const GroupBound* group_bound_of(const ScanState* s) {
+    const GroupBound* group = s->group_bound;
+    if (!group || !group->like || s->audited.k > 0) return nullptr;
+    const MetaPage& other = *group->like;
+    const bool same = other.m == s->meta.m && other.bits == s->meta.bits &&
+                      other.quantizer == s->meta.quantizer && other.dims == s->meta.dims;
+    return same ? group : nullptr;
+}
+
 // The greatest distance by code that a row nearer than the k-th ranked one may have, but for few.
 double last_worth_ranking(const ScanState* s, Size k) {
     // Of the rows that are not ranked few have such an error, and few of these are near.
     constexpr double missing = 0.002;
     constexpr double least_errors = 16;
-    if (s->round.spilled || s->round.count < k || s->round.errors.count < least_errors)
-        return std::numeric_limits<double>::infinity();
-    auto* distances = static_cast<double*>(palloc(s->round.count * sizeof(double)));
-    for (Size i = 0; i < s->round.count; ++i) distances[i] = s->round.rows[i].distance;
-    std::nth_element(distances, distances + k - 1, distances + s->round.count);
-    const double kth = distances[k - 1];
-    pfree(distances);
-    return code_scale(s) * (kth + s->round.errors.greatest(missing));
+    constexpr double nothing = std::numeric_limits<double>::infinity();
+    Differences errors = s->round.errors;
+    double kth = nothing;
+    if (const GroupBound* group = group_bound_of(s)) {
+        errors.add(group->errors);
+        kth = group->kth;
+    }
+    if (s->round.spilled || errors.count < least_errors) return nothing;
+    if (s->round.count >= k) {
+        auto* distances = static_cast<double*>(palloc(s->round.count * sizeof(double)));
+        for (Size i = 0; i < s->round.count; ++i) distances[i] = s->round.rows[i].distance;
+        std::nth_element(distances, distances + k - 1, distances + s->round.count);
+        kth = std::min(kth, distances[k - 1]);
+        pfree(distances);
+    }
+    return code_scale(s) * (kth + errors.greatest(missing));
 }
 
 // Drops candidates that the service or the pending list gave before. `candidates` are sorted by id.
@@ -169,6 +188,12 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     });
 }
 
+double radius_of_group(const ScanState* s) {
+    const GroupBound* group = group_bound_of(s);
+    if (!group || std::isinf(group->kth) || group->errors.count < 1) return 0;
+    return code_scale(s) * (group->kth + group->errors.sum / group->errors.count);
+}
+
 bool may_rank_fewer(const ScanState* s) {
     return s->goal.least_rows > 0 && s->report.rounds == 0 && s->goal.filtered == 0 &&
            s->conditions.count == 0 && !s->bound.given && !s->asked.repeated &&
@@ -181,12 +206,33 @@ Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count, 
                                [candidates](Size i) { return candidates[i].distance; });
 }
 
+namespace {
+
+// Whether a ranked row is farther than those that all partitions together have to find.
+bool has_row_beyond(const ScanState* s, double distance) {
+    return s->round.spilled ||
+           std::any_of(s->round.rows, s->round.rows + s->round.count,
+                       [distance](const RankedRow& row) { return row.distance > distance; });
+}
+
+}  // namespace
+
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
     // Fewer rows tell too little of the errors of codes.
     constexpr Size least = 32;
+    // The Merge Append takes a row of each partition, and asks for the next one where that is among
+    // the nearest: another round, unless there is one beyond them.
+    constexpr Size least_in_group = 2;
     const Size k = Size{s->goal.limit} + s->asked.passed_over;
+    const GroupBound* group = group_bound_of(s);
     expect_rows(s, count);
     Size end = std::min(count, std::max({k, least, count / 4}));
+    if (group) {
+        const double last = last_worth_ranking(s, k);
+        const Size most = end;
+        end = std::min(count, least_in_group);
+        while (end < most && !(candidates[end].distance > last)) ++end;
+    }
     Size ranked = 0;
     while (true) {
         rank_candidates(scan, s, candidates + ranked, end - ranked);
@@ -194,13 +240,17 @@ Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
         if (ranked == count) break;
         const double last = last_worth_ranking(s, k);
         while (end < std::min(count, 2 * ranked) && !(candidates[end].distance > last)) ++end;
-        if (end == ranked) break;
+        if (end > ranked) continue;
+        if (!group || has_row_beyond(s, group->kth)) break;
+        end = std::min(count, 2 * ranked);
     }
+    s->round.cut = group && ranked < count;
     return ranked;
 }
 
 void begin_rows(ScanState* s) {
     s->round.errors = {};
+    s->round.cut = false;
     s->round.count = s->round.next = s->round.added = 0;
     if (s->round.spilled) close_candidate_order(s->round.spilled);
     s->round.spilled = nullptr;

@@ -35,6 +35,7 @@
 #include "extension/index/model.h"
 #include "extension/index/page.h"
 #include "extension/scan/state.h"
+#include "extension/scan/tables.h"
 #include "extension/service/client.h"
 #include "extension/settings.h"
 
@@ -147,22 +148,28 @@ void gather_round(IndexScanDesc scan, ScanState* s) {
             else if (s->conditions.count > 0)
                 aim_by_codes(s);
         }
-        if (s->round.added >= s->goal.least_rows || s->progress.finished) break;
+        if (s->round.added >= s->goal.least_rows || s->round.cut || s->progress.finished) break;
     }
 }
 
-void next_round(IndexScanDesc scan, ScanState* s) {
+// Reads the metapage and the pending list, if the scan has not done so.
+void prepare_scan(IndexScanDesc scan, ScanState* s) {
+    if (s->progress.started) return;
     // The reader outlives rescans, as the state does.
     const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s));
     if (!s->reader)
         s->reader = open_row_reader(scan->heapRelation, scan->indexRelation, scan->xs_snapshot);
     MemoryContextSwitchTo(s->context);
+    const bool off = settings.iterative_scan == static_cast<int>(IterativeScan::off);
+    set_row_filter(s->reader, off ? RowFilter{} : wanted_filter(scan, s->conditions));
+    begin_scan(scan, s);
+    MemoryContextSwitchTo(before);
+}
+
+void next_round(IndexScanDesc scan, ScanState* s) {
+    prepare_scan(scan, s);
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
     begin_rows(s);
-    if (!s->progress.started) {
-        const bool off = settings.iterative_scan == static_cast<int>(IterativeScan::off);
-        set_row_filter(s->reader, off ? RowFilter{} : wanted_filter(scan, s->conditions));
-        begin_scan(scan, s);
-    }
     if (s->exact.wanted)
         exact_round(scan, s);
     else
@@ -233,6 +240,25 @@ void start(IndexScanDesc scan, ScanState* s) {
 
 }  // namespace
 
+double prepare_round(IndexScanDesc scan) {
+    ScanState* s = state_of(scan);
+    start(scan, s);
+    constexpr double unknown = std::numeric_limits<double>::infinity();
+    if (s->conditions.never) return unknown;
+    prepare_scan(scan, s);
+    const char* why;
+    if (s->meta.lists == 0 || s->exact.wanted || service_serves(&why)) return unknown;
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    read_tables(scan->indexRelation, s);
+    MemoryContextSwitchTo(before);
+    return *std::min_element(s->lists.terms, s->lists.terms + s->meta.lists);
+}
+
+void first_round(IndexScanDesc scan) {
+    ScanState* s = state_of(scan);
+    if (!s->conditions.never) next_round(scan, s);
+}
+
 IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
     IndexScanDesc scan = RelationGetIndexScan(index, keys, order_bys);
     ScanState* s = static_cast<ScanState*>(palloc0(sizeof(ScanState)));
@@ -254,7 +280,7 @@ double returned_distance(IndexScanDesc scan) {
     return round.rows[round.next - 1].distance;
 }
 
-void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int) {
+void begin_anew(IndexScanDesc scan) {
     ScanState* s = state_of(scan);
     close_orders(s);
     const ScanState kept = *s;
@@ -263,6 +289,10 @@ void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int)
     s->asked = kept.asked;
     s->context = kept.context;
     s->reader = kept.reader;
+}
+
+void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int) {
+    begin_anew(scan);
     if (keys && scan->numberOfKeys > 0)
         memmove(scan->keyData, keys, static_cast<Size>(scan->numberOfKeys) * sizeof(ScanKeyData));
     if (order_bys && scan->numberOfOrderBys > 0)
@@ -274,7 +304,10 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
     Assert(ScanDirectionIsForward(direction));
     (void)direction;
     ScanState* s = state_of(scan);
-    if (!s->query.vector) start(scan, s);
+    if (!s->query.vector) {
+        begin_group_of(scan);
+        if (!s->query.vector) start(scan, s);
+    }
     if (s->conditions.never) return false;
     while (true) {
         if (s->round.next >= s->round.count) {

@@ -192,12 +192,20 @@ struct RoundRows {
     Size added;  // in memory and spilled
     CandidateOrder* spilled;
     Differences errors;  // of codes, where rank_until_sure() looks at them
+    bool cut;            // the candidates left are farther than what other partitions have
 };
 
 // Whether the search will be audited (audited_search.cpp).
 struct AuditedSearch {
     uint32 k;  // 0: it will not
     instr_time start;
+};
+
+// What scans of one group know of each other while they begin (partitions.cpp).
+struct GroupBound {
+    double kth;  // distance of the last row that LIMIT wants, of those found so far; or infinity
+    Differences errors;  // of codes
+    MetaPage* like;      // the codes' kind: of the first scan; null: none yet
 };
 
 struct ScanState {
@@ -226,6 +234,7 @@ struct ScanState {
     ServedCandidates served;
     PendingRows pending;
     ExactProgress exact;
+    GroupBound* group_bound;  // null: the scan is on its own
     CandidateMemory candidates;
     RefinedCandidates refined;
     RoundRows round;
@@ -236,6 +245,20 @@ struct ScanState {
 // each for the pending list's TIDs and rows. The rest spills to temporary files.
 Size scan_memory();  // bytes
 Size most_candidates();
+
+// --- scan.cpp
+
+// Begins a scan that nobody has asked for a row yet. Returns how far its nearest list is, in the
+// index's own units; infinity: unknown.
+double prepare_round(IndexScanDesc scan);
+void first_round(IndexScanDesc scan);
+// The scan begins anew, with the same keys.
+void begin_anew(IndexScanDesc scan);
+
+// --- partitions.cpp
+
+// Before the first row of a scan: begins all scans of its group.
+void begin_group_of(IndexScanDesc scan);
 
 // --- audited_search.cpp
 
@@ -259,6 +282,8 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
 Size new_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 // Whether a scan may rank fewer candidates than the curve gives: a plain one, with a LIMIT.
 bool may_rank_fewer(const ScanState* s);
+// The distance by code of the rows that are wanted, where other partitions tell it; 0: unknown.
+double radius_of_group(const ScanState* s);
 // How many of these candidates, nearest by code first, are worth ranking: at least `least`.
 Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count, Size least);
 // As rank_candidates(), for such a scan: ranks candidates, nearest by code first, until the next

@@ -8,23 +8,50 @@ extern "C" {
 
 namespace pgwarp {
 
+namespace {
+
+// Scans of partitions are open at the same time, and each needs less than a scan of a whole table.
+constexpr Size first_bytes = 2 * 1024 * 1024;
+constexpr Size other_bytes = 128 * 1024;
+constexpr int most_blocks = 65;
+
+struct Block {
+    char* memory;  // null: never needed yet
+    bool taken;
+};
+Block blocks[most_blocks];
+
+Size bytes_of(const Block* block) {
+    return block == blocks ? first_bytes : other_bytes;
+}
+
+}  // namespace
+
 struct Scratch {
     MemoryContext context;
-    bool has_block;
+    Block* block;  // null: none was free
     Size used;
     MemoryContextCallback callback;
 };
 
 namespace {
 
-constexpr Size block_bytes = 2 * 1024 * 1024;
-char* block = nullptr;
-bool block_taken = false;
-
 void release_block(void* argument) {
     Scratch* scratch = static_cast<Scratch*>(argument);
-    if (scratch->has_block) block_taken = false;
-    scratch->has_block = false;
+    if (scratch->block) scratch->block->taken = false;
+    scratch->block = nullptr;
+}
+
+Block* take_block() {
+    for (Block& block : blocks) {
+        if (block.taken) continue;
+        if (!block.memory)
+            block.memory =
+                static_cast<char*>(MemoryContextAlloc(TopMemoryContext, bytes_of(&block)));
+        block.taken = true;
+        return &block;
+    }
+    return nullptr;
 }
 
 }  // namespace
@@ -35,17 +62,16 @@ Scratch* open_scratch(MemoryContext context) {
     scratch->callback.func = release_block;
     scratch->callback.arg = scratch;
     MemoryContextRegisterResetCallback(context, &scratch->callback);
-    if (!block) block = static_cast<char*>(MemoryContextAlloc(TopMemoryContext, block_bytes));
-    scratch->has_block = !block_taken;
-    block_taken = true;
+    scratch->block = take_block();
     return scratch;
 }
 
 void* scratch_try_alloc(Scratch* scratch, Size bytes) {
     constexpr Size line = 64;
     const Size rounded = TYPEALIGN(line, bytes);
-    if (!scratch->has_block || rounded > block_bytes - scratch->used) return nullptr;
-    void* piece = block + scratch->used;
+    const Block* block = scratch->block;
+    if (!block || rounded > bytes_of(block) - scratch->used) return nullptr;
+    void* piece = block->memory + scratch->used;
     scratch->used += rounded;
     return piece;
 }
@@ -60,7 +86,8 @@ void* scratch_grow(Scratch* scratch, void* old, Size old_bytes, Size bytes) {
     if (old) {
         memcpy(piece, old, old_bytes);
         const char* at = static_cast<char*>(old);
-        if (at < block || at >= block + block_bytes) pfree(old);
+        const Block* block = scratch->block;
+        if (!block || at < block->memory || at >= block->memory + bytes_of(block)) pfree(old);
     }
     return piece;
 }

@@ -2,8 +2,9 @@
 //
 // A scan needs some large allocations (its table, its candidates) for a fraction of a millisecond.
 // Memory contexts return such allocations to the system, and the next query pays for the page
-// faults again. So a backend keeps one block of scratch memory. A scan that opens it while another
-// has it, or that needs more than it holds, allocates from its memory context.
+// faults again. So a backend keeps a large block of scratch memory, and small ones for scans that
+// are open beside the first. A scan that finds no free block, or that needs more than its block
+// holds, allocates from its memory context.
 #pragma once
 
 #include "extension/compat.h"

@@ -1,0 +1,192 @@
+// Scans of the partitions of a table, under one Merge Append.
+//
+// Each partition would search for all k rows of LIMIT, and the Merge Append take a few of each. So
+// the scan that is asked for a row first begins all of them, before any row is returned. Each
+// searches for as many rows as fall to its partition by chance, and a few more (rows_of_part()). It
+// ranks no candidates that cannot be among the k nearest rows found by those before it.
+//
+// Then all rows found are compared. Where more of the k nearest lie in one partition than its scan
+// was to find, that scan begins anew, for more rows, up to k. So a partition that has all k rows is
+// searched as a table of its own would be. The order of rows is right, because none has been
+// returned yet.
+
+#include <algorithm>
+#include <limits>
+
+#include "extension/index/effort.h"
+#include "extension/scan/state.h"
+#include "extension/settings.h"
+
+namespace pgwarp {
+
+namespace {
+
+constexpr double far = std::numeric_limits<double>::infinity();
+
+ScanState* state_of(IndexScanDesc scan) {
+    return static_cast<ScanState*>(scan->opaque);
+}
+
+struct Member {
+    IndexScanDesc scan;
+    double share;  // of all rows
+    double rows;   // for which its effort is
+    double most;   // rows that it may have among the nearest without another search
+    double limit;  // it ranked no rows that are surely farther
+    double term;   // of its nearest list
+    int searches;
+};
+
+// The distance of the nearest row of this rank, of those that members have found, without one of
+// them.
+double distance_of(const Member* members, int count, int without, double rank) {
+    const auto k = static_cast<Size>(rank);
+    Size all = 0;
+    for (int i = 0; i < count; ++i) all += std::min(state_of(members[i].scan)->round.count, k);
+    auto* distances = static_cast<double*>(palloc(Max(all, Size{1}) * sizeof(double)));
+    Size found = 0;
+    for (int i = 0; i < count; ++i) {
+        const RoundRows& round = state_of(members[i].scan)->round;
+        if (i == without) continue;
+        for (Size row = 0; row < std::min(round.count, k); ++row)
+            distances[found++] = round.rows[row].distance;
+    }
+    double distance = far;
+    if (found >= k) {
+        std::nth_element(distances, distances + k - 1, distances + found);
+        distance = distances[k - 1];
+    }
+    pfree(distances);
+    return distance;
+}
+
+void prepare(Member* member) {
+    set_part_rows(member->scan, member->rows);
+    member->term = prepare_round(member->scan);
+}
+
+void search(Member* member, GroupBound* bound) {
+    ScanState* s = state_of(member->scan);
+    member->limit = bound->kth;
+    s->group_bound = bound;
+    first_round(member->scan);
+    s->group_bound = nullptr;
+    if (s->meta.lists == 0) return;
+    bound->errors.add(s->round.errors);
+    if (bound->like) return;
+    bound->like = static_cast<MetaPage*>(palloc(sizeof(MetaPage)));
+    *bound->like = s->meta;
+}
+
+// How many rows of the member are at most this far.
+double rows_within(const Member& member, double distance) {
+    const RoundRows& round = state_of(member.scan)->round;
+    Size count = 0;
+    while (count < round.count && round.rows[count].distance <= distance) ++count;
+    return static_cast<double>(count);
+}
+
+// Whether the member has all its rows among the k nearest: another round, which the next row would
+// take, may have nearer ones.
+bool is_used_up(const Member& member, double kth, double k) {
+    return member.rows < k &&
+           rows_within(member, kth) == static_cast<double>(state_of(member.scan)->round.count);
+}
+
+// Whether the member may have more of the k nearest rows than it has found.
+bool may_have_more(const Member& member, double kth, double k) {
+    const ScanState* s = state_of(member.scan);
+    const bool ended =
+        s->progress.finished && settings.iterative_scan != static_cast<int>(IterativeScan::off);
+    if (s->conditions.never || s->round.spilled || ended) return false;
+    return member.limit < kth || (member.most < k && rows_within(member, kth) > member.most) ||
+           is_used_up(member, kth, k);
+}
+
+// Searches with an effort of their own: of all rows, or up to a given distance.
+bool joins(IndexScanDesc scan) {
+    return settings.target_recall < 1 && !wanted_bound(scan, Metric::l2).given;
+}
+
+// Scans that refine candidates read the rows of few, and go on when more are fetched: what they
+// have read says little of what they will return. Each finds all rows then.
+void search_apart(const Member* members, int count) {
+    for (int i = 0; i < count; ++i) {
+        set_part_rows(members[i].scan, 0);
+        begin_anew(members[i].scan);
+    }
+}
+
+void search_together(Member* members, int count, double k) {
+    GroupBound bound = {far, {}, nullptr};
+    double seen = 0;
+    for (int i = 0; i < count; ++i) prepare(&members[i]);
+    if (std::any_of(members, members + count,
+                    [](const Member& member) { return refines(state_of(member.scan)); })) {
+        search_apart(members, count);
+        return;
+    }
+    // The first ones tell how near a row has to be.
+    std::sort(members, members + count,
+              [](const Member& a, const Member& b) { return a.term < b.term; });
+    for (int i = 0; i < count; ++i) {
+        search(&members[i], &bound);
+        // Of the k nearest rows, hardly more are in the partitions seen so far.
+        seen += members[i].share;
+        bound.kth = distance_of(members, i + 1, -1, rows_of_part(k, seen));
+    }
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < count; ++i) {
+            const double kth = distance_of(members, count, -1, k);
+            Member& member = members[i];
+            if (!may_have_more(member, kth, k)) continue;
+            again = true;
+            const double found = rows_within(member, kth);
+            if (found > member.most || is_used_up(member, kth, k)) {
+                member.rows = std::min(k, std::max(2 * member.rows, found + 1));
+                member.most = std::min(k, std::max(2 * member.most, rows_of_part(k, found / k)));
+            }
+            // Without its own rows, which it has to find again. The last search is as one of a
+            // table, whatever the others have found, so that this ends.
+            constexpr int most_searches = 5;
+            const bool last = ++member.searches == most_searches;
+            if (last) member.rows = member.most = k;
+            bound.kth = last ? far : distance_of(members, count, i, k);
+            begin_anew(member.scan);
+            prepare(&member);
+            search(&member, &bound);
+        }
+    }
+    if (bound.like) pfree(bound.like);
+}
+
+}  // namespace
+
+void begin_group_of(IndexScanDesc scan) {
+    ScanGroup* group = group_of(scan);
+    if (!group || !joins(scan)) return;
+    // Beyond, rows may have to be spilled.
+    constexpr double most = 1 << 14;
+    const double k = group_rows(group);
+    if (k < 1 || k > std::min<double>(most, static_cast<double>(most_candidates()) / 4)) return;
+    const int size = group_size(group);
+    auto* members = static_cast<Member*>(palloc(static_cast<Size>(size) * sizeof(Member)));
+    int count = 0;
+    for (int i = 0; i < size; ++i) {
+        const IndexScanDesc member = begin_member(group, i);
+        if (!member || state_of(member)->query.vector) continue;
+        const double share = part_share(member);
+        members[count++] = {member,
+                            share,
+                            std::min(k, std::max(2.0, std::round(k * share))),
+                            rows_of_part(k, share),
+                            far,
+                            far,
+                            0};
+    }
+    if (count > 1) search_together(members, count, k);
+    pfree(members);
+}
+
+}  // namespace pgwarp

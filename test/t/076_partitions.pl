@@ -1,0 +1,134 @@
+# A search of a partitioned table: its scans share the work, wherever the nearest rows lie, and return them in
+# order, none lost and none twice.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use IvfpqTest;
+
+my $seed = seed_of();
+my $rows = 6000;
+for my $service (0, 1)
+{
+	my $how = $service ? 'service' : 'pages';
+	my $node = new_node("partitions_$how", service => $service);
+	value($node, "CREATE TABLE one AS SELECT i AS id, vec(i, 10, $seed) AS v, i % 7 AS kind, 0 AS place FROM generate_series(1, $rows) AS i");
+	# Clusters of vectors, and which one a row is in: partitions by it have all near rows together.
+	value($node, "CREATE TABLE centers AS SELECT array_agg(centroid ORDER BY cluster) AS c FROM kmeans('one', 'v', 6, seed => 3);
+		UPDATE one SET place = kmeans_assign(v, (SELECT c FROM centers)); VACUUM one");
+	value($node, "CREATE TABLE q AS SELECT i AS id, vec(i, 10, $seed + 1) AS v FROM generate_series(1, 12) AS i;
+		INSERT INTO q SELECT id + 1000, v FROM one WHERE id % (${\int($rows / 8)}) = 7");
+	my %parts = (
+		by_hash => 'HASH (id)', by_place => 'LIST (place)', lopsided => 'RANGE (id)', nested => 'LIST (kind)', one_has_all => 'RANGE (id)');
+	value($node, "CREATE TABLE $_ (id int, v vector(10), kind int, place int) PARTITION BY $parts{$_}") for keys %parts;
+	value($node, "CREATE TABLE by_hash_$_ PARTITION OF by_hash FOR VALUES WITH (MODULUS 5, REMAINDER $_)") for 0 .. 4;
+	value($node, "CREATE TABLE by_place_$_ PARTITION OF by_place FOR VALUES IN ($_)") for 1 .. 6;
+	# One large, one that is too small for a model, one that is empty, one without vectors, one without an index.
+	value($node, "CREATE TABLE lopsided_large PARTITION OF lopsided FOR VALUES FROM (0) TO (4000);
+		CREATE TABLE lopsided_small PARTITION OF lopsided FOR VALUES FROM (4000) TO (4300);
+		CREATE TABLE lopsided_other PARTITION OF lopsided FOR VALUES FROM (4300) TO (100000);
+		CREATE TABLE lopsided_empty PARTITION OF lopsided FOR VALUES FROM (100000) TO (200000);
+		CREATE TABLE lopsided_null PARTITION OF lopsided DEFAULT;
+		INSERT INTO lopsided SELECT 300000 + i, NULL, 0, 0 FROM generate_series(1, 100) AS i;
+		CREATE TABLE nested_0 PARTITION OF nested FOR VALUES IN (0, 1, 2) PARTITION BY HASH (id);
+		CREATE TABLE nested_00 PARTITION OF nested_0 FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+		CREATE TABLE nested_01 PARTITION OF nested_0 FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+		CREATE TABLE nested_1 PARTITION OF nested DEFAULT;
+		CREATE TABLE one_has_all_1 PARTITION OF one_has_all FOR VALUES FROM (0) TO (50000);
+		CREATE TABLE one_has_all_2 PARTITION OF one_has_all FOR VALUES FROM (50000) TO (100000);
+		CREATE TABLE one_has_all_3 PARTITION OF one_has_all FOR VALUES FROM (100000) TO (200000)");
+	value($node, "INSERT INTO $_ SELECT id, v, kind, place FROM one") for keys %parts;
+	# Rows that are far from all queries, and as many as the others: the planner expects the nearest everywhere.
+	value($node, "INSERT INTO one_has_all SELECT 50000 + id, ARRAY(SELECT 100 + unnest(v::real[]))::vector, kind, place FROM one WHERE id < 4500;
+		INSERT INTO one_has_all SELECT 100000 + id, ARRAY(SELECT -100 + unnest(v::real[]))::vector, kind, place FROM one WHERE id < 4500");
+	value($node, "CREATE INDEX ON $_ USING ivfpq (v, kind)") for keys %parts;
+	value($node, 'VACUUM ANALYZE');
+	if ($service)
+	{
+		value($node, "SELECT pgwarp_prewarm((t || '_v_kind_idx')::regclass) FROM unnest(ARRAY['by_hash', 'by_place', 'lopsided', 'nested', 'one_has_all']) AS t");
+	}
+
+	# The rows of a query, beside the exact ones: recall, and whether they are in order, without duplicates, with the
+	# distance that they say.
+	value($node, <<'SQL');
+CREATE FUNCTION found(t text, query vector, k int, condition text, start int) RETURNS TABLE (n bigint, id int, d float8) LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN QUERY EXECUTE format('SELECT row_number() OVER (), s.* FROM (SELECT id, v <-> $1 FROM %I WHERE %s ORDER BY v <-> $1 LIMIT %s OFFSET %s) AS s',
+		t, condition, k, start) USING query;
+END$$;
+CREATE FUNCTION look(t text, k int, condition text DEFAULT 'true', start int DEFAULT 0, OUT recall numeric, OUT ordered boolean, OUT same boolean,
+	OUT rows bigint, OUT once boolean) LANGUAGE plpgsql AS $$
+BEGIN
+	CREATE TEMP TABLE f AS SELECT q.id AS query, f.* FROM q, found(t, q.v, k, condition, start) AS f;
+	PERFORM set_config('enable_indexscan', 'off', true);
+	EXECUTE format('CREATE TEMP TABLE e AS SELECT q.id AS query, s.* FROM q, LATERAL
+		(SELECT id, v <-> q.v AS d FROM %I WHERE %s ORDER BY d LIMIT %s OFFSET %s) AS s', t, condition, k, start);
+	PERFORM set_config('enable_indexscan', 'on', true);
+	SELECT round(count(*) FILTER (WHERE f.d <= (SELECT max(d) FROM e WHERE e.query = f.query))::numeric / (SELECT count(*) FROM e), 3),
+		count(*), count(*) = count(DISTINCT (query, f.id)) INTO recall, rows, once FROM f;
+	SELECT coalesce(bool_and(d >= before), true) INTO ordered FROM (SELECT d, lag(d) OVER (PARTITION BY query ORDER BY n) AS before FROM f) AS s;
+	EXECUTE format('SELECT bool_and(f.d = o.v <-> q.v) FROM f JOIN q ON q.id = f.query JOIN %I AS o ON o.id = f.id', t) INTO same;
+	DROP TABLE f, e;
+END$$;
+SQL
+	my $queries = value($node, 'SELECT count(*) FROM q');
+	for my $table (sort keys %parts)
+	{
+		like(value($node, "SET enable_seqscan = off; EXPLAIN SELECT id FROM $table ORDER BY v <-> (SELECT v FROM q LIMIT 1) LIMIT 10"), qr/Merge Append.*Index Scan/s,
+			"$how, $table: the plan merges scans of the index");
+		for my $k (10, 100)
+		{
+			my ($recall, @facts) = split /\|/, value($node, "SET enable_seqscan = off; SELECT * FROM look('$table', $k)");
+			cmp_ok($recall, '>=', 0.93, "$how, $table, LIMIT $k: recall");
+			is("@facts", "t t ${\($k * $queries)} t", "$how, $table, LIMIT $k: in order, once, with their distances");
+		}
+	}
+	for my $case ([ 'by_hash', 10, 'kind = 3', 0 ], [ 'by_place', 10, 'kind = 3', 0 ], [ 'by_hash', 10, 'id % 5 = 1', 0 ],
+		[ 'by_place', 20, 'id % 5 = 1', 0 ], [ 'by_place', 10, 'true', 25 ], [ 'one_has_all', 10, 'kind = 3', 5 ],
+		[ 'nested', 10, 'kind IN (1, 2)', 0 ], [ 'lopsided', 10, 'id > 3500', 0 ])
+	{
+		my ($table, $k, $condition, $start) = @$case;
+		my ($recall, @facts) = split /\|/, value($node, "SET enable_seqscan = off; SELECT * FROM look('$table', $k, '$condition', $start)");
+		cmp_ok($recall, '>=', 0.9, "$how, $table, $condition, OFFSET $start: recall");
+		is("@facts", "t t ${\($k * $queries)} t", "$how, $table, $condition: in order, once");
+	}
+
+	# In a LATERAL join scans begin again for each query; they find what a query alone finds.
+	is(value($node, "SET enable_seqscan = off; SELECT count(*) FROM (SELECT q.id, s.id FROM q, LATERAL
+			(SELECT id FROM by_place ORDER BY by_place.v <-> q.v LIMIT 10) AS s
+		EXCEPT SELECT q.id, f.id FROM q, found('by_place', q.v, 10, 'true', 0) AS f) AS other"), 0, "$how: the same in a LATERAL join");
+	# Partitions that a parameter excludes while the query runs: the rows of the others, as a sort finds them.
+	my $excluded = "SET plan_cache_mode = force_generic_plan;
+		PREPARE p(int, vector) AS SELECT id, place FROM by_place WHERE place >= \$1 ORDER BY v <-> \$2 LIMIT 50;
+		EXECUTE p(4, vec(1, 10)); EXECUTE p(6, vec(1, 10)); EXECUTE p(7, vec(1, 10))";
+	my %exact = map { $_ => 1 } split /\n/, value($node, "SET enable_indexscan = off; $excluded");
+	my @found = split /\n/, value($node, "SET enable_seqscan = off; $excluded");
+	is(scalar(@found), 100, "$how: excluded partitions: as many rows as there are");
+	cmp_ok(scalar(grep { $exact{$_} } @found), '>=', 93, "$how: excluded partitions: the nearest of the others");
+
+	# All rows, once each, beyond what was searched for together.
+	for my $mode ('relaxed_order', 'strict_order')
+	{
+		my $all = value($node, "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.iterative_scan = $mode; BEGIN;
+			DECLARE c CURSOR FOR SELECT id, v <-> vec(3, 10, $seed) AS d FROM by_place ORDER BY v <-> vec(3, 10, $seed) FETCH FIRST 6000 ROWS ONLY;
+			FETCH 15 FROM c; FETCH ALL FROM c; COMMIT");
+		my @found = map { [ split /\|/ ] } split /\n/, $all;
+		my %ids = map { $_->[0] => 1 } @found;
+		is(scalar(keys %ids), scalar(@found), "$how, $mode: no row twice");
+		is(scalar(@found), $rows, "$how, $mode: all rows") if $mode eq 'relaxed_order';
+		my $disordered = grep { $found[$_][1] < $found[ $_ - 1 ][1] } 1 .. $#found;
+		is($disordered, 0, "$how, $mode: in order") if $mode eq 'strict_order';
+	}
+	is(value($node, "SET enable_seqscan = off; SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM by_hash ORDER BY v <-> vec(3, 10) LIMIT 5500) AS s"),
+		'5500|5500', "$how: many rows");
+	is(value($node, "SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM by_hash ORDER BY v <-> vec(3, 10) LIMIT 0) AS s"), 0, "$how: none");
+	# Rows of equal distance.
+	is(value($node, "SET enable_seqscan = off; INSERT INTO by_place SELECT 500000 + i, vec(9, 10, $seed), 0, 1 + i % 6 FROM generate_series(1, 60) AS i;
+		SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM by_place ORDER BY v <-> vec(9, 10, $seed) FETCH FIRST 40 ROWS WITH TIES) AS s"),
+		'61|61', "$how: ties of all partitions");
+	# A target of one is exact, each partition by itself.
+	is(value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SELECT recall, ordered FROM look('by_place', 20)"), '1.000|t', "$how: exact");
+	indexes_are_sound($node);
+	$node->stop;
+}
+done_testing();
