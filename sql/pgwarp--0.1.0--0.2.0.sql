@@ -667,6 +667,84 @@ CREATE FUNCTION knn_join(
 COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[]) IS
     'the k rows nearest to each row of another table, by an ivfpq index';
 
+-- Nearest rows of a table whose partitions are on other servers. PostgreSQL pushes LIMIT down for one
+-- foreign table, not below a Merge Append: so each partition has a query of its own. The search path
+-- is fixed: names in the text below must mean what they mean here.
+CREATE FUNCTION knn_shards(
+    parent regclass,
+    key_column name,
+    vector_column name,
+    query text,
+    k int,
+    operator text DEFAULT '<->',
+    condition text DEFAULT NULL)
+    RETURNS TABLE (shard regclass, rank int, key bigint, distance double precision)
+    LANGUAGE plpgsql STABLE ROWS 100 COST 100000 SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    vector_type oid;
+    type_name text;
+    operator_name text;
+    statement text;
+BEGIN
+    IF parent IS NULL OR key_column IS NULL OR vector_column IS NULL OR query IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'parent, key_column, vector_column and query must not be null';
+    END IF;
+    IF k IS NULL OR k < 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'k must be at least 1';
+    END IF;
+    SELECT a.atttypid, format('%I.%I', n.nspname, t.typname) INTO vector_type, type_name
+    FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid JOIN pg_namespace AS n ON n.oid = t.typnamespace
+    WHERE a.attrelid = parent AND a.attname = vector_column AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND THEN
+        RAISE undefined_column USING MESSAGE = format('column "%s" of relation "%s" does not exist', vector_column, parent);
+    END IF;
+    SELECT format('OPERATOR(%I.%s)', n.nspname, o.oprname) INTO operator_name
+    FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace
+    WHERE o.oprname = operator AND o.oprleft = vector_type AND o.oprright = vector_type AND o.oprresult = 'float8'::regtype
+    ORDER BY o.oid LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE undefined_function USING MESSAGE = format('there is no distance "%s" for type %s', operator, format_type(vector_type, NULL)),
+            HINT = 'Distances are <->, <#>, <=> and <+>.';
+    END IF;
+    WITH RECURSIVE members (oid) AS (
+        SELECT parent::oid
+        UNION ALL SELECT i.inhrelid FROM pg_inherits AS i JOIN members AS m ON i.inhparent = m.oid)
+    SELECT string_agg(format('(SELECT %s::oid AS shard, %I::bigint AS key, %I %s %L::%s AS distance FROM ONLY %s %s ORDER BY %3$I %4$s %5$L::%6$s LIMIT %9$s)',
+        c.oid, key_column, vector_column, operator_name, query, type_name, c.oid::regclass, 'WHERE (' || condition || E'\n)', k), ' UNION ALL ')
+    INTO statement
+    FROM members AS m JOIN pg_class AS c ON c.oid = m.oid WHERE c.relkind <> 'p';
+    IF statement IS NULL THEN
+        RETURN;
+    END IF;
+    -- Materialized: a Merge Append, for the order, would ask one server after the other.
+    RETURN QUERY EXECUTE format('WITH a AS MATERIALIZED (%s)
+        SELECT s.shard::regclass, (row_number() OVER (ORDER BY s.distance))::int, s.key, s.distance
+        FROM (SELECT * FROM a ORDER BY a.distance LIMIT %s) AS s ORDER BY s.distance', statement, k);
+END
+$function$;
+COMMENT ON FUNCTION knn_shards(regclass, name, name, text, int, text, text) IS
+    'the k rows nearest to a vector in a table whose partitions are on other servers';
+CREATE FUNCTION knn_shards(
+    parent regclass,
+    key_column name,
+    vector_column name,
+    query anyelement,
+    k int,
+    operator text DEFAULT '<->',
+    condition text DEFAULT NULL)
+    RETURNS TABLE (shard regclass, rank int, key bigint, distance double precision)
+    LANGUAGE plpgsql STABLE ROWS 100 COST 100000 AS $function$
+DECLARE
+    own_schema name := (SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
+                        WHERE e.extname OPERATOR(pg_catalog.=) 'pgwarp');
+BEGIN
+    RETURN QUERY EXECUTE pg_catalog.format('SELECT * FROM %I.knn_shards($1, $2, $3, $4, $5, $6, $7)', own_schema)
+        USING parent, key_column, vector_column, query::pg_catalog.text, k, operator, condition;
+END
+$function$;
+COMMENT ON FUNCTION knn_shards(regclass, name, name, anyelement, int, text, text) IS
+    'the k rows nearest to a vector in a table whose partitions are on other servers';
+
 CREATE FUNCTION knn_search(
     index regclass,
     queries halfvec[],
