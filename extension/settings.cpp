@@ -39,6 +39,7 @@ Settings settings = {
     .statistics_places = 1024,
     .watchdog_timeout = 30000,
     .fault = static_cast<int>(Fault::none),
+    .fault_device = -1,
     .fault_after = 0,
 };
 
@@ -129,7 +130,8 @@ void define_service_settings() {
         &settings.devices, "auto", at_start, 0, check_devices, nullptr, nullptr);
     DefineCustomIntVariable("pgwarp.device_memory",
                             "Sets how much memory of each device the service may use.",
-                            "0 means most of it, but for pgwarp.build_memory (of the host: 1 GB).",
+                            "0 means most of it, but for pgwarp.build_memory (of the host: 1 GB). "
+                            "A GPU that pgwarp.devices names twice counts as two devices.",
                             &settings.device_memory, settings.device_memory, 0, INT_MAX, at_start,
                             GUC_UNIT_MB, nullptr, nullptr, nullptr);
     DefineCustomIntVariable(
@@ -174,6 +176,11 @@ void define_service_settings() {
                              "For tests of pgwarp.", &settings.fault, settings.fault, fault_options,
                              PGC_SIGHUP, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr,
                              nullptr);
+    DefineCustomIntVariable("pgwarp.debug_fault_device",
+                            "Sets which device of the service has the fault.",
+                            "-1 means all of them. For tests of pgwarp.", &settings.fault_device,
+                            settings.fault_device, -1, most_devices - 1, PGC_SIGHUP,
+                            GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("pgwarp.debug_fault_after",
                             "Sets how many calls of a build go well before the device fails.",
                             "For tests of pgwarp.", &settings.fault_after, settings.fault_after, 0,

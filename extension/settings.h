@@ -37,6 +37,7 @@ struct Settings {
     int statistics_places;
     int watchdog_timeout;  // milliseconds; 0: none
     int fault;             // Fault; for tests
+    int fault_device;      // the service's device that has the fault; -1: all
     int fault_after;       // device calls of a build that succeed before the fault
 };
 extern Settings settings;
@@ -44,8 +45,8 @@ extern Settings settings;
 void define_settings();
 
 // Parses the device list of pgwarp.devices, at most most_devices numbers. Returns their count; 0
-// where the text is not such a list. The host is number host_device; 'host,host' makes two devices
-// of it, for tests.
+// where the text is not such a list. The host is number host_device. A number that is there twice
+// makes two devices of one, which share its memory: for tests.
 inline constexpr int most_devices = 16;
 inline constexpr int host_device = -1;
 int parse_devices(const char* text, int* numbers);

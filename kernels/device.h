@@ -76,6 +76,9 @@ struct DeviceOptions {
     // Bytes of the device that builds of all processes may take together; 0: a quarter of the
     // device.
     size_t build_share = 0;
+    // Processes that each take such a budget of this device, this one included: where
+    // memory_budget is 0, each gets its part.
+    int sharers = 1;
     // Where not null, the device is for a build: the share is its budget, and its memory is charged
     // here.
     MemoryCharge* charge = nullptr;

@@ -485,6 +485,7 @@ COMMENT ON OPERATOR FAMILY array_ops USING ivfpq IS 'conditions on elements of a
 DROP FUNCTION ivfpq_info(regclass);
 DROP FUNCTION ivfpq_recall_curve(regclass);
 DROP FUNCTION ivfpq_check(regclass, boolean);
+DROP FUNCTION pgwarp_devices();
 DROP FUNCTION knn_search(regclass, vector[], int, int);
 DROP FUNCTION knn_join(regclass, name, name, regclass, name, int, int);
 
@@ -589,6 +590,39 @@ COMMENT ON FUNCTION ivfpq_check(regclass, boolean) IS
 
 -- Counters and audits.
 
+CREATE FUNCTION pgwarp_devices(
+    OUT device int,
+    OUT name text,
+    OUT memory bigint,
+    OUT used bigint,
+    OUT reserved bigint,
+    OUT place int,
+    OUT indexes bigint,
+    OUT busy int,
+    OUT serves boolean,
+    OUT pid int,
+    OUT reason text,
+    OUT since timestamptz,
+    OUT last_failure text,
+    OUT last_failure_at timestamptz)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pgwarp_devices() IS
+    'devices of the service: their number (null: the host), memory, searches that they have to do, and whether they serve';
+
+CREATE FUNCTION pgwarp_stat_copies(
+    OUT index oid,
+    OUT place int,
+    OUT lists bigint,
+    OUT resident_lists bigint,
+    OUT bytes bigint,
+    OUT batches bigint,
+    OUT batch_queries bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION pgwarp_stat_copies() IS
+    'what the view pg_stat_pgwarp_devices reads: what each device has of each index of this database';
+
 CREATE FUNCTION pgwarp_stat_audits(
     OUT index oid,
     OUT audited bigint,
@@ -624,6 +658,18 @@ CREATE OR REPLACE VIEW pg_stat_pgwarp AS
         JOIN pg_index AS x ON x.indexrelid = i.oid
         JOIN pg_class AS t ON t.oid = x.indrelid
         JOIN pg_namespace AS n ON n.oid = i.relnamespace;
+
+CREATE VIEW pg_stat_pgwarp_devices AS
+    SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
+        i.oid AS indexrelid, c.place, c.lists, c.resident_lists, c.bytes, c.batches,
+        CASE WHEN c.batches > 0 THEN c.batch_queries::float8 / c.batches::float8 END AS mean_batch
+    FROM pgwarp_stat_copies() AS c
+        JOIN pg_class AS i ON i.oid = c.index
+        JOIN pg_index AS x ON x.indexrelid = i.oid
+        JOIN pg_class AS t ON t.oid = x.indrelid
+        JOIN pg_namespace AS n ON n.oid = i.relnamespace;
+COMMENT ON VIEW pg_stat_pgwarp_devices IS 'which devices of the service have lists of an ivfpq index, and how many';
+GRANT SELECT ON pg_stat_pgwarp_devices TO PUBLIC;
 
 CREATE VIEW ivfpq_drift AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,

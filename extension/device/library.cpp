@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+#include <dirent.h>
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -18,7 +23,27 @@ void library_path(Path& path) {
     snprintf(path, sizeof(path), "%s/pgwarp_cuda.so", pkglib_path);
 }
 
+// Entries of a folder whose names are `prefix` and a digit, with no letter behind.
+int count_entries(const char* folder, const char* prefix) {
+    DIR* opened = opendir(folder);
+    if (!opened) return 0;
+    const size_t length = strlen(prefix);
+    int count = 0;
+    while (const dirent* entry = readdir(opened)) {
+        const char* rest = entry->d_name + length;
+        if (strncmp(entry->d_name, prefix, length) != 0 || !isdigit(static_cast<uint8>(*rest)))
+            continue;
+        count += rest[strspn(rest, "0123456789abcdef:.")] == '\0';
+    }
+    closedir(opened);
+    return count;
+}
+
 }  // namespace
+
+int count_gpus() {
+    return std::max(count_entries("/dev", "nvidia"), count_entries("/proc/driver/nvidia/gpus", ""));
+}
 
 bool cuda_library_is_there() {
     Path path;

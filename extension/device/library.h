@@ -9,6 +9,10 @@ namespace pgwarp {
 
 bool cuda_library_is_there();
 
+// GPUs that the driver of this machine shows in its file systems; without calling the driver, so
+// that the postmaster can. Some of them may not be for this process.
+int count_gpus();
+
 // Returns a device, which the caller deletes, or null with the reason in `error`. Throws nothing
 // and reports nothing. The driver's threads start in here and inherit the signal mask: the caller
 // has blocked all signals, or not yet unblocked them.

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "extension/service/placement.h"
 #include "extension/service/worker.h"
 #include "extension/settings.h"
 
@@ -22,7 +23,7 @@ void wake(uint32 slot_number) {
 }  // namespace
 
 void answer(uint32 number) {
-    SearchSlot* slot = service_slot(static_cast<int>(number));
+    SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
     if (change_state(slot, SlotState::running, SlotState::done)) {
         wake(number);
     } else {
@@ -33,6 +34,7 @@ void answer(uint32 number) {
 namespace {
 
 void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
+    publish_held(own_device, key, use);
     IndexStatistics* statistics = find_statistics(key.database, key.index);
     if (!statistics) return;
     MirrorUse* published = nullptr;
@@ -54,35 +56,31 @@ void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     add(counter_received_bytes, use.received, before.received);
     add(counter_evictions, use.evictions, before.evictions);
     add(counter_errors, use.errors, before.errors);
-    pg_atomic_write_u64(&counters[counter_lists], use.lists);
-    pg_atomic_write_u64(&counters[counter_resident_lists], use.resident_lists);
-    pg_atomic_write_u64(&counters[counter_bytes], use.bytes);
     before = use;
-    // No mirror has the index any more: the next one that adds it counts from zero.
+    // The mirror has the index no longer: when it adds the index again, it counts from zero.
     if (use.lists == 0) worker->published.erase(name);
 }
 
 }  // namespace
 
 void publish_use(Worker* worker, const MirrorKey& key) {
-    const Place* place = worker->place_of(key);
-    publish(worker, key, place ? *place->mirror->use(key) : MirrorUse{});
+    // An unknown index has nothing to tell. It may be one that an earlier worker had, and belongs
+    // to this device.
+    if (const MirrorUse* use = worker->mirror->use(key)) publish(worker, key, *use);
 }
 
 void publish_changes(Worker* worker) {
-    for (const Place& place : worker->places) {
-        std::vector<MirrorChange> changes;
-        char message[256];
-        attempt(message, [&] { changes = place.mirror->take_changes(); });
-        for (const MirrorChange& change : changes) publish(worker, change.key, change.use);
-    }
+    std::vector<MirrorChange> changes;
+    char message[256];
+    attempt(message, [&] { changes = worker->mirror->take_changes(); });
+    for (const MirrorChange& change : changes) publish(worker, change.key, change.use);
 }
 
 namespace {
 
 [[noreturn]] void end_for_lost_device(const char* message) {
-    note_service_failure(message);
-    service->failure_unsaid = false;
+    note_service_failure(own_device, message);
+    own_device->failure_unsaid = false;
     ereport(LOG, (errmsg("pgwarp service ends: %s", message),
                   errdetail("It starts again; until then sessions read the index pages.")));
     proc_exit(1);
@@ -115,10 +113,10 @@ void note_failure(Attempt result, const char* message, const char* what) {
 namespace {
 
 void report_resident(Worker* worker, uint32 number) {
-    SearchSlot* slot = service_slot(static_cast<int>(number));
-    const Place* place = worker->place_of(slot->key);
+    SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
+    const MirrorUse* use = worker->mirror->use(slot->key);
     slot->outcome = MirrorSearch::Outcome::found;
-    slot->found_count = place ? place->mirror->use(slot->key)->resident_lists : 0;
+    slot->found_count = use ? use->resident_lists : 0;
     slot->probed_count = 0;
     answer(number);
 }
@@ -127,15 +125,15 @@ void report_resident(Worker* worker, uint32 number) {
 
 // Only the worker writes it.
 static void add_in_flight(int searches) {
-    pg_atomic_write_u32(&service->in_flight,
-                        pg_atomic_read_u32(&service->in_flight) + static_cast<uint32>(searches));
+    pg_atomic_write_u32(&own_device->in_flight,
+                        pg_atomic_read_u32(&own_device->in_flight) + static_cast<uint32>(searches));
 }
 
 bool take_searches(Worker* worker) {
     bool any = false;
     uint32 number;
-    while (ring_pop(search_ring(), &number)) {
-        SearchSlot* slot = service_slot(static_cast<int>(number));
+    while (ring_pop(search_ring(own_device), &number)) {
+        SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
         pg_atomic_exchange_u32(&slot->queued, 0);
         if (!change_state(slot, SlotState::submitted, SlotState::running)) continue;
         any = true;
@@ -146,7 +144,7 @@ bool take_searches(Worker* worker) {
         MirrorSearch& search = worker->searches[number];
         search = {};
         search.key = slot->key;
-        SearchBlock* block = service_block(slot->block);
+        SearchBlock* block = block_of(slot);
         search.query = block->query;
         search.dims = slot->dims;
         search.k = slot->k;
@@ -165,12 +163,12 @@ bool take_searches(Worker* worker) {
         search.lists = block->lists;
         search.outcome = MirrorSearch::Outcome::unknown;
         add_in_flight(1);
-        Place* place = worker->place_of(search.key);
+        const bool known = worker->mirror->knows(search.key);
         char message[256];
         Attempt result = Attempt::done;
-        if (place) result = attempt(message, [&] { place->mirror->submit(&search); });
+        if (known) result = attempt(message, [&] { worker->mirror->submit(&search); });
         if (result != Attempt::done) search.outcome = MirrorSearch::Outcome::failed;
-        if (!place || result != Attempt::done) worker->answered.push_back(&search);
+        if (!known || result != Attempt::done) worker->answered.push_back(&search);
         note_failure(result, message, "take in a search");
     }
     return any;
@@ -195,7 +193,7 @@ bool answer_searches(Worker* worker) {
     if (worker->answered.empty()) return false;
     for (const MirrorSearch* search : worker->answered) {
         const auto number = static_cast<uint32>(search - worker->searches.data());
-        SearchSlot* slot = service_slot(static_cast<int>(number));
+        SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
         slot->outcome = search->outcome;
         slot->bring_model = slot->outcome == MirrorSearch::Outcome::unknown &&
                             may_ask_for_model(worker, search->key);
@@ -204,7 +202,7 @@ bool answer_searches(Worker* worker) {
         slot->probed_count = search->probed_count;
         slot->complete = search->complete;
         slot->names_outdated = search->outdated.version.resident;
-        if (slot->names_outdated) service_block(slot->block)->outdated = search->outdated;
+        if (slot->names_outdated) block_of(slot)->outdated = search->outdated;
         slot->searched = search->searched;
         answer(number);
     }
@@ -216,7 +214,7 @@ bool answer_searches(Worker* worker) {
     }
     publish_changes(worker);
     worker->answered.clear();
-    pg_atomic_fetch_add_u32(&service->turns, 1);
+    pg_atomic_fetch_add_u32(&own_device->turns, 1);
     return true;
 }
 
@@ -226,21 +224,20 @@ bool answer_searches(Worker* worker) {
 // returns, and its searches must not wait for the next batch.
 bool run_batches(Worker* worker) {
     bool any = answer_searches(worker);
-    for (Place& place : worker->places)
-        for (bool started = true; started;) {
-            char message[256];
-            Attempt result = attempt(message, [&] { place.mirror->collect(&worker->answered); });
-            any |= answer_searches(worker);
-            note_failure(result, message, "finish a batch");
-            started = false;
-            result = attempt(message, [&] {
-                started = place.mirror->start_next(static_cast<size_t>(settings.max_batch));
-            });
-            // The searches of a batch that failed to start need their answers, too.
-            started |= result != Attempt::done;
-            any |= started;
-            note_failure(result, message, "start a batch");
-        }
+    for (bool started = true; started;) {
+        char message[256];
+        Attempt result = attempt(message, [&] { worker->mirror->collect(&worker->answered); });
+        any |= answer_searches(worker);
+        note_failure(result, message, "finish a batch");
+        started = false;
+        result = attempt(message, [&] {
+            started = worker->mirror->start_next(static_cast<size_t>(settings.max_batch));
+        });
+        // The searches of a batch that failed to start need their answers, too.
+        started |= result != Attempt::done;
+        any |= started;
+        note_failure(result, message, "start a batch");
+    }
     return any;
 }
 

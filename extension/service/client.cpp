@@ -24,8 +24,8 @@ namespace pgwarp {
 
 namespace {
 
-SearchSlot* my_slot() {
-    return service_slot(compat_my_proc_number());
+SearchSlot* my_slot(const ServiceDevice* device) {
+    return service_slot(device, compat_my_proc_number());
 }
 
 // Gives up a search in any state. The worker owns the slot of a running search until the search has
@@ -40,16 +40,17 @@ void abandon(SearchSlot* slot) {
 // Pops a free block. False: none came free in about the time that searching the pages takes.
 bool take_block(Patience* patience, uint32* block) {
     constexpr int max_wait_ms = 20;
-    if (ring_pop(block_ring(), block)) return true;
+    ServiceDevice* device = patience->device;
+    if (ring_pop(block_ring(device), block)) return true;
     const TimestampTz began = GetCurrentTimestamp();
     bool taken = false;
     while (!taken && !patience_ends(patience) &&
            (patience->while_alive ||
             !TimestampDifferenceExceeds(began, GetCurrentTimestamp(), max_wait_ms))) {
-        ConditionVariableTimedSleep(&service->block_freed,
+        ConditionVariableTimedSleep(&device->block_freed,
                                     std::min(wait_milliseconds(*patience), long{max_wait_ms}),
                                     compat_wait_event("PgwarpServiceBlock"));
-        taken = ring_pop(block_ring(), block);
+        taken = ring_pop(block_ring(device), block);
     }
     ConditionVariableCancelSleep();
     return taken;
@@ -58,7 +59,7 @@ bool take_block(Patience* patience, uint32* block) {
 void drop_filling();
 
 void abandon_at_exit(int, Datum) {
-    abandon(my_slot());
+    for (int i = 0; i < service->devices; ++i) abandon(my_slot(service_device(i)));
     drop_filling();
 }
 
@@ -74,21 +75,21 @@ bool is_answered(SearchSlot* slot) {
 }
 
 // Nothing here may raise an error: the count must be taken back.
-void wait_awake(SearchSlot* slot) {
+void wait_awake(ServiceDevice* device, SearchSlot* slot) {
     const int microseconds = service->awake_us;
-    if (microseconds <= 0 || pg_atomic_read_u32(&service->in_flight) >= service->most_awake) return;
-    if (pg_atomic_fetch_add_u32(&service->awake, 1) < service->most_awake) {
+    if (microseconds <= 0 || pg_atomic_read_u32(&device->in_flight) >= service->most_awake) return;
+    if (pg_atomic_fetch_add_u32(&device->awake, 1) < service->most_awake) {
         const double end = seconds_now() + microseconds * 1e-6;
         do
             for (int i = 0; i < 32 && !is_answered(slot); ++i) SPIN_DELAY();
         while (!is_answered(slot) && seconds_now() < end);
     }
-    pg_atomic_fetch_sub_u32(&service->awake, 1);
+    pg_atomic_fetch_sub_u32(&device->awake, 1);
 }
 
 // False: no answer in time.
 bool wait_for_answer(SearchSlot* slot, Patience* patience) {
-    wait_awake(slot);
+    wait_awake(patience->device, slot);
     while (!is_answered(slot)) {
         if (patience_ends(patience)) {
             // The answer may have arrived since the loop condition was checked.
@@ -106,22 +107,29 @@ bool wait_for_answer(SearchSlot* slot, Patience* patience) {
 
 // --- load buffers
 
-// The buffer that this backend is filling; drop_filling() frees it after an error. -1: none.
+// The buffer that this backend is filling, and its device; drop_filling() frees it after an error.
+// -1: none.
 int filling = -1;
-// Bitmap of the buffers that this backend has submitted and not seen free since.
-uint64 posted = 0;
+ServiceDevice* filling_of = nullptr;
+// Bitmap of the buffers that this backend has submitted and not seen free since, by device.
+uint64 posted[most_devices] = {};
+
+uint64& posted_to(const ServiceDevice* device) {
+    return posted[device_number(device)];
+}
 
 void drop_filling() {
     if (filling < 0) return;
     pg_memory_barrier();
-    pg_atomic_write_u32(&service_load_buffer(filling)->state, static_cast<uint32>(LoadState::free));
-    ConditionVariableBroadcast(&service->load_freed);
+    pg_atomic_write_u32(&service_load_buffer(filling_of, filling)->state,
+                        static_cast<uint32>(LoadState::free));
+    ConditionVariableBroadcast(&filling_of->load_freed);
     filling = -1;
 }
 
-bool try_take_buffer(LoadKind kind, const MirrorKey& key) {
+bool try_take_buffer(ServiceDevice* device, LoadKind kind, const MirrorKey& key) {
     for (int i = 0; i < service->load_buffers; ++i) {
-        LoadBuffer* buffer = service_load_buffer(i);
+        LoadBuffer* buffer = service_load_buffer(device, i);
         uint32 expected = static_cast<uint32>(LoadState::free);
         if (!pg_atomic_compare_exchange_u32(&buffer->state, &expected,
                                             static_cast<uint32>(LoadState::filling)))
@@ -132,41 +140,44 @@ bool try_take_buffer(LoadKind kind, const MirrorKey& key) {
         buffer->key = key;
         buffer->bytes = 0;
         filling = i;
-        posted &= ~(uint64{1} << i);
+        filling_of = device;
+        posted_to(device) &= ~(uint64{1} << i);
         return true;
     }
     return false;
 }
 
 // The buffer to fill next. Null: none is free, and patience is null or has ended.
-LoadBuffer* take_buffer(LoadKind kind, const MirrorKey& key, Patience* patience) {
+LoadBuffer* take_buffer(ServiceDevice* device, LoadKind kind, const MirrorKey& key,
+                        Patience* patience) {
     prepare_exit();
-    while (!try_take_buffer(kind, key)) {
+    while (!try_take_buffer(device, kind, key)) {
         if (!patience || patience_ends(patience)) {
             ConditionVariableCancelSleep();
             return nullptr;
         }
-        ConditionVariableTimedSleep(&service->load_freed, wait_milliseconds(*patience),
+        ConditionVariableTimedSleep(&device->load_freed, wait_milliseconds(*patience),
                                     compat_wait_event("PgwarpServiceLoad"));
     }
     ConditionVariableCancelSleep();
-    return service_load_buffer(filling);
+    return service_load_buffer(device, filling);
 }
 
 void post_buffer() {
     pg_write_barrier();
-    pg_atomic_write_u32(&service_load_buffer(filling)->state,
+    pg_atomic_write_u32(&service_load_buffer(filling_of, filling)->state,
                         static_cast<uint32>(LoadState::ready));
-    posted |= uint64{1} << filling;
-    ring_push(load_ring(), static_cast<uint32>(filling));
+    posted_to(filling_of) |= uint64{1} << filling;
+    ring_push(load_ring(filling_of), static_cast<uint32>(filling));
     filling = -1;
-    wake_worker();
+    wake_worker(filling_of);
 }
 
 // --- lists
 
 // Fills load buffers with the pages of lists, as many as fit into each.
 struct ListSender {
+    ServiceDevice* device;
     MirrorKey key;
     EntryLayout layout;
     LoadKind kind;
@@ -178,7 +189,7 @@ struct ListSender {
 bool ensure_room(ListSender* sender, Size bytes) {
     if (sender->buffer && sender->buffer->bytes + bytes <= LoadBuffer::room) return true;
     if (sender->buffer) post_buffer();
-    sender->buffer = take_buffer(sender->kind, sender->key, sender->patience);
+    sender->buffer = take_buffer(sender->device, sender->kind, sender->key, sender->patience);
     return sender->buffer != nullptr;
 }
 
@@ -308,12 +319,21 @@ MirrorKey mirror_key(Relation index, const MetaPage& meta) {
             compat_file_number(index), meta.build_id};
 }
 
+const char* why_not_served(const ServiceDevice* device) {
+    return device->why[0] ? device->why : "its worker is not running";
+}
+
 bool service_serves(const char** reason) {
-    if (worker_serves()) return true;
-    *reason = !service          ? "the library was not preloaded, or pgwarp.devices is 'none'"
-              : service->why[0] ? service->why
-                                : "its worker is not running";
+    if (any_worker_serves()) return true;
+    *reason = service ? why_not_served(service_device(0))
+                      : "the library was not preloaded, or pgwarp.devices is 'none'";
     return false;
+}
+
+bool service_is_silent() {
+    for (int i = 0; i < service->devices; ++i)
+        if (worker_serves(service_device(i)) && !is_suspect(service_device(i))) return false;
+    return true;
 }
 
 bool service_usable(Relation index, const char** reason) {
@@ -322,8 +342,7 @@ bool service_usable(Relation index, const char** reason) {
     if (service_serves(reason)) {
         if (RelationUsesLocalBuffers(index))
             *reason = "temporary tables are in the memory of their session";
-        else if (executor == ExecutorChoice::automatic &&
-                 pg_atomic_read_u32(&service->suspect) != 0)
+        else if (executor == ExecutorChoice::automatic && service_is_silent())
             *reason = silent_reason;
         else if (executor == ExecutorChoice::automatic && statement_waited_in_vain())
             *reason = "the service did not answer this statement in time";
@@ -347,7 +366,8 @@ ScanCosts service_costs() {
 
 SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience) {
     prepare_exit();
-    SearchSlot* slot = my_slot();
+    ServiceDevice* device = patience->device;
+    SearchSlot* slot = my_slot(device);
     // After an error, the slot may still hold an earlier answer.
     release_slot(slot);
     // Not free: the worker still runs a search that this backend has abandoned.
@@ -370,15 +390,15 @@ SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patien
     slot->conditions = static_cast<uint32>(wanted.conditions.size());
     slot->values = count_values(wanted.conditions);
     if (wanted.k > 0) {
-        SearchBlock* to = service_block(slot->block);
+        SearchBlock* to = block_of(slot);
         memcpy(to->query, wanted.query, wanted.dims * sizeof(float));
         pack_conditions(wanted.conditions, to->conditions, to->values);
     }
     pg_write_barrier();
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
     if (pg_atomic_exchange_u32(&slot->queued, 1) == 0)
-        ring_push(search_ring(), static_cast<uint32>(compat_my_proc_number()));
-    wake_worker();
+        ring_push(search_ring(device), static_cast<uint32>(compat_my_proc_number()));
+    wake_worker(device);
 
     volatile bool answered = false;
     PG_TRY();
@@ -399,7 +419,7 @@ void release_slot(SearchSlot* slot) {
     free_slot(slot);
 }
 
-bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
+bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, Patience* patience) {
     const MirrorKey key = mirror_key(index, meta);
     forget_at_abort(index);
     const Quantizer model = read_model(index, meta);
@@ -408,7 +428,7 @@ bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
     const Size all = centroid_floats + Size{shape.codebook_rows()} * codewords;
     constexpr Size floats_a_part = (LoadBuffer::room - sizeof(ModelPart)) / sizeof(float);
     for (Size first = 0; first < all; first += floats_a_part) {
-        LoadBuffer* buffer = take_buffer(LoadKind::model, key, patience);
+        LoadBuffer* buffer = take_buffer(device, LoadKind::model, key, patience);
         if (!buffer) return false;
         const Size floats = Min(floats_a_part, all - first);
         const ModelPart part{shape, meta.attributes, first, floats};
@@ -425,10 +445,10 @@ bool send_model(Relation index, const MetaPage& meta, Patience* patience) {
     return true;
 }
 
-uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
-                  Patience* patience, LoadKind kind) {
-    ListSender sender{
-        mirror_key(index, meta), layout_of(meta, 0), kind, patience, nullptr, nullptr};
+uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
+                  const ListToSend* lists, uint32 count, Patience* patience, LoadKind kind) {
+    ListSender sender{device, mirror_key(index, meta), layout_of(meta, 0), kind, patience, nullptr,
+                      nullptr};
     volatile uint32 sent = 0;
     PG_TRY();
     {
@@ -450,21 +470,23 @@ uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists,
 }
 
 bool wait_for_loads(Patience* patience) {
+    ServiceDevice* device = patience->device;
+    uint64& mine = posted_to(device);
     while (true) {
         for (int i = 0; i < service->load_buffers; ++i) {
             // A buffer that is not ours any more is free, or owned by another backend.
-            const LoadBuffer* buffer = service_load_buffer(i);
+            const LoadBuffer* buffer = service_load_buffer(device, i);
             const bool ours = pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&buffer->state)) ==
                                   static_cast<uint32>(LoadState::ready) &&
                               buffer->owner == compat_my_proc_number();
-            if (!ours) posted &= ~(uint64{1} << i);
+            if (!ours) mine &= ~(uint64{1} << i);
         }
-        if (posted == 0 || patience_ends(patience)) break;
-        ConditionVariableTimedSleep(&service->load_freed, wait_milliseconds(*patience),
+        if (mine == 0 || patience_ends(patience)) break;
+        ConditionVariableTimedSleep(&device->load_freed, wait_milliseconds(*patience),
                                     compat_wait_event("PgwarpServiceLoad"));
     }
     ConditionVariableCancelSleep();
-    return posted == 0 && worker_serves();
+    return mine == 0 && worker_serves(device);
 }
 
 bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists) {

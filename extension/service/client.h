@@ -20,6 +20,10 @@ bool service_usable(Relation index, const char** reason);
 
 // Whether a worker serves; if not, sets *reason.
 bool service_serves(const char** reason);
+// Why a device that does not serve does not.
+const char* why_not_served(const ServiceDevice* device);
+// Whether no worker serves that has not been silent for too long.
+bool service_is_silent();
 inline constexpr char silent_reason[] = "the service was silent for too long";
 
 // Planner costs of a scan by the service.
@@ -49,9 +53,10 @@ inline bool fits_service(std::span<const Condition> conditions) {
            count_values(conditions) <= service_most_values;
 }
 
-// Submits a search and waits for its answer. Returns the slot with the answer, which the caller
-// owns until release_slot(), or null if the service did not answer, for whatever reason. If
-// PostgreSQL reports an error meanwhile (a cancelled query), slot and block are released.
+// Submits a search to the device that patience waits for, and waits for its answer. Returns the
+// slot with the answer, which the caller owns until release_slot(), or null if the service did not
+// answer, for whatever reason. If PostgreSQL reports an error meanwhile (a cancelled query), slot
+// and block are released.
 SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience);
 // Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
@@ -63,15 +68,18 @@ struct ListToSend {
     bool even_same = false;  // tell the mirror that the list still has the version `from`, too
 };
 
-// Send the model, or lists, to the worker. If patience is null, they do not wait for free buffers.
-// send_lists() returns the number of lists sent. `kind`: lists or whole_index.
-bool send_model(Relation index, const MetaPage& meta, Patience* patience);
-uint32 send_lists(Relation index, const MetaPage& meta, const ListToSend* lists, uint32 count,
-                  Patience* patience, LoadKind kind = LoadKind::lists);
-// Waits until the worker has loaded all buffers of this backend; false if it did not.
+// Send the model, or lists, to a device. Patience waits for the same device; if it is null, they do
+// not wait for free buffers. send_lists() returns the number of lists sent. `kind`: lists or
+// whole_index.
+bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, Patience* patience);
+uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
+                  const ListToSend* lists, uint32 count, Patience* patience,
+                  LoadKind kind = LoadKind::lists);
+// Waits until the device that patience waits for has loaded all buffers of this backend; false if
+// it did not.
 bool wait_for_loads(Patience* patience);
 
-// The number of resident lists of an index; false if the worker does not answer.
+// The number of resident lists of an index on that device; false if the worker does not answer.
 bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists);
 
 // forget.cpp: call before a model is sent. If this transaction created the index and is rolled

@@ -9,6 +9,7 @@
 #include "extension/index/place.h"
 #include "extension/service/client.h"
 #include "extension/service/completion.h"
+#include "extension/service/placement.h"
 #include "extension/service/seen_lists.h"
 #include "extension/settings.h"
 
@@ -43,9 +44,11 @@ constexpr uint32 enough_appended = 8;
 constexpr uint32 any_list = PG_UINT32_MAX;
 
 // True for one of the backends that see a change, at most once per interval.
-bool may_send(const MirrorKey& key, uint32 list, const Sending& sending) {
+bool may_send(const ServiceDevice* device, const MirrorKey& key, uint32 list,
+              const Sending& sending) {
     const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database ^
-                        (sending.number * 3266489917u);
+                        (sending.number * 3266489917u) ^
+                        (static_cast<uint32>(device_number(device)) * 668265263u);
     pg_atomic_uint32* sent_at = &service->sent_at[hash % ServiceShared::send_times];
     const auto now = static_cast<uint32>(GetCurrentTimestamp() / 1000);
     uint32 before = pg_atomic_read_u32(sent_at);
@@ -138,7 +141,7 @@ ToCheck changed_since(Relation index, const SeenList* seen, const ServiceAnswer&
 
 // Copies the answer in the slot. False: there is no memory for it.
 bool copy_answer(const SearchSlot* slot, ServiceAnswer* answer) {
-    const SearchBlock* block = service_block(slot->block);
+    const SearchBlock* block = block_of(slot);
     answer->found_count = slot->found_count;
     answer->taken = slot->taken;
     answer->probed_count = slot->probed_count;
@@ -170,14 +173,14 @@ bool may_be_complete() {
 
 // The worker's answers are not complete for want of this list's last changes. Sends them, or tells
 // the worker that the list is still the same.
-void send_outdated(Relation index, const MetaPage& meta, const MirrorKey& key,
-                   const MirrorProbe& probe) {
+void send_outdated(ServiceDevice* device, Relation index, const MetaPage& meta,
+                   const MirrorKey& key, const MirrorProbe& probe) {
     if (!probe.version.resident || !change_counts || RecoveryInProgress()) return;
     const bool grown = read_place(index, meta, probe.list).generation == probe.version.generation;
     // The worker asks one backend.
-    if (!grown && !may_send(key, probe.list, whole_list)) return;
+    if (!grown && !may_send(device, key, probe.list, whole_list)) return;
     const ListToSend what{probe.list, grown ? probe.version : MirrorVersion{}, true};
-    send_lists(index, meta, &what, 1, nullptr);
+    send_lists(device, index, meta, &what, 1, nullptr);
 }
 
 struct WholeVisit {
@@ -191,6 +194,29 @@ void visit_whole(void* state, uint32 list, Page page, const EntryLayout& layout)
 
 }  // namespace
 
+// Asks one device, which patience waits for. False: it has no answer.
+static bool ask_device(Relation index, const MetaPage& meta, const MirrorKey& key,
+                       const WantedSearch& search, ServiceAnswer* answer) {
+    ServiceDevice* device = answer->patience.device;
+    for (bool sent = false;; sent = true) {
+        SearchSlot* slot = ask_service(key, search, &answer->patience);
+        if (!slot) return false;
+        if (slot->outcome == MirrorSearch::Outcome::found) {
+            const bool copied = copy_answer(slot, answer);
+            release_slot(slot);
+            answer->device = device;
+            return copied;
+        }
+        const bool unknown = slot->outcome == MirrorSearch::Outcome::unknown;
+        const bool asked = slot->bring_model;
+        release_slot(slot);
+        if (!unknown || sent || !(asked || insists_on_service())) return false;
+        if (!send_model(device, index, meta, &answer->patience) || !insists_on_service())
+            return false;
+        if (!wait_for_loads(&answer->patience)) return false;
+    }
+}
+
 bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch& wanted,
                         ServiceAnswer* answer) {
     const MirrorKey key = mirror_key(index, meta);
@@ -201,21 +227,12 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     answer->lists = nullptr;
     WantedSearch search = wanted;
     search.wants_versions |= !may_be_complete();
-    for (bool sent = false;; sent = true) {
-        SearchSlot* slot = ask_service(key, search, &answer->patience);
-        if (!slot) return false;
-        if (slot->outcome == MirrorSearch::Outcome::found) {
-            const bool copied = copy_answer(slot, answer);
-            release_slot(slot);
-            return copied;
-        }
-        const bool unknown = slot->outcome == MirrorSearch::Outcome::unknown;
-        const bool asked = slot->bring_model;
-        release_slot(slot);
-        if (!unknown || sent || !(asked || insists_on_service())) return false;
-        if (!send_model(index, meta, &answer->patience) || !insists_on_service()) return false;
-        if (!wait_for_loads(&answer->patience)) return false;
+    const Route route = route_search(key);
+    for (int i = 0; i < route.count && !is_over(answer->patience); ++i) {
+        wait_for(&answer->patience, route.devices[i], i + 1 < route.count);
+        if (ask_device(index, meta, key, search, answer)) return true;
     }
+    return false;
 }
 
 Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAnswer& answer,
@@ -267,10 +284,10 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         grown[i] = appended.entries > 0;
         result.grown_lists += grown[i];
     }
-    if (result.grown_lists > 0 &&
-        (collection.count >= enough_appended || may_send(key, any_list, few_entries)))
+    if (result.grown_lists > 0 && (collection.count >= enough_appended ||
+                                   may_send(answer.device, key, any_list, few_entries)))
         for (uint32 i = 0; i < count; ++i)
-            if (grown[i] && may_send(key, probed[i].list, appended_entries))
+            if (grown[i] && may_send(answer.device, key, probed[i].list, appended_entries))
                 to_send[send_count++] = {probed[i].list, probed[i].version};
 
     const bool few = collection.count <= most_appended;
@@ -293,7 +310,8 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         const MirrorProbe& probe = probed[i];
         if (!probe.version.resident || after[i].generation == probe.version.generation) continue;
         result.current = false;
-        if (may_send(key, probe.list, whole_list)) to_send[send_count++] = {probe.list, {}};
+        if (may_send(answer.device, key, probe.list, whole_list))
+            to_send[send_count++] = {probe.list, {}};
     }
     if (!result.current) result.because = "a list changed";
     for (uint32 i = 0; i < count && seen && result.current; ++i)
@@ -301,8 +319,9 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
             seen[probed[i].list] = {to_check.changes[i], probed[i].version};
     Patience patience = answer.patience;
     if (send_count > 0)
-        send_lists(index, meta, to_send, send_count, insists_on_service() ? &patience : nullptr);
-    send_outdated(index, meta, key, answer.outdated);
+        send_lists(answer.device, index, meta, to_send, send_count,
+                   insists_on_service() ? &patience : nullptr);
+    send_outdated(answer.device, index, meta, key, answer.outdated);
 
     pfree(to_send);
     pfree(grown);

@@ -24,6 +24,7 @@ namespace pgwarp {
 
 // A copy in the current memory context.
 struct ServiceAnswer {
+    ServiceDevice* device;  // that gave it, and gets what it lacks
     Neighbor* found;
     uint32 found_count;
     uint32 taken;   // lists up to this rank were searched

@@ -42,77 +42,97 @@ class SharedCounts final : public ListChangeCounts {
     }
 };
 
-void add_place(Worker* worker, int number, std::unique_ptr<Device> device) {
-    const size_t budget = device->memory().budget;
-    device = make_failing_device(std::move(device), &settings.fault);
-    // A quarter of the budget is left for models and for the scratch memory of searches.
-    static const SharedCounts counts;
-    auto mirror =
-        std::make_unique<Mirror>(*device, budget - budget / 4, change_counts ? &counts : nullptr);
-    worker->places.push_back({number, std::move(device), std::move(mirror), 0});
+// pgwarp.debug_fault, if it is meant for this device.
+int own_fault = static_cast<int>(Fault::none);
+
+// How many workers have a device of this number: they share its memory.
+int sharers_of(int number) {
+    int numbers[most_devices];
+    const int count = parse_devices(settings.devices, numbers);
+    return std::max<int>(static_cast<int>(std::count(numbers, numbers + count, number)), 1);
 }
 
-std::unique_ptr<Device> open_place(int number, OpenError* error) {
+std::unique_ptr<Device> open_device(int number, OpenError* error) {
     constexpr size_t host_budget = size_t{1} << 30;
+    const int sharers = sharers_of(number);
     if (number == host_device)
-        return make_stand_in_device(settings.host_threads, memory_budget(host_budget));
+        return make_stand_in_device(settings.host_threads,
+                                    memory_budget(host_budget / static_cast<size_t>(sharers)));
     DeviceOptions options;
     options.device = number;
     options.memory_budget = memory_budget(0);
     options.build_share = build_memory();
+    options.sharers = sharers;
     return std::unique_ptr<Device>(open_cuda_device(options, error));
 }
 
 }  // namespace
 
-void open_places(Worker* worker) {
+int own_number() {
     int numbers[most_devices];
     const int count = parse_devices(settings.devices, numbers);
-    OpenedDevices opened =
-        count > 0 ? open_devices({numbers, static_cast<size_t>(count)}, most_devices, open_place)
-                  : open_all_devices(most_devices, open_place);
-    for (OpenedDevice& device : opened.devices)
-        add_place(worker, device.number, std::move(device.device));
-    worker->not_opened = std::move(opened.failures);
+    const int place = device_number(own_device);
+    return place < count ? numbers[place] : place;
 }
 
-void publish_devices(const Worker* worker) {
-    int count = 0;
-    for (const Place& place : worker->places) {
-        DeviceInfo& info = service->device[count++];
-        const DeviceMemoryUse memory = place.device->memory();
-        info.number = place.number;
-        strlcpy(info.name, place.device->name(), sizeof(info.name));
-        info.memory_budget = static_cast<int64>(memory.budget);
-        info.memory_used = static_cast<int64>(memory.used);
-        info.memory_reserved = static_cast<int64>(memory.reserved);
+void set_own_fault() {
+    const bool meant =
+        settings.fault_device < 0 || settings.fault_device == device_number(own_device);
+    own_fault = meant ? settings.fault : static_cast<int>(Fault::none);
+}
+
+bool open_own_device(Worker* worker, OpenError* error) {
+    std::unique_ptr<Device> device = open_device(own_number(), error);
+    if (!device) {
+        if (error->failure == OpenFailure::out_of_host_memory) throw std::bad_alloc();
+        if (error->failure == OpenFailure::failed) {
+            const std::string why = error->message;
+            snprintf(error->message, sizeof(error->message), "device %d: %s", own_number(),
+                     why.c_str());
+        }
+        return false;
     }
-    service->devices = count;
+    const size_t budget = device->memory().budget;
+    set_own_fault();
+    worker->device = make_failing_device(std::move(device), &own_fault);
+    // A quarter of the budget is left for models and for the scratch memory of searches.
+    static const SharedCounts counts;
+    worker->mirror = std::make_unique<Mirror>(*worker->device, budget - budget / 4,
+                                              change_counts ? &counts : nullptr);
+    return true;
+}
+
+void publish_device(const Worker* worker) {
+    DeviceInfo& info = own_device->info;
+    const DeviceMemoryUse memory = worker->device->memory();
+    const DeviceLoad load = worker->mirror->load();
+    info.number = own_number();
+    strlcpy(info.name, worker->device->name(), sizeof(info.name));
+    info.memory_budget = static_cast<int64>(memory.budget);
+    info.memory_used = static_cast<int64>(memory.used);
+    info.memory_reserved = static_cast<int64>(memory.reserved);
+    info.assigned = static_cast<int64>(load.assigned);
+    info.indexes = static_cast<int64>(load.indexes);
+    info.list_budget = static_cast<int64>(load.budget);
 }
 
 bool give_back_empty(Worker* worker) {
     constexpr int patience_ms = 3000;
     constexpr size_t max_kept = size_t{256} << 20;
-    bool later = false;
-    for (Place& place : worker->places) {
-        const DeviceMemoryUse use = place.device->memory();
-        const size_t kept = std::min(max_kept, use.budget / 16);
-        if (use.empty <= kept) {
-            place.empty_since = 0;
-            continue;
-        }
-        const TimestampTz now = GetCurrentTimestamp();
-        if (place.empty_since == 0) place.empty_since = now;
-        if (!TimestampDifferenceExceeds(place.empty_since, now, patience_ms)) {
-            later = true;
-            continue;
-        }
-        char message[256];
-        attempt(message, [&] { place.device->trim(kept); });
-        place.empty_since = 0;
-        publish_devices(worker);
+    const DeviceMemoryUse use = worker->device->memory();
+    const size_t kept = std::min(max_kept, use.budget / 16);
+    if (use.empty <= kept) {
+        worker->empty_since = 0;
+        return false;
     }
-    return later;
+    const TimestampTz now = GetCurrentTimestamp();
+    if (worker->empty_since == 0) worker->empty_since = now;
+    if (!TimestampDifferenceExceeds(worker->empty_since, now, patience_ms)) return true;
+    char message[256];
+    attempt(message, [&] { worker->device->trim(kept); });
+    worker->empty_since = 0;
+    publish_device(worker);
+    return false;
 }
 
 }  // namespace pgwarp

@@ -1,6 +1,6 @@
-// Tells the worker of indexes that are gone: dropped, or created by a transaction that was rolled
-// back. Indexes that the worker is not told of, as on a standby and after a crash of the worker,
-// are evicted when it needs the memory.
+// Tells the workers of indexes that are gone: dropped, or created by a transaction that was rolled
+// back. Indexes that a worker is not told of, as on a standby, are evicted when it needs the
+// memory.
 
 #include "kernels/mirror.h"
 #include "extension/index/options.h"
@@ -89,12 +89,12 @@ void forget_at_abort(Relation index) {
     if (new_count < max_new) new_indexes[new_count++] = RelationGetRelid(index);
 }
 
-void post_forget(Oid database, Oid index) {
-    if (!worker_serves()) return;
+static void post_forget_to(ServiceDevice* device, Oid database, Oid index) {
+    if (!worker_serves(device)) return;
     // Read before the queue is locked: the worker must load all buffers that this backend has seen
     // submitted before it forgets the index.
-    const uint64 loads = ring_pushed(load_ring());
-    ForgetQueue* queue = &service->forgets;
+    const uint64 loads = ring_pushed(load_ring(device));
+    ForgetQueue* queue = &device->forgets;
     SpinLockAcquire(&queue->mutex);
     if (queue->count < ForgetQueue::size) {
         Forget* forget = &queue->forgets[(queue->head + queue->count++) % ForgetQueue::size];
@@ -103,14 +103,18 @@ void post_forget(Oid database, Oid index) {
         forget->loads = loads;
     }
     SpinLockRelease(&queue->mutex);
-    wake_worker();
+    wake_worker(device);
 }
 
-bool take_forget(Forget* forget) {
-    ForgetQueue* queue = &service->forgets;
+void post_forget(Oid database, Oid index) {
+    for (int i = 0; i < service->devices; ++i) post_forget_to(service_device(i), database, index);
+}
+
+bool take_forget(ServiceDevice* device, Forget* forget) {
+    ForgetQueue* queue = &device->forgets;
     // The worker polls; see ring_pop().
     if (*static_cast<volatile uint32*>(&queue->count) == 0) return false;
-    const uint64 loads = ring_popped(load_ring());
+    const uint64 loads = ring_popped(load_ring(device));
     SpinLockAcquire(&queue->mutex);
     const bool due = queue->count > 0 && queue->forgets[queue->head].loads <= loads;
     if (due) {

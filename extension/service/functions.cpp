@@ -4,6 +4,7 @@
 #include "extension/index/argument.h"
 #include "extension/index/page.h"
 #include "extension/service/client.h"
+#include "extension/service/placement.h"
 #include "extension/util/signature.h"
 
 extern "C" {
@@ -17,7 +18,24 @@ using namespace pgwarp;
 
 namespace {
 
-// Loads every list, in as many load buffers as it takes; returns the number of resident lists.
+// Loads every list into a device, in as many load buffers as it takes. False: it was not taken in.
+bool load_into(ServiceDevice* device, Relation index, const MetaPage& meta, uint32* resident) {
+    Patience patience = load_patience();
+    wait_for(&patience, device, false);
+    if (!send_model(device, index, meta, &patience)) return false;
+    auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
+    for (uint32 i = 0; i < meta.lists; ++i) lists[i] = {i, {}};
+    send_lists(device, index, meta, lists, meta.lists, &patience, LoadKind::whole_index);
+    pfree(lists);
+    return wait_for_loads(&patience) &&
+           count_resident(mirror_key(index, meta), &patience, resident);
+}
+
+const char* why_not_taken(const ServiceDevice* device) {
+    return worker_serves(device) ? silent_reason : why_not_served(device);
+}
+
+// Loads every list; returns the number of resident lists.
 int64 load_index(const OpenIndex& open) {
     const MetaPage meta = read_meta(open.index);
     const char* reason = nullptr;
@@ -29,26 +47,19 @@ int64 load_index(const OpenIndex& open) {
                 (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                  errmsg("cannot load a temporary index: it is in the memory of its session")));
     uint32 resident = 0;
-    if (meta.lists > 0) {
-        // Creates the index's row in pg_stat_pgwarp.
-        if (open.index->rd_createSubid == InvalidSubTransactionId)
-            statistics_of(MyDatabaseId, RelationGetRelid(open.index));
-        Patience patience = load_patience();
-        bool taken = send_model(open.index, meta, &patience);
-        auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
-        for (uint32 i = 0; i < meta.lists; ++i) lists[i] = {i, {}};
-        if (taken) {
-            send_lists(open.index, meta, lists, meta.lists, &patience, LoadKind::whole_index);
-            taken = wait_for_loads(&patience) &&
-                    count_resident(mirror_key(open.index, meta), &patience, &resident);
-        }
-        if (!taken)
-            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                            errmsg("the pgwarp service did not take in index \"%s\": %s",
-                                   RelationGetRelationName(open.index),
-                                   service_serves(&reason) ? silent_reason : reason)));
+    if (meta.lists == 0) return 0;
+    // Creates the index's row in pg_stat_pgwarp.
+    if (open.index->rd_createSubid == InvalidSubTransactionId)
+        statistics_of(MyDatabaseId, RelationGetRelid(open.index));
+    const Route route = route_load(mirror_key(open.index, meta));
+    reason = "its device is away";
+    for (int i = 0; i < route.count; ++i) {
+        if (load_into(route.devices[i], open.index, meta, &resident)) return resident;
+        reason = why_not_taken(route.devices[i]);
     }
-    return resident;
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                    errmsg("the pgwarp service did not take in index \"%s\": %s",
+                           RelationGetRelationName(open.index), reason)));
 }
 
 }  // namespace
@@ -65,63 +76,149 @@ PGWARP_FUNCTION(pgwarp_prewarm) {
     PG_RETURN_INT64(resident);
 }
 
+// Columns of pgwarp_devices() and pgwarp_service() that tell of a worker: serves, pid, reason,
+// since, last_failure, last_failure_at.
+constexpr int state_columns = 6;
+static void state_of(const ServiceDevice* device, Datum* values, bool* nulls) {
+    const bool serves = worker_serves(device);
+    const bool silent = serves && is_suspect(device);
+    const char* reason = silent ? silent_reason : serves ? nullptr : why_not_served(device);
+    const bool failed_before = device->last_failure[0] != '\0';
+    values[0] = BoolGetDatum(serves && !silent);
+    values[1] = Int32GetDatum(device->worker_pid);
+    nulls[1] = !serves;
+    if (reason) values[2] = CStringGetTextDatum(reason);
+    nulls[2] = !reason;
+    values[3] = TimestampTzGetDatum(silent ? device->suspected_at : device->since);
+    if (failed_before) {
+        values[4] = CStringGetTextDatum(device->last_failure);
+        values[5] = TimestampTzGetDatum(device->last_failure_at);
+    }
+    nulls[4] = nulls[5] = !failed_before;
+}
+
 PGWARP_FUNCTION(pgwarp_devices) {
-    check_signature(fcinfo, 0, 5);
+    constexpr int own_columns = 8;
+    check_signature(fcinfo, 0, own_columns + state_columns);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
-    const char* reason;
-    if (service_serves(&reason))
-        for (int i = 0; i < service->devices; ++i) {
-            const DeviceInfo& info = service->device[i];
-            Datum values[5];
-            bool nulls[5] = {info.number < 0, false, false, false, false};
-            values[0] = Int32GetDatum(info.number);
-            values[1] = CStringGetTextDatum(info.name);
-            values[2] = Int64GetDatum(info.memory_budget);
-            values[3] = Int64GetDatum(info.memory_used);
-            values[4] = Int64GetDatum(info.memory_reserved);
-            tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-        }
+    for (int i = 0; service && i < service->devices; ++i) {
+        ServiceDevice* device = service_device(i);
+        const DeviceInfo& info = device->info;
+        const bool opened = info.name[0] != '\0';
+        // Without its worker a device has nothing.
+        const bool serves = worker_serves(device);
+        Datum values[own_columns + state_columns] = {};
+        bool nulls[own_columns + state_columns] = {};
+        values[0] = Int32GetDatum(info.number);
+        nulls[0] = !opened || info.number < 0;
+        if (opened) values[1] = CStringGetTextDatum(info.name);
+        values[2] = Int64GetDatum(info.memory_budget);
+        nulls[1] = nulls[2] = !opened;
+        values[3] = Int64GetDatum(serves ? info.memory_used : 0);
+        values[4] = Int64GetDatum(serves ? info.memory_reserved : 0);
+        values[5] = Int32GetDatum(i);
+        values[6] = Int64GetDatum(serves ? info.indexes : 0);
+        values[7] = Int32GetDatum(static_cast<int32>(busy_searches(device)));
+        state_of(device, values + own_columns, nulls + own_columns);
+        tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+    }
     return Datum{0};
 }
 
+// Of several devices, the first that serves answers for the service; else the first.
+static const ServiceDevice* speaker() {
+    const ServiceDevice* silent = nullptr;
+    for (int i = service->devices - 1; i >= 0; --i)
+        if (worker_serves(service_device(i)) && is_suspect(service_device(i)))
+            silent = service_device(i);
+    for (int i = 0; i < service->devices; ++i)
+        if (worker_serves(service_device(i)) && !is_suspect(service_device(i)))
+            return service_device(i);
+    return silent ? silent : service_device(0);
+}
+
 PGWARP_FUNCTION(pgwarp_service) {
-    check_signature(fcinfo, 0, 6);
+    check_signature(fcinfo, 0, state_columns);
     TupleDesc descriptor;
     if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
         elog(ERROR, "return type must be a row type");
-    const char* reason = nullptr;
-    const bool is_there = service_serves(&reason);
-    const bool silent = is_there && pg_atomic_read_u32(&service->suspect) != 0;
-    if (silent) reason = silent_reason;
-    const bool failed_before = service && service->last_failure[0];
-    Datum values[6] = {};
-    bool nulls[6] = {false, !is_there, !reason, !service, !failed_before, !failed_before};
-    values[0] = BoolGetDatum(is_there && !silent);
-    if (is_there) values[1] = Int32GetDatum(service->worker_pid);
-    if (reason) values[2] = CStringGetTextDatum(reason);
-    if (service) values[3] = TimestampTzGetDatum(silent ? service->suspected_at : service->since);
-    if (failed_before) {
-        values[4] = CStringGetTextDatum(service->last_failure);
-        values[5] = TimestampTzGetDatum(service->last_failure_at);
+    Datum values[state_columns] = {};
+    bool nulls[state_columns] = {};
+    if (service) {
+        state_of(speaker(), values, nulls);
+    } else {
+        const char* reason = nullptr;
+        values[0] = BoolGetDatum(service_serves(&reason));
+        values[2] = CStringGetTextDatum(reason);
+        nulls[1] = nulls[3] = nulls[4] = nulls[5] = true;
     }
     PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(descriptor, values, nulls)));
 }
 
+// What all devices together have of an index.
+struct HeldTotal {
+    uint64 lists;
+    uint64 resident_lists;  // of the device that has most
+    uint64 bytes;
+};
+static HeldTotal held_total(Oid index) {
+    HeldTotal total = {};
+    for (int i = 0; i < service->devices; ++i) {
+        auto* held = const_cast<HeldIndex*>(find_held(service_device(i), MyDatabaseId, index));
+        if (!held) continue;
+        total.lists = Max(total.lists, pg_atomic_read_u32(&held->lists));
+        total.resident_lists = Max(total.resident_lists, pg_atomic_read_u32(&held->resident_lists));
+        total.bytes += pg_atomic_read_u64(&held->bytes);
+    }
+    return total;
+}
+
 PGWARP_FUNCTION(pgwarp_stat_indexes) {
-    check_signature(fcinfo, 0, 16);
+    constexpr int columns = 1 + counter_count + 3;
+    check_signature(fcinfo, 0, columns);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     if (!service) return Datum{0};
     for (IndexStatistics& entry : statistics_places()) {
         if (entry.database != MyDatabaseId || entry.index == InvalidOid) continue;
-        Datum values[1 + counter_count];
-        bool nulls[1 + counter_count] = {};
-        values[0] = ObjectIdGetDatum(entry.index);
-        for (int i = 0; i < counter_count; ++i)
-            values[1 + i] =
-                Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&entry.counters[i])));
+        Datum values[columns];
+        bool nulls[columns] = {};
+        Datum* value = values;
+        *value++ = ObjectIdGetDatum(entry.index);
+        for (pg_atomic_uint64& counter : entry.counters)
+            *value++ = Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&counter)));
+        const HeldTotal total = held_total(entry.index);
+        *value++ = Int64GetDatum(static_cast<int64>(total.lists));
+        *value++ = Int64GetDatum(static_cast<int64>(total.resident_lists));
+        *value++ = Int64GetDatum(static_cast<int64>(total.bytes));
         tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
     }
+    return Datum{0};
+}
+
+// What each device has of each index of this database.
+PGWARP_FUNCTION(pgwarp_stat_copies) {
+    constexpr int columns = 7;
+    check_signature(fcinfo, 0, columns);
+    compat_init_materialized(fcinfo);
+    ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    for (int i = 0; service && i < service->devices; ++i)
+        for (HeldIndex& held : service_device(i)->held) {
+            const uint64 name = pg_atomic_read_u64(&held.name);
+            const uint32 lists = pg_atomic_read_u32(&held.lists);
+            if (lists == 0 || static_cast<Oid>(name >> 32) != MyDatabaseId) continue;
+            const Datum values[columns] = {
+                ObjectIdGetDatum(static_cast<Oid>(name)),
+                Int32GetDatum(i),
+                Int64GetDatum(lists),
+                Int64GetDatum(pg_atomic_read_u32(&held.resident_lists)),
+                Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.bytes))),
+                Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batches))),
+                Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batch_queries)))};
+            const bool nulls[columns] = {};
+            tuplestore_putvalues(result->setResult, result->setDesc, const_cast<Datum*>(values),
+                                 const_cast<bool*>(nulls));
+        }
     return Datum{0};
 }

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "extension/service/placement.h"
 #include "extension/service/worker.h"
 
 extern "C" {
@@ -34,11 +35,11 @@ void take_model(Worker* worker, const LoadBuffer* buffer) {
            part.floats * sizeof(float));
     assembly.model_floats += part.floats;
     if (assembly.model_floats < all) return;
-    if (!worker->place_of(buffer->key)) {
+    if (!worker->mirror->knows(buffer->key)) {
         worker->forget(buffer->key.database, buffer->key.index);
-        worker->emptiest().mirror->add(
-            buffer->key, {shape, assembly.model.data(), assembly.model.data() + centroid_floats},
-            assembly.attributes);
+        worker->mirror->add(buffer->key,
+                            {shape, assembly.model.data(), assembly.model.data() + centroid_floats},
+                            assembly.attributes);
     }
     worker->assemblies.erase(buffer->owner);
 }
@@ -60,7 +61,7 @@ void list_pages(const char* data, size_t bytes, const ListPart& part, std::vecto
 // Called with all pages of a list, or of the entries appended to one; `part` is the last part.
 void take_list(Worker* worker, const LoadBuffer* buffer, const ListPart& part, const char* data,
                size_t bytes) {
-    Mirror& mirror = *worker->place_of(buffer->key)->mirror;
+    Mirror& mirror = *worker->mirror;
     worker->pages.clear();
     list_pages(data, bytes, part, &worker->pages);
     if (part.from.resident)
@@ -73,7 +74,7 @@ void take_list(Worker* worker, const LoadBuffer* buffer, const ListPart& part, c
 }
 
 void take_lists(Worker* worker, const LoadBuffer* buffer) {
-    if (!worker->place_of(buffer->key)) {
+    if (!worker->mirror->knows(buffer->key)) {
         worker->assemblies.erase(buffer->owner);
         return;
     }
@@ -113,7 +114,8 @@ volatile sig_atomic_t load_in_hand = -1;
 void free_load(int number) {
     // Reads of the buffer must be complete before a backend writes to it.
     pg_memory_barrier();
-    pg_atomic_write_u32(&service_load_buffer(number)->state, static_cast<uint32>(LoadState::free));
+    pg_atomic_write_u32(&service_load_buffer(own_device, number)->state,
+                        static_cast<uint32>(LoadState::free));
 }
 
 }  // namespace
@@ -122,15 +124,15 @@ void free_loads() {
     if (load_in_hand >= 0) free_load(load_in_hand);
     load_in_hand = -1;
     uint32 number;
-    while (ring_pop(load_ring(), &number)) free_load(static_cast<int>(number));
-    ConditionVariableBroadcast(&service->load_freed);
+    while (ring_pop(load_ring(own_device), &number)) free_load(static_cast<int>(number));
+    ConditionVariableBroadcast(&own_device->load_freed);
 }
 
 bool take_load(Worker* worker) {
     uint32 number;
-    if (!ring_pop(load_ring(), &number)) return false;
+    if (!ring_pop(load_ring(own_device), &number)) return false;
     load_in_hand = static_cast<int>(number);
-    LoadBuffer* buffer = service_load_buffer(static_cast<int>(number));
+    LoadBuffer* buffer = service_load_buffer(own_device, static_cast<int>(number));
     char message[256];
     const Attempt result = attempt(message, [&] {
         switch (buffer->kind) {
@@ -154,8 +156,8 @@ bool take_load(Worker* worker) {
     // Clear this first: a free buffer may belong to another backend at once.
     load_in_hand = -1;
     free_load(static_cast<int>(number));
-    ConditionVariableBroadcast(&service->load_freed);
-    pg_atomic_fetch_add_u32(&service->turns, 1);
+    ConditionVariableBroadcast(&own_device->load_freed);
+    pg_atomic_fetch_add_u32(&own_device->turns, 1);
     note_failure(result, message, "take in a list");
     return true;
 }
@@ -184,10 +186,11 @@ void drop_stale_assemblies(Worker* worker) {
 bool take_forgets(Worker* worker) {
     Forget forget;
     bool some = false;
-    for (; take_forget(&forget); some = true) {
+    for (; take_forget(own_device, &forget); some = true) {
         char message[256];
         note_failure(attempt(message, [&] { worker->forget(forget.database, forget.index); }),
                      message, "forget an index");
+        forget_held(own_device, forget.database, forget.index);
     }
     return some;
 }

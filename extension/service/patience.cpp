@@ -18,7 +18,7 @@ TimestampTz vain_statement = 0;
 
 Patience begin(int timeout, bool while_alive) {
     const TimestampTz now = GetCurrentTimestamp();
-    return {timeout, while_alive, now, pg_atomic_read_u32(&service->turns), now};
+    return {nullptr, timeout, while_alive, now, 0, now, 0, now};
 }
 
 // PostgreSQL checks for a closed connection only if client_connection_check_interval is set, and a
@@ -33,12 +33,18 @@ void check_client(Patience* patience, TimestampTz now) {
     CHECK_FOR_INTERRUPTS();
 }
 
-void suspect_worker() {
-    service->suspected_at = GetCurrentTimestamp();
+void suspect_worker(ServiceDevice* device) {
+    device->suspected_at = GetCurrentTimestamp();
     pg_memory_barrier();
-    pg_atomic_write_u32(&service->suspect, 1);
+    pg_atomic_write_u32(&device->suspect, 1);
     // A worker that merely sleeps clears the flag when it wakes.
-    wake_worker();
+    wake_worker(device);
+}
+
+// Milliseconds until more than `timeout` will have passed.
+long left_of(TimestampTz began, int timeout) {
+    return TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
+                                           TimestampTzPlusMilliseconds(began, int64{timeout} + 1));
 }
 
 }  // namespace
@@ -53,32 +59,49 @@ Patience load_patience() {
     return begin(std::max(least, settings.service_timeout), true);
 }
 
+void wait_for(Patience* patience, ServiceDevice* device, bool others) {
+    patience->device = device;
+    patience->device_began = GetCurrentTimestamp();
+    patience->device_timeout =
+        others ? std::max(static_cast<int>(left_of(patience->began, patience->timeout) / 2), 1) : 0;
+    patience->turns = pg_atomic_read_u32(&device->turns);
+}
+
+bool is_over(const Patience& patience) {
+    return TimestampDifferenceExceeds(patience.began, GetCurrentTimestamp(), patience.timeout);
+}
+
 bool patience_ends(Patience* patience) {
     // A shorter silence says nothing about the worker.
     constexpr int min_patience = 500;
-    if (!worker_serves()) return true;
-    if (!patience->while_alive && pg_atomic_read_u32(&service->suspect) != 0) return true;
+    ServiceDevice* device = patience->device;
+    if (!worker_serves(device)) return true;
+    if (!patience->while_alive && is_suspect(device)) return true;
     const TimestampTz now = GetCurrentTimestamp();
     check_client(patience, now);
-    const uint32 turns = pg_atomic_read_u32(&service->turns);
+    const uint32 turns = pg_atomic_read_u32(&device->turns);
     const bool alive = turns != patience->turns;
     if (alive && patience->while_alive) {
         patience->turns = turns;
-        patience->began = now;
+        patience->began = patience->device_began = now;
     }
-    if (!TimestampDifferenceExceeds(patience->began, now, patience->timeout)) return false;
-    if (!alive && TimestampDifferenceExceeds(patience->began, now, min_patience)) suspect_worker();
-    if (!patience->while_alive) vain_statement = GetCurrentStatementStartTimestamp();
+    const bool over = TimestampDifferenceExceeds(patience->began, now, patience->timeout);
+    const bool next =
+        patience->device_timeout > 0 &&
+        TimestampDifferenceExceeds(patience->device_began, now, patience->device_timeout);
+    if (!over && !next) return false;
+    if (!alive && TimestampDifferenceExceeds(patience->device_began, now, min_patience))
+        suspect_worker(device);
+    if (over && !patience->while_alive) vain_statement = GetCurrentStatementStartTimestamp();
     return true;
 }
 
 long wait_milliseconds(const Patience& patience) {
     constexpr long interval = 100;
-    const long left = TimestampDifferenceMilliseconds(
-        GetCurrentTimestamp(),
-        TimestampTzPlusMilliseconds(patience.began, int64{patience.timeout}));
-    // One more than is left: patience ends when more than the timeout has passed.
-    return std::clamp(left + 1, 1L, interval);
+    long left = left_of(patience.began, patience.timeout);
+    if (patience.device_timeout > 0)
+        left = std::min(left, left_of(patience.device_began, patience.device_timeout));
+    return std::clamp(left, 1L, interval);
 }
 
 bool statement_waited_in_vain() {

@@ -2,9 +2,13 @@
 //
 // A search has one Patience for all its waits: for a block, for a load buffer, for the worker to
 // load a buffer, for the answer. With ivfpq.executor 'auto' these waits together take no longer
-// than pgwarp.service_timeout, and end at once if another backend found the worker silent. With
-// ivfpq.executor 'service', or when it loads a whole index, a backend waits as long as the worker
-// gives signs of life (ServiceShared::turns): each sign restarts the timeout.
+// than pgwarp.service_timeout, whichever devices were asked, and end at once if another backend
+// found the worker silent. With ivfpq.executor 'service', or when it loads a whole index, a backend
+// waits as long as the worker gives signs of life (ServiceDevice::turns): each sign restarts the
+// timeout.
+//
+// A search that could be done by another device, too, waits for each of them for a part of the time
+// that is left (wait_for()).
 #pragma once
 
 #include "extension/service/service.h"
@@ -12,22 +16,30 @@
 namespace pgwarp {
 
 struct Patience {
-    int timeout;       // milliseconds
-    bool while_alive;  // signs of life restart the timeout; ServiceShared::suspect is ignored
+    ServiceDevice* device;  // whose worker it waits for
+    int timeout;            // milliseconds
+    bool while_alive;       // signs of life restart the timeout; ServiceDevice::suspect is ignored
     TimestampTz began;
-    uint32 turns;  // of the worker, at `began`
+    int device_timeout;  // milliseconds, for this device; 0: all that is left
+    TimestampTz device_began;
+    uint32 turns;  // of the worker, at `device_began`
     TimestampTz client_seen;
 };
 
-// For a search, by the session's settings.
+// For a search, by the session's settings. wait_for() before it is used.
 Patience search_patience();
 // For loading a whole index: at least a minute between two signs of life.
 Patience load_patience();
+// Waits for this device from now on: for half of the time that is left if there are others.
+void wait_for(Patience* patience, ServiceDevice* device, bool others);
 
-// Whether the backend must stop waiting: the worker has exited, the timeout has passed, or another
-// backend found the worker silent. Call it every 100 ms or so. If the worker gave no sign of life,
-// sets ServiceShared::suspect. Ends the session if its client has closed the connection.
+// Whether the backend must stop waiting for the device: its worker has exited, the time is over, or
+// another backend found the worker silent. Call it every 100 ms or so. If the worker gave no sign
+// of life, sets ServiceDevice::suspect. Ends the session if its client has closed the connection.
 bool patience_ends(Patience* patience);
+
+// Whether all of the time is over, so that no other device can be asked.
+bool is_over(const Patience& patience);
 
 // How long to sleep before the next call of patience_ends().
 long wait_milliseconds(const Patience& patience);

@@ -1,7 +1,11 @@
-// The service: one background worker that keeps lists on a device and answers searches for all
-// backends. This header declares all of its shared memory.
+// The service: background workers, one for each device, that keep lists there and answer searches
+// for all backends. This header declares all of its shared memory.
 //
-// Each backend has one slot, at its number in the PGPROC array. States of a slot:
+// Devices share statistics of indexes, and nothing else: each has slots, blocks, rings and load
+// buffers of its own (ServiceDevice). So a worker that hangs, or is being restarted, holds nothing
+// that a search on another device needs.
+//
+// On each device, each backend has one slot, at its number in the PGPROC array. States of a slot:
 //
 //     free -> submitted -> running -> done -> free
 //               |             |
@@ -28,10 +32,10 @@
 // So a block has no other owner while the worker may write to it, and a backend that exits leaks no
 // block. A backend that finds no free block within some milliseconds searches the pages.
 //
-// Backends send lists to the worker in load buffers. A backend holds the locks for reading an
-// index; it fills a buffer with pages of lists, or with a model, and submits it. The worker never
-// opens a relation. It frees a buffer after loading it. When the worker exits, it frees all
-// submitted buffers and the one that it is loading.
+// Backends send lists to a worker in load buffers of its device. A backend holds the locks for
+// reading an index; it fills a buffer with pages of lists, or with a model, and submits it. The
+// worker never opens a relation. It frees a buffer after loading it. When the worker exits, it
+// frees all submitted buffers and the one that it is loading.
 #pragma once
 
 #include <span>
@@ -86,6 +90,8 @@ struct SearchSlot {
     uint32 conditions;  // in the block
     uint32 values;
     int block;  // -1: none
+    // Written once, when shared memory is set up:
+    uint32 device;
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
     uint32 found_count;
@@ -196,54 +202,46 @@ struct ForgetQueue {
 enum class WorkerState : uint32 { starting, serving, down };
 inline constexpr Size service_text = 256;  // bytes of a reason
 
+// Written by the worker.
 struct DeviceInfo {
-    int number;  // -1: the host
-    char name[128];
+    int number;      // -1: the host
+    char name[128];  // empty: it was never open
     int64 memory_budget;
     int64 memory_used;
     int64 memory_reserved;
+    // DeviceLoad of its mirror:
+    int64 assigned;
+    int64 indexes;
+    int64 list_budget;
 };
 
-// Counters of one index. `database` and `index` change under the lock. A process that reads them
-// without the lock may count for an index that was dropped, which is harmless.
-enum Counter {
-    // Added to by backends:
-    counter_cpu_searches,
-    counter_service_searches,
-    counter_fallbacks,  // of the CPU searches: those that had asked the service
-    counter_candidates,
-    counter_ranked_rows,
-    // Added to by the worker:
-    counter_batches,
-    counter_batch_queries,
-    counter_reloads,
-    counter_appends,
-    counter_received_bytes,
-    counter_evictions,
-    counter_errors,
-    // Gauges, set by the worker:
-    counter_lists,
-    counter_resident_lists,
-    counter_bytes,
-    counter_count,
+// An index on a device. Only the device's worker writes it; backends read it without a lock, to
+// decide whom to ask (placement.h). Nothing depends on it: an answer is checked, whoever gave it.
+struct HeldIndex {
+    pg_atomic_uint64 name;   // database << 32 | index; 0: free
+    pg_atomic_uint64 build;  // of the MirrorKey
+    // 0: the device had the index before its worker was restarted, and has none of it now.
+    pg_atomic_uint32 lists;
+    pg_atomic_uint32 resident_lists;
+    pg_atomic_uint64 bytes;
+    pg_atomic_uint64 batches;  // since the device has the index
+    pg_atomic_uint64 batch_queries;
 };
-inline constexpr int first_gauge = counter_lists;
-struct IndexStatistics {
-    Oid database;
-    Oid index;
-    pg_atomic_uint64 last_used;  // microseconds, as TimestampTz; to the second
-    pg_atomic_uint64 counters[counter_count];
-};
-inline constexpr int most_indexes = 1024;
+// An index has one of `held_ways` places, by its name. One that finds none free is not published.
+inline constexpr uint32 held_ways = 16;
+inline constexpr uint32 most_held = 2048;
 
-struct ServiceShared {
+// One device and its worker. Behind it, in shared memory: rings, slots, blocks, load buffers.
+struct ServiceDevice {
     // Written by the worker when it starts and exits:
     pg_atomic_uint32 worker_state;  // WorkerState
     pid_t worker_pid;
+    // Of the worker's PGPROC, which outlives the worker: who sets the latch of one that has exited
+    // wakes another process for nothing. Null: there is no worker.
     Latch* worker_latch;
     TimestampTz since;       // of the state
-    char why[service_text];  // why there is no service
-    bool served_before;      // an earlier worker has opened a device
+    char why[service_text];  // why it does not serve
+    bool served_before;      // an earlier worker has opened the device
     // Reason of the last failure of a worker. Written by that worker before it exits.
     char last_failure[service_text];
     TimestampTz last_failure_at;
@@ -256,33 +254,66 @@ struct ServiceShared {
     pg_atomic_uint32 suspect;
     TimestampTz suspected_at;
 
-    BuildShare build_share;
+    pg_atomic_uint32 awake;      // sessions that wait awake
+    pg_atomic_uint32 in_flight;  // searches in the worker's hands; written by the worker
 
-    double look_up_cost;  // of a look-up on the device, relative to one on the CPU
-
-    // Sessions and the worker wait awake for this long before they sleep: waking up takes longer
-    // than most answers. Not with 'host', which needs the cores itself, nor with as many searches
-    // in the worker's hands as most_awake: then cores are better used by others.
-    int awake_us;
-    uint32 most_awake;
-    pg_atomic_uint32 awake;      // sessions
-    pg_atomic_uint32 in_flight;  // searches; written by the worker
-
-    int slots;
-    int blocks;
-    int load_buffers;
     ConditionVariable load_freed;
     ConditionVariable block_freed;
 
-    int devices;
-    DeviceInfo device[most_devices];
+    DeviceInfo info;
+    ForgetQueue forgets;
+    HeldIndex held[most_held];
+};
 
-    // When lists were last sent, in milliseconds, by a hash of the list. If many backends see the
-    // same change, only one of them sends it.
+// Counters of one index. `database` and `index` change under the lock. A process that reads them
+// without the lock may count for an index that was dropped, which is harmless.
+enum Counter {
+    // Added to by backends:
+    counter_cpu_searches,
+    counter_service_searches,
+    counter_fallbacks,  // of the CPU searches: those that had asked the service
+    counter_candidates,
+    counter_ranked_rows,
+    // Added to by the workers:
+    counter_batches,
+    counter_batch_queries,
+    counter_reloads,
+    counter_appends,
+    counter_received_bytes,
+    counter_evictions,
+    counter_errors,
+    counter_count,
+};
+struct IndexStatistics {
+    Oid database;
+    Oid index;
+    pg_atomic_uint64 last_used;  // microseconds, as TimestampTz; to the second
+    pg_atomic_uint64 counters[counter_count];
+};
+inline constexpr int most_indexes = 1024;
+
+struct ServiceShared {
+    BuildShare build_share;
+
+    // Written by the workers when they start; devices are all GPUs, or all the host.
+    double look_up_cost;  // of a look-up on a device, relative to one on the CPU
+
+    // Sessions and workers wait awake for this long before they sleep: waking up takes longer
+    // than most answers. Not with 'host', which needs the cores itself, nor with as many searches
+    // in a worker's hands as most_awake: then cores are better used by others.
+    int awake_us;
+    uint32 most_awake;
+
+    int devices;
+    // Of each device:
+    int slots;
+    int blocks;
+    int load_buffers;
+
+    // When lists were last sent, in milliseconds, by a hash of the list and the device. If many
+    // backends see the same change, only one of them sends it.
     static constexpr uint32 send_times = 4096;
     pg_atomic_uint32 sent_at[send_times];
-
-    ForgetQueue forgets;
 
     LWLock* lock;  // protects `database` and `index` of the statistics
     int places;    // length of `statistics` in use
@@ -291,12 +322,18 @@ struct ServiceShared {
 
 // Null if the library was not preloaded.
 extern ServiceShared* service;
-SearchSlot* service_slot(int number);
-LoadBuffer* service_load_buffer(int number);
-SearchBlock* service_block(int number);
-NumberRing* search_ring();
-NumberRing* load_ring();
-NumberRing* block_ring();  // free blocks
+// In a worker: its device.
+extern ServiceDevice* own_device;
+ServiceDevice* service_device(int number);
+int device_number(const ServiceDevice* device);
+SearchSlot* service_slot(const ServiceDevice* device, int number);
+LoadBuffer* service_load_buffer(const ServiceDevice* device, int number);
+SearchBlock* service_block(const ServiceDevice* device, int number);
+// The block that a slot has.
+SearchBlock* block_of(const SearchSlot* slot);
+NumberRing* search_ring(const ServiceDevice* device);
+NumberRing* load_ring(const ServiceDevice* device);
+NumberRing* block_ring(const ServiceDevice* device);  // free blocks
 
 void ring_push(NumberRing* ring, uint32 number);
 bool ring_pop(NumberRing* ring, uint32* number);
@@ -312,18 +349,20 @@ void give_block_back(SearchSlot* slot);
 // Frees a slot that is done or abandoned, its block first.
 void free_slot(SearchSlot* slot);
 
-// Whether a worker is serving; it may hang. wake_worker() sets its latch.
-bool worker_serves();
-// The same, from a device other than the CPU.
+// Whether the device's worker is serving; it may hang. wake_worker() sets its latch.
+bool worker_serves(const ServiceDevice* device);
+void wake_worker(const ServiceDevice* device);
+bool is_suspect(const ServiceDevice* device);
+// Whether any worker is serving; whether from a device other than the CPU.
+bool any_worker_serves();
 bool serves_from_device();
-void wake_worker();
 
 // memory.cpp: called while the postmaster loads the library.
 void request_service();
 
-// Called by the worker, also in a signal handler: neither function allocates.
-void set_worker_state(WorkerState state);
-void note_service_failure(const char* why);
+// Called by the device's worker, also in a signal handler: neither function allocates.
+void set_worker_state(ServiceDevice* device, WorkerState state);
+void note_service_failure(ServiceDevice* device, const char* why);
 
 // statistics.cpp
 std::span<IndexStatistics> statistics_places();
@@ -335,9 +374,9 @@ IndexStatistics* find_statistics(Oid database, Oid index);
 void forget_statistics(Oid database, Oid index);
 void reset_statistics(Oid database);
 
-// forget.cpp: tells the worker that an index, or a whole database (index 0), no longer exists.
+// forget.cpp: tells the workers that an index, or a whole database (index 0), no longer exists.
 void post_forget(Oid database, Oid index);
-// Called by the worker: pops the next request whose load buffers have all been loaded.
-bool take_forget(Forget* forget);
+// Called by a device's worker: pops the next request whose load buffers have all been loaded.
+bool take_forget(ServiceDevice* device, Forget* forget);
 
 }  // namespace pgwarp

@@ -93,7 +93,7 @@ void reset_statistics(Oid database) {
     if (!service) return;
     for (IndexStatistics& entry : statistics_places())
         if (entry.database == database)
-            for (int i = 0; i < first_gauge; ++i) pg_atomic_write_u64(&entry.counters[i], 0);
+            for (pg_atomic_uint64& counter : entry.counters) pg_atomic_write_u64(&counter, 0);
 }
 
 }  // namespace pgwarp

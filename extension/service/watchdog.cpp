@@ -91,7 +91,7 @@ void look() {
             char why[service_text];
             snprintf(why, sizeof(why), "its device gave no sign of life for %d ms",
                      static_cast<int>(now - call_began));
-            note_service_failure(why);
+            note_service_failure(own_device, why);
             leave_call();
         }
         arm(next_look_ms());

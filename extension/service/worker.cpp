@@ -1,6 +1,6 @@
-// The service's worker: collects searches that backends submitted, runs them in batches, answers
-// them, and loads the lists that backends send. Batching needs no timer: while one batch runs,
-// searches for the next one arrive.
+// A worker of the service, for one device: collects searches that backends submitted, runs them in
+// batches, answers them, and loads the lists that backends send. Batching needs no timer: while one
+// batch runs, searches for the next one arrive.
 //
 // After any failure of the device the answer is "failed", and the backend reads the pages itself.
 // If the device is lost for this process, the process exits, and the postmaster starts another.
@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "extension/service/placement.h"
 #include "extension/service/worker.h"
 #include "extension/settings.h"
 #include "extension/util/stopwatch.h"
@@ -30,11 +31,13 @@ namespace {
 
 // Wakes all waiting backends with the answer "failed", so that they read the pages.
 void leave_service(int, Datum) {
-    set_worker_state(WorkerState::down);
-    service->worker_pid = 0;
+    set_worker_state(own_device, WorkerState::down);
+    own_device->worker_pid = 0;
+    own_device->worker_latch = nullptr;
+    empty_held(own_device);
     pg_memory_barrier();
     for (int i = 0; i < service->slots; ++i) {
-        SearchSlot* slot = service_slot(i);
+        SearchSlot* slot = service_slot(own_device, i);
         change_state(slot, SlotState::submitted, SlotState::running);
         if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::running) ||
             pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::abandoned)) {
@@ -44,29 +47,33 @@ void leave_service(int, Datum) {
         }
     }
     uint32 number;
-    while (ring_pop(search_ring(), &number))
-        pg_atomic_write_u32(&service_slot(static_cast<int>(number))->queued, 0);
+    while (ring_pop(search_ring(own_device), &number))
+        pg_atomic_write_u32(&service_slot(own_device, static_cast<int>(number))->queued, 0);
+    pg_atomic_write_u32(&own_device->in_flight, 0);
     free_loads();
 }
 
-// Lists that were resident with an earlier worker are lost.
-void clear_gauges() {
-    for (IndexStatistics& entry : statistics_places())
-        for (int i = first_gauge; i < counter_count; ++i)
-            pg_atomic_write_u64(&entry.counters[i], 0);
+// For messages where there are several devices: " of device 2 of 3".
+const char* of_device() {
+    static char text[64] = "";
+    if (service->devices > 1)
+        snprintf(text, sizeof(text), " of device %d of %d", device_number(own_device) + 1,
+                 service->devices);
+    return text;
 }
 
 // There is no device. If there never was one, the worker exits for good. A device that was lost may
 // come back; only a new process can open it, so the worker exits after a minute to be restarted.
-[[noreturn]] void end_without_device(const char* message) {
+[[noreturn]] void end_without_device(const char* message, bool quietly) {
     constexpr long wait_ms = 60 * 1000;
-    if (strcmp(service->why, message) != 0)
-        ereport(LOG, (errmsg("pgwarp does not serve: %s", message),
-                      errdetail("Sessions search the index pages on the CPU.")));
-    strlcpy(service->why, message, sizeof(service->why));
-    service->devices = 0;
-    set_worker_state(WorkerState::down);
-    if (!service->served_before) proc_exit(0);
+    if (!quietly && strcmp(own_device->why, message) != 0)
+        ereport(LOG,
+                (errmsg("pgwarp does not serve%s: %s",
+                        service->devices > 1 ? psprintf(" from%s", of_device() + 3) : "", message),
+                 errdetail("Sessions search the index pages on the CPU.")));
+    strlcpy(own_device->why, message, sizeof(own_device->why));
+    set_worker_state(own_device, WorkerState::down);
+    if (!own_device->served_before) proc_exit(0);
     const TimestampTz start = GetCurrentTimestamp();
     while (!ShutdownRequestPending &&
            !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), wait_ms)) {
@@ -78,8 +85,8 @@ void clear_gauges() {
     proc_exit(1);
 }
 
-void set_awake(const Worker* worker) {
-    service->awake_us = worker->places[0].number < 0 ? 0 : settings.wait_awake;
+void set_awake() {
+    service->awake_us = own_number() == host_device ? 0 : settings.wait_awake;
 }
 
 void serve(Worker* worker) {
@@ -96,7 +103,8 @@ void serve(Worker* worker) {
             ConfigReloadPending = false;
             const int fault = settings.fault;
             ProcessConfigFile(PGC_SIGHUP);
-            set_awake(worker);
+            set_awake();
+            set_own_fault();
             if (settings.fault != fault)
                 ereport(LOG, (errmsg("pgwarp.debug_fault is now %s",
                                      GetConfigOption("pgwarp.debug_fault", false, false))));
@@ -107,14 +115,14 @@ void serve(Worker* worker) {
         // One load buffer per turn: whenever no search waits, and one for every batch.
         const bool loaded = take_load(worker);
         if (take_forgets(worker) || loaded) {
-            publish_devices(worker);
+            publish_device(worker);
             busy = true;
         }
-        const bool waits = worker->waits_for_device();
+        const bool waits = worker->mirror->busy();
         // A device that has batches and finishes none gives no sign of life.
-        const uint32 turns = pg_atomic_read_u32(&service->turns);
-        if ((turns != last_turns || !waits) && pg_atomic_read_u32(&service->suspect) != 0)
-            pg_atomic_write_u32(&service->suspect, 0);
+        const uint32 turns = pg_atomic_read_u32(&own_device->turns);
+        if ((turns != last_turns || !waits) && pg_atomic_read_u32(&own_device->suspect) != 0)
+            pg_atomic_write_u32(&own_device->suspect, 0);
         last_turns = turns;
         const double now = seconds_now();
         if (busy) last_busy = now;
@@ -147,56 +155,63 @@ void serve(Worker* worker) {
 
 using namespace pgwarp;
 
-extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum) {
-    if (service->failure_unsaid) {
-        ereport(LOG, (errmsg("pgwarp service was ended: %s", service->last_failure),
-                      errdetail("It starts again; until then sessions read the index pages.")));
-        service->failure_unsaid = false;
+extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum argument) {
+    own_device = service_device(DatumGetInt32(argument));
+    if (own_device->failure_unsaid) {
+        ereport(LOG,
+                (errmsg("pgwarp service%s was ended: %s", of_device(), own_device->last_failure),
+                 errdetail("It starts again; until then sessions read the index pages.")));
+        own_device->failure_unsaid = false;
     }
     start_watchdog();
     // Signals are still blocked: threads of the device's driver inherit this mask.
     char message[256] = "there is no device";
+    OpenError error;
     Worker* worker = nullptr;
     const Attempt opened = attempt(
         message,
         [&] {
             auto made = std::make_unique<Worker>();
-            open_places(made.get());
+            if (!open_own_device(made.get(), &error)) return;
             made->reserve();
-            if (made->places.empty() && !made->not_opened.empty())
-                strlcpy(message, made->not_opened[0].c_str(), sizeof(message));
-            if (!made->places.empty()) worker = made.release();
+            worker = made.release();
         },
         10);
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
     pqsignal(SIGTERM, request_service_end);
     BackgroundWorkerUnblockSignals();
-    // Out of host memory says nothing about devices: let a new process try again.
+    // Out of host memory says nothing about the device: let a new process try again.
     if (opened == Attempt::no_memory) {
-        ereport(LOG, (errmsg("pgwarp service could not start: %s", message)));
+        ereport(LOG, (errmsg("pgwarp service%s could not start: %s", of_device(), message)));
         proc_exit(1);
     }
-    if (opened != Attempt::done || !worker) end_without_device(message);
+    if (!worker) {
+        // Of the GPUs of 'auto', the first has to say why there is none.
+        const bool quietly = opened == Attempt::done && device_number(own_device) > 0 &&
+                             error.failure == OpenFailure::no_such_device &&
+                             strcmp(settings.devices, "auto") == 0;
+        end_without_device(opened == Attempt::done && error.message[0] ? error.message : message,
+                           quietly);
+    }
 
     before_shmem_exit(leave_service, Datum{0});
-    service->worker_pid = MyProcPid;
-    service->worker_latch = MyLatch;
-    service->why[0] = '\0';
-    service->served_before = true;
+    own_device->worker_pid = MyProcPid;
+    own_device->worker_latch = MyLatch;
+    own_device->why[0] = '\0';
+    own_device->served_before = true;
     // A device scans for many searches in parallel, so a look-up costs each of them little.
-    service->look_up_cost = worker->places[0].number < 0 ? 1 : 0.01;
-    set_awake(worker);
-    pg_atomic_write_u32(&service->in_flight, 0);
+    service->look_up_cost = own_number() == host_device ? 1 : 0.01;
+    set_awake();
+    pg_atomic_write_u32(&own_device->in_flight, 0);
     // An eighth of the cores: each session that waits has a client, and both want a core.
     service->most_awake = std::max(1U, std::thread::hardware_concurrency() / 8);
-    clear_gauges();
-    publish_devices(worker);
-    pg_atomic_write_u32(&service->suspect, 0);
-    set_worker_state(WorkerState::serving);
-    for (const Place& place : worker->places)
-        ereport(LOG, (errmsg("pgwarp serves from %s", place.device->name())));
-    for (const std::string& why : worker->not_opened)
-        ereport(LOG, (errmsg("pgwarp could not open a device: %s", why.c_str())));
+    // Lists that were resident with an earlier worker are lost.
+    renew_held(own_device);
+    publish_device(worker);
+    pg_atomic_write_u32(&own_device->suspect, 0);
+    set_worker_state(own_device, WorkerState::serving);
+    ereport(LOG, (errmsg("pgwarp serves from %s%s", worker->device->name(),
+                         service->devices > 1 ? psprintf(",%s", of_device() + 3) : "")));
     serve(worker);
     // Exit code 1: the postmaster restarts the worker, unless the server is shutting down.
     proc_exit(1);

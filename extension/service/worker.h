@@ -1,10 +1,10 @@
-// What the parts of the service's worker share: its devices, the lists and models that it is
-// loading, and calls of devices, which may throw or hang.
+// What the parts of a worker of the service share: its device, the lists and models that it is
+// loading, and calls of the device, which may throw or hang.
 //
 //   worker     start, main loop, exit
 //   answers    searches: from the ring to batches, and back to their backends
 //   loads      models and lists that backends send, indexes that are gone
-//   devices    opening devices, and returning unused device memory
+//   devices    opening the device, and returning unused device memory
 #pragma once
 
 #include <memory>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "kernels/device_choice.h"
 #include "kernels/mirror.h"
 #include "extension/guard.h"
 #include "extension/service/service.h"
@@ -39,21 +38,15 @@ struct Assembly {
     TimestampTz last_part = 0;
 };
 
-// One device and its mirror.
-struct Place {
-    int number;  // -1: the host
+struct Worker {
     std::unique_ptr<Device> device;
     std::unique_ptr<Mirror> mirror;  // declared after the device, so destroyed before it
-    TimestampTz empty_since = 0;     // since when it has memory to give back; 0: it has none
-};
-
-struct Worker {
-    std::vector<Place> places;
-    std::vector<std::string> not_opened;  // messages of devices that could not be opened
-    std::vector<MirrorSearch> searches;   // (slots)
+    TimestampTz empty_since = 0;     // since when there is memory to give back; 0: there is none
+    std::vector<MirrorSearch> searches;  // (slots)
     std::vector<MirrorSearch*> answered;
     std::unordered_map<int, Assembly> assemblies;  // by owner
-    // Counters last added to the statistics, of indexes that mirrors know; by database and index.
+    // Counters last added to the statistics, of indexes that the mirror knows; by database and
+    // index.
     std::unordered_map<uint64_t, MirrorUse> published;
     std::vector<ListPage> pages;
     MirrorKey wanted_model{};
@@ -65,28 +58,12 @@ struct Worker {
         searches.resize(static_cast<size_t>(service->slots));
         answered.reserve(static_cast<size_t>(service->slots));
     }
-    // Whether batches are running.
-    bool waits_for_device() const {
-        return std::any_of(places.begin(), places.end(),
-                           [](const Place& place) { return place.mirror->busy(); });
-    }
-
-    Place* place_of(const MirrorKey& key) {
-        for (Place& place : places)
-            if (place.mirror->knows(key)) return &place;
-        return nullptr;
-    }
     void forget(uint32_t database, uint32_t index) {
-        for (Place& place : places) place.mirror->forget(database, index);
+        mirror->forget(database, index);
         std::erase_if(published, [&](const auto& item) {
             return item.first >> 32 == database &&
                    (index == 0 || static_cast<uint32_t>(item.first) == index);
         });
-    }
-    Place& emptiest() {
-        DeviceLoad loads[most_devices];
-        for (size_t i = 0; i < places.size(); ++i) loads[i] = places[i].mirror->load();
-        return places[least_loaded({loads, places.size()})];
     }
 };
 
@@ -124,9 +101,14 @@ void note_failure(Attempt result, const char* message, const char* what);
 
 // --- devices.cpp
 
-// Opens the devices that pgwarp.devices names; failures go to Worker::not_opened.
-void open_places(Worker* worker);
-void publish_devices(const Worker* worker);
+// Opens the device of this process, and makes its mirror. False, with the reason in `error`: it
+// cannot be opened. Throws std::bad_alloc where the host has no memory.
+bool open_own_device(Worker* worker, OpenError* error);
+// The number of the device in pgwarp.devices, as CUDA counts; host_device: the host.
+int own_number();
+// The fault of pgwarp.debug_fault, if it is meant for this device.
+void set_own_fault();
+void publish_device(const Worker* worker);
 // Returns empty segments to the device after some seconds, for other processes: after an index is
 // dropped, a build of another often follows. A few segments stay, so that not every change
 // allocates and frees memory. True: there will be memory to return later.
@@ -134,7 +116,7 @@ bool give_back_empty(Worker* worker);
 
 // --- answers.cpp
 
-// Submits the searches in the ring to the mirrors. False: there were none.
+// Submits the searches in the ring to the mirror. False: there were none.
 bool take_searches(Worker* worker);
 // Answers finished batches and starts waiting ones. False: there was nothing to do.
 bool run_batches(Worker* worker);

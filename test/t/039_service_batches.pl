@@ -9,7 +9,7 @@ use Time::HiRes qw(time);
 use IvfpqTest;
 
 my $node = new_node('batches', service => 1);
-wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 for my $table ('t', 'u')
 {
 	make_table($node, $table, 8, 5000);

@@ -14,7 +14,7 @@ sub log_of
 my $search = 'SELECT array_agg(id) FROM (SELECT id FROM %s ORDER BY v %s vec(%s, %s) LIMIT 10) AS s';
 
 my $node = new_node('service', service => 1);
-wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 my $name = value($node, 'SELECT name FROM pgwarp_devices()');
 is(value($node, 'SELECT device IS NULL, memory > 0 FROM pgwarp_devices()'), $name eq 'host' ? 't|t' : 'f|t', $name);
 my $used = value($node, 'SELECT used FROM pgwarp_devices()');

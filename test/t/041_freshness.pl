@@ -11,7 +11,7 @@ my $node = new_node('primary', service => 1, streaming => 1,
 	conf => "max_prepared_transactions = 5\nhot_standby_feedback = on");
 make_table($node, 't', 8, 4000);
 value($node, 'ALTER TABLE t ADD PRIMARY KEY (id); CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 16)');
-wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 is(value($node, "SELECT pgwarp_prewarm('t_v')"), 16, 'all lists are resident');
 
 my $reader = session($node);
@@ -227,7 +227,7 @@ $node->backup('b');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'b', has_streaming => 1);
 $standby->start;
-wait_until($standby, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($standby, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 my $there = session($standby);
 $there->query("SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100");
 sub nearest_there
@@ -292,7 +292,7 @@ my $unlogged = "SET enable_seqscan = off; SET ivfpq.executor = 'service'; SET iv
 is(value($node, $unlogged), 5, 'an unlogged table');
 value($node, 'INSERT INTO t VALUES (900001, vec(900001, 8))');
 crash($node);
-wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 is(value($node, $ask =~ s/400007/900001/r), 900001, 'after a crash');
 is(value($node, $unlogged), '', 'the unlogged table is empty');
 value($node, 'INSERT INTO n SELECT i + 10000, vec(i, 8) FROM generate_series(1, 20000) AS i');

@@ -18,7 +18,7 @@ sub nearest
 	return value($node, "$settings $more SELECT id FROM t ORDER BY v <-> vec($n, 8) LIMIT 1;
 		SELECT path FROM ivfpq_last_scan()");
 }
-sub serves { return wait_until($node, 'count(*) = 1 FROM pgwarp_devices()'); }
+sub serves { return wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()'); }
 sub loaded { serves(); return value($node, "SELECT pgwarp_prewarm('t_v')"); }
 sub worker { return value($node, 'SELECT pid FROM pgwarp_service()'); }
 sub fault

@@ -13,7 +13,7 @@ $node->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'backup', has_streaming => 1);
 $standby->start;
-wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 
 my %options = (lsq => 'quantizer = lsq, m = 3, rounds = 4', opq => 'quantizer = opq, dims = 6, m = 3',
 	halves => 'bits = 4, m = 4');
@@ -78,7 +78,7 @@ for my $table (sort keys %options)
 	is(value($node, "SELECT count(*) FROM $table WHERE id < 0"), 0, "$table: what was not committed is gone");
 	is(value($node, "SELECT count(*) FROM $table WHERE id > 4000"), 100, "$table: the rest is there");
 }
-wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 agree('after crashes');
 
 # Built again, and trained by VACUUM.

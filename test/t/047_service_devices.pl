@@ -14,7 +14,7 @@ my $host = $device eq 'host';
 # Of a megabyte of the host, three quarters are for lists.
 my $node = new_node('devices', service => 1, conf => "pgwarp.devices = '$device,$device'\nlog_min_messages = debug1\n"
 	. 'pgwarp.device_memory = ' . ($host ? '1MB' : '200MB'));
-wait_until($node, 'count(*) = 2 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 2 FROM pgwarp_devices()');
 ok(1, 'two devices');
 
 make_table($node, 't', 32, 4000);
@@ -29,7 +29,9 @@ sub nearest
 	return value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SET ivfpq.candidates = 100; SET pgwarp.service_timeout = 10000;
 		SELECT id FROM $table ORDER BY v <-> vec($n, 32) LIMIT 1; SELECT path FROM ivfpq_last_scan()");
 }
-sub worker { return value($node, 'SELECT pid FROM pgwarp_service()'); }
+# The device that has an index, and its worker.
+sub place_of { return value($node, "SELECT place FROM pg_stat_pgwarp_devices WHERE indexname = '$_[0]'"); }
+sub worker { return value($node, "SELECT pid FROM pgwarp_devices() WHERE place = $_[0]"); }
 sub logged
 {
 	my ($words, $from) = @_;
@@ -49,6 +51,10 @@ is(value($node, 'SELECT count(*) FILTER (WHERE used >= 4000 * 44) FROM pgwarp_de
 	'each device has taken in one of them');
 is(nearest('t', 7), "7\nservice", 'one serves');
 is(nearest('u', 8), "8\nservice", 'and so does the other');
+is(value($node, 'SELECT string_agg(indexname, \' \' ORDER BY indexname), count(DISTINCT place), sum(resident_lists), min(batches) > 0
+	FROM pg_stat_pgwarp_devices'), 't_1 u_1|2|32|t', 'pg_stat_pgwarp_devices tells where they are');
+is(value($node, 'SELECT count(DISTINCT pid), sum(indexes), sum(busy), bool_and(reason IS NULL AND last_failure IS NULL)
+	FROM pgwarp_devices()'), '2|2|0|t', 'each with a worker of its own');
 
 # Indexes that give way, in part or as a whole, have as many bytes as they say.
 if ($host)
@@ -65,7 +71,7 @@ if ($host)
 }
 
 # Where the host has no memory for a search, the device is not to blame.
-my $before = worker();
+my $before = worker(place_of('t_1'));
 value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'no_host_memory'");
 my $from = -s $node->logfile;
 value($node, 'SELECT pg_reload_conf()');
@@ -79,19 +85,23 @@ value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'none'");
 $from = -s $node->logfile;
 value($node, 'SELECT pg_reload_conf()');
 ok(logged(qr/pgwarp.debug_fault is now none/, $from), 'until now');
-is(worker(), $before, 'the worker is the same');
+is(worker(place_of('t_1')), $before, 'the worker is the same');
 is(nearest('t', 7), "7\nservice", 'and serves');
 
 # One list of four load buffers. While the worker is stopped, two sessions take five of the sixteen buffers
 # each for the model and the list, one takes two for another index, and a fourth is left with four.
 value($node, 'CREATE TABLE long (LIKE t); INSERT INTO long SELECT id, v FROM t, generate_series(1, 20)');
 value($node, 'CREATE INDEX long_v ON long USING ivfpq (v) WITH (lists = 1, m = 32)');
+value($node, "SELECT pgwarp_prewarm('long_v')");
+my $place = place_of('long_v');
+my ($beside) = grep { place_of($_) eq $place } 't_1', 'u_1';
+$before = worker($place);
 my @sessions = map { session($node) } 1 .. 4;
 my $pid = $sessions[3]->query('SELECT pg_backend_pid()');
 kill('STOP', $before);
 for my $i (0 .. 3)
 {
-	start($sessions[$i], 'SELECT pgwarp_prewarm(\'' . ($i == 2 ? 't_1' : 'long_v') . '\')');
+	start($sessions[$i], 'SELECT pgwarp_prewarm(\'' . ($i == 2 ? $beside : 'long_v') . '\')');
 	usleep(300_000);
 }
 value($node, "SELECT pg_terminate_backend($pid)");
@@ -101,7 +111,7 @@ kill('CONT', $before);
 finish($_) for @sessions[0 .. 2];
 ok(logged(qr/pgwarp service drops what was sent by half: [3-9]\d{6} bytes/, $from),
 	'half a list goes with the session that sent it');
-is(worker(), $before, 'the worker is still the same');
+is(worker($place), $before, 'the worker is still the same');
 $_->quit for @sessions[0 .. 2];
 indexes_are_sound($node);
 $node->stop;

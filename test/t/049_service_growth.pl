@@ -11,7 +11,7 @@ my $seed = seed_of();
 my $node = new_node('growth', service => 1);
 make_table($node, 't', 8, 20000);
 value($node, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 12, m = 8)');
-wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 is(value($node, "SELECT pgwarp_prewarm('t_v')"), 12, 'all lists are resident');
 sub counted { return value($node, 'SELECT reloads, appends, received_bytes FROM pg_stat_pgwarp'); }
 my $entry_bytes = 8 + 4 + 8;

@@ -12,7 +12,7 @@ my $node = new_node('attributes_service', service => 1,
 	conf => "maintenance_work_mem = 128MB\njit = off\nautovacuum = off\npgwarp.service_timeout = '20s'");
 prepare_items($node, 6000);
 value($node, "CREATE INDEX items_v ON items USING ivfpq ($columns) WITH (lists = 40); ANALYZE items");
-wait_until($node, 'count(*) = 1 FROM pgwarp_devices()');
+wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()');
 is(value($node, "SELECT pgwarp_prewarm('items_v')"), 40, 'all lists are resident');
 
 # Ranks fewer candidates than a search of the service may give, and more than are wanted.

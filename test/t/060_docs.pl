@@ -164,7 +164,7 @@ names_all('functions', "SELECT DISTINCT p.proname FROM pg_depend AS d JOIN pg_pr
 		AND p.oid NOT IN (SELECT unnest(ARRAY[aggtransfn, aggcombinefn, aggfinalfn]) FROM pg_aggregate)
 		AND p.oid NOT IN (SELECT unnest(ARRAY[typinput, typoutput, typreceive, typsend, typmodin]) FROM pg_type)
 		AND p.oid NOT IN (SELECT amhandler FROM pg_am)
-		AND p.proname NOT IN ('pgwarp_stat_indexes', 'pgwarp_graph_progress')");
+		AND p.proname NOT IN ('pgwarp_stat_indexes', 'pgwarp_stat_copies', 'pgwarp_graph_progress')");
 my @settings = split(/\n/, $node->safe_psql('postgres',
 	"LOAD 'pgwarp'; SELECT name FROM pg_settings WHERE name ~ '^(ivfpq|pgwarp)\\.'"));
 ok(@settings > 0, 'there are settings');

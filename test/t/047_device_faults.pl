@@ -1,0 +1,125 @@
+# Two devices, one of which fails: whatever happens to it, the other goes on serving, no query fails or
+# takes longer than pgwarp.service_timeout and a bit, and the device comes back by itself.
+use strict;
+use warnings;
+use IPC::Run;
+use List::Util qw(max);
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+use IvfpqTest;
+
+my $device = $ENV{PGWARP_TEST_DEVICES} // 'host';
+$device = '0' if $device eq 'auto';
+my $timeout_ms = 1000;
+my $node = new_node('faults', service => 1, conf => <<"END");
+pgwarp.devices = '$device,$device'
+pgwarp.device_memory = 300MB
+pgwarp.service_timeout = $timeout_ms
+pgwarp.watchdog_timeout = 2500
+ivfpq.target_recall = 1
+ivfpq.candidates = 100
+enable_seqscan = off
+END
+wait_until($node, 'count(*) FILTER (WHERE serves) = 2 FROM pgwarp_devices()');
+for my $table ('t', 'u')
+{
+	make_table($node, $table, 8, 3000);
+	value($node, "CREATE INDEX ${table}_v ON $table USING ivfpq (v) WITH (lists = 16)");
+	is(value($node, "SELECT pgwarp_prewarm('${table}_v')"), 16, "$table is resident");
+}
+sub place_of { return value($node, "SELECT place FROM pg_stat_pgwarp_devices WHERE indexname = '$_[0]_v'"); }
+my ($ill, $well) = (place_of('t'), place_of('u'));
+is($ill + $well, 1, 'on a device each');
+
+sub nearest
+{
+	my ($table, $n) = @_;
+	return value($node, "SELECT id FROM $table ORDER BY v <-> vec($n, 8) LIMIT 1; SELECT path FROM ivfpq_last_scan()");
+}
+sub pid_of { return value($node, "SELECT coalesce(pid, 0) FROM pgwarp_devices() WHERE place = $_[0]"); }
+sub fault
+{
+	my ($name) = @_;
+	my $from = -s $node->logfile;
+	value($node, "ALTER SYSTEM SET pgwarp.debug_fault_device = $ill");
+	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = '$name'");
+	value($node, 'SELECT pg_reload_conf()');
+	# Both workers say so, except one that starts just then.
+	for (1 .. 40)
+	{
+		my $said = () = slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name|pgwarp serves from /g;
+		last if $said >= 2;
+		usleep(50_000);
+	}
+	return;
+}
+# Within five seconds it serves again, from where it was.
+sub comes_back
+{
+	my ($name) = @_;
+	my $begin = time;
+	my $path = '';
+	while (time - $begin < 5)
+	{
+		$path = nearest('t', 7);
+		last if $path eq "7\nservice";
+		usleep(100_000);
+	}
+	is($path, "7\nservice", "$name: back within five seconds");
+	is(place_of('t'), $ill, "$name: where it was");
+}
+
+# Clients search both tables all the while. A wrong row is a division by zero, which ends the client.
+my $folder = PostgreSQL::Test::Utils::tempdir();
+for my $table ('t', 'u')
+{
+	append_to_file("$folder/$table.sql", "\\set n random(1, 3000)
+SELECT 1 / (id = :n)::int FROM $table ORDER BY v <-> vec(:n, 8) LIMIT 1;\n");
+}
+my ($out, $errors) = ('', '');
+my $load = IPC::Run::start([ 'pgbench', '--no-vacuum', '--client=8', '--time=120', '--log', "--log-prefix=$folder/log",
+	"--file=$folder/t.sql", "--file=$folder/u.sql", '--port=' . $node->port, '--host=' . $node->host, 'postgres' ],
+	'>', \$out, '2>', \$errors);
+usleep(500_000);
+my $bystander = pid_of($well);
+my $ill_before = 0;
+for my $name ('failed', 'out_of_memory', 'ended', 'lost', 'hung')
+{
+	$ill_before = pid_of($ill);
+	if ($name eq 'ended') { kill('TERM', $ill_before); }
+	else { fault($name); }
+	my @wrong = grep { nearest('u', $_) ne "$_\nservice" } 1 .. 5;
+	is("@wrong", '', "$name: the other device serves");
+	is(nearest('t', 7) =~ s/\n.*//sr, 7, "$name: a right answer of what was on this one");
+	if ($name eq 'hung')
+	{
+		is(nearest('t', 8), "8\ncpu", 'hung: from the pages');
+		is(value($node, "SELECT serves, reason FROM pgwarp_devices() WHERE place = $ill"),
+			'f|the service was silent for too long', 'hung: pgwarp_devices() says so');
+		is(value($node, 'SELECT serves, pid FROM pgwarp_service()'), "t|$bystander", 'hung: the service serves');
+	}
+	# A device that is lost, or hangs, ends its worker.
+	wait_until($node, "coalesce(pid, 0) <> $ill_before FROM pgwarp_devices() WHERE place = $ill")
+	  if $name eq 'lost' || $name eq 'hung' || $name eq 'ended';
+	fault('none') if $name ne 'ended';
+	comes_back($name);
+	is(pid_of($well), $bystander, "$name: the other worker has not noticed");
+}
+like(value($node, "SELECT last_failure FROM pgwarp_devices() WHERE place = $ill"), qr/gave no sign of life/, 'why it ended last');
+is(value($node, "SELECT last_failure FROM pgwarp_devices() WHERE place = $well"), '', 'the other never did');
+$load->signal('INT');
+$load->finish;
+unlike($errors, qr/ERROR|aborted/, 'no query failed, and none was wrong');
+my @seconds;
+for my $log (glob "$folder/log*")
+{
+	push @seconds, map { (split)[2] / 1e6 } split /\n/, slurp_file($log);
+}
+cmp_ok(scalar(@seconds), '>', 1000, 'searches: ' . @seconds);
+cmp_ok(max(@seconds), '<', $timeout_ms / 1000 + 0.5, 'the longest took ' . max(@seconds) . ' s');
+is(value($node, 'SELECT sum(busy) FROM pgwarp_devices()'), 0, 'no search is left');
+unlike(slurp_file($node->logfile), qr/was terminated by signal|terminating any other active/, 'and nothing crashed');
+indexes_are_sound($node);
+$node->stop;
+done_testing();
