@@ -375,6 +375,15 @@ extern "C" bool pq_check_connection(void);
 #define compat_buffer_state(descriptor) pg_atomic_read_u32(&(descriptor)->state)
 #endif
 
+// Whether this process has a shared buffer's content locked. Needs storage/buf_internals.h.
+#if PG_VERSION_NUM >= 190000
+#define compat_buffer_is_locked(buffer, mode) BufferIsLockedByMeInMode(buffer, mode)
+#else
+#define compat_buffer_is_locked(buffer, mode)                                             \
+    LWLockHeldByMeInMode(BufferDescriptorGetContentLock(GetBufferDescriptor((buffer)-1)), \
+                         (mode) == BUFFER_LOCK_SHARE ? LW_SHARED : LW_EXCLUSIVE)
+#endif
+
 // 19 renamed PageSetChecksumInplace(). Needs storage/bufpage.h.
 #if PG_VERSION_NUM >= 190000
 #define compat_set_checksum(page, block) PageSetChecksum(page, block)

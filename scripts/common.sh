@@ -87,3 +87,31 @@ lock_checkout() {
 show_end() {
     tail -n "${2:-30}" "$1" | sed 's/^/    /' >&2
 }
+
+# The checkout as it is, to a folder that keeps what was compiled there.
+copy_tree() {
+    local to=$1 list
+    mkdir -p "$to"
+    list=$(mktemp)
+    git -C "$root" ls-files --cached --others --exclude-standard | while read -r file; do
+        if [[ -e $root/$file ]]; then echo "$file"; fi
+    done | sort >"$list"
+    (cd "$root" && xargs -d '\n' cp --no-dereference --update --preserve=mode,timestamps --parents -t "$to") <"$list"
+    # What is no longer in the checkout; objects and build stay.
+    (cd "$to" && find . -path ./build -prune -o -type f ! -name '*.o' ! -name '*.d' ! -name '*.so' -printf '%P\n') |
+        sort | comm -13 "$list" - | (cd "$to" && xargs -r -d '\n' rm -f)
+    rm -f "$list"
+}
+
+# The checkout as the server's user can read it: a copy where the checkout itself is out of reach.
+readable_tree() {
+    if [[ $work == "$build" ]]; then
+        echo "$root"
+        return
+    fi
+    rm -rf "$work/tree"
+    mkdir "$work/tree"
+    tar -C "$root" -cf - --exclude=./.git --exclude=./build . | tar -xf - -C "$work/tree" --no-same-owner
+    chmod -R go+rX "$work/tree"
+    echo "$work/tree"
+}

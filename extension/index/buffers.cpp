@@ -91,6 +91,12 @@ Buffer find_buffer(Relation index, BlockNumber block) {
     return buffer;
 }
 
+bool waits_for_itself(Buffer buffer, int lock) {
+    if (BufferIsLocal(buffer)) return false;
+    return compat_buffer_is_locked(buffer, BUFFER_LOCK_EXCLUSIVE) ||
+           (lock == BUFFER_LOCK_EXCLUSIVE && compat_buffer_is_locked(buffer, BUFFER_LOCK_SHARE));
+}
+
 bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 items) {
     if (!BlockNumberIsValid(block)) return false;
     Buffer* recent = recent_buffer(index, block);

@@ -39,6 +39,7 @@ bool curve_is_sound(const RecallCurve& curve, uint32 lists) {
 // Checks the fields from which code computes sizes of arrays, numbers of pages and blocks of runs
 // without further checks.
 bool model_is_sound(const MetaPage& meta) {
+    if (!curve_is_sound(meta.curve, meta.lists)) return false;
     if (meta.lists == 0) return true;
     if (meta.lists > max_lists || meta.m == 0 || meta.m > meta.code_dims * meta.bits / 8 ||
         meta.m > max_m || (meta.quantizer == QuantizerKind::lsq && meta.m > max_lsq_m))
@@ -47,7 +48,6 @@ bool model_is_sound(const MetaPage& meta) {
         meta.rotation != meta.codebook + codebook_pages(meta) ||
         meta.directory != meta.rotation + rotation_pages(meta))
         return false;
-    if (!curve_is_sound(meta.curve, meta.lists)) return false;
     for (const uint32 lists : meta.spread.lists)
         if (lists > meta.lists) return false;
     return true;
@@ -133,6 +133,8 @@ void complete_meta(MetaPage* meta) {
 Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
     check_block(index, block);
     const Buffer buffer = find_buffer(index, block);
+    if (waits_for_itself(buffer, lock))
+        report_damage(index, block, "a page points to it that should not");
     LockBuffer(buffer, compat_lock_mode(lock));
     if (!page_is_sound(BufferGetPage(buffer)))
         report_damage(index, block, "it is no page of an ivfpq index");
@@ -142,7 +144,10 @@ Buffer read_sound_page(Relation index, BlockNumber block, int lock) {
 }  // namespace
 
 bool page_is_sound(Page page) {
+    // A hole would be zeroed by the next change: see page_init().
+    const auto* header = reinterpret_cast<PageHeader>(page);
     return !PageIsNew(page) && PageGetSpecialSize(page) == MAXALIGN(sizeof(PageTail)) &&
+           header->pd_lower == header->pd_special && header->pd_upper == header->pd_special &&
            page_tail(page)->kind >= PageKind::meta && page_tail(page)->kind <= PageKind::refinement;
 }
 

@@ -93,7 +93,7 @@ bool copy_to_check(Check* check, BlockNumber block, PageKind kind, const char* h
     const char* fault = nullptr;
     if (PageIsNew(page))
         fault = "is empty";
-    else if (PageGetSpecialSize(page) != MAXALIGN(sizeof(PageTail)))
+    else if (!page_is_sound(page))
         fault = "is no page of an ivfpq index";
     else if (page_tail(page)->kind != kind)
         fault = "is of another kind";

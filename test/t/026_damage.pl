@@ -144,6 +144,7 @@ my @damages = (
 	[ 'probe steps', 'error', sub { put_meta($_[0], probe_steps => 99) } ],
 	[ 'steps by query', 'error', sub { put_meta($_[0], by_query_steps => 99) } ],
 	[ 'probes', 'error', sub { put_meta($_[0], probes => 1 << 30) } ],
+	[ 'no lists, but steps', 'error', sub { put_meta($_[0], lists => 0); put_meta($_[0], probe_steps => 99) } ],
 	[ 'metapage of another kind', 'error', sub { put($_[0], 0, $tail{kind}, $kind{list}) } ],
 	[ 'metapage zeroed', 'error', sub { zero($_[0], 0) } ],
 	[ 'metapage is a list page', 'error', sub {
@@ -155,6 +156,8 @@ my @damages = (
 	[ 'head skips a page', 'error', sub { put_place($_[0], 0, head => (pages_of_list($_[0], 0))[1]) } ],
 	[ 'tail in the middle', 'right', sub { put_place($_[0], 0, tail => (pages_of_list($_[0], 0))[1]) } ],
 	[ 'tail of another list', 'right', sub { put_place($_[0], 0, tail => place($_[0], 1, 'tail')) } ],
+	[ 'tail at its place', 'right', sub {
+		put_place($_[0], 0, tail => (blocks_of($_[0], 'directory'))[0]) } ],
 	[ 'no tail', 'right', sub { put_place($_[0], 0, tail => $none) } ],
 	[ 'more pages', 'error', sub { put_place($_[0], 0, pages => 77) } ],
 	[ 'fewer pages', 'right', sub { put_place($_[0], 0, pages => 1) } ],
@@ -181,6 +184,7 @@ my @damages = (
 		put($_[0], (pages_of_list($_[0], 0))[1], $tail{kind}, $kind{free}) } ],
 	[ 'kind of no page', 'error', sub { put($_[0], (pages_of_list($_[0], 0))[1], $tail{kind}, 999) } ],
 	[ 'list page zeroed', 'error', sub { zero($_[0], (pages_of_list($_[0], 0))[1]) } ],
+	[ 'a hole', 'error', sub { put($_[0], (pages_of_list($_[0], 0))[1], [ 12, 'v' ], 100) } ],
 	[ 'special space', 'error', sub { put($_[0], (pages_of_list($_[0], 0))[1], [ 16, 'v' ], 8000) } ],
 	[ 'TID of no block', 'error', sub {
 		put_tid($_[0], (pages_of_list($_[0], 0))[0], 3, 0xffff, 0xffff, 5) } ],
