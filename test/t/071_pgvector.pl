@@ -195,12 +195,12 @@ for my $search ([ 'v', '<->', $vector ], [ 'v', '<=>', $vector ], [ 'h', '<->', 
 		psql('beside', "SET enable_indexscan = off; $nearest$execute"), "$column $operator: prepared");
 }
 
-# The buffers of a search whose rows show more distances are those of one that shows none.
+# Without finer codes, a search reads the values of all its rows: its buffers are the same with more distances to show.
 sub buffers
 {
 	my ($columns) = @_;
 	my $query = psql('beside', 'SELECT v FROM long WHERE id = 7');
-	my $plan = psql('beside', "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.candidates = 100;
+	my $plan = psql('beside', "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.candidates = 100; SET ivfpq.refine = off;
 		EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) SELECT id $columns FROM long AS l ORDER BY v <-> '$query' LIMIT 50");
 	my ($hit) = $plan =~ /Limit.*?Buffers: shared hit=(\d+)/s;
 	return $hit // $plan;
