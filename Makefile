@@ -8,6 +8,7 @@
 #   CXX=clang++     another compiler, for both halves
 #   CUDA=OFF        leave pgwarp_cuda.so out though nvcc is there (ON: fail where it is not)
 #   JOBS=4          compilers at a time, by default as many as there are processors
+#   SANITIZE=address,undefined   compile for these sanitizers of the compiler; see scripts/sanitize
 #   CUDA_ARCHITECTURES=90   GPUs to compile for, as CMake names them; by default all from the A100 on
 
 EXTENSION = pgwarp pgwarp_pgvector
@@ -27,6 +28,8 @@ export PG_ABS_SRCDIR := $(CURDIR)/test
 BUILD ?= build
 CUDA ?= AUTO
 CUDA_ARCHITECTURES ?=
+SANITIZE ?=
+SANITIZE_FLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 JOBS ?= $(shell nproc)
 # In parallel, unless the caller has said how.
 ifeq ($(filter -j%,$(MAKEFLAGS)),)
@@ -47,7 +50,7 @@ PG_CPPFLAGS := -I$(CURDIR) -isystem $(shell $(PG_CONFIG) --includedir-server 2>/
 # -MMD: PGXS knows of header dependencies only where PostgreSQL itself was built with them.
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Werror=switch -fvisibility=hidden -MMD -MP
 # PostgreSQL's own flags name warnings that only gcc has.
-PG_CXXFLAGS += $(if $(findstring clang,$(CXX)),-Wno-unknown-warning-option)
+PG_CXXFLAGS += $(SANITIZE_FLAGS) $(if $(findstring clang,$(CXX)),-Wno-unknown-warning-option)
 SHLIB_LINK = $(KERNELS) -lhwy -lstdc++ -lm
 
 ifneq ($(wildcard $(PGXS)),)
@@ -63,7 +66,7 @@ settings = @mkdir -p $(@D); test "$$(cat $@ 2>/dev/null)" = '$(1)' || echo '$(1)
 $(BUILD)/settings: FORCE
 	$(call settings,$(CXX) $(CXXFLAGS) $(shell $(PG_CONFIG) --version) in $(CURDIR))
 $(BUILD)/settings-kernels: FORCE
-	$(call settings,$(CXX) in $(CURDIR))
+	$(call settings,$(CXX) $(SANITIZE) in $(CURDIR))
 $(BUILD)/settings-cuda: FORCE
 	$(call settings,CUDA=$(CUDA) $(if $(filter-out OFF,$(CUDA)),$(CUDA_ARCHITECTURES)))
 
@@ -79,7 +82,7 @@ $(OBJS): $(BUILD)/settings | $(BUILD)/needs
 # CUDA=OFF it would be installed.
 $(BUILD)/kernels/configured: $(BUILD)/settings-kernels $(BUILD)/settings-cuda | $(BUILD)/needs
 	@$(if $(filter %/settings-kernels,$?),rm -rf $(@D),rm -f $(CUDA_LIBRARY)) && mkdir -p $(@D)
-	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) $(if $(CUDA_ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)",-UCMAKE_CUDA_ARCHITECTURES) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
+	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) $(if $(SANITIZE),-DCMAKE_CXX_FLAGS='$(SANITIZE_FLAGS)') $(if $(CUDA_ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)",-UCMAKE_CUDA_ARCHITECTURES) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
 	@touch $@
 
 # CMake knows best whether its library is out of date, so it is always asked; pgwarp.so is linked

@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use IvfpqTest;
 
-our @EXPORT = qw(stress);
+our @EXPORT = qw(stress prepare_stress start_clients finish_clients);
 
 my $setup = <<'SQL';
 CREATE TABLE t (id bigserial PRIMARY KEY, note text, v vector(6)) WITH (fillfactor = 80);
@@ -172,30 +172,53 @@ END
 	# Truncating waits for seconds where others read the table, and fifty wait one behind another.
 	vacuum => [ 4, "VACUUM (TRUNCATE OFF) t;\n" ],);
 
-
-sub stress
+# The table and the functions that compare.
+sub prepare_stress
 {
-	my ($node, $clients, $seconds) = @_;
-	my $seed = seed_of();
-	my $folder = PostgreSQL::Test::Utils::tempdir();
+	my ($node) = @_;
 	value($node, $setup);
+	return;
+}
+
+# Starts clients that run these scripts, or all, for a while. finish_clients() waits for them, and returns
+# pgbench's exit status, the number of transactions, and the lines that tell of errors.
+sub start_clients
+{
+	my ($node, $clients, $seconds, $seed, @names) = @_;
+	my $folder = PostgreSQL::Test::Utils::tempdir();
+	@names = sort keys %scripts unless @names;
 	my @arguments;
-	for my $name (sort keys %scripts)
+	for my $name (@names)
 	{
 		my ($weight, $script) = @{ $scripts{$name} };
 		append_to_file("$folder/$name.sql", $script);
 		push @arguments, "--file=$folder/$name.sql\@$weight";
 	}
-	my ($out, $complaints) = ('', '');
-	IPC::Run::run([ 'pgbench', '--no-vacuum', "--client=$clients", '--jobs=2', "--time=$seconds",
+	my $run = { out => '', complaints => '' };
+	$run->{process} = IPC::Run::start([ 'pgbench', '--no-vacuum', "--client=$clients", '--jobs=2', "--time=$seconds",
 		"--random-seed=$seed", @arguments, '--port=' . $node->port, '--host=' . $node->host,
-		'postgres' ], '>', \$out, '2>', \$complaints);
-	is($? >> 8, 0, 'every search agrees with an exact one');
-	my @errors = grep { /ERROR|error/ } split /\n/, $complaints;
+		'postgres' ], '>', \$run->{out}, '2>', \$run->{complaints});
+	return $run;
+}
+
+sub finish_clients
+{
+	my ($run) = @_;
+	$run->{process}->finish;
+	my ($transactions) = $run->{out} =~ /number of transactions actually processed: (\d+)/;
+	my @errors = grep { /ERROR|error/ } split /\n/, $run->{complaints};
+	return ($run->{process}->result(0), $transactions // 0, @errors);
+}
+
+sub stress
+{
+	my ($node, $clients, $seconds) = @_;
+	prepare_stress($node);
+	my ($status, $transactions, @errors) = finish_clients(start_clients($node, $clients, $seconds, seed_of()));
+	is($status, 0, 'every search agrees with an exact one');
 	is(join("\n", @errors), '', 'no error');
-	my ($transactions) = $out =~ /number of transactions actually processed: (\d+)/;
 	note("$transactions transactions");
-	cmp_ok($transactions // 0, '>', 100, 'there was something to compare');
+	cmp_ok($transactions, '>', 100, 'there was something to compare');
 	is(value($node, "SELECT bool_and(trained) FROM unnest(ARRAY['t_l2', 't_cosine']) AS i,
 		ivfpq_info(i::regclass)"), 't', 'the indexes were trained on the way');
 
