@@ -227,6 +227,48 @@ using CompatToastSnapshot = SnapshotData;
         node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(callback)), context)
 #endif
 
+// The same for walkers of expressions. Needs nodes/nodeFuncs.h.
+#if PG_VERSION_NUM >= 160000
+#define compat_expression_walk(node, callback, context) \
+    expression_tree_walker(node, callback, context)
+#else
+#define compat_expression_walk(node, callback, context) \
+    expression_tree_walker(                             \
+        node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(callback)), context)
+#endif
+
+// Whether an index's access method has this cost function: its type is whole from 16 on. Needs
+// nodes/pathnodes.h.
+#define compat_is_cost_function(info, function) \
+    (reinterpret_cast<void (*)()>((info)->amcostestimate) == reinterpret_cast<void (*)()>(function))
+
+// Before 15, a custom scan has to be able to project; from then on it says so. Needs
+// nodes/extensible.h.
+#if PG_VERSION_NUM >= 150000
+#define compat_custom_projects CUSTOMPATH_SUPPORT_PROJECTION
+#else
+#define compat_custom_projects 0
+#endif
+
+// 19 tells which strategies of joins are enabled. Needs optimizer/cost.h.
+#if PG_VERSION_NUM >= 190000
+#define compat_initial_cost_nestloop(root, workspace, type, outer, inner, extra) \
+    initial_cost_nestloop(root, workspace, type, PGS_NESTLOOP_PLAIN, outer, inner, extra)
+#else
+#define compat_initial_cost_nestloop(root, workspace, type, outer, inner, extra) \
+    initial_cost_nestloop(root, workspace, type, outer, inner, extra)
+#endif
+
+// 18 moved what EXPLAIN's properties are written with to headers of its own.
+extern "C" {
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#else
+#include "commands/explain.h"
+#endif
+}
+
 // A backend's index in the array of PGPROC structures, below MaxBackends: 17 renamed it and gave it
 // a variable.
 #if PG_VERSION_NUM >= 170000

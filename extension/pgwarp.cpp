@@ -4,6 +4,7 @@
 #include "extension/am/alter.h"
 #include "extension/audit/audit.h"
 #include "extension/index/options.h"
+#include "extension/join/batch_scan.h"
 #include "extension/scan/limit.h"
 #include "extension/service/service.h"
 #include "extension/service/client.h"
@@ -19,6 +20,8 @@ void _PG_init(void) {
     pgwarp::define_settings();
     pgwarp::init_options();
     pgwarp::install_limit_hook();
+    pgwarp::install_join_planner();
+    pgwarp::install_join_executor();
     pgwarp::request_service();
     pgwarp::device_serves = pgwarp::serves_from_device;
     pgwarp::request_audits();

@@ -22,6 +22,8 @@ Settings settings = {
     .max_probes = 0,
     .max_scan_tuples = 0,
     .refine = true,
+    .enable_batched_join = true,
+    .batch_memory = 64 * 1024,
     .seed = 0,
     .audit_every = 1000,
     .executor = static_cast<int>(ExecutorChoice::automatic),
@@ -251,6 +253,17 @@ void define_settings() {
         "ivfpq.max_scan_tuples", "Sets after how many rows a scan begins no further round.",
         "0 means no bound.", &settings.max_scan_tuples, settings.max_scan_tuples, 0, INT_MAX,
         PGC_USERSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable(
+        "ivfpq.enable_batched_join",
+        "Enables the planner's use of joins that search an index for many rows at a time.", nullptr,
+        &settings.enable_batched_join, settings.enable_batched_join, PGC_USERSET, GUC_EXPLAIN,
+        nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "ivfpq.batch_memory",
+        "Sets the memory for the lists of an index and the queries of a batch, in such a join.",
+        "Rows of the outer table that are read ahead take up to work_mem more.",
+        &settings.batch_memory, settings.batch_memory, 1024, MAX_KILOBYTES, PGC_USERSET,
+        GUC_UNIT_KB | GUC_EXPLAIN, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("ivfpq.seed", "Sets the seed of training.",
                             "The same rows, settings and seed give the same index.", &settings.seed,
                             settings.seed, INT_MIN, INT_MAX, PGC_USERSET, 0, nullptr, nullptr,

@@ -18,6 +18,8 @@ struct Settings {
     int max_probes;       // 0: no bound
     int max_scan_tuples;  // 0: no bound
     bool refine;          // scans use refinement codes, where an index has them
+    bool enable_batched_join;
+    int batch_memory;  // kilobytes
     int seed;
     int audit_every;      // searches, one of which is audited; 0: none
     int executor;         // ExecutorChoice

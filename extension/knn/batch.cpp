@@ -149,10 +149,10 @@ void offer(KnnBatch* batch, uint32 query, const KnnRow& row) {
 }
 
 // The row that was read last, without its distance.
-KnnRow row_at_hand(const KnnBatch* batch) {
+KnnRow row_at_hand(const KnnBatch* batch, const ItemPointerData& entry) {
     KnnRow row = {};
     row.table = RelationGetRelid(batch->index->heap);
-    row.place = place_of_row(batch->reader);
+    row.place = batch->index->entry_places ? entry : place_of_row(batch->reader);
     if (batch->index->key_attribute != 0) {
         const Datum key =
             value_of_row(batch->reader, batch->index->key_attribute, &row.key_is_null);
@@ -180,9 +180,10 @@ void add_candidate(void* state, uint32 query, uint64 tid) {
 // Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
 // it is pending.
 void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
-    const StoredVector vector = read_row(batch->reader, number_tid(tid));
+    const ItemPointerData entry = number_tid(tid);
+    const StoredVector vector = read_row(batch->reader, entry);
     if (!vector) return;
-    KnnRow row = row_at_hand(batch);
+    KnnRow row = row_at_hand(batch, entry);
     if (is_pending) {
         for (uint32 query = 0; query < batch->count; ++query) {
             row.distance = distance_to(batch, query, vector);
@@ -251,7 +252,7 @@ void scan_for(KnnBatch* batch, uint32 query) {
         if (!tid) break;
         const StoredVector found = read_row(batch->reader, *tid);
         if (!found) continue;
-        KnnRow row = row_at_hand(batch);
+        KnnRow row = row_at_hand(batch, *tid);
         row.distance = distance_to(batch, query, found);
         offer(batch, query, row);
     }
@@ -371,9 +372,8 @@ Size query_bytes(const KnnBatch* batch) {
            list_search_bytes(static_cast<uint32>(candidates)) + 64;
 }
 
-}  // namespace
-
-KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
+// Room is 0 where memory does not hold one query.
+KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
@@ -401,13 +401,6 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
             batch->effort.probes =
                 Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));
     }
-    // A quarter of maintenance_work_mem is for queries.
-    if (query_bytes(batch) > memory.queries)
-        ereport(ERROR,
-                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
-                        4 * query_bytes(batch) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
-                 errhint("Ask for a smaller k.")));
     // Queries that are answered one by one gain nothing from large batches.
     const Size most = index.by_query ? 256 : 16384;
     batch->room = static_cast<uint32>(std::min(most, memory.queries / query_bytes(batch)));
@@ -415,8 +408,47 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
     return batch;
 }
 
+}  // namespace
+
+KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
+    KnnBatch* batch = make_knn_batch(index, k, memory);
+    if (batch->room > 0) return batch;
+    close_knn_batch(batch);
+    return nullptr;
+}
+
+KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
+    KnnBatch* batch = make_knn_batch(index, k, memory);
+    // A quarter of maintenance_work_mem is for queries.
+    if (batch->room == 0)
+        ereport(ERROR,
+                (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                 errmsg("memory required is %zu MB, maintenance_work_mem is %d MB",
+                        4 * query_bytes(batch) / (1024 * 1024) + 1, maintenance_work_mem / 1024),
+                 errhint("Ask for a smaller k.")));
+    return batch;
+}
+
 uint32 most_queries(const KnnBatch* batch) {
     return batch->room;
+}
+
+uint32 least_queries(const KnnBatch* batch) {
+    constexpr uint32 never = std::numeric_limits<uint32>::max();
+    // All rows are read once for all queries.
+    if (batch->all || (batch->meta.lists == 0 && batch->pending_known)) return 2;
+    if (!batch->pending_known || batch->effort.candidates > max_list_k ||
+        (batch->lists_tried && !batch->lists))
+        return never;
+    if (batch->lists && holds_all_lists(batch->lists)) return 1;
+    // Lists that do not fit are read in parts, by every search.
+    const uint32 times = batch->lists && !fits_all_lists(batch->lists) ? 16 : 2;
+    return (times * batch->meta.lists + batch->effort.probes - 1) / Max(batch->effort.probes, 1u);
+}
+
+KnnEffort effort_of(const KnnBatch* batch) {
+    return {batch->all != nullptr, batch->meta.lists, batch->effort.probes,
+            batch->effort.candidates};
 }
 
 namespace {

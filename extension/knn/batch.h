@@ -23,10 +23,23 @@ struct KnnMemory {
 };
 // An index of a partitioned table is searched by a query: merged_batch.h searches its leaves.
 KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory);
+// Null where memory does not hold one query.
+KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory);
 void close_knn_batch(KnnBatch* batch);
 
 // The most queries of one search_batch(): memory has room for them and for the caller's vectors.
 uint32 most_queries(const KnnBatch* batch);
+// The fewest for which the next search is cheaper than a scan each.
+uint32 least_queries(const KnnBatch* batch);
+
+// What searches of the lists do: the same for all queries, or the mean of what they decide.
+struct KnnEffort {
+    bool exact;
+    uint32 lists;  // of the index; 0: it is untrained
+    uint32 probes;
+    uint32 candidates;
+};
+KnnEffort effort_of(const KnnBatch* batch);
 
 // Searches for these queries, (count)(dims). `equal`: what rows have to equal for each of them,
 // (count)(KnnIndex::equal_count).

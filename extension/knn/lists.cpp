@@ -74,6 +74,25 @@ struct ListSearch {
 
 namespace {
 
+// Bytes of a list in the store, without its entries.
+constexpr Size list_bytes = 192;
+
+// In the store an entry takes its code twice, an offset of 4 bytes and a TID of 8.
+Size stored_page_bytes(const MetaPage& meta) {
+    return Size{layout_of(meta, 0).capacity} * (2 * meta.m + 12);
+}
+
+Size model_bytes(const MetaPage& meta) {
+    const Size rotation = has_rotation(meta) ? Size{meta.dims} * meta.code_dims : 0;
+    return sizeof(float) *
+           (Size{meta.code_dims} * meta.lists + Size{codebook_rows(meta)} * codewords + rotation);
+}
+
+// Memory for searches of the store.
+Size batch_share(Size memory) {
+    return memory / 3;
+}
+
 // Cuts the lists into chunks that fit into memory. False: a single list does not fit.
 bool cut_lists(ListSearch* search, Size memory) {
     const MetaPage& meta = search->meta;
@@ -87,9 +106,7 @@ bool cut_lists(ListSearch* search, Size memory) {
     MemoryContextSwitchTo(before);
 
     search->chunks = alloc_array<Chunk>(meta.lists);
-    // In the store an entry takes its code twice, an offset of 4 bytes and a TID of 8.
-    const Size page_bytes = Size{layout_of(meta, 0).capacity} * (2 * meta.m + 12);
-    constexpr Size list_bytes = 192;
+    const Size page_bytes = stored_page_bytes(meta);
     Size bytes = 0;
     bool fits = true;
     for (uint32 list = 0; list < meta.lists && fits; ++list) {
@@ -202,9 +219,7 @@ void put_found(const ListWants& wants, const CandidateSink& sink, uint32 query,
 }  // namespace
 
 ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads) {
-    const Size rotation = has_rotation(meta) ? Size{meta.dims} * meta.code_dims : 0;
-    const Size model = sizeof(float) * (Size{meta.code_dims} * meta.lists +
-                                        Size{codebook_rows(meta)} * codewords + rotation);
+    const Size model = model_bytes(meta);
     // Twice: the store copies the model.
     if (2 * model > memory / 4) return nullptr;
     const MemoryContext context =
@@ -214,7 +229,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     search->context = context;
     search->index = index;
     search->meta = meta;
-    search->batch_memory = memory / 3;
+    search->batch_memory = batch_share(memory);
     if (!cut_lists(search, memory - search->batch_memory - model)) {
         MemoryContextSwitchTo(before);
         MemoryContextDelete(context);
@@ -235,6 +250,13 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     if (quantizer.rotation.matrix) pfree(const_cast<float*>(quantizer.rotation.matrix));
     MemoryContextSwitchTo(before);
     return search;
+}
+
+bool would_fit_all_lists(const MetaPage& meta, double pages, Size memory) {
+    const Size model = model_bytes(meta);
+    return 2 * model <= memory / 4 &&
+           pages * static_cast<double>(stored_page_bytes(meta)) + meta.lists * list_bytes <=
+               static_cast<double>(memory - batch_share(memory) - model);
 }
 
 bool holds_all_lists(const ListSearch* search) {

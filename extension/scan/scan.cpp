@@ -31,6 +31,7 @@
 #include "extension/scan/scan.h"
 #include "extension/index/effort.h"
 #include "extension/scan/exact.h"
+#include "extension/scan/given.h"
 #include "extension/scan/limit.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
@@ -48,6 +49,8 @@ extern "C" {
 }
 
 namespace pgwarp {
+
+bool (*give_rows)(IndexScanDesc scan, GivenRows* rows) = nullptr;
 
 namespace {
 
@@ -238,6 +241,24 @@ void start(IndexScanDesc scan, ScanState* s) {
     MemoryContextSwitchTo(before);
 }
 
+// The rows of a search that was made before, by a join, are the scan's only round.
+bool take_given_rows(IndexScanDesc scan, ScanState* s) {
+    if (!give_rows) return false;
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    GivenRows given;
+    const bool taken = give_rows(scan, &given);
+    if (taken) {
+        s->query.vector = query_of(scan);
+        s->round.rows =
+            static_cast<RankedRow*>(palloc(Max(given.count, Size{1}) * sizeof(RankedRow)));
+        for (Size i = 0; i < given.count; ++i) s->round.rows[i] = {0, given.tids[i]};
+        s->round.count = given.count;
+        s->progress.finished = true;
+    }
+    MemoryContextSwitchTo(before);
+    return taken;
+}
+
 }  // namespace
 
 double prepare_round(IndexScanDesc scan) {
@@ -304,7 +325,7 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
     Assert(ScanDirectionIsForward(direction));
     (void)direction;
     ScanState* s = state_of(scan);
-    if (!s->query.vector) {
+    if (!s->query.vector && !take_given_rows(scan, s)) {
         begin_group_of(scan);
         if (!s->query.vector) start(scan, s);
     }

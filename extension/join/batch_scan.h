@@ -1,0 +1,41 @@
+// Joins that search an index for a batch of queries at a time.
+//
+//   SELECT ... FROM queries q CROSS JOIN LATERAL
+//       (SELECT ... FROM items ORDER BY items.v <-> q.v LIMIT k) s
+//
+// PostgreSQL plans this as a Nested Loop that scans the index once for each row of `q`. Where it
+// costs less, the planner hook (plan.cpp) puts a custom scan above the plan of `q`. The custom scan
+// (execute.cpp) reads rows of `q` ahead, searches for all of them at once (knn/batch.h), and passes
+// them on one by one. The Nested Loop and everything below its inner side remain as they are: the
+// index scan there takes the rows that were found for its query (scan/given.h), and searches by
+// itself where there are none. So limits, projections, permissions and join types are the
+// executor's.
+#pragma once
+
+#include "extension/compat.h"
+
+extern "C" {
+#include "nodes/extensible.h"
+}
+
+namespace pgwarp {
+
+// Leaves of a partitioned table that a join searches: each has lists and threads of its own.
+inline constexpr int most_batch_scans = 16;
+
+// The plan of the custom scan; `scans` are the indexes.
+Plan* make_batch_scan(List* target, List* indexes, Plan* child);
+
+// Bytes for the queries of a batch with what they find, and for copies of lists.
+struct BatchMemory {
+    Size queries;
+    Size lists;
+};
+BatchMemory batch_memory();
+
+// Installs the hook of the planner.
+void install_join_planner();
+// Installs the hook of the executor.
+void install_join_executor();
+
+}  // namespace pgwarp

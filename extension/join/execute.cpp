@@ -1,0 +1,568 @@
+// The custom scan: reads rows of its child ahead, and has an index searched for all of them.
+//
+// The hook that runs after ExecutorStart finds the Nested Loop above a custom scan, and the index
+// scans on its inner side. For each row that it reads, the custom scan sets the parameters that the
+// Nested Loop will set, and evaluates the query of the index scan by the scan's own expression. So
+// whatever the expression is, the search is for what the scan will ask for. The scan gets rows only
+// if it asks for exactly that vector.
+//
+// The rows of a search are visible to the query's snapshot, as those of the scan are, and are valid
+// for the whole query by the rule for batches (README.md, "Batches").
+//
+// Parameters are left as the child left them whenever it is asked for a row: a Nested Loop below
+// may use the same ones.
+
+#include <algorithm>
+#include <cstring>
+
+#include "extension/index/column.h"
+#include "extension/index/options.h"
+#include "extension/join/batch_scan.h"
+#include "extension/knn/batch.h"
+#include "extension/scan/given.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/skey.h"
+#include "executor/executor.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+ExecutorStart_hook_type previous_hook = nullptr;
+// Whether a custom scan was made since the executor hook looked for them.
+bool scans_made = false;
+
+// An index that is searched: the scan that will want its rows.
+struct SearchedIndex {
+    IndexScanState* scan;
+    KnnIndex index;
+    KnnBatch* batch;  // null until the first search
+};
+
+// A row that was read ahead.
+struct BufferedRow {
+    MinimalTuple tuple;
+    int32 query;  // its number in the batch; -1: the scan searches by itself
+};
+
+struct BatchScan {
+    CustomScanState custom;  // first: PostgreSQL knows no more
+    PlanState* child;
+    TupleTableSlot* stored;  // for tuples of rows
+    TupleTableSlot* result;  // virtual, as the node has promised
+
+    // Set by the executor hook; null where rows are passed on as they come.
+    const NestLoop* join;
+    const LimitState* limit;
+    ExprState* query;  // the index scan's expression
+    ExprContext* query_context;
+    SearchedIndex* indexes;
+    int index_count;
+    BatchScan* next;  // of those that give rows
+    MemoryContextCallback callback;
+
+    ParamExecData* parameters;  // of the row that the child returned last
+    bool has_parameters;
+    bool ended;                  // the child has no more rows
+    MemoryContext rows_context;  // reset by each batch
+    BufferedRow* rows;
+    uint32 row_count;
+    uint32 row_room;
+    uint32 next_row;
+    float* vectors;  // (query_count)(dims)
+    uint32 query_count;
+    uint32 batch_rows;  // that the next batch reads
+    bool searched;      // the batches have the rows of `query_count` queries
+    bool gave_up;       // memory does not hold a query, or the index cannot be searched in batches
+
+    // For EXPLAIN:
+    int64 queries;  // searched in batches
+    int64 batches;
+    int64 singles;  // left to scans
+};
+
+// --- giving rows to scans
+
+BatchScan* giving = nullptr;
+
+void stop_giving(void* state) {
+    for (BatchScan** at = &giving; *at; at = &(*at)->next)
+        if (*at == state) {
+            *at = (*at)->next;
+            return;
+        }
+}
+
+const SearchedIndex* find_index(const BatchScan* state, IndexScanDesc scan) {
+    for (int i = 0; i < state->index_count; ++i)
+        if (state->indexes[i].scan->iss_ScanDesc == scan) return &state->indexes[i];
+    return nullptr;
+}
+
+// Whether the scan has the query that was searched for.
+bool has_query(IndexScanDesc scan, const float* vector, uint32 dims) {
+    const ScanKey key = &scan->orderByData[0];
+    if (scan->numberOfOrderBys != 1 || (key->sk_flags & SK_ISNULL)) return false;
+    const VectorView wanted = type_of(scan->indexRelation).view(key->sk_argument);
+    return wanted.dims == dims && memcmp(wanted.values, vector, dims * sizeof(float)) == 0;
+}
+
+bool give_found_rows(IndexScanDesc scan, GivenRows* given) {
+    for (const BatchScan* state = giving; state; state = state->next) {
+        const SearchedIndex* index = find_index(state, scan);
+        if (!index) continue;
+        if (!state->searched || state->next_row == 0) return false;
+        const int32 query = state->rows[state->next_row - 1].query;
+        const uint32 dims = index->index.dims;
+        if (query < 0 || scan->xs_snapshot != state->custom.ss.ps.state->es_snapshot ||
+            !has_query(scan, state->vectors + static_cast<Size>(query) * dims, dims))
+            return false;
+        const KnnRows found = rows_of(index->batch, static_cast<uint32>(query));
+        given->count = found.count;
+        given->tids = static_cast<ItemPointerData*>(
+            palloc(Max(Size{found.count}, Size{1}) * sizeof(ItemPointerData)));
+        for (uint32 i = 0; i < found.count; ++i) given->tids[i] = found.rows[i].place;
+        return true;
+    }
+    return false;
+}
+
+// --- searching
+
+// Rows that LIMIT wants of each search; 0: unknown, none, or an error that the Limit node reports.
+uint32 wanted_rows(const BatchScan* state) {
+    constexpr int64 most = 1 << 20;
+    ExprContext* context = state->limit->ps.ps_ExprContext;
+    const auto value_of = [context](ExprState* expression, int64 otherwise) {
+        if (!expression) return otherwise;
+        bool is_null;
+        const Datum value = ExecEvalExprSwitchContext(expression, context, &is_null);
+        return is_null ? otherwise : DatumGetInt64(value);
+    };
+    const int64 count = value_of(state->limit->limitCount, 0);
+    const int64 offset = value_of(state->limit->limitOffset, 0);
+    if (count <= 0 || count > most || offset < 0 || offset > most) return 0;
+    return static_cast<uint32>(count + offset);
+}
+
+// False: batches do not pay, or do not fit into memory.
+bool open_batches(BatchScan* state) {
+    if (state->gave_up) return false;
+    if (state->indexes[0].batch) return true;
+    const uint32 k = wanted_rows(state);
+    const BatchMemory memory = batch_memory();
+    const Size parts = static_cast<Size>(state->index_count);
+    const MemoryContext before = MemoryContextSwitchTo(state->custom.ss.ps.state->es_query_cxt);
+    state->gave_up = k == 0;
+    // A batch searches with the active snapshot.
+    PushActiveSnapshot(state->custom.ss.ps.state->es_snapshot);
+    for (int i = 0; i < state->index_count && !state->gave_up; ++i) {
+        SearchedIndex& index = state->indexes[i];
+        index.batch = try_knn_batch(index.index, k, {memory.queries / parts, memory.lists / parts});
+        state->gave_up = !index.batch;
+    }
+    PopActiveSnapshot();
+    MemoryContextSwitchTo(before);
+    return !state->gave_up;
+}
+
+uint32 most_queries(const BatchScan* state) {
+    uint32 most = UINT32_MAX;
+    for (int i = 0; i < state->index_count; ++i)
+        most = std::min(most, most_queries(state->indexes[i].batch));
+    return most;
+}
+
+uint32 least_queries(const BatchScan* state) {
+    uint32 least = 0;
+    for (int i = 0; i < state->index_count; ++i)
+        least = std::max(least, least_queries(state->indexes[i].batch));
+    return least;
+}
+
+void search_all(BatchScan* state) {
+    for (int i = 0; i < state->index_count; ++i)
+        search_batch(state->indexes[i].batch, state->vectors, state->query_count);
+    state->searched = true;
+    state->queries += state->query_count;
+    ++state->batches;
+}
+
+// --- reading ahead
+
+// What the Nested Loop will do with the row.
+void set_parameters(const BatchScan* state, TupleTableSlot* row) {
+    ParamExecData* all = state->custom.ss.ps.state->es_param_exec_vals;
+    for (const ListCell* cell = list_head(state->join->nestParams); cell;
+         cell = lnext(state->join->nestParams, cell)) {
+        const auto* parameter = static_cast<const NestLoopParam*>(lfirst(cell));
+        ParamExecData* value = &all[parameter->paramno];
+        value->value = slot_getattr(row, parameter->paramval->varattno, &value->isnull);
+    }
+}
+
+void copy_parameters(BatchScan* state, bool restore) {
+    ParamExecData* all = state->custom.ss.ps.state->es_param_exec_vals;
+    int i = 0;
+    for (const ListCell* cell = list_head(state->join->nestParams); cell;
+         cell = lnext(state->join->nestParams, cell), ++i) {
+        ParamExecData* value = &all[static_cast<const NestLoopParam*>(lfirst(cell))->paramno];
+        if (restore)
+            *value = state->parameters[i];
+        else
+            state->parameters[i] = *value;
+    }
+}
+
+// The child's next row as this node returns it; null: there are no more. Valid until the next call.
+TupleTableSlot* read_row(BatchScan* state) {
+    if (state->ended) return nullptr;
+    TupleTableSlot* row = ExecProcNode(state->child);
+    if (TupIsNull(row)) {
+        state->ended = true;
+        return nullptr;
+    }
+    // Expressions over this node's rows were made for virtual tuples.
+    TupleTableSlot* slot = state->custom.ss.ss_ScanTupleSlot;
+    const int count = slot->tts_tupleDescriptor->natts;
+    slot_getallattrs(row);
+    ExecClearTuple(slot);
+    std::copy_n(row->tts_values, count, slot->tts_values);
+    std::copy_n(row->tts_isnull, count, slot->tts_isnull);
+    ExecStoreVirtualTuple(slot);
+    ProjectionInfo* projection = state->custom.ss.ps.ps_ProjInfo;
+    if (!projection) return slot;
+    ExprContext* context = state->custom.ss.ps.ps_ExprContext;
+    ResetExprContext(context);
+    context->ecxt_scantuple = slot;
+    return ExecProject(projection);
+}
+
+// Adds the query of a row to the batch. False: it has none that a batch can search for.
+bool add_query(BatchScan* state, TupleTableSlot* row) {
+    set_parameters(state, row);
+    ResetExprContext(state->query_context);
+    bool is_null;
+    const Datum query = ExecEvalExprSwitchContext(state->query, state->query_context, &is_null);
+    if (is_null) return false;
+    const KnnIndex& index = state->indexes[0].index;
+    const MemoryContext before = MemoryContextSwitchTo(state->query_context->ecxt_per_tuple_memory);
+    const VectorView vector = type_of(index.index).view(query);
+    MemoryContextSwitchTo(before);
+    if (vector.dims != index.dims) return false;
+    memcpy(state->vectors + Size{state->query_count} * index.dims, vector.values,
+           index.dims * sizeof(float));
+    return true;
+}
+
+void begin_batch(BatchScan* state, uint32 rows) {
+    MemoryContextReset(state->rows_context);
+    const auto alloc = [state](Size bytes) {
+        return MemoryContextAllocHuge(state->rows_context, bytes);
+    };
+    state->rows = static_cast<BufferedRow*>(alloc(rows * sizeof(BufferedRow)));
+    state->vectors =
+        static_cast<float*>(alloc(Size{rows} * state->indexes[0].index.dims * sizeof(float)));
+    state->row_room = rows;
+    state->row_count = state->next_row = state->query_count = 0;
+    state->searched = false;
+}
+
+// Reads rows ahead and searches for them. False: there are no more rows.
+bool next_batch(BatchScan* state) {
+    const uint32 most = most_queries(state);
+    // The caller may stop early. So the first batch is just worth its lists, and later ones grow.
+    constexpr uint32 first_rows = 64;
+    if (state->batch_rows == 0) state->batch_rows = std::max(first_rows, 2 * least_queries(state));
+    begin_batch(state, std::min(state->batch_rows, most));
+    state->batch_rows = std::min(4 * Size{state->batch_rows}, Size{most});
+
+    if (state->has_parameters) copy_parameters(state, true);
+    const Size most_bytes = static_cast<Size>(work_mem) * 1024;
+    Size bytes = 0;
+    while (state->row_count < state->row_room && bytes < most_bytes) {
+        CHECK_FOR_INTERRUPTS();
+        TupleTableSlot* slot = read_row(state);
+        if (!slot) break;
+        const MemoryContext before = MemoryContextSwitchTo(state->rows_context);
+        BufferedRow* row = &state->rows[state->row_count++];
+        row->tuple = ExecCopySlotMinimalTuple(slot);
+        MemoryContextSwitchTo(before);
+        bytes += row->tuple->t_len;
+        row->query = -1;
+        if (add_query(state, slot)) row->query = static_cast<int32>(state->query_count++);
+    }
+    if (state->row_count == 0) return false;
+    copy_parameters(state, false);
+    state->has_parameters = true;
+    if (state->query_count > 0 && state->query_count >= least_queries(state)) search_all(state);
+    state->singles += state->row_count - (state->searched ? state->query_count : 0);
+    return true;
+}
+
+TupleTableSlot* buffered_row(BatchScan* state, uint32 number) {
+    TupleTableSlot* stored = state->stored;
+    ExecStoreMinimalTuple(state->rows[number].tuple, stored, false);
+    slot_getallattrs(stored);
+    TupleTableSlot* slot = state->result;
+    const int count = slot->tts_tupleDescriptor->natts;
+    ExecClearTuple(slot);
+    std::copy_n(stored->tts_values, count, slot->tts_values);
+    std::copy_n(stored->tts_isnull, count, slot->tts_isnull);
+    return ExecStoreVirtualTuple(slot);
+}
+
+// --- the custom scan
+
+BatchScan* state_of(CustomScanState* node) {
+    return reinterpret_cast<BatchScan*>(node);
+}
+
+void begin_custom(CustomScanState* node, EState* estate, int flags) {
+    BatchScan* state = state_of(node);
+    const auto* plan = reinterpret_cast<const CustomScan*>(node->ss.ps.plan);
+    state->child = ExecInitNode(static_cast<Plan*>(linitial(plan->custom_plans)), estate, flags);
+    node->custom_ps = list_make1(state->child);
+    state->stored =
+        ExecInitExtraTupleSlot(estate, node->ss.ps.ps_ResultTupleDesc, &TTSOpsMinimalTuple);
+    state->result = ExecInitExtraTupleSlot(estate, node->ss.ps.ps_ResultTupleDesc, &TTSOpsVirtual);
+    scans_made = true;
+}
+
+TupleTableSlot* exec_custom(CustomScanState* node) {
+    BatchScan* state = state_of(node);
+    if (state->next_row == state->row_count) {
+        // Nobody has bound the node in a recheck of EvalPlanQual.
+        if (!state->join || !open_batches(state)) {
+            state->next_row = state->row_count = 0;
+            TupleTableSlot* row = read_row(state);
+            return row ? row : ExecClearTuple(state->result);
+        }
+        if (state->ended || !next_batch(state)) {
+            state->next_row = state->row_count = 0;
+            return ExecClearTuple(state->result);
+        }
+    }
+    return buffered_row(state, state->next_row++);
+}
+
+void rescan_custom(CustomScanState* node) {
+    BatchScan* state = state_of(node);
+    ExecClearTuple(state->stored);
+    ExecClearTuple(state->result);
+    state->next_row = state->row_count = 0;
+    state->searched = state->ended = state->has_parameters = false;
+    state->batch_rows = 0;
+    if (node->ss.ps.chgParam) UpdateChangedParamSet(state->child, node->ss.ps.chgParam);
+    if (!state->child->chgParam) ExecReScan(state->child);
+}
+
+void end_custom(CustomScanState* node) {
+    BatchScan* state = state_of(node);
+    stop_giving(state);
+    state->row_count = state->next_row = 0;
+    for (int i = 0; i < state->index_count; ++i)
+        if (state->indexes[i].batch) close_knn_batch(state->indexes[i].batch);
+    state->index_count = 0;
+    ExecEndNode(state->child);
+}
+
+void explain_custom(CustomScanState* node, List*, ExplainState* es) {
+    const BatchScan* state = state_of(node);
+    const List* indexes = reinterpret_cast<const CustomScan*>(node->ss.ps.plan)->custom_private;
+    List* names = NIL;
+    for (const ListCell* cell = list_head(indexes); cell; cell = lnext(indexes, cell))
+        names = lappend(names, get_rel_name(lfirst_oid(cell)));
+    ExplainPropertyList(list_length(names) > 1 ? "Indexes" : "Index", names, es);
+    if (!es->analyze) return;
+    ExplainPropertyText("Executor", "cpu", es);
+    ExplainPropertyInteger("Batches", nullptr, state->batches, es);
+    ExplainPropertyInteger("Queries", nullptr, state->queries, es);
+    ExplainPropertyInteger("Single Scans", nullptr, state->singles, es);
+    if (state->index_count == 0 || !state->indexes[0].batch) return;
+    const KnnEffort effort = effort_of(state->indexes[0].batch);
+    if (effort.exact) {
+        ExplainPropertyText("Search", "exact", es);
+    } else if (effort.lists > 0) {
+        ExplainPropertyInteger("Lists", nullptr, effort.lists, es);
+        ExplainPropertyInteger("Probes", nullptr, effort.probes, es);
+        ExplainPropertyInteger("Candidates", nullptr, effort.candidates, es);
+    }
+}
+
+const CustomExecMethods exec_methods = [] {
+    CustomExecMethods methods = {};
+    methods.CustomName = "Ivfpq Batch";
+    methods.BeginCustomScan = begin_custom;
+    methods.ExecCustomScan = exec_custom;
+    methods.EndCustomScan = end_custom;
+    methods.ReScanCustomScan = rescan_custom;
+    methods.ExplainCustomScan = explain_custom;
+    return methods;
+}();
+
+Node* create_state(CustomScan*) {
+    auto* state = static_cast<BatchScan*>(palloc0(sizeof(BatchScan)));
+    NodeSetTag(state, T_CustomScanState);
+    state->custom.methods = &exec_methods;
+    return reinterpret_cast<Node*>(state);
+}
+
+const CustomScanMethods scan_methods = {"Ivfpq Batch", create_state};
+
+// --- finding the index scans of a custom scan
+
+// The node below those that pass on all rows of it as they come.
+PlanState* below(PlanState* node) {
+    while (node) {
+        if (IsA(node, ResultState) && outerPlanState(node) && !node->qual &&
+            !reinterpret_cast<ResultState*>(node)->resconstantqual)
+            node = outerPlanState(node);
+        else if (IsA(node, SubqueryScanState) && !node->qual)
+            node = reinterpret_cast<SubqueryScanState*>(node)->subplan;
+        else
+            break;
+    }
+    return node;
+}
+
+// The expression of the scan's query; null: a scan that is not one of those that are searched.
+ExprState* query_of(const IndexScanState* scan) {
+    if (!scan->iss_RelationDesc || !is_ivfpq(scan->iss_RelationDesc) || scan->ss.ps.qual ||
+        scan->iss_NumOrderByKeys != 1)
+        return nullptr;
+    // Rows without a vector have no entries.
+    for (int i = 0; i < scan->iss_NumScanKeys; ++i)
+        if (scan->iss_ScanKeys[i].sk_attno != 1 ||
+            !(scan->iss_ScanKeys[i].sk_flags & SK_SEARCHNOTNULL))
+            return nullptr;
+    for (int i = 0; i < scan->iss_NumRuntimeKeys; ++i)
+        if (scan->iss_RuntimeKeys[i].scan_key == &scan->iss_OrderByKeys[0])
+            return scan->iss_RuntimeKeys[i].key_expr;
+    return nullptr;
+}
+
+bool add_index(BatchScan* state, PlanState* node) {
+    if (!IsA(node, IndexScanState)) return false;
+    IndexScanState* scan = reinterpret_cast<IndexScanState*>(node);
+    ExprState* query = query_of(scan);
+    if (!query) return false;
+    KnnIndex index = {};
+    index.heap = scan->ss.ss_currentRelation;
+    index.index = scan->iss_RelationDesc;
+    index.metric = metric_of(index.index);
+    index.dims = static_cast<uint32>(dims_of(index.index));
+    index.entry_places = true;
+    const KnnIndex& first = state->indexes[0].index;
+    if (state->index_count == 0)
+        state->query = query;
+    else if (first.dims != index.dims || !type_of(first.index).stores_like(type_of(index.index)))
+        return false;
+    state->indexes[state->index_count++] = {scan, index, nullptr};
+    return true;
+}
+
+bool add_indexes(BatchScan* state, PlanState* node) {
+    if (!IsA(node, MergeAppendState)) return add_index(state, node);
+    const auto* merge = reinterpret_cast<const MergeAppendState*>(node);
+    if (merge->ms_nplans > most_batch_scans) return false;
+    for (int i = 0; i < merge->ms_nplans; ++i)
+        if (!add_index(state, merge->mergeplans[i])) return false;
+    return merge->ms_nplans > 0;
+}
+
+void bind(BatchScan* state, NestLoopState* join) {
+    // A subplan is met twice.
+    if (state->join) return;
+    PlanState* node = innerPlanState(join);
+    // Filters above the Limit do not change what is fetched from the scan.
+    if (node && IsA(node, SubqueryScanState))
+        node = reinterpret_cast<SubqueryScanState*>(node)->subplan;
+    node = below(node);
+    if (!node || !IsA(node, LimitState)) return;
+    const auto* limit = reinterpret_cast<const LimitState*>(node);
+    if (limit->limitOption != LIMIT_OPTION_COUNT || !limit->limitCount) return;
+    EState* estate = state->custom.ss.ps.state;
+    const MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
+    state->indexes = static_cast<SearchedIndex*>(palloc0(most_batch_scans * sizeof(SearchedIndex)));
+    PlanState* scans = below(outerPlanState(node));
+    if (scans && add_indexes(state, scans)) {
+        const auto* plan = reinterpret_cast<const NestLoop*>(join->js.ps.plan);
+        state->limit = limit;
+        state->query_context = CreateExprContext(estate);
+        state->rows_context =
+            AllocSetContextCreate(estate->es_query_cxt, "ivfpq batch", ALLOCSET_DEFAULT_SIZES);
+        const auto parameters = static_cast<Size>(Max(list_length(plan->nestParams), 1));
+        state->parameters =
+            static_cast<ParamExecData*>(palloc0(parameters * sizeof(ParamExecData)));
+        state->join = plan;
+        state->next = giving;
+        giving = state;
+        state->callback = {stop_giving, state, nullptr};
+        MemoryContextRegisterResetCallback(estate->es_query_cxt, &state->callback);
+    } else {
+        state->index_count = 0;
+    }
+    MemoryContextSwitchTo(before);
+}
+
+bool find_joins(PlanState* node, void*) {
+    if (!node) return false;
+    if (IsA(node, NestLoopState)) {
+        PlanState* outer = outerPlanState(node);
+        if (IsA(outer, CustomScanState) &&
+            reinterpret_cast<CustomScanState*>(outer)->methods == &exec_methods)
+            bind(state_of(reinterpret_cast<CustomScanState*>(outer)),
+                 reinterpret_cast<NestLoopState*>(node));
+    }
+    compat_planstate_walk(node, find_joins, nullptr);
+    return false;
+}
+
+void start_executor(QueryDesc* query, int flags) {
+    if (previous_hook)
+        previous_hook(query, flags);
+    else
+        standard_ExecutorStart(query, flags);
+    if (!scans_made || (flags & EXEC_FLAG_EXPLAIN_ONLY)) return;
+    scans_made = false;
+    find_joins(query->planstate, nullptr);
+    for (const ListCell* cell = list_head(query->estate->es_subplanstates); cell;
+         cell = lnext(query->estate->es_subplanstates, cell))
+        find_joins(static_cast<PlanState*>(lfirst(cell)), nullptr);
+}
+
+}  // namespace
+
+BatchMemory batch_memory() {
+    const Size bytes = static_cast<Size>(settings.batch_memory) * 1024;
+    return {bytes / 4, bytes * 3 / 4};
+}
+
+Plan* make_batch_scan(List* target, List* indexes, Plan* child) {
+    CustomScan* scan = makeNode(CustomScan);
+    scan->scan.plan.targetlist = target;
+    scan->custom_plans = list_make1(child);
+    scan->custom_scan_tlist = static_cast<List*>(copyObjectImpl(child->targetlist));
+    scan->custom_private = indexes;
+    scan->flags = compat_custom_projects;
+    scan->methods = &scan_methods;
+    return &scan->scan.plan;
+}
+
+void install_join_executor() {
+    RegisterCustomScanMethods(&scan_methods);
+    give_rows = give_found_rows;
+    previous_hook = ExecutorStart_hook;
+    ExecutorStart_hook = start_executor;
+}
+
+}  // namespace pgwarp

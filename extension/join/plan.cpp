@@ -1,0 +1,277 @@
+// Recognises joins with the nearest rows, and adds a path that searches for a batch of queries at a
+// time.
+//
+// The inner relation is a LATERAL subquery: ORDER BY a distance from something of the outer
+// relation, LIMIT, and an ivfpq index that gives this order. The path is a Nested Loop like the one
+// that the planner made, with a custom scan above its outer path. What is not recognised keeps the
+// planner's own paths.
+
+#include <algorithm>
+#include <cmath>
+
+#include "extension/am/callbacks.h"
+#include "extension/index/effort.h"
+#include "extension/index/page.h"
+#include "extension/join/batch_scan.h"
+#include "extension/knn/lists.h"
+#include "extension/scan/exact.h"
+#include "extension/service/client.h"
+#include "extension/settings.h"
+
+extern "C" {
+#include "access/relation.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "utils/lsyscache.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+set_join_pathlist_hook_type previous_hook = nullptr;
+
+// --- the shape
+
+// A walker: whether an expression has a parameter of the executor other than these, or a subplan.
+bool has_other_parameter(Node* node, void* known) {
+    if (!node) return false;
+    if (IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) || IsA(node, SubLink)) return true;
+    if (IsA(node, Param)) {
+        const Param* parameter = reinterpret_cast<const Param*>(node);
+        return parameter->paramkind != PARAM_EXTERN &&
+               !(parameter->paramkind == PARAM_EXEC &&
+                 list_member_int(static_cast<List*>(known), parameter->paramid));
+    }
+    return compat_expression_walk(node, has_other_parameter, known);
+}
+
+// The number of rows has to be the same for all queries of a batch.
+bool has_constant_limit(const Query* query) {
+    return query->limitCount && query->limitOption == LIMIT_OPTION_COUNT &&
+           !has_other_parameter(query->limitCount, NIL) &&
+           !has_other_parameter(query->limitOffset, NIL);
+}
+
+List* parameters_of(const RelOptInfo* subquery) {
+    List* numbers = NIL;
+    for (const ListCell* cell = list_head(subquery->subplan_params); cell;
+         cell = lnext(subquery->subplan_params, cell))
+        numbers = lappend_int(numbers, static_cast<PlannerParamItem*>(lfirst(cell))->paramId);
+    return numbers;
+}
+
+bool is_not_null(const IndexClause* clause) {
+    const Node* condition = reinterpret_cast<Node*>(clause->rinfo->clause);
+    return clause->indexcol == 0 && IsA(condition, NullTest) &&
+           reinterpret_cast<const NullTest*>(condition)->nulltesttype == IS_NOT_NULL;
+}
+
+// Whether the scan has no conditions, but that there is a vector, which all entries have.
+bool is_plain(const IndexPath* path) {
+    int clauses = 0;
+    for (const ListCell* cell = list_head(path->indexclauses); cell;
+         cell = lnext(path->indexclauses, cell), ++clauses)
+        if (!is_not_null(lfirst_node(IndexClause, cell))) return false;
+    const List* conditions = path->indexinfo->indrestrictinfo;
+    return !path->path.param_info && list_length(conditions) == clauses;
+}
+
+// The index scans of a path that has their rows in order; false: another kind of path.
+bool find_scans(Path* path, List* parameters, List** scans) {
+    switch (nodeTag(path)) {
+        case T_ProjectionPath:
+            return find_scans(reinterpret_cast<ProjectionPath*>(path)->subpath, parameters, scans);
+        case T_MergeAppendPath: {
+            const List* paths = reinterpret_cast<MergeAppendPath*>(path)->subpaths;
+            if (list_length(paths) > most_batch_scans) return false;
+            for (const ListCell* cell = list_head(paths); cell; cell = lnext(paths, cell))
+                if (!find_scans(static_cast<Path*>(lfirst(cell)), parameters, scans)) return false;
+            return true;
+        }
+        case T_IndexPath: {
+            IndexPath* index = reinterpret_cast<IndexPath*>(path);
+            if (!compat_is_cost_function(index->indexinfo, ivfpq_cost) ||
+                index->indexinfo->hypothetical || list_length(index->indexorderbys) != 1 ||
+                path->pathtype != T_IndexScan || !is_plain(index))
+                return false;
+            Node* order = static_cast<Node*>(linitial(index->indexorderbys));
+            if (has_other_parameter(order, parameters)) return false;
+            *scans = lappend(*scans, index);
+            return true;
+        }
+        default:
+            return false;
+    }
+}
+
+// The index scans below the subquery's LIMIT; NIL: it is no search for nearest rows.
+List* scans_of(const SubqueryScanPath* subquery, List* parameters) {
+    Path* path = subquery->subpath;
+    while (IsA(path, ProjectionPath)) path = reinterpret_cast<ProjectionPath*>(path)->subpath;
+    if (!IsA(path, LimitPath)) return NIL;
+    List* scans = NIL;
+    if (!find_scans(reinterpret_cast<LimitPath*>(path)->subpath, parameters, &scans)) return NIL;
+    return scans;
+}
+
+// --- costs
+
+// What batches do for a scan.
+struct BatchCosts {
+    bool pays;
+    double start;  // of reading the lists
+    double share;  // of the cost of a scan, for each query
+};
+
+// Whether the service answers scans. A batch of this process would not be faster.
+bool is_served(Relation index) {
+    const char* reason;
+    return settings.executor != static_cast<int>(ExecutorChoice::cpu) &&
+           (settings.executor == static_cast<int>(ExecutorChoice::service) ||
+            (service_serves(&reason) && service_usable(index, &reason)));
+}
+
+BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
+                    const BatchMemory& memory) {
+    // Measured (bench/notes/joins.md): of a query, where lists are scanned for several at once and
+    // rows are visited in the order of the table; where all rows are visited for all queries; of
+    // copying an entry, in tuples.
+    constexpr double batched = 0.65;
+    constexpr double all_at_once = 0.1;
+    constexpr double copied = 12;
+    constexpr double most = 1 << 20;
+    const IndexOptInfo* info = scan->indexinfo;
+    Relation index = relation_open(info->indexoid, NoLock);
+    const MetaPage meta = read_meta(index);
+    BatchCosts costs = {};
+    if (is_served(index)) {
+        costs.pays = false;
+    } else if (meta.lists == 0 || searches_exactly(meta)) {
+        costs = {queries >= 2, 0, all_at_once};
+    } else {
+        const auto k = static_cast<uint32>(std::clamp(limit, 1.0, most));
+        const Effort effort = choose_effort(meta, k, visiting_costs(meta));
+        const double pages = std::max(1.0, static_cast<double>(info->pages)) -
+                             static_cast<double>(meta.refinement_pages);
+        const bool fits =
+            would_fit_all_lists(meta, pages, memory.lists) && effort.candidates <= max_list_k;
+        costs = {fits && queries * effort.probes >= 2.0 * meta.lists,
+                 pages * seq_page_cost + info->tuples * copied * cpu_tuple_cost, batched};
+    }
+    relation_close(index, NoLock);
+    return costs;
+}
+
+// --- the path
+
+Plan* plan_custom_path(PlannerInfo*, RelOptInfo*, CustomPath* path, List* target, List*,
+                       List* children) {
+    return make_batch_scan(target, path->custom_private, static_cast<Plan*>(linitial(children)));
+}
+
+const CustomPathMethods path_methods = {"Ivfpq Batch", plan_custom_path, nullptr};
+
+Path* make_custom_path(Path* outer, List* scans, double start) {
+    CustomPath* path = makeNode(CustomPath);
+    path->path = *outer;
+    path->path.type = T_CustomPath;
+    path->path.pathtype = T_CustomScan;
+    path->path.parallel_aware = path->path.parallel_safe = false;
+    path->path.parallel_workers = 0;
+    path->path.startup_cost += start;
+    path->path.total_cost += start + outer->rows * 2 * cpu_tuple_cost;
+    path->flags = compat_custom_projects;
+    path->custom_paths = list_make1(outer);
+    for (const ListCell* cell = list_head(scans); cell; cell = lnext(scans, cell))
+        path->custom_private = lappend_oid(
+            path->custom_private, static_cast<IndexPath*>(lfirst(cell))->indexinfo->indexoid);
+    path->methods = &path_methods;
+    return &path->path;
+}
+
+struct Join {
+    PlannerInfo* root;
+    RelOptInfo* relation;
+    JoinType type;
+    JoinPathExtraData* extra;
+};
+
+void add_batch_path(const Join& join, Path* outer, Path* inner, List* scans, double limit) {
+    double start = 0;
+    double share = 0;
+    BatchMemory memory = batch_memory();
+    memory.lists /= static_cast<Size>(list_length(scans));
+    for (const ListCell* cell = list_head(scans); cell; cell = lnext(scans, cell)) {
+        const BatchCosts costs =
+            costs_of(static_cast<const IndexPath*>(lfirst(cell)), limit, outer->rows, memory);
+        if (!costs.pays) return;
+        start += costs.start;
+        share = std::max(share, costs.share);
+    }
+    Path* batched = make_custom_path(outer, scans, start);
+    JoinCostWorkspace workspace;
+    compat_initial_cost_nestloop(join.root, &workspace, join.type, batched, inner, join.extra);
+    NestPath* path = create_nestloop_path(
+        join.root, join.relation, join.type, &workspace, join.extra, batched, inner,
+        join.extra->restrictlist,
+        build_join_pathkeys(join.root, join.relation, join.type, outer->pathkeys), nullptr);
+    Path* cost = reinterpret_cast<Path*>(path);
+    const double saved = outer->rows * inner->total_cost * (1 - share);
+    const double startup = std::max(cost->startup_cost - inner->startup_cost * (1 - share), 0.0);
+    // The first rows come with the first batch, a part of all.
+    constexpr double first_part = 0.1;
+    cost->total_cost = std::max(cost->total_cost - saved, startup);
+    cost->startup_cost = startup + first_part * (cost->total_cost - startup);
+    add_path(join.relation, cost);
+}
+
+// Whether rows of the query are locked or changed: they would be read again, one by one, where
+// another transaction has changed them.
+bool rereads_rows(const Query* query) {
+    return query->rowMarks != NIL ||
+           (query->commandType != CMD_SELECT && query->commandType != CMD_INSERT);
+}
+
+void add_batch_paths(const Join& join, const RelOptInfo* outer, const RelOptInfo* inner) {
+    if (join.type != JOIN_INNER && join.type != JOIN_LEFT) return;
+    if (inner->reloptkind != RELOPT_BASEREL || inner->rtekind != RTE_SUBQUERY || !inner->subroot ||
+        bms_is_empty(inner->lateral_relids) ||
+        !bms_is_subset(inner->lateral_relids, outer->relids) || IS_OTHER_REL(outer) ||
+        rereads_rows(join.root->parse) || !has_constant_limit(inner->subroot->parse) ||
+        inner->subroot->parse->rowMarks != NIL)
+        return;
+    List* parameters = parameters_of(inner);
+    for (const ListCell* cell = list_head(inner->pathlist); cell;
+         cell = lnext(inner->pathlist, cell)) {
+        Path* path = static_cast<Path*>(lfirst(cell));
+        if (!IsA(path, SubqueryScanPath) || !bms_is_subset(PATH_REQ_OUTER(path), outer->relids))
+            continue;
+        List* scans = scans_of(reinterpret_cast<SubqueryScanPath*>(path), parameters);
+        if (scans == NIL) continue;
+        for (const ListCell* other = list_head(outer->pathlist); other;
+             other = lnext(outer->pathlist, other)) {
+            Path* outer_path = static_cast<Path*>(lfirst(other));
+            if (PATH_REQ_OUTER(outer_path)) continue;
+            add_batch_path(join, outer_path, path, scans, inner->subroot->limit_tuples);
+        }
+    }
+}
+
+void plan_join(PlannerInfo* root, RelOptInfo* relation, RelOptInfo* outer, RelOptInfo* inner,
+               JoinType type, JoinPathExtraData* extra) {
+    if (previous_hook) previous_hook(root, relation, outer, inner, type, extra);
+    if (settings.enable_batched_join) add_batch_paths({root, relation, type, extra}, outer, inner);
+}
+
+}  // namespace
+
+void install_join_planner() {
+    previous_hook = set_join_pathlist_hook;
+    set_join_pathlist_hook = plan_join;
+}
+
+}  // namespace pgwarp
