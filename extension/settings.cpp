@@ -33,6 +33,7 @@ Settings settings = {
     .keep_device = false,
     .own_types = false,
     .devices = nullptr,
+    .placement = static_cast<int>(Placement::automatic),
     .device_memory = 0,
     .build_memory = 0,
     .max_batch = 1024,
@@ -65,6 +66,13 @@ const config_enum_entry build_executor_options[] = {
     {"auto", static_cast<int>(BuildExecutorChoice::automatic), false},
     {"cpu", static_cast<int>(BuildExecutorChoice::cpu), false},
     {"gpu", static_cast<int>(BuildExecutorChoice::gpu), false},
+    {nullptr, 0, false},
+};
+
+const config_enum_entry placement_options[] = {
+    {"auto", static_cast<int>(Placement::automatic), false},
+    {"single", static_cast<int>(Placement::single), false},
+    {"replicate", static_cast<int>(Placement::replicate), false},
     {nullptr, 0, false},
 };
 
@@ -130,6 +138,12 @@ void define_service_settings() {
         "auto: all GPUs there are; none: no service; host: the CPU in a device's place; or numbers "
         "of GPUs, such as 0,1.",
         &settings.devices, "auto", at_start, 0, check_devices, nullptr, nullptr);
+    DefineCustomEnumVariable(
+        "pgwarp.placement", "Sets which of several devices have an index.",
+        "single: one of them; replicate: all, and a search asks the least busy; auto: one, and "
+        "more where it is small and much searched. The option placement of an index overrides it.",
+        &settings.placement, settings.placement, placement_options, PGC_SIGHUP, 0, nullptr, nullptr,
+        nullptr);
     DefineCustomIntVariable("pgwarp.device_memory",
                             "Sets how much memory of each device the service may use.",
                             "0 means most of it, but for pgwarp.build_memory (of the host: 1 GB). "

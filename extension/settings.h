@@ -9,6 +9,9 @@ enum class ExecutorChoice : int { automatic, cpu, service };
 
 enum class BuildExecutorChoice : int { automatic, cpu, gpu };
 
+// Which devices of the service have an index: as many as it needs, one, all.
+enum class Placement : int { automatic, single, replicate };
+
 struct Settings {
     // Of the session:
     int probes;      // 0: from the recall curve
@@ -31,6 +34,7 @@ struct Settings {
 
     // Of the server:
     char* devices;
+    int placement;      // Placement, of indexes that have no option of their own
     int device_memory;  // MB; 0: most of it
     int build_memory;   // MB, for builds of all sessions together; 0: a quarter of the device
     int max_batch;

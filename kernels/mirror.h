@@ -112,6 +112,11 @@ struct MirrorSearch {
     // If resident: for want of this list's last changes the answer is not complete, and the backend
     // should send what the mirror lacks of it.
     MirrorProbe outdated = {};
+    // Lists that the mirror lacks and has room for: the backend should send them, whether it
+    // searches them or not. Named up to most_missing.
+    uint32_t* missing = nullptr;
+    uint32_t most_missing = 0;
+    uint32_t missing_count = 0;
 };
 
 struct MirrorUse {
@@ -240,6 +245,9 @@ class Mirror {
     void shrink_budget();
     // Whether to ask a backend to send a list that is not resident.
     bool wants(Served& served, uint32_t list);
+    void name_missing(Served& served, MirrorSearch& search);
+    // Whether the next list evicts others.
+    bool nearly_full() const { return bytes_ + budget_ / 16 > budget_; }
     // Whether the mirror has all lists of the index as they are now.
     bool is_complete(Served& served) const;
     // A list to ask a backend for, because the index is not complete for want of it. Not resident:

@@ -3,6 +3,7 @@
 #include "extension/index/format.h"
 #include "extension/index/lapack_check.h"
 #include "extension/index/options.h"
+#include "extension/settings.h"
 
 extern "C" {
 #include "access/amapi.h"
@@ -29,8 +30,15 @@ relopt_enum_elt_def refinement_names[] = {
     {nullptr, 0},
 };
 
+relopt_enum_elt_def placement_names[] = {
+    {"auto", static_cast<int>(Placement::automatic)},
+    {"single", static_cast<int>(Placement::single)},
+    {"replicate", static_cast<int>(Placement::replicate)},
+    {nullptr, 0},
+};
+
 IndexOptions default_options() {
-    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0, refine_auto};
+    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0, refine_auto, placement_unset};
 }
 
 // A rotation is rounded, so distances after it are off by more than the bound that a refinement
@@ -141,6 +149,11 @@ void init_options() {
     add_enum_reloption(options_kind, "refine", "Finer codes, to rank candidates by",
                        refinement_names, refine_auto,
                        "Valid values are \"auto\", \"none\" and \"int8\".", AccessExclusiveLock);
+    // Scans read it: those that run go on with what they have.
+    add_enum_reloption(options_kind, "placement", "Devices of the service that have the index",
+                       placement_names, placement_unset,
+                       "Valid values are \"auto\", \"single\" and \"replicate\".",
+                       ShareUpdateExclusiveLock);
 }
 
 bytea* ivfpq_options(Datum reloptions, bool validate) {
@@ -159,6 +172,7 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
         option("dims", offsetof(IndexOptions, dims)),
         option("rounds", offsetof(IndexOptions, rounds)),
         option("refine", offsetof(IndexOptions, refine), RELOPT_TYPE_ENUM),
+        option("placement", offsetof(IndexOptions, placement), RELOPT_TYPE_ENUM),
     };
     return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
                                                 sizeof(IndexOptions), table, lengthof(table)));

@@ -19,8 +19,11 @@ struct IndexOptions {
     int dims;       // of the rotated vectors that codes are made of
     int rounds;     // of the search for additive codes
     int refine;     // RefinementKind, or refine_auto
+    int placement;  // Placement, or placement_unset; not of the build: it counts as soon as it is
+                    // set
 };
 inline constexpr int refine_auto = -1;
+inline constexpr int placement_unset = -1;  // as pgwarp.placement says
 void init_options();
 // The access method's callback.
 bytea* ivfpq_options(Datum reloptions, bool validate);

@@ -161,6 +161,8 @@ bool take_searches(Worker* worker) {
         search.found = block->found;
         search.probed = block->probed;
         search.lists = block->lists;
+        search.missing = block->missing;
+        search.most_missing = slot->fills ? service_most_missing : 0;
         search.outcome = MirrorSearch::Outcome::unknown;
         add_in_flight(1);
         const bool known = worker->mirror->knows(search.key);
@@ -203,6 +205,7 @@ bool answer_searches(Worker* worker) {
         slot->complete = search->complete;
         slot->names_outdated = search->outdated.version.resident;
         if (slot->names_outdated) block_of(slot)->outdated = search->outdated;
+        slot->missing_count = search->missing_count;
         slot->searched = search->searched;
         answer(number);
     }

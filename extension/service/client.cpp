@@ -384,6 +384,7 @@ SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patien
     slot->first_entries = wanted.first_entries;
     slot->narrowed = wanted.narrowed;
     slot->wants_versions = wanted.wants_versions;
+    slot->fills = wanted.fills;
     slot->first_probe = wanted.first_probe;
     slot->near_k = wanted.near_k;
     slot->floor = wanted.floor;

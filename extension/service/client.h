@@ -45,6 +45,7 @@ struct WantedSearch {
     Neighbor floor = {-std::numeric_limits<float>::infinity(), 0};
     std::span<const Condition> conditions = {};
     bool wants_versions = false;  // of the lists, even if the answer could be complete
+    bool fills = false;           // name lists that the device lacks, for this backend to send
 };
 
 // Whether a search may have these conditions.

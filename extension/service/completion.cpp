@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/mirror.h"
@@ -148,6 +149,8 @@ bool copy_answer(const SearchSlot* slot, ServiceAnswer* answer) {
     answer->searched = slot->searched;
     answer->complete = slot->complete;
     answer->outdated = slot->names_outdated ? block->outdated : MirrorProbe{};
+    answer->missing_count = slot->missing_count;
+    memcpy(answer->missing, block->missing, sizeof(answer->missing));
     memcpy(answer->found, block->found, slot->found_count * sizeof(Neighbor));
     const Size bytes =
         slot->probed_count * (answer->complete ? sizeof(uint64) : sizeof(MirrorProbe));
@@ -181,6 +184,14 @@ void send_outdated(ServiceDevice* device, Relation index, const MetaPage& meta,
     if (!grown && !may_send(device, key, probe.list, whole_list)) return;
     const ListToSend what{probe.list, grown ? probe.version : MirrorVersion{}, true};
     send_lists(device, index, meta, &what, 1, nullptr);
+}
+
+// Lists that the device lacks, whether this search looks into them or not.
+void send_missing(Relation index, const MetaPage& meta, const ServiceAnswer& answer) {
+    ListToSend lists[service_most_missing];
+    for (uint32 i = 0; i < answer.missing_count; ++i) lists[i] = {answer.missing[i], {}};
+    if (answer.missing_count > 0)
+        send_lists(answer.device, index, meta, lists, answer.missing_count, nullptr);
 }
 
 struct WholeVisit {
@@ -227,10 +238,14 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     answer->lists = nullptr;
     WantedSearch search = wanted;
     search.wants_versions |= !may_be_complete();
-    const Route route = route_search(key);
+    const bool resumes = wanted.first_probe > 0 || std::isfinite(wanted.floor.distance);
+    const Route route = route_search(key, placement_of(index), resumes);
     for (int i = 0; i < route.count && !is_over(answer->patience); ++i) {
         wait_for(&answer->patience, route.devices[i], i + 1 < route.count);
-        if (ask_device(index, meta, key, search, answer)) return true;
+        search.fills = route.fills && i == 0;
+        if (!ask_device(index, meta, key, search, answer)) continue;
+        note_answered(key, answer->device);
+        return true;
     }
     return false;
 }
@@ -322,6 +337,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         send_lists(answer.device, index, meta, to_send, send_count,
                    insists_on_service() ? &patience : nullptr);
     send_outdated(answer.device, index, meta, key, answer.outdated);
+    send_missing(index, meta, answer);
 
     pfree(to_send);
     pfree(grown);

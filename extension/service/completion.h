@@ -34,7 +34,10 @@ struct ServiceAnswer {
     MirrorProbe* probed;
     uint64* lists;
     uint32 probed_count;
-    MirrorProbe outdated;    // if resident: send the worker what it lacks of this list
+    MirrorProbe outdated;  // if resident: send the worker what it lacks of this list
+    // Lists that the device lacks and has room for: send it these, too.
+    uint32 missing[service_most_missing];
+    uint32 missing_count;
     SearchedLists searched;  // if narrowed
     Patience patience;       // the rest of it is for completing the answer
 };

@@ -89,7 +89,7 @@ void forget_at_abort(Relation index) {
     if (new_count < max_new) new_indexes[new_count++] = RelationGetRelid(index);
 }
 
-static void post_forget_to(ServiceDevice* device, Oid database, Oid index) {
+void post_forget_to(ServiceDevice* device, Oid database, Oid index) {
     if (!worker_serves(device)) return;
     // Read before the queue is locked: the worker must load all buffers that this backend has seen
     // submitted before it forgets the index.

@@ -46,20 +46,34 @@ int64 load_index(const OpenIndex& open) {
         ereport(ERROR,
                 (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                  errmsg("cannot load a temporary index: it is in the memory of its session")));
-    uint32 resident = 0;
     if (meta.lists == 0) return 0;
     // Creates the index's row in pg_stat_pgwarp.
     if (open.index->rd_createSubid == InvalidSubTransactionId)
         statistics_of(MyDatabaseId, RelationGetRelid(open.index));
-    const Route route = route_load(mirror_key(open.index, meta));
+    const Route route = route_load(mirror_key(open.index, meta), placement_of(open.index));
     reason = "its device is away";
+    // Of several copies, the one with the fewest lists counts.
+    int64 fewest = -1;
+    const ServiceDevice* failed = nullptr;
     for (int i = 0; i < route.count; ++i) {
-        if (load_into(route.devices[i], open.index, meta, &resident)) return resident;
-        reason = why_not_taken(route.devices[i]);
+        uint32 resident = 0;
+        if (load_into(route.devices[i], open.index, meta, &resident)) {
+            fewest = fewest < 0 ? resident : Min(fewest, int64{resident});
+        } else {
+            failed = route.devices[i];
+            reason = why_not_taken(failed);
+        }
     }
-    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                    errmsg("the pgwarp service did not take in index \"%s\": %s",
-                           RelationGetRelationName(open.index), reason)));
+    const char* index = RelationGetRelationName(open.index);
+    if (fewest < 0)
+        ereport(ERROR,
+                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                 errmsg("the pgwarp service did not take in index \"%s\": %s", index, reason)));
+    if (failed)
+        ereport(WARNING, (errmsg("device %d of the pgwarp service did not take in index \"%s\": %s",
+                                 device_number(failed), index, reason),
+                          errdetail("Other devices have it.")));
+    return fewest;
 }
 
 }  // namespace

@@ -15,6 +15,21 @@ namespace {
 
 // Start of the last statement with a search that timed out.
 TimestampTz vain_statement = 0;
+// Start of the last statement that gave a device up, and the devices.
+TimestampTz vain_for_statement = 0;
+uint32 vain_devices = 0;
+static_assert(most_devices <= 32);
+
+uint32 bit_of(const ServiceDevice* device) {
+    return uint32{1} << device_number(device);
+}
+
+void note_vain_device(const ServiceDevice* device) {
+    const TimestampTz statement = GetCurrentStatementStartTimestamp();
+    if (vain_for_statement != statement) vain_devices = 0;
+    vain_for_statement = statement;
+    vain_devices |= bit_of(device);
+}
 
 Patience begin(int timeout, bool while_alive) {
     const TimestampTz now = GetCurrentTimestamp();
@@ -92,7 +107,10 @@ bool patience_ends(Patience* patience) {
     if (!over && !next) return false;
     if (!alive && TimestampDifferenceExceeds(patience->device_began, now, min_patience))
         suspect_worker(device);
-    if (over && !patience->while_alive) vain_statement = GetCurrentStatementStartTimestamp();
+    if (!patience->while_alive) {
+        note_vain_device(device);
+        if (over) vain_statement = GetCurrentStatementStartTimestamp();
+    }
     return true;
 }
 
@@ -102,6 +120,11 @@ long wait_milliseconds(const Patience& patience) {
     if (patience.device_timeout > 0)
         left = std::min(left, left_of(patience.device_began, patience.device_timeout));
     return std::clamp(left, 1L, interval);
+}
+
+bool waited_in_vain_for(const ServiceDevice* device) {
+    return vain_for_statement != 0 && vain_for_statement == GetCurrentStatementStartTimestamp() &&
+           (vain_devices & bit_of(device)) != 0;
 }
 
 bool statement_waited_in_vain() {

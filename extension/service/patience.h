@@ -46,5 +46,7 @@ long wait_milliseconds(const Patience& patience);
 
 // Whether a search of this statement has timed out before: the next one probably would, too.
 bool statement_waited_in_vain();
+// The same of one device, whose turn was over while another could still be asked.
+bool waited_in_vain_for(const ServiceDevice* device);
 
 }  // namespace pgwarp

@@ -2,9 +2,14 @@
 #include <span>
 
 #include "kernels/device_choice.h"
+#include "extension/index/options.h"
+#include "extension/service/patience.h"
 #include "extension/service/placement.h"
+#include "extension/settings.h"
 
 extern "C" {
+#include "miscadmin.h"
+#include "storage/proc.h"
 #include "utils/timestamp.h"
 }
 
@@ -15,6 +20,14 @@ namespace {
 // For this long an index waits for its device. A worker that has failed is back after a second or
 // two, and one that hangs is ended by the watchdog.
 constexpr int away_ms = 10 * 1000;
+
+// One search in so many asks a copy that lacks lists, if the copy is idle.
+constexpr uint32 fill_interval = 8;
+
+// An index with 'auto' gets another copy when each copy has this many searches to do, and if it
+// takes no more than this part of a device.
+constexpr uint32 much_searched = 4;
+constexpr int64 small_part = 4;
 
 uint64 name_of(Oid database, Oid index) {
     return uint64{database} << 32 | index;
@@ -66,14 +79,56 @@ bool is_away_for_long(const ServiceDevice* device) {
     return TimestampDifferenceExceeds(since, GetCurrentTimestamp(), away_ms);
 }
 
-// Of the devices that serve, the one with the most room. Null: none serves.
-ServiceDevice* emptiest() {
+// A device and what it has of an index.
+struct Copy {
+    ServiceDevice* device;
+    HeldIndex* held;  // null: nothing
+    uint32 resident;  // lists of the build that is asked for
+    uint32 busy;
+};
+
+struct Copies {
+    Copy items[most_devices];
+    int count;
+    uint32 most_resident;
+    // A device has the index that does not serve now, and may soon.
+    bool away;
+};
+
+// What the devices that serve have of an index; devices that have nothing of it only if `all`.
+Copies find_copies(const MirrorKey& key, bool all) {
+    Copies copies = {};
+    for (int i = 0; i < service->devices; ++i) {
+        ServiceDevice* device = service_device(i);
+        HeldIndex* held = find(device, name_of(key.database, key.index));
+        if (!is_available(device)) {
+            copies.away |= held && !is_away_for_long(device);
+            continue;
+        }
+        if (waited_in_vain_for(device)) {
+            copies.away |= held != nullptr;
+            continue;
+        }
+        if (!held && !all) continue;
+        // A device that has an earlier build gets the new one.
+        const bool current = held && pg_atomic_read_u64(&held->build) == key.build;
+        const uint32 resident = current ? pg_atomic_read_u32(&held->resident_lists) : 0;
+        copies.most_resident = std::max(copies.most_resident, resident);
+        copies.items[copies.count++] = {device, held, resident, busy_searches(device)};
+    }
+    return copies;
+}
+
+// Of the devices that serve, the one with the most room that is not among the holders. Null: none.
+ServiceDevice* emptiest(const Copies& holders) {
     DeviceLoad loads[most_devices];
     ServiceDevice* devices[most_devices];
     size_t count = 0;
     for (int i = 0; i < service->devices; ++i) {
         ServiceDevice* device = service_device(i);
-        if (!is_available(device)) continue;
+        const bool has = std::any_of(holders.items, holders.items + holders.count,
+                                     [device](const Copy& copy) { return copy.device == device; });
+        if (has || !is_available(device)) continue;
         loads[count] = {static_cast<size_t>(device->info.assigned),
                         static_cast<size_t>(device->info.indexes),
                         static_cast<size_t>(device->info.list_budget)};
@@ -83,40 +138,150 @@ ServiceDevice* emptiest() {
 }
 
 // The one device that an index belongs to. Null: it is away, or there is none.
-ServiceDevice* home_of(const MirrorKey& key) {
-    ServiceDevice* home = nullptr;
-    int64 most = -1;
-    bool away = false;
-    for (int i = 0; i < service->devices; ++i) {
-        ServiceDevice* device = service_device(i);
-        HeldIndex* held = find(device, name_of(key.database, key.index));
-        if (!held) continue;
-        if (!is_available(device)) {
-            away |= !is_away_for_long(device);
-            continue;
-        }
-        // A device that has an earlier build gets the new one.
-        const int64 resident = pg_atomic_read_u64(&held->build) == key.build
-                                   ? pg_atomic_read_u32(&held->resident_lists)
-                                   : 0;
-        if (resident <= most) continue;
-        home = device;
-        most = resident;
-    }
-    return home || away ? home : emptiest();
+ServiceDevice* home_of(const Copies& holders) {
+    for (int i = 0; i < holders.count; ++i)
+        if (holders.items[i].resident == holders.most_resident) return holders.items[i].device;
+    return holders.away ? nullptr : emptiest(holders);
 }
+
+// Copies that are left from another placement go, once the one that stays has all lists.
+void drop_others(const MirrorKey& key, const Copies& holders, const ServiceDevice* home) {
+    bool whole = false;
+    for (int i = 0; i < holders.count; ++i) {
+        const Copy& copy = holders.items[i];
+        whole |= copy.device == home && copy.resident > 0 &&
+                 copy.resident == pg_atomic_read_u32(&copy.held->lists);
+    }
+    for (int i = 0; whole && i < holders.count; ++i)
+        if (holders.items[i].device != home)
+            post_forget_to(holders.items[i].device, key.database, key.index);
+}
+
+Route route_single(const MirrorKey& key) {
+    const Copies holders = find_copies(key, false);
+    ServiceDevice* home = home_of(holders);
+    if (holders.count > 1) drop_others(key, holders, home);
+    return {{home}, home ? 1 : 0, false};
+}
+
+bool is_whole_enough(const Copies& copies, const Copy& copy) {
+    return copy.resident > 0 && uint64{copy.resident} * 10 >= uint64{copies.most_resident} * 9;
+}
+
+// Adds the copies that are whole enough, or those that are not, the least busy first.
+void add_copies(const Copies& copies, bool whole, Route* route) {
+    const Copy* chosen[most_devices];
+    int count = 0;
+    // Of equally busy devices, sessions prefer different ones.
+    const int first = compat_my_proc_number() % copies.count;
+    for (int i = 0; i < copies.count; ++i) {
+        const Copy& copy = copies.items[(first + i) % copies.count];
+        if (is_whole_enough(copies, copy) != whole) continue;
+        // Where no device has anything, any may be asked.
+        if (!whole && copy.resident == 0 && copies.most_resident > 0) continue;
+        int at = count++;
+        for (; at > 0 && chosen[at - 1]->busy > copy.busy; --at) chosen[at] = chosen[at - 1];
+        chosen[at] = &copy;
+    }
+    for (int i = 0; i < count; ++i) route->devices[route->count++] = chosen[i]->device;
+}
+
+void put_first(ServiceDevice* device, Route* route) {
+    ServiceDevice** end = std::remove(route->devices, route->devices + route->count, device);
+    std::move_backward(route->devices, end, end + 1);
+    route->devices[0] = device;
+    route->count = static_cast<int>(end - route->devices) + 1;
+}
+
+Route route_copies(const Copies& copies) {
+    // By the process, so that sessions of a single search take their turn, too.
+    static uint32 searches = static_cast<uint32>(MyProcPid);
+    Route route = {};
+    if (copies.count == 0) return route;
+    add_copies(copies, true, &route);
+    const int whole = route.count;
+    add_copies(copies, false, &route);
+    route.fills = whole == 0;
+    if (whole == 0 || whole == copies.count || ++searches % fill_interval != 0) return route;
+    for (int i = 0; i < copies.count; ++i) {
+        const Copy& copy = copies.items[i];
+        if (is_whole_enough(copies, copy) || copy.busy > 0) continue;
+        put_first(copy.device, &route);
+        route.fills = true;
+        break;
+    }
+    return route;
+}
+
+// A device for one more copy of an index that is small and much searched. Null: none.
+ServiceDevice* place_for_another(const Copies& holders) {
+    int64 bytes = 0;
+    for (int i = 0; i < holders.count; ++i) {
+        const Copy& copy = holders.items[i];
+        if (copy.busy < much_searched) return nullptr;
+        if (copy.resident == 0 || copy.resident < holders.most_resident) continue;
+        bytes = static_cast<int64>(pg_atomic_read_u64(&copy.held->bytes) *
+                                   pg_atomic_read_u32(&copy.held->lists) / copy.resident);
+    }
+    ServiceDevice* device = emptiest(holders);
+    if (bytes == 0 || !device) return nullptr;
+    const DeviceInfo& info = device->info;
+    return bytes <= info.list_budget / small_part && info.assigned + bytes <= info.list_budget
+               ? device
+               : nullptr;
+}
+
+Route route_automatically(const MirrorKey& key) {
+    Copies holders = find_copies(key, false);
+    if (holders.count == 0) {
+        ServiceDevice* home = home_of(holders);
+        return {{home}, home ? 1 : 0, false};
+    }
+    if (ServiceDevice* another = place_for_another(holders))
+        holders.items[holders.count++] = {another, nullptr, 0, busy_searches(another)};
+    return route_copies(holders);
+}
+
+struct Answered {
+    MirrorKey key;
+    ServiceDevice* device;
+} last_answered = {};
 
 }  // namespace
 
-Route route_search(const MirrorKey& key) {
-    // One device takes all, silent or not: who asks has decided whether to wait for it.
-    if (service->devices == 1) return {{service_device(0)}, 1};
-    ServiceDevice* home = home_of(key);
-    return {{home}, home ? 1 : 0};
+Placement placement_of(Relation index) {
+    const int option = options_of(index).placement;
+    return static_cast<Placement>(option == placement_unset ? settings.placement : option);
 }
 
-Route route_load(const MirrorKey& key) {
-    return route_search(key);
+Route route_search(const MirrorKey& key, Placement placement, bool resumes) {
+    // One device takes all, silent or not: who asks has decided whether to wait for it.
+    if (service->devices == 1) return {{service_device(0)}, 1, false};
+    Route route = placement == Placement::single      ? route_single(key)
+                  : placement == Placement::replicate ? route_copies(find_copies(key, true))
+                                                      : route_automatically(key);
+    if (!resumes || !(last_answered.key == key)) return route;
+    for (int i = 1; i < route.count; ++i)
+        if (route.devices[i] == last_answered.device) {
+            std::swap(route.devices[0], route.devices[i]);
+            route.fills = false;
+        }
+    return route;
+}
+
+void note_answered(const MirrorKey& key, ServiceDevice* device) {
+    last_answered = {key, device};
+}
+
+Route route_load(const MirrorKey& key, Placement placement) {
+    if (service->devices == 1) return {{service_device(0)}, 1, false};
+    if (placement == Placement::single) return route_single(key);
+    const Copies copies = find_copies(key, placement == Placement::replicate);
+    Route route = {};
+    for (int i = 0; i < copies.count; ++i) route.devices[route.count++] = copies.items[i].device;
+    if (route.count > 0 || placement == Placement::replicate) return route;
+    ServiceDevice* home = home_of(copies);
+    return {{home}, home ? 1 : 0, false};
 }
 
 const HeldIndex* find_held(const ServiceDevice* device, Oid database, Oid index) {

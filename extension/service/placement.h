@@ -4,12 +4,22 @@
 // without a lock and choose. A wrong choice costs time and nothing else: the worker that is asked
 // knows what it has, and its answer is checked against the pages, whoever gave it.
 //
-// An index belongs to the device that has it, also while the device's worker is restarted: moving
-// it to another device would evict what is there. Sessions read the pages meanwhile. A device that
-// is away for longer loses its indexes to others.
+// pgwarp.placement, or an index's option, says how many devices are to have it:
+//
+//     single      one. The index belongs to the device that has it, also while the device's worker
+//                 is restarted: moving it to another would evict what is there. Sessions read the
+//                 pages meanwhile. A device that is away for longer loses its indexes to others.
+//     replicate   all. A search asks the least busy of those that have as many of its lists as any.
+//                 One search in a few asks a copy that lacks lists, and sends it some.
+//     auto        one, and one more when all that have it are busy, if it is small and another
+//                 device has room for it.
 #pragma once
 
 #include "extension/service/service.h"
+
+extern "C" {
+#include "utils/rel.h"
+}
 
 namespace pgwarp {
 
@@ -17,12 +27,18 @@ namespace pgwarp {
 struct Route {
     ServiceDevice* devices[most_devices];
     int count;
+    bool fills;  // the first of them lacks lists that another has, and should get some
 };
 
-// For a search. None: the session reads the pages.
-Route route_search(const MirrorKey& key);
-// For loading the whole index.
-Route route_load(const MirrorKey& key);
+Placement placement_of(Relation index);
+
+// For a search. None: the session reads the pages. `resumes`: the search goes on behind an earlier
+// one of this session, and asks the same device if it can: others may round distances otherwise.
+Route route_search(const MirrorKey& key, Placement placement, bool resumes);
+// After a search: who answered it.
+void note_answered(const MirrorKey& key, ServiceDevice* device);
+// For loading the whole index: all of these.
+Route route_load(const MirrorKey& key, Placement placement);
 
 // What a device has of an index. Null: nothing is published.
 const HeldIndex* find_held(const ServiceDevice* device, Oid database, Oid index);

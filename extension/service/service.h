@@ -62,6 +62,7 @@ inline constexpr uint32 service_most_k = max_list_k;
 inline constexpr uint32 service_most_lists = 2048;
 inline constexpr uint32 service_most_conditions = 32;
 inline constexpr uint32 service_most_values = 2048;  // of all conditions of a search
+inline constexpr uint32 service_most_missing = 16;
 
 enum class SlotState : uint32 { free, submitted, running, done, abandoned };
 
@@ -79,6 +80,7 @@ struct SearchSlot {
     uint32 first_entries;
     bool narrowed;        // list_store.h
     bool wants_versions;  // even if the answer could be complete
+    bool fills;           // the answer should name lists that the device lacks
     // Written by the worker while the slot is running:
     bool complete;        // mirror.h
     bool bring_model;     // the outcome is unknown, and this backend should send the model
@@ -96,6 +98,7 @@ struct SearchSlot {
     MirrorSearch::Outcome outcome;
     uint32 found_count;
     uint32 taken;
+    uint32 missing_count;    // in the block
     uint32 probed_count;     // in the block: `lists` if the answer is complete, else `probed`
     SearchedLists searched;  // if narrowed
 };
@@ -109,6 +112,7 @@ struct SearchBlock {
     };
     Neighbor found[service_most_k];
     MirrorProbe outdated;  // a list that this backend should send, if the slot says so
+    uint32 missing[service_most_missing];  // lists that this backend should send
     // Written by the backend before it submits:
     PackedCondition conditions[service_most_conditions];
     uint64 values[service_most_values];
@@ -376,6 +380,8 @@ void reset_statistics(Oid database);
 
 // forget.cpp: tells the workers that an index, or a whole database (index 0), no longer exists.
 void post_forget(Oid database, Oid index);
+// Tells one of them, which need not have it any longer.
+void post_forget_to(ServiceDevice* device, Oid database, Oid index);
 // Called by a device's worker: pops the next request whose load buffers have all been loaded.
 bool take_forget(ServiceDevice* device, Forget* forget);
 

@@ -231,10 +231,21 @@ bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& fr
 bool Mirror::wants(Served& served, uint32_t list) {
     Served::List& here = served.lists[list];
     if (here.last_wanted != 0 && clock_ - here.last_wanted < patience) return false;
-    // Nearly full: the next list evicts others.
-    if (bytes_ + budget_ / 16 > budget_ && clock_ % exchange_interval != 0) return false;
+    if (nearly_full() && clock_ % exchange_interval != 0) return false;
     here.last_wanted = clock_;
     return true;
+}
+
+void Mirror::name_missing(Served& served, MirrorSearch& search) {
+    const uint32_t lists = served.shape.lists;
+    if (served.use.resident_lists == lists) return;
+    for (uint32_t looked = 0; looked < lists && search.missing_count < search.most_missing;
+         ++looked) {
+        const uint32_t list = served.next_missing;
+        served.next_missing = (list + 1) % lists;
+        if ((*served.versions)[list].resident || nearly_full() || !wants(served, list)) continue;
+        search.missing[search.missing_count++] = list;
+    }
 }
 
 }  // namespace pgwarp

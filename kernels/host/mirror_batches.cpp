@@ -74,6 +74,7 @@ void Mirror::submit(MirrorSearch* search) {
     search->found_count = search->probed_count = 0;
     search->complete = false;
     search->outdated = {};
+    search->missing_count = 0;
     const auto at = served_.find(name_of(search->key.database, search->key.index));
     if (at == served_.end() || !(at->second->key == search->key) ||
         at->second->shape.dims != search->dims) {
@@ -260,6 +261,7 @@ void Mirror::finish_batch(Running& running) {
             search.outdated = next_outdated(served);
             asked = true;
         }
+        name_missing(served, search);
         search.outcome = MirrorSearch::Outcome::found;
     }
 }

@@ -47,8 +47,9 @@ struct Mirror::Served {
         uint32_t asked = 0;                             // the list that a backend was asked for
         uint64_t asked_at = 0;                          // by the clock; 0: never
     } compared;
-    uint64_t last_used = 0;   // by the clock
-    bool lists_lost = false;  // to other indexes, since the last take_changes()
+    uint32_t next_missing = 0;  // the list to look at next (name_missing())
+    uint64_t last_used = 0;     // by the clock
+    bool lists_lost = false;    // to other indexes, since the last take_changes()
     MirrorUse use{};
 
     // Searches of one shape class.

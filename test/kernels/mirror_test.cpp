@@ -266,6 +266,47 @@ TEST_F(MirrorTest, AsksOneBackendForAList) {
     EXPECT_LE(asked, 20);
 }
 
+TEST_F(MirrorTest, NamesListsThatItLacks) {
+    Mirror mirror(*device, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    const PageData data = make_page(random, 1, 10);
+    const ListPage pages[] = {data.page()};
+    ASSERT_TRUE(mirror.put(key_a, 2, {1, 1, 1, 0}, pages));
+    std::set<uint32_t> named;
+    const auto ask = [&](uint32_t most) {
+        uint32_t missing[64];
+        Asked asked(key_a, near(model, 3), 5, 1);
+        asked.search.missing = missing;
+        asked.search.most_missing = most;
+        run(mirror, {&asked});
+        EXPECT_LE(asked.search.missing_count, most);
+        named.insert(missing, missing + asked.search.missing_count);
+        return asked.search.missing_count;
+    };
+    EXPECT_EQ(ask(0), 0u) << "who does not ask is told of none";
+    // List 3 is named by the answer itself; a list that somebody was asked for is not named again.
+    uint32_t count = ask(2);
+    EXPECT_EQ(count, std::min(2u, model.shape.lists - 2));
+    count += ask(64) + ask(64);
+    EXPECT_EQ(count, model.shape.lists - 2);
+    EXPECT_EQ(named.size(), count) << "each list once";
+    EXPECT_FALSE(named.contains(2)) << "it is resident";
+    EXPECT_FALSE(named.contains(3));
+
+    // Not where lists would have to give way.
+    Mirror full(*device, 16 * entry_bytes);
+    full.add(key_a, model.quantizer());
+    const PageData large = make_page(random, 1, 16);
+    const ListPage all[] = {large.page()};
+    ASSERT_TRUE(full.put(key_a, 2, {1, 1, 1, 0}, all));
+    uint32_t missing[64];
+    Asked asked(key_a, near(model, 3), 5, 1);
+    asked.search.missing = missing;
+    asked.search.most_missing = 64;
+    run(full, {&asked});
+    EXPECT_EQ(asked.search.missing_count, 0u);
+}
+
 TEST_F(MirrorTest, GivesUpIndexesForOthers) {
     ToldDevice told;
     told.room = 3;

@@ -1,5 +1,5 @@
-# Two devices, one of which fails: whatever happens to it, the other goes on serving, no query fails or
-# takes longer than pgwarp.service_timeout and a bit, and the device comes back by itself.
+# Two devices, one of which fails: whatever happens to it, the other goes on serving, also what both have; no
+# query fails or takes longer than pgwarp.service_timeout and a bit, and the device comes back by itself.
 use strict;
 use warnings;
 use IPC::Run;
@@ -12,6 +12,7 @@ use IvfpqTest;
 my $device = $ENV{PGWARP_TEST_DEVICES} // 'host';
 $device = '0' if $device eq 'auto';
 my $timeout_ms = 1000;
+my $clients = $ENV{FAULT_CLIENTS} // 8;
 my $node = new_node('faults', service => 1, conf => <<"END");
 pgwarp.devices = '$device,$device'
 pgwarp.device_memory = 300MB
@@ -20,14 +21,19 @@ pgwarp.watchdog_timeout = 2500
 ivfpq.target_recall = 1
 ivfpq.candidates = 100
 enable_seqscan = off
+max_connections = 100
 END
 wait_until($node, 'count(*) FILTER (WHERE serves) = 2 FROM pgwarp_devices()');
 for my $table ('t', 'u')
 {
 	make_table($node, $table, 8, 3000);
-	value($node, "CREATE INDEX ${table}_v ON $table USING ivfpq (v) WITH (lists = 16)");
+	value($node, "CREATE INDEX ${table}_v ON $table USING ivfpq (v) WITH (lists = 16, placement = single)");
 	is(value($node, "SELECT pgwarp_prewarm('${table}_v')"), 16, "$table is resident");
 }
+make_table($node, 'r', 8, 3000);
+value($node, 'CREATE INDEX r_v ON r USING ivfpq (v) WITH (lists = 16, placement = replicate)');
+is(value($node, "SELECT pgwarp_prewarm('r_v')"), 16, 'r is resident');
+is(value($node, "SELECT count(*) FROM pg_stat_pgwarp_devices WHERE indexname = 'r_v' AND resident_lists = 16"), 2, 'on both devices');
 sub place_of { return value($node, "SELECT place FROM pg_stat_pgwarp_devices WHERE indexname = '$_[0]_v'"); }
 my ($ill, $well) = (place_of('t'), place_of('u'));
 is($ill + $well, 1, 'on a device each');
@@ -70,20 +76,21 @@ sub comes_back
 	is(place_of('t'), $ill, "$name: where it was");
 }
 
-# Clients search both tables all the while. A wrong row is a division by zero, which ends the client.
+# Clients search all tables all the while. A wrong row is a division by zero, which ends the client.
 my $folder = PostgreSQL::Test::Utils::tempdir();
-for my $table ('t', 'u')
+for my $table ('t', 'u', 'r')
 {
 	append_to_file("$folder/$table.sql", "\\set n random(1, 3000)
 SELECT 1 / (id = :n)::int FROM $table ORDER BY v <-> vec(:n, 8) LIMIT 1;\n");
 }
 my ($out, $errors) = ('', '');
-my $load = IPC::Run::start([ 'pgbench', '--no-vacuum', '--client=8', '--time=120', '--log', "--log-prefix=$folder/log",
-	"--file=$folder/t.sql", "--file=$folder/u.sql", '--port=' . $node->port, '--host=' . $node->host, 'postgres' ],
+my $load = IPC::Run::start([ 'pgbench', '--no-vacuum', "--client=$clients", '--jobs=2', '--time=120', '--log', "--log-prefix=$folder/log",
+	"--file=$folder/t.sql", "--file=$folder/u.sql", "--file=$folder/r.sql", '--port=' . $node->port, '--host=' . $node->host, 'postgres' ],
 	'>', \$out, '2>', \$errors);
-usleep(500_000);
+usleep(1_500_000);
+my $first_fault = time;
 my $bystander = pid_of($well);
-my $ill_before = 0;
+my ($ill_before, $last_end) = (0, 0);
 for my $name ('failed', 'out_of_memory', 'ended', 'lost', 'hung')
 {
 	$ill_before = pid_of($ill);
@@ -91,6 +98,8 @@ for my $name ('failed', 'out_of_memory', 'ended', 'lost', 'hung')
 	else { fault($name); }
 	my @wrong = grep { nearest('u', $_) ne "$_\nservice" } 1 .. 5;
 	is("@wrong", '', "$name: the other device serves");
+	@wrong = grep { nearest('r', $_) ne "$_\nservice" } 1 .. 5;
+	is("@wrong", '', "$name: so it does what both have");
 	is(nearest('t', 7) =~ s/\n.*//sr, 7, "$name: a right answer of what was on this one");
 	if ($name eq 'hung')
 	{
@@ -103,19 +112,30 @@ for my $name ('failed', 'out_of_memory', 'ended', 'lost', 'hung')
 	wait_until($node, "coalesce(pid, 0) <> $ill_before FROM pgwarp_devices() WHERE place = $ill")
 	  if $name eq 'lost' || $name eq 'hung' || $name eq 'ended';
 	fault('none') if $name ne 'ended';
+	$last_end = time;
 	comes_back($name);
 	is(pid_of($well), $bystander, "$name: the other worker has not noticed");
 }
 like(value($node, "SELECT last_failure FROM pgwarp_devices() WHERE place = $ill"), qr/gave no sign of life/, 'why it ended last');
 is(value($node, "SELECT last_failure FROM pgwarp_devices() WHERE place = $well"), '', 'the other never did');
+usleep(1e6 * ($last_end + 5 - time)) if time < $last_end + 5;
 $load->signal('INT');
 $load->finish;
 unlike($errors, qr/ERROR|aborted/, 'no query failed, and none was wrong');
-my @seconds;
+my (@seconds, @ends);
 for my $log (glob "$folder/log*")
 {
-	push @seconds, map { (split)[2] / 1e6 } split /\n/, slurp_file($log);
+	for (split /\n/, slurp_file($log))
+	{
+		my (undef, undef, $microseconds, undef, $epoch, $fraction) = split;
+		push @seconds, $microseconds / 1e6;
+		push @ends, $epoch + $fraction / 1e6;
+	}
 }
+# Searches of a second, before the first fault and in the last of the five seconds after the last one.
+my $before = grep { $_ > $first_fault - 1 && $_ <= $first_fault } @ends;
+my $after = grep { $_ > $last_end + 4 && $_ <= $last_end + 5 } @ends;
+cmp_ok($after, '>', 0.5 * $before, "searches in a second: $before before, $after within five seconds after");
 cmp_ok(scalar(@seconds), '>', 1000, 'searches: ' . @seconds);
 cmp_ok(max(@seconds), '<', $timeout_ms / 1000 + 0.5, 'the longest took ' . max(@seconds) . ' s');
 is(value($node, 'SELECT sum(busy) FROM pgwarp_devices()'), 0, 'no search is left');
