@@ -261,13 +261,28 @@ using CompatToastSnapshot = SnapshotData;
 
 // 18 moved what EXPLAIN's properties are written with to headers of its own.
 extern "C" {
+#include "commands/explain.h"
 #if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
-#else
-#include "commands/explain.h"
 #endif
 }
+
+// 18 lets extensions add properties to any node of EXPLAIN. Before it, nobody calls `explain`.
+#if PG_VERSION_NUM >= 180000
+#define compat_explain_nodes(explain)                                                      \
+    do {                                                                                   \
+        static explain_per_node_hook_type before;                                          \
+        before = explain_per_node_hook;                                                    \
+        explain_per_node_hook = [](PlanState* node, List* ancestors, const char* relation, \
+                                   const char* name, ExplainState* es) {                   \
+            if (before) before(node, ancestors, relation, name, es);                       \
+            explain(node, es);                                                             \
+        };                                                                                 \
+    } while (0)
+#else
+#define compat_explain_nodes(explain) ((void)(explain))
+#endif
 
 // A backend's index in the array of PGPROC structures, below MaxBackends: 17 renamed it and gave it
 // a variable.

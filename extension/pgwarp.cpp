@@ -5,6 +5,7 @@
 #include "extension/audit/audit.h"
 #include "extension/index/options.h"
 #include "extension/join/batch_scan.h"
+#include "extension/scan/explain.h"
 #include "extension/scan/limit.h"
 #include "extension/service/service.h"
 #include "extension/service/client.h"
@@ -20,6 +21,7 @@ void _PG_init(void) {
     pgwarp::define_settings();
     pgwarp::init_options();
     pgwarp::install_limit_hook();
+    pgwarp::install_explain_hook();
     pgwarp::install_join_planner();
     pgwarp::install_join_executor();
     pgwarp::request_service();

@@ -254,6 +254,7 @@ bool take_given_rows(IndexScanDesc scan, ScanState* s) {
         for (Size i = 0; i < given.count; ++i) s->round.rows[i] = {0, given.tids[i]};
         s->round.count = given.count;
         s->progress.finished = true;
+        ++s->totals.given;
     }
     MemoryContextSwitchTo(before);
     return taken;
@@ -301,6 +302,20 @@ double returned_distance(IndexScanDesc scan) {
     return round.rows[round.next - 1].distance;
 }
 
+ScanTotals totals_of(const ScanState* s) {
+    ScanTotals totals = s->totals;
+    if (s->report.rounds == 0) return totals;
+    ++totals.searches;
+    totals.served += s->report.by_service;
+    totals.rounds += s->report.rounds;
+    totals.probes += s->report.probes;
+    totals.candidates += s->report.candidates;
+    totals.ranked_rows += s->report.ranked_rows;
+    if (!s->report.by_service) totals.reason = s->report.reason;
+    totals.promised = s->exact.wanted ? 1 : s->goal.promised;
+    return totals;
+}
+
 void begin_anew(IndexScanDesc scan) {
     ScanState* s = state_of(scan);
     close_orders(s);
@@ -308,6 +323,7 @@ void begin_anew(IndexScanDesc scan) {
     MemoryContextReset(s->context);
     *s = {};
     s->asked = kept.asked;
+    s->totals = totals_of(&kept);
     s->context = kept.context;
     s->reader = kept.reader;
 }

@@ -208,8 +208,22 @@ struct GroupBound {
     MetaPage* like;      // the codes' kind: of the first scan; null: none yet
 };
 
+// What the searches of a scan did, those before a rescan included (scan.cpp).
+struct ScanTotals {
+    int64 searches;
+    int64 served;  // by the service
+    int64 given;   // times that a join gave the rows, and nothing was searched
+    int64 rounds;
+    int64 probes;
+    int64 candidates;
+    int64 ranked_rows;
+    const char* reason;  // of the last search that was not served
+    float promised;      // recall by the curve, of the last search; 0: unknown
+};
+
 struct ScanState {
     AskedRows asked;
+    ScanTotals totals;      // without the current search
     MemoryContext context;  // of everything below except the reader; reset by a rescan
     RowReader* reader;
     Scratch* scratch;
@@ -254,6 +268,9 @@ double prepare_round(IndexScanDesc scan);
 void first_round(IndexScanDesc scan);
 // The scan begins anew, with the same keys.
 void begin_anew(IndexScanDesc scan);
+
+// Of a scan by an ivfpq index, up to now.
+ScanTotals totals_of(const ScanState* s);
 
 // --- partitions.cpp
 
