@@ -40,8 +40,11 @@ ExecutorStart_hook_type previous_hook = nullptr;
 // Whether a custom scan was made since the executor hook looked for them.
 bool scans_made = false;
 
+struct BatchScan;
+
 // An index that is searched: the scan that will want its rows.
 struct SearchedIndex {
+    BatchScan* join;
     IndexScanState* scan;
     KnnIndex index;
     KnnBatch* batch;  // null until the first search
@@ -71,6 +74,9 @@ struct BatchScan {
 
     ParamExecData* parameters;  // of the row that the child returned last
     bool has_parameters;
+    int parameter_count;
+    ParamExecData* query_parameters;  // (query_count)(parameter_count), for conditions
+    ExprContext* row_context;
     bool ended;                  // the child has no more rows
     MemoryContext rows_context;  // reset by each batch
     BufferedRow* rows;
@@ -125,6 +131,7 @@ bool give_found_rows(IndexScanDesc scan, GivenRows* given) {
         if (query < 0 || scan->xs_snapshot != state->custom.ss.ps.state->es_snapshot ||
             !has_query(scan, state->vectors + static_cast<Size>(query) * dims, dims))
             return false;
+        if (!is_complete(index->batch, static_cast<uint32>(query))) return false;
         const KnnRows found = rows_of(index->batch, static_cast<uint32>(query));
         given->count = found.count;
         given->tids = static_cast<ItemPointerData*>(
@@ -188,38 +195,76 @@ uint32 least_queries(const BatchScan* state) {
     return least;
 }
 
+// The parameters of a row: `with` sets them.
+template <typename With>
+void for_each_parameter(const BatchScan* state, With&& with) {
+    ParamExecData* all = state->custom.ss.ps.state->es_param_exec_vals;
+    int i = 0;
+    for (const ListCell* cell = list_head(state->join->nestParams); cell;
+         cell = lnext(state->join->nestParams, cell), ++i) {
+        const auto* parameter = static_cast<const NestLoopParam*>(lfirst(cell));
+        with(i, parameter, &all[parameter->paramno]);
+    }
+}
+
+// Whether a row meets the conditions of the index scan for one of the queries. The scan's keys come
+// first: they may be a policy of row security, or keep a filter from an error.
+bool passes_conditions(void* argument, uint32 query, TupleTableSlot* row) {
+    const auto* index = static_cast<const SearchedIndex*>(argument);
+    const BatchScan* state = index->join;
+    const ParamExecData* values =
+        state->query_parameters + static_cast<Size>(state->parameter_count) * query;
+    for_each_parameter(state, [&](int i, const NestLoopParam*, ParamExecData* parameter) {
+        *parameter = values[i];
+    });
+    ExprContext* context = state->row_context;
+    ResetExprContext(context);
+    context->ecxt_scantuple = row;
+    return ExecQual(index->scan->indexqualorig, context) &&
+           ExecQual(index->scan->ss.ps.qual, context);
+}
+
+// Rows that a batch has found too few of are left to the scans; where these are many, all are.
+void count_incomplete(BatchScan* state) {
+    uint32 incomplete = 0;
+    for (uint32 query = 0; query < state->query_count; ++query)
+        for (int i = 0; i < state->index_count; ++i)
+            if (!is_complete(state->indexes[i].batch, query)) {
+                ++incomplete;
+                break;
+            }
+    state->queries -= incomplete;
+    state->singles += incomplete;
+    state->gave_up = incomplete > state->query_count / 4;
+}
+
 void search_all(BatchScan* state) {
     for (int i = 0; i < state->index_count; ++i)
         search_batch(state->indexes[i].batch, state->vectors, state->query_count);
     state->searched = true;
     state->queries += state->query_count;
     ++state->batches;
+    count_incomplete(state);
 }
 
 // --- reading ahead
 
 // What the Nested Loop will do with the row.
 void set_parameters(const BatchScan* state, TupleTableSlot* row) {
-    ParamExecData* all = state->custom.ss.ps.state->es_param_exec_vals;
-    for (const ListCell* cell = list_head(state->join->nestParams); cell;
-         cell = lnext(state->join->nestParams, cell)) {
-        const auto* parameter = static_cast<const NestLoopParam*>(lfirst(cell));
-        ParamExecData* value = &all[parameter->paramno];
+    for_each_parameter(state, [&](int, const NestLoopParam* parameter, ParamExecData* value) {
         value->value = slot_getattr(row, parameter->paramval->varattno, &value->isnull);
-    }
+    });
 }
 
-void copy_parameters(BatchScan* state, bool restore) {
-    ParamExecData* all = state->custom.ss.ps.state->es_param_exec_vals;
-    int i = 0;
-    for (const ListCell* cell = list_head(state->join->nestParams); cell;
-         cell = lnext(state->join->nestParams, cell), ++i) {
-        ParamExecData* value = &all[static_cast<const NestLoopParam*>(lfirst(cell))->paramno];
-        if (restore)
-            *value = state->parameters[i];
-        else
-            state->parameters[i] = *value;
-    }
+void keep_parameters(const BatchScan* state, ParamExecData* to) {
+    for_each_parameter(
+        state, [&](int i, const NestLoopParam*, const ParamExecData* value) { to[i] = *value; });
+}
+
+void restore_parameters(const BatchScan* state) {
+    for_each_parameter(state, [&](int i, const NestLoopParam*, ParamExecData* value) {
+        *value = state->parameters[i];
+    });
 }
 
 // The child's next row as this node returns it; null: there are no more. Valid until the next call.
@@ -276,6 +321,24 @@ void begin_batch(BatchScan* state, uint32 rows) {
     state->searched = false;
 }
 
+// Parameters of all queries, for conditions: they point to the rows' tuples.
+void keep_query_parameters(BatchScan* state) {
+    if (!state->row_context) return;
+    state->query_parameters = static_cast<ParamExecData*>(MemoryContextAllocHuge(
+        state->rows_context, Max(Size{state->query_count}, Size{1}) *
+                                 static_cast<Size>(Max(state->parameter_count, 1)) *
+                                 sizeof(ParamExecData)));
+    for (uint32 i = 0; i < state->row_count; ++i) {
+        const BufferedRow& row = state->rows[i];
+        if (row.query < 0) continue;
+        ExecStoreMinimalTuple(row.tuple, state->stored, false);
+        set_parameters(state, state->stored);
+        keep_parameters(
+            state, state->query_parameters +
+                       static_cast<Size>(row.query) * static_cast<Size>(state->parameter_count));
+    }
+}
+
 // Reads rows ahead and searches for them. False: there are no more rows.
 bool next_batch(BatchScan* state) {
     const uint32 most = most_queries(state);
@@ -285,7 +348,7 @@ bool next_batch(BatchScan* state) {
     begin_batch(state, std::min(state->batch_rows, most));
     state->batch_rows = std::min(4 * Size{state->batch_rows}, Size{most});
 
-    if (state->has_parameters) copy_parameters(state, true);
+    if (state->has_parameters) restore_parameters(state);
     const Size most_bytes = static_cast<Size>(work_mem) * 1024;
     Size bytes = 0;
     while (state->row_count < state->row_room && bytes < most_bytes) {
@@ -299,10 +362,11 @@ bool next_batch(BatchScan* state) {
         bytes += row->tuple->t_len;
         row->query = -1;
         if (add_query(state, slot)) row->query = static_cast<int32>(state->query_count++);
+        keep_parameters(state, state->parameters);
     }
     if (state->row_count == 0) return false;
-    copy_parameters(state, false);
     state->has_parameters = true;
+    keep_query_parameters(state);
     if (state->query_count > 0 && state->query_count >= least_queries(state)) search_all(state);
     state->singles += state->row_count - (state->searched ? state->query_count : 0);
     return true;
@@ -344,6 +408,7 @@ TupleTableSlot* exec_custom(CustomScanState* node) {
         if (!state->join || !open_batches(state)) {
             state->next_row = state->row_count = 0;
             TupleTableSlot* row = read_row(state);
+            if (row) ++state->singles;
             return row ? row : ExecClearTuple(state->result);
         }
         if (state->ended || !next_batch(state)) {
@@ -436,18 +501,23 @@ PlanState* below(PlanState* node) {
 
 // The expression of the scan's query; null: a scan that is not one of those that are searched.
 ExprState* query_of(const IndexScanState* scan) {
-    if (!scan->iss_RelationDesc || !is_ivfpq(scan->iss_RelationDesc) || scan->ss.ps.qual ||
+    if (!scan->iss_RelationDesc || !is_ivfpq(scan->iss_RelationDesc) ||
         scan->iss_NumOrderByKeys != 1)
         return nullptr;
-    // Rows without a vector have no entries.
-    for (int i = 0; i < scan->iss_NumScanKeys; ++i)
-        if (scan->iss_ScanKeys[i].sk_attno != 1 ||
-            !(scan->iss_ScanKeys[i].sk_flags & SK_SEARCHNOTNULL))
-            return nullptr;
     for (int i = 0; i < scan->iss_NumRuntimeKeys; ++i)
         if (scan->iss_RuntimeKeys[i].scan_key == &scan->iss_OrderByKeys[0])
             return scan->iss_RuntimeKeys[i].key_expr;
     return nullptr;
+}
+
+// Whether the scan has conditions, but that there is a vector, which all entries have.
+bool has_conditions(const IndexScanState* scan) {
+    if (scan->ss.ps.qual) return true;
+    for (int i = 0; i < scan->iss_NumScanKeys; ++i)
+        if (scan->iss_ScanKeys[i].sk_attno != 1 ||
+            !(scan->iss_ScanKeys[i].sk_flags & SK_SEARCHNOTNULL))
+            return true;
+    return false;
 }
 
 bool add_index(BatchScan* state, PlanState* node) {
@@ -466,7 +536,15 @@ bool add_index(BatchScan* state, PlanState* node) {
         state->query = query;
     else if (first.dims != index.dims || !type_of(first.index).stores_like(type_of(index.index)))
         return false;
-    state->indexes[state->index_count++] = {scan, index, nullptr};
+    SearchedIndex* added = &state->indexes[state->index_count++];
+    *added = {state, scan, index, nullptr};
+    if (has_conditions(scan)) {
+        const double rows = index.heap->rd_rel->reltuples;
+        const double passing = scan->ss.ps.plan->plan_rows;
+        added->index.check = {passes_conditions, added,
+                              rows > 0 ? std::clamp(passing / rows, 1e-6, 1.0) : 1};
+        if (!state->row_context) state->row_context = CreateExprContext(scan->ss.ps.state);
+    }
     return true;
 }
 
@@ -500,7 +578,8 @@ void bind(BatchScan* state, NestLoopState* join) {
         state->query_context = CreateExprContext(estate);
         state->rows_context =
             AllocSetContextCreate(estate->es_query_cxt, "ivfpq batch", ALLOCSET_DEFAULT_SIZES);
-        const auto parameters = static_cast<Size>(Max(list_length(plan->nestParams), 1));
+        state->parameter_count = list_length(plan->nestParams);
+        const auto parameters = static_cast<Size>(Max(state->parameter_count, 1));
         state->parameters =
             static_cast<ParamExecData*>(palloc0(parameters * sizeof(ParamExecData)));
         state->join = plan;

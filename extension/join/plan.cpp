@@ -20,7 +20,9 @@
 
 extern "C" {
 #include "access/relation.h"
+#include "access/sysattr.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
@@ -64,20 +66,44 @@ List* parameters_of(const RelOptInfo* subquery) {
     return numbers;
 }
 
-bool is_not_null(const IndexClause* clause) {
-    const Node* condition = reinterpret_cast<Node*>(clause->rinfo->clause);
-    return clause->indexcol == 0 && IsA(condition, NullTest) &&
+bool is_not_null(const Node* condition) {
+    return IsA(condition, NullTest) &&
            reinterpret_cast<const NullTest*>(condition)->nulltesttype == IS_NOT_NULL;
 }
 
-// Whether the scan has no conditions, but that there is a vector, which all entries have.
-bool is_plain(const IndexPath* path) {
-    int clauses = 0;
-    for (const ListCell* cell = list_head(path->indexclauses); cell;
-         cell = lnext(path->indexclauses, cell), ++clauses)
-        if (!is_not_null(lfirst_node(IndexClause, cell))) return false;
+// Whether an expression has the column that the index is on; true for whole rows, too, and where
+// the index is on an expression.
+bool has_vector(const IndexOptInfo* index, Node* expression) {
+    Bitmapset* columns = nullptr;
+    pull_varattnos(expression, index->rel->relid, &columns);
+    const int vector = index->indexkeys[0];
+    return vector == 0 || bms_is_member(vector - FirstLowInvalidHeapAttributeNumber, columns) ||
+           bms_is_member(-FirstLowInvalidHeapAttributeNumber, columns);
+}
+
+// Whether a batch may check the scan's conditions on rows that it reads, more than once and in any
+// order. Bounds on the distance are left to scans, which end there.
+bool has_simple_conditions(const IndexPath* path, List* parameters) {
+    if (path->path.param_info) return false;
     const List* conditions = path->indexinfo->indrestrictinfo;
-    return !path->path.param_info && list_length(conditions) == clauses;
+    for (const ListCell* cell = list_head(conditions); cell; cell = lnext(conditions, cell)) {
+        Node* condition = reinterpret_cast<Node*>(lfirst_node(RestrictInfo, cell)->clause);
+        if (is_not_null(condition)) continue;
+        if (contain_volatile_functions(condition) || has_other_parameter(condition, parameters) ||
+            has_vector(path->indexinfo, condition))
+            return false;
+    }
+    return true;
+}
+
+// The share of the rows that pass; 1: there are no conditions.
+double passing_share(const IndexPath* path) {
+    const RelOptInfo* table = path->indexinfo->rel;
+    const List* conditions = path->indexinfo->indrestrictinfo;
+    for (const ListCell* cell = list_head(conditions); cell; cell = lnext(conditions, cell))
+        if (!is_not_null(reinterpret_cast<Node*>(lfirst_node(RestrictInfo, cell)->clause)))
+            return std::clamp(table->rows / std::max(table->tuples, 1.0), 1e-6, 0.999);
+    return 1;
 }
 
 // The index scans of a path that has their rows in order; false: another kind of path.
@@ -96,7 +122,7 @@ bool find_scans(Path* path, List* parameters, List** scans) {
             IndexPath* index = reinterpret_cast<IndexPath*>(path);
             if (!compat_is_cost_function(index->indexinfo, ivfpq_cost) ||
                 index->indexinfo->hypothetical || list_length(index->indexorderbys) != 1 ||
-                path->pathtype != T_IndexScan || !is_plain(index))
+                path->pathtype != T_IndexScan || !has_simple_conditions(index, parameters))
                 return false;
             Node* order = static_cast<Node*>(linitial(index->indexorderbys));
             if (has_other_parameter(order, parameters)) return false;
@@ -155,10 +181,15 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
     } else {
         const auto k = static_cast<uint32>(std::clamp(limit, 1.0, most));
         const Effort effort = choose_effort(meta, k, visiting_costs(meta));
+        const double passing = passing_share(scan);
+        const double candidates =
+            passing < 1 ? std::max<double>(effort.candidates, ranked_for_filter(meta, k, passing)) *
+                              1.2 / passing
+                        : effort.candidates;
         const double pages = std::max(1.0, static_cast<double>(info->pages)) -
                              static_cast<double>(meta.refinement_pages);
         const bool fits =
-            would_fit_all_lists(meta, pages, memory.lists) && effort.candidates <= max_list_k;
+            would_fit_all_lists(meta, pages, memory.lists) && candidates <= max_list_k;
         costs = {fits && queries * effort.probes >= 2.0 * meta.lists,
                  pages * seq_page_cost + info->tuples * copied * cpu_tuple_cost, batched};
     }

@@ -64,9 +64,10 @@ struct KnnBatch {
     KnnQuery* query;     // not null: search by SQL (KnnIndex::by_query)
 
     MetaPage meta;
-    Effort effort;      // one for all queries
-    Effort own_effort;  // by query, where all lists are at hand
-    uint64* pending;    // sorted
+    Effort effort;         // one for all queries
+    Effort own_effort;     // by query, where all lists are at hand
+    uint32 least_passing;  // candidates of a query that pass the check, for its rows to be complete
+    uint64* pending;       // sorted
     Size pending_count;
     bool pending_known;  // false: too many to keep in memory
     ListSearch* lists;
@@ -78,6 +79,8 @@ struct KnnBatch {
     uint32 count;
     KnnRow* rows;    // (count)(k): heaps with the farthest on top, sorted at the end
     uint32* counts;  // (count)
+    uint32* seen;    // (count), with a check: candidates that are visible, and those that pass
+    uint32* passed;
     CandidateRow* candidates;
     Size candidate_count;
     Size candidate_room;
@@ -167,6 +170,18 @@ double distance_to(const KnnBatch* batch, uint32 query, const StoredVector& vect
     return exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector);
 }
 
+// Offers the row that was read last to a query, if it passes the query's check.
+void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow* row) {
+    const KnnRowCheck& check = batch->index->check;
+    if (check.passes) {
+        ++batch->seen[query];
+        if (!check.passes(check.state, query, slot_of_row(batch->reader))) return;
+        ++batch->passed[query];
+    }
+    row->distance = distance_to(batch, query, vector);
+    offer(batch, query, *row);
+}
+
 void add_candidate(void* state, uint32 query, uint64 tid) {
     auto* batch = static_cast<KnnBatch*>(state);
     if (batch->candidate_count == batch->candidate_room) {
@@ -185,17 +200,13 @@ void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
     if (!vector) return;
     KnnRow row = row_at_hand(batch, entry);
     if (is_pending) {
-        for (uint32 query = 0; query < batch->count; ++query) {
-            row.distance = distance_to(batch, query, vector);
-            offer(batch, query, row);
-        }
+        for (uint32 query = 0; query < batch->count; ++query) offer_row(batch, query, vector, &row);
         return;
     }
     for (Size i = at; i < end; ++i) {
         // VACUUM may have moved an entry during a walk, which then meets the entry twice.
         if (i > at && batch->candidates[i].query == batch->candidates[i - 1].query) continue;
-        row.distance = distance_to(batch, batch->candidates[i].query, vector);
-        offer(batch, batch->candidates[i].query, row);
+        offer_row(batch, batch->candidates[i].query, vector, &row);
     }
 }
 
@@ -341,7 +352,9 @@ void search_entries(KnnBatch* batch) {
     const bool untrained = batch->meta.lists == 0 && batch->pending_known;
     const bool by_lists = search_by_lists(batch);
     if (by_lists || untrained) rank_rows(batch);
-    // An untrained index has the pending list only, and all of it was searched.
+    // An untrained index has the pending list only, and all of it was searched. Where rows are
+    // checked, the caller's scan goes on.
+    if (batch->index->check.passes) return;
     const bool may_go_on =
         !untrained && settings.iterative_scan != static_cast<int>(IterativeScan::off);
     for (uint32 i = 0; i < batch->count; ++i)
@@ -372,6 +385,27 @@ Size query_bytes(const KnnBatch* batch) {
            list_search_bytes(static_cast<uint32>(candidates)) + 64;
 }
 
+// As many rows as without a check are ranked, of those that pass (see cost.cpp): so there are more
+// candidates, of more lists. No query decides on its own effort.
+void aim_by_share(KnnBatch* batch) {
+    constexpr double more = 1.2;
+    constexpr double few = 8;
+    constexpr double most = 1e9;
+    const double share = std::clamp(batch->index->check.share, 1e-6, 1.0);
+    Effort* effort = &batch->effort;
+    const double ranked =
+        std::max<double>(effort->candidates, ranked_for_filter(batch->meta, batch->k, share));
+    batch->least_passing = static_cast<uint32>(std::min(ranked, most));
+    effort->candidates = static_cast<uint32>(std::min(ranked / share * more + few, most));
+    if (settings.probes == 0) {
+        const double lists = lists_for_filter(batch->meta, more * batch->k / share);
+        effort->probes = static_cast<uint32>(
+            std::min<double>(std::max<double>(effort->probes, lists), batch->meta.lists));
+    }
+    effort->threshold = effort->margin = 0;
+    batch->own_effort = *effort;
+}
+
 // Room is 0 where memory does not hold one query.
 KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
     const MemoryContext context =
@@ -397,6 +431,7 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
         const ScanCosts costs = visiting_costs(batch->meta);
         batch->effort = choose_effort(batch->meta, k, costs);
         batch->own_effort = choose_effort(batch->meta, k, costs, ByQuery::yes);
+        if (index.check.passes && batch->meta.lists > 0) aim_by_share(batch);
         if (settings.max_probes > 0)
             batch->effort.probes =
                 Min(batch->effort.probes, static_cast<uint32>(settings.max_probes));
@@ -475,7 +510,11 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count, const Knn
     batch->count = count;
     batch->rows = alloc_array<KnnRow>(Size{count} * batch->k);
     batch->counts = alloc_array<uint32>(count);
+    batch->seen = alloc_array<uint32>(count);
+    batch->passed = alloc_array<uint32>(count);
     memset(batch->counts, 0, count * sizeof(uint32));
+    memset(batch->seen, 0, count * sizeof(uint32));
+    memset(batch->passed, 0, count * sizeof(uint32));
     if (batch->query) {
         search_by_query(batch, equal);
     } else {
@@ -488,6 +527,17 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count, const Knn
 
 KnnRows rows_of(const KnnBatch* batch, uint32 query) {
     return {batch->rows + Size{query} * batch->k, batch->counts[query]};
+}
+
+bool is_complete(const KnnBatch* batch, uint32 query) {
+    const bool all_rows = batch->all || (batch->meta.lists == 0 && batch->pending_known);
+    if (!batch->index->check.passes || all_rows) return true;
+    if (batch->counts[query] < batch->k || batch->passed[query] < batch->least_passing)
+        return false;
+    if (settings.probes > 0) return true;
+    const double rank = static_cast<double>(batch->k) * batch->seen[query] / batch->passed[query];
+    return std::min<double>(lists_for_filter(batch->meta, rank), batch->meta.lists) <=
+           batch->effort.probes;
 }
 
 void forget_rows(KnnBatch* batch) {

@@ -5,8 +5,9 @@
 // the table is pinned once a batch, and a vector is fetched once, together with its key. A query
 // may have fewer than k rows then, because candidates are not visible or its lists are short. An
 // ordinary index scan answers it instead. Where rows have to meet conditions, an SQL query answers
-// each query (query.h). An exact search (scan/exact.h) compares every row with all queries of the
-// batch.
+// each query (query.h); conditions that a caller checks itself, by KnnIndex::check, are checked on
+// candidate rows, of which there are more then. An exact search (scan/exact.h) compares every row
+// with all queries of the batch.
 #pragma once
 
 #include "extension/knn/query.h"
@@ -51,6 +52,9 @@ struct KnnRows {
     uint32 count;
 };
 KnnRows rows_of(const KnnBatch* batch, uint32 query);
+// With a KnnIndex::check: whether as many rows passed as the recall asked for needs. Otherwise a
+// scan has to go on.
+bool is_complete(const KnnBatch* batch, uint32 query);
 // Frees the memory of the last search.
 void forget_rows(KnnBatch* batch);
 

@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "access/attnum.h"
+#include "executor/tuptable.h"
 #include "storage/itemptr.h"
 }
 
@@ -17,6 +18,13 @@ struct KnnEqual {
     Oid type;  // of the query's value
 };
 
+// A condition on rows that depends on the query: whether a row may be one of this query's.
+struct KnnRowCheck {
+    bool (*passes)(void* state, uint32 query, TupleTableSlot* row);  // null: all may
+    void* state;
+    double share;  // of the rows that are expected to pass
+};
+
 struct KnnIndex {
     Relation heap;
     Relation index;
@@ -26,6 +34,7 @@ struct KnnIndex {
     AttrNumber key_attribute;  // 0: none, rows are identified by TID
     Oid key_type;              // base type of a domain
     bool entry_places;         // a row's place is its entry's TID, not that of the visible version
+    KnnRowCheck check;
     // Search by an SQL query instead of reading the index: row security applies to the caller,
     // another extension plans queries of the table (table/planned.h), the index is too young for
     // the snapshot (indcheckxmin), the key is a virtual column, or the rows have to meet

@@ -166,6 +166,10 @@ ItemPointerData place_of_row(const RowReader* reader) {
     return reader->slot->tts_tid;
 }
 
+TupleTableSlot* slot_of_row(const RowReader* reader) {
+    return reader->slot;
+}
+
 Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null) {
     return slot_getattr(reader->slot, attribute, is_null);
 }

@@ -47,6 +47,7 @@ bool sees_row(RowReader* reader, ItemPointerData tid);
 // Of the row that read_row() or find_row() found last: the TID of the visible version, which may
 // differ from the index entry's TID (HOT), and the value of a column.
 ItemPointerData place_of_row(const RowReader* reader);
+TupleTableSlot* slot_of_row(const RowReader* reader);
 // Memory that the next read_row() frees.
 MemoryContext row_context(const RowReader* reader);
 // The values of all index columns, valid until the next read_row(). Evaluates the index's

@@ -127,9 +127,42 @@ SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.r, s.x) FROM quer
     (SELECT id * q.n AS x, round((items.v <-> q.v)::numeric, 3) AS r FROM items ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.ids) FROM queries q CROSS JOIN LATERAL
     (SELECT array_agg(id ORDER BY id) AS ids FROM (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 5) i) s WHERE q.v IS NOT NULL');
--- conditions are left to scans
+-- conditions, on rows alone and with the outer row; without candidates that all queries have, the
+-- scan goes on by itself
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE kind <> 3 ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM items WHERE kind <> q.n ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM items q CROSS JOIN LATERAL
+    (SELECT id FROM items i WHERE i.id <> q.id ORDER BY i.v <-> q.v LIMIT 5) s WHERE q.id BETWEEN 1 AND 200');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q LEFT JOIN LATERAL
+    (SELECT id FROM items WHERE kind > q.n + 3 AND id < 3000 ORDER BY items.v <-> q.v LIMIT 5 OFFSET 2) s ON true WHERE q.v IS NOT NULL');
+-- a row that fails one condition is not shown to the other
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE CASE WHEN kind > 0 THEN 1 / kind >= 0 END ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+-- fewer rows than the planner thinks
+SELECT rows, as_plain, as_exact FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE NOT (kind < q.n + 9 AND kind >= 0) ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT rows, as_plain, as_exact FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q LEFT JOIN LATERAL
+    (SELECT id FROM items WHERE kind <> 1 AND kind + q.n < -5 IS NOT TRUE AND id > 0 AND id IS NOT NULL AND (kind > 90) IS NOT FALSE ORDER BY items.v <-> q.v LIMIT 5) s ON true WHERE q.v IS NOT NULL');
+SET ivfpq.candidates = 100;
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE kind + 0 > 8 ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT line FROM properties('SELECT FROM queries q, LATERAL
+    (SELECT id FROM items WHERE kind + 0 > 8 ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL') AS line WHERE line ~ 'Batches|Queries|Single';
+SELECT line FROM properties('SELECT FROM queries q, LATERAL
+    (SELECT id FROM items WHERE kind > 4 ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL') AS line WHERE line ~ 'Batches|Queries|Single';
+-- an error of a condition
+SELECT error_of('SELECT count(*) FROM queries q, LATERAL
+    (SELECT id FROM items WHERE 1 / (kind - 3) < 5 ORDER BY items.v <-> q.v LIMIT 5) s');
+SET ivfpq.candidates = 1000;
+-- volatile functions, subqueries and bounds on the distance are left to scans
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE random() < 2 ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE kind <> (SELECT min(n) FROM queries) ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE items.v <-> q.v < 90 ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM items WHERE v IS NOT NULL ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
 
@@ -211,6 +244,8 @@ CREATE VIEW barrier WITH (security_barrier) AS SELECT * FROM items WHERE kind <>
 GRANT SELECT ON near_items, barrier TO regress_ivfpq_join;
 ALTER TABLE items ENABLE ROW LEVEL SECURITY;
 CREATE POLICY few ON items TO regress_ivfpq_join USING (kind = 7);
+SET ivfpq.candidates = 100;
+SET enable_seqscan = off;
 SELECT * FROM compare_lateral('SELECT concat_ws('','', query, id) FROM near_items');
 SET ROLE regress_ivfpq_join;
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
@@ -222,6 +257,8 @@ SELECT * FROM compare_lateral('SELECT concat_ws('','', query, id) FROM near_item
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM barrier ORDER BY v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
 RESET ROLE;
+RESET enable_seqscan;
+SET ivfpq.candidates = 1000;
 ALTER TABLE items DISABLE ROW LEVEL SECURITY;
 REVOKE SELECT ON items FROM regress_ivfpq_join;
 SET ROLE regress_ivfpq_join;
@@ -244,6 +281,20 @@ SELECT plan_of('SELECT q.id, s.id FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM parts ORDER BY parts.v <-> q.v LIMIT 5) s');
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
     (SELECT id, kind FROM parts ORDER BY parts.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+RESET enable_seqscan;
+
+\qecho columns of the index behind the vector
+CREATE TABLE kinds (id int, kind int, name text, v vector(8));
+INSERT INTO kinds SELECT id, kind, 'n' || id % 4, v FROM items WHERE v IS NOT NULL;
+CREATE INDEX kinds_v ON kinds USING ivfpq (v, kind, name) WITH (lists = 20);
+ANALYZE kinds;
+SET enable_seqscan = off;
+SET ivfpq.candidates = 100;
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM kinds WHERE kind >= 2 AND kind <= q.n + 3 ORDER BY v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM kinds WHERE name = ''n'' || q.n % 4 ORDER BY v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SET ivfpq.candidates = 1000;
 RESET enable_seqscan;
 
 \qecho partial indexes and indexes on expressions
@@ -313,7 +364,7 @@ BEGIN
             (ARRAY['queries', '(SELECT * FROM queries WHERE n < 5)', '(SELECT id, n, v FROM queries ORDER BY n, id)',
                    '(SELECT id, n, v FROM queries UNION ALL SELECT id, 0, v FROM few)'])[1 + floor(random() * 4)::int],
             (ARRAY['JOIN', 'LEFT JOIN'])[1 + floor(random() * 2)::int],
-            (ARRAY['', '', 'WHERE v IS NOT NULL', 'WHERE kind > 2'])[1 + floor(random() * 4)::int],
+            (ARRAY['', 'WHERE id <> q.id', 'WHERE v IS NOT NULL', 'WHERE kind > 2'])[1 + floor(random() * 4)::int],
             k, (ARRAY['', ' OFFSET 3'])[1 + floor(random() * 2)::int],
             (ARRAY['true', 's.d < 90', 's.d > 60'])[1 + floor(random() * 3)::int],
             (ARRAY['true', 'q.id % 2 = 0', 'q.n IN (1, 2)'])[1 + floor(random() * 3)::int]);
@@ -331,6 +382,6 @@ $$;
 DROP VIEW near_items, barrier;
 REVOKE ALL ON items, queries FROM regress_ivfpq_join;
 REVOKE USAGE ON SCHEMA ivfpq_test, public FROM regress_ivfpq_join;
-DROP TABLE items, queries, other, parts, halves, few, many;
+DROP TABLE items, queries, other, parts, halves, few, many, kinds;
 DROP ROLE regress_ivfpq_join;
 DROP FUNCTION compare_lateral, properties;
