@@ -31,8 +31,8 @@ void read_through(BufferAccessStrategy ring, Body body) {
 // Pins the buffer of a block by a lookup, ignoring the remembered buffer.
 Buffer look_up_buffer(Relation index, BlockNumber block);
 
-// Whether this backend would wait for itself if it locked the buffer so: it has it locked already. A
-// damaged page may point to any other, also to one that is being changed.
+// Whether this backend would wait for itself if it locked the buffer so: it has it locked already.
+// A damaged page may point to any other, also to one that is being changed.
 bool waits_for_itself(Buffer buffer, int lock);
 
 // Whether a page is the tail of this list and has `items` entries, at some moment during the call.
