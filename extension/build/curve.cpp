@@ -68,14 +68,15 @@ Trials rank_trials(Relation index, const MetaPage& meta, const CurveQuery* queri
 
 // Measuring many more probes than scans need would take most of the time. The trial queries show
 // with how many probes nearly all neighbors are found; the grid ends one step beyond. Where that is
-// still many entries, the near steps end one step beyond the probes that find most neighbors, and a
-// part of the queries measures the rest. Where few queries are wide, these do anyway, and do not
-// count for the near steps.
+// too much work for all queries, the near steps end where it becomes too much, at least one step
+// beyond the probes that find most neighbors, and a part of the queries measures the rest. Where
+// few queries are wide, these do anyway, and do not count for the near steps.
 void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* queries, uint32 count,
                     uint32 wide, MemoryContext context, CurveGrid* grid) {
     constexpr double nearly_all = 0.998;
     constexpr double most = 0.985;
-    constexpr double many_entries = 1 << 24;
+    // Bytes of codes: a second or two of one processor.
+    constexpr double much_work = 0x1p32;
     const uint32 trial_queries = std::min(count, curve_trial_queries);
     const auto steps_beyond = [grid](uint32 last) {
         uint32 steps = 0;
@@ -85,12 +86,15 @@ void cut_probe_grid(Relation index, const MetaPage& meta, const CurveQuery* quer
     const Trials trials = rank_trials(index, meta, queries, trial_queries, context);
     const bool found = trials.all.count > 0;
     const uint32 all_steps = found ? steps_beyond(trials.all.at(nearly_all)) : grid->steps;
-    const double entries =
-        static_cast<double>(meta.rows_at_build) / meta.lists * grid->probes[all_steps - 1] * count;
+    const auto work = [&](uint32 steps) {
+        return static_cast<double>(meta.rows_at_build) / meta.lists * grid->probes[steps - 1] *
+               count * meta.m;
+    };
     uint32 near_steps = all_steps;
-    if (found && entries > many_entries) {
+    if (found) {
         const TrialRanks& ranks = wide < count ? trials.nearest : trials.all;
-        near_steps = std::min(all_steps, steps_beyond(ranks.at(most)));
+        const uint32 least = std::min(all_steps, steps_beyond(ranks.at(most)));
+        while (near_steps > least && work(near_steps) > much_work) --near_steps;
     }
     grid->steps = all_steps;
     grid->near_steps = near_steps;
