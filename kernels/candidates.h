@@ -63,6 +63,24 @@ class CandidateSelection {
         return items_[k - 1].distance;
     }
 
+    size_t count() const { return count_; }
+
+    // Rejects what is farther than `limit` from now on, and drops what was kept of it; but for the
+    // `least` nearest.
+    void narrow(double limit, size_t least) {
+        if (count_ <= least) return;
+        std::nth_element(items_, items_ + least - 1, items_ + count_);
+        limit = std::max(limit, items_[least - 1].distance);
+        if (!(limit < bound_)) return;
+        bound_ = limit;
+        shrunk_ = true;
+        count_ = static_cast<size_t>(std::remove_if(items_ + least, items_ + count_,
+                                                    [limit](const Candidate& candidate) {
+                                                        return candidate.distance > limit;
+                                                    }) -
+                                     items_);
+    }
+
     // Forgets what was offered.
     void start_over() {
         count_ = 0;

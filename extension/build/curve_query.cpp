@@ -124,6 +124,34 @@ void search_lists(Relation index, const MetaPage& meta, const RankedLists& ranke
     }
 }
 
+// The nearest distances of a walk, for margins: more of them than are nearer than the farthest
+// neighbor.
+struct NearDistances {
+    Size most;     // kept
+    Size count;    // in `items`
+    float bound;   // not below this: farther than `most` others
+    float* items;  // (2 most)
+
+    void init(Size wanted) {
+        most = wanted;
+        count = 0;
+        bound = std::numeric_limits<float>::infinity();
+        items = static_cast<float*>(palloc(2 * most * sizeof(float)));
+    }
+    void add(float distance) {
+        if (!(distance < bound)) return;
+        items[count++] = distance;
+        if (count < 2 * most) return;
+        std::nth_element(items, items + most - 1, items + count);
+        count = most;
+        bound = items[most - 1];
+    }
+    void sort() {
+        std::sort(items, items + count);
+        count = std::min(count, most);
+    }
+};
+
 struct CurveWalk {
     const float* table;
     float bound;  // only smaller distances are kept
@@ -139,6 +167,7 @@ struct CurveWalk {
     float* collected;
     Size collected_count;
     Size collected_room;
+    NearDistances near;
 };
 
 void collect_page(CurveWalk* walk, const ItemPointerData* tids, uint32 count) {
@@ -166,9 +195,13 @@ void visit_page(void* state, uint32, Page page, const EntryLayout& layout) {
                {page_codes(page), layout.capacity, count, page_offsets(page, layout)},
                walk->list_term, walk->page_distances);
     if (walk->collects) collect_page(walk, tids, count);
-    for (uint32 i = 0; i < count; ++i)
-        if (walk->page_distances[i] < walk->bound && tid_number(tids[i]) != walk->self)
-            walk->distances[walk->kept++] = walk->page_distances[i];
+    const float farthest = std::max(walk->bound, walk->near.bound);
+    for (uint32 i = 0; i < count; ++i) {
+        const float distance = walk->page_distances[i];
+        if (!(distance < farthest) || tid_number(tids[i]) == walk->self) continue;
+        walk->near.add(distance);
+        if (distance < walk->bound) walk->distances[walk->kept++] = distance;
+    }
 }
 
 // The counts of a CurveWalk at the end of a list.
@@ -334,11 +367,9 @@ void take_radii(const MetaPage& meta, const Neighbors& n, uint32 lists, CurveWal
 }
 
 // How far behind the k-th candidate the last one is that a scan ranks, by code.
-void count_margins(const Neighbors& n, const CurveWalk& walk, CurveTally* tally) {
-    auto* sorted = static_cast<float*>(
-        palloc_extended(std::max<Size>(walk.kept, 1) * sizeof(float), MCXT_ALLOC_HUGE));
-    std::copy_n(walk.distances, walk.kept, sorted);
-    std::sort(sorted, sorted + walk.kept);
+void count_margins(const Neighbors& n, NearDistances* near, CurveTally* tally) {
+    near->sort();
+    const float* sorted = near->items;
     for (int k = 0; k < RecallCurve::ks; ++k) {
         if (!measures(n, k)) continue;
         const uint32 rows = RecallCurve::k_values[k];
@@ -346,7 +377,7 @@ void count_margins(const Neighbors& n, const CurveWalk& walk, CurveTally* tally)
             const auto last = static_cast<Size>(
                 std::ceil(RecallCurve::factor_values[f] * RecallCurve::wanted(rows)));
             int bin = margin_bins - 1;
-            if (last <= walk.kept) {
+            if (last <= near->count) {
                 const double margin = margin_between(sorted[rows - 1], sorted[last - 1]);
                 const double octaves = std::log2(std::max(margin, least_margin) / least_margin);
                 bin = std::min(bin - 1, static_cast<int>(octaves / margin_octaves));
@@ -354,7 +385,14 @@ void count_margins(const Neighbors& n, const CurveWalk& walk, CurveTally* tally)
             ++tally->margins[k][f][bin];
         }
     }
-    pfree(sorted);
+}
+
+// How many distances margins need: as many as the last k ranks with a large factor.
+Size wanted_near(const Neighbors& n) {
+    constexpr Size factor = 12;
+    int last = RecallCurve::ks - 1;
+    while (last > 0 && !measures(n, last)) --last;
+    return factor * RecallCurve::wanted(RecallCurve::k_values[last]);
 }
 
 // The most lists that a query walks: its probes, or what its radii need and some more, which show
@@ -403,6 +441,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     walk.distances = static_cast<float*>(palloc(walk.room * sizeof(float)));
     walk.collected = static_cast<float*>(palloc(walk.collected_room * sizeof(float)));
     walk.collects = has_norms(meta.metric);
+    walk.near.init(wanted_near(*n));
     walk.page_distances =
         static_cast<float*>(palloc((layout_of(meta, 0).capacity + 8) * sizeof(float)));
     ListEnd* ends = static_cast<ListEnd*>(palloc(probes * sizeof(ListEnd)));
@@ -429,7 +468,7 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
         if (walked.first_lists[k] == 0) walked.first_lists[k] = probes;
         count_by_query(k, walked, sorted, n, all, beyond);
     }
-    if (has_norms(meta.metric)) count_margins(*n, walk, tally);
+    if (has_norms(meta.metric)) count_margins(*n, &walk.near, tally);
     count_query(*n, all);
     if (beyond) count_query(*n, beyond);
     tally->effort.counting += watch.lap();

@@ -325,6 +325,18 @@ struct ChoiceKey {
     }
 };
 
+Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query);
+
+// The margin of a search for ten times as many rows, or more. Codes err by the same multiple of the
+// distance whatever k is, so margins hardly depend on k: except where rows have near duplicates,
+// which any code tells from other rows. A query that is near no duplicates needs the margin that
+// rows have beyond theirs.
+float margin_of_more(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
+    const uint64 more = uint64{10} * k;
+    if (more > most_measured(meta)) return 0;
+    return choose_by_curve(meta, static_cast<uint32>(more), costs, ByQuery::yes).margin;
+}
+
 Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query) {
     const double target = aimed_recall(meta, k);
     const double wanted = RecallCurve::wanted(k);
@@ -341,6 +353,8 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, B
     }
     best.effort.probes = static_cast<uint32>(
         std::min<double>(meta.lists, best.effort.probes * growth_beyond_measured(meta, k)));
+    if (best.effort.margin > 0 && by_query == ByQuery::yes)
+        best.effort.margin = std::max(best.effort.margin, margin_of_more(meta, k, costs));
     return best.effort;
 }
 

@@ -23,10 +23,17 @@ struct Effort {
     // candidate_limit(), ranks more of them, up to most_ranked_of().
     float margin = 0;
 };
-// The most candidates that a query ranks by its own decision: twice as many, within what a device
-// selects fast. The CPU ranks as many, so that both give the same rows.
-inline Size most_ranked_of(Size candidates) {
-    return candidates <= fast_list_k ? std::min<Size>(2 * candidates, fast_list_k) : 2 * candidates;
+// The most candidates that a query ranks by its own decision: several times as many, twice as many
+// where they are many. Where rows have near duplicates, the curve has few candidates, as duplicates
+// are told from other rows by any code: a query that is near none needs many more. By refinements
+// each costs little. Else as many as a device selects fast: the CPU ranks no more, so that both
+// give the same rows.
+inline Size most_ranked_of(Size candidates, bool refines) {
+    constexpr Size times = 8;
+    constexpr Size many = 1024;
+    if (refines) return std::max(2 * candidates, std::min(times * candidates, many));
+    return candidates <= fast_list_k ? std::min<Size>(times * candidates, fast_list_k)
+                                     : 2 * candidates;
 }
 // Distances by code err by a multiple of the distance, and are squared: so the unit of margins is
 // the distance itself.
@@ -39,6 +46,11 @@ inline double candidate_limit(double kth, double last, double margin) {
     // such a query goes beyond the margin by what it lacks.
     const double lacking = std::max(margin - margin_between(kth, last), 0.0);
     return kth + (margin + lacking) * std::sqrt(std::max(kth, 0.0));
+}
+
+// No limit of a query whose k-th candidate is at least as near as this is greater.
+inline double greatest_limit(double kth, double margin) {
+    return kth + 2 * margin * std::sqrt(std::max(kth, 0.0));
 }
 
 // How many of these distances by code, nearest first, a query for k rows ranks: at least `least`.

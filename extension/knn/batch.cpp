@@ -275,7 +275,8 @@ void scan_for(KnnBatch* batch, uint32 query) {
 // --- batches
 
 uint32 most_candidates_of(const Effort& effort) {
-    const Size most = effort.margin > 0 ? most_ranked_of(effort.candidates) : effort.candidates;
+    const Size most =
+        effort.margin > 0 ? most_ranked_of(effort.candidates, false) : effort.candidates;
     return static_cast<uint32>(std::min<Size>(most, std::numeric_limits<uint32>::max()));
 }
 

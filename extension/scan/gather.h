@@ -10,6 +10,8 @@ namespace pgwarp {
 struct QueryEffort {
     ListLimit limit;
     uint32 first_place;  // of the lists that are walked now, among all
+    Size least;          // candidates that are ranked in any case
+    Size narrowed_at;    // candidates at which the selection was narrowed last
 };
 
 struct GatherState {

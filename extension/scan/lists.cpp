@@ -169,22 +169,34 @@ void walk_and_widen(IndexScanDesc scan, ScanState* s, GatherState* gather, Size 
     s->report.probes = std::max(s->report.probes, s->group.end);
 }
 
+// Drops candidates that are too far to be ranked, whatever the lists to come have: the fewer are
+// kept, the faster are the lists scanned. Now and then, as it takes time.
+void narrow_selection(const ScanState* s, QueryEffort* effort, CandidateSelection* selection) {
+    if (!(s->goal.margin > 0) || selection->count() < 2 * effort->narrowed_at) return;
+    const double kth = selection->distance_of(effort->limit.k);
+    selection->narrow(greatest_limit(kth, s->goal.margin), effort->least);
+    effort->narrowed_at = std::max(effort->narrowed_at, selection->count());
+}
+
 // Whether the query takes the next list, too (kernels/list_effort.h).
 bool takes_list(void* state, uint32 place) {
     const auto* gather = static_cast<GatherState*>(state);
     const ScanState* s = gather->scan;
     QueryEffort* effort = gather->effort;
     const uint32 list = s->lists.order[effort->first_place + place];
+    narrow_selection(s, effort, gather->selection);
     // The curve was measured with as many, also where other partitions tell the radius.
     if (s->widening.entries < effort->limit.first_entries) return true;
     return effort->limit.takes(s->lists.terms[list], s->widening.entries, *gather->selection);
 }
 
 // Walks as many lists as the query takes: these become the first group.
-void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
+// At least `least` of the candidates are ranked.
+void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted, Size least) {
     const auto k =
         static_cast<uint32>(std::min(Size{s->goal.limit} + s->asked.passed_over, wanted));
-    QueryEffort effort{{s->goal.threshold, k, entries_for_radius(s, k)}, 0};
+    least = std::max<Size>(least, k);
+    QueryEffort effort{{s->goal.threshold, k, entries_for_radius(s, k)}, 0, least, least};
     effort.limit.nearest = s->lists.terms[s->lists.order[0]];
     const double radius = radius_of_group(s);
     if (radius > 0) {
@@ -220,14 +232,14 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     const Size least = wanted;
     if (s->goal.margin > 0 && s->report.rounds == 0)
-        wanted = std::min(most_ranked_of(least), most_candidates());
+        wanted = std::min(most_ranked_of(least, s->refined.used), most_candidates());
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};
     if (s->group.begin == 0 && widens(s))
         walk_and_widen(scan, s, &gather, wanted);
     else if (s->group.begin == 0 && s->goal.threshold > 0)
-        walk_by_query(scan, s, &gather, wanted);
+        walk_by_query(scan, s, &gather, wanted, least);
     else
         walk_group(scan, s, &gather, nullptr);
     const CandidateSelection::Result result = selection.finish();

@@ -491,7 +491,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     const Size wanted = left;
     if (search.narrowed) s->goal.margin = 0;
     if (s->goal.margin > 0)
-        left = std::min({most_ranked_of(left), Size{service_most_k}, most_candidates()});
+        left = std::min({most_ranked_of(left, false), Size{service_most_k}, most_candidates()});
     do {
         search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
         const bool begins = search.first_probe == 0 && !s->service.resumes;

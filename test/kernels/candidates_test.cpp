@@ -76,6 +76,47 @@ void expect_same(const std::vector<Candidate>& found, const std::vector<Candidat
             << expected[i].distance << ", " << expected[i].id;
 }
 
+// Narrowed in the middle of the stream: what is kept is the beginning of the whole order, up to the
+// limit, or more of it where it is short.
+TEST_F(Candidates, Narrowed) {
+    for (int i = 0; i < 300; ++i) {
+        const std::vector<Candidate> stream = random_stream();
+        const size_t wanted = between(random, 1, 200);
+        const size_t least = between(random, 1, wanted);
+        const double limit = static_cast<double>(between(random, 0, 400)) / 8 - 10;
+        const size_t when = between(random, 0, stream.size());
+        std::vector<Candidate> room(CandidateSelection::room_for(wanted));
+        CandidateSelection selection(room.data(), wanted, no_floor);
+        bool narrowed = false;
+        for (size_t at = 0; at < stream.size(); ++at) {
+            if (at == when) {
+                const double before = selection.bound();
+                selection.narrow(limit, least);
+                narrowed = selection.bound() < before;
+                EXPECT_LE(selection.bound(), before);
+            }
+            selection.offer(stream[at].distance, stream[at].id);
+        }
+        const CandidateSelection::Result result = selection.finish();
+        room.resize(result.count);
+        std::vector<Candidate> expected = expected_order(stream);
+        const size_t all = expected.size();
+        expected.resize(std::min(all, result.count));
+        expect_same(room, expected);
+        EXPECT_FALSE(narrowed && result.complete);
+        // Repetitions count while candidates are kept, and not afterwards.
+        std::vector<Candidate> sorted = stream;
+        for (Candidate& candidate : sorted)
+            if (std::isnan(candidate.distance)) candidate.distance = infinity;
+        std::sort(sorted.begin(), sorted.end());
+        if (sorted.size() == all && result.count < std::min(all, wanted)) {
+            EXPECT_TRUE(narrowed);
+            EXPECT_GE(result.count, least);
+            EXPECT_GT(sorted[result.count].distance, limit);
+        }
+    }
+}
+
 TEST_F(Candidates, AllOfThemWhereThereIsRoom) {
     for (int i = 0; i < 50; ++i) {
         const auto stream = random_stream();
