@@ -125,6 +125,7 @@ class CurveSide {
 struct Choice {
     bool reached = false;
     double cost = 0;
+    double scanned = 0;
     double recall = -1;
     Effort effort{};
 
@@ -156,6 +157,7 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
         threshold = linear(side.threshold(step - 1), threshold);
     }
     choice.cost = effort_cost(meta, costs, probes, scanned, candidates, wanted);
+    choice.scanned = scanned;
     // Between two steps it is the target; there is nothing below the first.
     const double promised = choice.reached && step > 0 ? target : std::max(choice.recall, target);
     choice.effort = {static_cast<uint32>(std::ceil(probes)),
@@ -163,6 +165,25 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
                      static_cast<float>(promised),
                      static_cast<float>(side.candidate_margin(factor))};
     return choice;
+}
+
+// Where rows have near duplicates, they find these in their first lists, at a threshold that ends
+// other queries too early. One that is common elsewhere then costs rows little, and is taken.
+void raise_threshold(const CurveSide& side, double target, Choice* choice) {
+    // Entries, as a share, that doubling the threshold may cost. Without duplicates it costs
+    // several times that.
+    constexpr double worth = 0.05;
+    const double common = 25 / std::max(1 - target, 1e-6);
+    const double from = choice->effort.threshold;
+    if (!choice->reached || !(from > 0)) return;
+    const double scanned = choice->scanned;
+    for (uint32 step = 0; step < side.steps() && choice->effort.threshold < common; ++step) {
+        const double threshold = std::min(side.threshold(step), common);
+        if (threshold <= from) continue;
+        if (side.scanned(step) > scanned * (1 + worth * std::log2(threshold / from))) break;
+        choice->effort.threshold = static_cast<float>(threshold);
+        choice->effort.probes = static_cast<uint32>(std::ceil(side.probes(step)));
+    }
 }
 
 Choice choose_from(const MetaPage& meta, const ScanCosts& costs, const CurveSide& side,
@@ -345,7 +366,9 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, B
         // A query that decides by itself finds what is asked for even if it is unlike those that
         // were measured. That may cost this much more.
         constexpr double worth = 1.5;
-        const Choice own = choose_from(meta, costs, CurveSide(meta, by_query, k), target, wanted);
+        const CurveSide side(meta, by_query, k);
+        Choice own = choose_from(meta, costs, side, target, wanted);
+        raise_threshold(side, target, &own);
         if (own.reached && best.reached && own.cost <= worth * best.cost)
             best = own;
         else

@@ -1,0 +1,48 @@
+-- Rows in groups of near duplicates, and queries that are near none: the index is measured with rows, which find their
+-- duplicates at once, and has to find what is asked for these queries, too.
+\set ECHO none
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
+\set include :abs_srcdir '/include/ivfpq.sql'
+\i :include
+\pset format unaligned
+\pset tuples_only on
+\set ECHO all
+
+SET client_min_messages = warning;
+CREATE TABLE t (id int, v vector(48));
+-- 600 groups of 20
+INSERT INTO t SELECT i, vec(i % 600, 48, 1) + (SELECT array_agg(e * 0.1) FROM unnest(vec(i, 48, 2)::real[]) AS e)::vector
+FROM generate_series(1, 12000) AS i;
+CREATE TABLE q AS SELECT i AS id, vec(i, 48, 3) AS v FROM generate_series(1, 100) AS i;
+SET enable_indexscan = off;
+CREATE TABLE truth AS SELECT q.id, q.v, max(n.d) AS farthest
+FROM q CROSS JOIN LATERAL (SELECT t.v <-> q.v AS d FROM t ORDER BY d LIMIT 10) AS n GROUP BY 1, 2;
+RESET enable_indexscan;
+SET enable_seqscan = off;
+-- The share of the ten nearest rows that searches find.
+CREATE FUNCTION recall() RETURNS float8 LANGUAGE sql AS $$
+    SELECT count(*) FILTER (WHERE n.d <= truth.farthest) / (10.0 * (SELECT count(*) FROM truth))
+    FROM truth CROSS JOIN LATERAL (SELECT t.v <-> truth.v AS d FROM t ORDER BY t.v <-> truth.v LIMIT 10) AS n
+$$;
+
+\qecho long codes: lists decide
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 40);
+SELECT recall() >= 0.945 AS found;
+SET ivfpq.target_recall = 0.99;
+SELECT recall() >= 0.985 AS found;
+RESET ivfpq.target_recall;
+-- rows need no more than before
+SELECT by_query, probes <= 3 AS few, ivfpq_recall('t_v') >= 0.945 AS found FROM ivfpq_info('t_v');
+
+\qecho short codes with refinements, which the CPU has: candidates, too
+SET ivfpq.executor = cpu;
+DROP INDEX t_v;
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 40, bits = 4, m = 12, refine = int8);
+SELECT recall() >= 0.945 AS found;
+SELECT by_query, candidates <= 30 AS few, ivfpq_recall('t_v') >= 0.945 AS found FROM ivfpq_info('t_v');
+-- ranking as many candidates as rows need, such queries find less
+SET ivfpq.candidates = 40;
+SELECT recall() < 0.9 AS "finds less";
+RESET ivfpq.candidates;
+DROP TABLE t, q, truth;
+DROP FUNCTION recall;
