@@ -15,6 +15,7 @@ plan skip_all => 'pg_buffercache is not installed'
 $node->restart;
 value($node, <<'SQL');
 SET enable_seqscan = off;
+SET ivfpq.enable_batched_join = off;
 SELECT count(*) FROM generate_series(1, 300) AS i,
 	LATERAL (SELECT id FROM t ORDER BY v <-> vec(i, 8) LIMIT 3) AS s;
 SQL
