@@ -21,7 +21,7 @@ namespace pgwarp {
 struct ListSearch;
 ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads);
 
-// Whether all lists of an index with so many list pages would fit.
+// Whether all lists of an index with this number of list pages would fit.
 bool would_fit_all_lists(const MetaPage& meta, double pages, Size memory);
 
 // Whether all lists are in the store, so that a search reads no pages.

@@ -245,7 +245,7 @@ bool more_waiting_rows(IndexScanDesc scan, ScanState* s) {
     if (s->refined.count == 0) return false;
     clear_vector_cache(s->cache);
     s->round.count = s->round.next = s->round.added = 0;
-    // Whoever fetches more rows than were expected may fetch many.
+    // A plan that fetches more rows than were expected may fetch many.
     visit_waiting(s, 2 * s->refined.step);
     if (!s->asked.repeated) report_visits(scan->indexRelation, &s->report);
     rest_row_reader(s->reader);

@@ -21,7 +21,7 @@ namespace {
 // two, and one that hangs is ended by the watchdog.
 constexpr int away_ms = 10 * 1000;
 
-// One search in so many asks a copy that lacks lists, if the copy is idle.
+// One search in this number asks a copy that lacks lists, if the copy is idle.
 constexpr uint32 fill_interval = 8;
 
 // An index with 'auto' gets another copy when each copy has this many searches to do, and if it

@@ -2,7 +2,7 @@
 //
 // Each worker publishes the indexes that its device has (ServiceDevice::held). Backends read this
 // without a lock and choose. A wrong choice costs time and nothing else: the worker that is asked
-// knows what it has, and its answer is checked against the pages, whoever gave it.
+// knows what it has, and its answer is checked against the pages.
 //
 // pgwarp.placement, or an index's option, says how many devices are to have it:
 //

@@ -220,7 +220,7 @@ struct DeviceInfo {
 };
 
 // An index on a device. Only the device's worker writes it; backends read it without a lock, to
-// decide whom to ask (placement.h). Nothing depends on it: an answer is checked, whoever gave it.
+// decide whom to ask (placement.h). Nothing depends on it: every answer is checked.
 struct HeldIndex {
     pg_atomic_uint64 name;   // database << 32 | index; 0: free
     pg_atomic_uint64 build;  // of the MirrorKey

@@ -284,7 +284,7 @@ TEST_F(MirrorTest, NamesListsThatItLacks) {
         return asked.search.missing_count;
     };
     EXPECT_EQ(ask(0), 0u) << "who does not ask is told of none";
-    // List 3 is named by the answer itself; a list that somebody was asked for is not named again.
+    // List 3 is named by the answer itself; a list that was asked for is not named again.
     uint32_t count = ask(2);
     EXPECT_EQ(count, std::min(2u, model.shape.lists - 2));
     count += ask(64) + ask(64);

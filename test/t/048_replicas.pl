@@ -1,5 +1,5 @@
 # Copies of an index on several devices: searches go to all of them and get the same answers, changes are
-# seen whoever answers, and copies come and go with the placement.
+# seen in every answer, and copies come and go with the placement.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -70,7 +70,7 @@ is(value($node, 'SELECT i.lists, i.resident_lists, i.bytes = 2 * d.bytes, i.byte
 	FROM pg_stat_pgwarp AS i JOIN pg_stat_pgwarp_devices AS d USING (indexname) WHERE place = 1'), '40|40|t|t|0',
 	'pg_stat_pgwarp: lists once, bytes of both');
 
-# What changes is seen by whoever asks, from either copy. The two sessions prefer different ones.
+# What changes is seen by every session, from either copy. The two sessions prefer different ones.
 $_->query("SET enable_seqscan = off; SET ivfpq.probes = 40; SET ivfpq.candidates = 500") for @sessions;
 my $exact = session($node);
 $exact->query('SET enable_seqscan = on; SET enable_indexscan = off');
