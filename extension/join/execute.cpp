@@ -168,7 +168,8 @@ bool open_batches(BatchScan* state) {
     const BatchMemory memory = batch_memory();
     const Size parts = static_cast<Size>(state->index_count);
     const MemoryContext before = MemoryContextSwitchTo(state->custom.ss.ps.state->es_query_cxt);
-    state->gave_up = k == 0;
+    // Entries of rows that are too old for a snapshot may be gone: only a scan looks for that.
+    state->gave_up = k == 0 || compat_old_snapshots_end();
     // A batch searches with the active snapshot.
     PushActiveSnapshot(state->custom.ss.ps.state->es_snapshot);
     for (int i = 0; i < state->index_count && !state->gave_up; ++i) {
@@ -193,6 +194,12 @@ uint32 least_queries(const BatchScan* state) {
     for (int i = 0; i < state->index_count; ++i)
         least = std::max(least, least_queries(state->indexes[i].batch));
     return least;
+}
+
+// Whether a batch can have as many queries as make it pay; else scans search by themselves.
+bool batches_pay(BatchScan* state) {
+    if (least_queries(state) > most_queries(state)) state->gave_up = true;
+    return !state->gave_up;
 }
 
 // The parameters of a row: `with` sets them.
@@ -367,7 +374,10 @@ bool next_batch(BatchScan* state) {
     if (state->row_count == 0) return false;
     state->has_parameters = true;
     keep_query_parameters(state);
-    if (state->query_count > 0 && state->query_count >= least_queries(state)) search_all(state);
+    if (state->query_count > 0 && state->query_count >= least_queries(state))
+        search_all(state);
+    else if (bytes >= most_bytes)
+        state->gave_up = true;  // memory never holds enough rows
     state->singles += state->row_count - (state->searched ? state->query_count : 0);
     return true;
 }
@@ -405,8 +415,10 @@ TupleTableSlot* exec_custom(CustomScanState* node) {
     BatchScan* state = state_of(node);
     if (state->next_row == state->row_count) {
         // Nobody has bound the node in a recheck of EvalPlanQual.
-        if (!state->join || !open_batches(state)) {
+        if (!state->join || !open_batches(state) || !batches_pay(state)) {
             state->next_row = state->row_count = 0;
+            if (state->has_parameters) restore_parameters(state);
+            state->has_parameters = false;
             TupleTableSlot* row = read_row(state);
             if (row) ++state->singles;
             return row ? row : ExecClearTuple(state->result);
@@ -485,11 +497,10 @@ const CustomScanMethods scan_methods = {"Ivfpq Batch", create_state};
 
 // --- finding the index scans of a custom scan
 
-// The node below those that pass on all rows of it as they come.
+// The node below those that pass on all rows of it as they come, or none at all.
 PlanState* below(PlanState* node) {
     while (node) {
-        if (IsA(node, ResultState) && outerPlanState(node) && !node->qual &&
-            !reinterpret_cast<ResultState*>(node)->resconstantqual)
+        if (IsA(node, ResultState) && outerPlanState(node) && !node->qual)
             node = outerPlanState(node);
         else if (IsA(node, SubqueryScanState) && !node->qual)
             node = reinterpret_cast<SubqueryScanState*>(node)->subplan;

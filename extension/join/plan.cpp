@@ -51,11 +51,24 @@ bool has_other_parameter(Node* node, void* known) {
     return compat_expression_walk(node, has_other_parameter, known);
 }
 
+// A walker: whether an expression depends on one of these parameters.
+bool has_parameter(Node* node, void* known) {
+    if (!node) return false;
+    if (IsA(node, Param)) {
+        const Param* parameter = reinterpret_cast<const Param*>(node);
+        return parameter->paramkind == PARAM_EXEC &&
+               list_member_int(static_cast<List*>(known), parameter->paramid);
+    }
+    return compat_expression_walk(node, has_parameter, known);
+}
+
 // The number of rows has to be the same for all queries of a batch.
 bool has_constant_limit(const Query* query) {
     return query->limitCount && query->limitOption == LIMIT_OPTION_COUNT &&
            !has_other_parameter(query->limitCount, NIL) &&
-           !has_other_parameter(query->limitOffset, NIL);
+           !has_other_parameter(query->limitOffset, NIL) &&
+           !contain_volatile_functions(query->limitCount) &&
+           !contain_volatile_functions(query->limitOffset);
 }
 
 List* parameters_of(const RelOptInfo* subquery) {
@@ -66,9 +79,14 @@ List* parameters_of(const RelOptInfo* subquery) {
     return numbers;
 }
 
-bool is_not_null(const Node* condition) {
-    return IsA(condition, NullTest) &&
-           reinterpret_cast<const NullTest*>(condition)->nulltesttype == IS_NOT_NULL;
+// Whether a condition says only that there is a vector, which all entries have.
+bool has_no_effect(const IndexOptInfo* index, const Node* condition) {
+    if (!IsA(condition, NullTest)) return false;
+    const auto* test = reinterpret_cast<const NullTest*>(condition);
+    if (test->nulltesttype != IS_NOT_NULL) return false;
+    const int vector = index->indexkeys[0];
+    if (vector == 0) return equal(test->arg, linitial(index->indexprs));
+    return IsA(test->arg, Var) && reinterpret_cast<const Var*>(test->arg)->varattno == vector;
 }
 
 // Whether an expression has the column that the index is on; true for whole rows, too, and where
@@ -88,7 +106,7 @@ bool has_simple_conditions(const IndexPath* path, List* parameters) {
     const List* conditions = path->indexinfo->indrestrictinfo;
     for (const ListCell* cell = list_head(conditions); cell; cell = lnext(conditions, cell)) {
         Node* condition = reinterpret_cast<Node*>(lfirst_node(RestrictInfo, cell)->clause);
-        if (is_not_null(condition)) continue;
+        if (has_no_effect(path->indexinfo, condition)) continue;
         if (contain_volatile_functions(condition) || has_other_parameter(condition, parameters) ||
             has_vector(path->indexinfo, condition))
             return false;
@@ -101,7 +119,8 @@ double passing_share(const IndexPath* path) {
     const RelOptInfo* table = path->indexinfo->rel;
     const List* conditions = path->indexinfo->indrestrictinfo;
     for (const ListCell* cell = list_head(conditions); cell; cell = lnext(conditions, cell))
-        if (!is_not_null(reinterpret_cast<Node*>(lfirst_node(RestrictInfo, cell)->clause)))
+        if (!has_no_effect(path->indexinfo,
+                           reinterpret_cast<Node*>(lfirst_node(RestrictInfo, cell)->clause)))
             return std::clamp(table->rows / std::max(table->tuples, 1.0), 1e-6, 0.999);
     return 1;
 }
@@ -125,7 +144,9 @@ bool find_scans(Path* path, List* parameters, List** scans) {
                 path->pathtype != T_IndexScan || !has_simple_conditions(index, parameters))
                 return false;
             Node* order = static_cast<Node*>(linitial(index->indexorderbys));
-            if (has_other_parameter(order, parameters)) return false;
+            // One query for all rows is no batch.
+            if (has_other_parameter(order, parameters) || !has_parameter(order, parameters))
+                return false;
             *scans = lappend(*scans, index);
             return true;
         }
@@ -267,13 +288,31 @@ bool rereads_rows(const Query* query) {
            (query->commandType != CMD_SELECT && query->commandType != CMD_INSERT);
 }
 
+// Whether subqueries lock rows, which reading ahead would lock before they are needed.
+bool locks_rows(const PlannerInfo* root) {
+    if (root->parse->rowMarks != NIL) return true;
+    for (int i = 1; i < root->simple_rel_array_size; ++i) {
+        const RelOptInfo* relation = root->simple_rel_array[i];
+        if (relation && relation->subroot && locks_rows(relation->subroot)) return true;
+    }
+    return false;
+}
+
+bool subqueries_lock_rows(const PlannerInfo* root) {
+    // Of WITH, too.
+    const List* others = root->glob->subroots;
+    for (const ListCell* cell = list_head(others); cell; cell = lnext(others, cell))
+        if (locks_rows(static_cast<const PlannerInfo*>(lfirst(cell)))) return true;
+    return locks_rows(root);
+}
+
 void add_batch_paths(const Join& join, const RelOptInfo* outer, const RelOptInfo* inner) {
     if (join.type != JOIN_INNER && join.type != JOIN_LEFT) return;
     if (inner->reloptkind != RELOPT_BASEREL || inner->rtekind != RTE_SUBQUERY || !inner->subroot ||
         bms_is_empty(inner->lateral_relids) ||
         !bms_is_subset(inner->lateral_relids, outer->relids) || IS_OTHER_REL(outer) ||
         rereads_rows(join.root->parse) || !has_constant_limit(inner->subroot->parse) ||
-        inner->subroot->parse->rowMarks != NIL)
+        inner->subroot->parse->rowMarks != NIL || subqueries_lock_rows(join.root))
         return;
     List* parameters = parameters_of(inner);
     for (const ListCell* cell = list_head(inner->pathlist); cell;

@@ -137,6 +137,25 @@ SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM items q 
     (SELECT id FROM items i WHERE i.id <> q.id ORDER BY i.v <-> q.v LIMIT 5) s WHERE q.id BETWEEN 1 AND 200');
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q LEFT JOIN LATERAL
     (SELECT id FROM items WHERE kind > q.n + 3 AND id < 3000 ORDER BY items.v <-> q.v LIMIT 5 OFFSET 2) s ON true WHERE q.v IS NOT NULL');
+\qecho what batches must not do: other LIMITs, volatile conditions, rows locked ahead
+CREATE SEQUENCE calls;
+SELECT batched, rows BETWEEN 150 AND 750 FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT (1 + random() * 4)::int) s WHERE q.v IS NOT NULL');
+SELECT batched, as_plain FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE nextval(''calls'') IS NOT NULL ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE (SELECT o.n FROM queries o WHERE o.id = items.kind + 1 AND o.n = q.n) IS NOT NULL
+     ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
+    (SELECT id FROM items WHERE items.v IS NOT NULL ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT bool_or(p ~ 'Ivfpq Batch') FROM plan_of('SELECT q.id, s.id FROM (SELECT * FROM queries FOR UPDATE SKIP LOCKED) q CROSS JOIN LATERAL
+    (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 5) s') AS p;
+SELECT bool_or(p ~ 'Ivfpq Batch') FROM plan_of('WITH q AS MATERIALIZED (SELECT * FROM queries FOR UPDATE)
+    SELECT q.id, s.id FROM q CROSS JOIN LATERAL (SELECT id FROM items ORDER BY items.v <-> q.v LIMIT 5) s') AS p;
+-- a condition on the outer row alone is a gate above the scan
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q LEFT JOIN LATERAL
+    (SELECT id FROM items WHERE q.n > 2 ORDER BY items.v <-> q.v LIMIT 5) s ON true WHERE q.v IS NOT NULL');
+SELECT properties('SELECT FROM queries q, LATERAL (SELECT FROM items WHERE q.n >= 0 ORDER BY v <-> q.v LIMIT 5) s');
 -- a row that fails one condition is not shown to the other
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id) FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM items WHERE CASE WHEN kind > 0 THEN 1 / kind >= 0 END ORDER BY items.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
