@@ -215,6 +215,12 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
         part.wants_versions = true;
         ServiceAnswer some;
         if (!ask_once(scan, s, part, &some)) return false;
+        // What an answer lacks is sent to the device that gave it.
+        if (some.device != answer->device) {
+            free_answer(&some);
+            s->report.reason = other_lists;
+            return false;
+        }
         const bool empty = some.probed_count == 0;
         const double added = add_answer(*search, some, answer);
         answer->patience = some.patience;

@@ -270,7 +270,9 @@ void wake_worker(const ServiceDevice* device) {
 }
 
 void set_worker_state(ServiceDevice* device, WorkerState state) {
-    device->since = GetCurrentTimestamp();
+    // A worker that is started again in vain does not renew it.
+    if (pg_atomic_read_u32(&device->worker_state) != static_cast<uint32>(state))
+        device->since = GetCurrentTimestamp();
     pg_memory_barrier();
     pg_atomic_write_u32(&device->worker_state, static_cast<uint32>(state));
 }

@@ -128,7 +128,7 @@ ServiceDevice* emptiest(const Copies& holders) {
         ServiceDevice* device = service_device(i);
         const bool has = std::any_of(holders.items, holders.items + holders.count,
                                      [device](const Copy& copy) { return copy.device == device; });
-        if (has || !is_available(device)) continue;
+        if (has || !is_available(device) || waited_in_vain_for(device)) continue;
         loads[count] = {static_cast<size_t>(device->info.assigned),
                         static_cast<size_t>(device->info.indexes),
                         static_cast<size_t>(device->info.list_budget)};
