@@ -268,7 +268,7 @@ extern "C" {
 #endif
 }
 
-// 18 lets extensions add properties to any node of EXPLAIN. Before it, nobody calls `explain`.
+// 18 lets extensions add properties to any node of EXPLAIN. Before 18, `explain` is never called.
 #if PG_VERSION_NUM >= 180000
 #define compat_explain_nodes(explain)                                                      \
     do {                                                                                   \

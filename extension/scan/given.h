@@ -18,8 +18,8 @@ struct GivenRows {
     Size count;
 };
 
-// Asked before a scan begins; null: nobody gives rows. Returns false unless the rows are those of
-// the scan's snapshot, keys and query. Allocates in the current memory context.
+// Asked before a scan begins; null: there are no such rows. Returns false unless the rows are those
+// of the scan's snapshot, keys and query. Allocates in the current memory context.
 extern bool (*give_rows)(IndexScanDesc scan, GivenRows* rows);
 
 }  // namespace pgwarp

@@ -262,7 +262,7 @@ Size most_candidates();
 
 // --- scan.cpp
 
-// Begins a scan that nobody has asked for a row yet. Returns how far its nearest list is, in the
+// Begins a scan before the executor asks it for a row. Returns how far its nearest list is, in the
 // index's own units; infinity: unknown.
 double prepare_round(IndexScanDesc scan);
 void first_round(IndexScanDesc scan);
