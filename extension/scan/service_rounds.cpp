@@ -134,6 +134,7 @@ WantedSearch next_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     search.conditions = s->conditions.all();
     search.first_probe = s->group.begin;
     search.probes = s->group.end;
+    search.device = s->service.device;
     *wanted = s->goal.candidates + (s->service.resumes ? 0 : s->served.repeated);
     return search;
 }
@@ -212,6 +213,7 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
         part.probes = std::min(end, part.first_probe + service_most_lists);
         part.narrowed = true;
         part.near_k = 0;
+        part.device = answer->device;
         part.wants_versions = true;
         ServiceAnswer some;
         if (!ask_once(scan, s, part, &some)) return false;
@@ -328,6 +330,8 @@ bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer
     for (uint32 i = 0; i < count && s->service.finished; ++i)
         if (s->service.finished[lists[i] >> 32]) return false;
     if (!s->service.resumes) return true;
+    // Another device may have rounded the floor otherwise.
+    if (answer.device != s->service.device) return false;
     std::sort(lists, lists + count);
     std::sort(s->service.lists, s->service.lists + count);
     return std::equal(lists, lists + count, s->service.lists);
@@ -353,6 +357,7 @@ void note_answer(ScanState* s, const WantedSearch& search, const ServiceAnswer& 
     ServiceProgress& service = s->service;
     if (service.lists) pfree(service.lists);
     service.lists = lists;
+    service.device = answer.device;
     if (search.narrowed && !answer.searched.more) {
         // A filter may ask for more lists in the first group, which ends in the next round
         // otherwise.
@@ -504,7 +509,10 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         search.near_k = widens(s) && begins && search.probes <= service_most_lists
                             ? std::min(s->goal.limit, search.k)
                             : 0;
-        if (s->service.resumes) search.floor = s->service.floor;
+        if (s->service.resumes) {
+            search.floor = s->service.floor;
+            search.device = s->service.device;
+        }
         ServiceAnswer answer;
         bool covered;
         Size ranked;

@@ -25,6 +25,8 @@ extern "C" {
 
 namespace pgwarp {
 
+struct ServiceDevice;
+
 // --- parts of the state, each with the file that writes it
 
 // What a caller without a plan wants (scan.cpp, want_rows()); kept by a rescan.
@@ -118,6 +120,7 @@ struct ServiceProgress {
     // The next search of the group resumes after this candidate, in the service's own order.
     bool resumes;
     Neighbor floor;
+    ServiceDevice* device;  // that answered last; null: none has
     // (group.end - group.begin) lists of the group, each with its generation.
     uint64* lists;
     bool* finished;  // (lists): those of groups that have ended; null: none has

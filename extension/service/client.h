@@ -43,6 +43,8 @@ struct WantedSearch {
     uint32 first_probe;
     uint32 near_k;
     Neighbor floor = {-std::numeric_limits<float>::infinity(), 0};
+    // Whose answer the search goes on from; null: it begins. Asked first.
+    ServiceDevice* device = nullptr;
     std::span<const Condition> conditions = {};
     bool wants_versions = false;  // of the lists, even if the answer could be complete
     bool fills = false;           // name lists that the device lacks, for this backend to send

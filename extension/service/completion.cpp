@@ -238,14 +238,11 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     answer->lists = nullptr;
     WantedSearch search = wanted;
     search.wants_versions |= !may_be_complete();
-    const bool resumes = wanted.first_probe > 0 || std::isfinite(wanted.floor.distance);
-    const Route route = route_search(key, placement_of(index), resumes);
+    const Route route = route_search(key, placement_of(index), wanted.device);
     for (int i = 0; i < route.count && !is_over(answer->patience); ++i) {
         wait_for(&answer->patience, route.devices[i], i + 1 < route.count);
         search.fills = route.fills && i == 0;
-        if (!ask_device(index, meta, key, search, answer)) continue;
-        note_answered(key, answer->device);
-        return true;
+        if (ask_device(index, meta, key, search, answer)) return true;
     }
     return false;
 }

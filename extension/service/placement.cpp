@@ -242,11 +242,6 @@ Route route_automatically(const MirrorKey& key) {
     return route_copies(holders);
 }
 
-struct Answered {
-    MirrorKey key;
-    ServiceDevice* device;
-} last_answered = {};
-
 }  // namespace
 
 Placement placement_of(Relation index) {
@@ -254,23 +249,18 @@ Placement placement_of(Relation index) {
     return static_cast<Placement>(option == placement_unset ? settings.placement : option);
 }
 
-Route route_search(const MirrorKey& key, Placement placement, bool resumes) {
+Route route_search(const MirrorKey& key, Placement placement, const ServiceDevice* first) {
     // One device takes all, silent or not: who asks has decided whether to wait for it.
     if (service->devices == 1) return {{service_device(0)}, 1, false};
     Route route = placement == Placement::single      ? route_single(key)
                   : placement == Placement::replicate ? route_copies(find_copies(key, true))
                                                       : route_automatically(key);
-    if (!resumes || !(last_answered.key == key)) return route;
     for (int i = 1; i < route.count; ++i)
-        if (route.devices[i] == last_answered.device) {
+        if (route.devices[i] == first) {
             std::swap(route.devices[0], route.devices[i]);
             route.fills = false;
         }
     return route;
-}
-
-void note_answered(const MirrorKey& key, ServiceDevice* device) {
-    last_answered = {key, device};
 }
 
 Route route_load(const MirrorKey& key, Placement placement) {

@@ -32,11 +32,9 @@ struct Route {
 
 Placement placement_of(Relation index);
 
-// For a search. None: the session reads the pages. `resumes`: the search goes on behind an earlier
-// one of this session, and asks the same device if it can: others may round distances otherwise.
-Route route_search(const MirrorKey& key, Placement placement, bool resumes);
-// After a search: who answered it.
-void note_answered(const MirrorKey& key, ServiceDevice* device);
+// For a search. None: the session reads the pages. `first` comes first, if it is one of the
+// devices: the search goes on from its answer, and others may round distances otherwise. Null: any.
+Route route_search(const MirrorKey& key, Placement placement, const ServiceDevice* first);
 // For loading the whole index: all of these.
 Route route_load(const MirrorKey& key, Placement placement);
 
