@@ -197,7 +197,7 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
         plan = plan_training(RelationGetRelationName(index), look.rows, meta, ERROR);
         executor = begin_executor(meta, look.rows, plan, workers);
         sample = sample_table(heap, index, info, meta.metric, meta.dims, look, plan.sample_rows,
-                              meta.seed);
+                              meta.seed, workers);
     }
     // In a concurrent build rows may be deleted between the look and the sample.
     const IndexBuildResult result =

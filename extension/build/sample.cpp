@@ -12,6 +12,7 @@
 #include "extension/index/lists.h"
 #include "extension/build/progress.h"
 #include "extension/build/sample.h"
+#include "extension/build/sample_values.h"
 #include "extension/util/large_memory.h"
 
 extern "C" {
@@ -107,6 +108,7 @@ struct SampleState {
     Sample* sample;
     Metric metric;
     Random* random;
+    StoredValues* stored;  // null: an expression may return a value that lies elsewhere
     MemoryContext row_context;
 };
 
@@ -116,11 +118,12 @@ void sample_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool aliv
     if (nulls[0] || !alive) return;
     const uint32 slot = draw_slot(sample, state->random);
     if (slot == sample->room) return;
+    sample->tids[slot] = tid_number(*tid);
+    if (state->stored && state->stored->note(slot, values[0])) return;
     const MemoryContext before = MemoryContextSwitchTo(state->row_context);
     const VectorView vector = state->type.view(values[0]);
     index_form(state->metric, vector.values, sample->dims,
                sample->rows + Size{slot} * sample->dims);
-    sample->tids[slot] = tid_number(*tid);
     MemoryContextSwitchTo(before);
     MemoryContextReset(state->row_context);
 }
@@ -192,12 +195,17 @@ TableLook look_at_table(Relation heap, Relation index, IndexInfo* info, uint64 e
 }
 
 Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
-                    const TableLook& look, uint32 rows, int64 seed) {
+                    const TableLook& look, uint32 rows, int64 seed, int workers) {
     report_phase(BuildPhase::sample);
     Sample sample = new_sample(dims, rows);
+    StoredValues stored(rows);
     Random random(static_cast<uint64>(seed));
     SampleState state{
-        type_of(index), &sample, metric, &random,
+        type_of(index),
+        &sample,
+        metric,
+        &random,
+        info->ii_IndexAttrNumbers[0] != 0 ? &stored : nullptr,
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq sample row", ALLOCSET_DEFAULT_SIZES)};
     report_progress(PROGRESS_SCAN_BLOCKS_TOTAL, look.blocks);
 
@@ -239,6 +247,7 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     } while (turns.end != PG_UINT64_MAX && static_cast<double>(sample.seen) < short_of_rows * rows);
     close_block_sampler(sampler);
     MemoryContextDelete(state.row_context);
+    read_stored_values(heap, index, info->ii_Concurrent, metric, stored, &sample, workers);
     shuffle_sample(&sample, &random, shuffled_rows);
     return sample;
 }

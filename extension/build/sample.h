@@ -48,8 +48,8 @@ struct TableLook {
 TableLook look_at_table(Relation heap, Relation index, IndexInfo* info, uint64 enough, int64 seed);
 
 // A uniform sample of the rows an index build would see, the first shuffled_rows in random order;
-// the same seed gives the same sample.
+// the same seed gives the same sample. Up to `workers` workers read vectors that lie in TOAST.
 Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metric, uint32 dims,
-                    const TableLook& look, uint32 rows, int64 seed);
+                    const TableLook& look, uint32 rows, int64 seed, int workers);
 
 }  // namespace pgwarp
