@@ -10,6 +10,7 @@
 #include "extension/index/place.h"
 #include "extension/service/client.h"
 #include "extension/service/completion.h"
+#include "extension/service/pace.h"
 #include "extension/service/placement.h"
 #include "extension/service/seen_lists.h"
 #include "extension/settings.h"
@@ -28,34 +29,10 @@ bool insists_on_service() {
     return settings.executor == static_cast<int>(ExecutorChoice::service);
 }
 
-// Kinds of sending, each with its minimal interval: whole lists that lost an entry; entries
-// appended to one list; appended entries of an index, if they are few. Each kind has its own times,
-// by its number: sending a list's appended entries must not delay sending the list whole.
-struct Sending {
-    uint32 number;
-    uint32 interval_ms;
-};
-constexpr Sending whole_list{0, 250};
-constexpr Sending appended_entries{1, 20};
-constexpr Sending few_entries{2, 1000};
 // A query that had to read this many appended entries sends them: each entry costs this query and
 // the following ones a visit to the table. Fewer entries wait, because sending costs the worker
 // more than reading a few.
 constexpr uint32 enough_appended = 8;
-constexpr uint32 any_list = PG_UINT32_MAX;
-
-// True for one of the backends that see a change, at most once per interval.
-bool may_send(const ServiceDevice* device, const MirrorKey& key, uint32 list,
-              const Sending& sending) {
-    const uint32 hash = (key.index * 2654435761u) ^ (list * 2246822519u) ^ key.database ^
-                        (sending.number * 3266489917u) ^
-                        (static_cast<uint32>(device_number(device)) * 668265263u);
-    pg_atomic_uint32* sent_at = &service->sent_at[hash % ServiceShared::send_times];
-    const auto now = static_cast<uint32>(GetCurrentTimestamp() / 1000);
-    uint32 before = pg_atomic_read_u32(sent_at);
-    return now - before >= sending.interval_ms &&
-           pg_atomic_compare_exchange_u32(sent_at, &before, now);
-}
 
 // Entries appended to lists that pass the conditions, as long as they are few.
 struct Collection {

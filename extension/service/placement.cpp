@@ -3,6 +3,7 @@
 
 #include "kernels/device_choice.h"
 #include "extension/index/options.h"
+#include "extension/service/pace.h"
 #include "extension/service/patience.h"
 #include "extension/service/placement.h"
 #include "extension/settings.h"
@@ -144,7 +145,8 @@ ServiceDevice* home_of(const Copies& holders) {
     return holders.away ? nullptr : emptiest(holders);
 }
 
-// Copies that are left from another placement go, once the one that stays has all lists.
+// Copies that are left from another placement go, once the one that stays has all lists. A worker
+// that is slow to forget one must not be told with every search: its queue would fill up.
 void drop_others(const MirrorKey& key, const Copies& holders, const ServiceDevice* home) {
     bool whole = false;
     for (int i = 0; i < holders.count; ++i) {
@@ -152,9 +154,11 @@ void drop_others(const MirrorKey& key, const Copies& holders, const ServiceDevic
         whole |= copy.device == home && copy.resident > 0 &&
                  copy.resident == pg_atomic_read_u32(&copy.held->lists);
     }
-    for (int i = 0; whole && i < holders.count; ++i)
-        if (holders.items[i].device != home)
-            post_forget_to(holders.items[i].device, key.database, key.index);
+    for (int i = 0; whole && i < holders.count; ++i) {
+        ServiceDevice* device = holders.items[i].device;
+        if (device != home && may_send(device, key, any_list, leftover_copy))
+            post_forget_to(device, key.database, key.index);
+    }
 }
 
 Route route_single(const MirrorKey& key) {
