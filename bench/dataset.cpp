@@ -4,6 +4,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "bench/bin_file.h"
+#include "bench/hdf5_file.h"
 #include "bench/idx_file.h"
 #include "bench/input_file.h"
 #include "bench/vecs_file.h"
@@ -18,12 +20,20 @@ constexpr const char* fashion_mnist_directory = "/usr/share/datasets/fashion-mni
 
 struct Files {
     std::string base;
-    std::string queries;
+    std::string queries;  // the same file, if that is HDF5
 };
+
+bool is_hdf5(const std::string& path) {
+    return path.ends_with(".hdf5");
+}
+
+bool is_idx(const std::string& path) {
+    return path.find("-idx3-ubyte") != std::string::npos;
+}
 
 // "" if there is no such file in any supported format.
 std::string find_vectors(const std::string& stem) {
-    for (const char* format : {".fvecs", ".bvecs"})
+    for (const char* format : {".fvecs", ".bvecs", ".fbin", ".f16bin", ".u8bin", ".i8bin"})
         for (const char* packing : {"", ".xz", ".gz"})
             if (std::string path = stem + format + packing; fs::exists(path)) return path;
     return "";
@@ -40,26 +50,37 @@ std::string find_idx(const fs::path& directory, const std::string& part) {
 Files find_files(const DatasetRequest& request) {
     fs::path stem = request.name;
     if (request.name.find('/') == std::string::npos) stem = fs::path(request.directory) / stem;
-    Files files{find_vectors(stem.string() + "_base"), find_vectors(stem.string() + "_query")};
-    if (!files.base.empty() && !files.queries.empty()) return files;
+    for (const char* joint : {"_", ".", "/"}) {
+        const std::string prefix = stem.string() + joint;
+        Files files{find_vectors(prefix + "base"), find_vectors(prefix + "query")};
+        if (!files.base.empty() && !files.queries.empty()) return files;
+    }
+    const std::string hdf5 = is_hdf5(stem.string()) ? stem.string() : stem.string() + ".hdf5";
+    if (fs::exists(hdf5)) return {hdf5, hdf5};
 
     if (request.name == "fashion-mnist" && !fs::exists(stem)) stem = fashion_mnist_directory;
-    files = {find_idx(stem, "train"), find_idx(stem, "t10k")};
+    const Files files{find_idx(stem, "train"), find_idx(stem, "t10k")};
     if (!files.base.empty() && !files.queries.empty()) return files;
 
-    throw std::runtime_error("data set \"" + request.name + "\" is not there\nDETAIL:  Neither " +
-                             stem.string() + "_base.fvecs and _query.fvecs (or .bvecs, packed or " +
-                             "not) nor idx files in " + stem.string() +
-                             "/.\nHINT:  bench/fetch gets \"glove\" and \"fashion-mnist\".");
+    throw std::runtime_error(
+        "data set \"" + request.name + "\" is not there\nDETAIL:  There are neither " +
+        stem.string() +
+        "_base.fvecs and _query.fvecs (or .bvecs, .fbin, .f16bin, .u8bin, .i8bin, " +
+        "packed or not), nor base.fbin and query.fbin or idx files in " + stem.string() +
+        "/, nor " + hdf5 + ".\nHINT:  bench/fetch gets \"glove\" and \"fashion-mnist\".");
 }
 
-bool is_idx(const std::string& path) {
-    return path.find("-idx3-ubyte") != std::string::npos;
-}
-
-Vectors read_any(const std::string& path, size_t limit) {
+// `part`: "train" or "test", for a file that has both.
+Vectors read_any(const std::string& path, const char* part, size_t limit) {
     if (limit == 0) limit = std::numeric_limits<size_t>::max();
-    return is_idx(path) ? read_idx_images(path, limit) : read_vectors(path, limit);
+    if (is_hdf5(path)) return read_hdf5(path, part, limit);
+    if (is_idx(path)) return read_idx_images(path, limit);
+    return is_bin(path) ? read_bin(path, limit) : read_vectors(path, limit);
+}
+
+bool has_bytes(const std::string& path) {
+    const std::string name = unpacked_name(path);
+    return is_idx(path) || name.ends_with(".bvecs") || name.ends_with(".u8bin");
 }
 
 }  // namespace
@@ -68,13 +89,21 @@ void check_dataset(const DatasetRequest& request) {
     find_files(request);
 }
 
+Metric metric_of(const DatasetRequest& request) {
+    const Files files = find_files(request);
+    return is_hdf5(files.base) ? read_hdf5_metric(files.base) : Metric::l2;
+}
+
 Dataset read_dataset(const DatasetRequest& request) {
     const Files files = find_files(request);
     Dataset dataset;
-    dataset.name = fs::path(request.name).filename().string();
-    dataset.base = read_any(files.base, request.rows);
-    dataset.queries = read_any(files.queries, request.queries);
-    dataset.bytes = is_idx(files.base) || unpacked_name(files.base).ends_with(".bvecs");
+    fs::path name = request.name;
+    if (is_hdf5(name.string())) name.replace_extension();
+    if (!name.has_filename()) name = name.parent_path();  // a directory, written with its slash
+    dataset.name = name.filename().string();
+    dataset.base = read_any(files.base, "train", request.rows);
+    dataset.queries = read_any(files.queries, "test", request.queries);
+    dataset.bytes = has_bytes(files.base);
     if (dataset.base.rows < request.rows)
         throw std::runtime_error("\"" + files.base + "\" has only " +
                                  std::to_string(dataset.base.rows) + " rows, " +

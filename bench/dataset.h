@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "bench/metric.h"
 #include "bench/vectors.h"
 
 namespace pgwarp::bench {
@@ -11,12 +12,14 @@ struct Dataset {
     std::string name;
     Vectors base;
     Vectors queries;
-    bool bytes = false;  // all values are whole numbers 0..255, as in bvecs and idx files
+    bool bytes = false;  // all values are whole numbers 0..255, as in bvecs, u8bin and idx files
 };
 
 struct DatasetRequest {
-    // "fashion-mnist", or PREFIX for PREFIX_base.fvecs and PREFIX_query.fvecs (or .bvecs, .xz,
-    // .gz), or a directory of idx files. A name without a slash is looked for in `directory`.
+    // "fashion-mnist"; PREFIX for PREFIX_base.fvecs and PREFIX_query.fvecs (or .bvecs, .fbin,
+    // .f16bin, .u8bin, .i8bin, each also .xz and .gz), or with a dot for the underscore; a
+    // directory of base.fbin and query.fbin (or the like), or of idx files; NAME or NAME.hdf5 for a
+    // file of ann-benchmarks. A name without a slash is looked for in `directory`.
     std::string name;
     std::string directory = "build/data";
     size_t rows = 0;     // 0: all
@@ -27,5 +30,8 @@ Dataset read_dataset(const DatasetRequest& request);
 
 // Throws if files are missing, before any slow work starts.
 void check_dataset(const DatasetRequest& request);
+
+// The metric that the data is for, if its files say so, as those of ann-benchmarks do; else L2.
+Metric metric_of(const DatasetRequest& request);
 
 }  // namespace pgwarp::bench

@@ -37,7 +37,7 @@ namespace pgwarp::bench {
 namespace {
 
 struct Setting {
-    std::string data = "fashion-mnist", directory = "build/data", metric = "l2";
+    std::string data = "fashion-mnist", directory = "build/data", metric;  // "": the data's own
     size_t rows = 0, checked = 1000, added = 0;
     uint32_t k = 10;
     int threads = 2;
@@ -202,10 +202,11 @@ class GraphBench {
 
     void load(const Setting& setting) {
         if (loaded_ == setting.data + setting.metric) return;
-        set_ = read_dataset({setting.data, setting.directory, setting.rows, 0});
+        const DatasetRequest request{setting.data, setting.directory, setting.rows, 0};
+        set_ = read_dataset(request);
         loaded_ = setting.data + setting.metric;
         rows_ = {set_.base.values.data(), set_.base.rows, static_cast<uint32_t>(set_.base.dims),
-                 metric_called(setting.metric)};
+                 setting.metric.empty() ? metric_of(request) : metric_called(setting.metric)};
         if (rows_.metric == Metric::cosine)
             for (size_t i = 0; i < rows_.count; ++i) {
                 float* row = set_.base.values.data() + i * rows_.dims;

@@ -20,10 +20,11 @@ const char* const usage = R"(Measures vector indexes of PostgreSQL side by side.
 The run:
   --config FILE       read options from a file: one a line, without the dashes; # begins a comment
   --connect STRING    libpq connection string; else the usual environment (PGHOST, PGPORT ...)
-  --data NAME         fashion-mnist, glove, or PREFIX for PREFIX_base.fvecs and PREFIX_query.fvecs
-                      (also .bvecs, .xz, .gz)
+  --data NAME         fashion-mnist, glove, PREFIX for PREFIX_base.fvecs and PREFIX_query.fvecs (also
+                      .bvecs, .fbin, .f16bin, .u8bin, .i8bin; .xz, .gz), a directory of base.fbin and
+                      query.fbin, or NAME.hdf5 of ann-benchmarks
   --data-dir DIR      where names are looked for and exact results are kept (build/data)
-  --metric M          l2 (default), ip or cosine
+  --metric M          l2, ip or cosine; by default what an hdf5 file says, and l2 for other data
   --rows N            first N rows only
   --queries N         first N queries (1000)
   --k K               neighbors to ask for (10)
@@ -121,7 +122,10 @@ Parser::Parser() {
     value("connect", [&run](const std::string& v) { run.connection = v; });
     value("data", [&run](const std::string& v) { run.data.name = v; });
     value("data-dir", [&run](const std::string& v) { run.data.directory = v; });
-    value("metric", [&run](const std::string& v) { run.metric = parse_metric(v); });
+    value("metric", [&run](const std::string& v) {
+        run.metric = parse_metric(v);
+        run.metric_given = true;
+    });
     value("rows", [&run](const std::string& v) { run.data.rows = parse_positive<size_t>(v); });
     value("queries", [&run](const std::string& v) { run.queries = parse_positive<size_t>(v); });
     value("k", [&run](const std::string& v) { run.k = parse_positive<size_t>(v); });

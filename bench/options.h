@@ -29,6 +29,7 @@ struct Options {
     std::string connection;
     DatasetRequest data;
     Metric metric = Metric::l2;
+    bool metric_given = false;  // else the data's own
     size_t k = 10;
     size_t queries = 1000;
     std::vector<unsigned> clients = {1};

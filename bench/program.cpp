@@ -242,7 +242,7 @@ void draw(const Options& options, const RunInfo& info, const std::vector<SystemR
                [&](std::ostream& out) { print_filters_chart(out, info, results); });
 }
 
-int run(const Options& options) {
+int run(Options options) {
     EarlierResults earlier;
     for (const std::string& path : options.earlier_paths) earlier.read(path);
     if (options.systems.empty()) {
@@ -250,6 +250,7 @@ int run(const Options& options) {
         return 0;
     }
     check_dataset(options.data);
+    if (!options.metric_given) options.metric = metric_of(options.data);
     const Connection server(options.connection, "postgres");  // fail now, not after reading data
     Data data = read_data(options);
     const RunInfo info = describe_run(options, data);
