@@ -33,7 +33,6 @@ struct Neighbors {
     uint32 place[most];      // rank by exact distance: 0 is the nearest
     uint32 list_rank[most];  // rank of its list by distance from the query
     float distance[most];    // by its code
-    uint32 nearer[most];     // entries with a smaller distance
     uint32 seen;
 
     // A Bloom filter of one hash over the TIDs: it rejects nearly all entries that are no
@@ -210,57 +209,87 @@ struct ListEnd {
     Size kept;
 };
 
-// The neighbors that were found, nearest by their codes first.
-struct ByDistance {
-    uint32 count;
-    uint32 which[most_curve_neighbors];
-    float distance[most_curve_neighbors];
-    // Entries nearer than this neighbor, but not nearer than the one before it.
-    uint32 passed[most_curve_neighbors + 1];
-
-    explicit ByDistance(const Neighbors& n) : count(0), passed{} {
-        // No entry compares as nearer than NaN: such a neighbor keeps nearer = 0.
-        for (uint32 i = 0; i < n.count; ++i)
-            if (n.list_rank[i] != PG_UINT32_MAX && !std::isnan(n.distance[i])) which[count++] = i;
-        std::sort(which, which + count,
-                  [&](uint32 a, uint32 b) { return n.distance[a] < n.distance[b]; });
-        for (uint32 i = 0; i < count; ++i) distance[i] = n.distance[which[i]];
-    }
-    float farthest() const {
-        return count > 0 ? distance[count - 1] : -std::numeric_limits<float>::infinity();
-    }
-    void pass(const float* begin, const float* end) {
-        for (; begin < end; ++begin)
-            ++passed[std::upper_bound(distance, distance + count, *begin) - distance];
-    }
-    void write_nearer(uint32* nearer) const {
-        uint32 sum = 0;
-        for (uint32 i = 0; i < count; ++i) nearer[which[i]] = sum += passed[i];
-    }
-};
-
 // Whether a query has neighbors enough to measure this k.
 bool measures(const Neighbors& n, int k) {
     return n.count >= std::min(RecallCurve::k_values[k], curve_neighbors) &&
            (RecallCurve::k_values[k] <= curve_neighbors || n.count > curve_neighbors);
 }
 
-// How many of the k nearest a scan of the first `lists` lists finds, by candidate factor.
+// The neighbors that were found, nearest by their codes first.
+struct ByDistance {
+    static constexpr uint32 most = most_curve_neighbors;
+    uint32 count;
+    float distance[most];
+    uint32 list_rank[most];
+    // By k: which of these are among the k nearest rows, in ascending order.
+    uint32 count_of_k[RecallCurve::ks];
+    uint16 of_k[RecallCurve::ks][most];
+    // No entry compares as nearer than NaN: such neighbors are always found in their lists.
+    uint32 undefined_count;
+    uint32 undefined[most];  // among the query's neighbors
+
+    explicit ByDistance(const Neighbors& n) : count(0), count_of_k{}, undefined_count(0) {
+        uint32 which[most];
+        for (uint32 i = 0; i < n.count; ++i) {
+            if (n.list_rank[i] == PG_UINT32_MAX) continue;
+            if (std::isnan(n.distance[i]))
+                undefined[undefined_count++] = i;
+            else
+                which[count++] = i;
+        }
+        std::sort(which, which + count,
+                  [&](uint32 a, uint32 b) { return n.distance[a] < n.distance[b]; });
+        for (uint32 i = 0; i < count; ++i) {
+            distance[i] = n.distance[which[i]];
+            list_rank[i] = n.list_rank[which[i]];
+            for (int k = 0; k < RecallCurve::ks; ++k)
+                if (n.place[which[i]] < RecallCurve::k_values[k])
+                    of_k[k][count_of_k[k]++] = static_cast<uint16>(i);
+        }
+    }
+    float farthest() const {
+        return count > 0 ? distance[count - 1] : -std::numeric_limits<float>::infinity();
+    }
+    // How many of these are not farther than the distance.
+    uint16 place_of(float of) const {
+        return static_cast<uint16>(std::upper_bound(distance, distance + count, of) - distance);
+    }
+};
+
+// Entries of lists, by their place among the neighbors.
+struct Passed {
+    uint32 counts[most_curve_neighbors + 1] = {};
+
+    void add(const uint16* begin, const uint16* end) {
+        for (; begin < end; ++begin) ++counts[*begin];
+    }
+};
+
+// How many of the k nearest a scan of the first `lists` lists, which have these entries, finds, by
+// candidate factor.
 struct FactorHits {
     double hits[RecallCurve::factors];
 };
-FactorHits count_hits(const Neighbors& n, int k, uint32 lists) {
+FactorHits count_hits(const Neighbors& n, const ByDistance& sorted, const Passed& passed, int k,
+                      uint32 lists) {
     FactorHits found = {};
     const double wanted = RecallCurve::wanted(RecallCurve::k_values[k]);
-    for (uint32 i = 0; i < n.count; ++i) {
-        if (n.list_rank[i] >= lists || n.place[i] >= RecallCurve::k_values[k]) continue;
-        int f = 0;
-        while (f < RecallCurve::factors && n.nearer[i] >= RecallCurve::factor_values[f] * wanted)
-            ++f;
-        if (f < RecallCurve::factors) ++found.hits[f];
+    for (uint32 i = 0; i < sorted.undefined_count; ++i) {
+        const uint32 which = sorted.undefined[i];
+        found.hits[0] += n.list_rank[which] < lists && n.place[which] < RecallCurve::k_values[k];
+    }
+    uint32 nearer = 0;  // entries
+    uint32 summed = 0;
+    int f = 0;
+    for (uint32 i = 0; i < sorted.count_of_k[k]; ++i) {
+        const uint32 at = sorted.of_k[k][i];
+        while (summed <= at) nearer += passed.counts[summed++];
+        while (f < RecallCurve::factors && nearer >= RecallCurve::factor_values[f] * wanted) ++f;
+        if (f == RecallCurve::factors) break;
+        found.hits[f] += sorted.list_rank[at] < lists;
     }
     // A neighbor found with some candidates is found with more, too.
-    for (int f = 1; f < RecallCurve::factors; ++f) found.hits[f] += found.hits[f - 1];
+    for (int i = 1; i < RecallCurve::factors; ++i) found.hits[i] += found.hits[i - 1];
     return found;
 }
 double wanted_of(const Neighbors& n, int k) {
@@ -271,31 +300,33 @@ double wanted_of(const Neighbors& n, int k) {
 struct WalkedLists {
     const RankedLists* ranked;
     uint32 count;
-    const float* distances;
-    const ListEnd* ends;  // (count)
+    const uint16* places;  // of the kept distances: ByDistance::place_of()
+    const ListEnd* ends;   // (count)
     // By k: the radius (kernels/list_effort.h), and the lists that it was taken from.
     float radius[RecallCurve::ks];
     uint32 first_lists[RecallCurve::ks];
 };
 
 // One number of lists for all queries. `far` may be null.
-void count_steps(const CurveGrid& grid, uint32 steps, const WalkedLists& walked, ByDistance sorted,
-                 Neighbors* n, CurveCounts* all, CurveCounts* far) {
+void count_steps(const CurveGrid& grid, uint32 steps, const WalkedLists& walked,
+                 const ByDistance& sorted, const Neighbors& n, CurveCounts* all, CurveCounts* far) {
+    Passed passed;
     Size at = 0;
     for (uint32 step = 0; step < steps; ++step) {
         const uint32 probes = grid.probes[step];
         const ListEnd& end = walked.ends[probes - 1];
-        sorted.pass(walked.distances + at, walked.distances + end.kept);
+        passed.add(walked.places + at, walked.places + end.kept);
         at = end.kept;
-        sorted.write_nearer(n->nearer);
-        for (CurveCounts* counts : {step < grid.near_steps ? all : nullptr, far}) {
-            if (!counts) continue;
-            counts->scanned[step] += static_cast<double>(end.entries);
-            for (int k = 0; k < RecallCurve::ks; ++k) {
-                if (!measures(*n, k)) continue;
-                const FactorHits found = count_hits(*n, k, probes);
+        CurveCounts* const both[] = {step < grid.near_steps ? all : nullptr, far};
+        for (CurveCounts* counts : both)
+            if (counts) counts->scanned[step] += static_cast<double>(end.entries);
+        for (int k = 0; k < RecallCurve::ks; ++k) {
+            if (!measures(n, k)) continue;
+            const FactorHits found = count_hits(n, sorted, passed, k, probes);
+            for (CurveCounts* counts : both) {
+                if (!counts) continue;
                 for (int f = 0; f < RecallCurve::factors; ++f) {
-                    const double recall = found.hits[f] / wanted_of(*n, k);
+                    const double recall = found.hits[f] / wanted_of(n, k);
                     counts->hits[k][step][f] += found.hits[f];
                     counts->squares[k][step][f] += recall * recall;
                 }
@@ -305,8 +336,9 @@ void count_steps(const CurveGrid& grid, uint32 steps, const WalkedLists& walked,
 }
 
 // Effort by query, for one k.
-void count_by_query(int k, const WalkedLists& walked, ByDistance sorted, Neighbors* n,
+void count_by_query(int k, const WalkedLists& walked, const ByDistance& sorted, const Neighbors& n,
                     CurveCounts* all, CurveCounts* far) {
+    Passed passed;
     Size at = 0;
     uint32 lists = 0;  // that `found` is about
     uint32 next = std::max(walked.first_lists[k], 1u);
@@ -321,10 +353,9 @@ void count_by_query(int k, const WalkedLists& walked, ByDistance sorted, Neighbo
         while (next < walked.count && score(next) <= threshold) ++next;
         const ListEnd& end = walked.ends[next - 1];
         if (next != lists) {
-            sorted.pass(walked.distances + at, walked.distances + end.kept);
+            passed.add(walked.places + at, walked.places + end.kept);
             at = end.kept;
-            sorted.write_nearer(n->nearer);
-            found = count_hits(*n, k, next);
+            found = count_hits(n, sorted, passed, k, next);
             lists = next;
         }
         for (CurveCounts* counts : {all, far}) {
@@ -457,16 +488,19 @@ void tally_in_context(Relation index, const MetaPage& meta, const CurveGrid& gri
     tally->effort.entries += static_cast<double>(walk.entries);
     walked.ranked = &ranked;
     walked.count = probes;
-    walked.distances = walk.distances;
+    auto* places = static_cast<uint16*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(walk.kept, Size{1}) * sizeof(uint16)));
+    for (Size i = 0; i < walk.kept; ++i) places[i] = sorted.place_of(walk.distances[i]);
+    walked.places = places;
     walked.ends = ends;
     CurveCounts* all = &tally->all;
     CurveCounts* beyond = far && grid.near_steps < grid.steps ? &tally->far : nullptr;
-    count_steps(grid, steps, walked, sorted, n, all, beyond);
+    count_steps(grid, steps, walked, sorted, *n, all, beyond);
     for (int k = 0; k < RecallCurve::ks && has_norms(meta.metric); ++k) {
         if (!measures(*n, k)) continue;
         // Without a radius, the query takes all these lists.
         if (walked.first_lists[k] == 0) walked.first_lists[k] = probes;
-        count_by_query(k, walked, sorted, n, all, beyond);
+        count_by_query(k, walked, sorted, *n, all, beyond);
     }
     if (has_norms(meta.metric)) count_margins(*n, &walk.near, tally);
     count_query(*n, all);
