@@ -24,6 +24,7 @@
 
 extern "C" {
 #include "access/skey.h"
+#include "executor/execPartition.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
@@ -346,8 +347,8 @@ void keep_query_parameters(BatchScan* state) {
     }
 }
 
-// Reads rows ahead and searches for them. False: there are no more rows.
-bool next_batch(BatchScan* state) {
+// Reads rows ahead, after a first one, and searches for them.
+void read_batch(BatchScan* state, TupleTableSlot* slot) {
     const uint32 most = most_queries(state);
     // The caller may stop early. So the first batch is just worth its lists, and later ones grow.
     constexpr uint32 first_rows = 64;
@@ -355,13 +356,10 @@ bool next_batch(BatchScan* state) {
     begin_batch(state, std::min(state->batch_rows, most));
     state->batch_rows = std::min(4 * Size{state->batch_rows}, Size{most});
 
-    if (state->has_parameters) restore_parameters(state);
     const Size most_bytes = static_cast<Size>(work_mem) * 1024;
     Size bytes = 0;
-    while (state->row_count < state->row_room && bytes < most_bytes) {
+    while (slot) {
         CHECK_FOR_INTERRUPTS();
-        TupleTableSlot* slot = read_row(state);
-        if (!slot) break;
         const MemoryContext before = MemoryContextSwitchTo(state->rows_context);
         BufferedRow* row = &state->rows[state->row_count++];
         row->tuple = ExecCopySlotMinimalTuple(slot);
@@ -370,8 +368,9 @@ bool next_batch(BatchScan* state) {
         row->query = -1;
         if (add_query(state, slot)) row->query = static_cast<int32>(state->query_count++);
         keep_parameters(state, state->parameters);
+        const bool has_room = state->row_count < state->row_room && bytes < most_bytes;
+        slot = has_room ? read_row(state) : nullptr;
     }
-    if (state->row_count == 0) return false;
     state->has_parameters = true;
     keep_query_parameters(state);
     if (state->query_count > 0 && state->query_count >= least_queries(state))
@@ -379,7 +378,6 @@ bool next_batch(BatchScan* state) {
     else if (bytes >= most_bytes)
         state->gave_up = true;  // memory never holds enough rows
     state->singles += state->row_count - (state->searched ? state->query_count : 0);
-    return true;
 }
 
 TupleTableSlot* buffered_row(BatchScan* state, uint32 number) {
@@ -414,19 +412,18 @@ void begin_custom(CustomScanState* node, EState* estate, int flags) {
 TupleTableSlot* exec_custom(CustomScanState* node) {
     BatchScan* state = state_of(node);
     if (state->next_row == state->row_count) {
+        state->next_row = state->row_count = 0;
+        if (state->has_parameters) restore_parameters(state);
+        state->has_parameters = false;
+        // Read first: without a row, nothing of the indexes is read.
+        TupleTableSlot* row = read_row(state);
+        if (!row) return ExecClearTuple(state->result);
         // Nobody has bound the node in a recheck of EvalPlanQual.
         if (!state->join || !open_batches(state) || !batches_pay(state)) {
-            state->next_row = state->row_count = 0;
-            if (state->has_parameters) restore_parameters(state);
-            state->has_parameters = false;
-            TupleTableSlot* row = read_row(state);
-            if (row) ++state->singles;
-            return row ? row : ExecClearTuple(state->result);
+            ++state->singles;
+            return row;
         }
-        if (state->ended || !next_batch(state)) {
-            state->next_row = state->row_count = 0;
-            return ExecClearTuple(state->result);
-        }
+        read_batch(state, row);
     }
     return buffered_row(state, state->next_row++);
 }
@@ -562,6 +559,8 @@ bool add_index(BatchScan* state, PlanState* node) {
 bool add_indexes(BatchScan* state, PlanState* node) {
     if (!IsA(node, MergeAppendState)) return add_index(state, node);
     const auto* merge = reinterpret_cast<const MergeAppendState*>(node);
+    // Each outer row has partitions of its own: a batch would search all of them for all rows.
+    if (merge->ms_prune_state && merge->ms_prune_state->do_exec_prune) return false;
     if (merge->ms_nplans > most_batch_scans) return false;
     for (int i = 0; i < merge->ms_nplans; ++i)
         if (!add_index(state, merge->mergeplans[i])) return false;

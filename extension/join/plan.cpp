@@ -125,6 +125,29 @@ double passing_share(const IndexPath* path) {
     return 1;
 }
 
+// Whether a condition compares a partition key with something of the outer row: then each row has
+// partitions of its own, which its scan is best left to. The executor finds further conditions.
+bool chooses_partitions(const RelOptInfo* table, List* parameters) {
+    if (!enable_partition_pruning || !table->part_scheme) return false;
+    const auto compares_key = [table](const OpExpr* condition) {
+        for (int key = 0; key < table->part_scheme->partnatts; ++key) {
+            if (!op_in_opfamily(condition->opno, table->part_scheme->partopfamily[key])) continue;
+            for (const ListCell* cell = list_head(condition->args); cell;
+                 cell = lnext(condition->args, cell))
+                if (list_member(table->partexprs[key], lfirst(cell))) return true;
+        }
+        return false;
+    };
+    const List* conditions = table->baserestrictinfo;
+    for (const ListCell* cell = list_head(conditions); cell; cell = lnext(conditions, cell)) {
+        Node* condition = reinterpret_cast<Node*>(lfirst_node(RestrictInfo, cell)->clause);
+        if (IsA(condition, OpExpr) && has_parameter(condition, parameters) &&
+            compares_key(reinterpret_cast<const OpExpr*>(condition)))
+            return true;
+    }
+    return false;
+}
+
 // The index scans of a path that has their rows in order; false: another kind of path.
 bool find_scans(Path* path, List* parameters, List** scans) {
     switch (nodeTag(path)) {
@@ -132,7 +155,9 @@ bool find_scans(Path* path, List* parameters, List** scans) {
             return find_scans(reinterpret_cast<ProjectionPath*>(path)->subpath, parameters, scans);
         case T_MergeAppendPath: {
             const List* paths = reinterpret_cast<MergeAppendPath*>(path)->subpaths;
-            if (list_length(paths) > most_batch_scans) return false;
+            if (list_length(paths) > most_batch_scans ||
+                chooses_partitions(path->parent, parameters))
+                return false;
             for (const ListCell* cell = list_head(paths); cell; cell = lnext(paths, cell))
                 if (!find_scans(static_cast<Path*>(lfirst(cell)), parameters, scans)) return false;
             return true;

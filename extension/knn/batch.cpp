@@ -363,12 +363,28 @@ void search_entries(KnnBatch* batch) {
             scan_for(batch, i);
 }
 
+// Where old_snapshot_threshold lets VACUUM remove rows that the snapshot sees: reports it, if that
+// may have happened to one of these before it was visited. So this comes after all visits.
+void check_batch_snapshot(const KnnBatch* batch) {
+    if (!compat_old_snapshots_end()) return;
+    const MetaPage& meta = batch->meta;
+    uint32* lists = alloc_array<uint32>(Size{meta.lists} + 1);
+    uint32 count = 0;
+    // A pending list that never had an entry has no place of its own to check.
+    if (meta.pending.generation > 0 || BlockNumberIsValid(meta.pending.head))
+        lists[count++] = pending_list;
+    for (uint32 list = 0; list < meta.lists; ++list) lists[count++] = list;
+    check_snapshot(batch->index->index, meta, lists, count, batch->snapshot);
+    pfree(lists);
+}
+
 void search_index(KnnBatch* batch) {
     for (uint32 i = 0; i < batch->count; ++i) pgstat_count_index_scan(batch->index->index);
     if (batch->all)
         search_exactly(batch);
     else
         search_entries(batch);
+    check_batch_snapshot(batch);
     for (uint32 i = 0; i < batch->count; ++i) {
         KnnRow* rows = batch->rows + Size{i} * batch->k;
         std::sort(rows, rows + batch->counts[i], nearer);

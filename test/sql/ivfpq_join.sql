@@ -300,7 +300,33 @@ SELECT plan_of('SELECT q.id, s.id FROM queries q CROSS JOIN LATERAL
     (SELECT id FROM parts ORDER BY parts.v <-> q.v LIMIT 5) s');
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
     (SELECT id, kind FROM parts ORDER BY parts.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+-- the outer row decides which partitions are searched: its scan does that, whether the planner sees it or the executor
+CREATE TABLE by_kind (id int, kind int, v vector(8)) PARTITION BY LIST (kind);
+CREATE TABLE by_kind_1 PARTITION OF by_kind FOR VALUES IN (0, 1, 2);
+CREATE TABLE by_kind_2 PARTITION OF by_kind FOR VALUES IN (3, 4, 5);
+CREATE TABLE by_kind_3 PARTITION OF by_kind DEFAULT;
+INSERT INTO by_kind SELECT * FROM items WHERE v IS NOT NULL;
+CREATE INDEX by_kind_v ON by_kind USING ivfpq (v) WITH (lists = 20);
+ANALYZE by_kind;
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
+    (SELECT id, kind FROM by_kind WHERE kind = q.n ORDER BY by_kind.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
+    (SELECT id, kind FROM by_kind WHERE kind IN (q.n, q.n + 1, q.n + 2) ORDER BY by_kind.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+SELECT line FROM properties('SELECT FROM queries q, LATERAL
+    (SELECT id FROM by_kind WHERE kind IN (q.n, q.n + 1, q.n + 2) ORDER BY by_kind.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL') AS line WHERE line ~ 'Batches|Queries|Single';
+-- not so here: all partitions are
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
+    (SELECT id, kind FROM parts WHERE parts.id <> q.id ORDER BY parts.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
 RESET enable_seqscan;
+
+\qecho without a row, the index is not read
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT line FROM properties('SELECT FROM (SELECT * FROM queries WHERE n + id < 0) q, LATERAL (SELECT FROM items ORDER BY v <-> q.v LIMIT 5) s')
+    AS line WHERE line ~ 'Custom|Batches|Queries|Single';
+SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'SIReadLock' AND relation = 'items_v'::regclass;
+SELECT count(*) FROM queries q, LATERAL (SELECT FROM items ORDER BY v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL;
+SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'SIReadLock' AND relation = 'items_v'::regclass;
+COMMIT;
 
 \qecho columns of the index behind the vector
 CREATE TABLE kinds (id int, kind int, name text, v vector(8));
@@ -401,6 +427,6 @@ $$;
 DROP VIEW near_items, barrier;
 REVOKE ALL ON items, queries FROM regress_ivfpq_join;
 REVOKE USAGE ON SCHEMA ivfpq_test, public FROM regress_ivfpq_join;
-DROP TABLE items, queries, other, parts, halves, few, many, kinds;
+DROP TABLE items, queries, other, parts, by_kind, halves, few, many, kinds;
 DROP ROLE regress_ivfpq_join;
 DROP FUNCTION compare_lateral, properties;
