@@ -399,19 +399,19 @@ vacuum_index(Relation index)
 {
 	IndexVacuumInfo info = {0};
 	IndexBulkDeleteResult *result;
+	/* The lock that VACUUM has. */
+	Relation	table = relation_open(index->rd_index->indrelid, ShareUpdateExclusiveLock);
 
 	info.index = index;
 #if PG_VERSION_NUM >= 160000
-	info.heaprel = relation_open(index->rd_index->indrelid, NoLock);
+	info.heaprel = table;
 #endif
 	info.message_level = DEBUG2;
 	info.num_heap_tuples = 1000;
 	info.estimated_count = true;
 	result = index_bulk_delete(&info, NULL, is_dead, NULL);
 	index_vacuum_cleanup(&info, result);
-#if PG_VERSION_NUM >= 160000
-	relation_close(info.heaprel, NoLock);
-#endif
+	relation_close(table, NoLock);
 }
 
 static const char *

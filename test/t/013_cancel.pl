@@ -104,11 +104,12 @@ value($node, 'VACUUM u');
 is(value($node, "SELECT 8192 + model_bytes + list_bytes + pending_bytes + free_bytes = bytes
 	FROM ivfpq_info('u_v')"), 't', 'every page has its place');
 
-# Cut short while it moves rows, held there by the row it reads: index expressions can wait.
+# Cut short while it moves rows, held there by the row it reads: index expressions can wait. VACUUM has
+# no schema of ours in its search_path from 17 on.
 value($node, <<'SQL');
 CREATE FUNCTION wait_for(id int, v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-	IF id = 11000 AND (SELECT trained FROM ivfpq_info('w_v')) THEN
+	IF id = 11000 AND (SELECT trained FROM public.ivfpq_info('public.w_v')) THEN
 		PERFORM pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1);
 	END IF;
 	RETURN v;

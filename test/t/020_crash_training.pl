@@ -17,9 +17,9 @@ CREATE FUNCTION pass(id int, v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE
 DECLARE
 	now_at text;
 BEGIN
-	IF id % 1000 = 0 AND EXISTS (SELECT FROM gate WHERE gate.id = pass.id) THEN
-		now_at := CASE WHEN (SELECT trained FROM ivfpq_info('t_v')) THEN 'moving' ELSE 'sampling' END;
-		IF EXISTS (SELECT FROM gate WHERE stage = now_at AND gate.id = pass.id) THEN
+	IF id % 1000 = 0 AND EXISTS (SELECT FROM public.gate WHERE gate.id = pass.id) THEN
+		now_at := CASE WHEN (SELECT trained FROM public.ivfpq_info('public.t_v')) THEN 'moving' ELSE 'sampling' END;
+		IF EXISTS (SELECT FROM public.gate WHERE stage = now_at AND gate.id = pass.id) THEN
 			PERFORM pg_sleep(60);
 		END IF;
 	END IF;

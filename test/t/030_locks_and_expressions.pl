@@ -10,9 +10,9 @@ my $node = new_node('locks');
 value($node, <<'SQL');
 CREATE FUNCTION parse(t text) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-	RETURN t::vector(3);
+	RETURN t::public.vector(3);
 EXCEPTION WHEN others THEN
-	RETURN translate(t, '()', '[]')::vector(3);
+	RETURN translate(t, '()', '[]')::public.vector(3);
 END
 $$;
 CREATE TABLE t (id int, t text);

@@ -20,9 +20,9 @@ SELECT setval('t_id_seq', 100000);
 -- Catches an error for some rows.
 CREATE FUNCTION half(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-	RETURN subvector(v, 1, CASE WHEN v < vec(1, 6) THEN 0 ELSE 3 END)::vector(3);
+	RETURN public.subvector(v, 1, CASE WHEN v OPERATOR(public.<) ivfpq_test.vec(1, 6) THEN 0 ELSE 3 END)::public.vector(3);
 EXCEPTION WHEN others THEN
-	RETURN subvector(v, 4, 3)::vector(3);
+	RETURN public.subvector(v, 4, 3)::public.vector(3);
 END
 $$;
 SQL

@@ -151,7 +151,7 @@ sub careful_agrees
 my $log = -s $node->logfile;
 value($node, 'SET min_parallel_index_scan_size = 0; VACUUM (PARALLEL 2) careful');
 is(value($node, "SELECT pending_rows FROM ivfpq_info('careful_v')"), 11000, 'a parallel VACUUM leaves entries to a later one');
-like(substr(slurp_file($node->logfile), $log), qr/"careful_v" stay pending\N*\n\N*cannot call careful_hash\(text\), which is not/,
+like(substr(slurp_file($node->logfile), $log), qr/"careful_v" stay pending\N*\n\N*cannot call (public\.)?careful_hash\(text\), which is not/,
 	'and says why');
 careful_agrees('untrained');
 value($node, 'VACUUM (PARALLEL 0) careful');

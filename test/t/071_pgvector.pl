@@ -37,7 +37,9 @@ my $binding = "SELECT c.opcname, t.typnamespace::regnamespace || '.' || t.typnam
 my $depends = "SELECT string_agg(pg_describe_object(refclassid, refobjid, 0), ', ') FROM pg_depend
 		WHERE classid = 'pg_extension'::regclass AND deptype = 'n' AND refclassid = 'pg_extension'::regclass
 			AND objid = (SELECT oid FROM pg_extension WHERE extname = 'pgwarp')";
-my $made = "SELECT count(*) FROM pg_depend WHERE classid = 'pg_type'::regclass AND deptype = 'e'
+# Not the row types of views, which are members, too, from 17 on.
+my $made = "SELECT count(*) FROM pg_depend JOIN pg_type AS t ON t.oid = objid
+	WHERE classid = 'pg_type'::regclass AND deptype = 'e' AND t.typtype = 'b' AND t.typcategory <> 'A'
 		AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pgwarp')";
 sub bound_to
 {

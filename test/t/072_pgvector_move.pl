@@ -20,7 +20,9 @@ sub file_of { my ($database) = @_; return psql($database, "SELECT pg_relation_fi
 # The rows, and what both types make of them.
 my $content = 'SELECT md5(string_agg(concat_ws($$ $$, id, embedding, half), $$,$$ ORDER BY id)) FROM items';
 my $nearest = "SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY embedding <-> '[3,20,7,5]', id LIMIT 5) AS r";
-my $made = "SELECT count(*) FROM pg_depend WHERE classid = 'pg_type'::regclass AND deptype = 'e'
+# Not the row types of views, which are members, too, from 17 on.
+my $made = "SELECT count(*) FROM pg_depend JOIN pg_type AS t ON t.oid = objid
+	WHERE classid = 'pg_type'::regclass AND deptype = 'e' AND t.typtype = 'b' AND t.typcategory <> 'A'
 		AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pgwarp')";
 
 # --- from our own type to pgvector's, as docs/coming-from-pgvector.md says
