@@ -64,8 +64,10 @@ struct KnnBatch {
     KnnQuery* query;     // not null: search by SQL (KnnIndex::by_query)
 
     MetaPage meta;
-    Effort effort;         // one for all queries
-    Effort own_effort;     // by query, where all lists are at hand
+    Effort effort;      // one for all queries
+    Effort own_effort;  // by query, where all lists are at hand
+    // The most candidates of a query all of whose own are within its margin; 0: no more than these.
+    uint32 more_candidates;
     uint32 least_passing;  // candidates of a query that pass the check, for its rows to be complete
     uint64* pending;       // sorted
     Size pending_count;
@@ -84,6 +86,8 @@ struct KnnBatch {
     CandidateRow* candidates;
     Size candidate_count;
     Size candidate_room;
+    uint32* unsure;  // queries that want more candidates
+    uint32 unsure_count;
 };
 
 // --- the pending list
@@ -192,6 +196,11 @@ void add_candidate(void* state, uint32 query, uint64 tid) {
     batch->candidates[batch->candidate_count++] = {tid, query};
 }
 
+void add_unsure(void* state, uint32 query) {
+    auto* batch = static_cast<KnnBatch*>(state);
+    batch->unsure[batch->unsure_count++] = query;
+}
+
 // Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
 // it is pending.
 void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
@@ -210,8 +219,10 @@ void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
     }
 }
 
-// Visits pending rows and candidates in the order of TIDs, so that each page is pinned once.
-void rank_rows(KnnBatch* batch) {
+// Visits candidates, and pending rows if they are wanted, in the order of TIDs, so that each page
+// is pinned once.
+void rank_rows(KnnBatch* batch, bool with_pending) {
+    const Size pending_count = with_pending ? batch->pending_count : 0;
     std::sort(batch->candidates, batch->candidates + batch->candidate_count);
     // Prefetch distances, in candidates.
     constexpr Size page_ahead = 12;
@@ -222,13 +233,13 @@ void rank_rows(KnnBatch* batch) {
     };
     Size candidate = 0;
     Size next = 0;
-    while (candidate < batch->candidate_count || next < batch->pending_count) {
+    while (candidate < batch->candidate_count || next < pending_count) {
         CHECK_FOR_INTERRUPTS();
         prefetch(candidate + page_ahead, PrefetchStage::page);
         prefetch(candidate + tuple_ahead, PrefetchStage::tuple);
         const bool has_candidate = candidate < batch->candidate_count;
         const bool is_pending =
-            next < batch->pending_count &&
+            next < pending_count &&
             (!has_candidate || batch->pending[next] <= batch->candidates[candidate].tid);
         const uint64 tid = is_pending ? batch->pending[next++] : batch->candidates[candidate].tid;
         Size end = candidate;
@@ -280,6 +291,11 @@ uint32 most_candidates_of(const Effort& effort) {
     return static_cast<uint32>(std::min<Size>(most, std::numeric_limits<uint32>::max()));
 }
 
+// Of a query with so many candidates: their rows, twice while the array grows, and the list search.
+Size candidate_bytes(uint32 candidates) {
+    return candidates * 2 * sizeof(CandidateRow) + list_search_bytes(candidates);
+}
+
 int search_threads() {
     // As many threads as a query of this session could have processes.
     return 1 + max_parallel_workers_per_gather;
@@ -313,6 +329,37 @@ bool worth_the_lists(const KnnBatch* batch) {
     return Size{batch->count} * batch->effort.probes >= 2 * Size{batch->meta.lists};
 }
 
+// Searches again for queries that want more candidates, as many at a time as memory holds.
+void search_for_more(KnnBatch* batch, const ListWants& first) {
+    const Size dims = batch->meta.code_dims;
+    const Size query_bytes = dims * sizeof(float) + candidate_bytes(batch->more_candidates);
+    const auto at_once = static_cast<uint32>(
+        std::clamp<Size>(batch->memory.queries / 2 / query_bytes, 1, batch->unsure_count));
+    float* forms = alloc_array<float>(at_once * dims);
+    struct Part {
+        KnnBatch* batch;
+        const uint32* queries;
+    };
+    const auto put = [](void* state, uint32 query, uint64 tid) {
+        const auto* part = static_cast<const Part*>(state);
+        add_candidate(part->batch, part->queries[query], tid);
+    };
+    for (uint32 begin = 0; begin < batch->unsure_count; begin += at_once) {
+        Part part{batch, batch->unsure + begin};
+        ListWants wants = first;
+        wants.forms = forms;
+        wants.count = std::min(at_once, batch->unsure_count - begin);
+        wants.candidates = batch->more_candidates;
+        for (uint32 i = 0; i < wants.count; ++i)
+            memcpy(forms + i * dims, first.forms + part.queries[i] * dims, dims * sizeof(float));
+        batch->candidate_count = 0;
+        search_lists(batch->lists, wants, {put, &part}, ListRound::more);
+        rank_rows(batch, false);
+    }
+    pfree(forms);
+}
+
+// Ranks the rows of the candidates, and pending rows. False: the lists cannot be searched.
 bool search_by_lists(KnnBatch* batch) {
     if (batch->meta.lists == 0 || !batch->pending_known || batch->effort.candidates > max_list_k)
         return false;
@@ -337,7 +384,12 @@ bool search_by_lists(KnnBatch* batch) {
     ListWants wants = wants_of(batch, forms);
     if (settings.max_probes > 0)
         wants.probes = Min(wants.probes, static_cast<uint32>(settings.max_probes));
-    search_lists(batch->lists, wants, {add_candidate, batch});
+    batch->unsure = alloc_array<uint32>(batch->count);
+    batch->unsure_count = 0;
+    const bool may_want_more = wants.margin > 0 && batch->more_candidates > wants.candidates;
+    search_lists(batch->lists, wants, {add_candidate, batch, may_want_more ? add_unsure : nullptr});
+    rank_rows(batch, true);
+    if (batch->unsure_count > 0) search_for_more(batch, wants);
     pfree(forms);
     return true;
 }
@@ -352,7 +404,7 @@ void search_entries(KnnBatch* batch) {
     batch->candidate_count = 0;
     const bool untrained = batch->meta.lists == 0 && batch->pending_known;
     const bool by_lists = search_by_lists(batch);
-    if (by_lists || untrained) rank_rows(batch);
+    if (untrained) rank_rows(batch, true);
     // An untrained index has the pending list only, and all of it was searched. Where rows are
     // checked, the caller's scan goes on.
     if (batch->index->check.passes) return;
@@ -396,10 +448,9 @@ void search_index(KnnBatch* batch) {
 Size query_bytes(const KnnBatch* batch) {
     // The caller's vector, its index form, result rows, candidate rows, and the list search.
     const uint32 most = Max(batch->effort.candidates, most_candidates_of(batch->own_effort));
-    const Size candidates = batch->all ? 0 : Min(most, max_list_k);
+    const uint32 candidates = batch->all ? 0 : Min(most, max_list_k);
     return 2 * batch->index->dims * sizeof(float) + batch->k * sizeof(KnnRow) +
-           candidates * 2 * sizeof(CandidateRow) +
-           list_search_bytes(static_cast<uint32>(candidates)) + 64;
+           candidate_bytes(candidates) + 64;
 }
 
 // As many rows as without a check are ranked, of those that pass (see cost.cpp): so there are more
@@ -448,6 +499,14 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
         const ScanCosts costs = visiting_costs(batch->meta);
         batch->effort = choose_effort(batch->meta, k, costs);
         batch->own_effort = choose_effort(batch->meta, k, costs, ByQuery::yes);
+        // Candidates cost a batch a visit, refinements or not. But a query may want as many as its
+        // scan would have.
+        if (cpu_costs(batch->meta).refines && batch->own_effort.margin > 0)
+            batch->more_candidates = static_cast<uint32>(std::min<Size>(
+                most_ranked_of(
+                    choose_effort(batch->meta, k, cpu_costs(batch->meta), ByQuery::yes).candidates,
+                    true),
+                max_list_k));
         if (index.check.passes && batch->meta.lists > 0) aim_by_share(batch);
         if (settings.max_probes > 0)
             batch->effort.probes =

@@ -56,6 +56,12 @@ T* alloc_array(Size count) {
         MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(T)));
 }
 
+// What searches of one kind have: made by the first of them.
+struct Rounds {
+    Owned<ListBatch>* batch;
+    uint32 at_once;  // queries of a batch
+};
+
 }  // namespace
 
 struct ListSearch {
@@ -63,10 +69,9 @@ struct ListSearch {
     Relation index;
     MetaPage meta;
     Owned<ListStore>* store;
-    Owned<ListBatch>* batch;  // made by the first search
+    Rounds rounds[2];  // by ListRound
     Size batch_memory;
-    uint32 at_once;  // queries of a batch
-    Chunk* chunks;   // in the order of lists
+    Chunk* chunks;  // in the order of lists
     uint32 chunk_count;
     uint32 held;  // chunk in the store; chunk_count: none
     Copies copies;
@@ -155,28 +160,27 @@ void load_chunk(ListSearch* search, uint32 chunk) {
     search->held = chunk;
 }
 
-void make_batch(ListSearch* search, const ListWants& wants) {
-    const ListBatch* batch = search->batch->object;
+void make_batch(ListSearch* search, const ListWants& wants, Rounds* round) {
+    const ListBatch* batch = round->batch->object;
     if (batch && batch->shape.k >= wants.candidates && batch->shape.probes >= wants.probes) return;
     const Size query_bytes =
         cpu_query_bytes(shape_of(search->meta), wants.candidates, wants.probes) +
         search->meta.code_dims * sizeof(float) + wants.candidates * sizeof(Neighbor) +
         wants.probes * sizeof(uint32);
-    search->at_once = static_cast<uint32>(
+    round->at_once = static_cast<uint32>(
         std::clamp<Size>(search->batch_memory / query_bytes, min_at_once, max_at_once));
     guarded([&] {
-        delete search->batch->object;
-        search->batch->object = nullptr;
-        search->batch->object =
-            search->store->object->make_batch({search->at_once, wants.candidates, wants.probes})
+        delete round->batch->object;
+        round->batch->object = nullptr;
+        round->batch->object =
+            search->store->object->make_batch({round->at_once, wants.candidates, wants.probes})
                 .release();
     });
 }
 
 // Searches the chunk in the store for queries [first, first + count).
-const ListBatch* search_held(ListSearch* search, const ListWants& wants, uint32 first,
-                             uint32 count) {
-    ListBatch* batch = search->batch->object;
+const ListBatch* search_held(ListSearch* search, const ListWants& wants, ListBatch* batch,
+                             uint32 first, uint32 count) {
     const Size dims = search->meta.code_dims;
     memcpy(batch->queries, wants.forms + first * dims, count * dims * sizeof(float));
     for (uint32 i = 0; i < count; ++i)
@@ -213,6 +217,10 @@ void put_found(const ListWants& wants, const CandidateSink& sink, uint32 query,
                const Neighbor* found, uint32 count) {
     const Size worth = count_worth_ranking(count, wants.least_candidates, wants.k, wants.margin,
                                            [found](Size i) { return double{found[i].distance}; });
+    if (sink.want_more && wants.margin > 0 && worth == wants.candidates) {
+        sink.want_more(sink.state, query);
+        return;
+    }
     for (Size i = 0; i < worth; ++i) sink.put(sink.state, query, found[i].id);
 }
 
@@ -239,7 +247,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     search->copies.pages = alloc_array<char>(search->copies.room * BLCKSZ);
     search->store = owned_by<ListStore>(context);
     // Registered after the store, so deleted before it: a context runs callbacks in reverse order.
-    search->batch = owned_by<ListBatch>(context);
+    for (Rounds& round : search->rounds) round.batch = owned_by<ListBatch>(context);
     const Quantizer quantizer = read_model(index, meta);
     guarded([&] {
         search->store->object =
@@ -271,9 +279,11 @@ Size list_search_bytes(uint32 candidates) {
     return candidates * sizeof(Neighbor) + sizeof(uint32);
 }
 
-void search_lists(ListSearch* search, const ListWants& wants, const CandidateSink& sink) {
+void search_lists(ListSearch* search, const ListWants& wants, const CandidateSink& sink,
+                  ListRound kind) {
     const MemoryContext before = MemoryContextSwitchTo(search->context);
-    make_batch(search, wants);
+    Rounds* round = &search->rounds[static_cast<int>(kind)];
+    make_batch(search, wants, round);
     const bool whole = search->chunk_count == 1;
     Best best = {};
     if (!whole) {
@@ -284,9 +294,9 @@ void search_lists(ListSearch* search, const ListWants& wants, const CandidateSin
     }
     for (uint32 chunk = 0; chunk < search->chunk_count; ++chunk) {
         load_chunk(search, chunk);
-        for (uint32 first = 0; first < wants.count; first += search->at_once) {
-            const uint32 count = std::min(search->at_once, wants.count - first);
-            const ListBatch* batch = search_held(search, wants, first, count);
+        for (uint32 first = 0; first < wants.count; first += round->at_once) {
+            const uint32 count = std::min(round->at_once, wants.count - first);
+            const ListBatch* batch = search_held(search, wants, round->batch->object, first, count);
             for (uint32 i = 0; i < count; ++i) {
                 const Neighbor* found = batch->found + i * batch->found_stride;
                 if (whole)

@@ -46,9 +46,16 @@ struct ListWants {
 struct CandidateSink {
     void (*put)(void* state, uint32 query, uint64 tid);
     void* state;
+    // Called instead of put() for a query all of whose candidates are within its margin: there may
+    // be more of them. May be null.
+    void (*want_more)(void* state, uint32 query) = nullptr;
 };
+// Searches for more candidates than others have a batch of their own in memory, so that neither has
+// the other's size.
+enum class ListRound { first, more };
 // Passes the nearest candidates of every query, by code distance, to the sink, in any order.
-void search_lists(ListSearch* search, const ListWants& wants, const CandidateSink& sink);
+void search_lists(ListSearch* search, const ListWants& wants, const CandidateSink& sink,
+                  ListRound round = ListRound::first);
 
 // Bytes that search_lists() allocates for each query, at most.
 Size list_search_bytes(uint32 candidates);

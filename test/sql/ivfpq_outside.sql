@@ -19,15 +19,21 @@ CREATE TABLE truth AS SELECT q.id, q.v, max(n.d) AS farthest
 FROM q CROSS JOIN LATERAL (SELECT t.v <-> q.v AS d FROM t ORDER BY d LIMIT 10) AS n GROUP BY 1, 2;
 RESET enable_indexscan;
 SET enable_seqscan = off;
--- The share of the ten nearest rows that searches find.
-CREATE FUNCTION recall() RETURNS float8 LANGUAGE sql AS $$
+-- The share of the ten nearest rows that scans find.
+CREATE FUNCTION recall() RETURNS float8 LANGUAGE sql SET ivfpq.enable_batched_join = off AS $$
     SELECT count(*) FILTER (WHERE n.d <= truth.farthest) / (10.0 * (SELECT count(*) FROM truth))
     FROM truth CROSS JOIN LATERAL (SELECT t.v <-> truth.v AS d FROM t ORDER BY t.v <-> truth.v LIMIT 10) AS n
 $$;
 
+-- The same of batches.
+CREATE FUNCTION batch_recall() RETURNS float8 LANGUAGE sql AS $$
+    SELECT count(*) FILTER (WHERE t.v <-> truth.v <= truth.farthest) / (10.0 * (SELECT count(*) FROM truth))
+    FROM knn_join('truth', 'id', 'v', to_regclass('t_v'), 'id', 10) AS n JOIN truth ON truth.id = n.query_key JOIN t ON t.id = n.key
+$$;
+
 \qecho long codes: lists decide
 CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 40);
-SELECT recall() >= 0.93 AS found;
+SELECT recall() >= 0.93 AS found, batch_recall() >= 0.93 AS "found by batches";
 SET ivfpq.target_recall = 0.99;
 SELECT recall() >= 0.97 AS found;
 RESET ivfpq.target_recall;
@@ -38,11 +44,28 @@ SELECT by_query, probes <= 3 AS few, ivfpq_recall('t_v') >= 0.945 AS found FROM 
 SET ivfpq.executor = cpu;
 DROP INDEX t_v;
 CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 40, bits = 4, m = 12, refine = int8);
-SELECT recall() >= 0.93 AS found;
+SELECT recall() >= 0.93 AS found, batch_recall() >= 0.93 AS "found by batches";
 SELECT by_query, candidates <= 30 AS few, ivfpq_recall('t_v') >= 0.945 AS found FROM ivfpq_info('t_v');
 -- ranking as many candidates as rows need, such queries find less
 SET ivfpq.candidates = 40;
 SELECT recall() < 0.9 AS "finds less";
 RESET ivfpq.candidates;
+-- still shorter codes: batches rank as many candidates as scans do, which find more than the codes tell apart; so does a
+-- batch of a join, and one whose queries do not fit into memory together
+DROP INDEX t_v;
+CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 40, bits = 4, m = 8, refine = int8);
+SELECT recall() - batch_recall() < 0.015 AS "as scans";
+CREATE FUNCTION join_recall() RETURNS float8 LANGUAGE sql AS $$
+    SELECT count(*) FILTER (WHERE n.d <= truth.farthest) / (10.0 * (SELECT count(*) FROM truth))
+    FROM truth CROSS JOIN LATERAL (SELECT t.v <-> truth.v AS d FROM t ORDER BY t.v <-> truth.v LIMIT 10) AS n
+$$;
+SELECT recall() - join_recall() < 0.015 AS "as scans";
+SET maintenance_work_mem = '2MB';
+SELECT recall() - batch_recall() < 0.015 AS "as scans";
+RESET maintenance_work_mem;
+-- without refinements they do not
+SET ivfpq.refine = off;
+SELECT batch_recall() < 0.85 AS "finds less";
+RESET ivfpq.refine;
 DROP TABLE t, q, truth;
-DROP FUNCTION recall;
+DROP FUNCTION recall, batch_recall, join_recall;
