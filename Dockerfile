@@ -25,11 +25,11 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
     g++ make cmake libhwy-dev postgresql-server-dev-${PG_MAJOR}
 COPY . /pgwarp
 RUN make -C /pgwarp PG_CONFIG=/usr/lib/postgresql/${PG_MAJOR}/bin/pg_config CUDA=${CUDA} DESTDIR=/installed install
-# The one library that images of PostgreSQL lack.
+# The libraries that images of PostgreSQL lack.
 RUN mkdir -p /extension/share /extension/lib /extension/system && \
     cp -r /installed/usr/share/postgresql/${PG_MAJOR}/extension /extension/share/ && \
     cp /installed/usr/lib/postgresql/${PG_MAJOR}/lib/*.so /extension/lib/ && \
-    cp -L /usr/lib/*-linux-gnu/libhwy.so.1 /extension/system/
+    cp -L /usr/lib/*-linux-gnu/libhwy.so.1 /usr/lib/*-linux-gnu/libhwy_contrib.so.1 /extension/system/
 
 FROM scratch AS extension
 COPY --from=build /extension/ /

@@ -51,7 +51,7 @@ PG_CPPFLAGS := -I$(CURDIR) -isystem $(shell $(PG_CONFIG) --includedir-server 2>/
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Werror=switch -fvisibility=hidden -MMD -MP
 # PostgreSQL's own flags name warnings that only gcc has.
 PG_CXXFLAGS += $(SANITIZE_FLAGS) $(if $(findstring clang,$(CXX)),-Wno-unknown-warning-option)
-SHLIB_LINK = $(KERNELS) -lhwy -lstdc++ -lm
+SHLIB_LINK = $(KERNELS) -lhwy_contrib -lhwy -lstdc++ -lm
 
 ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)

@@ -10,6 +10,7 @@
 #include "kernels/list_effort.h"
 #include "kernels/list_scan.h"
 #include "kernels/nibble_scan.h"
+#include "kernels/sort_floats.h"
 #include "extension/build/curve_query.h"
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
@@ -146,7 +147,7 @@ struct NearDistances {
         bound = items[most - 1];
     }
     void sort() {
-        std::sort(items, items + count);
+        sort_floats(items, count);
         count = std::min(count, most);
     }
 };
@@ -250,9 +251,18 @@ struct ByDistance {
     float farthest() const {
         return count > 0 ? distance[count - 1] : -std::numeric_limits<float>::infinity();
     }
-    // How many of these are not farther than the distance.
+    // How many of these are not farther than the distance. Which way a step goes is chance, so it
+    // must not be a branch.
     uint16 place_of(float of) const {
-        return static_cast<uint16>(std::upper_bound(distance, distance + count, of) - distance);
+        const float* from = distance;
+        uint32 left = count;
+        while (left > 1) {
+            const uint32 half = left / 2;
+            from += from[half - 1] <= of ? half : 0;
+            left -= half;
+        }
+        const bool last = left == 1 && *from <= of;
+        return static_cast<uint16>(from - distance + last);
     }
 };
 
