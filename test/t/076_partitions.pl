@@ -94,9 +94,15 @@ SQL
 	}
 
 	# In a LATERAL join scans begin again for each query; they find what a query alone finds.
-	is(value($node, "SET enable_seqscan = off; SELECT count(*) FROM (SELECT q.id, s.id FROM q, LATERAL
-			(SELECT id FROM by_place ORDER BY by_place.v <-> q.v LIMIT 10) AS s
+	my $lateral = 'SELECT q.id AS query, s.id FROM q, LATERAL
+		(SELECT id FROM by_place ORDER BY by_place.v <-> q.v LIMIT 10) AS s';
+	is(value($node, "SET enable_seqscan = off; SET ivfpq.enable_batched_join = off; SELECT count(*) FROM ($lateral
 		EXCEPT SELECT q.id, f.id FROM q, found('by_place', q.v, 10, 'true', 0) AS f) AS other"), 0, "$how: the same in a LATERAL join");
+	# A batch of them may choose other candidates: as many of the nearest.
+	my %nearest = map { $_ => 1 } split /\n/, value($node, "SET enable_indexscan = off; $lateral");
+	my %batched = map { $_ => 1 } split /\n/, value($node, "SET enable_seqscan = off; $lateral");
+	is(scalar(keys %batched), 10 * $queries, "$how: LIMIT of each query of a LATERAL join, no row twice");
+	cmp_ok(scalar(grep { $nearest{$_} } keys %batched), '>=', 0.93 * 10 * $queries, "$how: recall of a LATERAL join");
 	# Partitions that a parameter excludes while the query runs: the rows of the others, as a sort finds them.
 	my $excluded = "SET plan_cache_mode = force_generic_plan;
 		PREPARE p(int, vector) AS SELECT id, place FROM by_place WHERE place >= \$1 ORDER BY v <-> \$2 LIMIT 50;
