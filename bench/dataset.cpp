@@ -1,5 +1,6 @@
 #include "bench/dataset.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <stdexcept>
@@ -39,6 +40,23 @@ std::string find_vectors(const std::string& stem) {
     return "";
 }
 
+// A file of a data set of cuvs-bench: base.fbin, or the one file base.*.fbin, such as base.1B.fbin.
+// "" if the folder has none.
+std::string find_part(const fs::path& folder, const std::string& part) {
+    std::string found = find_vectors((folder / part).string());
+    if (!found.empty() || !fs::is_directory(folder)) return found;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+        const std::string path = entry.path().string();
+        if (!entry.path().filename().string().starts_with(part + ".") || !is_bin(path)) continue;
+        if (!found.empty())
+            throw std::runtime_error("both \"" + std::min(found, path) + "\" and \"" +
+                                     std::max(found, path) + "\" may be the data's " + part +
+                                     "\nHINT:  Link the one you want to " + part + ".fbin, say.");
+        found = path;
+    }
+    return found;
+}
+
 std::string find_idx(const fs::path& directory, const std::string& part) {
     for (const char* packing : {"", ".gz", ".xz"})
         if (const fs::path path = directory / (part + "-images-idx3-ubyte" + packing);
@@ -50,11 +68,14 @@ std::string find_idx(const fs::path& directory, const std::string& part) {
 Files find_files(const DatasetRequest& request) {
     fs::path stem = request.name;
     if (request.name.find('/') == std::string::npos) stem = fs::path(request.directory) / stem;
-    for (const char* joint : {"_", ".", "/"}) {
+    for (const char* joint : {"_", "."}) {
         const std::string prefix = stem.string() + joint;
         Files files{find_vectors(prefix + "base"), find_vectors(prefix + "query")};
         if (!files.base.empty() && !files.queries.empty()) return files;
     }
+    if (Files files{find_part(stem, "base"), find_part(stem, "query")};
+        !files.base.empty() && !files.queries.empty())
+        return files;
     const std::string hdf5 = is_hdf5(stem.string()) ? stem.string() : stem.string() + ".hdf5";
     if (fs::exists(hdf5)) return {hdf5, hdf5};
 

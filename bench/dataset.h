@@ -18,8 +18,9 @@ struct Dataset {
 struct DatasetRequest {
     // "fashion-mnist"; PREFIX for PREFIX_base.fvecs and PREFIX_query.fvecs (or .bvecs, .fbin,
     // .f16bin, .u8bin, .i8bin, each also .xz and .gz), or with a dot for the underscore; a
-    // directory of base.fbin and query.fbin (or the like), or of idx files; NAME or NAME.hdf5 for a
-    // file of ann-benchmarks. A name without a slash is looked for in `directory`.
+    // directory of base.fbin and query.fbin (or base.1B.u8bin and the like), or of idx files; NAME
+    // or NAME.hdf5 for a file of ann-benchmarks. A name without a slash is looked for in
+    // `directory`.
     std::string name;
     std::string directory = "build/data";
     size_t rows = 0;     // 0: all

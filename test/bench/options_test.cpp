@@ -89,6 +89,13 @@ TEST_F(OptionsTest, AConfigFileHasTheSameOptions) {
     EXPECT_NE(error("keep yes\n").find("keep takes no value"), std::string::npos);
 }
 
+TEST_F(OptionsTest, KnowsWhetherAMetricWasGiven) {
+    EXPECT_FALSE(parse_options({"--data", "glove"}).metric_given);
+    const Options options = parse_options({"--data", "glove", "--metric", "ip"});
+    EXPECT_TRUE(options.metric_given);
+    EXPECT_EQ(options.metric, Metric::inner_product);
+}
+
 TEST_F(OptionsTest, SaysWhatItDoesNotUnderstand) {
     auto error = [](std::vector<std::string> words) {
         words.insert(words.begin(), {"--data", "glove"});

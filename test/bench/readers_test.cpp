@@ -362,6 +362,20 @@ TEST_F(ReadersTest, FindsADataSetByItsPrefix) {
         EXPECT_EQ(dataset.queries.values, (Floats{0.5}));
     }
 
+    std::filesystem::create_directory(path("large"));
+    write("large/base.1B.u8bin", bin<uint8_t>(1, 1, {9}));
+    write("large/query.public.10K.u8bin", bin<uint8_t>(1, 1, {8}));
+    write("large/query.notes", "");
+    request.name = "large";
+    dataset = read_dataset(request);
+    EXPECT_EQ(dataset.base.values, (Floats{9}));
+    EXPECT_EQ(dataset.queries.values, (Floats{8}));
+    write("large/query.private.10K.u8bin", bin<uint8_t>(1, 1, {7}));
+    EXPECT_NE(message_of([&] { read_dataset(request); }).find("query.private.10K.u8bin\" and \""),
+              std::string::npos);
+    write("large/query.u8bin", bin<uint8_t>(1, 1, {6}));
+    EXPECT_EQ(read_dataset(request).queries.values, (Floats{6}));
+
     request.name = "other";
     EXPECT_NE(message_of([&] { check_dataset(request); }).find("not there"), std::string::npos);
 }
