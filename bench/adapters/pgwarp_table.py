@@ -4,6 +4,8 @@ Needs psycopg 3 and numpy. Vectors travel in the binary format of the type: int1
 then float32, all big-endian. Whole arrays are packed at once, for COPY as well as for its results.
 """
 
+import threading
+
 import numpy as np
 import psycopg
 from psycopg import sql
@@ -107,6 +109,7 @@ class VectorTable:
         self._table = sql.Identifier(name)
         self._index = sql.Identifier(self.index_name)
         self._searches = {}
+        self._copying = threading.Lock()
 
     def _run(self, text, **parts):
         parts = {"table": self._table, "index": self._index, **parts}
@@ -126,7 +129,8 @@ class VectorTable:
         ids = np.asarray(ids, dtype=np.int64)
         columns = "id, embedding" if labels is None else "id, embedding, label"
         statement = sql.SQL("COPY {} (" + columns + ") FROM STDIN (FORMAT binary)").format(table)
-        with self.connection.cursor() as cursor, cursor.copy(statement) as copy:
+        # A COPY is several messages, between which psycopg lets other threads have the connection.
+        with self._copying, self.connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(_COPY_HEAD)
             for first in range(0, len(ids), _ROWS_A_WRITE):
                 part = slice(first, first + _ROWS_A_WRITE)

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -190,11 +191,15 @@ def test_vectordbbench():
         case = case_class(metric_type=api.MetricType[metric], target_recall=0.98, maintenance_work_mem="32MB")
         client = client_class(DIMS, config.to_dict(), case, drop_old=True, with_scalar_labels=labelled)
         with client.init():
-            for first in range(0, ROWS, 1300):
-                some = rows[first : first + 1300].tolist()
-                ids = list(range(first, first + len(some)))
-                done = client.insert_embeddings(some, ids, labels_data=labels[first : first + 1300])
+
+            def insert(first):
+                ids = list(range(first, min(first + 130, ROWS)))
+                done = client.insert_embeddings(rows[ids].tolist(), ids, labels_data=labels[first : first + 130])
                 assert done == (len(ids), None), done
+
+            # As cases with a rate of inserts do, from several threads on one connection.
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(insert, range(0, ROWS, 130)))
             # What the server refuses is returned, not lost.
             count, error = client.insert_embeddings([[1.0, 2.0]], [1], labels_data=["x"])
             assert count == 0 and "expected 16 dimensions" in str(error), error
