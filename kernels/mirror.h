@@ -137,6 +137,12 @@ struct MirrorChange {
     MirrorUse use;
 };
 
+// What the mirror knows of an index; null: it knows none by this key.
+struct MirrorIndex {
+    const QuantizerShape* shape = nullptr;
+    const AttributeLayout* attributes = nullptr;
+};
+
 class Mirror {
   public:
     // Most batches that run at once: of one index and one shape class (one runs while the next is
@@ -151,6 +157,7 @@ class Mirror {
     ~Mirror();
 
     bool knows(const MirrorKey& key) const;
+    MirrorIndex index(const MirrorKey& key) const;
 
     // Adds an index, and replaces an earlier build of it. Where there is no room for its model, the
     // least recently searched indexes are forgotten: a standby is never told of dropped indexes.

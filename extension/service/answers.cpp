@@ -24,6 +24,9 @@ void wake(uint32 slot_number) {
 
 void answer(uint32 number) {
     SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
+    // Before the slot changes: its backend may use it again at once.
+    pg_atomic_write_u32(in_hand(own_device, static_cast<int>(number)), 0);
+    pg_memory_barrier();
     if (change_state(slot, SlotState::running, SlotState::done)) {
         wake(number);
     } else {
@@ -114,7 +117,8 @@ namespace {
 
 void report_resident(Worker* worker, uint32 number) {
     SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
-    const MirrorUse* use = worker->mirror->use(slot->key);
+    const MirrorKey key = slot->key;
+    const MirrorUse* use = worker->mirror->use(key);
     slot->outcome = MirrorSearch::Outcome::found;
     slot->found_count = use ? use->resident_lists : 0;
     slot->probed_count = 0;
@@ -123,55 +127,121 @@ void report_resident(Worker* worker, uint32 number) {
 
 }  // namespace
 
-// Only the worker writes it.
-static void add_in_flight(int searches) {
-    pg_atomic_write_u32(&own_device->in_flight,
-                        pg_atomic_read_u32(&own_device->in_flight) + static_cast<uint32>(searches));
+static void add_in_flight(Worker* worker, int searches) {
+    worker->in_flight += static_cast<uint32>(searches);
+    pg_atomic_write_u32(&own_device->in_flight, worker->in_flight);
 }
+
+namespace {
+
+void refuse(uint32 number, const char* why) {
+    SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
+    slot->outcome = MirrorSearch::Outcome::failed;
+    slot->found_count = slot->probed_count = 0;
+    answer(number);
+    note_failure(Attempt::failed, why, "take in a search");
+}
+
+// Whether conditions, which the worker has copied, are such as the index can have.
+bool are_sound(const Worker::InHand& copied, const AttributeLayout& attributes) {
+    const size_t values = copied.values.size();
+    for (const PackedCondition& condition : copied.conditions)
+        if (condition.attribute >= attributes.count || condition.value_count > values ||
+            condition.first_value > values - condition.value_count ||
+            condition.kind > ConditionKind::never)
+            return false;
+    return true;
+}
+
+// Copies a slot's search, and checks the copy. Null: it is sound; otherwise why not.
+const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
+    SearchSlot slot;
+    memcpy(&slot, service_slot(own_device, static_cast<int>(number)), sizeof(slot));
+    pg_compiler_barrier();  // nothing in the slot is read again
+    Worker::InHand& copied = worker->in_hand[number];
+    if (slot.block < 0 ||
+        !owns_block(own_device, static_cast<int>(number), static_cast<uint32>(slot.block)))
+        return "the block is not that of the slot";
+    if (slot.k == 0 || slot.k > service_most_k || slot.dims > max_dims || slot.near_k > slot.k)
+        return "k or dims are out of range";
+    if (slot.first_probe >= slot.probes || slot.probes - slot.first_probe > service_most_lists)
+        return "probes are out of range";
+    if (slot.conditions > service_most_conditions || slot.values > service_most_values ||
+        (slot.narrowed == 0 && (slot.conditions > 0 || slot.first_probe > 0)))
+        return "conditions are out of range";
+    SearchBlock* block = service_block(own_device, slot.block);
+    copied.block = slot.block;
+    copied.conditions.assign(block->conditions, block->conditions + slot.conditions);
+    copied.values.assign(block->values, block->values + slot.values);
+    *search = {};
+    search->key = slot.key;
+    search->query = block->query;
+    search->dims = slot.dims;
+    search->k = slot.k;
+    search->probes = slot.probes;
+    search->threshold = slot.threshold;
+    search->radius_k = slot.radius_k;
+    search->first_entries = slot.first_entries;
+    search->narrowed = slot.narrowed != 0;
+    search->wants_versions = slot.wants_versions != 0;
+    search->first_probe = slot.first_probe;
+    search->near_k = slot.near_k;
+    search->floor = slot.floor;
+    search->conditions = {copied.conditions.data(), slot.conditions, copied.values.data(),
+                          slot.values};
+    search->found = block->found;
+    search->probed = block->probed;
+    search->lists = block->lists;
+    search->missing = block->missing;
+    search->most_missing = slot.fills != 0 ? service_most_missing : 0;
+    search->outcome = MirrorSearch::Outcome::unknown;
+    const MirrorIndex known = worker->mirror->index(search->key);
+    if (!known.shape) return nullptr;
+    if (search->first_probe >= known.shape->lists) return "probes are out of range";
+    return are_sound(copied, *known.attributes) ? nullptr : "a condition is not of the index";
+}
+
+void take_search(Worker* worker, uint32 number) {
+    MirrorSearch& search = worker->searches[number];
+    const char* wrong = nullptr;
+    char message[256];
+    Attempt result = attempt(message, [&] { wrong = copy_search(worker, number, &search); });
+    if (result != Attempt::done) wrong = message;
+    if (wrong) return refuse(number, wrong);
+    add_in_flight(worker, 1);
+    const bool known = worker->mirror->knows(search.key);
+    if (known) result = attempt(message, [&] { worker->mirror->submit(&search); });
+    if (result != Attempt::done) search.outcome = MirrorSearch::Outcome::failed;
+    if (!known || result != Attempt::done) worker->answered.push_back(&search);
+    note_failure(result, message, "take in a search");
+}
+
+}  // namespace
 
 bool take_searches(Worker* worker) {
     bool any = false;
     uint32 number;
     while (ring_pop(search_ring(own_device), &number)) {
+        if (number >= worker->searches.size()) continue;
         SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
         pg_atomic_exchange_u32(&slot->queued, 0);
-        if (!change_state(slot, SlotState::submitted, SlotState::running)) continue;
-        any = true;
-        if (slot->k == 0) {
-            report_resident(worker, number);
+        // In hand already: its answer will free the slot.
+        if (pg_atomic_read_u32(in_hand(own_device, static_cast<int>(number))) != 0) continue;
+        if (!change_state(slot, SlotState::submitted, SlotState::running)) {
+            // Not in hand, it is neither running nor abandoned.
+            const uint32 state = pg_atomic_read_u32(&slot->state);
+            if (state != static_cast<uint32>(SlotState::free) &&
+                state != static_cast<uint32>(SlotState::submitted) &&
+                state != static_cast<uint32>(SlotState::done))
+                free_slot(slot);
             continue;
         }
-        MirrorSearch& search = worker->searches[number];
-        search = {};
-        search.key = slot->key;
-        SearchBlock* block = block_of(slot);
-        search.query = block->query;
-        search.dims = slot->dims;
-        search.k = slot->k;
-        search.probes = slot->probes;
-        search.threshold = slot->threshold;
-        search.radius_k = slot->radius_k;
-        search.first_entries = slot->first_entries;
-        search.narrowed = slot->narrowed;
-        search.wants_versions = slot->wants_versions;
-        search.first_probe = slot->first_probe;
-        search.near_k = slot->near_k;
-        search.floor = slot->floor;
-        search.conditions = {block->conditions, slot->conditions, block->values, slot->values};
-        search.found = block->found;
-        search.probed = block->probed;
-        search.lists = block->lists;
-        search.missing = block->missing;
-        search.most_missing = slot->fills ? service_most_missing : 0;
-        search.outcome = MirrorSearch::Outcome::unknown;
-        add_in_flight(1);
-        const bool known = worker->mirror->knows(search.key);
-        char message[256];
-        Attempt result = Attempt::done;
-        if (known) result = attempt(message, [&] { worker->mirror->submit(&search); });
-        if (result != Attempt::done) search.outcome = MirrorSearch::Outcome::failed;
-        if (!known || result != Attempt::done) worker->answered.push_back(&search);
-        note_failure(result, message, "take in a search");
+        any = true;
+        pg_atomic_write_u32(in_hand(own_device, static_cast<int>(number)), 1);
+        if (*static_cast<volatile uint32*>(&slot->k) == 0)
+            report_resident(worker, number);
+        else
+            take_search(worker, number);
     }
     return any;
 }
@@ -204,12 +274,15 @@ bool answer_searches(Worker* worker) {
         slot->probed_count = search->probed_count;
         slot->complete = search->complete;
         slot->names_outdated = search->outdated.version.resident;
-        if (slot->names_outdated) block_of(slot)->outdated = search->outdated;
+        // The block is the search's, whatever the slot says by now.
+        slot->block = worker->in_hand[number].block;
+        if (search->outdated.version.resident)
+            service_block(own_device, slot->block)->outdated = search->outdated;
         slot->missing_count = search->missing_count;
         slot->searched = search->searched;
         answer(number);
     }
-    add_in_flight(-static_cast<int>(worker->answered.size()));
+    add_in_flight(worker, -static_cast<int>(worker->answered.size()));
     const MirrorKey* last = nullptr;
     for (const MirrorSearch* search : worker->answered) {
         if (!last || !(*last == search->key)) publish_use(worker, search->key);

@@ -31,9 +31,12 @@ SearchSlot* my_slot(const ServiceDevice* device) {
 // Gives up a search in any state. The worker owns the slot of a running search until the search has
 // finished.
 void abandon(SearchSlot* slot) {
-    if (change_state(slot, SlotState::submitted, SlotState::free))
+    if (change_state(slot, SlotState::submitted, SlotState::free)) {
         give_block_back(slot);
-    else if (!change_state(slot, SlotState::running, SlotState::abandoned))
+        // Perhaps the worker has not seen it: `queued` may be left over, with no number in the
+        // ring.
+        search_ring(device_of(slot)).shared->lost = 1;
+    } else if (!change_state(slot, SlotState::running, SlotState::abandoned))
         release_slot(slot);
 }
 
@@ -41,7 +44,9 @@ void abandon(SearchSlot* slot) {
 bool take_block(Patience* patience, uint32* block) {
     constexpr int max_wait_ms = 20;
     ServiceDevice* device = patience->device;
-    if (ring_pop(block_ring(device), block)) return true;
+    const int mine = compat_my_proc_number();
+    if (take_free_block(device, mine, block)) return true;
+    reclaim_blocks(device, mine);
     const TimestampTz began = GetCurrentTimestamp();
     bool taken = false;
     while (!taken && !patience_ends(patience) &&
@@ -50,7 +55,7 @@ bool take_block(Patience* patience, uint32* block) {
         ConditionVariableTimedSleep(&device->block_freed,
                                     std::min(wait_milliseconds(*patience), long{max_wait_ms}),
                                     compat_wait_event("PgwarpServiceBlock"));
-        taken = ring_pop(block_ring(device), block);
+        taken = take_free_block(device, mine, block);
     }
     ConditionVariableCancelSleep();
     return taken;
@@ -59,7 +64,13 @@ bool take_block(Patience* patience, uint32* block) {
 void drop_filling();
 
 void abandon_at_exit(int, Datum) {
-    for (int i = 0; i < service->devices; ++i) abandon(my_slot(service_device(i)));
+    for (int i = 0; i < service->devices; ++i) {
+        ServiceDevice* device = service_device(i);
+        SearchSlot* slot = my_slot(device);
+        abandon(slot);
+        if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::free))
+            reclaim_blocks(device, compat_my_proc_number());
+    }
     drop_filling();
 }
 
@@ -130,8 +141,11 @@ void drop_filling() {
 bool try_take_buffer(ServiceDevice* device, LoadKind kind, const MirrorKey& key) {
     for (int i = 0; i < service->load_buffers; ++i) {
         LoadBuffer* buffer = service_load_buffer(device, i);
-        uint32 expected = static_cast<uint32>(LoadState::free);
-        if (!pg_atomic_compare_exchange_u32(&buffer->state, &expected,
+        uint32 expected = pg_atomic_read_u32(&buffer->state);
+        // No state at all is as good as free.
+        if (expected == static_cast<uint32>(LoadState::filling) ||
+            expected == static_cast<uint32>(LoadState::ready) ||
+            !pg_atomic_compare_exchange_u32(&buffer->state, &expected,
                                             static_cast<uint32>(LoadState::filling)))
             continue;
         buffer->kind = kind;
@@ -333,6 +347,8 @@ bool service_serves(const char** reason) {
 bool service_is_silent() {
     for (int i = 0; i < service->devices; ++i)
         if (worker_serves(service_device(i)) && !is_suspect(service_device(i))) return false;
+    // An idle worker that somebody suspects by mistake has nothing else to wake it.
+    for (int i = 0; i < service->devices; ++i) wake_worker(service_device(i));
     return true;
 }
 
@@ -364,14 +380,27 @@ ScanCosts service_costs() {
     return {probe, service->look_up_cost};
 }
 
+// Makes the worker look at this backend's slot.
+static void ask_worker(ServiceDevice* device) {
+    if (pg_atomic_exchange_u32(&my_slot(device)->queued, 1) == 0)
+        ring_push(search_ring(device), static_cast<uint32>(compat_my_proc_number()));
+    wake_worker(device);
+}
+
 SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience) {
     prepare_exit();
     ServiceDevice* device = patience->device;
     SearchSlot* slot = my_slot(device);
     // After an error, the slot may still hold an earlier answer.
     release_slot(slot);
-    // Not free: the worker still runs a search that this backend has abandoned.
-    if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) return nullptr;
+    // Not free: the worker still runs a search that this backend has abandoned; or the backend that
+    // had the slot before has left it so, and the worker frees it.
+    if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free)) {
+        search_ring(device).shared->lost = 1;
+        wake_worker(device);
+        return nullptr;
+    }
+    if (pg_atomic_read_u32(in_hand(device, compat_my_proc_number())) != 0) return nullptr;
     uint32 block = 0;
     if (wanted.k > 0 && !take_block(patience, &block)) return nullptr;
     slot->block = wanted.k > 0 ? static_cast<int>(block) : -1;
@@ -391,15 +420,13 @@ SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patien
     slot->conditions = static_cast<uint32>(wanted.conditions.size());
     slot->values = count_values(wanted.conditions);
     if (wanted.k > 0) {
-        SearchBlock* to = block_of(slot);
+        SearchBlock* to = service_block(device, slot->block);
         memcpy(to->query, wanted.query, wanted.dims * sizeof(float));
         pack_conditions(wanted.conditions, to->conditions, to->values);
     }
     pg_write_barrier();
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
-    if (pg_atomic_exchange_u32(&slot->queued, 1) == 0)
-        ring_push(search_ring(device), static_cast<uint32>(compat_my_proc_number()));
-    wake_worker(device);
+    ask_worker(device);
 
     volatile bool answered = false;
     PG_TRY();

@@ -117,20 +117,24 @@ ToCheck changed_since(Relation index, const SeenList* seen, const ServiceAnswer&
     return result;
 }
 
-// Copies the answer in the slot. False: there is no memory for it.
-bool copy_answer(const SearchSlot* slot, ServiceAnswer* answer) {
+// Copies the answer in the slot. False: it is none, or there is no memory for it. `k` is what was
+// asked for, `lists` those of the index.
+bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* answer) {
     const SearchBlock* block = block_of(slot);
     answer->found_count = slot->found_count;
     answer->taken = slot->taken;
     answer->probed_count = slot->probed_count;
     answer->searched = slot->searched;
+    answer->missing_count = slot->missing_count;
+    if (!block || answer->found_count > k || answer->probed_count > service_most_lists ||
+        answer->missing_count > service_most_missing)
+        return false;
     answer->complete = slot->complete;
     answer->outdated = slot->names_outdated ? block->outdated : MirrorProbe{};
-    answer->missing_count = slot->missing_count;
     memcpy(answer->missing, block->missing, sizeof(answer->missing));
-    memcpy(answer->found, block->found, slot->found_count * sizeof(Neighbor));
+    memcpy(answer->found, block->found, answer->found_count * sizeof(Neighbor));
     const Size bytes =
-        slot->probed_count * (answer->complete ? sizeof(uint64) : sizeof(MirrorProbe));
+        answer->probed_count * (answer->complete ? sizeof(uint64) : sizeof(MirrorProbe));
     if (bytes == 0 && answer->complete) return true;
     // No error may be reported while the slot has a block.
     void* named = palloc_extended(Max(bytes, 1), MCXT_ALLOC_NO_OOM);
@@ -138,11 +142,12 @@ bool copy_answer(const SearchSlot* slot, ServiceAnswer* answer) {
     if (answer->complete) {
         answer->lists = static_cast<uint64*>(named);
         memcpy(answer->lists, block->lists, bytes);
-    } else {
-        answer->probed = static_cast<MirrorProbe*>(named);
-        memcpy(answer->probed, block->probed, bytes);
+        return true;
     }
-    return true;
+    answer->probed = static_cast<MirrorProbe*>(named);
+    memcpy(answer->probed, block->probed, bytes);
+    return std::all_of(answer->probed, answer->probed + answer->probed_count,
+                       [lists](const MirrorProbe& probe) { return probe.list < lists; });
 }
 
 // Whether an answer may be complete. Replay counts no changes. A snapshot may be too old for a list
@@ -190,7 +195,7 @@ static bool ask_device(Relation index, const MetaPage& meta, const MirrorKey& ke
         SearchSlot* slot = ask_service(key, search, &answer->patience);
         if (!slot) return false;
         if (slot->outcome == MirrorSearch::Outcome::found) {
-            const bool copied = copy_answer(slot, answer);
+            const bool copied = copy_answer(slot, search.k, meta.lists, answer);
             release_slot(slot);
             answer->device = device;
             return copied;

@@ -89,6 +89,12 @@ void forget_at_abort(Relation index) {
     if (new_count < max_new) new_indexes[new_count++] = RelationGetRelid(index);
 }
 
+// Under the lock.
+static void make_sound(ForgetQueue* queue) {
+    if (queue->head < ForgetQueue::size && queue->count <= ForgetQueue::size) return;
+    queue->head = queue->count = 0;
+}
+
 void post_forget_to(ServiceDevice* device, Oid database, Oid index) {
     if (!worker_serves(device)) return;
     // Read before the queue is locked: the worker must load all buffers that this backend has seen
@@ -96,6 +102,7 @@ void post_forget_to(ServiceDevice* device, Oid database, Oid index) {
     const uint64 loads = ring_pushed(load_ring(device));
     ForgetQueue* queue = &device->forgets;
     SpinLockAcquire(&queue->mutex);
+    make_sound(queue);
     if (queue->count < ForgetQueue::size) {
         Forget* forget = &queue->forgets[(queue->head + queue->count++) % ForgetQueue::size];
         forget->database = database;
@@ -115,8 +122,12 @@ bool take_forget(ServiceDevice* device, Forget* forget) {
     // The worker polls; see ring_pop().
     if (*static_cast<volatile uint32*>(&queue->count) == 0) return false;
     const uint64 loads = ring_popped(load_ring(device));
+    const uint64 pushed = ring_pushed(load_ring(device));
     SpinLockAcquire(&queue->mutex);
-    const bool due = queue->count > 0 && queue->forgets[queue->head].loads <= loads;
+    make_sound(queue);
+    // One that waits for loads which were never submitted is due as well.
+    const uint64 waits_for = queue->forgets[queue->head].loads;
+    const bool due = queue->count > 0 && (waits_for <= loads || waits_for > pushed);
     if (due) {
         *forget = queue->forgets[queue->head];
         queue->head = (queue->head + 1) % ForgetQueue::size;

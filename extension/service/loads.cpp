@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <span>
+#include <stdexcept>
 
 #include "extension/service/placement.h"
 #include "extension/service/worker.h"
@@ -13,42 +16,108 @@ namespace pgwarp {
 
 namespace {
 
-void take_model(Worker* worker, const LoadBuffer* buffer) {
-    ModelPart part;
-    memcpy(&part, buffer->data, sizeof(part));
-    Assembly& assembly = worker->assemblies[buffer->owner];
+// What a backend has written about a buffer, read once.
+struct LoadHead {
+    LoadKind kind;
+    int owner;
+    pid_t owner_pid;
+    MirrorKey key;
+    uint32 bytes;
+    const char* data;
+};
+
+LoadHead read_head(const LoadBuffer* buffer) {
+    const LoadHead head{buffer->kind, buffer->owner, buffer->owner_pid,
+                        buffer->key,  buffer->bytes, buffer->data};
+    pg_compiler_barrier();  // none of it is read again
+    return head;
+}
+
+template <typename Part>
+Part read_part(const char* data) {
+    Part part;
+    memcpy(&part, data, sizeof(part));
+    pg_compiler_barrier();
+    return part;
+}
+
+// Ends the load: `holds` must be true of a load that is sound.
+void demand(bool holds, const char* what) {
+    if (!holds) throw std::runtime_error(what);
+}
+
+bool is_sound(const AttributeLayout& attributes) {
+    if (attributes.count > max_attributes) return false;
+    for (uint32 i = 0; i < attributes.count; ++i) {
+        const uint8_t bytes = attributes.bytes[i];
+        if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) return false;
+    }
+    return true;
+}
+
+bool is_sound(const QuantizerShape& shape) {
+    const auto metrics = std::span(all_metrics);
+    return shape.dims >= 1 && shape.dims <= max_dims && shape.lists >= 1 &&
+           shape.lists <= max_lists && shape.m >= 1 && shape.m <= max_m &&
+           (shape.bits == 8 || shape.bits == 4) && shape.m <= shape.codebook_rows() &&
+           std::find(metrics.begin(), metrics.end(), shape.metric) != metrics.end();
+}
+
+bool are_same(const AttributeLayout& a, const AttributeLayout& b) {
+    return a.count == b.count && a.count <= max_attributes &&
+           std::equal(a.bytes, a.bytes + a.count, b.bytes);
+}
+
+bool are_same(const QuantizerShape& a, const QuantizerShape& b) {
+    return a.dims == b.dims && a.lists == b.lists && a.m == b.m && a.metric == b.metric &&
+           a.bits == b.bits && a.search_rounds == b.search_rounds;
+}
+
+void take_model(Worker* worker, const LoadHead& load) {
+    demand(load.bytes >= sizeof(ModelPart), "a model is too short");
+    const auto part = read_part<ModelPart>(load.data);
+    Assembly& assembly = worker->assemblies[load.owner];
     const QuantizerShape& shape = part.shape;
+    demand(is_sound(shape) && is_sound(part.attributes), "a model has an unknown shape");
     const size_t centroid_floats = size_t{shape.lists} * shape.dims;
     const size_t all = centroid_floats + size_t{shape.codebook_rows()} * codewords;
+    demand(all * sizeof(float) <= worker->device->memory().budget, "a model is too large");
     if (part.first_float == 0) {
         assembly = {};
-        assembly.key = buffer->key;
+        assembly.key = load.key;
         assembly.shape = shape;
         assembly.attributes = part.attributes;
         assembly.model.resize(all);
     }
     // Without its earlier parts: those went to a previous worker.
-    if (!(assembly.key == buffer->key) || assembly.model.size() != all ||
-        assembly.model_floats != part.first_float)
+    if (!(assembly.key == load.key) || assembly.model.size() != all ||
+        !are_same(assembly.shape, shape) || assembly.model_floats != part.first_float)
         return;
-    memcpy(assembly.model.data() + part.first_float, buffer->data + sizeof(part),
+    demand(part.floats <= (load.bytes - sizeof(part)) / sizeof(float) &&
+               part.floats <= all - assembly.model_floats,
+           "a part of a model is too long");
+    memcpy(assembly.model.data() + assembly.model_floats, load.data + sizeof(part),
            part.floats * sizeof(float));
     assembly.model_floats += part.floats;
     if (assembly.model_floats < all) return;
-    if (!worker->mirror->knows(buffer->key)) {
-        worker->forget(buffer->key.database, buffer->key.index);
-        worker->mirror->add(buffer->key,
+    if (!worker->mirror->knows(load.key)) {
+        worker->forget(load.key.database, load.key.index);
+        worker->mirror->add(load.key,
                             {shape, assembly.model.data(), assembly.model.data() + centroid_floats},
                             assembly.attributes);
     }
-    worker->assemblies.erase(buffer->owner);
+    worker->assemblies.erase(load.owner);
 }
 
+// `part` is sound; the pages need not be.
 void list_pages(const char* data, size_t bytes, const ListPart& part, std::vector<ListPage>* out) {
     for (const char* end = data + bytes; data < end;) {
-        LoadedPage page;
-        memcpy(&page, data, sizeof(page));
+        demand(static_cast<size_t>(end - data) >= sizeof(LoadedPage), "a page is too short");
+        const auto page = read_part<LoadedPage>(data);
+        demand(page.count >= 1 && page.count <= page.capacity && page.capacity <= max_page_entries,
+               "a page has too many entries");
         const EntryLayout layout = EntryLayout::with(part.m, part.attributes, page.capacity);
+        demand(loaded_page_bytes(layout) <= static_cast<size_t>(end - data), "a page is too long");
         const char* columns = data + sizeof(page);
         out->push_back({reinterpret_cast<const uint8_t*>(columns), layout.capacity, page.count,
                         reinterpret_cast<const float*>(columns + layout.offsets_at),
@@ -59,51 +128,63 @@ void list_pages(const char* data, size_t bytes, const ListPart& part, std::vecto
 }
 
 // Called with all pages of a list, or of the entries appended to one; `part` is the last part.
-void take_list(Worker* worker, const LoadBuffer* buffer, const ListPart& part, const char* data,
+void take_list(Worker* worker, const LoadHead& load, const ListPart& part, const char* data,
                size_t bytes) {
     Mirror& mirror = *worker->mirror;
     worker->pages.clear();
     list_pages(data, bytes, part, &worker->pages);
     if (part.from.resident)
-        mirror.append(buffer->key, part.list, part.from, part.version, worker->pages, part.changes);
+        mirror.append(load.key, part.list, part.from, part.version, worker->pages, part.changes);
     else
-        mirror.put(buffer->key, part.list, part.version, worker->pages,
-                   buffer->kind == LoadKind::whole_index ? Mirror::Victims::other_indexes
-                                                         : Mirror::Victims::any,
+        mirror.put(load.key, part.list, part.version, worker->pages,
+                   load.kind == LoadKind::whole_index ? Mirror::Victims::other_indexes
+                                                      : Mirror::Victims::any,
                    part.changes);
 }
 
-void take_lists(Worker* worker, const LoadBuffer* buffer) {
-    if (!worker->mirror->knows(buffer->key)) {
-        worker->assemblies.erase(buffer->owner);
+void take_lists(Worker* worker, const LoadHead& load) {
+    const MirrorIndex index = worker->mirror->index(load.key);
+    if (!index.shape) {
+        worker->assemblies.erase(load.owner);
         return;
     }
-    for (uint32 at = 0; at < buffer->bytes;) {
-        ListPart part;
-        memcpy(&part, buffer->data + at, sizeof(part));
-        const char* data = buffer->data + at + sizeof(part);
-        at += static_cast<uint32>(sizeof(part) + part.bytes);
+    // put() may forget nothing: the index stays while its lists are loaded.
+    const uint32 m = index.shape->m;
+    const uint32 lists = index.shape->lists;
+    const AttributeLayout attributes = *index.attributes;
+    for (uint32 at = 0; at < load.bytes;) {
+        demand(load.bytes - at >= sizeof(ListPart), "a part of a list is too short");
+        const auto part = read_part<ListPart>(load.data + at);
+        at += static_cast<uint32>(sizeof(part));
+        const char* data = load.data + at;
+        demand(part.bytes <= load.bytes - at && part.bytes % MAXIMUM_ALIGNOF == 0,
+               "a part of a list is too long");
+        at += part.bytes;
+        demand(part.m == m && part.list < lists && are_same(part.attributes, attributes),
+               "a list is not of its index");
         if (part.first_page == 0 && part.last) {
-            take_list(worker, buffer, part, data, part.bytes);
+            take_list(worker, load, part, data, part.bytes);
             continue;
         }
-        Assembly& assembly = worker->assemblies[buffer->owner];
+        Assembly& assembly = worker->assemblies[load.owner];
         if (part.first_page == 0) {
             assembly = {};
-            assembly.key = buffer->key;
+            assembly.key = load.key;
             assembly.list = part.list;
         }
         // A part was lost: drop the list.
-        if (!(assembly.key == buffer->key) || assembly.list != part.list ||
+        if (!(assembly.key == load.key) || assembly.list != part.list ||
             assembly.page_count != part.first_page) {
-            worker->assemblies.erase(buffer->owner);
+            worker->assemblies.erase(load.owner);
             continue;
         }
+        demand(assembly.pages.size() + part.bytes <= worker->device->memory().budget,
+               "a list is too long");
         assembly.pages.insert(assembly.pages.end(), data, data + part.bytes);
         assembly.page_count += part.pages;
         if (!part.last) continue;
-        take_list(worker, buffer, part, assembly.pages.data(), assembly.pages.size());
-        worker->assemblies.erase(buffer->owner);
+        take_list(worker, load, part, assembly.pages.data(), assembly.pages.size());
+        worker->assemblies.erase(load.owner);
     }
 }
 
@@ -118,41 +199,51 @@ void free_load(int number) {
                         static_cast<uint32>(LoadState::free));
 }
 
+bool is_ready(uint32 number) {
+    return number < static_cast<uint32>(service->load_buffers) &&
+           pg_atomic_read_u32(&service_load_buffer(own_device, static_cast<int>(number))->state) ==
+               static_cast<uint32>(LoadState::ready);
+}
+
 }  // namespace
 
 void free_loads() {
     if (load_in_hand >= 0) free_load(load_in_hand);
     load_in_hand = -1;
     uint32 number;
-    while (ring_pop(load_ring(own_device), &number)) free_load(static_cast<int>(number));
+    while (ring_pop(load_ring(own_device), &number))
+        if (is_ready(number)) free_load(static_cast<int>(number));
     ConditionVariableBroadcast(&own_device->load_freed);
 }
 
 bool take_load(Worker* worker) {
     uint32 number;
     if (!ring_pop(load_ring(own_device), &number)) return false;
+    if (!is_ready(number)) return true;
     load_in_hand = static_cast<int>(number);
-    LoadBuffer* buffer = service_load_buffer(own_device, static_cast<int>(number));
+    const LoadHead load = read_head(service_load_buffer(own_device, static_cast<int>(number)));
     char message[256];
     const Attempt result = attempt(message, [&] {
-        switch (buffer->kind) {
+        demand(load.owner >= 0 && load.owner < service->slots, "a buffer has no owner");
+        demand(load.bytes <= LoadBuffer::room, "a buffer is too long");
+        switch (load.kind) {
             case LoadKind::model:
-                take_model(worker, buffer);
+                take_model(worker, load);
                 break;
             case LoadKind::lists:
             case LoadKind::whole_index:
-                take_lists(worker, buffer);
+                take_lists(worker, load);
                 break;
         }
     });
-    if (result != Attempt::done) worker->assemblies.erase(buffer->owner);
-    const auto assembly = worker->assemblies.find(buffer->owner);
+    if (result != Attempt::done) worker->assemblies.erase(load.owner);
+    const auto assembly = worker->assemblies.find(load.owner);
     if (assembly != worker->assemblies.end()) {
-        assembly->second.pid = buffer->owner_pid;
+        assembly->second.pid = load.owner_pid;
         assembly->second.last_part = GetCurrentTimestamp();
     }
     publish_changes(worker);
-    publish_use(worker, buffer->key);
+    publish_use(worker, load.key);
     // Clear this first: a free buffer may belong to another backend at once.
     load_in_hand = -1;
     free_load(static_cast<int>(number));

@@ -1,12 +1,13 @@
 // Sets up the service: shared memory, and the registration of workers.
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "kernels/mirror.h"
 #include "extension/device/library.h"
-#include "extension/index/change_counts.h"
-#include "extension/service/service.h"
+#include "extension/service/layout.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -30,13 +31,8 @@ shmem_startup_hook_type previous_startup = nullptr;
 
 char* area = nullptr;
 
-// Decided by the postmaster.
-struct Counts {
-    int devices;
-    int slots;
-    int blocks;
-    int load_buffers;
-} counts;
+ServiceCounts counts;
+ServiceLayout layout;
 
 // If false, no search can run, and shared memory needs no blocks and no load buffers.
 bool device_can_be() {
@@ -56,47 +52,12 @@ int count_devices() {
     return gpus;
 }
 
-Counts decide_counts() {
+ServiceCounts decide_counts() {
     constexpr int load_buffers = 16;
     const int devices = count_devices();
     const int slots = compat_max_backends();
     if (!device_can_be()) return {devices, slots, 0, 0};
     return {devices, slots, std::min(slots, settings.max_searches), load_buffers};
-}
-
-Size ring_bytes(int numbers) {
-    return MAXALIGN(offsetof(NumberRing, numbers) + static_cast<Size>(numbers) * sizeof(uint32));
-}
-
-// A slot fills whole cache lines: no false sharing between backends.
-constexpr Size slot_bytes = TYPEALIGN(PG_CACHE_LINE_SIZE, sizeof(SearchSlot));
-constexpr Size block_bytes = MAXALIGN(sizeof(SearchBlock));
-constexpr Size load_buffer_bytes = MAXALIGN(sizeof(LoadBuffer));
-
-// Byte offsets of the area's parts: changes and the first device from the beginning of the area,
-// the others from the beginning of their device.
-struct Layout {
-    Size changes, first_device;
-    Size search_ring, load_ring, block_ring, slots, blocks, load_buffers, device_end;
-    Size end;
-} layout;
-
-Layout layout_of(const Counts& of) {
-    Layout made;
-    made.changes = MAXALIGN(sizeof(ServiceShared));
-    made.first_device =
-        TYPEALIGN(PG_CACHE_LINE_SIZE, made.changes + (of.blocks > 0 ? sizeof(ChangeCounts) : 0));
-    made.search_ring = MAXALIGN(sizeof(ServiceDevice));
-    made.load_ring = made.search_ring + ring_bytes(of.slots);
-    made.block_ring = made.load_ring + ring_bytes(of.load_buffers);
-    made.slots = TYPEALIGN(PG_CACHE_LINE_SIZE, made.block_ring + ring_bytes(of.blocks));
-    made.blocks = made.slots + static_cast<Size>(of.slots) * slot_bytes;
-    made.load_buffers = made.blocks + static_cast<Size>(of.blocks) * block_bytes;
-    made.device_end =
-        TYPEALIGN(PG_CACHE_LINE_SIZE,
-                  made.load_buffers + static_cast<Size>(of.load_buffers) * load_buffer_bytes);
-    made.end = made.first_device + static_cast<Size>(of.devices) * made.device_end;
-    return made;
 }
 
 template <typename Part>
@@ -105,11 +66,29 @@ Part* part_of(const ServiceDevice* device, Size offset) {
                                    offset);
 }
 
-void init_ring(NumberRing* ring, int size) {
-    SpinLockInit(&ring->mutex);
-    ring->size = static_cast<uint32>(size);
-    ring->head = ring->count = 0;
-    ring->pushed = 0;
+// The owner of a block: no_owner while its number is in the ring, else a slot's number plus one,
+// and the process that has the slot.
+constexpr uint64 no_owner = 0;
+uint64 owner_word(int slot_number, int pid) {
+    return static_cast<uint64>(pid) << 32 | (static_cast<uint32>(slot_number) + 1);
+}
+bool is_of_slot(uint64 owner, int slot_number) {
+    return static_cast<uint32>(owner) == static_cast<uint32>(slot_number) + 1;
+}
+pg_atomic_uint64* block_owner(const ServiceDevice* device, uint32 block) {
+    return part_of<pg_atomic_uint64>(device, layout.block_owners) + block;
+}
+
+int number_of(const ServiceDevice* device, const SearchSlot* slot) {
+    const char* first = reinterpret_cast<const char*>(service_slot(device, 0));
+    return static_cast<int>(static_cast<Size>(reinterpret_cast<const char*>(slot) - first) /
+                            slot_bytes);
+}
+
+void init_ring(Ring ring) {
+    SpinLockInit(&ring.shared->mutex);
+    ring.shared->head = ring.shared->count = ring.shared->lost = 0;
+    ring.shared->pushed = 0;
 }
 
 void init_device(ServiceDevice* device) {
@@ -133,16 +112,19 @@ void init_device(ServiceDevice* device) {
         pg_atomic_init_u64(&held.batches, 0);
         pg_atomic_init_u64(&held.batch_queries, 0);
     }
-    init_ring(search_ring(device), service->slots);
-    init_ring(load_ring(device), service->load_buffers);
-    init_ring(block_ring(device), service->blocks);
-    for (int i = 0; i < service->blocks; ++i) ring_push(block_ring(device), static_cast<uint32>(i));
+    init_ring(search_ring(device));
+    init_ring(load_ring(device));
+    init_ring(block_ring(device));
+    for (int i = 0; i < service->blocks; ++i) {
+        pg_atomic_init_u64(block_owner(device, static_cast<uint32>(i)), no_owner);
+        ring_push(block_ring(device), static_cast<uint32>(i));
+    }
     for (int i = 0; i < service->slots; ++i) {
         SearchSlot* slot = service_slot(device, i);
         pg_atomic_init_u32(&slot->state, static_cast<uint32>(SlotState::free));
         pg_atomic_init_u32(&slot->queued, 0);
+        pg_atomic_init_u32(in_hand(device, i), 0);
         slot->block = -1;
-        slot->device = static_cast<uint32>(device_number(device));
     }
     for (int i = 0; i < service->load_buffers; ++i)
         pg_atomic_init_u32(&service_load_buffer(device, i)->state,
@@ -153,7 +135,7 @@ void startup() {
     if (previous_startup) previous_startup();
     LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
     bool found;
-    layout = layout_of(counts);
+    layout = service_layout(counts);
     area = static_cast<char*>(ShmemInitStruct("pgwarp", layout.end, &found));
     service = reinterpret_cast<ServiceShared*>(area);
     common_build_share = &service->build_share;
@@ -180,7 +162,7 @@ void startup() {
 
 void request_memory() {
     counts = decide_counts();
-    RequestAddinShmemSpace(layout_of(counts).end);
+    RequestAddinShmemSpace(service_layout(counts).end);
     RequestNamedLWLockTranche("pgwarp", 1);
 }
 
@@ -196,16 +178,17 @@ int device_number(const ServiceDevice* device) {
     return static_cast<int>((offset - layout.first_device) / layout.device_end);
 }
 
-NumberRing* search_ring(const ServiceDevice* device) {
-    return part_of<NumberRing>(device, layout.search_ring);
+Ring search_ring(const ServiceDevice* device) {
+    return {part_of<NumberRing>(device, layout.search_ring), static_cast<uint32>(counts.slots)};
 }
 
-NumberRing* load_ring(const ServiceDevice* device) {
-    return part_of<NumberRing>(device, layout.load_ring);
+Ring load_ring(const ServiceDevice* device) {
+    return {part_of<NumberRing>(device, layout.load_ring),
+            static_cast<uint32>(counts.load_buffers)};
 }
 
-NumberRing* block_ring(const ServiceDevice* device) {
-    return part_of<NumberRing>(device, layout.block_ring);
+Ring block_ring(const ServiceDevice* device) {
+    return {part_of<NumberRing>(device, layout.block_ring), static_cast<uint32>(counts.blocks)};
 }
 
 SearchSlot* service_slot(const ServiceDevice* device, int number) {
@@ -216,8 +199,22 @@ SearchBlock* service_block(const ServiceDevice* device, int number) {
     return part_of<SearchBlock>(device, layout.blocks + static_cast<Size>(number) * block_bytes);
 }
 
+// By its address: nothing in a slot says where it is.
+ServiceDevice* device_of(const SearchSlot* slot) {
+    const Size offset = static_cast<Size>(reinterpret_cast<const char*>(slot) - area);
+    return service_device(static_cast<int>((offset - layout.first_device) / layout.device_end));
+}
+
+pg_atomic_uint32* in_hand(const ServiceDevice* device, int number) {
+    return part_of<pg_atomic_uint32>(device, layout.in_hand) + number;
+}
+
 SearchBlock* block_of(const SearchSlot* slot) {
-    return service_block(service_device(static_cast<int>(slot->device)), slot->block);
+    ServiceDevice* device = device_of(slot);
+    const auto block = static_cast<uint32>(*static_cast<const volatile int*>(&slot->block));
+    return owns_block(device, number_of(device, slot), block)
+               ? service_block(device, static_cast<int>(block))
+               : nullptr;
 }
 
 LoadBuffer* service_load_buffer(const ServiceDevice* device, int number) {
@@ -225,16 +222,53 @@ LoadBuffer* service_load_buffer(const ServiceDevice* device, int number) {
                                layout.load_buffers + static_cast<Size>(number) * load_buffer_bytes);
 }
 
+bool owns_block(const ServiceDevice* device, int slot_number, uint32 block) {
+    return block < static_cast<uint32>(counts.blocks) &&
+           is_of_slot(pg_atomic_read_u64(block_owner(device, block)), slot_number);
+}
+
+bool take_free_block(ServiceDevice* device, int slot_number, uint32* block) {
+    while (ring_pop(block_ring(device), block)) {
+        uint64 expected = no_owner;
+        if (*block < static_cast<uint32>(counts.blocks) &&
+            pg_atomic_compare_exchange_u64(block_owner(device, *block), &expected,
+                                           owner_word(slot_number, MyProcPid)))
+            return true;
+    }
+    // Numbers that were lost come back from the worker.
+    wake_worker(device);
+    return false;
+}
+
+// False: the block was not the slot's.
+static bool free_block(ServiceDevice* device, int slot_number, uint32 block, bool* ring_was_empty) {
+    pg_atomic_uint64* owner = block_owner(device, block);
+    uint64 expected = pg_atomic_read_u64(owner);
+    if (!is_of_slot(expected, slot_number) ||
+        !pg_atomic_compare_exchange_u64(owner, &expected, no_owner))
+        return false;
+    *ring_was_empty = ring_push_front(block_ring(device), block);
+    return true;
+}
+
 void give_block_back(SearchSlot* slot) {
-    if (slot->block < 0) return;
-    ServiceDevice* device = service_device(static_cast<int>(slot->device));
+    ServiceDevice* device = device_of(slot);
     const auto block = static_cast<uint32>(slot->block);
     slot->block = -1;
     // Last in, first out: no more blocks are ever touched than were in use at once. Backends wait
     // only when the ring is empty, so only the push to an empty ring wakes them. It wakes all of
     // them, because further blocks may come back before the first waiter has looked.
-    if (ring_push_front(block_ring(device), block))
+    bool was_empty = false;
+    if (block < static_cast<uint32>(counts.blocks) &&
+        free_block(device, number_of(device, slot), block, &was_empty) && was_empty)
         ConditionVariableBroadcast(&device->block_freed);
+}
+
+void reclaim_blocks(ServiceDevice* device, int slot_number) {
+    if (pg_atomic_read_u32(in_hand(device, slot_number)) != 0) return;
+    bool was_empty;
+    for (uint32 i = 0; i < static_cast<uint32>(counts.blocks); ++i)
+        free_block(device, slot_number, i, &was_empty);
 }
 
 void free_slot(SearchSlot* slot) {
@@ -284,53 +318,137 @@ void note_service_failure(ServiceDevice* device, const char* why) {
     device->failure_unsaid = true;
 }
 
-void ring_push(NumberRing* ring, uint32 number) {
-    SpinLockAcquire(&ring->mutex);
-    Assert(ring->count < ring->size);
-    ring->numbers[(ring->head + ring->count++) % ring->size] = number;
-    ++ring->pushed;
-    SpinLockRelease(&ring->mutex);
+// Under the lock: a ring that is not sound, or has no room, has lost its numbers.
+static void make_sound(const Ring& ring, uint32 room) {
+    NumberRing* shared = ring.shared;
+    if (shared->head < ring.size && shared->count <= ring.size && ring.size - shared->count >= room)
+        return;
+    shared->head = shared->count = 0;
+    shared->lost = 1;
 }
 
-bool ring_push_front(NumberRing* ring, uint32 number) {
-    SpinLockAcquire(&ring->mutex);
-    Assert(ring->count < ring->size);
-    const bool was_empty = ring->count == 0;
-    ring->head = (ring->head + ring->size - 1) % ring->size;
-    ring->numbers[ring->head] = number;
-    ++ring->count;
-    ++ring->pushed;
-    SpinLockRelease(&ring->mutex);
+void ring_push(Ring ring, uint32 number) {
+    if (ring.size == 0) return;
+    NumberRing* shared = ring.shared;
+    SpinLockAcquire(&shared->mutex);
+    make_sound(ring, 1);
+    shared->numbers[(shared->head + shared->count++) % ring.size] = number;
+    ++shared->pushed;
+    SpinLockRelease(&shared->mutex);
+}
+
+bool ring_push_front(Ring ring, uint32 number) {
+    if (ring.size == 0) return false;
+    NumberRing* shared = ring.shared;
+    SpinLockAcquire(&shared->mutex);
+    make_sound(ring, 1);
+    const bool was_empty = shared->count == 0;
+    shared->head = (shared->head + ring.size - 1) % ring.size;
+    shared->numbers[shared->head] = number;
+    ++shared->count;
+    ++shared->pushed;
+    SpinLockRelease(&shared->mutex);
     return was_empty;
 }
 
-bool ring_pop(NumberRing* ring, uint32* number) {
+bool ring_pop(Ring ring, uint32* number) {
+    NumberRing* shared = ring.shared;
     // The worker polls: testing for an empty ring without the lock does not hold up processes that
     // push.
-    if (*static_cast<volatile uint32*>(&ring->count) == 0) return false;
-    SpinLockAcquire(&ring->mutex);
-    const bool some = ring->count > 0;
+    if (*static_cast<volatile uint32*>(&shared->count) == 0 || ring.size == 0) return false;
+    SpinLockAcquire(&shared->mutex);
+    make_sound(ring, 0);
+    const bool some = shared->count > 0;
     if (some) {
-        *number = ring->numbers[ring->head];
-        ring->head = (ring->head + 1) % ring->size;
-        --ring->count;
+        *number = shared->numbers[shared->head];
+        shared->head = (shared->head + 1) % ring.size;
+        --shared->count;
     }
-    SpinLockRelease(&ring->mutex);
+    SpinLockRelease(&shared->mutex);
     return some;
 }
 
-uint64 ring_pushed(NumberRing* ring) {
-    SpinLockAcquire(&ring->mutex);
-    const uint64 pushed = ring->pushed;
-    SpinLockRelease(&ring->mutex);
+uint32 ring_count(Ring ring) {
+    const uint32 count = *static_cast<volatile uint32*>(&ring.shared->count);
+    return std::min(count, ring.size);
+}
+
+uint64 ring_pushed(Ring ring) {
+    SpinLockAcquire(&ring.shared->mutex);
+    const uint64 pushed = ring.shared->pushed;
+    SpinLockRelease(&ring.shared->mutex);
     return pushed;
 }
 
-uint64 ring_popped(NumberRing* ring) {
-    SpinLockAcquire(&ring->mutex);
-    const uint64 popped = ring->pushed - ring->count;
-    SpinLockRelease(&ring->mutex);
+uint64 ring_popped(Ring ring) {
+    SpinLockAcquire(&ring.shared->mutex);
+    make_sound(ring, 0);
+    const uint64 popped = ring.shared->pushed - ring.shared->count;
+    SpinLockRelease(&ring.shared->mutex);
     return popped;
+}
+
+// Empties a ring that has lost numbers. False: it has lost none.
+static bool begin_repair(const Ring& ring) {
+    NumberRing* shared = ring.shared;
+    if (*static_cast<volatile uint32*>(&shared->lost) == 0) return false;
+    SpinLockAcquire(&shared->mutex);
+    shared->head = shared->count = shared->lost = 0;
+    SpinLockRelease(&shared->mutex);
+    return true;
+}
+
+// Whether a block belongs to nobody, or to a process that is gone, and the worker does not use it.
+static bool is_left(uint64 owner) {
+    const auto slot = static_cast<int64>(static_cast<uint32>(owner)) - 1;
+    if (slot < 0 || slot >= counts.slots) return true;
+    if (pg_atomic_read_u32(in_hand(own_device, static_cast<int>(slot))) != 0) return false;
+    // A PGPROC may keep the number of a process that is gone.
+    const auto pid = static_cast<pid_t>(owner >> 32);
+    return ProcGlobal->allProcs[slot].pid != pid || (kill(pid, 0) != 0 && errno == ESRCH);
+}
+
+// A number that is pushed meanwhile may be in a ring twice: who pops it looks at its state.
+void repair_rings() {
+    if (begin_repair(search_ring(own_device)))
+        for (int i = 0; i < counts.slots; ++i) {
+            SearchSlot* slot = service_slot(own_device, i);
+            // First the flag, then the state: a backend writes them the other way round. States
+            // that are none go to take_searches(), too.
+            pg_atomic_exchange_u32(&slot->queued, 0);
+            const uint32 state = pg_atomic_read_u32(&slot->state);
+            if (state != static_cast<uint32>(SlotState::free) &&
+                state != static_cast<uint32>(SlotState::done) &&
+                pg_atomic_read_u32(in_hand(own_device, i)) == 0 &&
+                pg_atomic_exchange_u32(&slot->queued, 1) == 0)
+                ring_push(search_ring(own_device), static_cast<uint32>(i));
+        }
+    if (begin_repair(load_ring(own_device)))
+        for (int i = 0; i < counts.load_buffers; ++i)
+            if (pg_atomic_read_u32(&service_load_buffer(own_device, i)->state) ==
+                static_cast<uint32>(LoadState::ready))
+                ring_push(load_ring(own_device), static_cast<uint32>(i));
+    const Ring blocks = block_ring(own_device);
+    if (!begin_repair(blocks)) {
+        // No block is free: perhaps somebody has lost some. Looking for these takes a while.
+        constexpr int interval_ms = 50;
+        static TimestampTz last_looked = 0;
+        if (counts.blocks == 0 || ring_count(blocks) > 0) return;
+        const TimestampTz now = GetCurrentTimestamp();
+        if (!TimestampDifferenceExceeds(last_looked, now, interval_ms)) return;
+        last_looked = now;
+    }
+    bool some = false;
+    for (uint32 i = 0; i < blocks.size; ++i) {
+        pg_atomic_uint64* owner = block_owner(own_device, i);
+        uint64 word = pg_atomic_read_u64(owner);
+        if (!is_left(word)) continue;
+        // The owner's word has its process: a new backend in the same slot has another.
+        if (word != no_owner && !pg_atomic_compare_exchange_u64(owner, &word, no_owner)) continue;
+        ring_push(blocks, i);
+        some = true;
+    }
+    if (some) ConditionVariableBroadcast(&own_device->block_freed);
 }
 
 void request_service() {

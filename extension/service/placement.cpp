@@ -283,8 +283,8 @@ const HeldIndex* find_held(const ServiceDevice* device, Oid database, Oid index)
 }
 
 uint32 busy_searches(const ServiceDevice* device) {
-    const uint32 waiting = *static_cast<volatile uint32*>(&search_ring(device)->count);
-    return waiting + pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&device->in_flight));
+    return ring_count(search_ring(device)) +
+           pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&device->in_flight));
 }
 
 void publish_held(ServiceDevice* device, const MirrorKey& key, const MirrorUse& use) {

@@ -36,6 +36,16 @@
 // reading an index; it fills a buffer with pages of lists, or with a model, and submits it. The
 // worker never opens a relation. It frees a buffer after loading it. When the worker exits, it
 // frees all submitted buffers and the one that it is loading.
+//
+// What the worker trusts. A backend that goes wrong may leave anything in what backends write: its
+// slots, its blocks, load buffers, rings, the queue of indexes to forget, the flag `suspect`. The
+// worker reads each number there once, checks the copy, and uses the copy; a search or a load that
+// is not sound fails by itself, and no other with it. A ring that is not sound is emptied by who
+// finds it so, and filled again by the worker from the states of slots, buffers and blocks. A block
+// belongs to one slot only (owns_block()), whatever the ring or a slot says.
+// Trusted are locks and condition variables, without which nothing can be repaired; the owners of
+// blocks; what only the postmaster or the worker itself writes; and the columns of lists that are
+// sent, as PostgreSQL trusts what is in its shared buffers.
 #pragma once
 
 #include <span>
@@ -78,9 +88,10 @@ struct SearchSlot {
     float threshold;  // as in MirrorSearch
     uint32 radius_k;
     uint32 first_entries;
-    bool narrowed;        // list_store.h
-    bool wants_versions;  // even if the answer could be complete
-    bool fills;           // the answer should name lists that the device lacks
+    // 0 or 1; no bool, which may have no other value:
+    uint8 narrowed;        // list_store.h
+    uint8 wants_versions;  // even if the answer could be complete
+    uint8 fills;           // the answer should name lists that the device lacks
     // Written by the worker while the slot is running:
     bool complete;        // mirror.h
     bool bring_model;     // the outcome is unknown, and this backend should send the model
@@ -92,8 +103,6 @@ struct SearchSlot {
     uint32 conditions;  // in the block
     uint32 values;
     int block;  // -1: none
-    // Written once, when shared memory is set up:
-    uint32 device;
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
     uint32 found_count;
@@ -177,14 +186,19 @@ inline Size loaded_page_bytes(const EntryLayout& layout) {
     return MAXALIGN(sizeof(LoadedPage) + layout.end());
 }
 
-// A ring of numbers. Each number is in the ring at most once, so the ring cannot overflow.
+// A ring of numbers. Each number is in the ring at most once, so a sound ring cannot overflow.
 struct NumberRing {
     slock_t mutex;
-    uint32 size;
     uint32 head;
     uint32 count;
+    uint32 lost;    // not 0: numbers were lost, and the worker has to fill the ring again
     uint64 pushed;  // since startup
     uint32 numbers[FLEXIBLE_ARRAY_MEMBER];
+};
+// With its size as this process knows it.
+struct Ring {
+    NumberRing* shared;
+    uint32 size;
 };
 
 // Indexes that the worker must forget. The worker first loads all buffers that were submitted
@@ -333,19 +347,34 @@ int device_number(const ServiceDevice* device);
 SearchSlot* service_slot(const ServiceDevice* device, int number);
 LoadBuffer* service_load_buffer(const ServiceDevice* device, int number);
 SearchBlock* service_block(const ServiceDevice* device, int number);
-// The block that a slot has.
+// 1: the worker has the slot's search, and writes to its block. Only the worker writes it; the slot
+// itself may say anything.
+pg_atomic_uint32* in_hand(const ServiceDevice* device, int number);
+ServiceDevice* device_of(const SearchSlot* slot);
+// The block that a slot has; null if the slot names none, or one that is not its own.
 SearchBlock* block_of(const SearchSlot* slot);
-NumberRing* search_ring(const ServiceDevice* device);
-NumberRing* load_ring(const ServiceDevice* device);
-NumberRing* block_ring(const ServiceDevice* device);  // free blocks
+Ring search_ring(const ServiceDevice* device);
+Ring load_ring(const ServiceDevice* device);
+Ring block_ring(const ServiceDevice* device);  // free blocks
 
-void ring_push(NumberRing* ring, uint32 number);
-bool ring_pop(NumberRing* ring, uint32* number);
+void ring_push(Ring ring, uint32 number);
+// The number may be any: who pops it checks it.
+bool ring_pop(Ring ring, uint32* number);
 // The next ring_pop() returns this number. True if the ring was empty before.
-bool ring_push_front(NumberRing* ring, uint32 number);
+bool ring_push_front(Ring ring, uint32 number);
+uint32 ring_count(Ring ring);  // without the lock
 // Total pushes and pops since startup.
-uint64 ring_pushed(NumberRing* ring);
-uint64 ring_popped(NumberRing* ring);
+uint64 ring_pushed(Ring ring);
+uint64 ring_popped(Ring ring);
+// In a worker: fills rings of its device again that have lost numbers.
+void repair_rings();
+
+// Whether a block belongs to a slot: that is neither in the slot nor in the ring.
+bool owns_block(const ServiceDevice* device, int slot_number, uint32 block);
+// Pops a free block, and gives it to a slot of the device. False: there is none.
+bool take_free_block(ServiceDevice* device, int slot_number, uint32* block);
+// Frees the blocks of a slot that is free, and has lost their numbers.
+void reclaim_blocks(ServiceDevice* device, int slot_number);
 
 // Returns a slot's block, if any, to the ring. The caller must own the slot: a backend that moved
 // its own slot from submitted to free, or free_slot().

@@ -38,6 +38,7 @@ void leave_service(int, Datum) {
     pg_memory_barrier();
     for (int i = 0; i < service->slots; ++i) {
         SearchSlot* slot = service_slot(own_device, i);
+        pg_atomic_write_u32(in_hand(own_device, i), 0);
         change_state(slot, SlotState::submitted, SlotState::running);
         if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::running) ||
             pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::abandoned)) {
@@ -47,8 +48,10 @@ void leave_service(int, Datum) {
         }
     }
     uint32 number;
-    while (ring_pop(search_ring(own_device), &number))
-        pg_atomic_write_u32(&service_slot(own_device, static_cast<int>(number))->queued, 0);
+    while (ring_pop(search_ring(own_device), &number)) {
+    }
+    for (int i = 0; i < service->slots; ++i)
+        pg_atomic_write_u32(&service_slot(own_device, i)->queued, 0);
     pg_atomic_write_u32(&own_device->in_flight, 0);
     free_loads();
 }
@@ -110,6 +113,7 @@ void serve(Worker* worker) {
                                      GetConfigOption("pgwarp.debug_fault", false, false))));
         }
         // While batches run on the device, the worker prepares and starts others behind them.
+        repair_rings();
         bool busy = take_searches(worker);
         busy |= run_batches(worker);
         // One load buffer per turn: whenever no search waits, and one for every batch.

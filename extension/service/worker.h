@@ -43,6 +43,14 @@ struct Worker {
     std::unique_ptr<Mirror> mirror;  // declared after the device, so destroyed before it
     TimestampTz empty_since = 0;     // since when there is memory to give back; 0: there is none
     std::vector<MirrorSearch> searches;  // (slots)
+    // Of searches in hand: what a backend could change meanwhile.
+    struct InHand {
+        int block = -1;
+        std::vector<PackedCondition> conditions;
+        std::vector<uint64_t> values;
+    };
+    std::vector<InHand> in_hand;  // (slots)
+    uint32 in_flight = 0;
     std::vector<MirrorSearch*> answered;
     std::unordered_map<int, Assembly> assemblies;  // by owner
     // Counters last added to the statistics, of indexes that the mirror knows; by database and
@@ -56,6 +64,7 @@ struct Worker {
     // Allocated at start, so that answering does not need memory.
     void reserve() {
         searches.resize(static_cast<size_t>(service->slots));
+        in_hand.resize(static_cast<size_t>(service->slots));
         answered.reserve(static_cast<size_t>(service->slots));
     }
     void forget(uint32_t database, uint32_t index) {

@@ -43,6 +43,11 @@ bool Mirror::knows(const MirrorKey& key) const {
     return find(key) != nullptr;
 }
 
+MirrorIndex Mirror::index(const MirrorKey& key) const {
+    const Served* served = find(key);
+    return served ? MirrorIndex{&served->shape, &served->attributes} : MirrorIndex{};
+}
+
 const MirrorUse* Mirror::use(const MirrorKey& key) const {
     const Served* served = find(key);
     return served ? &served->use : nullptr;
