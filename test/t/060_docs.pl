@@ -111,7 +111,8 @@ for my $page (@pages)
 			unlike($outputs[$i], qr/^(ERROR|FATAL|PANIC|WARNING):|^psql:/m, $name);
 		}
 	}
-	ok($compared, "$page has an example with its output");
+	# Some pages have commands for other machines only.
+	ok($compared, "$page has an example with its output") if @sql;
 	restart_with('') if $settings;
 }
 

@@ -29,7 +29,7 @@ my %calls = (
 	'`knn_search`' => "SELECT s.query, s.rank, t.id, s.distance FROM knn_search('%2\$s', ARRAY[vec(3, 8, 5), vec(4, 8, 5)], 4) AS s
 		JOIN %1\$s AS t ON t.tableoid = s.tableoid AND t.ctid = s.ctid ORDER BY 1, 2",
 	'`knn_shards`' => "SELECT rank, key, distance FROM knn_shards('%1\$s', 'id', 'v', vec(3, 8, 5), 6) ORDER BY 1",
-	'`ivfpq_info`' => "SELECT sum(rows + pending_rows), bool_and(dims = 8) FROM ivfpq_info('%2\$s')",
+	'`ivfpq_info`' => "SELECT sum(rows), bool_and(dims = 8) FROM ivfpq_info('%2\$s')",
 	'`ivfpq_recall_curve`' => "SELECT DISTINCT k, recall BETWEEN 0 AND 1 FROM ivfpq_recall_curve('%2\$s') ORDER BY 1",
 	'`ivfpq_check`' => "SELECT count(*) FROM ivfpq_check('%2\$s', true)",
 	'`ivfpq_learn`' => "SELECT DISTINCT k, used FROM ivfpq_learn('%2\$s', 'q', 'v') ORDER BY 1",
