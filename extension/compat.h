@@ -93,6 +93,11 @@ static inline Buffer compat_extend(Relation relation, bool locked) {
 #define compat_reserve_prefix(prefix) EmitWarningsOnPlaceholders(prefix)
 #endif
 
+// What names of libraries end with: 15 put it into its headers.
+#if PG_VERSION_NUM < 150000
+#define DLSUFFIX ".so"
+#endif
+
 // 15 turned the last argument, a boolean for random access, into sort flags; 0 is right for both.
 #define compat_sort_begin(descriptor, attribute, operation, collation, nulls_first, memory, coord) \
     tuplesort_begin_heap(descriptor, 1, attribute, operation, collation, nulls_first, memory,      \

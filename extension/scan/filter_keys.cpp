@@ -44,7 +44,7 @@ int attribute_column(const IndexScanState* scan, const Expr* expression) {
                 equal(strip_relabel(static_cast<Expr*>(list_nth(expressions, next++))), expression);
         } else {
             const Var* variable = reinterpret_cast<const Var*>(expression);
-            same = IsA(expression, Var) && variable->varno == static_cast<int>(relation) &&
+            same = IsA(expression, Var) && static_cast<Index>(variable->varno) == relation &&
                    variable->varattno == column && variable->varlevelsup == 0;
         }
         if (same && i > 0) return i + 1;
