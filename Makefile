@@ -76,6 +76,16 @@ $(BUILD)/needs: $(BUILD)/settings $(BUILD)/settings-cuda
 	@touch $@
 
 $(OBJS): $(BUILD)/settings | $(BUILD)/needs
+
+# Standard headers, compiled once. Compilers take the compiled file that lies beside the header of that
+# name, and the header itself where it does not suit them.
+PRECOMPILED = $(BUILD)/precompiled.h
+$(PRECOMPILED).gch: $(BUILD)/settings | $(BUILD)/needs
+	@echo '#include "extension/precompiled.h"' >$(PRECOMPILED)
+	$(CXX) $(CXXFLAGS) $(CXXFLAGS_SL) $(CPPFLAGS) -MF $(PRECOMPILED).d -MQ $@ -x c++-header -o $@ $(PRECOMPILED)
+-include $(PRECOMPILED).d
+$(OBJS): private CPPFLAGS += -include $(PRECOMPILED)
+$(OBJS): $(PRECOMPILED).gch
 -include $(OBJS:.o=.d)
 
 # Other CUDA settings leave the CPU's kernels as they are. The old library of the CUDA half goes: with

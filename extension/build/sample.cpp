@@ -247,7 +247,8 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     } while (turns.end != PG_UINT64_MAX && static_cast<double>(sample.seen) < short_of_rows * rows);
     close_block_sampler(sampler);
     MemoryContextDelete(state.row_context);
-    read_stored_values(heap, index, info->ii_Concurrent, metric, stored, &sample, workers);
+    read_stored_values(heap, index, info->ii_Concurrent, metric, stored, dims, sample.rows,
+                       workers);
     shuffle_sample(&sample, &random, shuffled_rows);
     return sample;
 }

@@ -188,22 +188,24 @@ bool begin_workers(const SharedValues& values, const StoredValue* all, int wante
     return false;
 }
 
-float* row_of(Sample* sample, uint64 slot) {
-    return sample->rows + Size{slot} * sample->dims;
-}
+// The sample's rows.
+struct Slots {
+    float* rows;
+    uint32 dims;
 
-void copy_rows(const RowBlock& block, Sample* sample) {
-    for (uint32 i = 0; i < *block.count; ++i)
-        std::copy_n(block.floats() + Size{i} * sample->dims, sample->dims,
-                    row_of(sample, block.tids[i]));
-}
+    float* row(uint64 slot) const { return rows + slot * dims; }
+    void copy(const RowBlock& block) const {
+        for (uint32 i = 0; i < *block.count; ++i)
+            std::copy_n(block.floats() + Size{i} * dims, dims, row(block.tids[i]));
+    }
+};
 
 void read_with(ValueWorkers* workers, const StoredValue* values, ValueReader* reader,
-               Sample* sample) {
+               const Slots& slots) {
     RowBlock block;
     const auto take_full = [&] {
         while (has_full_block(workers->pool) && take_full_block(workers->pool, &block)) {
-            copy_rows(block, sample);
+            slots.copy(block);
             give_back(workers->pool, block);
         }
     };
@@ -211,13 +213,13 @@ void read_with(ValueWorkers* workers, const StoredValue* values, ValueReader* re
          range = next_range(workers->shared))
         for (uint32 i = range.begin; i < range.end; ++i) {
             take_full();
-            reader->read(values[i], row_of(sample, values[i].slot));
+            reader->read(values[i], slots.row(values[i].slot));
         }
     // Reports a worker that failed to start; without it the pool would wait for that worker
     // forever.
     WaitForParallelWorkersToAttach(workers->context);
     while (wait_for_full_block(workers->pool, workers->context->nworkers_launched, &block)) {
-        copy_rows(block, sample);
+        slots.copy(block);
         give_back(workers->pool, block);
     }
     WaitForParallelWorkersToFinish(workers->context);
@@ -229,26 +231,21 @@ void read_with(ValueWorkers* workers, const StoredValue* values, ValueReader* re
 }  // namespace
 
 void read_stored_values(Relation heap, Relation index, bool concurrent, Metric metric,
-                        const StoredValues& values, Sample* sample, int workers) {
+                        const StoredValues& values, uint32 dims, float* rows, int workers) {
     // Fewer take less time than workers do to start.
     constexpr uint32 worth_workers = 1024;
     uint32 count;
     StoredValue* all = values.all(&count);
     if (count == 0) return;
-    ValueReader reader(heap, index, metric, sample->dims);
-    const SharedValues shared{RelationGetRelid(heap),
-                              RelationGetRelid(index),
-                              concurrent,
-                              metric,
-                              sample->dims,
-                              count,
-                              0,
-                              {}};
+    ValueReader reader(heap, index, metric, dims);
+    const Slots slots{rows, dims};
+    const SharedValues shared{
+        RelationGetRelid(heap), RelationGetRelid(index), concurrent, metric, dims, count, 0, {}};
     ValueWorkers running;
     if (count >= worth_workers && begin_workers(shared, all, workers, &running))
-        read_with(&running, all, &reader, sample);
+        read_with(&running, all, &reader, slots);
     else
-        for (uint32 i = 0; i < count; ++i) reader.read(all[i], row_of(sample, all[i].slot));
+        for (uint32 i = 0; i < count; ++i) reader.read(all[i], slots.row(all[i].slot));
     reader.close();
     pfree(all);
 }

@@ -3,10 +3,12 @@
 // than drawing its row.
 #pragma once
 
-#include "extension/build/sample.h"
+#include "kernels/common.h"
+#include "extension/compat.h"
 
 extern "C" {
 #include "access/detoast.h"
+#include "utils/rel.h"
 }
 
 namespace pgwarp {
@@ -34,9 +36,9 @@ class StoredValues {
     uint8* pointers_ = nullptr;  // (room)(TOAST_POINTER_SIZE); zeros: the slot is read
 };
 
-// Reads the values into their slots, in index form, with up to `workers` workers.
+// Reads the values into rows[slot], (dims), in index form, with up to `workers` workers.
 void read_stored_values(Relation heap, Relation index, bool concurrent, Metric metric,
-                        const StoredValues& values, Sample* sample, int workers);
+                        const StoredValues& values, uint32 dims, float* rows, int workers);
 
 }  // namespace pgwarp
 
