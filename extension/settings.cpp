@@ -73,6 +73,7 @@ const config_enum_entry placement_options[] = {
     {"auto", static_cast<int>(Placement::automatic), false},
     {"single", static_cast<int>(Placement::single), false},
     {"replicate", static_cast<int>(Placement::replicate), false},
+    {"shard", static_cast<int>(Placement::shard), false},
     {nullptr, 0, false},
 };
 
@@ -140,8 +141,10 @@ void define_service_settings() {
         &settings.devices, "auto", at_start, 0, check_devices, nullptr, nullptr);
     DefineCustomEnumVariable(
         "pgwarp.placement", "Sets which of several devices have an index.",
-        "single: one of them; replicate: all, and a search asks the least busy; auto: one, and "
-        "more where it is small and much searched. The option placement of an index overrides it.",
+        "single: one of them; replicate: all, and a search asks the least busy; shard: a part of "
+        "its lists each, and a search asks all; auto: one, more where it is small and much "
+        "searched, a part each where it is larger than one. The option placement of an index "
+        "overrides it.",
         &settings.placement, settings.placement, placement_options, PGC_SIGHUP, 0, nullptr, nullptr,
         nullptr);
     DefineCustomIntVariable("pgwarp.device_memory",

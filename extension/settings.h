@@ -9,8 +9,8 @@ enum class ExecutorChoice : int { automatic, cpu, service };
 
 enum class BuildExecutorChoice : int { automatic, cpu, gpu };
 
-// Which devices of the service have an index: as many as it needs, one, all.
-enum class Placement : int { automatic, single, replicate };
+// Which devices of the service have an index: as many as it needs, one, all, a part of it each.
+enum class Placement : int { automatic, single, replicate, shard };
 
 struct Settings {
     // Of the session:

@@ -184,6 +184,9 @@ class Mirror {
                 const MirrorVersion& to, std::span<const ListPage> pages,
                 uint64_t changes = unknown_changes);
 
+    // Drops a list that another device has.
+    void drop(const MirrorKey& key, uint32_t list);
+
     // Queues a search. The mirror uses its memory until collect() returns it.
     void submit(MirrorSearch* search);
     // Starts the next batch of submitted searches, of one index and with a similar amount of work.

@@ -617,7 +617,8 @@ CREATE FUNCTION pgwarp_stat_copies(
     OUT resident_lists bigint,
     OUT bytes bigint,
     OUT batches bigint,
-    OUT batch_queries bigint)
+    OUT batch_queries bigint,
+    OUT own_lists bigint)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION pgwarp_stat_copies() IS
@@ -662,7 +663,8 @@ CREATE OR REPLACE VIEW pg_stat_pgwarp AS
 CREATE VIEW pg_stat_pgwarp_devices AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
         i.oid AS indexrelid, c.place, c.lists, c.resident_lists, c.bytes, c.batches,
-        CASE WHEN c.batches > 0 THEN c.batch_queries::float8 / c.batches::float8 END AS mean_batch
+        CASE WHEN c.batches > 0 THEN c.batch_queries::float8 / c.batches::float8 END AS mean_batch,
+        c.own_lists
     FROM pgwarp_stat_copies() AS c
         JOIN pg_class AS i ON i.oid = c.index
         JOIN pg_index AS x ON x.indexrelid = i.oid

@@ -34,6 +34,7 @@ relopt_enum_elt_def placement_names[] = {
     {"auto", static_cast<int>(Placement::automatic)},
     {"single", static_cast<int>(Placement::single)},
     {"replicate", static_cast<int>(Placement::replicate)},
+    {"shard", static_cast<int>(Placement::shard)},
     {nullptr, 0},
 };
 
@@ -152,7 +153,7 @@ void init_options() {
     // Scans read it: those that run go on with what they have.
     add_enum_reloption(options_kind, "placement", "Devices of the service that have the index",
                        placement_names, placement_unset,
-                       "Valid values are \"auto\", \"single\" and \"replicate\".",
+                       "Valid values are \"auto\", \"single\", \"replicate\" and \"shard\".",
                        ShareUpdateExclusiveLock);
 }
 

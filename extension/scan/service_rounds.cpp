@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <initializer_list>
 #include <limits>
 
 #include "kernels/mirror.h"
@@ -67,7 +66,7 @@ bool answer_covers(const ScanState* s, const WantedSearch& search, const Service
     if (search.near_k == 0 || search.probes >= bounded_probes(s->meta.lists, s->meta)) return true;
     // Of many rows that are as far as each other, none may have been found.
     if (answer.found_count < search.near_k) return answer.searched.more != 0;
-    return all_resident(answer) &&
+    return all_resident(answer) && answer.counts_near &&
            covers(answer.searched, search.probes, 1 - settings.target_recall);
 }
 
@@ -139,46 +138,30 @@ WantedSearch next_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     return search;
 }
 
-void free_answer(ServiceAnswer* answer) {
-    pfree(answer->found);
-    if (answer->probed) pfree(answer->probed);
-    if (answer->lists) pfree(answer->lists);
+template <typename Item>
+Item* joined(Item* all, uint32 count, const Item* more, uint32 more_count) {
+    all = static_cast<Item*>(repalloc_huge(all, (Size{count} + more_count) * sizeof(Item)));
+    memcpy(all + count, more, more_count * sizeof(Item));
+    return all;
 }
 
-// Adds an answer that has other lists than the ones before. Each has all candidates up to its last
-// one, or simply all; so has the union up to the nearest of these last ones. Returns how many of
-// the candidates in the union are from this answer.
+// Adds an answer that has other lists than the ones before. Returns how many of the candidates in
+// the union are from this answer.
 uint32 add_answer(const WantedSearch& search, const ServiceAnswer& part, ServiceAnswer* all) {
-    const uint32 count = all->found_count + part.found_count;
-    auto* merged = static_cast<Neighbor*>(palloc(Max(count, 1u) * sizeof(Neighbor)));
-    const auto nearer = [](const Neighbor& a, const Neighbor& b) {
-        return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
-    };
-    std::merge(all->found, all->found + all->found_count, part.found, part.found + part.found_count,
-               merged, nearer);
-    const Neighbor* end = merged + count;
-    for (const ServiceAnswer* one : std::initializer_list<const ServiceAnswer*>{all, &part}) {
-        if (!one->searched.more) continue;
-        const double last = one->found_count > 0 ? one->found[one->found_count - 1].distance
-                                                 : -std::numeric_limits<double>::infinity();
-        end = std::find_if(const_cast<const Neighbor*>(merged), end,
-                           [last](const Neighbor& found) { return found.distance > last; });
+    add_candidates(search.k, part, false, all);
+    if (part.probed_count > 0) {
+        all->probed = joined(all->probed, all->probed_count, part.probed, part.probed_count);
+        if (all->devices)
+            all->devices = joined(all->devices, all->probed_count, part.devices, part.probed_count);
     }
-    const auto complete = static_cast<uint32>(end - merged);
-    all->searched.more |= part.searched.more | (complete > search.k);
-    all->searched.passed += part.searched.passed;
-    pfree(all->found);
-    all->found = merged;
-    all->found_count = std::min(complete, search.k);
-    const uint32 lists = all->probed_count + part.probed_count;
-    all->probed =
-        static_cast<MirrorProbe*>(repalloc_huge(all->probed, lists * sizeof(MirrorProbe)));
-    memcpy(all->probed + all->probed_count, part.probed, part.probed_count * sizeof(MirrorProbe));
-    all->probed_count = lists;
+    all->probed_count += part.probed_count;
     if (all->found_count == 0) return 0;
-    const Neighbor* beyond = std::upper_bound(part.found, part.found + part.found_count,
-                                              merged[all->found_count - 1], nearer);
-    return static_cast<uint32>(beyond - part.found);
+    const Neighbor& last = all->found[all->found_count - 1];
+    return static_cast<uint32>(
+        std::count_if(part.found, part.found + part.found_count, [&last](const Neighbor& found) {
+            return found.distance < last.distance ||
+                   (found.distance == last.distance && found.id <= last.id);
+        }));
 }
 
 // Whether the answer names a list twice: the service may order lists otherwise in another search.
@@ -195,7 +178,7 @@ bool names_twice(const ScanState* s, const ServiceAnswer& answer) {
 
 bool ask_once(IndexScanDesc scan, ScanState* s, const WantedSearch& search, ServiceAnswer* answer) {
     if (ask_for_candidates(scan->indexRelation, s->meta, search, answer)) return true;
-    s->report.reason = "the service had no answer";
+    s->report.reason = answer->why;
     return false;
 }
 
@@ -262,7 +245,7 @@ bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAn
     if (search->threshold > 0) {
         // It would have taken more, as it would on the CPU. Lists that the service does not have
         // yet count as empty, and say nothing of that.
-        if (answer->taken >= part.probes && part.probes < most_lists(s) && all_resident(*answer)) {
+        if (answer->would_take_more && part.probes < most_lists(s) && all_resident(*answer)) {
             free_answer(answer);
             search->probes = most_lists(s);
             return ask_lists(scan, s, search, answer);
@@ -306,7 +289,12 @@ bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* 
 
 // The lists of the group in the answer, with their generations, in the current memory context. A
 // list that lost an entry has another generation, and its entries have other places: a device may
-// then round their distances otherwise.
+// then round their distances otherwise. So may another device.
+constexpr int device_shift = 48;
+static_assert(max_lists <= 1 << (device_shift - 32));
+uint32 list_of(uint64 named) {
+    return static_cast<uint32>(named >> 32) & ((1u << (device_shift - 32)) - 1);
+}
 uint64* group_lists(const ServiceAnswer& answer) {
     const uint32 count = answer.probed_count;
     auto* lists = static_cast<uint64*>(palloc(Max(count, 1u) * sizeof(uint64)));
@@ -314,8 +302,10 @@ uint64* group_lists(const ServiceAnswer& answer) {
         if (count > 0) memcpy(lists, answer.lists, count * sizeof(uint64));
         return lists;
     }
-    for (uint32 i = 0; i < count; ++i)
+    for (uint32 i = 0; i < count; ++i) {
         lists[i] = list_and_generation(answer.probed[i].list, answer.probed[i].version);
+        if (answer.devices) lists[i] |= uint64{answer.devices[i]} << device_shift;
+    }
     return lists;
 }
 
@@ -328,7 +318,7 @@ bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer
     const uint32 count = search.probes - search.first_probe;
     if (answer.probed_count != count) return false;
     for (uint32 i = 0; i < count && s->service.finished; ++i)
-        if (s->service.finished[lists[i] >> 32]) return false;
+        if (s->service.finished[list_of(lists[i])]) return false;
     if (!s->service.resumes) return true;
     // Another device may have rounded the floor otherwise.
     if (answer.device != s->service.device) return false;
@@ -343,7 +333,7 @@ void finish_group(ScanState* s) {
     if (!service.finished)
         service.finished = static_cast<bool*>(palloc0(s->meta.lists * sizeof(bool)));
     const uint32 size = s->group.end - s->group.begin;
-    for (uint32 i = 0; i < size; ++i) service.finished[service.lists[i] >> 32] = true;
+    for (uint32 i = 0; i < size; ++i) service.finished[list_of(service.lists[i])] = true;
     service.resumes = false;
     const uint32 end = std::min(bounded_probes(s->meta.lists, s->meta), s->group.end + 2 * size);
     s->group.begin = s->group.end;

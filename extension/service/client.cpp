@@ -270,6 +270,13 @@ uint64 changes_before(Relation index, uint32 list) {
 // changes while it is sent can be started again, or left.
 bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, ListSender* sender) {
     const uint32 list = what.list;
+    if (what.drop) {
+        if (!ensure_room(sender, sizeof(ListPart))) return false;
+        begin_part(sender, what, 0);
+        sender->part->drop = 1;
+        sender->part->last = 1;
+        return true;
+    }
     const Size page_bytes = loaded_page_bytes(sender->layout);
     const uint64 changes = changes_before(index, list);
     const ListPlace before = read_place(index, meta, list);
@@ -337,6 +344,10 @@ const char* why_not_served(const ServiceDevice* device) {
     return device->why[0] ? device->why : "its worker is not running";
 }
 
+bool insists_on_service() {
+    return settings.executor == static_cast<int>(ExecutorChoice::service);
+}
+
 bool service_serves(const char** reason) {
     if (any_worker_serves()) return true;
     *reason = service ? why_not_served(service_device(0))
@@ -387,8 +398,9 @@ static void ask_worker(ServiceDevice* device) {
     wake_worker(device);
 }
 
-SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience) {
-    prepare_exit();
+// Submits a search to the device that patience waits for. Null: it cannot take one now.
+static SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted,
+                                 Patience* patience) {
     ServiceDevice* device = patience->device;
     SearchSlot* slot = my_slot(device);
     // After an error, the slot may still hold an earlier answer.
@@ -427,19 +439,35 @@ SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patien
     pg_write_barrier();
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
     ask_worker(device);
+    return slot;
+}
 
-    volatile bool answered = false;
+void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* patiences, int count,
+                  SearchSlot** slots) {
+    prepare_exit();
+    for (int i = 0; i < count; ++i) slots[i] = nullptr;
     PG_TRY();
-    { answered = wait_for_answer(slot, patience); }
+    {
+        for (int i = 0; i < count; ++i) slots[i] = submit_search(key, wanted, &patiences[i]);
+        for (int i = 0; i < count; ++i) {
+            if (!slots[i] || wait_for_answer(slots[i], &patiences[i])) continue;
+            abandon(slots[i]);
+            slots[i] = nullptr;
+        }
+    }
     PG_CATCH();
     {
-        abandon(slot);
+        for (int i = 0; i < count; ++i)
+            if (slots[i]) abandon(slots[i]);
         PG_RE_THROW();
     }
     PG_END_TRY();
-    if (answered) return slot;
-    abandon(slot);
-    return nullptr;
+}
+
+SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience) {
+    SearchSlot* slot;
+    ask_together(key, wanted, patience, 1, &slot);
+    return slot;
 }
 
 void release_slot(SearchSlot* slot) {

@@ -18,6 +18,8 @@ MirrorKey mirror_key(Relation index, const MetaPage& meta);
 // no worker serves.
 bool service_usable(Relation index, const char** reason);
 
+// Whether ivfpq.executor is 'service'.
+bool insists_on_service();
 // Whether a worker serves; if not, sets *reason.
 bool service_serves(const char** reason);
 // Why a device that does not serve does not.
@@ -61,6 +63,10 @@ inline bool fits_service(std::span<const Condition> conditions) {
 // answer, for whatever reason. If PostgreSQL reports an error meanwhile (a cancelled query), slot
 // and block are released.
 SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience);
+// The same of several devices at once, each with a patience of its own: submits the search to all,
+// then waits for all. slots: (count), null where there is no answer.
+void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* patiences, int count,
+                  SearchSlot** slots);
 // Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
 
@@ -69,6 +75,7 @@ struct ListToSend {
     uint32 list;
     MirrorVersion from;
     bool even_same = false;  // tell the mirror that the list still has the version `from`, too
+    bool drop = false;       // no list, but the word that the device should drop it
 };
 
 // Send the model, or lists, to a device. Patience waits for the same device; if it is null, they do

@@ -13,6 +13,7 @@
 #include "extension/service/pace.h"
 #include "extension/service/placement.h"
 #include "extension/service/seen_lists.h"
+#include "extension/service/shard_search.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -24,10 +25,6 @@ extern "C" {
 namespace pgwarp {
 
 namespace {
-
-bool insists_on_service() {
-    return settings.executor == static_cast<int>(ExecutorChoice::service);
-}
 
 // A query that had to read this many appended entries sends them: each entry costs this query and
 // the following ones a visit to the table. Fewer entries wait, because sending costs the worker
@@ -92,7 +89,8 @@ Appended walk_appended(Relation index, const MetaPage& meta, const MirrorProbe& 
 // Lists of an answer whose pages must be read.
 struct ToCheck {
     MirrorProbe* probes;
-    uint64* changes;  // of each list, before its pages are read
+    ServiceDevice** devices;  // that have these lists, or should
+    uint64* changes;          // of each list, before its pages are read
     uint32 count;
 };
 
@@ -101,6 +99,7 @@ struct ToCheck {
 ToCheck changed_since(Relation index, const SeenList* seen, const ServiceAnswer& answer) {
     const Size most = Max(answer.probed_count, 1u);
     ToCheck result = {static_cast<MirrorProbe*>(palloc(most * sizeof(MirrorProbe))),
+                      static_cast<ServiceDevice**>(palloc(most * sizeof(ServiceDevice*))),
                       static_cast<uint64*>(palloc0(most * sizeof(uint64))), 0};
     const ListChanges changes(index);
     for (uint32 i = 0; i < answer.probed_count; ++i) {
@@ -109,45 +108,13 @@ ToCheck changed_since(Relation index, const SeenList* seen, const ServiceAnswer&
         if (seen && seen[probe.list].changes == now && probe.version.resident &&
             seen[probe.list].version == probe.version)
             continue;
+        result.devices[result.count] = device_of(answer, i);
         result.changes[result.count] = now;
         result.probes[result.count++] = probe;
     }
     // Counts first, then pages.
     pg_read_barrier();
     return result;
-}
-
-// Copies the answer in the slot. False: it is none, or there is no memory for it. `k` is what was
-// asked for, `lists` those of the index.
-bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* answer) {
-    const SearchBlock* block = block_of(slot);
-    answer->found_count = slot->found_count;
-    answer->taken = slot->taken;
-    answer->probed_count = slot->probed_count;
-    answer->searched = slot->searched;
-    answer->missing_count = slot->missing_count;
-    if (!block || answer->found_count > k || answer->probed_count > service_most_lists ||
-        answer->missing_count > service_most_missing)
-        return false;
-    answer->complete = slot->complete;
-    answer->outdated = slot->names_outdated ? block->outdated : MirrorProbe{};
-    memcpy(answer->missing, block->missing, sizeof(answer->missing));
-    memcpy(answer->found, block->found, answer->found_count * sizeof(Neighbor));
-    const Size bytes =
-        answer->probed_count * (answer->complete ? sizeof(uint64) : sizeof(MirrorProbe));
-    if (bytes == 0 && answer->complete) return true;
-    // No error may be reported while the slot has a block.
-    void* named = palloc_extended(Max(bytes, 1), MCXT_ALLOC_NO_OOM);
-    if (!named) return false;
-    if (answer->complete) {
-        answer->lists = static_cast<uint64*>(named);
-        memcpy(answer->lists, block->lists, bytes);
-        return true;
-    }
-    answer->probed = static_cast<MirrorProbe*>(named);
-    memcpy(answer->probed, block->probed, bytes);
-    return std::all_of(answer->probed, answer->probed + answer->probed_count,
-                       [lists](const MirrorProbe& probe) { return probe.list < lists; });
 }
 
 // Whether an answer may be complete. Replay counts no changes. A snapshot may be too old for a list
@@ -174,6 +141,52 @@ void send_missing(Relation index, const MetaPage& meta, const ServiceAnswer& ans
     for (uint32 i = 0; i < answer.missing_count; ++i) lists[i] = {answer.missing[i], {}};
     if (answer.missing_count > 0)
         send_lists(answer.device, index, meta, lists, answer.missing_count, nullptr);
+}
+
+// Lists to send, and where.
+struct Sends {
+    ListToSend* lists;
+    ServiceDevice** devices;
+    uint32 count;
+    // Devices that may get few appended entries, and those that were asked about it, a bit each.
+    uint32 few_to;
+    uint32 few_known;
+};
+
+Sends begin_sends(uint32 most) {
+    return {static_cast<ListToSend*>(palloc(Max(most, 1u) * sizeof(ListToSend))),
+            static_cast<ServiceDevice**>(palloc(Max(most, 1u) * sizeof(ServiceDevice*))), 0, 0, 0};
+}
+
+void add_send(Sends* sends, ServiceDevice* device, const ListToSend& what) {
+    sends->devices[sends->count] = device;
+    sends->lists[sends->count++] = what;
+}
+
+bool few_may_go(const ServiceDevice* device, const MirrorKey& key, Sends* sends) {
+    const uint32 bit = uint32{1} << device_number(device);
+    if ((sends->few_known & bit) == 0) {
+        sends->few_known |= bit;
+        if (may_send(device, key, any_list, few_entries)) sends->few_to |= bit;
+    }
+    return (sends->few_to & bit) != 0;
+}
+
+void send_all(Relation index, const MetaPage& meta, const Sends& sends,
+              const ServiceAnswer& answer) {
+    Patience patience = answer.patience;
+    auto* lists = static_cast<ListToSend*>(palloc(Max(sends.count, 1u) * sizeof(ListToSend)));
+    for (int number = 0; sends.count > 0 && number < service->devices; ++number) {
+        ServiceDevice* device = service_device(number);
+        uint32 count = 0;
+        for (uint32 i = 0; i < sends.count; ++i)
+            if (sends.devices[i] == device) lists[count++] = sends.lists[i];
+        // The owner of a list may be away.
+        if (count == 0 || (device != answer.device && !is_available(device))) continue;
+        if (insists_on_service()) wait_for(&patience, device, false);
+        send_lists(device, index, meta, lists, count, insists_on_service() ? &patience : nullptr);
+    }
+    pfree(lists);
 }
 
 struct WholeVisit {
@@ -213,11 +226,12 @@ static bool ask_device(Relation index, const MetaPage& meta, const MirrorKey& ke
 bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch& wanted,
                         ServiceAnswer* answer) {
     const MirrorKey key = mirror_key(index, meta);
-    answer->patience = search_patience();
     // Allocate before the answer exists: after an error in palloc() the slot would keep its block.
-    answer->found = static_cast<Neighbor*>(palloc(wanted.k * sizeof(Neighbor)));
-    answer->probed = nullptr;
-    answer->lists = nullptr;
+    begin_answer(answer, wanted.k);
+    answer->patience = search_patience();
+    Shards shards;
+    if (find_shards(index, meta, key, &shards))
+        return ask_shards(index, meta, key, shards, wanted, answer);
     WantedSearch search = wanted;
     search.wants_versions |= !may_be_complete();
     const Route route = route_search(key, placement_of(index), wanted.device);
@@ -248,9 +262,8 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     uint32* absent = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
     bool* grown = static_cast<bool*>(palloc0(Max(count, 1u) * sizeof(bool)));
     // A list that has grown and then lost an entry is in to_send twice.
-    auto* to_send = static_cast<ListToSend*>(palloc(Max(2 * count, 1u) * sizeof(ListToSend)));
+    Sends to_send = begin_sends(2 * count);
     uint32 absent_count = 0;
-    uint32 send_count = 0;
     Completion result = {};
     result.current = true;
     result.appended = static_cast<uint64*>(palloc(most_appended * sizeof(uint64)));
@@ -261,9 +274,10 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
     read_places(index, meta, lists, count, before);
     for (uint32 i = 0; i < count && result.current; ++i) {
         const MirrorProbe& probe = probed[i];
+        ServiceDevice* device = to_check.devices[i];
         if (!probe.version.resident) {
             absent[absent_count++] = probe.list;
-            if (probe.wanted || insists_on_service()) to_send[send_count++] = {probe.list, {}};
+            if (probe.wanted || insists_on_service()) add_send(&to_send, device, {probe.list, {}});
             continue;
         }
         // The check of `after` below would find this, too; here it saves reading pages.
@@ -278,11 +292,13 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         grown[i] = appended.entries > 0;
         result.grown_lists += grown[i];
     }
-    if (result.grown_lists > 0 && (collection.count >= enough_appended ||
-                                   may_send(answer.device, key, any_list, few_entries)))
-        for (uint32 i = 0; i < count; ++i)
-            if (grown[i] && may_send(answer.device, key, probed[i].list, appended_entries))
-                to_send[send_count++] = {probed[i].list, probed[i].version};
+    const bool enough = collection.count >= enough_appended;
+    for (uint32 i = 0; result.grown_lists > 0 && i < count; ++i) {
+        ServiceDevice* device = to_check.devices[i];
+        if (grown[i] && (enough || few_may_go(device, key, &to_send)) &&
+            may_send(device, key, probed[i].list, appended_entries))
+            add_send(&to_send, device, {probed[i].list, probed[i].version});
+    }
 
     const bool few = collection.count <= most_appended;
     result.appended_count = few ? collection.count : 0;
@@ -304,27 +320,29 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         const MirrorProbe& probe = probed[i];
         if (!probe.version.resident || after[i].generation == probe.version.generation) continue;
         result.current = false;
-        if (may_send(answer.device, key, probe.list, whole_list))
-            to_send[send_count++] = {probe.list, {}};
+        ServiceDevice* device = to_check.devices[i];
+        if (may_send(device, key, probe.list, whole_list))
+            add_send(&to_send, device, {probe.list, {}});
     }
     if (!result.current) result.because = "a list changed";
     for (uint32 i = 0; i < count && seen && result.current; ++i)
         if (probed[i].version.resident && !grown[i])
             seen[probed[i].list] = {to_check.changes[i], probed[i].version};
-    Patience patience = answer.patience;
-    if (send_count > 0)
-        send_lists(answer.device, index, meta, to_send, send_count,
-                   insists_on_service() ? &patience : nullptr);
-    send_outdated(answer.device, index, meta, key, answer.outdated);
-    send_missing(index, meta, answer);
+    send_all(index, meta, to_send, answer);
+    if (answer.device) {
+        send_outdated(answer.device, index, meta, key, answer.outdated);
+        send_missing(index, meta, answer);
+    }
 
-    pfree(to_send);
+    pfree(to_send.lists);
+    pfree(to_send.devices);
     pfree(grown);
     pfree(absent);
     pfree(after);
     pfree(before);
     pfree(lists);
     pfree(to_check.changes);
+    pfree(to_check.devices);
     pfree(to_check.probes);
     return result;
 }

@@ -14,7 +14,7 @@
 
 #include "extension/service/client.h"
 #include "extension/service/service.h"
-#include "extension/service/patience.h"
+#include "extension/service/service_answer.h"
 
 extern "C" {
 #include "utils/rel.h"
@@ -22,28 +22,8 @@ extern "C" {
 
 namespace pgwarp {
 
-// A copy in the current memory context.
-struct ServiceAnswer {
-    ServiceDevice* device;  // that gave it, and gets what it lacks
-    Neighbor* found;
-    uint32 found_count;
-    uint32 taken;   // lists up to this rank were searched
-    bool complete;  // nothing is left to verify
-    // Lists of the answer: in `probed`, with their versions. If the answer is complete, in `lists`,
-    // by list_and_generation(), if the search is narrowed, and nowhere otherwise. Null: not there.
-    MirrorProbe* probed;
-    uint64* lists;
-    uint32 probed_count;
-    MirrorProbe outdated;  // if resident: send the worker what it lacks of this list
-    // Lists that the device lacks and has room for: send it these, too.
-    uint32 missing[service_most_missing];
-    uint32 missing_count;
-    SearchedLists searched;  // if narrowed
-    Patience patience;       // the rest of it is for completing the answer
-};
-
-// Asks the service for the k nearest entries by code. False if it has no answer, for whatever
-// reason. If the worker asks for the model, this backend sends it.
+// Asks the service for the k nearest entries by code. False if it has no answer; answer->why tells
+// the reason. If a worker asks for the model, this backend sends it.
 bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch& wanted,
                         ServiceAnswer* answer);
 

@@ -5,6 +5,7 @@
 #include "kernels/mirror.h"
 #include "extension/index/options.h"
 #include "extension/service/client.h"
+#include "extension/service/shards.h"
 
 extern "C" {
 #include "access/amapi.h"
@@ -114,6 +115,7 @@ void post_forget_to(ServiceDevice* device, Oid database, Oid index) {
 }
 
 void post_forget(Oid database, Oid index) {
+    forget_shards(database, index);
     for (int i = 0; i < service->devices; ++i) post_forget_to(service_device(i), database, index);
 }
 

@@ -5,6 +5,7 @@
 #include "extension/index/page.h"
 #include "extension/service/client.h"
 #include "extension/service/placement.h"
+#include "extension/service/shards.h"
 #include "extension/util/signature.h"
 
 extern "C" {
@@ -18,21 +19,81 @@ using namespace pgwarp;
 
 namespace {
 
-// Loads every list into a device, in as many load buffers as it takes. False: it was not taken in.
+// Sends a device the model and lists, in as many load buffers as it takes: all lists, or those that
+// it owns. False: it did not take them.
+bool send_index(ServiceDevice* device, Relation index, const MetaPage& meta, const Shards* shards,
+                Patience* patience) {
+    wait_for(patience, device, false);
+    if (!send_model(device, index, meta, patience)) return false;
+    const int number = device_number(device);
+    auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
+    uint32 count = 0;
+    // First those that it should not have: they take room.
+    for (uint32 i = 0; shards && i < meta.lists; ++i) {
+        if (shards->owner(i) == number) continue;
+        lists[count] = {i, {}};
+        lists[count++].drop = true;
+    }
+    for (uint32 i = 0; i < meta.lists; ++i)
+        if (!shards || shards->owner(i) == number) lists[count++] = {i, {}};
+    send_lists(device, index, meta, lists, count, patience, LoadKind::whole_index);
+    pfree(lists);
+    return true;
+}
+
+bool count_loaded(Relation index, const MetaPage& meta, Patience* patience, uint32* resident) {
+    return wait_for_loads(patience) && count_resident(mirror_key(index, meta), patience, resident);
+}
+
+// Loads every list into a device. False: it was not taken in.
 bool load_into(ServiceDevice* device, Relation index, const MetaPage& meta, uint32* resident) {
     Patience patience = load_patience();
-    wait_for(&patience, device, false);
-    if (!send_model(device, index, meta, &patience)) return false;
-    auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));
-    for (uint32 i = 0; i < meta.lists; ++i) lists[i] = {i, {}};
-    send_lists(device, index, meta, lists, meta.lists, &patience, LoadKind::whole_index);
-    pfree(lists);
-    return wait_for_loads(&patience) &&
-           count_resident(mirror_key(index, meta), &patience, resident);
+    return send_index(device, index, meta, nullptr, &patience) &&
+           count_loaded(index, meta, &patience, resident);
 }
 
 const char* why_not_taken(const ServiceDevice* device) {
     return worker_serves(device) ? silent_reason : why_not_served(device);
+}
+
+[[noreturn]] void report_not_taken(Relation index, const char* reason) {
+    ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                    errmsg("the pgwarp service did not take in index \"%s\": %s",
+                           RelationGetRelationName(index), reason)));
+    pg_unreachable();
+}
+
+void warn_of_device(const ServiceDevice* device, Relation index, const char* reason,
+                    const char* detail) {
+    ereport(WARNING, (errmsg("device %d of the pgwarp service did not take in index \"%s\": %s",
+                             device_number(device), RelationGetRelationName(index), reason),
+                      errdetail("%s", detail)));
+}
+
+// Loads every list into the device that owns it; returns the number of resident lists.
+int64 load_shards(Relation index, const MetaPage& meta, const Shards& shards) {
+    Patience patiences[most_devices];
+    bool sent[most_devices] = {};
+    for (int i = 0; i < service->devices; ++i) {
+        patiences[i] = load_patience();
+        ServiceDevice* device = service_device(i);
+        sent[i] = shards.has(i) && worker_serves(device) &&
+                  send_index(device, index, meta, &shards, &patiences[i]);
+    }
+    int64 all = -1;
+    const ServiceDevice* failed = nullptr;
+    for (int i = 0; i < service->devices; ++i) {
+        if (!shards.has(i)) continue;
+        uint32 resident = 0;
+        if (sent[i] && count_loaded(index, meta, &patiences[i], &resident))
+            all = Max(all, int64{0}) + resident;
+        else
+            failed = service_device(i);
+    }
+    if (all < 0) report_not_taken(index, failed ? why_not_taken(failed) : "all devices are away");
+    if (failed)
+        warn_of_device(failed, index, why_not_taken(failed), "Sessions read its lists from pages.");
+    return Min(all, int64{meta.lists});
 }
 
 // Loads every list; returns the number of resident lists.
@@ -50,7 +111,11 @@ int64 load_index(const OpenIndex& open) {
     // Creates the index's row in pg_stat_pgwarp.
     if (open.index->rd_createSubid == InvalidSubTransactionId)
         statistics_of(MyDatabaseId, RelationGetRelid(open.index));
-    const Route route = route_load(mirror_key(open.index, meta), placement_of(open.index));
+    Shards shards;
+    const MirrorKey key = mirror_key(open.index, meta);
+    if (find_shards(open.index, meta, key, &shards, true))
+        return load_shards(open.index, meta, shards);
+    const Route route = route_load(key, placement_of(open.index));
     reason = "its device is away";
     // Of several copies, the one with the fewest lists counts.
     int64 fewest = -1;
@@ -64,15 +129,8 @@ int64 load_index(const OpenIndex& open) {
             reason = why_not_taken(failed);
         }
     }
-    const char* index = RelationGetRelationName(open.index);
-    if (fewest < 0)
-        ereport(ERROR,
-                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                 errmsg("the pgwarp service did not take in index \"%s\": %s", index, reason)));
-    if (failed)
-        ereport(WARNING, (errmsg("device %d of the pgwarp service did not take in index \"%s\": %s",
-                                 device_number(failed), index, reason),
-                          errdetail("Other devices have it.")));
+    if (fewest < 0) report_not_taken(open.index, reason);
+    if (failed) warn_of_device(failed, open.index, reason, "Other devices have it.");
     return fewest;
 }
 
@@ -173,18 +231,24 @@ PGWARP_FUNCTION(pgwarp_service) {
 // What all devices together have of an index.
 struct HeldTotal {
     uint64 lists;
-    uint64 resident_lists;  // of the device that has most
+    uint64 resident_lists;  // of the device that has most, or of all if the index is spread
     uint64 bytes;
 };
 static HeldTotal held_total(Oid index) {
     HeldTotal total = {};
+    Shards shards;
+    const bool spread = known_shards(MyDatabaseId, index, &shards);
     for (int i = 0; i < service->devices; ++i) {
         auto* held = const_cast<HeldIndex*>(find_held(service_device(i), MyDatabaseId, index));
         if (!held) continue;
+        const uint32 resident = pg_atomic_read_u32(&held->resident_lists);
         total.lists = Max(total.lists, pg_atomic_read_u32(&held->lists));
-        total.resident_lists = Max(total.resident_lists, pg_atomic_read_u32(&held->resident_lists));
+        total.resident_lists =
+            spread ? total.resident_lists + resident : Max(total.resident_lists, resident);
         total.bytes += pg_atomic_read_u64(&held->bytes);
     }
+    // Some lists may be on their way from one to another.
+    total.resident_lists = Min(total.resident_lists, total.lists);
     return total;
 }
 
@@ -213,7 +277,7 @@ PGWARP_FUNCTION(pgwarp_stat_indexes) {
 
 // What each device has of each index of this database.
 PGWARP_FUNCTION(pgwarp_stat_copies) {
-    constexpr int columns = 7;
+    constexpr int columns = 8;
     check_signature(fcinfo, 0, columns);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
@@ -222,6 +286,9 @@ PGWARP_FUNCTION(pgwarp_stat_copies) {
             const uint64 name = pg_atomic_read_u64(&held.name);
             const uint32 lists = pg_atomic_read_u32(&held.lists);
             if (lists == 0 || static_cast<Oid>(name >> 32) != MyDatabaseId) continue;
+            Shards shards;
+            const bool spread =
+                known_shards(MyDatabaseId, static_cast<Oid>(name), &shards) && shards.has(i);
             const Datum values[columns] = {
                 ObjectIdGetDatum(static_cast<Oid>(name)),
                 Int32GetDatum(i),
@@ -229,10 +296,12 @@ PGWARP_FUNCTION(pgwarp_stat_copies) {
                 Int64GetDatum(pg_atomic_read_u32(&held.resident_lists)),
                 Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.bytes))),
                 Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batches))),
-                Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batch_queries)))};
-            const bool nulls[columns] = {};
+                Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batch_queries))),
+                Int64GetDatum(spread ? shards.owned(i, lists) : 0)};
+            bool nulls[columns] = {};
+            nulls[columns - 1] = !spread;
             tuplestore_putvalues(result->setResult, result->setDesc, const_cast<Datum*>(values),
-                                 const_cast<bool*>(nulls));
+                                 nulls);
         }
     return Datum{0};
 }

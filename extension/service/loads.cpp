@@ -162,6 +162,10 @@ void take_lists(Worker* worker, const LoadHead& load) {
         at += part.bytes;
         demand(part.m == m && part.list < lists && are_same(part.attributes, attributes),
                "a list is not of its index");
+        if (part.drop != 0) {
+            worker->mirror->drop(load.key, part.list);
+            continue;
+        }
         if (part.first_page == 0 && part.last) {
             take_list(worker, load, part, data, part.bytes);
             continue;

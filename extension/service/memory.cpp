@@ -144,6 +144,12 @@ void startup() {
         // Do not touch the blocks behind it: they are large, and most are never used.
         memset(service, 0, sizeof(ServiceShared));
         for (pg_atomic_uint32& time : service->sent_at) pg_atomic_init_u32(&time, 0);
+        for (pg_atomic_uint32& time : service->measuring_at) pg_atomic_init_u32(&time, 0);
+        for (ShardMap& map : service->shard_maps) {
+            pg_atomic_init_u32(&map.sequence, 0);
+            pg_atomic_init_u32(&map.measured_at, 0);
+            pg_atomic_init_u32(&map.used_at, 0);
+        }
         service->devices = counts.devices;
         service->slots = counts.slots;
         service->blocks = counts.blocks;
@@ -285,6 +291,18 @@ bool worker_serves(const ServiceDevice* device) {
 
 bool is_suspect(const ServiceDevice* device) {
     return pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&device->suspect)) != 0;
+}
+
+bool is_available(const ServiceDevice* device) {
+    return worker_serves(device) && !is_suspect(device);
+}
+
+bool is_away_for_long(const ServiceDevice* device) {
+    // A worker that has failed is back after a second or two, and one that hangs is ended by the
+    // watchdog.
+    constexpr int away_ms = 10 * 1000;
+    const TimestampTz since = worker_serves(device) ? device->suspected_at : device->since;
+    return TimestampDifferenceExceeds(since, GetCurrentTimestamp(), away_ms);
 }
 
 bool any_worker_serves() {

@@ -2,10 +2,10 @@
 #include <span>
 
 #include "kernels/device_choice.h"
-#include "extension/index/options.h"
 #include "extension/service/pace.h"
 #include "extension/service/patience.h"
 #include "extension/service/placement.h"
+#include "extension/service/shards.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -17,10 +17,6 @@ extern "C" {
 namespace pgwarp {
 
 namespace {
-
-// For this long an index waits for its device. A worker that has failed is back after a second or
-// two, and one that hangs is ended by the watchdog.
-constexpr int away_ms = 10 * 1000;
 
 // One search in this number asks a copy that lacks lists, if the copy is idle.
 constexpr uint32 fill_interval = 8;
@@ -71,15 +67,6 @@ HeldIndex* take_place(const ServiceDevice* device, uint64 name) {
     return place;
 }
 
-bool is_available(const ServiceDevice* device) {
-    return worker_serves(device) && !is_suspect(device);
-}
-
-bool is_away_for_long(const ServiceDevice* device) {
-    const TimestampTz since = worker_serves(device) ? device->suspected_at : device->since;
-    return TimestampDifferenceExceeds(since, GetCurrentTimestamp(), away_ms);
-}
-
 // A device and what it has of an index.
 struct Copy {
     ServiceDevice* device;
@@ -120,6 +107,11 @@ Copies find_copies(const MirrorKey& key, bool all) {
     return copies;
 }
 
+// Bytes of its indexes with all lists that belong there.
+int64 assigned_to(const ServiceDevice* device) {
+    return std::max<int64>(device->info.assigned - bytes_elsewhere(device), 0);
+}
+
 // Of the devices that serve, the one with the most room that is not among the holders. Null: none.
 ServiceDevice* emptiest(const Copies& holders) {
     DeviceLoad loads[most_devices];
@@ -130,7 +122,7 @@ ServiceDevice* emptiest(const Copies& holders) {
         const bool has = std::any_of(holders.items, holders.items + holders.count,
                                      [device](const Copy& copy) { return copy.device == device; });
         if (has || !is_available(device) || waited_in_vain_for(device)) continue;
-        loads[count] = {static_cast<size_t>(device->info.assigned),
+        loads[count] = {static_cast<size_t>(assigned_to(device)),
                         static_cast<size_t>(device->info.indexes),
                         static_cast<size_t>(device->info.list_budget)};
         devices[count++] = device;
@@ -230,7 +222,7 @@ ServiceDevice* place_for_another(const Copies& holders) {
     ServiceDevice* device = emptiest(holders);
     if (bytes == 0 || !device) return nullptr;
     const DeviceInfo& info = device->info;
-    return bytes <= info.list_budget / small_part && info.assigned + bytes <= info.list_budget
+    return bytes <= info.list_budget / small_part && assigned_to(device) + bytes <= info.list_budget
                ? device
                : nullptr;
 }
@@ -247,11 +239,6 @@ Route route_automatically(const MirrorKey& key) {
 }
 
 }  // namespace
-
-Placement placement_of(Relation index) {
-    const int option = options_of(index).placement;
-    return static_cast<Placement>(option == placement_unset ? settings.placement : option);
-}
 
 Route route_search(const MirrorKey& key, Placement placement, const ServiceDevice* first) {
     // One device takes all, silent or not: who asks has decided whether to wait for it.

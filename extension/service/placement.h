@@ -11,8 +11,10 @@
 //                 pages meanwhile. A device that is away for longer loses its indexes to others.
 //     replicate   all. A search asks the least busy of those that have as many of its lists as any.
 //                 One search in a few asks a copy that lacks lists, and sends it some.
+//     shard       all, a part of its lists each (shards.h). Searches ask all of them.
 //     auto        one, and one more when all that have it are busy, if it is small and another
-//                 device has room for it.
+//                 device has room for it. An index that is larger than a device's room is as with
+//                 `shard`.
 #pragma once
 
 #include "extension/service/service.h"
@@ -30,7 +32,7 @@ struct Route {
     bool fills;  // the first of them lacks lists that another has, and should get some
 };
 
-Placement placement_of(Relation index);
+// Not for indexes that are spread over devices.
 
 // For a search. None: the session reads the pages. `first` comes first, if it is one of the
 // devices: the search goes on from its answer, and others may round distances otherwise. Null: any.

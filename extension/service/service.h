@@ -168,6 +168,7 @@ struct ListPart {
     uint32 bytes;       // of these pages
     uint32 first_page;  // among all pages sent; must continue where the previous part ended
     uint32 last;        // 1: the last part, and `version` is set
+    uint32 drop;        // 1: the device should drop the list; there are no pages
     // from.resident: the pages hold the entries appended since this version; otherwise all entries.
     MirrorVersion from;
     MirrorVersion version;
@@ -310,6 +311,25 @@ struct IndexStatistics {
 };
 inline constexpr int most_indexes = 1024;
 
+// Which device owns which lists of an index that is spread over devices (shards.h). Written under
+// ServiceShared::lock; read without it: `sequence` is odd while somebody writes.
+struct ShardMap {
+    pg_atomic_uint32 sequence;
+    // Of seconds; 0: free.
+    pg_atomic_uint32 measured_at;
+    pg_atomic_uint32 used_at;
+    uint32 members;  // devices that own lists, a bit each
+    MirrorKey key;
+    // Device i, if it is a member, owns the lists whose hash is at most last[i] and more than that
+    // of the member before.
+    uint32 last[most_devices];
+    uint64 bytes;  // of all lists on a device, when they were measured
+    bool spread;   // false: only its bytes are known
+};
+// An index has one of `shard_ways` places, by its name.
+inline constexpr uint32 shard_ways = 8;
+inline constexpr uint32 most_shard_maps = 256;
+
 struct ServiceShared {
     BuildShare build_share;
 
@@ -333,8 +353,15 @@ struct ServiceShared {
     static constexpr uint32 send_times = 4096;
     pg_atomic_uint32 sent_at[send_times];
 
-    LWLock* lock;  // protects `database` and `index` of the statistics
-    int places;    // length of `statistics` in use
+    ShardMap shard_maps[most_shard_maps];
+    // When a backend last began to measure the lists of an index, in seconds, by a hash of the
+    // index.
+    static constexpr uint32 measure_times = 64;
+    pg_atomic_uint32 measuring_at[measure_times];
+
+    // Protects `database` and `index` of the statistics, and changes of shard maps.
+    LWLock* lock;
+    int places;  // length of `statistics` in use
     IndexStatistics statistics[most_indexes];
 };
 
@@ -386,6 +413,11 @@ void free_slot(SearchSlot* slot);
 bool worker_serves(const ServiceDevice* device);
 void wake_worker(const ServiceDevice* device);
 bool is_suspect(const ServiceDevice* device);
+// Whether it serves, and is not known to hang.
+bool is_available(const ServiceDevice* device);
+// Of one that is not available: whether it has been so for long enough that its indexes go to
+// others.
+bool is_away_for_long(const ServiceDevice* device);
 // Whether any worker is serving; whether from a device other than the CPU.
 bool any_worker_serves();
 bool serves_from_device();

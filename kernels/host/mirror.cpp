@@ -233,6 +233,13 @@ bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& fr
     return true;
 }
 
+void Mirror::drop(const MirrorKey& key, uint32_t list) {
+    Served* served = find(key);
+    if (!served || list >= served->shape.lists || !(*served->versions)[list].resident) return;
+    bytes_ -= served->lists[list].bytes;
+    served->drop(list);
+}
+
 bool Mirror::wants(Served& served, uint32_t list) {
     Served::List& here = served.lists[list];
     if (here.last_wanted != 0 && clock_ - here.last_wanted < patience) return false;

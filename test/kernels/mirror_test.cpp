@@ -174,6 +174,39 @@ TEST_F(MirrorTest, HoldsWhatASearchInFlightSees) {
     EXPECT_EQ(device->memory().used, 0u);
 }
 
+TEST_F(MirrorTest, DropsAListThatAnotherDeviceHas) {
+    Mirror mirror(*device, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    const PageData one = make_page(random, 100, 4);
+    const PageData two = make_page(random, 200, 6);
+    const ListPage pages_of_one[] = {one.page()};
+    const ListPage pages_of_two[] = {two.page()};
+    mirror.put(key_a, 3, {1, 3, 4, 0}, pages_of_one);
+    mirror.put(key_a, 4, {1, 4, 6, 0}, pages_of_two);
+    Asked before(key_a, near(model, 3), 50, model.shape.lists);
+    submit(mirror, {&before});
+    EXPECT_TRUE(mirror.start_next(10));
+    mirror.drop(key_a, 3);
+    // None of these is there.
+    mirror.drop(key_a, 3);
+    mirror.drop(key_a, 5);
+    mirror.drop(key_a, model.shape.lists);
+    mirror.drop(key_b, 4);
+    EXPECT_EQ(collect(mirror).size(), 1u);
+    EXPECT_EQ(before.search.found_count, 10u);
+    Asked after(key_a, near(model, 3), 50, model.shape.lists);
+    run(mirror, {&after});
+    EXPECT_EQ(after.ids(), (std::set<uint64_t>{200, 201, 202, 203, 204, 205}));
+    ASSERT_EQ(after.probed[0].list, 3u);
+    EXPECT_EQ(after.probed[0].version.resident, 0u);
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 1u);
+    EXPECT_EQ(mirror.use(key_a)->bytes, 6 * entry_bytes);
+    EXPECT_EQ(mirror.bytes(), 6 * entry_bytes);
+    EXPECT_EQ(mirror.use(key_a)->evictions, 0u);
+    ASSERT_TRUE(mirror.put(key_a, 3, {1, 3, 4, 0}, pages_of_one));
+    EXPECT_EQ(mirror.bytes(), 10 * entry_bytes);
+}
+
 TEST_F(MirrorTest, AppendsToTheVersionItIsToldOf) {
     Mirror mirror(*device, size_t{1} << 30);
     mirror.add(key_a, model.quantizer());

@@ -210,11 +210,15 @@ sub finish_clients
 	return ($run->{process}->result(0), $transactions // 0, @errors);
 }
 
+# $meanwhile->() is called again and again while they run.
 sub stress
 {
-	my ($node, $clients, $seconds) = @_;
+	my ($node, $clients, $seconds, $meanwhile) = @_;
 	prepare_stress($node);
-	my ($status, $transactions, @errors) = finish_clients(start_clients($node, $clients, $seconds, seed_of()));
+	my $run = start_clients($node, $clients, $seconds, seed_of());
+	my $end = time + $seconds;
+	while ($meanwhile && time < $end) { $meanwhile->(); }
+	my ($status, $transactions, @errors) = finish_clients($run);
 	is($status, 0, 'every search agrees with an exact one');
 	is(join("\n", @errors), '', 'no error');
 	note("$transactions transactions");

@@ -1,4 +1,5 @@
-# Two devices, one of which fails: whatever happens to it, the other goes on serving, also what both have; no
+# Two devices, one of which fails: whatever happens to it, the other goes on serving, also what both have, and its part
+# of an index that is spread over both; no
 # query fails or takes longer than pgwarp.service_timeout and a bit, and the device comes back by itself.
 use strict;
 use warnings;
@@ -34,6 +35,12 @@ make_table($node, 'r', 8, 3000);
 value($node, 'CREATE INDEX r_v ON r USING ivfpq (v) WITH (lists = 16, placement = replicate)');
 is(value($node, "SELECT pgwarp_prewarm('r_v')"), 16, 'r is resident');
 is(value($node, "SELECT count(*) FROM pg_stat_pgwarp_devices WHERE indexname = 'r_v' AND resident_lists = 16"), 2, 'on both devices');
+make_table($node, 's', 8, 3000);
+value($node, 'CREATE INDEX s_v ON s USING ivfpq (v) WITH (lists = 16, placement = shard)');
+is(value($node, "SELECT pgwarp_prewarm('s_v')"), 16, 's is resident');
+sub parts_of_s { return value($node, "SELECT string_agg((resident_lists = own_lists)::text, ' ')
+	FROM pg_stat_pgwarp_devices WHERE indexname = 's_v'"); }
+is(parts_of_s(), 'true true', 'a part of it on each device');
 sub place_of { return value($node, "SELECT place FROM pg_stat_pgwarp_devices WHERE indexname = '$_[0]_v'"); }
 my ($ill, $well) = (place_of('t'), place_of('u'));
 is($ill + $well, 1, 'on a device each');
@@ -74,18 +81,21 @@ sub comes_back
 	}
 	is($path, "7\nservice", "$name: back within five seconds");
 	is(place_of('t'), $ill, "$name: where it was");
+	while (time - $begin < 5 && parts_of_s() ne 'true true') { usleep(100_000); }
+	is(parts_of_s(), 'true true', "$name: so is its part of what is spread");
 }
 
 # Clients search all tables all the while. A wrong row is a division by zero, which ends the client.
 my $folder = PostgreSQL::Test::Utils::tempdir();
-for my $table ('t', 'u', 'r')
+for my $table ('t', 'u', 'r', 's')
 {
 	append_to_file("$folder/$table.sql", "\\set n random(1, 3000)
 SELECT 1 / (id = :n)::int FROM $table ORDER BY v <-> vec(:n, 8) LIMIT 1;\n");
 }
 my ($out, $errors) = ('', '');
 my $load = IPC::Run::start([ 'pgbench', '--no-vacuum', "--client=$clients", '--jobs=2', '--time=120', '--log', "--log-prefix=$folder/log",
-	"--file=$folder/t.sql", "--file=$folder/u.sql", "--file=$folder/r.sql", '--port=' . $node->port, '--host=' . $node->host, 'postgres' ],
+	"--file=$folder/t.sql", "--file=$folder/u.sql", "--file=$folder/r.sql", "--file=$folder/s.sql",
+	'--port=' . $node->port, '--host=' . $node->host, 'postgres' ],
 	'>', \$out, '2>', \$errors);
 usleep(1_500_000);
 my $first_fault = time;
@@ -100,10 +110,13 @@ for my $name ('failed', 'out_of_memory', 'ended', 'lost', 'hung')
 	is("@wrong", '', "$name: the other device serves");
 	@wrong = grep { nearest('r', $_) ne "$_\nservice" } 1 .. 5;
 	is("@wrong", '', "$name: so it does what both have");
+	@wrong = grep { nearest('s', $_) !~ /^$_\n/ } 1 .. 5;
+	is("@wrong", '', "$name: right answers of what is spread");
 	is(nearest('t', 7) =~ s/\n.*//sr, 7, "$name: a right answer of what was on this one");
 	if ($name eq 'hung')
 	{
 		is(nearest('t', 8), "8\ncpu", 'hung: from the pages');
+		is(nearest('s', 8), "8\nservice", 'hung: what is spread, from the other device and the pages');
 		# On a busy machine the watchdog may have ended the worker by now.
 		like(value($node, "SELECT serves, reason FROM pgwarp_devices() WHERE place = $ill"),
 			qr/^f\|(the service was silent for too long|its device gave no sign of life)/, 'hung: pgwarp_devices() says so');

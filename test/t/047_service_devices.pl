@@ -91,7 +91,7 @@ is(nearest('t', 7), "7\nservice", 'and serves');
 # One list of four load buffers. While the worker is stopped, two sessions take five of the sixteen buffers
 # each for the model and the list, one takes two for another index, and a fourth is left with four.
 value($node, 'CREATE TABLE long (LIKE t); INSERT INTO long SELECT id, v FROM t, generate_series(1, 20)');
-value($node, 'CREATE INDEX long_v ON long USING ivfpq (v) WITH (lists = 1, m = 32)');
+value($node, 'CREATE INDEX long_v ON long USING ivfpq (v) WITH (lists = 1, m = 32, placement = single)');
 value($node, "SELECT pgwarp_prewarm('long_v')");
 my $place = place_of('long_v');
 my ($beside) = grep { place_of($_) eq $place } 't_1', 'u_1';

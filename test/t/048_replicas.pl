@@ -175,10 +175,9 @@ soon('t_v', '0:40 1:40', 'pgwarp.placement: copies come with searches', sub { wr
 value($node, 'ALTER SYSTEM RESET pgwarp.placement');
 value($node, 'SELECT pg_reload_conf()');
 
-# Shards are not built yet: nobody may think so.
-like(error_of($node, 'ALTER INDEX t_v SET (placement = shard)'), qr/invalid value for enum option "placement": shard\nDETAIL:  Valid values are "auto", "single" and "replicate"/,
+like(error_of($node, 'ALTER INDEX t_v SET (placement = all)'), qr/invalid value for enum option "placement": all\nDETAIL:  Valid values are "auto", "single", "replicate" and "shard"/,
 	'an option that is none');
-like(error_of($node, "ALTER SYSTEM SET pgwarp.placement = 'shard'"), qr/invalid value for parameter "pgwarp.placement": "shard"/,
+like(error_of($node, "ALTER SYSTEM SET pgwarp.placement = 'all'"), qr/invalid value for parameter "pgwarp.placement": "all"/,
 	'a setting that is none');
 
 # Small and much searched: 'auto' makes another copy, and none where it is not searched.

@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+
+#include "kernels/mirror.h"
+#include "extension/service/service_answer.h"
+
+namespace pgwarp {
+
+void begin_answer(ServiceAnswer* answer, uint32 k) {
+    *answer = {};
+    answer->why = "the service had no answer";
+    answer->found = static_cast<Neighbor*>(palloc(Max(k, 1u) * sizeof(Neighbor)));
+}
+
+bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* answer) {
+    const SearchBlock* block = block_of(slot);
+    answer->found_count = slot->found_count;
+    answer->taken = slot->taken;
+    answer->would_take_more = slot->taken >= slot->probes;
+    answer->counts_near = answer->found_count >= slot->near_k;
+    answer->probed_count = slot->probed_count;
+    answer->searched = slot->searched;
+    answer->missing_count = slot->missing_count;
+    if (!block || answer->found_count > k || answer->probed_count > service_most_lists ||
+        answer->missing_count > service_most_missing)
+        return false;
+    answer->complete = slot->complete;
+    answer->outdated = slot->names_outdated ? block->outdated : MirrorProbe{};
+    memcpy(answer->missing, block->missing, sizeof(answer->missing));
+    memcpy(answer->found, block->found, answer->found_count * sizeof(Neighbor));
+    const Size bytes =
+        answer->probed_count * (answer->complete ? sizeof(uint64) : sizeof(MirrorProbe));
+    if (bytes == 0 && answer->complete) return true;
+    // No error may be reported while the slot has a block.
+    void* named = palloc_extended(Max(bytes, 1), MCXT_ALLOC_NO_OOM);
+    if (!named) return false;
+    if (answer->complete) {
+        answer->lists = static_cast<uint64*>(named);
+        memcpy(answer->lists, block->lists, bytes);
+        return true;
+    }
+    answer->probed = static_cast<MirrorProbe*>(named);
+    memcpy(answer->probed, block->probed, bytes);
+    return std::all_of(answer->probed, answer->probed + answer->probed_count,
+                       [lists](const MirrorProbe& probe) { return probe.list < lists; });
+}
+
+void free_answer(ServiceAnswer* answer) {
+    pfree(answer->found);
+    if (answer->probed) pfree(answer->probed);
+    if (answer->lists) pfree(answer->lists);
+    if (answer->devices) pfree(answer->devices);
+}
+
+ServiceDevice* device_of(const ServiceAnswer& answer, uint32 i) {
+    return answer.devices ? service_device(answer.devices[i]) : answer.device;
+}
+
+namespace {
+
+bool is_nearer(const Neighbor& a, const Neighbor& b) {
+    return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
+}
+
+// Leaves the nearest of those with the same id. A device may have rounded otherwise, so that they
+// need not stand side by side.
+uint32 drop_repeated(Neighbor* found, uint32 count) {
+    auto* ids = static_cast<uint64*>(palloc(Max(count, 1u) * sizeof(uint64)));
+    for (uint32 i = 0; i < count; ++i) ids[i] = found[i].id;
+    std::sort(ids, ids + count);
+    auto* taken = static_cast<bool*>(palloc0(Max(count, 1u) * sizeof(bool)));
+    uint32 kept = 0;
+    for (uint32 i = 0; i < count; ++i) {
+        const auto at = std::lower_bound(ids, ids + count, found[i].id) - ids;
+        if (taken[at]) continue;
+        taken[at] = true;
+        found[kept++] = found[i];
+    }
+    pfree(taken);
+    pfree(ids);
+    return kept;
+}
+
+}  // namespace
+
+void add_candidates(uint32 k, const ServiceAnswer& part, bool same_lists, ServiceAnswer* all) {
+    uint32 count = all->found_count + part.found_count;
+    auto* merged = static_cast<Neighbor*>(palloc(Max(count, 1u) * sizeof(Neighbor)));
+    std::merge(all->found, all->found + all->found_count, part.found, part.found + part.found_count,
+               merged, is_nearer);
+    if (same_lists) count = drop_repeated(merged, count);
+    const Neighbor* end = merged + count;
+    for (const ServiceAnswer* one : std::initializer_list<const ServiceAnswer*>{all, &part}) {
+        if (!one->searched.more) continue;
+        const double last = one->found_count > 0 ? one->found[one->found_count - 1].distance
+                                                 : -std::numeric_limits<double>::infinity();
+        end = std::find_if(const_cast<const Neighbor*>(merged), end,
+                           [last](const Neighbor& found) { return found.distance > last; });
+    }
+    const auto complete = static_cast<uint32>(end - merged);
+    all->searched.more |= part.searched.more | (complete > k);
+    all->searched.passed += part.searched.passed;
+    pfree(all->found);
+    all->found = merged;
+    all->found_count = std::min(complete, k);
+}
+
+}  // namespace pgwarp

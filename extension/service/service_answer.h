@@ -1,0 +1,53 @@
+// An answer of the service, as a backend has it.
+#pragma once
+
+#include "extension/service/client.h"
+#include "extension/service/patience.h"
+#include "extension/service/service.h"
+
+namespace pgwarp {
+
+// A copy in the current memory context.
+struct ServiceAnswer {
+    // That gave it, and gets what it lacks. Null: several did, see `devices`.
+    ServiceDevice* device;
+    const char* why;  // there is no answer
+    Neighbor* found;
+    uint32 found_count;
+    uint32 taken;          // lists that were searched; of one device: up to this rank
+    bool would_take_more;  // than it was asked for, by its threshold
+    bool complete;         // nothing is left to verify
+    // Lists of the answer: in `probed`, with their versions. If the answer is complete, in `lists`,
+    // by list_and_generation(), if the search is narrowed, and nowhere otherwise. Null: not there.
+    MirrorProbe* probed;
+    uint64* lists;
+    uint32 probed_count;
+    // (probed_count) The number of the device that has the list of `probed`, or should have it.
+    // Null: all are of `device`.
+    uint8* devices;
+    MirrorProbe outdated;  // if resident: send the worker what it lacks of this list
+    // Lists that the device lacks and has room for: send it these, too.
+    uint32 missing[service_most_missing];
+    uint32 missing_count;
+    SearchedLists searched;  // if narrowed
+    bool counts_near;        // searched.near was counted everywhere
+    Patience patience;       // the rest of it is for completing the answer
+};
+
+// Begins an answer to a search for k candidates.
+void begin_answer(ServiceAnswer* answer, uint32 k);
+// Copies the answer in the slot, which begin_answer() has prepared for. False: it is none, or there
+// is no memory for it. `k` is what was asked for, `lists` those of the index. Reports no error: the
+// slot has a block.
+bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* answer);
+void free_answer(ServiceAnswer* answer);
+
+// The device that has, or should have, the i-th list of `probed`.
+ServiceDevice* device_of(const ServiceAnswer& answer, uint32 i);
+
+// Adds the candidates, at most k, of an answer that has other lists than `all`. Each has all
+// candidates up to its last one, or simply all; so has the union up to the nearest of these last
+// ones. `same_lists`: both may have some lists, too, and then the same candidates.
+void add_candidates(uint32 k, const ServiceAnswer& part, bool same_lists, ServiceAnswer* all);
+
+}  // namespace pgwarp
