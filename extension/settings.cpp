@@ -44,6 +44,8 @@ Settings settings = {
     .fault = static_cast<int>(Fault::none),
     .fault_device = -1,
     .fault_after = 0,
+    .pause = nullptr,
+    .pause_after = 0,
 };
 
 namespace {
@@ -204,6 +206,15 @@ void define_service_settings() {
                             "Sets how many calls of a build go well before the device fails.",
                             "For tests of pgwarp.", &settings.fault_after, settings.fault_after, 0,
                             INT_MAX, PGC_USERSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr,
+                            nullptr, nullptr);
+    DefineCustomStringVariable("pgwarp.debug_pause",
+                               "Names the point at which this session waits for an advisory lock.",
+                               "For tests of pgwarp.", &settings.pause, "", PGC_SUSET,
+                               GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("pgwarp.debug_pause_after",
+                            "Sets how often a session passes the point before it waits there.",
+                            "For tests of pgwarp.", &settings.pause_after, settings.pause_after, 0,
+                            INT_MAX, PGC_SUSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr,
                             nullptr, nullptr);
     compat_reserve_prefix("pgwarp");
 }

@@ -45,6 +45,8 @@ struct Settings {
     int fault;             // Fault; for tests
     int fault_device;      // the service's device that has the fault; -1: all
     int fault_after;       // device calls of a build that succeed before the fault
+    char* pause;           // where to pause (util/pause.h); for tests
+    int pause_after;       // passes of that point before it pauses
 };
 extern Settings settings;
 

@@ -5,6 +5,7 @@
 #include "extension/index/model.h"
 #include "extension/index/list_changes.h"
 #include "extension/index/vector_code.h"
+#include "extension/util/pause.h"
 
 extern "C" {
 #include "utils/memutils.h"
@@ -20,6 +21,7 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
     const MemoryContext before = MemoryContextSwitchTo(context);
 
     const MetaPage meta = read_meta(index);
+    pause_at("insert");
     const VectorView vector = type_of(index).view(values[0]);
     if (vector.dims != meta.dims)
         ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),

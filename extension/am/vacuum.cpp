@@ -10,6 +10,7 @@
 #include "extension/build/selftrain.h"
 #include "extension/build/train.h"
 #include "extension/build/vacuum_rows.h"
+#include "extension/util/pause.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -29,6 +30,7 @@ void vacuum_list(Relation index, const MetaPage& meta, uint32 list, Removal* rem
         compat_vacuum_delay();
         count_step(index, block, place, &steps);
         block = remove_dead(index, meta, list, block, removal);
+        pause_at("vacuum");
     }
 }
 

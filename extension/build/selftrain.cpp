@@ -32,6 +32,7 @@
 #include "extension/build/selftrain.h"
 #include "extension/build/train.h"
 #include "extension/build/vacuum_rows.h"
+#include "extension/util/pause.h"
 
 extern "C" {
 #include "commands/vacuum.h"
@@ -73,6 +74,7 @@ void move_rows(void* argument, const EncodedRows& rows) {
                           rows.codes + i * state->meta->m,
                           rows.attributes + i * state->meta->attributes.entry_bytes(),
                           rows.refinements + i * refinement_layout(*state->meta).bytes()};
+        pause_at("move");
         state->moved +=
             move_pending_entry(state->index, *state->meta, state->block, rows.lists[i], entry);
     }
@@ -217,6 +219,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
     place_model(meta, extend_by(index, pages));
     write_model(*meta, model, write_logged_page, index);
     write_training(index, *meta);
+    pause_at("train");
 
     MoveState state{index, ring, meta, InvalidBlockNumber, 0};
     const EncodeInput input{model,          queries.rows,           queries.count,

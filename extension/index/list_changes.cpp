@@ -12,6 +12,7 @@
 #include "extension/index/change_counts.h"
 #include "extension/index/place.h"
 #include "extension/index/tid.h"
+#include "extension/util/pause.h"
 
 extern "C" {
 #include "access/generic_xlog.h"
@@ -132,6 +133,7 @@ Buffer tail_with_room(Relation index, const MetaPage& meta, uint32 list,
     // the tail once it is locked.
     Buffer tail_buffer = InvalidBuffer;
     const BlockNumber tail_block = read_place(index, meta, list).tail;
+    pause_at("append");
     if (BlockNumberIsValid(tail_block) &&
         read_list_page(index, tail_block, list, layout, BUFFER_LOCK_EXCLUSIVE, &tail_buffer)) {
         if (has_room(tail_buffer)) return tail_buffer;
@@ -412,6 +414,7 @@ BlockNumber remove_dead(Relation index, const MetaPage& meta, uint32 list, Block
             return next;
         }
 
+        pause_at("remove");
         const LockedList locked = lock_list(index, meta, list);
         const bool is_tail = block == locked.place().tail;
         const bool emptied = fill_from_tail(locked, block, removal);

@@ -11,6 +11,7 @@
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
 #include "extension/index/place.h"
+#include "extension/util/pause.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -62,6 +63,7 @@ Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const Li
         if (entries) visitor.visit(visitor.state, list, page, layout);
         block = next;
         UnlockReleaseBuffer(buffer);
+        pause_at("walk");
         if (entries && visitor.between_pages) visitor.between_pages(visitor.state);
         CHECK_FOR_INTERRUPTS();
     }
@@ -99,6 +101,7 @@ void walk_back(Relation index, const MetaPage& meta, uint32 list, const ListVisi
             if (entries) visitor.visit(visitor.state, list, page, layout);
             block = page_tail(page)->prev;
             UnlockReleaseBuffer(buffer);
+            pause_at("walk");
             if (entries && visitor.between_pages) visitor.between_pages(visitor.state);
             CHECK_FOR_INTERRUPTS();
         }

@@ -39,6 +39,7 @@
 #include "extension/scan/tables.h"
 #include "extension/service/client.h"
 #include "extension/settings.h"
+#include "extension/util/pause.h"
 
 extern "C" {
 #include "access/relscan.h"
@@ -104,8 +105,11 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
 // Starts over with the new metapage if VACUUM trains the index while the scan reads its pending
 // list: the old metapage has no lists.
 void begin_scan(IndexScanDesc scan, ScanState* s) {
-    do begin_model(scan, s, read_meta(scan->indexRelation));
-    while (!s->exact.wanted && !read_pending(scan, s));
+    do {
+        const MetaPage meta = read_meta(scan->indexRelation);
+        pause_at("scan");
+        begin_model(scan, s, meta);
+    } while (!s->exact.wanted && !read_pending(scan, s));
     s->progress.started = true;
 }
 
