@@ -96,7 +96,10 @@ copy_tree() {
     git -C "$root" ls-files --cached --others --exclude-standard | while read -r file; do
         if [[ -e $root/$file ]]; then echo "$file"; fi
     done | sort >"$list"
-    (cd "$root" && xargs -d '\n' cp --no-dereference --update --preserve=mode,timestamps --parents -t "$to") <"$list"
+    # What differs gets the time of now: an object may be younger than the file that changed, and older than its copy.
+    while read -r file; do
+        if [[ -L $root/$file ]] || ! cmp -s "$root/$file" "$to/$file"; then echo "$file"; fi
+    done <"$list" | (cd "$root" && xargs -r -d '\n' cp --no-dereference --remove-destination --preserve=mode --parents -t "$to")
     # What is no longer in the checkout; objects and build stay.
     (cd "$to" && find . -path ./build -prune -o -type f ! -name '*.o' ! -name '*.d' ! -name '*.so' -printf '%P\n') |
         sort | comm -13 "$list" - | (cd "$to" && xargs -r -d '\n' rm -f)
