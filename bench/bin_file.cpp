@@ -25,7 +25,7 @@ struct Shape {
     size_t dims;
 };
 
-// Sets of more than 2³² rows have two uint64 instead. We never read so many, so the second uint32
+// Sets of more than 2³² rows have two uint64 instead. No run reads that many, so the second uint32
 // is then the upper half of the rows, zero, which no number of dimensions is.
 Shape read_shape(InputFile& file) {
     uint32_t words[2];

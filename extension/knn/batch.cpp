@@ -291,7 +291,8 @@ uint32 most_candidates_of(const Effort& effort) {
     return static_cast<uint32>(std::min<Size>(most, std::numeric_limits<uint32>::max()));
 }
 
-// Of a query with so many candidates: their rows, twice while the array grows, and the list search.
+// Of a query with this many candidates: their rows, twice while the array grows, and the list
+// search.
 Size candidate_bytes(uint32 candidates) {
     return candidates * 2 * sizeof(CandidateRow) + list_search_bytes(candidates);
 }

@@ -358,7 +358,7 @@ bool service_serves(const char** reason) {
 bool service_is_silent() {
     for (int i = 0; i < service->devices; ++i)
         if (worker_serves(service_device(i)) && !is_suspect(service_device(i))) return false;
-    // An idle worker that somebody suspects by mistake has nothing else to wake it.
+    // An idle worker that a session suspects by mistake has nothing else to wake it.
     for (int i = 0; i < service->devices; ++i) wake_worker(service_device(i));
     return true;
 }

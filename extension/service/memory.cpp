@@ -416,7 +416,7 @@ static bool begin_repair(const Ring& ring) {
     return true;
 }
 
-// Whether a block belongs to nobody, or to a process that is gone, and the worker does not use it.
+// Whether a block has no owner, or one that is gone, and the worker does not use it.
 static bool is_left(uint64 owner) {
     const auto slot = static_cast<int64>(static_cast<uint32>(owner)) - 1;
     if (slot < 0 || slot >= counts.slots) return true;
@@ -448,7 +448,7 @@ void repair_rings() {
                 ring_push(load_ring(own_device), static_cast<uint32>(i));
     const Ring blocks = block_ring(own_device);
     if (!begin_repair(blocks)) {
-        // No block is free: perhaps somebody has lost some. Looking for these takes a while.
+        // No block is free: perhaps a process has lost some. Looking for these takes a while.
         constexpr int interval_ms = 50;
         static TimestampTz last_looked = 0;
         if (counts.blocks == 0 || ring_count(blocks) > 0) return;

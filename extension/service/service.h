@@ -312,7 +312,7 @@ struct IndexStatistics {
 inline constexpr int most_indexes = 1024;
 
 // Which device owns which lists of an index that is spread over devices (shards.h). Written under
-// ServiceShared::lock; read without it: `sequence` is odd while somebody writes.
+// ServiceShared::lock; read without it: `sequence` is odd while a process writes.
 struct ShardMap {
     pg_atomic_uint32 sequence;
     // Of seconds; 0: free.

@@ -226,7 +226,7 @@ bool may_measure(const MirrorKey& key, uint32 now) {
     return before != now && pg_atomic_compare_exchange_u32(at, &before, now);
 }
 
-// Whether an index of so many bytes should be spread, by 'auto'.
+// Whether 'auto' spreads an index of this size.
 bool is_too_large(uint64 bytes, bool was) {
     const auto budget = static_cast<uint64>(smallest_budget());
     // One that was too large must be smaller by a quarter before it moves again.

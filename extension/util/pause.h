@@ -1,7 +1,7 @@
 // Points at which tests let a session wait, so that others run in the middle of what it does.
 //
 // A session whose pgwarp.debug_pause names a point waits there for the advisory lock
-// (pause_class, 0), as pg_advisory_lock(23, 0) takes it, and goes on at once where nobody has it.
+// (pause_class, 0), as pg_advisory_lock(23, 0) takes it, and goes on at once where it is free.
 // Isolation tests see it wait. No point lies where a buffer is locked.
 //
 //   insert       the metapage was read, not yet the list's place

@@ -130,7 +130,7 @@ CREATE VIEW functions AS
     JOIN pg_extension AS e ON e.oid = d.refobjid AND e.extname = 'pgwarp' JOIN pg_namespace AS n ON n.oid = p.pronamespace
     WHERE p.prokind = 'f' AND NOT '{internal,cstring,cstring[]}'::regtype[]::oid[] && p.proargtypes::oid[];
 
--- Functions in turn, for so many rounds: what came of it, how often, and the first call of each kind.
+-- Functions in turn, for a number of rounds: what came of it, how often, and the first call of each kind.
 CREATE FUNCTION call_all(rounds int) RETURNS TABLE (what text, times bigint, call text) LANGUAGE plpgsql AS $$
 DECLARE
     each record;

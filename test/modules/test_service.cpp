@@ -132,7 +132,7 @@ void push(const Area& area, uint32 which, uint32 number) {
     SpinLockRelease(&ring->mutex);
 }
 
-// A search as somebody has asked it, more or less, in the slot of nobody.
+// A search that looks like one of a session, in a slot that no session has.
 void damage_slot(const Area& area, Oid index, Oid other) {
     int number = -1;
     for (int tries = 0; tries < 1000 && number < 0; ++tries) {
@@ -254,7 +254,7 @@ void damage_ring(const Area& area) {
             ring->lost = odd_number(ring->lost);
             break;
         default:
-            // Blocks twice, slots that nobody has submitted, numbers of nothing.
+            // Blocks twice, slots that were not submitted, numbers of nothing.
             ring->numbers[below(area.size(which))] =
                 below(2) ? odd_number(1) : below(area.size(which));
     }

@@ -45,7 +45,7 @@ foreach my $storage (qw(EXTERNAL EXTENDED)) {
 		push @{ $made{ $pages->() } }, "$count $concurrently";
 		value($node, 'DROP INDEX t_v');
 	}
-	is(scalar(keys %made), 1, "$storage: the same index, whoever reads the sample");
+	is(scalar(keys %made), 1, "$storage: the same index, by any number of readers");
 	diag(explain(\%made)) if keys %made > 1;
 }
 $node->stop;

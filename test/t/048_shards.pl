@@ -1,5 +1,5 @@
 # An index spread over two devices, with room for 60% of it on each: all of it is served, with the answers of one
-# device, whatever changes, whoever comes and goes.
+# device, whatever changes, and whichever device comes and goes.
 use strict;
 use warnings;
 use List::Util qw(min);

@@ -46,7 +46,7 @@ note($_) for sort grep { /^\w{5} / } @outcomes;
 is(join("\n", grep { /^XX/ } @outcomes), '', 'no internal error from a function');
 
 # Most operators are of types that pgwarp has nothing to do with. sqlsmith takes all that the catalog has, so
-# this catalog, which nobody else uses, loses them.
+# this catalog, which no other test uses, loses them.
 value($node, <<'SQL');
 SET allow_system_table_mods = on;
 DELETE FROM pg_operator WHERE oid < 16384 AND ARRAY[oprleft, oprright] && '{anyrange,anymultirange,point,lseg,path,box,polygon,line,circle,inet,cidr,
