@@ -277,7 +277,7 @@ bool answer_searches(Worker* worker) {
         // The block is the search's, whatever the slot says by now.
         slot->block = worker->in_hand[number].block;
         if (search->outdated.version.resident)
-            service_block(own_device, slot->block)->outdated = search->outdated;
+            service_block(own_device, worker->in_hand[number].block)->outdated = search->outdated;
         slot->missing_count = search->missing_count;
         slot->searched = search->searched;
         answer(number);

@@ -478,14 +478,21 @@ void release_slot(SearchSlot* slot) {
 bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, Patience* patience) {
     const MirrorKey key = mirror_key(index, meta);
     forget_at_abort(index);
+    const MemoryContext context =
+        AllocSetContextCreate(CurrentMemoryContext, "pgwarp model to send", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
     const Quantizer model = read_model(index, meta);
+    MemoryContextSwitchTo(before);
     const QuantizerShape shape = shape_of(meta);
     const Size centroid_floats = Size{shape.lists} * shape.dims;
     const Size all = centroid_floats + Size{shape.codebook_rows()} * codewords;
     constexpr Size floats_a_part = (LoadBuffer::room - sizeof(ModelPart)) / sizeof(float);
-    for (Size first = 0; first < all; first += floats_a_part) {
+    bool taken = true;
+    for (Size first = 0; taken && first < all; first += floats_a_part) {
+        CHECK_FOR_INTERRUPTS();
         LoadBuffer* buffer = take_buffer(device, LoadKind::model, key, patience);
-        if (!buffer) return false;
+        taken = buffer != nullptr;
+        if (!taken) break;
         const Size floats = Min(floats_a_part, all - first);
         const ModelPart part{shape, meta.attributes, first, floats};
         memcpy(buffer->data, &part, sizeof(part));
@@ -498,7 +505,8 @@ bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, Pat
         buffer->bytes = static_cast<uint32>(sizeof(part) + floats * sizeof(float));
         post_buffer();
     }
-    return true;
+    MemoryContextDelete(context);
+    return taken;
 }
 
 uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,

@@ -182,7 +182,11 @@ void take_lists(Worker* worker, const LoadHead& load) {
             worker->assemblies.erase(load.owner);
             continue;
         }
-        demand(assembly.pages.size() + part.bytes <= worker->device->memory().budget,
+        // One that the device has no room for is refused when it is whole; this bounds the host's
+        // memory.
+        constexpr size_t bearable = size_t{64} << 20;
+        demand(assembly.pages.size() + part.bytes <=
+                   std::max(bearable, worker->device->memory().budget),
                "a list is too long");
         assembly.pages.insert(assembly.pages.end(), data, data + part.bytes);
         assembly.page_count += part.pages;

@@ -324,7 +324,7 @@ struct ShardMap {
     // of the member before.
     uint32 last[most_devices];
     uint64 bytes;  // of all lists on a device, when they were measured
-    bool spread;   // false: only its bytes are known
+    uint8 spread;  // 0: only its bytes are known
 };
 // An index has one of `shard_ways` places, by its name.
 inline constexpr uint32 shard_ways = 8;

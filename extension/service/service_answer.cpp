@@ -43,8 +43,13 @@ bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* 
     }
     answer->probed = static_cast<MirrorProbe*>(named);
     memcpy(answer->probed, block->probed, bytes);
-    return std::all_of(answer->probed, answer->probed + answer->probed_count,
-                       [lists](const MirrorProbe& probe) { return probe.list < lists; });
+    if (std::all_of(answer->probed, answer->probed + answer->probed_count,
+                    [lists](const MirrorProbe& probe) { return probe.list < lists; }))
+        return true;
+    // The next device may give the answer.
+    pfree(answer->probed);
+    answer->probed = nullptr;
+    return false;
 }
 
 void free_answer(ServiceAnswer* answer) {

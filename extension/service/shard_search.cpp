@@ -47,11 +47,14 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key,
         release_slot(slots[i]);
     }
     bool again = false;
-    for (int i = 0; i < count; ++i)
-        if (lacks_model[i] && !last &&
-            send_model(parts->devices[numbers[i]], index, meta, &patiences[i]) &&
-            insists_on_service())
-            again |= wait_for_loads(&patiences[i]);
+    bool sent = false;
+    for (int i = 0; i < count && !last; ++i) {
+        // Reading a model takes a while. A search that does not wait for the devices sends it to
+        // one of them, and the next search to another.
+        if (!lacks_model[i] || (!insists_on_service() && (sent || is_over(patience)))) continue;
+        sent = send_model(parts->devices[numbers[i]], index, meta, &patiences[i]);
+        if (sent && insists_on_service()) again |= wait_for_loads(&patiences[i]);
+    }
     return again;
 }
 
@@ -221,6 +224,9 @@ void share_effort(uint32 parts, WantedSearch* search) {
     if (!(search->threshold > 0)) return;
     // Scores grow with the root of the entries seen. The radius is that of the same k among fewer
     // entries, which is larger: a device takes some lists more than one with all lists would.
+    // Of many rows, a part has to do: it may have no more.
+    constexpr uint32 few_rows = 100;
+    search->radius_k = Max(search->radius_k / parts, Min(search->radius_k, few_rows));
     search->threshold /= std::sqrt(static_cast<float>(parts));
     search->first_entries = Max(search->first_entries / parts, 1u);
 }
@@ -240,8 +246,12 @@ bool ask_shards(Relation index, const MetaPage& meta, const MirrorKey& key, cons
     search.wants_versions = true;
     if (parts.count > 1) share_effort(static_cast<uint32>(parts.count), &search);
     bool again = parts.count > 0;
-    for (int turn = 0; again && turn < 2; ++turn)
+    for (int turn = 0; again && turn < 2; ++turn) {
+        // Sending models to several devices may have taken all of it, though each gave signs of
+        // life.
+        if (turn > 0) answer->patience = search_patience();
         again = ask_parts(index, meta, key, search, answer->patience, turn == 1, &parts);
+    }
     Given given = {};
     for (int i = 0; i < parts.count; ++i) {
         if (!parts.answered[i]) continue;

@@ -56,7 +56,7 @@ bool read_map(ShardMap* map, Oid database, Oid index, KnownMap* known) {
     known->shards.members = map->members;
     std::copy_n(map->last, most_devices, known->shards.last);
     known->bytes = map->bytes;
-    known->spread = map->spread;
+    known->spread = map->spread != 0;
     pg_read_barrier();
     return known->measured_at != 0 && pg_atomic_read_u32(&map->sequence) == sequence;
 }
@@ -67,13 +67,15 @@ ShardMap* find_map(Oid database, Oid index, KnownMap* known) {
     return nullptr;
 }
 
+// Under ServiceShared::lock. Odd and then even, whatever it was: a backend that went mad may have
+// written it.
 void begin_write(ShardMap* map) {
-    pg_atomic_fetch_add_u32(&map->sequence, 1);
+    pg_atomic_write_u32(&map->sequence, pg_atomic_read_u32(&map->sequence) | 1);
     pg_write_barrier();
 }
 void end_write(ShardMap* map) {
     pg_write_barrier();
-    pg_atomic_fetch_add_u32(&map->sequence, 1);
+    pg_atomic_write_u32(&map->sequence, (pg_atomic_read_u32(&map->sequence) | 1) + 1);
 }
 
 void write_map(const KnownMap& known) {
@@ -199,8 +201,9 @@ Shards cut_by_bytes(const ListSizes& sizes, uint32 members) {
         const double end = static_cast<double>(sizes.all) * weight / weights.sum;
         for (; at < sizes.count && bytes + static_cast<double>(sizes.bytes[at]) / 2 <= end; ++at)
             bytes += static_cast<double>(sizes.bytes[at]);
-        // Hashes of no list may lie on either side.
-        shards.last[i] = at == sizes.count ? PG_UINT32_MAX : hash_of(sizes.lists[at]) - 1;
+        // Hashes of no list may lie on either side. The first list has hash 0, with nothing before.
+        const uint32 next = at == sizes.count ? 0 : hash_of(sizes.lists[at]);
+        shards.last[i] = at == sizes.count ? PG_UINT32_MAX : next - (next > 0);
     }
     return shards;
 }
@@ -235,7 +238,7 @@ bool is_too_large(uint64 bytes, bool was) {
 
 // By the size of the whole index at its last VACUUM, which includes other pages.
 bool may_be_too_large(Relation index) {
-    const auto pages = static_cast<uint64>(std::max<int64>(index->rd_rel->relpages, 0));
+    const auto pages = static_cast<uint64>(static_cast<BlockNumber>(index->rd_rel->relpages));
     // A TID takes more bytes on a device than on a page.
     return is_too_large(pages * BLCKSZ / 4 * 5, true);
 }

@@ -236,8 +236,9 @@ bool Mirror::append(const MirrorKey& key, uint32_t list, const MirrorVersion& fr
 void Mirror::drop(const MirrorKey& key, uint32_t list) {
     Served* served = find(key);
     if (!served || list >= served->shape.lists || !(*served->versions)[list].resident) return;
-    bytes_ -= served->lists[list].bytes;
+    const size_t bytes = served->lists[list].bytes;
     served->drop(list);
+    bytes_ -= bytes;
 }
 
 bool Mirror::wants(Served& served, uint32_t list) {
