@@ -46,9 +46,10 @@ sub survives
 
 # Many short lists: a page each, and enough of them for everybody.
 my $options = 'USING ivfpq (v) WITH (lists = 1200, m = 6)';
+my %numbers = (cpu => [ 0, 8 ], gpu => [ 1, 8 ]);
 for my $executor ('cpu', 'gpu')
 {
-	for my $workers (0, 1, 8)
+	for my $workers (@{ $numbers{$executor} })
 	{
 		value($node, 'CHECKPOINT');
 		my $words = build($executor, $workers, "CREATE INDEX t_v ON t $options");

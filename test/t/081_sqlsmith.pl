@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 use IvfpqTest;
 
 plan skip_all => 'sqlsmith is not installed' if system('sqlsmith --version >/dev/null 2>&1') != 0;
-my $seconds = $ENV{SQLSMITH} // 20;
+my $seconds = $ENV{SQLSMITH} // 10;
 my $seed = seed_of();
 
 my $node = new_node('smith', service => 1, conf => <<'END');
