@@ -38,8 +38,10 @@ sub new_node
 	# 18 and later have checksums unless told otherwise.
 	push @initdb, '--no-data-checksums' if !($options{checksums} // 1) && server_version($options{server}) >= 18;
 	$node->init(allows_streaming => $options{streaming}, extra => \@initdb);
+	# A plan that a test forces has the cost of what it disables, for which PostgreSQL would compile every statement.
 	$node->append_conf('postgresql.conf', <<"END");
 autovacuum = off
+jit = off
 max_parallel_maintenance_workers = 2
 log_statement = none
 $service

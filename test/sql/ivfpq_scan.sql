@@ -182,6 +182,17 @@ WHERE t.id = near.id;
 SELECT count(*) FROM (SELECT v FROM t ORDER BY v <-> '[200,200,200]' LIMIT 7) AS s
 WHERE v = '[200,200,200]';
 
+\qecho compiled expressions
+SET jit = on;
+SET jit_above_cost = 0;
+SET jit_inline_above_cost = 0;
+SET jit_optimize_above_cost = 0;
+SELECT * FROM compare_scan('t', $$v <-> '[1,2,3]'$$, 'id % 3 = 1 AND v <-> ''[9,9,9]'' > 50');
+RESET jit;
+RESET jit_above_cost;
+RESET jit_inline_above_cost;
+RESET jit_optimize_above_cost;
+
 \qecho isolation levels
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 1;

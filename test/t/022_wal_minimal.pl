@@ -6,6 +6,18 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use IvfpqTest;
 
+# A commit syncs files. Recovery would sync the whole data directory as well, which takes seconds.
+sub crash_unsynced
+{
+	my ($node) = @_;
+	$node->append_conf('postgresql.conf', 'fsync = off');
+	crash($node);
+	$node->append_conf('postgresql.conf', 'fsync = on');
+	$node->reload;
+	wait_until($node, "current_setting('fsync') = 'on'");
+	return;
+}
+
 for my $skip ('0', '1GB')
 {
 	# Above wal_skip_threshold files are synced at commit, below it their pages are logged then.
@@ -19,23 +31,23 @@ wal_skip_threshold = $skip\nfsync = on");
 		COMMIT");
 	value($node, "BEGIN; CREATE TABLE e (id int, v vector(8)); CREATE INDEX e_v ON e USING ivfpq (v);
 		INSERT INTO e SELECT i, vec(i, 8) FROM generate_series(1, 500) AS i; COMMIT");
-	crash($node);
+	crash_unsynced($node);
 	compares($node, 't', 'v <-> vec(0, 8)', "threshold $skip: built and filled in one transaction");
 	compares($node, 'e', 'v <-> vec(0, 8)', 'untrained');
 	value($node, 'INSERT INTO t SELECT i, vec(i, 8) FROM generate_series(5001, 6000) AS i');
 	value($node, 'VACUUM t');
-	crash($node);
+	crash_unsynced($node);
 	compares($node, 't', 'v <-> vec(0, 8)', 'and what came later');
 	# Rewritten, truncated, rolled back to a savepoint.
 	value($node, "BEGIN; TRUNCATE t; INSERT INTO t SELECT i, vec(i, 8) FROM generate_series(1, 1500) AS i;
 		SAVEPOINT a; REINDEX INDEX t_v; INSERT INTO t VALUES (1501, vec(1501, 8)); ROLLBACK TO a;
 		INSERT INTO t VALUES (1502, vec(1502, 8)); COMMIT");
-	crash($node);
+	crash_unsynced($node);
 	compares($node, 't', 'v <-> vec(0, 8)', 'rolled back to a savepoint');
 	is(value($node, 'SELECT count(*) FROM t'), 1501, 'with the rows that were committed');
 	value($node, 'BEGIN; REINDEX INDEX t_v; INSERT INTO t VALUES (1503, vec(1503, 8)); ROLLBACK');
 	value($node, 'VACUUM FULL t');
-	crash($node);
+	crash_unsynced($node);
 	compares($node, 't', 'v <-> vec(0, 8)', 'rewritten');
 	indexes_are_sound($node);
 	$node->stop;

@@ -13,18 +13,21 @@ my $node = new_node('effort', service => 1, conf => 'maintenance_work_mem = 128M
 # each is a list. In `spread` they run into each other. A query is a row that is not in the table, or
 # lies halfway between two clusters.
 value($node, <<'SQL');
-CREATE FUNCTION row_of(i bigint, narrow real) RETURNS vector LANGUAGE sql IMMUTABLE AS $$
-	SELECT vec(i % 400, 16, 5) + (SELECT array_agg(e / narrow) FROM unnest(vec(i, 16, 6)::real[]) AS e)::vector
+CREATE TABLE center AS SELECT i AS id, vec(i, 16, 5) AS v FROM generate_series(0, 399) AS i;
+CREATE FUNCTION rows_of(first bigint, last bigint, step int, narrow real) RETURNS TABLE (id bigint, v vector)
+LANGUAGE sql AS $$
+	SELECT i, c.v + vec(i, 16, 6) * array_fill(1 / narrow, '{16}')::vector
+	FROM generate_series(first, last, step) AS i JOIN center AS c ON c.id = i % 400
 $$;
-CREATE TABLE tight AS SELECT i AS id, row_of(i, 16) AS v FROM generate_series(1, 40000) AS i;
-CREATE TABLE spread AS SELECT i AS id, row_of(i, 1) AS v FROM generate_series(1, 40000) AS i;
-ALTER TABLE tight ALTER v TYPE vector(16);
-ALTER TABLE spread ALTER v TYPE vector(16);
+CREATE TABLE tight (id bigint, v vector(16));
+CREATE TABLE spread (id bigint, v vector(16));
+INSERT INTO tight SELECT * FROM rows_of(1, 40000, 1, 16) ORDER BY id;
+INSERT INTO spread SELECT * FROM rows_of(1, 40000, 1, 1) ORDER BY id;
 CREATE INDEX tight_v ON tight USING ivfpq (v) WITH (lists = 400);
 CREATE INDEX spread_v ON spread USING ivfpq (v) WITH (lists = 200);
 CREATE TABLE query (relation text, kind text, id int, v vector(16), farthest float8);
-INSERT INTO query SELECT relation, 'like rows', i, row_of(50000 + 7 * i, narrow)
-	FROM (VALUES ('tight', 16), ('spread', 1)) AS t (relation, narrow), generate_series(1, 100) AS i;
+INSERT INTO query SELECT relation, 'like rows', (r.id - 50000) / 7, r.v
+	FROM (VALUES ('tight', 16), ('spread', 1)) AS t (relation, narrow), rows_of(50007, 50700, 7, narrow) AS r;
 INSERT INTO query SELECT a.relation, 'between', a.id, (SELECT avg(v) FROM (VALUES (a.v), (b.v)) AS p (v))
 	FROM query AS a JOIN query AS b ON b.relation = a.relation AND b.id = a.id % 100 + 1;
 SET enable_indexscan = off;
@@ -32,6 +35,7 @@ UPDATE query SET farthest = (SELECT max(d) FROM (SELECT t.v <-> query.v AS d FRO
 	WHERE relation = 'tight';
 UPDATE query SET farthest = (SELECT max(d) FROM (SELECT t.v <-> query.v AS d FROM spread AS t ORDER BY d LIMIT 10) AS n)
 	WHERE relation = 'spread';
+RESET enable_indexscan;
 CREATE FUNCTION search(who text) RETURNS TABLE (relation text, kind text, id int, executor text, probes int, hits int)
 LANGUAGE plpgsql AS $$
 DECLARE

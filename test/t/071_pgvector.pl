@@ -189,6 +189,9 @@ for my $search ([ 'v', '<->', $vector ], [ 'v', '<=>', $vector ], [ 'h', '<->', 
 		my $exact = psql('beside', "SET enable_indexscan = off; $rows");
 		is(psql('beside', "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.target_recall = 1; $rows"), $exact,
 			"$column $operator where $condition: the same distances");
+		# Code that JIT compiled calls pgvector's functions itself.
+		is(psql('beside', "SET enable_seqscan = off; SET enable_sort = off; SET ivfpq.target_recall = 1; SET jit = on;
+			SET jit_above_cost = 0; $rows"), $exact, 'the same by JIT');
 	}
 	my $nearest = "PREPARE n AS SELECT round(d::numeric, 4) FROM
 		(SELECT $column $operator \$1 AS d FROM long ORDER BY $column $operator \$1 LIMIT 7) AS r; ";
