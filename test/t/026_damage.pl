@@ -3,6 +3,7 @@
 # ivfpq_check finds what is wrong; REINDEX makes it good; and the table itself is out of danger.
 use strict;
 use warnings;
+use File::Copy;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use IvfpqTest;
@@ -269,26 +270,43 @@ my $node = new_node('damage', checksums => 0, conf => "restart_after_crash = off
 my $rows = 3600;
 value($node, "CREATE TABLE original (id bigint, v vector($dims))");
 value($node, "INSERT INTO original SELECT i, vec(i, $dims) FROM generate_series(1, 4500) AS i");
-my @path;
+# One index of each kind is built. The tables of the others are empty and get its files, and those of its table,
+# while the server is down.
+my (%made, @tables, @path);
+# Before there are rows: a table's relfrozenxid must not be younger than rows that it gets.
+value($node, join(';', map { "CREATE TABLE t_$_ (LIKE original)" } 0 .. $#damages));
+sub file_of { my ($relation) = @_; return $node->data_dir . '/' . value($node, "SELECT pg_relation_filepath('$relation')"); }
 for my $n (0 .. $#damages)
 {
+	my $columns = $damages[$n][4] // 'v';
 	my $more = $damages[$n][6] ? ", $damages[$n][6]" : '';
-	# Deleted rows give the index free pages.
-	value($node, "CREATE TABLE t_$n (LIKE original);
-		INSERT INTO t_$n SELECT * FROM original;
-		CREATE INDEX i_$n ON t_$n USING ivfpq (@{[ $damages[$n][4] // 'v' ]}) WITH (lists = 3, m = $m$more)");
-	$node->safe_psql('postgres', "DELETE FROM t_$n WHERE id > $rows");
-	$node->safe_psql('postgres', "VACUUM t_$n");
-	push @path, $node->data_dir . '/' . value($node, "SELECT pg_relation_filepath('i_$n')");
+	my $first = $made{"$columns$more"} //= $n;
+	my $fill = $first == $n ? "INSERT INTO t_$n SELECT * FROM original;" : '';
+	value($node, "SET client_min_messages = warning; $fill
+		CREATE INDEX i_$n ON t_$n USING ivfpq ($columns) WITH (lists = 3, m = $m$more)");
+	if ($first == $n)
+	{
+		# Deleted rows give the index free pages.
+		value($node, "DELETE FROM t_$n WHERE id > $rows");
+		value($node, "VACUUM t_$n");
+	}
+	push @tables, [ $first, file_of("t_$n") ];
+	push @path, file_of("i_$n");
 }
 # The place where this file knows the format from.
 is(value($node, "SELECT free_bytes > 0 AND shortest_list > 2 * $capacity FROM ivfpq_info('i_0')"), 't',
 	'every list has several pages, and there are free pages');
 $node->stop;
+my %undamaged = map { $_ => slurp_file($path[$_]) } values %made;
 my $format_is_known;
 for my $n (0 .. $#damages)
 {
-	my $file = slurp_file($path[$n]);
+	my ($first, $table) = @{ $tables[$n] };
+	for my $fork ($first == $n ? () : ('', '_vm', '_fsm'))
+	{
+		copy("$tables[$first][1]$fork", "$table$fork") or die "cannot copy $tables[$first][1]$fork: $!";
+	}
+	my $file = $undamaged{$first};
 	$format_is_known = at(\$file, 0, $meta{dims}) == $dims && at(\$file, 0, $meta{lists}) == 3
 	  && at(\$file, 0, $meta{m}) == $m && at(\$file, 0, $meta{code_dims}) == $dims && at(\$file, 0, $tail{kind}) == $kind{meta}
 	  && at(\$file, 0, $meta{directory}) == (blocks_of(\$file, 'directory'))[0]
