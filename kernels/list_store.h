@@ -34,7 +34,15 @@ struct ListPage {
     const uint8_t* tids;   // (count)(6): three 16-bit words, the most significant first
     // Columns as in AttributeColumns, with the stride of the codes; null: there are no attributes.
     const uint8_t* attributes = nullptr;
+    // (count)(refinement_stride(dims)), see refinement.h; null: the entries have none. A list has
+    // refinements if all its pages have.
+    const uint8_t* refinements = nullptr;
 };
+inline bool have_refinements(std::span<const ListPage> pages) {
+    return std::all_of(pages.begin(), pages.end(), [](const ListPage& page) {
+        return page.count == 0 || page.refinements != nullptr;
+    });
+}
 
 // The TID as a 48-bit number, in the order of TIDs.
 inline uint64_t packed_tid_number(const uint8_t* tid) {
@@ -60,6 +68,8 @@ struct ListQuery {
     // Only what comes after this in the order of (distance, id).
     uint64_t floor_id = 0;
     float floor_distance = -std::numeric_limits<float>::infinity();
+    // For refined batches: rows that are wanted, 1 .. k. See ListBatch::found.
+    uint32_t refined_k = 0;
 };
 
 // Groups of the lists of a narrowed search by rank. From the second one on, each ends at twice the
@@ -91,10 +101,13 @@ struct ListBatchShape {
     bool narrowed = false;
     uint32_t conditions = 0;  // of one query
     uint32_t values = 0;      // of all its conditions
+    // Refined: candidates are scored again by their refinements. Not narrowed.
+    bool refined = false;
 
     bool holds(const ListBatchShape& other) const {
-        return narrowed == other.narrowed && queries >= other.queries && k >= other.k &&
-               probes >= other.probes && conditions >= other.conditions && values >= other.values;
+        return narrowed == other.narrowed && refined == other.refined && queries >= other.queries &&
+               k >= other.k && probes >= other.probes && conditions >= other.conditions &&
+               values >= other.values;
     }
 };
 
@@ -111,7 +124,13 @@ struct ListBatch {
 
     // Outputs, valid after wait(). start() sets the strides: rows are as long as this search's
     // queries need.
-    const Neighbor* found = nullptr;  // query i's at i * found_stride, sorted by (distance, id)
+    // Query i's at i * found_stride, sorted by (distance, id).
+    //
+    // If refined: of about the k nearest entries by code, those that may be among the refined_k
+    // nearest rows, in any order. `distance` is the least that the row may have, by the entry's
+    // refinement; -infinity: its list has none. The others are no nearer than `left_out`.
+    const Neighbor* found = nullptr;
+    const float* left_out = nullptr;          // (queries), if refined; infinity: none was
     const uint32_t* found_counts = nullptr;   // (queries)
     const SearchedLists* searched = nullptr;  // (queries), if narrowed
     const uint32_t* probed = nullptr;         // query i's lists at i * probed_stride, by list term,
@@ -165,6 +184,9 @@ class ListStore {
             if (wanted.threshold > 0 &&
                 (batch.shape.narrowed || wanted.radius_k == 0 || wanted.radius_k > wanted.k))
                 throw std::invalid_argument("effort of a query is out of range");
+            if (batch.shape.refined &&
+                (batch.shape.narrowed || wanted.refined_k == 0 || wanted.refined_k > wanted.k))
+                throw std::invalid_argument("refined rows of a query are out of range");
             if (wanted.conditions > batch.shape.conditions)
                 throw std::invalid_argument("conditions of a query are out of range");
             for (uint32_t c = 0; c < wanted.conditions; ++c) {

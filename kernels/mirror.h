@@ -85,6 +85,8 @@ struct MirrorSearch {
     float threshold = 0;
     uint32_t radius_k = 0;
     uint32_t first_entries = 0;
+    // Above 0: the search is refined, for so many rows (list_store.h). Not narrowed.
+    uint32_t refined_k = 0;
     // A search may be narrowed (list_store.h).
     bool narrowed = false;
     uint32_t first_probe = 0;
@@ -100,6 +102,8 @@ struct MirrorSearch {
     uint32_t found_count;
     uint32_t taken = 0;           // lists up to this rank were searched
     SearchedLists searched = {};  // if narrowed
+    // If refined: candidates that are not in `found` are no nearer.
+    float left_out = std::numeric_limits<float>::infinity();
     // The answer is that of all lists as they were at some time after submit(). What the snapshot
     // of the search sees was counted before, and so is in it.
     bool complete = false;

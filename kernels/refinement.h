@@ -16,6 +16,7 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/host_device.h"
 #include "kernels/metric.h"
 
 namespace pgwarp {
@@ -30,6 +31,12 @@ struct RefinementHead {
 static_assert(sizeof(RefinementHead) == 16);
 
 inline constexpr uint32_t max_refined_dims = 8000;
+
+// Bytes of a head and its codes, with zeros after them, where lists are sent to devices and kept
+// there: a multiple of 16, as wide as a thread loads.
+PGWARP_HOST_DEVICE constexpr uint32_t refinement_stride(uint32_t dims) {
+    return static_cast<uint32_t>(sizeof(RefinementHead)) + (dims + 15) / 16 * 16;
+}
 
 // Encodes a row whose list has this centroid. `codes` is (dims).
 RefinementHead encode_refinement(Metric metric, const float* row, const float* centroid,
@@ -57,6 +64,13 @@ struct RefinedDistance {
 };
 RefinedDistance refined_distance(const RefinementQuery& query, float list_term,
                                  const RefinementHead& head, const int8_t* codes) noexcept;
+
+// No distance of the row is less, and none is more.
+struct RefinedRange {
+    float least;
+    float most;
+};
+RefinedRange refined_range(const RefinedDistance& refined) noexcept;
 
 // Selects the instruction set again; for tests only.
 void choose_refinement_target() noexcept;

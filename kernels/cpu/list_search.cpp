@@ -5,6 +5,7 @@
 #include "kernels/list_scan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -76,10 +77,16 @@ class TakenLists {
     uint32_t count_ = 0;
 };
 
+// The id of a candidate: its TID, or where its entry lies.
+enum class Ids { tids, places };
+uint64_t id_of(Ids ids, const StoredList& list, uint32_t number, uint32_t entry) {
+    return ids == Ids::tids ? list.ids[entry] : uint64_t{number} << 32 | entry;
+}
+
 // scan_bytes() and scan_halves() take the ranked lists from the scratch, and return how many they
 // took.
 uint32_t scan_bytes(const StoredLists& stored, const float* vector, const ListQuery& wanted,
-                    SearchScratch& scratch, CandidateSelection& selection) {
+                    Ids ids, SearchScratch& scratch, CandidateSelection& selection) {
     scratch.table.resize(size_t{stored.shape.m} * codewords);
     build_table(stored.quantizer(), vector, scratch.table.data());
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
@@ -93,7 +100,7 @@ uint32_t scan_bytes(const StoredLists& stored, const float* vector, const ListQu
                    scratch.terms[scratch.order[i]], scratch.distances.data());
         for (uint32_t l = 0; l < list.count; ++l)
             if (!(scratch.distances[l] > selection.bound()))
-                selection.offer(scratch.distances[l], list.ids[l]);
+                selection.offer(scratch.distances[l], id_of(ids, list, scratch.order[i], l));
     }
     return taken.count();
 }
@@ -101,7 +108,7 @@ uint32_t scan_bytes(const StoredLists& stored, const float* vector, const ListQu
 // Byte tables in registers find the entries that can be within the bound. These entries get the
 // same distance as in a search of many queries.
 uint32_t scan_halves(const StoredLists& stored, const float* vector, const ListQuery& wanted,
-                     SearchScratch& scratch, CandidateSelection& selection) {
+                     Ids ids, SearchScratch& scratch, CandidateSelection& selection) {
     const uint32_t parts = stored.shape.parts();
     std::vector<float> factors(stored.shape.dims);
     for (uint32_t d = 0; d < stored.shape.dims; ++d)
@@ -138,7 +145,8 @@ uint32_t scan_halves(const StoredLists& stored, const float* vector, const ListQ
                 const uint32_t entry = first + scratch.hits[h].entry;
                 const float distance =
                     row_distance(stored, scratch.table.data(), list, term, entry);
-                if (!(distance > selection.bound())) selection.offer(distance, list.ids[entry]);
+                if (!(distance > selection.bound()))
+                    selection.offer(distance, id_of(ids, list, scratch.order[i], entry));
             }
         }
     }
@@ -233,11 +241,63 @@ uint32_t limit_lists(const StoredLists& stored, const ListQuery& wanted, SearchS
     return taken.count();
 }
 
+namespace {
+
+// Scores `count` candidates, whose ids are places, by their refinements, and puts those into the
+// answer that may be among the wanted rows.
+void put_refined(const StoredLists& stored, CpuBatch& batch, size_t query, size_t count,
+                 SearchScratch& scratch) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const uint32_t dims = stored.shape.dims;
+    const uint32_t wanted = batch.wanted[query].refined_k;
+    scratch.values.resize(dims);
+    const RefinementQuery refined = make_refinement_query(
+        stored.shape.metric, batch.queries + query * dims, dims, scratch.values.data());
+    scratch.ranges.resize(count);
+    scratch.mosts.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+        const uint64_t place = scratch.candidates[i].id;
+        const StoredList& list = stored.lists[place >> 32];
+        scratch.ranges[i] = {-infinity, infinity};
+        if (list.refined) {
+            const uint8_t* record = list.refinement(static_cast<uint32_t>(place), dims);
+            RefinementHead head;
+            std::memcpy(&head, record, sizeof(head));
+            scratch.ranges[i] = refined_range(
+                refined_distance(refined, scratch.terms[place >> 32], head,
+                                 reinterpret_cast<const int8_t*>(record + sizeof(head))));
+        }
+        scratch.mosts[i] = scratch.ranges[i].most;
+    }
+    float limit = infinity;
+    if (count >= wanted) {
+        std::nth_element(scratch.mosts.begin(), scratch.mosts.begin() + (wanted - 1),
+                         scratch.mosts.end());
+        limit = scratch.mosts[wanted - 1];
+    }
+    Neighbor* found = batch.found_room.data() + query * batch.found_stride;
+    uint32_t kept = 0;
+    float left_out = infinity;
+    for (size_t i = 0; i < count; ++i) {
+        const float least = scratch.ranges[i].least;
+        const uint64_t place = scratch.candidates[i].id;
+        if (least <= limit)
+            found[kept++] = {least, stored.lists[place >> 32].ids[static_cast<uint32_t>(place)]};
+        else
+            left_out = std::min(left_out, least);
+    }
+    batch.count_room[query] = kept;
+    batch.left_out_room[query] = left_out;
+}
+
+}  // namespace
+
 void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, SearchScratch& scratch) {
     rank_lists(stored, batch, query, scratch);
     const float* vector = batch.queries + query * stored.shape.dims;
     const ListQuery& wanted = batch.wanted[query];
     scratch.candidates.resize(CandidateSelection::room_for(wanted.k));
+    const Ids ids = batch.shape.refined ? Ids::places : Ids::tids;
     const Candidate floor{wanted.floor_distance, wanted.floor_id};
     CandidateSelection selection(scratch.candidates.data(), wanted.k,
                                  batch.shape.narrowed ? floor : no_floor);
@@ -245,11 +305,12 @@ void search_one(const StoredLists& stored, CpuBatch& batch, size_t query, Search
         batch.searched_room[query] = {
             scan_passing(stored, batch, query, scratch, selection), 0, {}};
     else if (stored.shape.bits == 4)
-        batch.taken_room[query] = scan_halves(stored, vector, wanted, scratch, selection);
+        batch.taken_room[query] = scan_halves(stored, vector, wanted, ids, scratch, selection);
     else
-        batch.taken_room[query] = scan_bytes(stored, vector, wanted, scratch, selection);
+        batch.taken_room[query] = scan_bytes(stored, vector, wanted, ids, scratch, selection);
     const CandidateSelection::Result result = selection.finish();
     const size_t count = result.count;
+    if (batch.shape.refined) return put_refined(stored, batch, query, count, scratch);
     Neighbor* found = batch.found_room.data() + query * batch.found_stride;
     for (size_t i = 0; i < count; ++i)
         found[i] = {static_cast<float>(scratch.candidates[i].distance), scratch.candidates[i].id};

@@ -19,6 +19,9 @@ struct SearchScratch {
     std::vector<Candidate> candidates;
     std::vector<Condition> conditions;
     std::vector<uint64_t> passing;  // a bit for each entry of a list
+    std::vector<int16_t> values;    // of a refined query
+    std::vector<RefinedRange> ranges;
+    std::vector<float> mosts;
 };
 
 // Computes the terms of all lists, and the batch's `probed`; returns the number of probes.

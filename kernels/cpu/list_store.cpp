@@ -42,6 +42,8 @@ class CpuListStore final : public ListStore {
     void wait(ListBatch&) override {}
 
   private:
+    void add(std::span<const ListPage> pages, StoredList* list) const;
+
     Workers workers_;
     // Also polled within a task, because a task of many queries may take long.
     Interrupts interrupts_;
@@ -55,12 +57,22 @@ uint32_t entries_of(std::span<const ListPage> pages) {
     return entries;
 }
 
+// The list has room for these entries.
+void CpuListStore::add(std::span<const ListPage> pages, StoredList* list) const {
+    for (const ListPage& page : pages) {
+        list->add(page, stored_.shape.m, stored_.attributes);
+        if (list->refined && page.count > 0) list->add_refinements(page, stored_.shape.dims);
+    }
+}
+
 void CpuListStore::put(uint32_t number, std::span<const ListPage> pages) {
     StoredList& before = stored_.lists.at(number);
     StoredList list;
     list.held = true;
     list.reserve(stored_.shape.m, stored_.attributes, entries_of(pages));
-    for (const ListPage& page : pages) list.add(page, stored_.shape.m, stored_.attributes);
+    list.refined = have_refinements(pages);
+    if (list.refined) list.reserve_refinements(stored_.shape.dims, list.stride);
+    add(pages, &list);
     bytes_ += list.bytes();
     bytes_ -= before.bytes();
     before = std::move(list);
@@ -74,13 +86,19 @@ void CpuListStore::append(uint32_t number, std::span<const ListPage> pages) {
     bytes_ -= list.bytes();
     try {
         // Spare capacity, so that a list that grows entry by entry is rarely copied.
-        if (total > list.stride)
+        if (total > list.stride) {
             list.reserve(stored_.shape.m, stored_.attributes, total + total / 4);
+            if (list.refined) list.reserve_refinements(stored_.shape.dims, list.stride);
+        }
     } catch (...) {
         bytes_ += list.bytes();
         throw;
     }
-    for (const ListPage& page : pages) list.add(page, stored_.shape.m, stored_.attributes);
+    if (list.refined && !have_refinements(pages)) {
+        list.refined = false;
+        std::vector<uint8_t>().swap(list.refinements);
+    }
+    add(pages, &list);
     bytes_ += list.bytes();
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/refinement.h"
+#include "kernels/common/refined_distance.h"
 #include "kernels/distance.h"
 
 #include <cmath>
@@ -150,19 +151,8 @@ namespace {
 
 const RefinementFunctions* chosen = HWY_DYNAMIC_DISPATCH(refinement_functions)();
 
-// Sums of floats, four lanes or more at once, are off by less than this, relative to the sum of the
-// terms' magnitudes.
-double relative_rounding(uint32_t dims) {
-    return (dims / 4 + 16) * 0x1p-24;
-}
-
 float norm_of(const float* vector, uint32_t dims) {
     return static_cast<float>(std::sqrt(squared_norm(vector, dims)));
-}
-
-// Squares below this are lost in such a sum, and add up to an absolute error.
-double lost_squares(uint32_t dims) {
-    return dims * 0x1p-148;
 }
 
 }  // namespace
@@ -191,11 +181,8 @@ RefinementQuery make_refinement_query(Metric metric, const float* query, uint32_
                                       int16_t* values) noexcept {
     float greatest = 0;
     for (uint32_t i = 0; i < dims; ++i) greatest = std::fmax(greatest, std::fabs(query[i]));
-    // No sum of products with codes exceeds 32 bits.
-    const float levels =
-        std::fmin(32767, std::floor(2147483647.0f / (most_level + 1) / static_cast<float>(dims)));
-    const float scale = greatest / levels;
-    const float inverse = scale > 0 && std::isfinite(1 / scale) ? 1 / scale : 0;
+    const float scale = greatest / refinement_levels(dims);
+    const float inverse = inverse_scale(scale);
     double norm = 0;
     double rounding = 0;
     for (uint32_t i = 0; i < dims; ++i) {
@@ -215,35 +202,14 @@ RefinementQuery make_refinement_query(Metric metric, const float* query, uint32_
 
 RefinedDistance refined_distance(const RefinementQuery& query, float list_term,
                                  const RefinementHead& head, const int8_t* codes) noexcept {
-    const double factor = product_factor(query.metric);
-    const double lost = lost_squares(query.dims);
-    const double code_error = head.error + std::sqrt(lost);
-    const double norm = head.norm + std::sqrt(lost);
-    double distance = list_term + factor * head.scale * query.scale *
-                                      chosen->product(query.values, codes, query.dims);
-    double error = std::fabs(factor) * query.rounding * norm;
-    // What all sums above and the exact distance add up, in magnitudes: these are floats.
-    double added = 0;
-    if (has_norms(query.metric)) {
-        distance += head.offset;
-        const double to_centroid = std::sqrt(std::fabs(list_term));
-        const double reach = to_centroid + norm + code_error;  // at least |q - x|
-        // |c| is at most |q| + |q - c|.
-        added = 3 * reach * reach + 4 * (query.norm + to_centroid) * norm;
-        // The exact distance is 1 - <q, x> / (|q| |x|), however near x is.
-        if (normalizes(query.metric)) added += 4;
-    } else {
-        added = 2 * query.norm * (head.offset + norm + code_error);
-    }
-    error += added * relative_rounding(query.dims) + lost;
-    error += has_norms(query.metric) ? 2 * std::sqrt(std::fmax(distance + error, 0)) * code_error
-                                     : query.norm * code_error;
-    // The result is rounded to floats.
-    const auto rounded = static_cast<float>(distance);
-    const auto most = static_cast<float>((error + std::fabs(distance) * 0x1p-23) * (1 + 0x1p-22));
-    if (!std::isfinite(rounded) || !std::isfinite(most))
-        return {0, std::numeric_limits<float>::infinity()};
-    return {rounded, most};
+    return refined_from_product(query, list_term, head,
+                                chosen->product(query.values, codes, query.dims));
+}
+
+RefinedRange refined_range(const RefinedDistance& refined) noexcept {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    return {std::nextafter(refined.distance - refined.error, -infinity),
+            std::nextafter(refined.distance + refined.error, infinity)};
 }
 
 }  // namespace pgwarp

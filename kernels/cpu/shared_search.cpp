@@ -190,8 +190,9 @@ bool finish_shared(const StoredLists& stored, CpuBatch& batch, size_t query, siz
 }  // namespace
 
 size_t shared_tasks(const StoredLists& stored, const CpuBatch& batch, size_t queries, int threads) {
-    // Narrowed queries share no scan: each has conditions of its own.
-    if (stored.shape.m > most_group_m || batch.shape.narrowed) return 0;
+    // Narrowed queries share no scan: each has conditions of its own. Refined ones need places of
+    // entries, which a shared scan does not keep.
+    if (stored.shape.m > most_group_m || batch.shape.narrowed || batch.shape.refined) return 0;
     size_t visits = 0;
     for (size_t i = 0; i < queries; ++i) {
         // Of the lists that a query may take, it takes some.

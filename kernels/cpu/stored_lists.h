@@ -4,6 +4,7 @@
 #include "kernels/list_scan.h"
 #include "kernels/list_store.h"
 #include "kernels/nibbles.h"
+#include "kernels/refinement.h"
 
 #include <cstring>
 #include <vector>
@@ -16,17 +17,19 @@ inline constexpr uint32_t part_entries = 1024;
 // One list, in columns as on its pages, in one allocation for all pages.
 struct StoredList {
     bool held = false;
+    bool refined = false;
     uint32_t count = 0;
-    uint32_t stride = 0;              // a multiple of 8, at least count: the capacity of a column
-    std::vector<uint8_t> codes;       // (m)(stride), and padding that a scan may read
-    std::vector<uint8_t> rows;        // (count)(m): the same by entry, for reading single entries
-    std::vector<float> offsets;       // (count)
-    std::vector<uint64_t> ids;        // (count)
-    std::vector<uint8_t> attributes;  // columns with the stride of the codes
+    uint32_t stride = 0;               // a multiple of 8, at least count: the capacity of a column
+    std::vector<uint8_t> codes;        // (m)(stride), and padding that a scan may read
+    std::vector<uint8_t> rows;         // (count)(m): the same by entry, for reading single entries
+    std::vector<float> offsets;        // (count)
+    std::vector<uint64_t> ids;         // (count)
+    std::vector<uint8_t> attributes;   // columns with the stride of the codes
+    std::vector<uint8_t> refinements;  // (count)(refinement_stride(dims)), if refined
 
     size_t bytes() const {
         return codes.capacity() + rows.capacity() + offsets.capacity() * sizeof(float) +
-               ids.capacity() * sizeof(uint64_t) + attributes.capacity();
+               ids.capacity() * sizeof(uint64_t) + attributes.capacity() + refinements.capacity();
     }
     CodeColumns code_columns() const { return {codes.data(), stride, count, offsets.data()}; }
     AttributeColumns attribute_columns(const AttributeLayout& layout) const {
@@ -54,6 +57,17 @@ struct StoredList {
         codes = std::move(columns);
         attributes = std::move(numbers);
         stride = wider;
+    }
+    void reserve_refinements(uint32_t dims, uint32_t total) {
+        refinements.reserve(size_t{refinement_stride(dims)} * total);
+    }
+    // Adds those of a page, whose entries were added before.
+    void add_refinements(const ListPage& page, uint32_t dims) {
+        refinements.insert(refinements.end(), page.refinements,
+                           page.refinements + size_t{refinement_stride(dims)} * page.count);
+    }
+    const uint8_t* refinement(uint32_t entry, uint32_t dims) const {
+        return refinements.data() + size_t{refinement_stride(dims)} * entry;
     }
     // The caller has reserved room.
     void add(const ListPage& page, uint32_t m, const AttributeLayout& layout) {
@@ -110,7 +124,8 @@ struct CpuBatch final : ListBatch {
           taken_room(wanted_shape.queries),
           condition_room(wanted_shape.queries * wanted_shape.conditions),
           value_room(wanted_shape.queries * wanted_shape.values),
-          searched_room(wanted_shape.narrowed ? wanted_shape.queries : 0) {
+          searched_room(wanted_shape.narrowed ? wanted_shape.queries : 0),
+          left_out_room(wanted_shape.refined ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         queries = query_room.data();
         wanted = wanted_room.data();
@@ -121,6 +136,7 @@ struct CpuBatch final : ListBatch {
         conditions = condition_room.data();
         values = value_room.data();
         searched = searched_room.data();
+        left_out = left_out_room.data();
     }
     std::vector<float> query_room;
     std::vector<ListQuery> wanted_room;
@@ -131,6 +147,7 @@ struct CpuBatch final : ListBatch {
     std::vector<PackedCondition> condition_room;
     std::vector<uint64_t> value_room;
     std::vector<SearchedLists> searched_room;
+    std::vector<float> left_out_room;
 };
 
 }  // namespace pgwarp

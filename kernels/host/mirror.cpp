@@ -1,4 +1,5 @@
 #include "kernels/host/mirror_served.h"
+#include "kernels/refinement.h"
 
 #include <algorithm>
 #include <exception>
@@ -13,12 +14,14 @@ constexpr uint64_t patience = 200;
 // When the budget is used up, a new list evicts another. One exchange in this many turns is enough
 // to follow the workload, and rare enough not to spend the time on loading.
 constexpr uint64_t exchange_interval = 8;
-// Bytes of codes, attributes, offsets and TIDs.
+// Bytes of codes, attributes, offsets, TIDs and refinements.
 size_t bytes_of(std::span<const ListPage> pages, const QuantizerShape& shape,
                 const AttributeLayout& attributes) {
     size_t entries = 0;
     for (const ListPage& page : pages) entries += page.count;
-    return entries * (shape.m + attributes.entry_bytes() + sizeof(float) + sizeof(uint64_t));
+    const size_t refinement = have_refinements(pages) ? refinement_stride(shape.dims) : 0;
+    return entries *
+           (shape.m + attributes.entry_bytes() + sizeof(float) + sizeof(uint64_t) + refinement);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Searches of a mirror: from their queues to batches, and from batches to answers.
 //
-// Searches wait in lanes, one for each index and class of k and probes, narrowed or not, so that no
-// search shares a batch with one that takes much longer. Of the lanes that may start a batch, the
-// one whose first search has waited longest comes first: no index starves another. Each batch is
-// answered when it is done, whatever else runs.
+// Searches wait in lanes, one for each index and class of k and probes, plain, refined or narrowed,
+// so that no search shares a batch with one that takes much longer. Of the lanes that may start a
+// batch, the one whose first search has waited longest comes first: no index starves another. Each
+// batch is answered when it is done, whatever else runs.
 
 #include "kernels/host/mirror_served.h"
 
@@ -36,10 +36,12 @@ uint32_t step_up(uint32_t wanted, uint32_t least) {
 }
 
 // A device changes to slower kernels above k = 112 and k = 1024.
-size_t class_of(uint32_t k, uint32_t probes, bool narrowed) {
+size_t class_of(const MirrorSearch& search, uint32_t lists) {
+    const uint32_t k = search.k, probes = std::min(search.probes, lists);
     const size_t by_k = k <= 112 ? 0 : k <= 1024 ? 1 : 2;
     const size_t by_probes = probes <= 64 ? 0 : probes <= 256 ? 1 : 2;
-    return (narrowed ? shape_classes / 2 : 0) + by_k * 3 + by_probes;
+    const size_t kind = search.narrowed ? 2 : search.refined_k > 0 ? 1 : 0;
+    return kind * (shape_classes / 3) + by_k * 3 + by_probes;
 }
 
 // Writes a search to its place in a batch that has room for it.
@@ -60,6 +62,7 @@ void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
         wanted.radius_k = std::clamp(search.radius_k, 1u, wanted.k);
         wanted.first_entries = search.first_entries;
     }
+    if (batch.shape.refined) wanted.refined_k = std::clamp(search.refined_k, 1u, wanted.k);
     std::copy_n(conditions.items, conditions.count, batch.conditions + at * batch.shape.conditions);
     std::copy_n(conditions.values, conditions.value_count, batch.values + at * batch.shape.values);
 }
@@ -84,8 +87,7 @@ void Mirror::submit(MirrorSearch* search) {
     }
     search->outcome = MirrorSearch::Outcome::failed;
     const std::shared_ptr<Served>& served = at->second;
-    const size_t number =
-        class_of(search->k, std::min(search->probes, served->shape.lists), search->narrowed);
+    const size_t number = class_of(*search, served->shape.lists);
     Served::Lane& lane = served->lanes[number];
     if (lane.waiting.empty()) waiting_.push_back({served, number});
     try {
@@ -166,6 +168,7 @@ void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearc
         shape.k = std::max(shape.k, std::clamp(search->k, 1u, max_list_k));
         shape.probes = std::max(shape.probes, std::min(search->probes, served.shape.lists));
         shape.narrowed |= search->narrowed;
+        shape.refined |= search->refined_k > 0 && !search->narrowed;
         shape.conditions = std::max(shape.conditions, search->conditions.count);
         shape.values = std::max(shape.values, search->conditions.value_count);
     }
@@ -211,7 +214,7 @@ void Mirror::make_batch(Served& served, LaneSlot& slot, const ListBatchShape& sh
         {std::max<size_t>(step_up(static_cast<uint32_t>(shape.queries), 16), before.queries),
          std::min(wider(shape.k, 16, before.k), max_list_k), wider(shape.probes, 16, before.probes),
          shape.narrowed, wider(shape.conditions, 4, before.conditions),
-         wider(shape.values, 4, before.values)});
+         wider(shape.values, 4, before.values), shape.refined});
 }
 
 // Frees the memory of batches that are not running. False: there were none.
@@ -255,6 +258,7 @@ void Mirror::finish_batch(Running& running) {
         std::memcpy(search.found, batch.found + i * batch.found_stride,
                     search.found_count * sizeof(Neighbor));
         if (batch.shape.narrowed) search.searched = batch.searched[i];
+        if (batch.shape.refined) search.left_out = batch.left_out[i];
         const uint32_t first = std::min(batch.wanted[i].first_probe, probes);
         name_lists(running, {probed + first, probes - first}, search);
         if (!running.complete && !asked) {

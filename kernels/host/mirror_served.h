@@ -11,8 +11,8 @@
 namespace pgwarp {
 
 // Classes of searches that take about as long and use the same kernels: three by k times three by
-// probes, narrowed and not.
-inline constexpr size_t shape_classes = 18;
+// probes, plain, refined and narrowed.
+inline constexpr size_t shape_classes = 27;
 
 struct Mirror::LaneSlot {
     std::unique_ptr<ListBatch> batch;  // null: not made yet, or freed

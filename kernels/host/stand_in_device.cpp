@@ -2,6 +2,7 @@
 
 #include "kernels/forwarding_executor.h"
 #include "kernels/forwarding_graph_builder.h"
+#include "kernels/refinement.h"
 #include "kernels/row_pass.h"
 
 #include <algorithm>
@@ -215,7 +216,8 @@ class StandInDevice final : public Device {
             : device_(device),
               store_(make_cpu_list_store(quantizer, attributes, device.threads_, {})),
               entry_bytes_(quantizer.shape.m + attributes.entry_bytes() + sizeof(float) +
-                           sizeof(uint64_t)) {}
+                           sizeof(uint64_t)),
+              refinement_bytes_(refinement_stride(quantizer.shape.dims)) {}
         ~Store() override { device_.memory_.change(store_->bytes(), 0); }
         void put(uint32_t list, std::span<const ListPage> pages) override {
             within_budget(pages, [&] { store_->put(list, pages); });
@@ -242,7 +244,8 @@ class StandInDevice final : public Device {
         void within_budget(std::span<const ListPage> pages, Change&& change) {
             const size_t before = store_->bytes();
             size_t wanted = 0;
-            for (const ListPage& page : pages) wanted += page.count * entry_bytes_;
+            const size_t refinement = have_refinements(pages) ? refinement_bytes_ : 0;
+            for (const ListPage& page : pages) wanted += page.count * (entry_bytes_ + refinement);
             device_.memory_.check(wanted);
             change();
             device_.memory_.change(before, store_->bytes());
@@ -251,6 +254,7 @@ class StandInDevice final : public Device {
         StandInDevice& device_;
         std::unique_ptr<ListStore> store_;
         size_t entry_bytes_;
+        size_t refinement_bytes_;
     };
 
     int threads_;

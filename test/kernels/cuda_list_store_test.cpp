@@ -46,6 +46,84 @@ TEST_F(CudaListStoreTest, FindsTheNearestForMany) {
     }
 }
 
+// Candidates of many queries are selected by tables of halves.
+constexpr double rough_distances = 0.02;
+
+TEST_F(CudaListStoreTest, Refines) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (ListCase c : refined_cases())
+        for (const bool together : {false, true}) {
+            if (together && small_tests() && c.dims > 200) continue;
+            if (together) c.queries = many;
+            ListWorld world(c, ++seed);
+            const auto store = make_list_store(context, world.quantizer(), world.attributes());
+            world.put_all(*store);
+            const auto batch = world.make_batch(*store);
+            store->search(*batch, c.queries);
+            const size_t step = std::max<size_t>(1, c.queries / 20);
+            for (size_t q = 0; q < c.queries; q += step)
+                world.check_refined(*batch, q, together ? rough_distances : 0);
+        }
+}
+
+TEST_F(CudaListStoreTest, RefinesListsThatChange) {
+    const Context context(options());
+    for (const float shift : {0.0f, 30.0f})
+        for (const size_t queries : {5u, many}) {
+            ListCase c;
+            c.refined = true;
+            c.shift = shift;
+            c.k = 100;
+            c.probes = 20;
+            c.queries = queries;
+            ListWorld world(c, test_seed() + static_cast<unsigned>(queries));
+            const auto store = make_list_store(context, world.quantizer(), world.attributes());
+            check_refined_changes(*store, world, queries > 5 ? rough_distances : 0);
+        }
+}
+
+// The same bounds as on the CPU, but for the last digits: the same arithmetic.
+TEST_F(CudaListStoreTest, RefinesAsTheCpuDoes) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::cosine}) {
+        ListCase c;
+        c.refined = true;
+        c.metric = metric;
+        c.dims = 300;
+        c.k = c.refined_k = 2000;
+        c.probes = c.lists;
+        ListWorld world(c, ++seed);
+        const auto store = make_list_store(context, world.quantizer(), world.attributes());
+        const auto by_cpu = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
+        world.put_all(*store);
+        world.put_all(*by_cpu);
+        const auto batch = world.make_batch(*store), expected = world.make_batch(*by_cpu);
+        store->search(*batch, c.queries);
+        by_cpu->search(*expected, c.queries);
+        for (size_t q = 0; q < c.queries; ++q) {
+            ASSERT_EQ(batch->found_counts[q], expected->found_counts[q]);
+            std::map<uint64_t, float> leasts;
+            for (uint32_t i = 0; i < expected->found_counts[q]; ++i) {
+                const Neighbor& one = expected->found[q * expected->found_stride + i];
+                leasts[one.id] = one.distance;
+            }
+            size_t other = 0;  // one code may be as far as another, but for rounding
+            for (uint32_t i = 0; i < batch->found_counts[q]; ++i) {
+                const Neighbor& one = batch->found[q * batch->found_stride + i];
+                const auto there = leasts.find(one.id);
+                if (there == leasts.end())
+                    ++other;
+                else
+                    EXPECT_NEAR(one.distance, there->second,
+                                1e-5 * (1 + std::fabs(there->second)) * std::sqrt(300.0));
+            }
+            EXPECT_LE(other, 2u);
+        }
+    }
+}
+
 TEST_F(CudaListStoreTest, FindsTheNearestInLongLists) {
     const Context context(options());
     for (uint32_t m : {8u, 32u, 48u})
@@ -442,6 +520,19 @@ TEST_F(CudaListStoreTest, EveryKernelOnce) {
             c.m = m, c.dims = std::max(m, 48u), c.attributes = {2, 8}, c.queries = 5;
         });
     check_shape([](ListCase& c) { c.shift = 30, c.queries = many; });
+    // Refinements: both selections, found by query and by list, moved queries.
+    for (uint32_t k : {50u, 2048u})
+        for (uint32_t queries : {2u, many}) {
+            ListCase c;
+            c.refined = true;
+            c.k = k;
+            c.queries = queries;
+            c.dims = 40;
+            c.shift = k == 50 ? 30 : 0;
+            ListWorld world(c, test_seed());
+            const auto store = make_list_store(context, world.quantizer(), world.attributes());
+            check_refined_changes(*store, world, queries > 5 ? rough_distances : 0);
+        }
     // Queries that decide on their lists.
     for (const ListCase& c : limited_cases()) {
         ListWorld world(c, test_seed());

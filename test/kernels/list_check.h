@@ -4,6 +4,7 @@
 #include "kernels/list_store.h"
 #include "kernels/nibbles.h"
 #include "kernels/list_scan.h"
+#include "kernels/refinement.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,6 +33,8 @@ struct ListCase {
     std::vector<uint8_t> attributes = {};
     uint64_t numbers = 100;  // attributes are below this
     bool narrowed = false;   // without attributes, too
+    bool refined = false;    // entries have refinements, and batches are refined
+    uint32_t refined_k = 5;  // then
 
     friend std::ostream& operator<<(std::ostream& out, const ListCase& c) {
         return out << c.dims << " dims, m " << c.m << ", " << c.lists << " lists, " << c.entries
@@ -39,7 +42,8 @@ struct ListCase {
                    << " queries, k " << c.k << ", probes " << c.probes
                    << (c.duplicates ? ", duplicates" : "") << (c.additive ? ", additive" : "")
                    << ", bits " << c.bits << ", shift " << c.shift << ", " << c.attributes.size()
-                   << " attributes below " << c.numbers;
+                   << " attributes below " << c.numbers
+                   << (c.refined ? ", refined for " + std::to_string(c.refined_k) : "");
     }
 };
 
@@ -50,6 +54,9 @@ struct TestList {
     std::vector<uint64_t> ids;
     AttributeLayout layout;
     std::vector<uint8_t> attributes;  // (count)(entry_bytes)
+    // If refined:
+    std::vector<float> rows;           // (count)(dims)
+    std::vector<uint8_t> refinements;  // (count)(stride)
 
     // Cuts it into pages of `capacity` entries and calls use(pages).
     template <typename Use>
@@ -87,8 +94,10 @@ struct TestList {
                     before += bytes;
                 });
             }
+            const size_t stride = refinements.size() / ids.size();
             pages.push_back({page.codes.data(), capacity, count, offsets.data() + first,
-                             page.tids.data(), page.attributes.data()});
+                             page.tids.data(), page.attributes.data(),
+                             stride > 0 ? refinements.data() + first * stride : nullptr});
         }
         use(std::span<const ListPage>(pages));
     }
@@ -178,7 +187,22 @@ class ListWorld {
         }
         made.layout = layout_;
         for (uint32_t i = 0; i < count; ++i) add_attributes(&made.attributes);
+        for (uint32_t i = 0; i < count && case_.refined; ++i) add_row(list, i, &made);
         return made;
+    }
+    // A row near what the entry's code stands for, and its refinement.
+    void add_row(uint32_t list, uint32_t entry, TestList* to) {
+        std::normal_distribution<float> normal(0, 0.1f);
+        const uint8_t* code = to->codes.data() + size_t{entry} * case_.m;
+        const float* centroid = centroids_.data() + size_t{list} * case_.dims;
+        for (uint32_t d = 0; d < case_.dims; ++d)
+            to->rows.push_back(centroid[d] + static_cast<float>(word(d, code)) + normal(random_));
+        std::vector<uint8_t> record(refinement_stride(case_.dims));
+        const RefinementHead head = encode_refinement(
+            case_.metric, to->rows.data() + size_t{entry} * case_.dims, centroid, case_.dims,
+            reinterpret_cast<int8_t*>(record.data() + sizeof(RefinementHead)));
+        __builtin_memcpy(record.data(), &head, sizeof(head));
+        to->refinements.insert(to->refinements.end(), record.begin(), record.end());
     }
 
     // An entry's; one in eight is null.
@@ -214,6 +238,11 @@ class ListWorld {
         here.ids.insert(here.ids.end(), more.ids.begin(), more.ids.end());
         here.attributes.insert(here.attributes.end(), more.attributes.begin(),
                                more.attributes.end());
+        here.rows.insert(here.rows.end(), more.rows.begin(), more.rows.end());
+        if (here.refinements.size() / refinement_stride(case_.dims) + more.ids.size() ==
+            here.ids.size())
+            here.refinements.insert(here.refinements.end(), more.refinements.begin(),
+                                    more.refinements.end());
         more.with_pages(case_.m, 1 + random_() % 300,
                         [&](std::span<const ListPage> pages) { store.append(list, pages); });
     }
@@ -224,6 +253,7 @@ class ListWorld {
     std::unique_ptr<ListBatch> make_batch(ListStore& store) const {
         ListBatchShape shape{case_.queries, case_.k, case_.probes};
         shape.narrowed = case_.narrowed || layout_.count > 0;
+        shape.refined = case_.refined;
         for (const QueryConditions& conditions : conditions_) {
             shape.conditions =
                 std::max(shape.conditions, static_cast<uint32_t>(conditions.items.size()));
@@ -236,6 +266,7 @@ class ListWorld {
                                 .probes = case_.probes,
                                 .conditions = static_cast<uint32_t>(conditions_[q].items.size())};
             if (shape.narrowed) batch->wanted[q].near_k = std::min(case_.k, 3u);
+            if (shape.refined) batch->wanted[q].refined_k = std::min(case_.k, case_.refined_k);
             std::copy(conditions.items.begin(), conditions.items.end(),
                       batch->conditions + q * shape.conditions);
             std::copy(conditions.values.begin(), conditions.values.end(),
@@ -327,6 +358,81 @@ class ListWorld {
         if (narrowed) check_near(batch, query, held);
     }
 
+    // Of a row, by the metric's own units.
+    double row_distance(const float* query, uint32_t list, size_t entry) const {
+        const float* row = lists_[list].rows.data() + entry * case_.dims;
+        double sum = 0;
+        for (uint32_t d = 0; d < case_.dims; ++d) {
+            const double q = query[d], x = row[d];
+            sum += case_.metric == Metric::inner_product ? -q * x : (q - x) * (q - x);
+        }
+        return sum;
+    }
+
+    // Checks a refined batch against the rows. `rough`: candidates may be selected by distances
+    // that are off by this share of their own.
+    void check_refined(const ListBatch& batch, size_t query, double rough = 0) const {
+        const float* vector = queries_.data() + query * case_.dims;
+        const ListQuery wanted = batch.wanted[query];
+        const uint32_t* probed = batch.probed + query * batch.probed_stride;
+        struct Row {
+            double code, exact;
+            uint64_t id;
+            bool refined;
+        };
+        std::vector<Row> rows;
+        for (uint32_t i = 0; i < std::min(wanted.probes, case_.lists); ++i) {
+            const TestList& list = lists_[probed[i]];
+            for (size_t e = 0; e < list.ids.size(); ++e)
+                rows.push_back({distance(vector, probed[i], e), row_distance(vector, probed[i], e),
+                                list.ids[e], !list.refinements.empty()});
+        }
+        std::sort(rows.begin(), rows.end(),
+                  [](const Row& a, const Row& b) { return a.code < b.code; });
+        const size_t candidates = std::min<size_t>(wanted.k, rows.size());
+        const uint32_t count = batch.found_counts[query];
+        ASSERT_LE(count, candidates) << case_;
+        ASSERT_GE(count, std::min<size_t>(wanted.refined_k, candidates)) << case_;
+        if (candidates == 0) return;
+        const double last = rows[candidates - 1].code;
+        const double slack = 2 * tolerance() + rough * (std::fabs(last) + 1);
+        const double left_out = batch.left_out[query];
+        const Neighbor* found = batch.found + query * batch.found_stride;
+        std::map<uint64_t, double> leasts;
+        for (uint32_t i = 0; i < count; ++i)
+            ASSERT_TRUE(leasts.insert({found[i].id, found[i].distance}).second) << case_;
+        EXPECT_EQ(std::isinf(left_out), count == candidates) << case_;
+        // Rows that may have been candidates, and those that surely were, nearest first.
+        std::vector<Row> possible;
+        for (const Row& row : rows)
+            if (row.code <= last + slack) possible.push_back(row);
+        std::sort(possible.begin(), possible.end(),
+                  [](const Row& a, const Row& b) { return a.exact < b.exact; });
+        size_t seen = 0;
+        for (size_t i = 0; i < possible.size(); ++i) {
+            const Row& row = possible[i];
+            const bool sure = candidates == rows.size() || row.code < last - slack;
+            const auto there = leasts.find(row.id);
+            if (there == leasts.end()) {
+                if (!sure) continue;
+                EXPECT_GE(i, wanted.refined_k) << case_;
+                EXPECT_GE(row.exact, left_out) << case_;
+                EXPECT_TRUE(row.refined) << case_;
+                continue;
+            }
+            ++seen;
+            EXPECT_LE(there->second, row.exact) << case_;
+            EXPECT_EQ(std::isinf(there->second), !row.refined) << case_;
+            // Not much less, or nothing would be left out.
+            if (row.refined) {
+                EXPECT_GE(there->second,
+                          row.exact - 0.1 * (1 + std::fabs(row.exact)) - 100 * tolerance())
+                    << case_;
+            }
+        }
+        EXPECT_EQ(seen, count) << case_;
+    }
+
     // What a narrowed search says of the neighborhood of the near_k-th found.
     void check_near(const ListBatch& batch, size_t query, const std::vector<bool>* held) const {
         const ListQuery wanted = batch.wanted[query];
@@ -414,6 +520,70 @@ class ListWorld {
     std::vector<TestList> lists_;
     uint64_t next_id_ = 0x123456;
 };
+
+// Refined batches that any store must pass.
+inline std::vector<ListCase> refined_cases() {
+    std::vector<ListCase> cases;
+    const auto add = [&](auto change) {
+        ListCase c;
+        c.refined = true;
+        c.k = 60;
+        change(c);
+        cases.push_back(c);
+    };
+    for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::cosine})
+        for (const uint32_t dims : {1u, 15u, 16u, 100u, 513u, 1000u})
+            add([&](ListCase& c) { c.metric = metric, c.dims = dims, c.m = std::min(dims, 8u); });
+    for (uint32_t k : {1u, 17u, 112u, 128u, 129u, 500u, 512u, 513u, 1024u, 2048u})
+        for (uint32_t wanted : {1u, 30u, 2048u})
+            add([&](ListCase& c) { c.k = k, c.refined_k = wanted, c.probes = 20, c.queries = 3; });
+    // More dimensions than a block has threads, and all that a refinement may have.
+    add([](ListCase& c) { c.dims = max_refined_dims, c.entries = 300, c.queries = 2; });
+    add([](ListCase& c) { c.shift = 30; });
+    add([](ListCase& c) { c.shift = 30, c.dims = 200, c.metric = Metric::cosine; });
+    add([](ListCase& c) { c.bits = 4; });
+    add([](ListCase& c) { c.additive = true; });
+    add([](ListCase& c) { c.duplicates = true, c.m = 2, c.probes = 20; });
+    add([](ListCase& c) { c.lists = 1, c.probes = 1; });
+    add([](ListCase& c) { c.lists = 1, c.probes = 1, c.entries = 0; });
+    add([](ListCase& c) { c.entries = 5, c.probes = 20; });
+    add([](ListCase& c) { c.lists = 700, c.entries = 20000, c.probes = 300; });
+    return cases;
+}
+
+// Some lists without refinements, and changes to others.
+inline void check_refined_changes(ListStore& store, ListWorld& world, double rough = 0) {
+    const ListCase& c = world.list_case();
+    const auto search = [&] {
+        const auto batch = world.make_batch(store);
+        store.search(*batch, c.queries);
+        for (size_t q = 0; q < c.queries; q += std::max<size_t>(1, c.queries / 20))
+            world.check_refined(*batch, q, rough);
+    };
+    for (uint32_t l = 0; l < c.lists; l += 3) world.lists()[l].refinements.clear();
+    world.put_all(store);
+    search();
+    // Lists with refinements keep them, the others get none.
+    for (uint32_t l = 0; l < c.lists; l += 2) world.grow(store, l, 1 + l * 7 % 50);
+    search();
+    // All of a list's pages have them, or the list has none.
+    const size_t before = store.bytes();
+    for (uint32_t l = 2; l < c.lists; l += 6) {
+        TestList more = world.make_list(l, 3);
+        more.refinements.clear();
+        TestList& here = world.lists()[l];
+        here.refinements.clear();
+        here.codes.insert(here.codes.end(), more.codes.begin(), more.codes.end());
+        here.offsets.insert(here.offsets.end(), more.offsets.begin(), more.offsets.end());
+        here.ids.insert(here.ids.end(), more.ids.begin(), more.ids.end());
+        here.rows.insert(here.rows.end(), more.rows.begin(), more.rows.end());
+        more.with_pages(c.m, 2, [&](std::span<const ListPage> pages) { store.append(l, pages); });
+    }
+    EXPECT_LT(store.bytes(), before);
+    search();
+    for (uint32_t l = 0; l < c.lists; ++l) store.drop(l);
+    EXPECT_EQ(store.bytes(), 0u);
+}
 
 // Shapes that any store must pass.
 inline std::vector<ListCase> list_cases() {

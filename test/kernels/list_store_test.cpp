@@ -20,6 +20,58 @@ TEST(ListStore, FindsTheNearest) {
     }
 }
 
+TEST(ListStore, Refines) {
+    unsigned seed = test_seed();
+    for (const ListCase& c : refined_cases()) {
+        ListWorld world(c, ++seed);
+        const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
+        world.put_all(*store);
+        const auto batch = world.make_batch(*store);
+        store->search(*batch, c.queries);
+        for (size_t q = 0; q < c.queries; ++q) world.check_refined(*batch, q);
+    }
+}
+
+TEST(ListStore, RefinesListsThatChange) {
+    ListCase c;
+    c.refined = true;
+    c.k = 100;
+    c.probes = 20;
+    ListWorld world(c, test_seed());
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
+    check_refined_changes(*store, world);
+}
+
+// Most candidates are left out: that is what refinements are for.
+TEST(ListStore, LeavesMostCandidatesOut) {
+    ListCase c;
+    c.refined = true;
+    c.dims = 100;
+    c.m = 10;
+    c.k = 500;
+    c.refined_k = 10;
+    c.probes = 20;
+    c.queries = 20;
+    ListWorld world(c, test_seed());
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 2, {});
+    world.put_all(*store);
+    const auto batch = world.make_batch(*store);
+    store->search(*batch, c.queries);
+    for (size_t q = 0; q < c.queries; ++q) EXPECT_LE(batch->found_counts[q], 20u) << q;
+}
+
+TEST(ListStore, RefusesRefinedRowsOutOfRange) {
+    ListCase c;
+    c.refined = true;
+    ListWorld world(c, test_seed());
+    const auto store = make_cpu_list_store(world.quantizer(), world.attributes(), 1, {});
+    const auto batch = world.make_batch(*store);
+    batch->wanted[0].refined_k = c.k + 1;
+    EXPECT_THROW(store->search(*batch, c.queries), std::invalid_argument);
+    batch->wanted[0].refined_k = 0;
+    EXPECT_THROW(store->search(*batch, c.queries), std::invalid_argument);
+}
+
 TEST(ListStore, PassesOverWhatIsNotHeld) {
     ListCase c;
     c.probes = 20;

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/select/block_select.cuh"
 #include "kernels/cuda/base/launch.cuh"
+#include "kernels/cuda/lists/places.cuh"
 #include "kernels/cuda/lists/query_tiles.cuh"
 #include "kernels/cuda/select/neighbor.cuh"
 
@@ -22,24 +23,6 @@ struct FinishArguments {
     AnswerView answers;
     NarrowedOutput narrowed;
 };
-
-struct Place {
-    uint32_t list;
-    uint32_t position;
-};
-
-// The list that holds the entry with this number: the last list that begins at or before it.
-__device__ Place place_of(const StoreView& store, uint32_t entry) {
-    uint32_t low = 0, high = store.model.shape.lists;
-    while (low + 1 < high) {
-        const uint32_t middle = (low + high) / 2;
-        if (__ldg(&store.lists[middle].first) <= entry)
-            low = middle;
-        else
-            high = middle;
-    }
-    return {low, entry - __ldg(&store.lists[low].first)};
-}
 
 // Dimension d of the vector that an entry's code decodes to.
 __device__ float decoded(const StoreView& store, const uint8_t* tile, uint32_t entry, uint32_t d) {

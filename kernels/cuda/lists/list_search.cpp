@@ -61,6 +61,17 @@ void scan_narrowed_part(const Context& context, ListSearchSpace& space, const Se
     count_near(scan, narrowing, context, stream);
 }
 
+// The end of a refined search. Few results: the kernel writes them to mapped host memory.
+void refine_part(const ListSearchSpace& space, const SearchRequest& r, const QueryView& queries,
+                 const CandidateView& candidates, uint32_t first) {
+    RefinedInput input = r.refined;
+    input.vectors += size_t{first} * r.shape.dims;
+    refine_search(r.store, queries, candidates, input,
+                  {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first,
+                   r.left_out + first},
+                  space.stream);
+}
+
 void search_by_query(const Context& context, ListSearchSpace& space, const SearchRequest& r,
                      const SearchPlan& plan, uint32_t first, uint32_t count) {
     QueryView queries = part_of(r, space, plan, first, count);
@@ -95,6 +106,10 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
     if (r.shape.limited)
         limit_lists(scan, {r.wanted + first, r.taken + first}, context, space.stream);
     scan_queries(scan, context, space.stream);
+    if (r.shape.refined) {
+        refine_part(space, r, queries, candidates, first);
+        return;
+    }
     // Few results: the kernel writes them to mapped host memory, with less latency than a copy.
     finish_search(r.store, queries, candidates, Distances::final,
                   {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
@@ -165,12 +180,16 @@ void search_by_list(const Context& context, ListSearchSpace& space, const Search
     list_overflows(candidates, count, overflowed + 1, overflowed, stream);
     scan_queries({r.store, queries, nullptr, plan.splits, candidates, overflowed + 1, overflowed},
                  context, stream);
-    const AnswerView answers{place<Neighbor>(space, plan.answers), r.shape.k,
-                             place<uint32_t>(space, plan.answer_counts)};
-    finish_search(r.store, queries, candidates, Distances::rough, answers, stream);
-    copy_async(r.found + size_t{first} * r.shape.k, answers.found, size_t{count} * r.shape.k,
-               stream);
-    copy_async(r.found_counts + first, answers.found_counts, count, stream);
+    if (r.shape.refined) {
+        refine_part(space, r, queries, candidates, first);
+    } else {
+        const AnswerView answers{place<Neighbor>(space, plan.answers), r.shape.k,
+                                 place<uint32_t>(space, plan.answer_counts)};
+        finish_search(r.store, queries, candidates, Distances::rough, answers, stream);
+        copy_async(r.found + size_t{first} * r.shape.k, answers.found, size_t{count} * r.shape.k,
+                   stream);
+        copy_async(r.found_counts + first, answers.found_counts, count, stream);
+    }
     check(cudaStreamWaitEvent(stream, space.copied), "cudaStreamWaitEvent");
 }
 

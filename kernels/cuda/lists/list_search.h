@@ -4,6 +4,7 @@
 #include "kernels/cuda/products/assign.h"
 #include "kernels/cuda/lists/finish.h"
 #include "kernels/cuda/lists/narrowing.h"
+#include "kernels/cuda/lists/refine.h"
 #include "kernels/cuda/lists/search_plan.h"
 #include "kernels/cuda/lists/search_state.h"
 
@@ -40,6 +41,9 @@ struct SearchRequest {
     NarrowingView narrowing{};
     SearchedLists* searched = nullptr;
     uint32_t* taken = nullptr;  // (queries), mapped host memory; written for those with a threshold
+    // If the shape is refined: all queries, as given, and (queries) in mapped host memory.
+    RefinedInput refined{};
+    float* left_out = nullptr;
 };
 
 // Enqueues the whole search; it is complete in the order of space.stream.

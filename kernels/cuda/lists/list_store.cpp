@@ -1,9 +1,9 @@
 // Lists on the device, for batches that overlap.
 //
-// A list's memory is one block: tiles, offsets, TIDs, attributes. Uploads run in a stream of their
-// own; a batch waits for that stream when it starts. A batch reads the lists through an immutable
-// directory. If lists have changed since the last directory was made, the next batch makes a new
-// one. Memory of replaced lists is freed once no running batch may read it.
+// A list's memory is one block: tiles, offsets, TIDs, attributes, refinements. Uploads run in a
+// stream of their own; a batch waits for that stream when it starts. A batch reads the lists
+// through an immutable directory. If lists have changed since the last directory was made, the next
+// batch makes a new one. Memory of replaced lists is freed once no running batch may read it.
 //
 // Appending copies the list to a new block, on the device, and writes the new entries there. It
 // cannot write behind the last entry of a block that a running batch reads: a scan reads whole
@@ -16,6 +16,7 @@
 #include "kernels/cuda/lists/list_search.h"
 #include "kernels/cuda/lists/narrowing.h"
 #include "kernels/cuda/lists/tile_codes.h"
+#include "kernels/refinement.h"
 
 #include <algorithm>
 #include <array>
@@ -42,6 +43,7 @@ uint32_t checked_count(uint32_t before, std::span<const ListPage> pages) {
 
 struct Directory {
     Buffer<DeviceList> lists;
+    Buffer<const uint8_t*> refinements;  // (lists): see refine.h
     Event uploaded;
     uint32_t longest_list = 0;
     uint64_t entries = 0;
@@ -78,7 +80,8 @@ struct CudaListBatch final : ListBatch {
           counts(wanted_shape.queries),
           probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)),
           taken_lists(wanted_shape.queries),
-          searched_lists(wanted_shape.narrowed ? wanted_shape.queries : 0) {
+          searched_lists(wanted_shape.narrowed ? wanted_shape.queries : 0),
+          left_out_distances(wanted_shape.refined ? wanted_shape.queries : 0) {
         shape = wanted_shape;
         shape.probes = std::min(shape.probes, lists);
         // Adjacent, so that one copy takes them to the device, and one more the values if any.
@@ -87,6 +90,7 @@ struct CudaListBatch final : ListBatch {
         values = reinterpret_cast<uint64_t*>(input.data() + values_at(shape, dims));
         queries = reinterpret_cast<float*>(input.data() + queries_at(shape));
         searched = searched_lists.data();
+        left_out = left_out_distances.data();
         found = answers.data();
         found_counts = counts.data();
         probed = probed_lists.data();
@@ -121,7 +125,10 @@ struct CudaListBatch final : ListBatch {
     PinnedBuffer<uint32_t> probed_lists;
     PinnedBuffer<uint32_t> taken_lists;
     PinnedBuffer<SearchedLists> searched_lists;
+    PinnedBuffer<float> left_out_distances;
     Buffer<char> device_input;
+    // If refined, and queries are moved (far_lists.h): (queries)(dims), as given.
+    Buffer<float> given_queries;
     std::shared_ptr<const Directory> directory;
     Event finished;
     uint64_t serial = 0;
@@ -150,6 +157,7 @@ class CudaListStore final : public ListStore {
   private:
     struct List {
         bool held = false;
+        bool refined = false;
         uint32_t count = 0;
         Buffer<char> memory;
     };
@@ -179,16 +187,25 @@ class CudaListStore final : public ListStore {
     size_t attributes_at(uint32_t count) const {
         return aligned_attributes(tids_at(count) + size_t{count} * tid_bytes);
     }
-    size_t list_bytes(uint32_t count) const {
-        return attributes_at(count) + size_t{attributes_.entry_bytes()} * attribute_stride(count);
+    size_t refinements_at(uint32_t count) const {
+        const size_t attribute_bytes = size_t{attributes_.entry_bytes()} * attribute_stride(count);
+        return (attributes_at(count) + attribute_bytes + 15) / 16 * 16;
+    }
+    size_t refinement_bytes(uint32_t count) const {
+        return size_t{refinement_stride(model_.view().shape.dims)} * count;
+    }
+    size_t list_bytes(uint32_t count, bool refined) const {
+        return refinements_at(count) + (refined ? refinement_bytes(count) : 0);
     }
     Buffer<char> allocate(size_t bytes);
-    void copy_entries(const List& from, uint32_t count, const Buffer<char>& to);
-    void upload(std::span<const ListPage> pages, EntryRange entries, const Buffer<char>& to);
+    // With their refinements, if the new list is `refined`.
+    void copy_entries(const List& from, uint32_t count, bool refined, const Buffer<char>& to);
+    void upload(std::span<const ListPage> pages, EntryRange entries, bool refined,
+                const Buffer<char>& to);
     void stage_attributes(std::span<const ListPage> pages, uint32_t stride, char* columns) const;
     void upload_attributes(const char* columns, EntryRange entries, const Buffer<char>& to);
     // If it throws, `memory` is still the caller's.
-    void replace(uint32_t list, bool held, uint32_t count, Buffer<char>&& memory);
+    void replace(uint32_t list, const List& as, Buffer<char>&& memory);
     void free_retired() noexcept;
     void refresh_directory(Stream& stream);
     SearchPlan plan_with(const SearchShape& shape, size_t room) const;
@@ -201,6 +218,7 @@ class CudaListStore final : public ListStore {
     AttributeLayout attributes_;
     Buffer<float> codewords_;
     CentroidMatrix centroids_;
+    Buffer<float> given_centroids_;  // if `far_` has moved those of the model
     float largest_word_ = 0;
 
     std::vector<List> lists_;
@@ -244,6 +262,11 @@ CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer,
       largest_word_(largest_word_of(quantizer)),
       lists_(quantizer.shape.lists) {
     transpose_codebook(model_.view(), codewords_.data(), uploads_);
+    if (far_.any()) {
+        const size_t floats = size_t{quantizer.shape.lists} * quantizer.shape.dims;
+        given_centroids_ = Buffer<float>(context.memory, floats);
+        copy_async(given_centroids_.data(), quantizer.centroids, floats, uploads_);
+    }
     uploads_.synchronize();
 }
 
@@ -274,11 +297,12 @@ void CudaListStore::put(uint32_t list, std::span<const ListPage> pages) {
     const uint32_t count = checked_count(0, pages);
     Buffer<char> memory;
     const EndOfUploads end(uploads_);
+    const bool refined = have_refinements(pages);
     if (count > 0) {
-        memory = allocate(list_bytes(count));
-        upload(pages, {0, count}, memory);
+        memory = allocate(list_bytes(count, refined));
+        upload(pages, {0, count}, refined, memory);
     }
-    replace(list, true, count, std::move(memory));
+    replace(list, {true, refined, count, {}}, std::move(memory));
 }
 
 void CudaListStore::append(uint32_t number, std::span<const ListPage> pages) {
@@ -288,15 +312,20 @@ void CudaListStore::append(uint32_t number, std::span<const ListPage> pages) {
     if (!list.held) throw std::logic_error("list is not held");
     const uint32_t count = checked_count(list.count, pages);
     if (count == list.count) return;
-    Buffer<char> memory = allocate(list_bytes(count));
+    const bool refined = list.refined && have_refinements(pages);
+    Buffer<char> memory = allocate(list_bytes(count, refined));
     const EndOfUploads end(uploads_);
-    copy_entries(list, count, memory);
-    upload(pages, {list.count, count}, memory);
-    replace(number, true, count, std::move(memory));
+    copy_entries(list, count, refined, memory);
+    upload(pages, {list.count, count}, refined, memory);
+    replace(number, {true, refined, count, {}}, std::move(memory));
 }
 
 // Copies the entries of a list to a block for `count` entries.
-void CudaListStore::copy_entries(const List& from, uint32_t count, const Buffer<char>& to) {
+void CudaListStore::copy_entries(const List& from, uint32_t count, bool refined,
+                                 const Buffer<char>& to) {
+    if (refined)
+        copy_async(to + refinements_at(count), from.memory + refinements_at(from.count),
+                   refinement_bytes(from.count), uploads_);
     copy_async(to.data(), from.memory.data(), offsets_at(from.count), uploads_);
     copy_async(to + offsets_at(count), from.memory + offsets_at(from.count),
                from.count * sizeof(float), uploads_);
@@ -351,12 +380,12 @@ void CudaListStore::upload_attributes(const char* columns, EntryRange entries,
 void CudaListStore::drop(uint32_t list) {
     context_.use();
     check_list(list);
-    replace(list, false, 0, {});
+    replace(list, {}, {});
     free_retired();
 }
 
 // Offsets and TIDs are copied directly to their place; codes go through the kernel that tiles them.
-void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
+void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries, bool refined,
                            const Buffer<char>& to) {
     const auto [first_entry, count] = entries;
     const size_t offset_bytes = (padded_entries(count) - first_entry) * sizeof(float);
@@ -368,10 +397,12 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
     const size_t codes_at = table_at + pages.size() * sizeof(RawPage);
     size_t code_bytes = 0;
     for (const ListPage& page : pages) code_bytes += size_t{layout_.m} * page.stride;
+    const size_t refinements_in = (codes_at + code_bytes + 15) / 16 * 16;
+    const size_t new_refinement_bytes = refined ? refinement_bytes(count - first_entry) : 0;
 
     Staging& staging = staging_[next_staging_++ % staging_.size()];
     staging.copied.synchronize();
-    staging.room.grow(codes_at + code_bytes);
+    staging.room.grow(refinements_in + new_refinement_bytes);
     char* room = staging.room.data();
     auto* offsets = reinterpret_cast<float*>(room);
     auto* table = reinterpret_cast<RawPage*>(room + table_at);
@@ -385,6 +416,9 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
         // The last row of a page ends at its last entry: memory behind it must not be read.
         const size_t bytes = size_t{layout_.m - 1} * page.stride + page.count;
         std::memcpy(room + codes_at + at, page.codes, bytes);
+        if (refined)
+            std::memcpy(room + refinements_in + refinement_bytes(first), page.refinements,
+                        refinement_bytes(page.count));
         table[filled++] = {first_entry + first, page.stride, at};
         first += page.count;
         at += bytes;
@@ -406,6 +440,8 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
     if (!together)
         copy_async(to + tids_at(count) + size_t{first_entry} * tid_bytes, room + offset_bytes,
                    new_tid_bytes, uploads_);
+    copy_async(to + refinements_at(count) + refinement_bytes(first_entry), room + refinements_in,
+               new_refinement_bytes, uploads_);
     copy_async(raw_.data(), room + table_at, raw_bytes, uploads_);
     staging.copied.record(uploads_);
     tile_codes(layout_, reinterpret_cast<const uint8_t*>(raw_ + (codes_at - table_at)),
@@ -416,14 +452,15 @@ void CudaListStore::upload(std::span<const ListPage> pages, EntryRange entries,
     uploaded_.record(uploads_);
 }
 
-void CudaListStore::replace(uint32_t number, bool held, uint32_t count, Buffer<char>&& memory) {
+void CudaListStore::replace(uint32_t number, const List& as, Buffer<char>&& memory) {
     List& list = lists_[number];
     if (list.memory.data()) retired_.push_back({last_serial_, {}});
     bytes_ += memory.size();
     bytes_ -= list.memory.size();
     if (list.memory.data()) retired_.back().memory = std::move(list.memory);
-    list.held = held;
-    list.count = count;
+    list.held = as.held;
+    list.refined = as.refined;
+    list.count = as.count;
     list.memory = std::move(memory);
     directory_.reset();
 }
@@ -439,8 +476,14 @@ void CudaListStore::refresh_directory(Stream& stream) {
     if (directory_) return;
     auto directory = std::make_shared<Directory>();
     std::vector<DeviceList> views;
+    std::vector<const uint8_t*> refinements;
     views.reserve(lists_.size());
+    refinements.reserve(lists_.size());
     for (const List& list : lists_) {
+        refinements.push_back(
+            list.refined && list.count > 0
+                ? reinterpret_cast<const uint8_t*>(list.memory + refinements_at(list.count))
+                : nullptr);
         views.push_back(view_of(list, directory->entries));
         directory->entries += list.count;
         directory->longest_list = std::max(directory->longest_list, list.count);
@@ -450,6 +493,8 @@ void CudaListStore::refresh_directory(Stream& stream) {
     directory->lists = Buffer<DeviceList>(context_.memory, views.size());
     // From pageable memory: the source has been read when the call returns.
     copy_async(directory->lists.data(), views.data(), views.size(), stream);
+    directory->refinements = Buffer<const uint8_t*>(context_.memory, refinements.size());
+    copy_async(directory->refinements.data(), refinements.data(), refinements.size(), stream);
     directory->uploaded.record(stream);
     directory_ = std::move(directory);
 }
@@ -501,6 +546,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     shape.lists = model.lists;
     shape.layout = layout_;
     shape.narrowed = batch.shape.narrowed;
+    shape.refined = batch.shape.refined;
 
     Stream& stream = batch.space.stream;
     refresh_directory(stream);
@@ -529,7 +575,12 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     batch.running = true;
     char* input = batch.device_input.data();
     auto* vectors = reinterpret_cast<float*>(batch.device_input + vectors_at);
+    const bool moved = shape.refined && far_.any();
     try {
+        if (moved) {
+            batch.given_queries.grow(context_.memory, batch.shape.queries * model.dims);
+            copy_async(batch.given_queries.data(), vectors, queries * model.dims, stream);
+        }
         far_.move_queries(vectors, queries, stream);
         const StoreView store{model_.view(),      layout_,       codewords_.data(),
                               centroids_.norms(), largest_word_, directory_->lists.data()};
@@ -549,6 +600,10 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
         request.narrowing.value_stride = batch.shape.values;
         request.searched = batch.searched_lists.data();
         request.taken = batch.taken_lists.data();
+        request.refined = {moved ? batch.given_queries.data() : vectors,
+                           moved ? given_centroids_.data() : model_.view().centroids,
+                           directory_->refinements.data()};
+        request.left_out = batch.left_out_distances.data();
         search_lists(context_, batch.space, request, plan);
         batch.finished.record(stream);
     } catch (...) {

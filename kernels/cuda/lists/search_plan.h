@@ -17,6 +17,7 @@ struct SearchShape {
     CodeLayout layout;
     bool narrowed = false;
     bool limited = false;  // queries decide how many lists they take (list_effort.h)
+    bool refined = false;
 };
 
 // Position of an array in the scratch space, in bytes.
