@@ -106,21 +106,23 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
 // The effort of a scan by the service, if it can have it.
 void plan_service(const MetaPage& meta, const WantedScan& wanted, double rows, ScanPlan* plan) {
     double probes = plan->probes;
-    double candidates = plan->candidates;
+    double candidates = std::max(plan->candidates, plan->refined);
+    const bool refines = plan->costs.refines && wanted.shares.conditions == 0;
     if (wanted.shares.conditions == 0) {
         const double share = std::max(wanted.shares.rows, 1.0 / service_most_k);
-        const Effort effort =
-            choose_effort(meta, static_cast<uint32>(std::min(wanted.k / share, 1e6)),
-                          service_costs(), wanted.shares.rows >= 1 ? ByQuery::yes : ByQuery::no);
+        const Effort effort = choose_effort(
+            meta, static_cast<uint32>(std::min(wanted.k / share, 1e6)), service_costs(refines),
+            wanted.shares.rows >= 1 ? ByQuery::yes : ByQuery::no);
         probes = effort.probes;
         candidates = std::min<double>(effort.candidates, rows);
     }
     if (candidates > service_most_k) return;
     plan->by_service = true;
     plan->probes = probes;
-    plan->candidates = std::max(candidates, plan->refined);
+    // A device refines candidates at next to no cost.
+    plan->candidates = refines ? std::min(candidates, refined_visits(wanted.k)) : candidates;
     plan->refined = 0;
-    plan->costs = service_costs();
+    plan->costs = service_costs(refines);
 }
 
 ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {

@@ -18,8 +18,10 @@ double effort_cost(const MetaPage& meta, const ScanCosts& costs, double probes, 
     constexpr double refinement = 500;
     const bool toasted = lies_in_toast(meta);
     const double visits = costs.refines ? std::min(candidates, refined_visits(wanted)) : candidates;
-    const double refined = costs.refines ? candidates * (refinement + meta.dims) : 0;
-    return probes * costs.probe + scanned * meta.m * costs.look_up +
+    const double refined =
+        costs.refines ? candidates * (refinement + meta.dims) * costs.refinement : 0;
+    const double slower = candidates > fast_list_k ? costs.many_candidates : 1;
+    return probes * costs.probe + scanned * meta.m * costs.look_up * slower +
            visits * (toasted ? toasted_row : row) + refined;
 }
 

@@ -70,9 +70,13 @@ struct ScanCosts {
     double look_up;  // per byte of a code
     // Candidates are ordered by their refinements, and few rows are visited. Else all are.
     bool refines = false;
+    double refinement = 1;  // of a refinement, relative to one that this CPU reads
+    // Look-ups take so many times as long where more than fast_list_k candidates are selected.
+    double many_candidates = 1;
 
     friend bool operator==(const ScanCosts& a, const ScanCosts& b) {
-        return a.probe == b.probe && a.look_up == b.look_up && a.refines == b.refines;
+        return a.probe == b.probe && a.look_up == b.look_up && a.refines == b.refines &&
+               a.refinement == b.refinement && a.many_candidates == b.many_candidates;
     }
 };
 // Of a scan of this CPU that visits the rows of all candidates.

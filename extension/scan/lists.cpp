@@ -525,8 +525,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     if (s->goal.filtered > 0 && s->report.rounds == 0 && !s->report.by_service && !s->goal.aims)
         aim_by_plan(s);
     rank_lists(scan->indexRelation, s);
-    if (!s->refined.decided) s->refined.used = refines(s);
-    s->refined.decided = true;
+    decide_to_refine(s);
     // A group that has ended, and that aim_by_filter() did not begin again.
     if (s->walk.stage == GroupStage::ended) {
         end_group(s);

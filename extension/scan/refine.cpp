@@ -10,6 +10,11 @@
 // may have moved entries meanwhile, or freed pages. A refinement names its row: where that is not
 // the candidate's, the candidate is visited. A row that this scan's snapshot sees keeps its TID, so
 // a refinement that names the row is its own.
+//
+// A device of the service scores the candidates that it has itself, by refinements that came with
+// their list and are of the version that its answer names. It names those that may be among the
+// nearest rows, and how near the others may be at best: rows beyond that wait until the next round
+// has found the others.
 
 #include <algorithm>
 #include <cmath>
@@ -34,6 +39,7 @@ namespace pgwarp {
 namespace {
 
 constexpr double not_known = -std::numeric_limits<double>::infinity();
+constexpr double nowhere = std::numeric_limits<double>::infinity();
 
 template <typename Item>
 void grow(Item** items, Size* room, Size wanted) {
@@ -181,6 +187,11 @@ bool refines(const ScanState* s) {
            s->goal.filtered == 0 && !row_filter(s->reader).passes;
 }
 
+void decide_to_refine(ScanState* s) {
+    if (!s->refined.decided) s->refined.used = refines(s);
+    s->refined.decided = true;
+}
+
 bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count) {
     RefinedCandidates& refined = s->refined;
     if (s->round.spilled || refined.count + s->round.count + count > most_candidates())
@@ -212,37 +223,62 @@ bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
     return true;
 }
 
+void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
+                     double left_out) {
+    RefinedCandidates& refined = s->refined;
+    count = new_candidates(scan, s, candidates, count);
+    grow(&refined.waiting, &refined.room, refined.count + count);
+    for (Size i = 0; i < count; ++i)
+        wait_for_visit(s, {exact_units(s, candidates[i].distance), candidates[i].id, false});
+    refined.left_out = exact_units(s, left_out);
+}
+
 void visit_waiting(ScanState* s, Size k) {
     RefinedCandidates& refined = s->refined;
-    if (refined.count == 0) return;
+    if (refined.count == 0 && refined.left_out == nowhere) return;
     std::sort(refined.waiting, refined.waiting + refined.count,
               [](const WaitingCandidate& a, const WaitingCandidate& b) {
                   return a.least < b.least || (a.least == b.least && a.tid < b.tid);
               });
     Size next = 0;
-    while (next < refined.count) {
-        Size end = refined.count;
+    Size known = refined.count;  // up to where it is known that none precedes these
+    if (!s->round.spilled)
+        while (known > 0 && refined.waiting[known - 1].least > refined.left_out) --known;
+    while (next < known) {
+        Size end = known;
         if (s->round.spilled) {
             // The rows of this round are many, and all are wanted.
         } else if (s->round.count >= k) {
             const double kth = k > 0 ? distance_of_row(s, k) : not_known;
             end = next;
-            while (end < refined.count && refined.waiting[end].least <= kth) ++end;
+            while (end < known && refined.waiting[end].least <= kth) ++end;
             if (end == next) break;
         } else {
-            end = std::min(refined.count, next + (k - s->round.count));
+            end = std::min(known, next + (k - s->round.count));
         }
         visit(s, next, end);
         next = end;
     }
     std::copy(refined.waiting + next, refined.waiting + refined.count, refined.waiting);
     refined.count -= next;
-    if (refined.count > 0) keep_back(s, refined.waiting[0].least);
+    const double limit =
+        refined.count > 0 ? std::min(refined.left_out, refined.waiting[0].least) : refined.left_out;
+    if (!s->round.spilled && limit < nowhere) keep_back(s, limit);
     refined.step = std::max<Size>(k, 1);
 }
 
+void find_left_out(ScanState* s) {
+    s->refined.left_out = nowhere;
+}
+
 bool more_waiting_rows(IndexScanDesc scan, ScanState* s) {
-    if (s->refined.count == 0) return false;
+    const RefinedCandidates& refined = s->refined;
+    if (s->progress.finished) find_left_out(s);
+    // Candidates that are beyond what was left out wait for the next round.
+    if (std::none_of(
+            refined.waiting, refined.waiting + refined.count,
+            [&](const WaitingCandidate& candidate) { return candidate.least <= refined.left_out; }))
+        return false;
     clear_vector_cache(s->cache);
     s->round.count = s->round.next = s->round.added = 0;
     // A plan that fetches more rows than were expected may fetch many.

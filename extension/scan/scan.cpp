@@ -121,6 +121,7 @@ bool exhausted(const ScanState* s) {
 void gather(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
     clear_vector_cache(s->cache);
+    find_left_out(s);
     gather_from_pending(s);
     if (s->group.begin < s->group.end) {
         const bool ask = may_ask_service(index, s);

@@ -101,7 +101,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     const Effort effort =
         s->conditions.count > 0
             ? choose_effort(s->meta, s->goal.limit, visiting_costs(s->meta))
-            : choose_effort(s->meta, s->goal.planned, service_costs(), by_query(s));
+            : choose_effort(s->meta, s->goal.planned, service_costs(refines(s)), by_query(s));
     *wanted = Size{std::max(effort.candidates, 1u)} + s->asked.passed_over;
     // Where the scan sees how many rows pass its filters, the plan's estimate need not be trusted
     // far.
@@ -390,6 +390,41 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
     remember(s, served, ranked);
 }
 
+// Candidates of a search whose device scores them by their refinements. Of more than it selects
+// fast, it takes as many as the curve gives.
+Size refined_candidates(Size wanted) {
+    if (settings.candidates > 0) return wanted;
+    return std::max<Size>(wanted, fast_list_k);
+}
+
+// For how many rows the device shall name candidates: some more than are wanted, because rows may
+// not be visible. All of them, if no further round can find what it leaves out.
+uint32 refined_rows(const ScanState* s, uint32 k) {
+    if (settings.iterative_scan == static_cast<int>(IterativeScan::off)) return k;
+    const Size wanted = std::max<Size>(s->goal.least_rows, s->goal.limit) + s->asked.passed_over;
+    constexpr Size least_more = 8;
+    return static_cast<uint32>(
+        std::clamp<Size>(wanted + std::max(wanted / 4, least_more), 1, std::max(k, 1u)));
+}
+
+// Those of an answer wait for visits, and so do those from pages, in room[0 .. by_code), which are
+// scored here. Behind these are some whose code is unknown: they are visited.
+void refine_and_remember(IndexScanDesc scan, ScanState* s, const ServiceAnswer& answer,
+                         Candidate* room, Size by_code, Size unknown) {
+    const Size count = by_code + unknown + answer.found_count;
+    auto* all = static_cast<Candidate*>(palloc(Max(count, Size{1}) * sizeof(Candidate)));
+    Candidate* from_device = std::copy_n(room, by_code + unknown, all);
+    for (uint32 i = 0; i < answer.found_count; ++i)
+        from_device[i] = {answer.found[i].distance, answer.found[i].id};
+    uint64* served = sorted_ids(all, count);
+    rank_candidates(scan, s, room + by_code, unknown);
+    if (by_code > 0 && !refine_candidates(scan, s, room, by_code))
+        rank_candidates(scan, s, room, by_code);
+    wait_for_visits(scan, s, from_device, answer.found_count, answer.left_out);
+    pfree(all);
+    remember(s, served, count);
+}
+
 // Ranks the candidates of one answer, and sets *ranked to their number. It ranks the first `least`
 // whatever the others are worth. False: the answer is not current, or does not go on where the ones
 // before ended.
@@ -406,6 +441,7 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         return false;
     }
     clear_vector_cache(s->cache);
+    if (answer.refined) decide_to_refine(s);
     Candidate* room = reserve_candidates(s, Size{search.k} + most_appended);
     CandidateSelection selection(room, search.k, no_floor);
     GatherState gather{index, s, &selection};
@@ -420,7 +456,7 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         const uint32 list = answer.probed[i].list;
         check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
     }
-    for (uint32 i = 0; i < answer.found_count; ++i)
+    for (uint32 i = 0; i < answer.found_count && !answer.refined; ++i)
         selection.offer(answer.found[i].distance, answer.found[i].id);
     const CandidateSelection::Result result = selection.finish();
     Size count = result.count;
@@ -428,9 +464,9 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     for (uint32 i = 0; i < completion.appended_count; ++i)
         room[count++] = {unknown, completion.appended[i]};
     pfree(completion.appended);
-    *ranked = result.count;
+    *ranked = answer.refined ? search.k : result.count;
     s->report.by_service = true;
-    const Size worth = worth_ranking(s, room, result.count, least);
+    const Size worth = answer.refined ? result.count : worth_ranking(s, room, result.count, least);
     if (worth < result.count) {
         std::move(room + result.count, room + count, room + worth);
         count -= result.count - worth;
@@ -440,7 +476,10 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
         search.threshold > 0 ? search.probes : std::max(s->report.probes, search.probes);
     s->report.lists_read += completion.read_lists;
     s->report.lists_grown = completion.grown_lists;
-    rank_and_remember(scan, s, room, worth, count - worth, search.narrowed);
+    if (answer.refined)
+        refine_and_remember(scan, s, answer, room, worth, count - worth);
+    else
+        rank_and_remember(scan, s, room, worth, count - worth, search.narrowed);
     s->group.end = search.probes;
     s->served.repeated = s->served.count;
     const bool from_pages = completion.read_lists > 0 || completion.visited;
@@ -491,10 +530,16 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     if (search.narrowed) search.threshold = 0;
     const Size wanted = left;
     if (search.narrowed) s->goal.margin = 0;
-    if (s->goal.margin > 0)
+    // A narrowed search may be continued after its last candidate by code, and a device names few
+    // of those that it has refined.
+    const bool refined = !search.narrowed && refines(s);
+    if (refined)
+        left = refined_candidates(left);
+    else if (s->goal.margin > 0)
         left = std::min({most_ranked_of(left, false), Size{service_most_k}, most_candidates()});
     do {
         search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
+        search.refined_k = refined ? refined_rows(s, search.k) : 0;
         const bool begins = search.first_probe == 0 && !s->service.resumes;
         search.near_k = widens(s) && begins && search.probes <= service_most_lists
                             ? std::min(s->goal.limit, search.k)

@@ -183,6 +183,9 @@ struct RefinedCandidates {
     Size count;
     Size room;
     Size step;  // rows that the next visits aim at
+    // Candidates that the service scored and did not name are no nearer, by exact_distance(). The
+    // next round finds them.
+    double left_out;
 };
 
 // Rows of this round, sorted when the round is complete (ranking.cpp). If memory cannot hold them
@@ -325,12 +328,21 @@ bool more_rows(ScanState* s);
 // Whether the scan orders candidates by their refinements. Where rows are filtered, or the distance
 // has a bound, it visits them all: what it learns of their rows decides how far it goes.
 bool refines(const ScanState* s);
+// Decides it for the scan, before its first walk.
+void decide_to_refine(ScanState* s);
 // Scores candidates by their refinements: they wait for visit_waiting(). False: they are too many
 // for memory, and nothing was done. Reorders `candidates`.
 bool refine_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
+// The same for candidates that a device has scored: their distances are the least that their rows
+// may have, in units of distances by code. Those that it did not name are no nearer than
+// `left_out`.
+void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count,
+                     double left_out);
 // Visits candidates until the k nearest rows are known, and adds these and all rows nearer than
 // any candidate that waits to the round.
 void visit_waiting(ScanState* s, Size k);
+// Before a round: it finds candidates that the one before left out.
+void find_left_out(ScanState* s);
 // The next rows of the round, of candidates that wait. False: there are none.
 bool more_waiting_rows(IndexScanDesc scan, ScanState* s);
 

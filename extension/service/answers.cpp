@@ -166,6 +166,8 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
         return "k or dims are out of range";
     if (slot.first_probe >= slot.probes || slot.probes - slot.first_probe > service_most_lists)
         return "probes are out of range";
+    if (slot.refined_k > slot.k || (slot.refined_k > 0 && slot.narrowed != 0))
+        return "refined rows are out of range";
     if (slot.conditions > service_most_conditions || slot.values > service_most_values ||
         (slot.narrowed == 0 && (slot.conditions > 0 || slot.first_probe > 0)))
         return "conditions are out of range";
@@ -182,6 +184,7 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
     search->threshold = slot.threshold;
     search->radius_k = slot.radius_k;
     search->first_entries = slot.first_entries;
+    search->refined_k = slot.refined_k;
     search->narrowed = slot.narrowed != 0;
     search->wants_versions = slot.wants_versions != 0;
     search->first_probe = slot.first_probe;
@@ -280,6 +283,7 @@ bool answer_searches(Worker* worker) {
             service_block(own_device, worker->in_hand[number].block)->outdated = search->outdated;
         slot->missing_count = search->missing_count;
         slot->searched = search->searched;
+        slot->left_out = search->left_out;
         answer(number);
     }
     add_in_flight(worker, -static_cast<int>(worker->answered.size()));

@@ -7,7 +7,9 @@
 #include "extension/index/model.h"
 #include "extension/index/page.h"
 #include "extension/index/place.h"
+#include "extension/index/tid.h"
 #include "extension/service/client.h"
+#include "extension/service/shards.h"
 #include "extension/settings.h"
 #include "extension/util/stopwatch.h"
 
@@ -198,7 +200,22 @@ struct ListSender {
     Patience* patience;  // null: do not wait for a free buffer
     LoadBuffer* buffer;  // being filled; null: none yet
     ListPart* part;      // the last part in the buffer
+    uint32 refinement;   // bytes of each; 0: they are not sent
+
+    // Of one LoadedPage. A page of entries with long refinements is sent as several.
+    uint32 most_entries() const {
+        constexpr Size most_bytes = LoadBuffer::room / 4;
+        if (refinement == 0) return layout.capacity;
+        return std::clamp<uint32>(static_cast<uint32>(most_bytes / refinement), 1, layout.capacity);
+    }
+    Size most_bytes() const {
+        return loaded_page_bytes(EntryLayout::with(layout.m, layout.attributes, layout.capacity),
+                                 most_entries(), refinement);
+    }
 };
+static_assert(sizeof(ListPart) + sizeof(LoadedPage) + BLCKSZ + LoadBuffer::room / 4 +
+                  refinement_stride(max_refined_dims) <
+              LoadBuffer::room);
 
 bool ensure_room(ListSender* sender, Size bytes) {
     if (sender->buffer && sender->buffer->bytes + bytes <= LoadBuffer::room) return true;
@@ -219,21 +236,52 @@ void begin_part(ListSender* sender, const ListToSend& what, uint32 first_page) {
     sender->part = part;
 }
 
-// Copies the entries of a page from `first` on. The caller holds a share lock on the page.
-void add_page(ListSender* sender, Page page, uint32 first) {
+// Copies the refinements of entries of a page, which the caller has share-locked: so they stay
+// those of its entries. False: one of them is of another row, and the index is damaged; a scan
+// visits the rows.
+bool add_refinements(Relation index, const ListSender& sender, Buffer page_buffer, uint32 first,
+                     uint32 count, char* to) {
+    const EntryLayout& layout = sender.layout;
+    const RefinementLayout& refinement = layout.refinement;
+    const ItemPointerData* tids = page_tids(BufferGetPage(page_buffer), layout);
+    const Size bytes = refinement.bytes();
+    Buffer buffer = InvalidBuffer;
+    bool sound = true;
+    for (uint32 slot = first; slot < first + count && sound; ++slot) {
+        if (slot == first || slot % refinement.per_page == 0) {
+            if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
+            buffer = read_refinement_page(index, page_buffer, layout, slot, BUFFER_LOCK_SHARE);
+        }
+        Page page = BufferGetPage(buffer);
+        sound = tid_number(page_record(page, refinement, slot)->tid) == tid_number(tids[slot]);
+        copy_refinement(page, layout, slot, reinterpret_cast<uint8*>(to));
+        memset(to + bytes, 0, sender.refinement - bytes);
+        to += sender.refinement;
+    }
+    if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
+    return sound;
+}
+
+// Copies `count` entries of a page from `first` on. The caller holds a share lock on the page.
+void add_entries(Relation index, ListSender* sender, Buffer page_buffer, uint32 first,
+                 uint32 count) {
+    Page page = BufferGetPage(page_buffer);
     const EntryLayout& layout = sender->layout;
-    const uint32 count = page_tail(page)->count - first;
     // A page that is more than half full is copied with one memcpy, padding included, but without
     // the numbers of its refinement pages.
-    const bool whole = first == 0 && count > layout.capacity / 2;
+    const bool whole = first == 0 && count == page_tail(page)->count && count > layout.capacity / 2;
     const EntryLayout to_layout =
         EntryLayout::with(layout.m, layout.attributes, whole ? layout.capacity : count);
     auto* to = reinterpret_cast<LoadedPage*>(sender->buffer->data + sender->buffer->bytes);
     to->count = count;
     to->capacity = to_layout.capacity;
+    to->unused = 0;
+    to->refined = sender->refinement > 0 &&
+                  add_refinements(index, *sender, page_buffer, first, count,
+                                  reinterpret_cast<char*>(to) + loaded_columns_bytes(to_layout));
     char* columns = reinterpret_cast<char*>(to + 1);
     const char* from = page_data(page);
-    const Size bytes = loaded_page_bytes(to_layout);
+    const Size bytes = loaded_page_bytes(to_layout, count, to->refined ? sender->refinement : 0);
     if (whole) {
         memcpy(columns, from, to_layout.end());
     } else {
@@ -277,7 +325,8 @@ bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, Lis
         sender->part->last = 1;
         return true;
     }
-    const Size page_bytes = loaded_page_bytes(sender->layout);
+    const Size page_bytes = sender->most_bytes();
+    const uint32 most_entries = sender->most_entries();
     const uint64 changes = changes_before(index, list);
     const ListPlace before = read_place(index, meta, list);
     MirrorVersion version{before.generation, InvalidBlockNumber, 0, 1};
@@ -292,27 +341,31 @@ bool send_list(Relation index, const MetaPage& meta, const ListToSend& what, Lis
     begin_part(sender, what, 0);
     BlockNumber steps = 0;
     uint32 pages = 0;
-    while (BlockNumberIsValid(block)) {
+    for (bool enters = true; BlockNumberIsValid(block);) {
         CHECK_FOR_INTERRUPTS();
         if (sender->buffer->bytes + page_bytes > LoadBuffer::room) {
             if (!ensure_room(sender, sizeof(ListPart) + page_bytes)) return false;
             begin_part(sender, what, pages);
         }
-        count_step(index, block, before, &steps);
+        if (enters) count_step(index, block, before, &steps);
         Buffer page_buffer;
         if (!read_list_page(index, block, list, sender->layout, BUFFER_LOCK_SHARE, &page_buffer))
             return false;
-        Page page = BufferGetPage(page_buffer);
-        version.tail = block;
-        version.items = page_tail(page)->count;
-        if (version.items > first) {
-            add_page(sender, page, first);
+        const PageTail tail = *page_tail(BufferGetPage(page_buffer));
+        const uint32 here =
+            std::min(tail.count - std::min<uint32>(first, tail.count), most_entries);
+        if (here > 0) {
+            add_entries(index, sender, page_buffer, first, here);
             ++pages;
         }
-        block = page_tail(page)->next;
         UnlockReleaseBuffer(page_buffer);
-        if (version.items < first) return false;
-        first = 0;
+        if (tail.count < first) return false;
+        version.tail = block;
+        version.items = first + here;
+        // The rest of the page comes next: it may have changed by then, as any other page may.
+        enters = version.items == tail.count;
+        first = enters ? 0 : version.items;
+        if (enters) block = tail.next;
     }
     if (read_place(index, meta, list).generation != before.generation) return false;
     if (version == what.from && !what.even_same) return false;
@@ -384,11 +437,17 @@ bool service_usable(Relation index, const char** reason) {
     return false;
 }
 
-ScanCosts service_costs() {
+ScanCosts service_costs(bool refines) {
     // For each list, a backend compares the version with that on the pages, or with the one that it
     // has seen there.
     constexpr double probe = 1750;
-    return {probe, service->look_up_cost};
+    // A device's selection of 1,000 has this many times the time of one of 100 (bench/notes).
+    constexpr double slower_selection = 1.7;
+    ScanCosts costs{probe, service->look_up_cost};
+    costs.refines = refines;
+    costs.refinement = service->look_up_cost;
+    costs.many_candidates = refines && service->look_up_cost < 1 ? slower_selection : 1;
+    return costs;
 }
 
 // Makes the worker look at this backend's slot.
@@ -423,6 +482,7 @@ static SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wante
     slot->threshold = wanted.threshold;
     slot->radius_k = wanted.radius_k;
     slot->first_entries = wanted.first_entries;
+    slot->refined_k = wanted.refined_k;
     slot->narrowed = wanted.narrowed;
     slot->wants_versions = wanted.wants_versions;
     slot->fills = wanted.fills;
@@ -511,8 +571,9 @@ bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, Pat
 
 uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
                   const ListToSend* lists, uint32 count, Patience* patience, LoadKind kind) {
-    ListSender sender{device, mirror_key(index, meta), layout_of(meta, 0), kind, patience, nullptr,
-                      nullptr};
+    ListSender sender{
+        device, mirror_key(index, meta), layout_of(meta, 0), kind, patience, nullptr, nullptr, 0};
+    if (keeps_refinements(index, meta)) sender.refinement = refinement_stride(meta.code_dims);
     volatile uint32 sent = 0;
     PG_TRY();
     {

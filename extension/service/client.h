@@ -28,8 +28,8 @@ const char* why_not_served(const ServiceDevice* device);
 bool service_is_silent();
 inline constexpr char silent_reason[] = "the service was silent for too long";
 
-// Planner costs of a scan by the service.
-ScanCosts service_costs();
+// Costs of a scan by the service. `refines`: its device scores candidates by their refinements.
+ScanCosts service_costs(bool refines);
 
 // A search for the service.
 struct WantedSearch {
@@ -41,6 +41,9 @@ struct WantedSearch {
     float threshold;
     uint32 radius_k;
     uint32 first_entries;
+    // Above 0: candidates are scored by their refinements, and those named that may be among so
+    // many nearest rows (list_store.h). Not narrowed.
+    uint32 refined_k;
     bool narrowed;  // list_store.h; needed for all that follows up to `conditions`
     uint32 first_probe;
     uint32 near_k;

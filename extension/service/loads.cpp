@@ -110,29 +110,34 @@ void take_model(Worker* worker, const LoadHead& load) {
 }
 
 // `part` is sound; the pages need not be.
-void list_pages(const char* data, size_t bytes, const ListPart& part, std::vector<ListPage>* out) {
+void list_pages(const char* data, size_t bytes, const ListPart& part, uint32 dims,
+                std::vector<ListPage>* out) {
     for (const char* end = data + bytes; data < end;) {
         demand(static_cast<size_t>(end - data) >= sizeof(LoadedPage), "a page is too short");
         const auto page = read_part<LoadedPage>(data);
         demand(page.count >= 1 && page.count <= page.capacity && page.capacity <= max_page_entries,
                "a page has too many entries");
         const EntryLayout layout = EntryLayout::with(part.m, part.attributes, page.capacity);
-        demand(loaded_page_bytes(layout) <= static_cast<size_t>(end - data), "a page is too long");
+        const uint32 refinement = page.refined != 0 ? refinement_stride(dims) : 0;
+        const size_t page_bytes = loaded_page_bytes(layout, page.count, refinement);
+        demand(page_bytes <= static_cast<size_t>(end - data), "a page is too long");
         const char* columns = data + sizeof(page);
+        const char* refinements = data + loaded_columns_bytes(layout);
         out->push_back({reinterpret_cast<const uint8_t*>(columns), layout.capacity, page.count,
                         reinterpret_cast<const float*>(columns + layout.offsets_at),
                         reinterpret_cast<const uint8_t*>(columns + layout.tids_at),
-                        reinterpret_cast<const uint8_t*>(columns + layout.attributes_at)});
-        data += loaded_page_bytes(layout);
+                        reinterpret_cast<const uint8_t*>(columns + layout.attributes_at),
+                        refinement > 0 ? reinterpret_cast<const uint8_t*>(refinements) : nullptr});
+        data += page_bytes;
     }
 }
 
 // Called with all pages of a list, or of the entries appended to one; `part` is the last part.
-void take_list(Worker* worker, const LoadHead& load, const ListPart& part, const char* data,
-               size_t bytes) {
+void take_list(Worker* worker, const LoadHead& load, const ListPart& part, uint32 dims,
+               const char* data, size_t bytes) {
     Mirror& mirror = *worker->mirror;
     worker->pages.clear();
-    list_pages(data, bytes, part, &worker->pages);
+    list_pages(data, bytes, part, dims, &worker->pages);
     if (part.from.resident)
         mirror.append(load.key, part.list, part.from, part.version, worker->pages, part.changes);
     else
@@ -151,6 +156,7 @@ void take_lists(Worker* worker, const LoadHead& load) {
     // put() may forget nothing: the index stays while its lists are loaded.
     const uint32 m = index.shape->m;
     const uint32 lists = index.shape->lists;
+    const uint32 dims = index.shape->dims;
     const AttributeLayout attributes = *index.attributes;
     for (uint32 at = 0; at < load.bytes;) {
         demand(load.bytes - at >= sizeof(ListPart), "a part of a list is too short");
@@ -167,7 +173,7 @@ void take_lists(Worker* worker, const LoadHead& load) {
             continue;
         }
         if (part.first_page == 0 && part.last) {
-            take_list(worker, load, part, data, part.bytes);
+            take_list(worker, load, part, dims, data, part.bytes);
             continue;
         }
         Assembly& assembly = worker->assemblies[load.owner];
@@ -191,7 +197,7 @@ void take_lists(Worker* worker, const LoadHead& load) {
         assembly.pages.insert(assembly.pages.end(), data, data + part.bytes);
         assembly.page_count += part.pages;
         if (!part.last) continue;
-        take_list(worker, load, part, assembly.pages.data(), assembly.pages.size());
+        take_list(worker, load, part, dims, assembly.pages.data(), assembly.pages.size());
         worker->assemblies.erase(load.owner);
     }
 }

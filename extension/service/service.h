@@ -88,6 +88,7 @@ struct SearchSlot {
     float threshold;  // as in MirrorSearch
     uint32 radius_k;
     uint32 first_entries;
+    uint32 refined_k;
     // 0 or 1; no bool, which may have no other value:
     uint8 narrowed;        // list_store.h
     uint8 wants_versions;  // even if the answer could be complete
@@ -109,6 +110,7 @@ struct SearchSlot {
     uint32 taken;
     uint32 missing_count;    // in the block
     uint32 probed_count;     // in the block: `lists` if the answer is complete, else `probed`
+    float left_out;          // if refined
     SearchedLists searched;  // if narrowed
 };
 static_assert(sizeof(SearchSlot) <= 192);
@@ -181,10 +183,17 @@ struct ListPart {
 struct LoadedPage {
     uint32 count;
     uint32 capacity;
-    // columns follow, as in EntryLayout::with()
+    uint32 refined;  // 1: refinements follow the columns
+    uint32 unused;
+    // columns follow, as in EntryLayout::with(); at a multiple of MAXIMUM_ALIGNOF, (count) of
+    // refinement_stride(dims) bytes
 };
-inline Size loaded_page_bytes(const EntryLayout& layout) {
+inline Size loaded_columns_bytes(const EntryLayout& layout) {
     return MAXALIGN(sizeof(LoadedPage) + layout.end());
+}
+// `refinement`: bytes of each; 0: they have none. `layout` is without refinements.
+inline Size loaded_page_bytes(const EntryLayout& layout, uint32 count, uint32 refinement) {
+    return loaded_columns_bytes(layout) + MAXALIGN(Size{count} * refinement);
 }
 
 // A ring of numbers. Each number is in the ring at most once, so a sound ring cannot overflow.

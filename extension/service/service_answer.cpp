@@ -11,6 +11,7 @@ namespace pgwarp {
 void begin_answer(ServiceAnswer* answer, uint32 k) {
     *answer = {};
     answer->why = "the service had no answer";
+    answer->left_out = std::numeric_limits<float>::infinity();
     answer->found = static_cast<Neighbor*>(palloc(Max(k, 1u) * sizeof(Neighbor)));
 }
 
@@ -22,6 +23,8 @@ bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* 
     answer->counts_near = answer->found_count >= slot->near_k;
     answer->probed_count = slot->probed_count;
     answer->searched = slot->searched;
+    answer->refined = slot->refined_k > 0;
+    answer->left_out = slot->left_out;
     answer->missing_count = slot->missing_count;
     if (!block || answer->found_count > k || answer->probed_count > service_most_lists ||
         answer->missing_count > service_most_missing)
@@ -89,6 +92,17 @@ uint32 drop_repeated(Neighbor* found, uint32 count) {
 }
 
 }  // namespace
+
+void add_refined(const ServiceAnswer& part, bool same_lists, ServiceAnswer* all) {
+    const uint32 count = all->found_count + part.found_count;
+    auto* merged = static_cast<Neighbor*>(palloc(Max(count, 1u) * sizeof(Neighbor)));
+    std::copy_n(all->found, all->found_count, merged);
+    std::copy_n(part.found, part.found_count, merged + all->found_count);
+    pfree(all->found);
+    all->found = merged;
+    all->found_count = same_lists ? drop_repeated(merged, count) : count;
+    all->left_out = std::min(all->left_out, part.left_out);
+}
 
 void add_candidates(uint32 k, const ServiceAnswer& part, bool same_lists, ServiceAnswer* all) {
     uint32 count = all->found_count + part.found_count;

@@ -14,6 +14,10 @@ struct ServiceAnswer {
     const char* why;  // there is no answer
     Neighbor* found;
     uint32 found_count;
+    // `found` has the least distance of each row, in any order; candidates that are not there are
+    // no nearer than `left_out` (list_store.h).
+    bool refined;
+    float left_out;
     uint32 taken;          // lists that were searched; of one device: up to this rank
     bool would_take_more;  // than it was asked for, by its threshold
     bool complete;         // nothing is left to verify
@@ -49,5 +53,8 @@ ServiceDevice* device_of(const ServiceAnswer& answer, uint32 i);
 // candidates up to its last one, or simply all; so has the union up to the nearest of these last
 // ones. `same_lists`: both may have some lists, too, and then the same candidates.
 void add_candidates(uint32 k, const ServiceAnswer& part, bool same_lists, ServiceAnswer* all);
+
+// The same of refined answers: the union has all candidates of both.
+void add_refined(const ServiceAnswer& part, bool same_lists, ServiceAnswer* all);
 
 }  // namespace pgwarp

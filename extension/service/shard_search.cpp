@@ -188,7 +188,11 @@ void merge_candidates(uint32 k, const Given& given, bool repeated, ServiceAnswer
             answer->searched.near[group] += part.searched.near[group];
         answer->counts_near &= part.counts_near;
         answer->would_take_more |= part.would_take_more;
-        add_candidates(k, part, repeated, answer);
+        if (part.refined)
+            add_refined(part, repeated, answer);
+        else
+            add_candidates(k, part, repeated, answer);
+        answer->refined = part.refined;
     }
 }
 

@@ -8,6 +8,10 @@
 #include "extension/service/shards.h"
 #include "extension/settings.h"
 
+extern "C" {
+#include "storage/bufmgr.h"
+}
+
 namespace pgwarp {
 
 namespace {
@@ -176,8 +180,9 @@ ListSizes read_sizes(Relation index, const MetaPage& meta) {
     std::sort(sizes.lists, sizes.lists + sizes.count,
               [](uint32 a, uint32 b) { return hash_of(a) < hash_of(b); });
     const EntryLayout layout = layout_of(meta, 0);
-    const uint64 entry =
-        layout.m + layout.attributes.entry_bytes() + sizeof(float) + sizeof(uint64);
+    const uint64 entry = layout.m + layout.attributes.entry_bytes() + sizeof(float) +
+                         sizeof(uint64) +
+                         (keeps_refinements(index, meta) ? refinement_stride(meta.code_dims) : 0);
     for (uint32 i = 0; i < sizes.count; ++i) {
         const uint64 pages = places[sizes.lists[i]].pages;
         // The last one is half full.
@@ -284,6 +289,18 @@ uint32 Shards::owned(int device, uint32 lists) const {
 Placement placement_of(Relation index) {
     const int option = options_of(index).placement;
     return static_cast<Placement>(option == placement_unset ? settings.placement : option);
+}
+
+bool keeps_refinements(Relation index, const MetaPage& meta) {
+    if (meta.refinement == RefinementKind::none) return false;
+    const Placement placement = placement_of(index);
+    int64 room = smallest_budget();
+    if (placement == Placement::shard || placement == Placement::automatic) {
+        room = 0;
+        for (int i = 0; i < service->devices; ++i) room += service_device(i)->info.list_budget;
+    }
+    // The file has other pages, too; TIDs take less room there.
+    return static_cast<int64>(RelationGetNumberOfBlocks(index)) * BLCKSZ <= room;
 }
 
 bool find_shards(Relation index, const MetaPage& meta, const MirrorKey& key, Shards* shards,

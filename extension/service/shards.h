@@ -31,6 +31,11 @@ struct Shards {
 
 Placement placement_of(Relation index);
 
+// Whether devices get refinements with the lists of this index: if it has any, and the devices that
+// it is kept on have room for all of them. They are several times as large as codes, without which
+// lists would not be there at all.
+bool keeps_refinements(Relation index, const MetaPage& meta);
+
 // Whether the index is spread over devices, and who owns its lists. `measure`: read the sizes of
 // lists now.
 bool find_shards(Relation index, const MetaPage& meta, const MirrorKey& key, Shards* shards,
