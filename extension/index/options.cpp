@@ -55,8 +55,7 @@ RefinementKind choose_refinement(const MetaPage& meta) {
 }
 
 // Where neither bits nor m is given: short codes that only find candidates may be coarser, and
-// those of four bits are scanned several times as fast. A device scans both as fast, and sessions
-// visit the rows of all candidates that it gives.
+// those of four bits are scanned several times as fast. A device scans both as fast.
 int choose_bits(const MetaPage& meta) {
     const bool coarse = meta.refinement != RefinementKind::none && lies_in_toast(meta) &&
                         meta.quantizer == QuantizerKind::pq && meta.asked_m == 0 &&
