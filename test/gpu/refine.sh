@@ -2,7 +2,9 @@
 # that visit the rows of all candidates (ivfpq.refine = off), over libpq: a script for the step `queries` of run. GloVe
 # (glove) and sentence embeddings (minilm384) are expected in DATA; rows of 768 dimensions are pairs of these, made
 # here unless DATA has them (pairs).
-#   CLIENTS=1,32,64  SECONDS_EACH=1  REPEAT=1  ROWS=1000000  FOUR=1 (also codes of four bits)  SETS="pairs glove"
+#   CLIENTS=1,32,64  SECONDS_EACH=1  REPEAT=1  ROWS=1000000  SETS="pairs glove"
+#   FOUR=1     codes of four bits, too
+#   SWEEP=1    more candidates than a device selects fast (112), for as many lists: what they cost, and find
 # Give the server room for 768 dimensions: SHARED_BUFFERS=8GB HUGE_PAGES=5000.
 # shellcheck shell=bash
 set -euo pipefail
@@ -90,6 +92,11 @@ for set in ${SETS:-pairs glove}; do
     both 0.95 0.99
     measure "$data" "$metric" "$set" "$index" "${some[@]}" "${points[@]}"
     describe "$operator"
+    if [[ ${SWEEP:-1} == 1 ]]; then
+        say "$set, more candidates"
+        CLIENTS=1,64 measure "$data" "$metric" "$set-sweep" "$index" "${some[@]}" \
+            --set 'ivfpq.executor=service; ivfpq.probes=24; ivfpq.candidates=112,400,1000'
+    fi
     if [[ ${FOUR:-1} == 1 ]]; then
         say "$set, codes of four bits"
         four='CREATE INDEX ON items USING ivfpq (v {ops}) WITH (refine = int8, bits = 4)'

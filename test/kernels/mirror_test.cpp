@@ -1,6 +1,9 @@
 // What a mirror holds: versions, appends, room for lists and indexes, its figures.
+#include "kernels/refinement.h"
 #include "test/kernels/mirror_check.h"
 
+#include <cmath>
+#include <cstring>
 #include <map>
 
 namespace pgwarp {
@@ -52,6 +55,51 @@ TEST_F(MirrorTest, AnswersWithTheVersionsItHas) {
     run(mirror, {&emptied});
     EXPECT_EQ(emptied.search.found_count, 0u);
     EXPECT_EQ(emptied.probed[0].version, (MirrorVersion{6, 0xffffffff, 0, 1}));
+}
+
+// Refinements are part of a list, and of its bytes; refined searches share no batch with others.
+TEST_F(MirrorTest, RefinesWhatItHas) {
+    Mirror mirror(*device, size_t{1} << 30);
+    mirror.add(key_a, model.quantizer());
+    const PageData data = make_page(random, 1000, 40);
+    const uint32_t stride = refinement_stride(dims);
+    std::vector<uint8_t> refinements(40 * stride);
+    const float* centroid = model.centroids.data() + 3 * dims;
+    // Each row is farther from the centroid than the one before.
+    for (uint32_t i = 0; i < 40; ++i) {
+        std::vector<float> row(centroid, centroid + dims);
+        row[0] += static_cast<float>(i);
+        const RefinementHead head = encode_refinement(
+            Metric::l2, row.data(), centroid, dims,
+            reinterpret_cast<int8_t*>(refinements.data() + i * stride + sizeof(RefinementHead)));
+        std::memcpy(refinements.data() + i * stride, &head, sizeof(head));
+    }
+    ListPage page = data.page();
+    page.refinements = refinements.data();
+    const ListPage pages[] = {page};
+    ASSERT_TRUE(mirror.put(key_a, 3, {4, 88, 40, 0}, pages));
+    EXPECT_EQ(mirror.use(key_a)->bytes, 40 * (entry_bytes + stride));
+    Asked refined(key_a, near(model, 3), 100, 1), plain(key_a, near(model, 3), 100, 1);
+    refined.search.refined_k = 5;
+    run(mirror, {&refined, &plain});
+    EXPECT_EQ(mirror.use(key_a)->batches, 2u);
+    EXPECT_EQ(plain.search.found_count, 40u);
+    EXPECT_TRUE(std::isinf(plain.search.left_out));
+    EXPECT_EQ(refined.ids(), (std::set<uint64_t>{1000, 1001, 1002, 1003, 1004}));
+    EXPECT_GT(refined.search.left_out, 16);
+    EXPECT_LE(refined.search.left_out, 25);
+    EXPECT_EQ(refined.probed[0].version, (MirrorVersion{4, 88, 40, 1}));
+    // Appended entries without any: the list has none any more.
+    const PageData more = make_page(random, 2000, 1);
+    const ListPage one[] = {more.page()};
+    ASSERT_TRUE(mirror.append(key_a, 3, {4, 88, 40, 0}, {4, 89, 1, 0}, one));
+    Asked all(key_a, near(model, 3), 100, 1);
+    all.search.refined_k = 5;
+    run(mirror, {&all});
+    EXPECT_EQ(all.search.found_count, 41u);
+    EXPECT_TRUE(std::isinf(all.search.left_out));
+    for (const Neighbor& found : std::span(all.found.data(), 41))
+        EXPECT_EQ(found.distance, -std::numeric_limits<float>::infinity());
 }
 
 TEST_F(MirrorTest, KeepsIndexesApart) {
