@@ -10,10 +10,11 @@ use IvfpqTest;
 my $seed = seed_of();
 my $node = new_node('cancel',
 	conf => "maintenance_work_mem = 256MB\nmin_parallel_table_scan_size = 1MB");
-make_table($node, 't', 256, 20000);
+make_table($node, 't', 256, 10000);
 my $oid = value($node, "SELECT oid FROM pg_database WHERE datname = 'postgres'");
 my $files = sub { return scalar(my @found = glob($node->data_dir . "/base/$oid/*")) };
 my $build = session($node);
+my $look = session($node);    # phases are short: a new connection a look would miss some
 my $pid = $build->query_safe('SELECT pg_backend_pid()');
 value($node, 'CHECKPOINT');
 my $files_before = $files->();
@@ -25,17 +26,17 @@ for my $workers (0, 2)
 	for my $phase ('sampling rows', 'training lists', 'training codes', 'encoding rows',
 		'measuring recall')
 	{
-		start($build, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 1000)');
+		start($build, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 500)');
 		my $seen = 1;
-		until (value($node, "SELECT count(*) FROM pg_stat_progress_create_index
+		until ($look->query_safe("SELECT count(*) FROM pg_stat_progress_create_index
 			WHERE phase = 'building index: $phase'"))
 		{
-			$seen = value($node, "SELECT count(*) FROM pg_stat_activity
+			$seen = $look->query_safe("SELECT count(*) FROM pg_stat_activity
 				WHERE pid = $pid AND state = 'active'") or last;
 		}
 		my $complaints;
 		my $time = elapsed(sub {
-			value($node, "SELECT pg_cancel_backend($pid)");
+			$look->query_safe("SELECT pg_cancel_backend($pid)");
 			(undef, $complaints) = finish($build);
 		});
 		if ($complaints eq '')
@@ -57,19 +58,19 @@ is(value($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'par
 	0, 'and no worker');
 
 # By time, at random moments.
-for my $timeout (map { int(rand(1500)) + 1 } 1 .. 5)
+for my $timeout (map { int(rand(700)) + 1 } 1 .. 5)
 {
 	my $complaints = error_of($node, "SET statement_timeout = $timeout;
-		CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 1000)");
+		CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 500)");
 	like($complaints, qr/canceling statement due to statement timeout/, "after $timeout ms")
 	  or value($node, 'DROP INDEX IF EXISTS t_v');
 }
 # CONCURRENTLY: an invalid index that holds up nothing, and can be made again.
-like(error_of($node, "SET statement_timeout = 500;
-	CREATE INDEX CONCURRENTLY t_v ON t USING ivfpq (v) WITH (lists = 1000)"),
+like(error_of($node, "SET statement_timeout = 250;
+	CREATE INDEX CONCURRENTLY t_v ON t USING ivfpq (v) WITH (lists = 500)"),
 	qr/canceling statement due to statement timeout/, 'concurrently');
 is(value($node, "SELECT indisvalid FROM pg_index WHERE indexrelid = 't_v'::regclass"), 'f', 'invalid');
-value($node, 'INSERT INTO t SELECT i, vec(i, 256) FROM generate_series(20001, 20010) AS i');
+value($node, 'INSERT INTO t SELECT i, vec(i, 256) FROM generate_series(10001, 10010) AS i');
 value($node, 'REINDEX INDEX CONCURRENTLY t_v');
 is(value($node, "SELECT indisvalid FROM pg_index WHERE indexrelid = 't_v'::regclass"), 't', 'valid');
 value($node, 'DROP TABLE t');
@@ -143,7 +144,7 @@ compares($node, 'w', 'wait_for(id, v)::vector(8) <-> vec(0, 8)', 'every row once
 is(value($node, "SELECT count(*) > 0 FROM ivfpq_recall_curve('w_v')"), 't', 'and measures recall');
 cmp_ok(value($node, "SELECT ivfpq_recall('w_v', 100, 10)"), '>=', 0.9, 'which is good');
 
-$_->quit for $build, $gate;
+$_->quit for $build, $look, $gate;
 indexes_are_sound($node);
 $node->stop;
 done_testing();

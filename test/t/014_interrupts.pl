@@ -8,10 +8,10 @@ use IvfpqTest;
 
 my $node = new_node('interrupts',
 	conf => "maintenance_work_mem = 256MB\nmax_parallel_maintenance_workers = 0");
-make_table($node, 't', 256, 12000);
+make_table($node, 't', 128, 12000);
 value($node, 'CREATE EXTENSION pageinspect');
 my $quiet = elapsed(sub {
-	value($node, 'CREATE INDEX t_quiet ON t USING ivfpq (v) WITH (lists = 1000)') });
+	value($node, 'CREATE INDEX t_quiet ON t USING ivfpq (v) WITH (lists = 500)') });
 my $wanted = value($node, "SELECT digest('t_quiet')");
 
 my $build = session($node);
@@ -20,7 +20,7 @@ $build->query_safe('SET client_min_messages = error');
 my $build_with = sub {
 	my ($name, $during) = @_;
 	my $time = elapsed(sub {
-		start($build, "CREATE INDEX t_$name ON t USING ivfpq (v) WITH (lists = 1000)");
+		start($build, "CREATE INDEX t_$name ON t USING ivfpq (v) WITH (lists = 500)");
 		$during->() while value($node, "SELECT count(*) FROM pg_stat_activity
 			WHERE state = 'active' AND query LIKE 'CREATE INDEX t\\_$name%'");
 		my (undef, $complaints) = finish($build);
@@ -44,8 +44,8 @@ $build_with->('catalogs', sub {
 		'CREATE TEMPORARY TABLE x (a int) ON COMMIT DROP; DROP TABLE x'; END LOOP; END \$\$") });
 
 # VACUUM trains just as calmly.
-value($node, 'CREATE TABLE u (id bigint, v vector(256))');
-value($node, 'CREATE INDEX u_v ON u USING ivfpq (v) WITH (lists = 1000)');
+value($node, 'CREATE TABLE u (id bigint, v vector(128))');
+value($node, 'CREATE INDEX u_v ON u USING ivfpq (v) WITH (lists = 500)');
 value($node, 'INSERT INTO u SELECT * FROM t');
 $build->query_safe("SET client_connection_check_interval = '1ms'");
 start($build, 'VACUUM u');

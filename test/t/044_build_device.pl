@@ -10,7 +10,7 @@ use IvfpqTest;
 my $node = new_node('build_device', service => 1,
 	conf => "maintenance_work_mem = 256MB\nmin_parallel_table_scan_size = 64kB");
 my $host = ($ENV{PGWARP_TEST_DEVICES} // 'host') eq 'host';
-my $rows = 30000;
+my $rows = 15000;
 make_table($node, 't', 24, $rows);
 value($node, "UPDATE t SET v = NULL WHERE id % 1000 = 0; DELETE FROM t WHERE id % 1000 = 1");
 $rows -= 2 * $rows / 1000;
