@@ -20,6 +20,7 @@
 #include "extension/index/page.h"
 #include "extension/scan/exact.h"
 #include "extension/service/client.h"
+#include "extension/service/shards.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -104,10 +105,12 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
 }
 
 // The effort of a scan by the service, if it can have it.
-void plan_service(const MetaPage& meta, const WantedScan& wanted, double rows, ScanPlan* plan) {
+void plan_service(Relation index, const MetaPage& meta, const WantedScan& wanted, double rows,
+                  ScanPlan* plan) {
     double probes = plan->probes;
     double candidates = std::max(plan->candidates, plan->refined);
-    const bool refines = plan->costs.refines && wanted.shares.conditions == 0;
+    const bool refines =
+        plan->costs.refines && wanted.shares.conditions == 0 && keeps_refinements(index, meta);
     if (wanted.shares.conditions == 0) {
         const double share = std::max(wanted.shares.rows, 1.0 / service_most_k);
         const Effort effort = choose_effort(
@@ -138,7 +141,7 @@ ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
     plan.code_bytes = meta.m;
     plan.nibbles = meta.bits == 4;
     plan_effort(meta, wanted, std::max(1.0, rows - plan.pending_rows), &plan);
-    if (!plan.exact && will_be_served(index)) plan_service(meta, wanted, rows, &plan);
+    if (!plan.exact && will_be_served(index)) plan_service(index, meta, wanted, rows, &plan);
     return plan;
 }
 

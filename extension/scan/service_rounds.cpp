@@ -26,6 +26,7 @@
 #include "extension/scan/tables.h"
 #include "extension/service/client.h"
 #include "extension/service/completion.h"
+#include "extension/service/shards.h"
 #include "extension/settings.h"
 
 namespace pgwarp {
@@ -92,8 +93,14 @@ double first_share(IndexScanDesc scan) {
     return share > 0 ? share : unknown;
 }
 
+// Whether a device scores the candidates of a plain search by their refinements.
+bool device_refines(IndexScanDesc scan, const ScanState* s) {
+    return refines(s) && s->conditions.count == 0 &&
+           keeps_refinements(scan->indexRelation, s->meta);
+}
+
 // The first search of the scan, for `wanted` candidates.
-WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
+WantedSearch first_search(IndexScanDesc scan, ScanState* s, bool refined, Size* wanted) {
     WantedSearch search = {};
     search.query = query_form(scan->indexRelation, s);
     search.dims = s->meta.code_dims;
@@ -101,7 +108,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     const Effort effort =
         s->conditions.count > 0
             ? choose_effort(s->meta, s->goal.limit, visiting_costs(s->meta))
-            : choose_effort(s->meta, s->goal.planned, service_costs(refines(s)), by_query(s));
+            : choose_effort(s->meta, s->goal.planned, service_costs(refined), by_query(s));
     *wanted = Size{std::max(effort.candidates, 1u)} + s->asked.passed_over;
     // Where the scan sees how many rows pass its filters, the plan's estimate need not be trusted
     // far.
@@ -518,7 +525,9 @@ bool may_ask_service(Relation index, ScanState* s) {
 bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     const bool first = !s->report.by_service;
     Size left;
-    WantedSearch search = first ? first_search(scan, s, &left) : next_search(scan, s, &left);
+    bool refined = first && device_refines(scan, s);
+    WantedSearch search =
+        first ? first_search(scan, s, refined, &left) : next_search(scan, s, &left);
     if (left > most_candidates()) {
         s->report.reason = too_many;
         return false;
@@ -532,7 +541,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     if (search.narrowed) s->goal.margin = 0;
     // A narrowed search may be continued after its last candidate by code, and a device names few
     // of those that it has refined.
-    const bool refined = !search.narrowed && refines(s);
+    refined &= !search.narrowed;
     if (refined)
         left = refined_candidates(left);
     else if (s->goal.margin > 0)
