@@ -52,40 +52,13 @@ if wants far; then
         --system far --extension pgwarp --index 'CREATE INDEX ON items USING ivfpq (v {ops}, far)'
 fi
 
-# Middle of the latencies in the logs of pgbench, in ms.
-middle() {
-    cat "$@" | awk '{print $3 / 1000}' | sort -n | awk '{a[NR] = $1} END {printf "p50 %.2f ms, p99 %.2f ms", a[int(NR / 2)], a[int(NR * 0.99)]}'
-}
 if wants tenants; then
     rows=${ROWS:-2000000} tenants=${TENANTS:-1000}
     echo "== 50 x $rows x 96, $tenants tenants of equal size"
     # shellcheck source=test/gpu/grown_rows.sh
     source "$CLUSTER/pgwarp/test/gpu/grown_rows.sh"
-    started=$SECONDS
-    make_rows "$rows" 96
-    # A row's tenant says nothing of its vector: 104729 and 1000003 are primes.
-    ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' \
-        -c 'CREATE UNLOGGED TABLE grown (id int, v vector(96)) WITH (autovacuum_enabled = off)' \
-        -c "CREATE UNLOGGED TABLE items (id int, v vector(96),
-            tenant_id int GENERATED ALWAYS AS ((id::bigint * 104729 % 1000003 % $tenants)::int) STORED)
-            WITH (parallel_workers = 15, autovacuum_enabled = off)"
-    load_rows grown
-    rm -f "$RESULTS"/rows.*
-    load_copies items 50 v grown
-    echo "made and loaded in $((SECONDS - started)) s: $(ask -c "SELECT pg_size_pretty(pg_table_size('items'))")"
-    # Descriptors of other photos, not moved: no rows of the table.
-    ask -c 'CREATE TABLE queries (id int PRIMARY KEY, v vector(96))'
-    python3 - "$RESULTS/grown_query.bvecs" <<'PYTHON' | ask -c '\copy queries FROM STDIN'
-import sys
-with open(sys.argv[1], 'rb') as file:
-    for i in range(1 << 30):
-        row = file.read(132)
-        if not row: break
-        sys.stdout.write('%d\t[%s]\n' % (i, ','.join(map(str, row[4:100]))))
-PYTHON
-    rm -f "$RESULTS"/grown_*
+    make_large_table "$rows" "$tenants"
     asked=$(ask -c 'SELECT count(*) FROM queries')
-    ask -c 'DROP TABLE grown' -c 'VACUUM ANALYZE queries' -c 'ANALYZE items'
     # Entries of 73 bytes take 9/16 of it; with less, the build spills and takes several times as long.
     for columns in v 'v, tenant_id' v 'v, tenant_id'; do
         ask -c "SET maintenance_work_mem = '24GB'" -c 'DROP INDEX IF EXISTS items_v' -c 'SET client_min_messages = debug1' -c '\timing on' \
@@ -102,13 +75,8 @@ SELECT id FROM items WHERE tenant_id = :t ORDER BY v <-> (SELECT v FROM queries 
 SQL
     sed -i "s/TENANTS/$tenants/; s/QUERIES/$asked/" search.sql
     ask -c 'EXPLAIN SELECT id FROM items WHERE tenant_id = 5 ORDER BY v <-> (SELECT v FROM queries WHERE id = 7) LIMIT 10'
-    for count in ${clients//,/ } 64 64; do
-        rm -f "$RESULTS"/log.*
-        pgbench -n -M prepared -c "$count" -j $((count < 8 ? count : 8)) -T 4 -f search.sql -l --log-prefix="$RESULTS/log" \
-            --sampling-rate=0.1 >"$RESULTS/tenants.$count" 2>&1
-        echo "$count clients: $(sed -n 's/^tps = \([0-9]*\).*/\1/p' "$RESULTS/tenants.$count") queries/s, $(middle "$RESULTS"/log.*)"
-    done
-    rm -f "$RESULTS"/log.*
+    # shellcheck disable=SC2086 # several words
+    clients_of search.sql 4 ${clients//,/ } 64 64
     ask -c "SELECT service_searches || ' by the service, ' || fallbacks || ' fallbacks' FROM pg_stat_pgwarp WHERE indexname = 'items_v'"
     ask -c 'SET enable_seqscan = off' -c 'SELECT FROM items WHERE tenant_id = 5 ORDER BY v <-> (SELECT v FROM queries WHERE id = 7) LIMIT 10' \
         -c 'SELECT l FROM ivfpq_last_scan() AS l' | tail -n 1

@@ -46,3 +46,49 @@ load_copies() {
     done
     wait "${pids[@]}"
 }
+
+# Number of rows, tenants. The table items of fifty times as many rows of 96 dimensions, and the table queries: the
+# set's own, descriptors of other photos, not moved, and no rows of the table.
+make_large_table() {
+    local started=$SECONDS
+    make_rows "$1" 96
+    # A row's tenant says nothing of its vector: 104729 and 1000003 are primes.
+    psql -XAtq -v ON_ERROR_STOP=1 -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' \
+        -c 'CREATE UNLOGGED TABLE grown (id int, v vector(96)) WITH (autovacuum_enabled = off)' \
+        -c "CREATE UNLOGGED TABLE items (id int, v vector(96),
+            tenant_id int GENERATED ALWAYS AS ((id::bigint * 104729 % 1000003 % $2)::int) STORED)
+            WITH (parallel_workers = 15, autovacuum_enabled = off)" \
+        -c 'CREATE TABLE queries (id int PRIMARY KEY, v vector(96))'
+    load_rows grown
+    rm -f "$RESULTS"/rows.*
+    load_copies items 50 v grown
+    echo "made and loaded in $((SECONDS - started)) s: $(psql -XAtqc "SELECT pg_size_pretty(pg_table_size('items'))")"
+    python3 - "$RESULTS/grown_query.bvecs" <<'PYTHON' | psql -XAtq -v ON_ERROR_STOP=1 -c '\copy queries FROM STDIN'
+import sys
+with open(sys.argv[1], 'rb') as file:
+    for i in range(1 << 30):
+        row = file.read(132)
+        if not row: break
+        sys.stdout.write('%d\t[%s]\n' % (i, ','.join(map(str, row[4:100]))))
+PYTHON
+    rm -f "$RESULTS"/grown_*
+    psql -XAtq -v ON_ERROR_STOP=1 -c 'DROP TABLE grown' -c 'VACUUM ANALYZE queries' -c 'ANALYZE items'
+}
+
+# Middle of the latencies in the logs of pgbench, in ms.
+middle() {
+    cat "$@" | awk '{print $3 / 1000}' | sort -n | awk '{a[NR] = $1} END {printf "p50 %.2f ms, p99 %.2f ms", a[int(NR / 2)], a[int(NR * 0.99)]}'
+}
+
+# Script of pgbench, seconds, numbers of clients: queries/s and latencies of each.
+clients_of() {
+    local script=$1 seconds=$2 count
+    shift 2
+    for count in "$@"; do
+        rm -f "$RESULTS"/log.*
+        pgbench -n -M prepared -c "$count" -j $((count < 8 ? count : 8)) -T "$seconds" -f "$script" -l --log-prefix="$RESULTS/log" \
+            --sampling-rate=0.1 >"$RESULTS/pgbench.$count" 2>&1
+        echo "$count clients: $(sed -n 's/^tps = \([0-9]*\).*/\1/p' "$RESULTS/pgbench.$count") queries/s, $(middle "$RESULTS"/log.*)"
+    done
+    rm -f "$RESULTS"/log.*
+}
