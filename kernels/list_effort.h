@@ -7,6 +7,8 @@
 // scores the higher, the farther its centroid is in units of the radius, the farther it is compared
 // with the nearest centroid, and the more entries the query has seen before it. The radius tells
 // queries between clusters from others, the nearest centroid those that are far from all rows.
+// Where rows have near duplicates, a threshold that is right for other queries ends rows too early:
+// a query takes some number of lists whatever they score.
 //
 // Distances are squared, so there is none of this with inner products.
 #pragma once
@@ -50,15 +52,16 @@ struct ListLimit {
     float threshold;  // 0: as many as the caller gives
     uint32_t k;       // of the radius
     uint32_t first_entries;
+    uint32_t first_lists = 0;
     float nearest = 0;  // term of the first list
     bool has_radius = false;
     float radius = 0;
 
-    // Whether the query takes the list whose term this is, after lists with `entries` entries.
-    // `selection` has their nearest: distance_of(k) is infinity where it has fewer.
+    // Whether the query takes the list whose term this is, after so many lists with `entries`
+    // entries. `selection` has their nearest: distance_of(k) is infinity where it has fewer.
     template <class Selection>
-    bool takes(float term, double entries, Selection& selection) {
-        if (!(threshold > 0)) return true;
+    bool takes(float term, uint32_t lists, double entries, Selection& selection) {
+        if (!(threshold > 0) || lists < first_lists) return true;
         if (!has_radius) {
             if (entries < first_entries) return true;
             const double kth = selection.distance_of(k);

@@ -61,6 +61,7 @@ struct ListQuery {
     float threshold = 0;
     uint32_t radius_k = 0;  // 1 .. k
     uint32_t first_entries = 0;
+    uint32_t first_lists = 0;  // taken in any case
     // For narrowed batches:
     uint32_t first_probe = 0;  // lists of a lower rank are not searched
     uint32_t conditions = 0;   // 0 .. the batch's conditions

@@ -85,6 +85,7 @@ struct MirrorSearch {
     float threshold = 0;
     uint32_t radius_k = 0;
     uint32_t first_entries = 0;
+    uint32_t first_lists = 0;  // taken in any case
     // Above 0: the search is refined, for so many rows (list_store.h). Not narrowed.
     uint32_t refined_k = 0;
     // A search may be narrowed (list_store.h).

@@ -171,11 +171,10 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
 
 // Where rows have near duplicates, they find these in their first lists, at a threshold that ends
 // other queries too early. One that is common elsewhere then costs rows little, and is taken.
-void raise_threshold(const CurveSide& side, double target, Choice* choice) {
+void raise_threshold(const CurveSide& side, double common, Choice* choice) {
     // Entries, as a share, that doubling the threshold may cost. Without duplicates it costs
     // several times that.
     constexpr double worth = 0.05;
-    const double common = 25 / std::max(1 - target, 1e-6);
     const double from = choice->effort.threshold;
     if (!choice->reached || !(from > 0)) return;
     const double scanned = choice->scanned;
@@ -186,6 +185,21 @@ void raise_threshold(const CurveSide& side, double target, Choice* choice) {
         choice->effort.threshold = static_cast<float>(threshold);
         choice->effort.probes = static_cast<uint32>(std::ceil(side.probes(step)));
     }
+}
+
+// A number of lists that suffices for rows, and a threshold beyond for queries that are unlike
+// them. `fixed` has the number.
+Choice with_threshold(const CurveSide& side, double threshold, const Choice& fixed) {
+    uint32 step = 0;
+    while (step + 1 < side.steps() && side.threshold(step + 1) <= threshold) ++step;
+    Choice both = fixed;
+    both.effort.first_lists = fixed.effort.probes;
+    both.effort.threshold = static_cast<float>(threshold);
+    both.effort.probes =
+        std::max(fixed.effort.probes, static_cast<uint32>(std::ceil(side.probes(step))));
+    both.scanned = std::max(fixed.scanned, side.scanned(step));
+    both.cost *= both.scanned / std::max(fixed.scanned, 1.0);
+    return both;
 }
 
 Choice choose_from(const MetaPage& meta, const ScanCosts& costs, const CurveSide& side,
@@ -279,6 +293,14 @@ bool expected_recall(const MetaPage& meta, uint32 k, const Effort& effort, Expec
             recall += (side.recall(step + 1, factor) - recall) * (at - from) / (to - from);
     }
     *result = {recall, 1.645 * side.error(step, factor)};
+    if (by_query && effort.first_lists > 0) {
+        Effort first = effort;
+        first.probes = effort.first_lists;
+        first.threshold = 0;
+        ExpectedRecall of_first;
+        if (expected_recall(meta, k, first, &of_first) && of_first.recall > recall)
+            *result = of_first;
+    }
     return true;
 }
 
@@ -350,6 +372,52 @@ struct ChoiceKey {
 
 Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query);
 
+// The threshold that searches for many more rows need for the target; 0: none was measured.
+// Thresholds hardly depend on k, except where rows have near duplicates: how far these are says
+// nothing of how far a row beyond them may be. The more rows, the fewer of them are duplicates.
+double threshold_of_more(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
+    for (uint64 more = most_measured(meta); more >= uint64{10} * k; more /= 10) {
+        const auto rows = static_cast<uint32>(more);
+        const Choice choice = choose_from(meta, costs, CurveSide(meta, ByQuery::yes, rows),
+                                          aimed_recall(meta, rows), RecallCurve::wanted(rows));
+        if (choice.reached) return choice.effort.threshold;
+    }
+    return 0;
+}
+
+// Each query decides by itself: it then finds what is asked for even if it is unlike those that
+// were measured. `fixed` is the choice of one number of lists for all.
+Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, double target,
+                       double wanted, const Choice& fixed) {
+    // What it may cost more.
+    constexpr double worth = 1.5;
+    // Thresholds of k and of more rows differ by up to 2.5 times without duplicates.
+    constexpr double many = 4;
+    const CurveSide side(meta, ByQuery::yes, k);
+    if (side.steps() == 0) return fixed;
+    Choice own = choose_from(meta, costs, side, target, wanted);
+    const double usual = 25 / std::max(1 - target, 1e-6);
+    const double of_more = threshold_of_more(meta, k, costs);
+    const bool worthwhile = own.reached && fixed.reached && own.cost <= worth * fixed.cost;
+    if (worthwhile && of_more > 0 && own.effort.threshold > many * std::max(of_more, usual))
+        return with_threshold(side, std::max(of_more, usual), fixed);
+    if (worthwhile || !fixed.reached) {
+        raise_threshold(side, std::max(of_more, usual), &own);
+        if (worthwhile) return own;
+        Choice best = fixed;
+        best.offer(own);
+        return best;
+    }
+    // No threshold that was measured suffices: one number of lists for all, and more of them for
+    // queries that are unlike rows. These may cost rows this share more.
+    constexpr double share = 0.5;
+    double threshold = 0;
+    for (uint32 step = 0; step < side.steps() && side.scanned(step) <= share * fixed.scanned;
+         ++step)
+        threshold = side.threshold(step);
+    return threshold > 0 ? with_threshold(side, threshold, fixed) : fixed;
+}
+
 // The margin of a search for ten times as many rows, or more. Codes err by the same multiple of the
 // distance whatever k is, so margins hardly depend on k: except where rows have near duplicates,
 // which any code tells from other rows. A query that is near no duplicates needs the margin that
@@ -364,18 +432,8 @@ Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, B
     const double target = aimed_recall(meta, k);
     const double wanted = RecallCurve::wanted(k);
     Choice best = choose_from(meta, costs, CurveSide(meta, ByQuery::no, k), target, wanted);
-    if (by_query == ByQuery::yes && k <= most_measured(meta)) {
-        // A query that decides by itself finds what is asked for even if it is unlike those that
-        // were measured. That may cost this much more.
-        constexpr double worth = 1.5;
-        const CurveSide side(meta, by_query, k);
-        Choice own = choose_from(meta, costs, side, target, wanted);
-        raise_threshold(side, target, &own);
-        if (own.reached && best.reached && own.cost <= worth * best.cost)
-            best = own;
-        else
-            best.offer(own);
-    }
+    if (by_query == ByQuery::yes && k <= most_measured(meta))
+        best = choose_by_query(meta, k, costs, target, wanted, best);
     best.effort.probes = static_cast<uint32>(
         std::min<double>(meta.lists, best.effort.probes * growth_beyond_measured(meta, k)));
     if (best.effort.margin > 0 && by_query == ByQuery::yes)

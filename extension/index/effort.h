@@ -22,6 +22,9 @@ struct Effort {
     // Above 0: a query whose next candidates are this near to its k-th by code, see
     // candidate_limit(), ranks more of them, up to most_ranked_of().
     float margin = 0;
+    // With a threshold: lists that a query takes whatever they score. Rows with near duplicates
+    // need them.
+    uint32 first_lists = 0;
 };
 // The most candidates that a query ranks by its own decision: several times as many, twice as many
 // where they are many. Where rows have near duplicates, the curve has few candidates, as duplicates

@@ -322,6 +322,7 @@ ListWants wants_of(const KnnBatch* batch, const float* forms) {
     wants.threshold = own.threshold * static_cast<float>(std::sqrt(growth));
     wants.first_entries =
         static_cast<uint32>(growth * first_entries(batch->k, batch->meta.rows_at_build));
+    wants.first_lists = own.first_lists;
     return wants;
 }
 

@@ -188,7 +188,8 @@ const ListBatch* search_held(ListSearch* search, const ListWants& wants, ListBat
                             .probes = wants.probes,
                             .threshold = wants.threshold,
                             .radius_k = std::min(wants.k, wants.candidates),
-                            .first_entries = wants.first_entries};
+                            .first_entries = wants.first_entries,
+                            .first_lists = wants.first_lists};
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] { search->store->object->search(*batch, count); });
     return batch;

@@ -38,6 +38,7 @@ struct ListWants {
     // Above 0: a query decides how many of these lists it takes (kernels/list_effort.h).
     float threshold = 0;
     uint32 first_entries = 0;
+    uint32 first_lists = 0;
     // Above 0: a query decides how many of these candidates it ranks, at least so many
     // (index/effort.h).
     float margin = 0;

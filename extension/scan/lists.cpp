@@ -187,7 +187,9 @@ bool takes_list(void* state, uint32 place) {
     narrow_selection(s, effort, gather->selection);
     // The curve was measured with as many, also where other partitions tell the radius.
     if (s->widening.entries < effort->limit.first_entries) return true;
-    return effort->limit.takes(s->lists.terms[list], s->widening.entries, *gather->selection);
+    const uint32 walked = effort->first_place + place;
+    return effort->limit.takes(s->lists.terms[list], walked, s->widening.entries,
+                               *gather->selection);
 }
 
 // Walks as many lists as the query takes: these become the first group.
@@ -196,7 +198,8 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
     const auto k =
         static_cast<uint32>(std::min(Size{s->goal.limit} + s->asked.passed_over, wanted));
     least = std::max<Size>(least, k);
-    QueryEffort effort{{s->goal.threshold, k, entries_for_radius(s, k)}, 0, least, least};
+    QueryEffort effort{
+        {s->goal.threshold, k, entries_for_radius(s, k), s->goal.first_lists}, 0, least, least};
     effort.limit.nearest = s->lists.terms[s->lists.order[0]];
     const double radius = radius_of_group(s);
     if (radius > 0) {

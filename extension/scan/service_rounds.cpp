@@ -121,6 +121,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, bool refined, Size* 
         search.threshold = effort.threshold * static_cast<float>(std::sqrt(s->goal.growth));
         search.radius_k = s->goal.planned + s->asked.passed_over;
         search.first_entries = entries_for_radius(s, search.radius_k);
+        search.first_lists = bounded_probes(effort.first_lists, s->meta);
         search.probes = std::min(most_by_query(s, effort), service_most_lists);
     }
     if (!widens(s)) return search;
@@ -254,7 +255,9 @@ bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAn
         // yet count as empty, and say nothing of that.
         if (answer->would_take_more && part.probes < most_lists(s) && all_resident(*answer)) {
             free_answer(answer);
-            search->probes = most_lists(s);
+            // To rank lists takes time, too, for all searches of the batch.
+            constexpr uint32 times = 8;
+            search->probes = std::min(most_lists(s), times * part.probes);
             return ask_lists(scan, s, search, answer);
         }
         search->probes = answer->taken;

@@ -50,10 +50,11 @@ struct RoundGoal {
     uint32 planned;   // the same by the plan's estimate of its filters, for the service
     Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;
-    float margin;     // above 0: the first part may have more candidates (index/effort.h)
-    float threshold;  // above 0: the query decides how many lists the first group has
-    double growth;    // then: of the lists since they were measured
-    float promised;   // recall, by the curve (index/effort.h)
+    float margin;        // above 0: the first part may have more candidates (index/effort.h)
+    float threshold;     // above 0: the query decides how many lists the first group has
+    uint32 first_lists;  // as in Effort
+    double growth;       // then: of the lists since they were measured
+    float promised;      // recall, by the curve (index/effort.h)
     uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none
     bool aims;        // by the share that passed the filters
     bool probes_given;  // by ivfpq.probes, as the scan began

@@ -184,6 +184,7 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
     search->threshold = slot.threshold;
     search->radius_k = slot.radius_k;
     search->first_entries = slot.first_entries;
+    search->first_lists = slot.first_lists;
     search->refined_k = slot.refined_k;
     search->narrowed = slot.narrowed != 0;
     search->wants_versions = slot.wants_versions != 0;

@@ -41,6 +41,7 @@ struct WantedSearch {
     float threshold;
     uint32 radius_k;
     uint32 first_entries;
+    uint32 first_lists;
     // Above 0: candidates are scored by their refinements, and those named that may be among so
     // many nearest rows (list_store.h). Not narrowed.
     uint32 refined_k;

@@ -88,6 +88,7 @@ struct SearchSlot {
     float threshold;  // as in MirrorSearch
     uint32 radius_k;
     uint32 first_entries;
+    uint32 first_lists;
     uint32 refined_k;
     // 0 or 1; no bool, which may have no other value:
     uint8 narrowed;        // list_store.h

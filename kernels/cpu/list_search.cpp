@@ -56,13 +56,13 @@ float row_distance(const StoredLists& stored, const float* table, const StoredLi
 class TakenLists {
   public:
     explicit TakenLists(const ListQuery& wanted)
-        : limit_{wanted.threshold, wanted.radius_k, wanted.first_entries} {}
+        : limit_{wanted.threshold, wanted.radius_k, wanted.first_entries, wanted.first_lists} {}
 
     // Whether the query takes the list, too; if so, its entries count for the next ones.
     bool take(const StoredList& list, float term, CandidateSelection& selection) {
         if (count_ == 0)
             limit_.nearest = term;
-        else if (!limit_.takes(term, entries_, selection))
+        else if (!limit_.takes(term, count_, entries_, selection))
             return false;
         entries_ += list.count;
         ++count_;

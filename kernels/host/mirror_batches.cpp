@@ -61,6 +61,7 @@ void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
         wanted.threshold = search.threshold;
         wanted.radius_k = std::clamp(search.radius_k, 1u, wanted.k);
         wanted.first_entries = search.first_entries;
+        wanted.first_lists = search.first_lists;
     }
     if (batch.shape.refined) wanted.refined_k = std::clamp(search.refined_k, 1u, wanted.k);
     std::copy_n(conditions.items, conditions.count, batch.conditions + at * batch.shape.conditions);

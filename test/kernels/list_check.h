@@ -775,11 +775,13 @@ inline void check_limited(ListWorld& world, const ListCase& c, ListStore& store)
     const uint32_t radius_k = std::min(c.k, 20u);
     const uint32_t first_entries = 300;
     const float thresholds[] = {1e-3f, 20, 80, 320, 1e9f};
+    const uint32_t first_lists[] = {0, 1, 3, 1000};
     for (size_t q = 0; q < c.queries; ++q) {
         ListQuery& wanted = batch->wanted[q];
         wanted.threshold = thresholds[q % std::size(thresholds)];
         wanted.radius_k = radius_k;
         wanted.first_entries = first_entries;
+        wanted.first_lists = first_lists[q / std::size(thresholds) % std::size(first_lists)];
     }
     store.search(*batch, c.queries);
     std::vector<std::vector<Neighbor>> found;
@@ -803,7 +805,7 @@ inline void check_limited(ListWorld& world, const ListCase& c, ListStore& store)
         double radius = std::numeric_limits<double>::infinity();
         for (uint32_t rank = 0; rank < c.probes; ++rank) {
             const TestList& list = world.lists()[probed[rank]];
-            if (rank > 0 && entries >= first_entries) {
+            if (rank > 0 && entries >= first_entries && rank >= batch->wanted[q].first_lists) {
                 if (std::isinf(radius) && near.size() >= radius_k) {
                     std::nth_element(near.begin(), near.begin() + radius_k - 1, near.end());
                     radius = near[radius_k - 1];

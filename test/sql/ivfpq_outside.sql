@@ -69,3 +69,36 @@ SELECT batch_recall() < 0.85 AS "finds less";
 RESET ivfpq.refine;
 DROP TABLE t, q, truth;
 DROP FUNCTION recall, batch_recall, join_recall;
+
+\qecho groups that several lists share: rows need few lists, whose centroids are far away by the distance of duplicates. What
+\qecho that says of other queries is not that they need most lists
+SET ivfpq.executor = cpu;
+CREATE TABLE u (id int, v vector(12));
+INSERT INTO u SELECT i, vec(i % 200, 12, 1) + (SELECT array_agg(e * 0.02) FROM unnest(vec(i, 12, 2)::real[]) AS e)::vector
+FROM generate_series(1, 20000) AS i;
+CREATE INDEX u_v ON u USING ivfpq (v) WITH (lists = 500);
+-- Mean number of lists, and share of the true neighbors, of 40 rows, or of queries that are near none.
+CREATE FUNCTION looked_at(k int, target text, is_row boolean, OUT lists float8, OUT share float8) LANGUAGE plpgsql AS $$
+DECLARE
+    query vector;
+    farthest float8;
+    hits float8;
+BEGIN
+    lists := 0;
+    share := 0;
+    PERFORM set_config('ivfpq.target_recall', target, true);
+    FOR i IN 1 .. 40 LOOP
+        query := CASE WHEN is_row THEN (SELECT v FROM u WHERE id = 37 * i) ELSE vec(i, 12, 3) END;
+        PERFORM set_config('enable_indexscan', 'off', true);
+        SELECT max(d) INTO farthest FROM (SELECT v <-> query AS d FROM u ORDER BY 1 LIMIT k) AS s;
+        PERFORM set_config('enable_indexscan', 'on', true);
+        SELECT count(*) FILTER (WHERE d <= farthest) INTO hits FROM (SELECT v <-> query AS d FROM u ORDER BY v <-> query LIMIT k) AS s;
+        share := share + hits / k / 40;
+        lists := lists + (SELECT probes FROM ivfpq_last_scan()) / 40.0;
+    END LOOP;
+END $$;
+SELECT k, target, is_row, lists <= CASE WHEN is_row THEN 16 WHEN target = '0.95' THEN 25 ELSE 45 END AS few, share >= target::float8 AS found
+FROM unnest(ARRAY[1, 10]) AS k, unnest(ARRAY['0.95', '0.99']) AS target, unnest(ARRAY[true, false]) AS is_row
+    CROSS JOIN LATERAL looked_at(k, target, is_row) ORDER BY 1, 2, 3;
+DROP TABLE u;
+DROP FUNCTION looked_at;

@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
     const uint32_t* starts = queries.entry_starts + size_t{query} * (queries.probes + 1);
     const float* terms = queries.terms + size_t{query} * queries.probes;
     if (threadIdx.x == 0) {
-        first_lists = 1;
+        first_lists = max(min(wanted.first_lists, probes), 1u);
         taken = probes;
     }
     __syncthreads();
