@@ -42,7 +42,7 @@ CREATE FUNCTION row_of(i int) RETURNS a LANGUAGE sql STABLE AS $$
         CASE r[25] % 4 WHEN 3 THEN NULL WHEN 2 THEN '' ELSE r[25] % 4 || ' ' || r[26] % 20 END::int2vector
     FROM (SELECT array_agg((hashint8extended(i * 100 + k, 9) & 65535)::int ORDER BY k) AS r FROM generate_series(1, 26) AS k) AS h
 $$;
-INSERT INTO a SELECT (row_of(i)).* FROM generate_series(1, 3000) AS i;
+INSERT INTO a SELECT r.* FROM generate_series(1, 3000) AS i, row_of(i) AS r;
 CREATE INDEX a_v ON a USING ivfpq (v, b, c, i2, i4, i8, f4, f8, d, t, ts, tz, o, e, x, vc, bp, u, n, iv, ai, ax, g, v2) WITH (lists = 12);
 ANALYZE a;
 SET jit = off;
