@@ -102,8 +102,9 @@ class Executor {
     virtual void keep_first(Dataset& rows, size_t count);
 
     // Replaces every row by its difference from its nearest centroid. On a throw the rows are
-    // unchanged.
-    virtual void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) = 0;
+    // unchanged. Where centroids have parents, the nearest may be that of the nearest parents.
+    virtual void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids,
+                                const Parents& parents = {}) = 0;
 
     // Rotates every row; rotation.from is the dimensions before, rotation.to those after.
     virtual void rotate_rows(Dataset& rows, const Rotation& rotation);

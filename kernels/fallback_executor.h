@@ -27,7 +27,8 @@ class FallbackExecutor final : public ForwardingExecutor {
     const char* name() const noexcept override;
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override;
     void keep_first(Dataset& rows, size_t count) override;
-    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override;
+    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids,
+                        const Parents& parents = {}) override;
     void rotate_rows(Dataset& rows, const Rotation& rotation) override;
     void exact_search(const ExactSearch& search) override;
     std::unique_ptr<RowPass> begin_pass(const RowPassInput& input) override;

@@ -22,7 +22,8 @@ class ForwardingExecutor : public Executor {
     void assign(Dataset& rows, uint32_t clusters, const float* centroids,
                 uint32_t* nearest) override;
     void keep_first(Dataset& rows, size_t count) override;
-    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) override;
+    void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids,
+                        const Parents& parents = {}) override;
     void rotate_rows(Dataset& rows, const Rotation& rotation) override;
     double variance(const FirstRows& rows) override;
     void codebook_start(Dataset& residuals, const QuantizerShape& shape, uint64_t seed,

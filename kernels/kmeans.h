@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common.h"
+#include "kernels/quantizer.h"
 #include "kernels/workers.h"
 
 #include <vector>
@@ -21,6 +22,9 @@ struct Assignment {
     float* distances;   // (count), or null
 };
 void assign_nearest(Workers& workers, const Assignment& assignment);
+// The same where the centroids have parents: the nearest of those of the nearest parents. Without
+// parents, of all.
+void assign_nearest(Workers& workers, const Assignment& assignment, const Parents& parents);
 
 // The start: `clusters` distinct rows drawn with `seed`; where there are fewer rows than clusters,
 // all rows, repeated cyclically.

@@ -62,12 +62,23 @@ struct Rotation {
     const float* matrix = nullptr;  // (to)(from); null: no rotation
 };
 
+// Many lists have parents: a vector is compared with these first, and then with the centroids of
+// the lists of the nearest ones (list_levels.h). Borrows its memory.
+struct Parents {
+    uint32_t count = 0;                // 0: vectors are compared with the centroids of all lists
+    const float* centroids = nullptr;  // (count)(dims)
+    // (count + 1): the lists of parent p are first[p] to first[p + 1] - 1, at least one. Together
+    // they are all lists.
+    const uint32_t* first = nullptr;
+};
+
 // Borrows its memory.
 struct Quantizer {
     QuantizerShape shape;
     const float* centroids;  // (lists)(dims)
     const float* codebook;   // (codebook_rows)(256): a row is one dimension of a byte's codewords
-    Rotation rotation = {};  // for vectors of the table; the members above are in the rotated space
+    Rotation rotation = {};  // for vectors of the table; the other members are in the rotated space
+    Parents parents = {};
 
     // Dimensions of the table's vectors.
     uint32_t table_dims() const { return rotation.matrix ? rotation.from : shape.dims; }

@@ -30,6 +30,7 @@ struct TrainingInput {
     QuantizerShape shape;  // shape.dims: of the codes, at most `dims`
     bool rotate;           // train a rotation (OPQ); not for additive quantizers
     uint64_t seed;
+    uint32_t parents = 0;  // of lists, at most as many as lists; 0: they have none
     // The phases use the first rows of the sample, at most this many each.
     size_t variance_rows;   // for the variance that the error is relative to
     size_t direction_rows;  // for the directions that a reduction of dimensions keeps
@@ -40,14 +41,23 @@ struct TrainingInput {
 
 struct TrainedModel {
     std::vector<float> centroids;  // (lists)(shape.dims)
-    std::vector<float> codebook;   // (codebook_rows)(256)
-    std::vector<float> matrix;     // (shape.dims)(dims): the rotation; empty: none
+    // Parents of lists (quantizer.h), at most as many as wanted: those without rows are left out.
+    std::vector<float> parent_centroids;  // (parents)(shape.dims)
+    std::vector<uint32_t> parent_first;   // (parents + 1); empty: lists have none
+    std::vector<float> codebook;          // (codebook_rows)(256)
+    std::vector<float> matrix;            // (shape.dims)(dims): the rotation; empty: none
     // Unless wide, all values are bfloat16 values. Wide where rounding would spoil the centroids:
     // where all lie far from zero and close together, they may all round to the same number.
     bool wide = false;
     // Mean squared error of the codes, with what a reduction drops, relative to the variance.
     double quantization_error = 0;
     size_t training_rows = 0;
+
+    Parents parents() const {
+        if (parent_first.empty()) return {};
+        return {static_cast<uint32_t>(parent_first.size() - 1), parent_centroids.data(),
+                parent_first.data()};
+    }
 };
 
 class Trainer {

@@ -16,6 +16,12 @@ class QuantizerCopy {
         : centroids_(from.centroids, from.centroids + size_t{from.shape.lists} * from.shape.dims),
           codebook_(from.codebook, from.codebook + size_t{from.shape.codebook_rows()} * codewords) {
         copy_ = {from.shape, centroids_.data(), codebook_.data(), from.rotation};
+        if (from.parents.count > 0) {
+            const size_t floats = size_t{from.parents.count} * from.shape.dims;
+            parents_.assign(from.parents.centroids, from.parents.centroids + floats);
+            first_.assign(from.parents.first, from.parents.first + from.parents.count + 1);
+            copy_.parents = {from.parents.count, parents_.data(), first_.data()};
+        }
         if (!from.rotation.matrix) return;
         matrix_.assign(from.rotation.matrix,
                        from.rotation.matrix + size_t{from.rotation.to} * from.rotation.from);
@@ -30,7 +36,8 @@ class QuantizerCopy {
     const Quantizer& get() const { return copy_; }
 
   private:
-    std::vector<float> centroids_, codebook_, matrix_;
+    std::vector<float> centroids_, codebook_, matrix_, parents_;
+    std::vector<uint32_t> first_;
     Quantizer copy_{};
 };
 

@@ -31,7 +31,8 @@ void AdditiveEncoder::encode(Workers& workers, const Quantizer& quantizer, const
         return std::make_unique<LsqEncoder>(workers, of, words);
     });
     assign_nearest(
-        workers, {e.rows, e.count, model.dims, quantizer.centroids, model.lists, e.lists, nullptr});
+        workers, {e.rows, e.count, model.dims, quantizer.centroids, model.lists, e.lists, nullptr},
+        quantizer.parents);
     LsqSearch search;
     search.rounds = model.search_rounds;
     std::vector<float> residuals(std::min(block_rows, e.count) * model.dims), decoded(model.dims);

@@ -121,10 +121,14 @@ class CpuExecutor final : public Executor {
                        {rows.rows, rows.count, rows.dims, centroids, clusters, nearest, nullptr});
     }
 
-    void make_residuals(Dataset& data, uint32_t clusters, const float* centroids) override {
+    void make_residuals(Dataset& data, uint32_t clusters, const float* centroids,
+                        const Parents& parents) override {
         auto& rows = static_cast<BorrowedRows&>(data);
         std::vector<uint32_t> nearest(rows.count);
-        assign(data, clusters, centroids, nearest.data());
+        assign_nearest(
+            workers_,
+            {rows.rows, rows.count, rows.dims, centroids, clusters, nearest.data(), nullptr},
+            parents);
         subtract_centroids(rows.rows, rows.count, rows.dims, centroids, nearest.data());
     }
 

@@ -5,6 +5,7 @@
 #include "kernels/cpu/products.h"
 #include "kernels/distance.h"
 #include "kernels/draw_rows.h"
+#include "kernels/list_levels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -139,6 +140,66 @@ void assign_tile(const Assignment& a, const Frame& frame, size_t begin, size_t e
     }
 }
 
+// The nearest parents of a row, nearest first.
+struct NearParents {
+    uint32_t count = 0;
+    Nearest items[assigned_parents];
+
+    void offer(uint32_t parent, float value, uint32_t most) {
+        // A NaN comes from an overflow and counts as infinitely far.
+        if (std::isnan(value)) value = std::numeric_limits<float>::infinity();
+        if (count == most && !(value < items[count - 1].value)) return;
+        uint32_t at = count < most ? count++ : count - 1;
+        for (; at > 0 && value < items[at - 1].value; --at) items[at] = items[at - 1];
+        items[at] = {parent, value};
+    }
+};
+
+// Writes the `most` nearest parents of each row of a tile, (rows)(most).
+void parents_of_tile(const Assignment& parents, const Frame& frame, uint32_t most, size_t begin,
+                     size_t end, float* scratch, uint32_t* nearest) {
+    float* products = scratch;
+    float* panels = products + tile_rows * tile_centroids;
+    const float* rows = frame.rows(parents.rows + begin * parents.dims, end - begin,
+                                   panels + products_scratch(tile_rows));
+    std::vector<NearParents> found(end - begin);
+    for (uint32_t first = 0; first < parents.clusters; first += tile_centroids) {
+        const uint32_t count = std::min(tile_centroids, parents.clusters - first);
+        inner_products({rows, end - begin, frame.centroids() + size_t{first} * parents.dims, count,
+                        parents.dims, -2.0f, products},
+                       panels);
+        for (size_t i = 0; i < end - begin; ++i)
+            for (uint32_t c = 0; c < count; ++c)
+                found[i].offer(first + c, products[i * count + c] + frame.norms()[first + c], most);
+    }
+    for (size_t i = 0; i < end - begin; ++i)
+        for (uint32_t n = 0; n < most; ++n)
+            nearest[(begin + i) * most + n] = found[i].items[n].index;
+}
+
+// The nearest list of one parent for each of the members, which are rows times `near`.
+void assign_to_lists_of(const Assignment& a, const Parents& parents, uint32_t parent,
+                        const uint32_t* members, size_t count, uint32_t near, float* scratch,
+                        Nearest* found) {
+    const uint32_t first = parents.first[parent];
+    const uint32_t lists = parents.first[parent + 1] - first;
+    float* gathered = scratch;
+    uint32_t nearest[tile_rows];
+    float distances[tile_rows];
+    const Assignment part{gathered, tile_rows, a.dims,   a.centroids + size_t{first} * a.dims,
+                          lists,    nearest,   distances};
+    const Frame frame(part);
+    for (size_t begin = 0; begin < count; begin += tile_rows) {
+        const size_t here = std::min(tile_rows, count - begin);
+        for (size_t i = 0; i < here; ++i)
+            std::memcpy(gathered + i * a.dims, a.rows + size_t{members[begin + i] / near} * a.dims,
+                        a.dims * sizeof(float));
+        assign_tile(part, frame, 0, here, gathered + tile_rows * a.dims);
+        for (size_t i = 0; i < here; ++i)
+            found[members[begin + i]] = {first + nearest[i], distances[i]};
+    }
+}
+
 // sums[d] += the rows' elements. Four rows at a time: each sum is loaded and stored once for four
 // rows, and the loads of the next row overlap.
 void add_rows(const float* rows, uint32_t dims, const uint32_t* members, size_t count,
@@ -165,6 +226,52 @@ void assign_nearest(Workers& workers, const Assignment& a) {
         const size_t begin = tile * tile_rows;
         assign_tile(a, frame, begin, std::min(a.count, begin + tile_rows), scratch[thread].data());
     });
+}
+
+void assign_nearest(Workers& workers, const Assignment& a, const Parents& parents) {
+    if (parents.count == 0) {
+        assign_nearest(workers, a);
+        return;
+    }
+    // Rows are compared in tiles with the lists of a parent, so those of a parent come together; a
+    // row is in as many of these tiles as it has near parents. In blocks: members are 32 bits.
+    constexpr size_t block_rows = 65536;
+    const uint32_t near = std::min(assigned_parents, parents.count);
+    const size_t tile_floats =
+        tile_rows * size_t{tile_centroids} + products_scratch(tile_rows) + tile_rows * a.dims;
+    auto scratch = workers.scratch(tile_floats + tile_rows * a.dims);
+    for (size_t block = 0; block < a.count; block += block_rows) {
+        Assignment here = a;
+        here.rows = a.rows + block * a.dims;
+        here.count = std::min(block_rows, a.count - block);
+        Assignment of_parents = here;
+        of_parents.centroids = parents.centroids;
+        of_parents.clusters = parents.count;
+        std::vector<uint32_t> nearest(here.count * near);
+        const Frame frame(of_parents);
+        workers.run((here.count + tile_rows - 1) / tile_rows, [&](size_t tile, int thread) {
+            const size_t begin = tile * tile_rows;
+            parents_of_tile(of_parents, frame, near, begin, std::min(here.count, begin + tile_rows),
+                            scratch[thread].data(), nearest.data());
+        });
+        const Groups groups(nearest, parents.count);
+        std::vector<Nearest> found(nearest.size());
+        workers.run(parents.count, [&](size_t parent, int thread) {
+            const auto p = static_cast<uint32_t>(parent);
+            if (groups.size(p) > 0)
+                assign_to_lists_of(here, parents, p, groups.members.data() + groups.begin[p],
+                                   groups.size(p), near, scratch[thread].data(), found.data());
+        });
+        for (size_t i = 0; i < here.count; ++i) {
+            const Nearest* begin = found.data() + i * near;
+            const Nearest* best =
+                std::min_element(begin, begin + near, [](const Nearest& x, const Nearest& y) {
+                    return x.value < y.value || (x.value == y.value && x.index < y.index);
+                });
+            a.nearest[block + i] = best->index;
+            if (a.distances) a.distances[block + i] = best->value;
+        }
+    }
 }
 
 void kmeans_start(const float* rows, size_t count, uint32_t dims, uint32_t clusters, uint64_t seed,

@@ -2,6 +2,7 @@
 
 #include "kernels/distance.h"
 #include "kernels/list_effort.h"
+#include "kernels/list_levels.h"
 #include "kernels/list_scan.h"
 
 #include <algorithm>
@@ -11,29 +12,69 @@
 
 namespace pgwarp {
 
+namespace {
+
+// The terms of some rows, (count): distances or negative products.
+void row_terms(const QuantizerShape& shape, const float* vector, const float* rows, size_t count,
+               float* terms) {
+    const Rows matrix{rows, shape.dims, count};
+    if (!has_norms(shape.metric)) {
+        dot_products(vector, matrix, shape.dims, terms);
+        for (size_t i = 0; i < count; ++i) terms[i] = -terms[i];
+    } else {
+        squared_l2_distances(vector, matrix, shape.dims, terms);
+    }
+    // A NaN product comes from an overflow and counts as infinitely far.
+    for (size_t i = 0; i < count; ++i)
+        if (terms[i] != terms[i]) terms[i] = std::numeric_limits<float>::infinity();
+}
+
+// Sorts the first `count` to their places.
+void sort_by_terms(const std::vector<float>& terms, std::vector<uint32_t>& order, size_t count) {
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
+                      order.end(), [&](uint32_t a, uint32_t b) {
+                          return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
+                      });
+}
+
+// Puts the lists of the nearest parents into scratch.order, with their terms.
+void compare_by_parents(const StoredLists& stored, const float* vector, uint32_t probes,
+                        SearchScratch& scratch) {
+    const size_t parents = stored.parent_first.size() - 1;
+    const uint64_t wanted = lists_to_compare(probes, stored.shape.lists);
+    scratch.parent_terms.resize(parents);
+    scratch.parent_order.resize(parents);
+    row_terms(stored.shape, vector, stored.parent_centroids.data(), parents,
+              scratch.parent_terms.data());
+    std::iota(scratch.parent_order.begin(), scratch.parent_order.end(), 0u);
+    sort_by_terms(scratch.parent_terms, scratch.parent_order, parents);
+    scratch.order.clear();
+    for (size_t i = 0; i < parents && scratch.order.size() < wanted; ++i) {
+        const uint32_t first = stored.parent_first[scratch.parent_order[i]];
+        const uint32_t end = stored.parent_first[scratch.parent_order[i] + 1];
+        row_terms(stored.shape, vector, stored.centroids.data() + size_t{first} * stored.shape.dims,
+                  end - first, scratch.terms.data() + first);
+        for (uint32_t list = first; list < end; ++list) scratch.order.push_back(list);
+    }
+}
+
+}  // namespace
+
 uint32_t rank_lists(const StoredLists& stored, CpuBatch& batch, size_t query,
                     SearchScratch& scratch) {
     const float* vector = batch.queries + query * stored.shape.dims;
     const ListQuery& wanted = batch.wanted[query];
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
     scratch.terms.resize(stored.shape.lists);
-    scratch.order.resize(stored.shape.lists);
-    const Rows centroids{stored.centroids.data(), stored.shape.dims, stored.shape.lists};
-    if (!has_norms(stored.shape.metric)) {
-        dot_products(vector, centroids, stored.shape.dims, scratch.terms.data());
-        for (float& term : scratch.terms) term = -term;
+    if (!stored.parent_first.empty()) {
+        compare_by_parents(stored, vector, probes, scratch);
     } else {
-        squared_l2_distances(vector, centroids, stored.shape.dims, scratch.terms.data());
+        scratch.order.resize(stored.shape.lists);
+        row_terms(stored.shape, vector, stored.centroids.data(), stored.shape.lists,
+                  scratch.terms.data());
+        std::iota(scratch.order.begin(), scratch.order.end(), 0u);
     }
-    // A NaN product comes from an overflow and counts as infinitely far.
-    for (float& term : scratch.terms)
-        if (term != term) term = std::numeric_limits<float>::infinity();
-    std::iota(scratch.order.begin(), scratch.order.end(), 0u);
-    std::partial_sort(scratch.order.begin(), scratch.order.begin() + probes, scratch.order.end(),
-                      [&](uint32_t a, uint32_t b) {
-                          return scratch.terms[a] < scratch.terms[b] ||
-                                 (scratch.terms[a] == scratch.terms[b] && a < b);
-                      });
+    sort_by_terms(scratch.terms, scratch.order, probes);
     std::copy_n(scratch.order.begin(), probes,
                 batch.probed_room.begin() + query * batch.probed_stride);
     batch.taken_room[query] = probes;

@@ -16,6 +16,8 @@ struct SearchScratch {
     std::vector<uint8_t> low_table;  // likewise
     std::vector<NibbleHit> hits;
     std::vector<uint32_t> order;
+    std::vector<float> parent_terms;
+    std::vector<uint32_t> parent_order;
     std::vector<Candidate> candidates;
     std::vector<Condition> conditions;
     std::vector<uint64_t> passing;  // a bit for each entry of a list

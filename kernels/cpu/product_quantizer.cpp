@@ -218,8 +218,10 @@ void encode_assigned(Workers& workers, const Quantizer& quantizer, const Encodin
 }
 
 void encode(Workers& workers, const Quantizer& quantizer, const Encoding& e) {
-    assign_nearest(workers, {e.rows, e.count, quantizer.shape.dims, quantizer.centroids,
-                             quantizer.shape.lists, e.lists, nullptr});
+    assign_nearest(workers,
+                   {e.rows, e.count, quantizer.shape.dims, quantizer.centroids,
+                    quantizer.shape.lists, e.lists, nullptr},
+                   quantizer.parents);
     encode_assigned(workers, quantizer, e);
 }
 

@@ -11,12 +11,16 @@ namespace {
 // More parts than threads, so that no straggler delays the others for long.
 constexpr size_t max_parts = 64;
 constexpr size_t min_rows = 256;
+// Where there are many groups, fewer parts: counters take 64 MB at most, or what some parts need.
+constexpr size_t max_places = 1 << 23;
+constexpr size_t min_parts = 4;
 
 }  // namespace
 
 void sort_by_group(Workers& workers, const ChunkedKeys& keys, int group_shift, uint32_t groups,
                    KeyedRow* sorted, uint64_t* starts) {
-    const size_t parts = std::min(max_parts, (keys.count + min_rows - 1) / min_rows);
+    const size_t parts = std::min({max_parts, (keys.count + min_rows - 1) / min_rows,
+                                   std::max(min_parts, max_places / groups)});
     const auto visit = [&](size_t part, auto&& work) {
         const size_t end = keys.count * (part + 1) / parts;
         for (size_t row = keys.count * part / parts; row < end;) {

@@ -98,6 +98,9 @@ struct StoredLists {
     std::vector<float> centroids, codebook;
     std::vector<float> half_codebook;  // (dims)(16), with four bits
     std::vector<StoredList> lists;
+    // Parents of the lists (quantizer.h); empty: they have none, or the store was not told.
+    std::vector<float> parent_centroids;
+    std::vector<uint32_t> parent_first;
 
     StoredLists(const Quantizer& quantizer, const AttributeLayout& layout)
         : shape(quantizer.shape),
@@ -106,6 +109,11 @@ struct StoredLists {
           codebook(quantizer.codebook,
                    quantizer.codebook + size_t{shape.codebook_rows()} * codewords),
           lists(shape.lists) {
+        if (const Parents& parents = quantizer.parents; parents.count > 0) {
+            parent_centroids.assign(parents.centroids,
+                                    parents.centroids + size_t{parents.count} * shape.dims);
+            parent_first.assign(parents.first, parents.first + parents.count + 1);
+        }
         if (shape.bits != 4) return;
         half_codebook.resize(size_t{shape.dims} * nibble_words);
         nibble_words_of(shape, codebook.data(), half_codebook.data());

@@ -56,7 +56,8 @@ class CudaExecutor final : public Executor {
     double kmeans_step(Dataset& data, uint32_t clusters, float* centroids) override;
     void assign(Dataset& data, uint32_t clusters, const float* centroids,
                 uint32_t* nearest) override;
-    void make_residuals(Dataset& data, uint32_t clusters, const float* centroids) override;
+    void make_residuals(Dataset& data, uint32_t clusters, const float* centroids,
+                        const Parents& parents) override;
 
     void keep_first(Dataset& data, size_t count) override {
         context_.use();
@@ -257,7 +258,9 @@ void CudaExecutor::assign(Dataset& data, uint32_t clusters, const float* centroi
     stream_.synchronize();
 }
 
-void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float* centroids) {
+// All centroids: a matrix product with few rows.
+void CudaExecutor::make_residuals(Dataset& data, uint32_t clusters, const float* centroids,
+                                  const Parents&) {
     context_.use();
     auto& rows = static_cast<DeviceRows&>(data);
     const Buffer<float> means = upload_floats(centroids, size_t{clusters} * rows.dims());

@@ -193,11 +193,18 @@ void FallbackExecutor::keep_first(Dataset& rows, size_t count) {
     change(rows, [count](Executor& executor, Dataset& data) { executor.keep_first(data, count); });
 }
 
-void FallbackExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) {
-    const size_t floats = size_t{clusters} * static_cast<Rows&>(rows).dims();
-    change(rows, [clusters, copy = std::vector<float>(centroids, centroids + floats)](
+void FallbackExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids,
+                                      const Parents& parents) {
+    const size_t dims = static_cast<Rows&>(rows).dims();
+    const uint32_t* ends = parents.first + (parents.count > 0 ? parents.count + 1 : 0);
+    change(rows, [clusters, count = parents.count,
+                  copy = std::vector<float>(centroids, centroids + clusters * dims),
+                  first = std::vector<uint32_t>(parents.first, ends),
+                  of_parents = std::vector<float>(parents.centroids,
+                                                  parents.centroids + parents.count * dims)](
                      Executor& executor, Dataset& data) {
-        executor.make_residuals(data, clusters, copy.data());
+        executor.make_residuals(data, clusters, copy.data(),
+                                {count, of_parents.data(), first.data()});
     });
 }
 

@@ -53,9 +53,10 @@ void ForwardingExecutor::keep_first(Dataset& rows, size_t count) {
     run_on(rows, [&](Executor& executor, Dataset& data) { executor.keep_first(data, count); });
 }
 
-void ForwardingExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids) {
+void ForwardingExecutor::make_residuals(Dataset& rows, uint32_t clusters, const float* centroids,
+                                        const Parents& parents) {
     run_on(rows, [&](Executor& executor, Dataset& data) {
-        executor.make_residuals(data, clusters, centroids);
+        executor.make_residuals(data, clusters, centroids, parents);
     });
 }
 

@@ -110,6 +110,61 @@ TEST_P(Kmeans, AssignmentIsNearestInFloat64) {
     }
 }
 
+// Parents of the clusters of a problem, each with the mean of the next few.
+struct SomeParents {
+    std::vector<float> centroids;
+    std::vector<uint32_t> first{0};
+
+    SomeParents(const Problem& p, uint32_t of_each) {
+        while (first.back() < p.clusters) {
+            const uint32_t begin = first.back();
+            first.push_back(std::min(p.clusters, begin + of_each));
+            for (uint32_t d = 0; d < p.dims; ++d) {
+                double sum = 0;
+                for (uint32_t c = begin; c < first.back(); ++c)
+                    sum += p.centroids[size_t{c} * p.dims + d];
+                centroids.push_back(static_cast<float>(sum / (first.back() - begin)));
+            }
+        }
+    }
+    Parents get() const {
+        return {static_cast<uint32_t>(first.size() - 1), centroids.data(), first.data()};
+    }
+};
+
+Assigned assign_by(const Problem& p, const SomeParents& parents, int threads) {
+    Workers workers(threads);
+    Assigned result{std::vector<uint32_t>(p.count, 0xffffffff), std::vector<float>(p.count)};
+    assign_nearest(workers,
+                   {p.rows.data(), p.count, p.dims, p.centroids.data(), p.clusters,
+                    result.nearest.data(), result.distances.data()},
+                   parents.get());
+    return result;
+}
+
+// All parents are near where there are few of them.
+TEST_P(Kmeans, AssignmentByFewParentsIsNearest) {
+    for (int i = 0; i < 20; ++i) {
+        const Problem p = random_problem(random, 2'000'000);
+        const SomeParents parents(p, p.clusters / 12 + 1);
+        const Assigned found = assign_by(p, parents, 1);
+        expect_nearest(p, found);
+        EXPECT_EQ(assign_by(p, parents, 3).nearest, found.nearest);
+        EXPECT_EQ(assign_by(p, parents, 3).distances, found.distances);
+    }
+}
+
+// Clusters on a line, whose parents lie on it in order: the nearest is one of a near parent.
+TEST_P(Kmeans, AssignmentByManyParents) {
+    Problem p{700, 5, 3000, {}, {}};
+    for (uint32_t c = 0; c < p.clusters; ++c)
+        for (uint32_t d = 0; d < p.dims; ++d) p.centroids.push_back(static_cast<float>(c));
+    p.rows = normal_floats(random, p.count * p.dims);
+    for (float& x : p.rows) x = 1500 + 700 * x;
+    for (const uint32_t of_each : {1u, 7u, 100u, 700u})
+        expect_nearest(p, assign_by(p, SomeParents(p, of_each), 2));
+}
+
 // Around the edges of the tiles that rows and centroids are cut into.
 TEST_P(Kmeans, AssignmentAtTheEdgesOfTiles) {
     for (const size_t count : {1, 127, 128, 129, 257})

@@ -2,6 +2,7 @@
 
 #include "kernels/list_store.h"
 
+#include "kernels/list_levels.h"
 #include "test/kernels/list_check.h"
 #include "test/kernels/seed.h"
 
@@ -70,6 +71,31 @@ TEST(ListStore, RefusesRefinedRowsOutOfRange) {
     EXPECT_THROW(store->search(*batch, c.queries), std::invalid_argument);
     batch->wanted[0].refined_k = 0;
     EXPECT_THROW(store->search(*batch, c.queries), std::invalid_argument);
+}
+
+// Lists so few are all compared, whatever parents they have.
+TEST(ListStore, FindsTheNearestByParents) {
+    unsigned seed = test_seed();
+    for (const ListCase& c : list_cases()) {
+        if (lists_to_compare(c.probes, c.lists) < c.lists) continue;
+        ListWorld world(c, ++seed);
+        Quantizer quantizer = world.quantizer();
+        std::vector<uint32_t> first;
+        std::vector<float> centroids;
+        for (uint32_t list = 0; list < c.lists; list += 1 + list % 3) {
+            first.push_back(list);
+            const float* centroid = quantizer.centroids + size_t{list} * c.dims;
+            centroids.insert(centroids.end(), centroid, centroid + c.dims);
+        }
+        first.push_back(c.lists);
+        quantizer.parents = {static_cast<uint32_t>(first.size() - 1), centroids.data(),
+                             first.data()};
+        const auto store = make_cpu_list_store(quantizer, world.attributes(), 2, {});
+        world.put_all(*store);
+        const auto batch = world.make_batch(*store);
+        store->search(*batch, c.queries);
+        for (size_t q = 0; q < c.queries; ++q) world.check(*batch, q);
+    }
 }
 
 TEST(ListStore, PassesOverWhatIsNotHeld) {

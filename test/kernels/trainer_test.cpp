@@ -25,6 +25,7 @@ struct Case {
     uint32_t dims;
     QuantizerShape shape;
     bool rotate = false;
+    uint32_t parents = 0;
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
@@ -40,6 +41,9 @@ const Case cases[] = {
     {"opq_4_bits", 12, {12, 7, 3, Metric::inner_product, 4}, true},
     {"opq_reduced", 20, {12, 7, 4, Metric::l2}, true},
     {"lsq", 12, {12, 7, 2, Metric::l2, 8, 4}},
+    {"pq_parents", 12, {12, 40, 4, Metric::l2}, false, 4},
+    {"pq_reduced_parents", 16, {12, 40, 4, Metric::l2}, false, 4},
+    {"opq_reduced_parents", 20, {12, 40, 4, Metric::l2}, true, 3},
 };
 
 constexpr size_t count = 3000;
@@ -73,6 +77,7 @@ TrainingInput input_of(const Case& c, std::vector<float>& rows) {
     input.shape = c.shape;
     input.rotate = c.rotate;
     input.seed = 42;
+    input.parents = c.parents;
     input.variance_rows = 2500;
     input.direction_rows = 2000;
     input.residual_rows = 2600;
@@ -91,6 +96,8 @@ TrainedModel train(Executor& executor, const Case& c, std::vector<float> rows,
 
 void expect_same(const TrainedModel& a, const TrainedModel& b) {
     EXPECT_EQ(a.centroids, b.centroids);
+    EXPECT_EQ(a.parent_centroids, b.parent_centroids);
+    EXPECT_EQ(a.parent_first, b.parent_first);
     EXPECT_EQ(a.codebook, b.codebook);
     EXPECT_EQ(a.matrix, b.matrix);
     EXPECT_EQ(a.wide, b.wide);
@@ -320,6 +327,38 @@ TEST_P(TrainerTest, GoesOnAfterInterruptsOfTheFallback) {
         }
         expect_same(trainer.model(), expected);
     }
+}
+
+// Every list has one parent, and lies in its neighborhood.
+TEST_P(TrainerTest, ParentsShareTheLists) {
+    const Case& c = GetParam();
+    const TrainedModel model = train(*cpu(), c, rows_of(c, test_seed()));
+    const Parents parents = model.parents();
+    ASSERT_EQ(parents.count, c.parents);
+    if (parents.count == 0) return;
+    const uint32_t dims = c.shape.dims;
+    EXPECT_EQ(model.parent_centroids.size(), size_t{c.parents} * dims);
+    EXPECT_EQ(parents.first[0], 0u);
+    EXPECT_EQ(parents.first[parents.count], c.shape.lists);
+    uint32_t own = 0;
+    for (uint32_t p = 0; p < parents.count; ++p) {
+        ASSERT_LT(parents.first[p], parents.first[p + 1]);
+        for (uint32_t list = parents.first[p]; list < parents.first[p + 1]; ++list) {
+            const float* centroid = model.centroids.data() + size_t{list} * dims;
+            uint32_t best = 0;
+            const auto distance = [&](uint32_t parent) {
+                double sum = 0;
+                for (uint32_t d = 0; d < dims; ++d)
+                    sum += std::pow(centroid[d] - parents.centroids[size_t{parent} * dims + d], 2);
+                return sum;
+            };
+            for (uint32_t other = 1; other < parents.count; ++other)
+                if (distance(other) < distance(best)) best = other;
+            own += best == p;
+        }
+    }
+    // The mean of a part of a cluster lies in it; rounding may move one at the edge.
+    EXPECT_GE(own + 2, c.shape.lists);
 }
 
 INSTANTIATE_TEST_SUITE_P(Quantizers, TrainerTest, testing::ValuesIn(cases),
