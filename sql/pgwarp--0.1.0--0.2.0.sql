@@ -534,7 +534,8 @@ CREATE FUNCTION ivfpq_info(
     OUT learned_at timestamptz,
     OUT leaf_index regclass,
     OUT pending_reason text,
-    OUT pending_since timestamptz)
+    OUT pending_since timestamptz,
+    OUT parents int)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT ROWS 1;
 COMMENT ON FUNCTION ivfpq_info(regclass) IS

@@ -97,6 +97,8 @@ void report_differences(Relation index, const MetaPage& meta, const MetaPage& wa
     initStringInfo(&differences.gets);
     const bool trained = meta.lists > 0;
     add_choice(&differences, "lists", meta.asked_lists, meta.lists, wanted.asked_lists);
+    // An index without parents has none by the option or by its number of lists.
+    add_choice(&differences, "parents", meta.asked_parents, meta.parents, wanted.asked_parents);
     add_choice(&differences, "m", meta.asked_m, trained ? meta.m : 0, wanted.asked_m);
     add_number(&differences, "bits", meta.bits, wanted.bits);
     if (meta.quantizer != wanted.quantizer)

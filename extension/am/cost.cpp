@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/list_levels.h"
 #include "extension/am/callbacks.h"
 #include "extension/am/shares.h"
 #include "extension/index/format.h"
@@ -46,6 +47,7 @@ struct WantedScan {
 struct ScanPlan {
     double lists;          // 0: untrained
     double model_pages;    // read by every scan
+    double compared;       // centroids that the query is compared with
     double pending_pages;  // every scan visits their rows
     double pending_rows;
     double code_dims;
@@ -135,25 +137,34 @@ ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
     plan.pending_pages = meta.pending.pages;
     plan.pending_rows = std::min(rows, plan.pending_pages * EntryLayout::pending().capacity);
     if (meta.lists == 0) return plan;
-    plan.model_pages = static_cast<double>(meta.directory - meta.centroids);
+    const double other_pages =
+        static_cast<double>(meta.directory - meta.centroids) - centroid_pages(meta);
     plan.refinement_pages = meta.refinement_pages;
     plan.code_dims = meta.code_dims;
     plan.code_bytes = meta.m;
     plan.nibbles = meta.bits == 4;
     plan_effort(meta, wanted, std::max(1.0, rows - plan.pending_rows), &plan);
-    if (!plan.exact && will_be_served(index)) plan_service(index, meta, wanted, rows, &plan);
+    const double lists = meta.parents == 0
+                             ? meta.lists
+                             : static_cast<double>(lists_to_compare(
+                                   static_cast<uint64>(std::ceil(plan.probes)), meta.lists));
+    plan.compared = meta.parents + lists;
+    plan.model_pages = other_pages + centroid_pages(meta) * lists / meta.lists;
+    if (!plan.exact && meta.lists <= max_plain_lists && will_be_served(index))
+        plan_service(index, meta, wanted, rows, &plan);
     return plan;
 }
 
 // For a hypothetical index: assumes what a build would probably choose.
 ScanPlan plan_hypothetical_scan(double rows, double pages, const WantedScan& wanted) {
     MetaPage meta = {};
-    meta.lists = static_cast<uint32>(std::clamp(std::sqrt(rows), 1.0, double{max_lists}));
+    meta.lists = static_cast<uint32>(std::clamp(std::sqrt(rows), 1.0, double{max_plain_lists}));
     meta.bits = default_bits;
     meta.rows_at_build = static_cast<uint64>(rows);
     ScanPlan plan = {};
     plan.lists = meta.lists;
     plan.model_pages = pages / 10;
+    plan.compared = meta.lists;
     plan.code_dims = 64;
     plan.code_bytes = 32;
     plan_effort(meta, wanted, rows, &plan);
@@ -258,7 +269,7 @@ ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows
     // Every scan reads the model, which therefore stays in the buffer cache.
     const double codebook = plan.nibbles ? 16 : 256;
     const double model = 0.1 * page.sequential * plan.model_pages +
-                         (plan.lists + codebook) * plan.code_dims * look_up;
+                         (plan.compared + codebook) * plan.code_dims * look_up;
     return {model + first_pages + share * entries, other_pages + (1 - share) * entries};
 }
 

@@ -126,6 +126,7 @@ MetaPage new_meta(Relation index) {
     set_attributes(attributes_of(index), &meta);
     check_entry(meta);
     meta.centroids = meta.codebook = meta.rotation = meta.directory = InvalidBlockNumber;
+    meta.parent_rows = meta.parent_places = InvalidBlockNumber;
     meta.seed = settings.seed;
     meta.pending = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
     meta.free_head = InvalidBlockNumber;

@@ -13,6 +13,7 @@
 #include "kernels/sort_floats.h"
 #include "extension/build/curve_query.h"
 #include "extension/index/effort.h"
+#include "extension/index/list_order.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
@@ -69,10 +70,21 @@ struct RankedLists {
 
 RankedLists rank_lists(Relation index, const MetaPage& meta, const float* query, uint32 wanted) {
     RankedLists ranked;
-    ranked.terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
-    ranked.order = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
-    read_list_terms(index, meta, query, ranked.terms);
-    for (uint32 i = 0; i < meta.lists; ++i) ranked.order[i] = i;
+    ListOrder order = alloc_list_order(meta);
+    begin_list_order(index, meta, query, &order);
+    ranked.terms = order.terms;
+    ranked.order = order.order;
+    if (meta.parents > 0) {
+        // A scan of few lists is compared with few. So is what comes first here.
+        constexpr uint32 first = 4;
+        wanted = std::min(wanted, meta.lists);
+        for (uint32 begin = 0, end = std::min(first, wanted); begin < wanted;) {
+            order_lists(index, meta, &order, begin, end);
+            begin = end;
+            end = std::min(2 * end, wanted);
+        }
+        return ranked;
+    }
     const auto nearer = [&](uint32 a, uint32 b) {
         return ranked.terms[a] < ranked.terms[b] || (ranked.terms[a] == ranked.terms[b] && a < b);
     };

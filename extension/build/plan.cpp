@@ -25,8 +25,17 @@ uint32 choose_lists(double rows, uint32 dims) {
     // More lists are shorter lists, but each scan compares the query with every centroid, which
     // costs more the longer the vectors are.
     const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.25 : 0.75;
-    return static_cast<uint32>(
-        std::clamp(std::round(factor * std::sqrt(rows)), 1.0, static_cast<double>(max_lists)));
+    return static_cast<uint32>(std::clamp(std::round(factor * std::sqrt(rows)), 1.0,
+                                          static_cast<double>(max_plain_lists)));
+}
+
+// Parents of lists; 0: none.
+uint32 choose_parents(const MetaPage& meta, uint32 lists) {
+    if (meta.asked_parents == 1) return 0;
+    if (meta.asked_parents > 0) return std::min(meta.asked_parents, lists);
+    if (lists <= max_plain_lists) return 0;
+    // A query is compared with about as many parents as lists: see bench/notes/levels.md.
+    return static_cast<uint32>(std::lround(4 * std::sqrt(static_cast<double>(lists))));
 }
 
 uint32 choose_m(const MetaPage& meta) {
@@ -69,9 +78,11 @@ Size quantizer_bytes(const MetaPage& meta, uint32 m) {
 }
 
 // A sampled row: its floats, its TID, and what an iteration stores for it, at most a short code or
-// two.
-Size sample_row_bytes(uint32 dims) {
-    return dims * sizeof(float) + sizeof(uint64) + 32;
+// two. With parents, where dimensions are reduced, these floats, too.
+Size sample_row_bytes(const MetaPage& meta) {
+    const bool reduced = meta.asked_parents > 1 || meta.asked_lists > max_plain_lists;
+    const uint32 more = reduced && meta.code_dims < meta.dims ? meta.code_dims : 0;
+    return (meta.dims + more) * sizeof(float) + sizeof(uint64) + 32;
 }
 
 // Autovacuum trains as well, and has a limit of its own where one is set.
@@ -102,15 +113,14 @@ struct Need {
     }
     double rows_in(Size memory, uint32 lists) const {
         return memory > model(lists)
-                   ? static_cast<double>((memory - model(lists)) / sample_row_bytes(meta.dims))
+                   ? static_cast<double>((memory - model(lists)) / sample_row_bytes(meta))
                    : 0;
     }
     bool fits(Size memory, uint32 lists) const {
         return rows_in(memory, lists) >= needed_rows(lists);
     }
     Size megabytes(uint32 lists) const {
-        return (model(lists) +
-                static_cast<Size>(needed_rows(lists)) * sample_row_bytes(meta.dims)) /
+        return (model(lists) + static_cast<Size>(needed_rows(lists)) * sample_row_bytes(meta)) /
                    megabyte +
                1;
     }
@@ -142,7 +152,7 @@ uint32 residual_rows(const MetaPage& meta) {
 
 TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& meta,
                            int report_level) {
-    TrainingPlan plan;
+    TrainingPlan plan = {};
     plan.m = meta.asked_m ? meta.asked_m : choose_m(meta);
     const uint32 best = meta.asked_lists ? meta.asked_lists : choose_lists(rows, meta.code_dims);
     const Need need{meta, rows, quantizer_bytes(meta, plan.m)};
@@ -174,6 +184,7 @@ TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& 
                          need.megabytes(best))));
     if (meta.asked_lists)
         report_many_lists(index_name, rows, meta, report_level == ERROR ? NOTICE : report_level);
+    plan.parents = choose_parents(meta, plan.lists);
     plan.sample_rows = static_cast<uint32>(
         std::min(need.wanted_rows(plan.lists), need.rows_in(memory, plan.lists)));
     return plan;
@@ -182,7 +193,7 @@ TrainingPlan plan_training(const char* index_name, double rows, const MetaPage& 
 uint32 most_sample_rows(const MetaPage& meta) {
     const Size memory = static_cast<Size>(training_memory().kilobytes) * 1024;
     const Size wanted = std::max(Size{max_lists} * rows_per_list, Size{rows_for_additive});
-    return static_cast<uint32>(std::min(wanted, memory / sample_row_bytes(meta.dims)));
+    return static_cast<uint32>(std::min(wanted, memory / sample_row_bytes(meta)));
 }
 
 }  // namespace pgwarp

@@ -23,6 +23,7 @@ uint32 residual_rows(const MetaPage& meta);
 // rows.
 struct TrainingPlan {
     uint32 lists;
+    uint32 parents;  // 0: lists have none
     uint32 m;
     uint32 sample_rows;
 };

@@ -37,14 +37,22 @@ struct ModelParts {
     Size centroids;
     Size codebook;
     Size rotation;
+    Size parents;
+    Size parents_first;  // numbers, as large as floats
     Size queries;
 
-    static ModelParts of(const QuantizerShape& shape, uint32 rotated_from, uint32 query_count) {
-        return {Size{shape.lists} * shape.dims, Size{shape.codebook_rows()} * codewords,
+    static ModelParts of(const QuantizerShape& shape, uint32 rotated_from, uint32 parents,
+                         uint32 query_count) {
+        return {Size{shape.lists} * shape.dims,
+                Size{shape.codebook_rows()} * codewords,
                 Size{rotated_from} * shape.dims,
+                Size{parents} * shape.dims,
+                parents > 0 ? Size{parents} + 1 : 0,
                 Size{query_count} * (rotated_from ? rotated_from : shape.dims)};
     }
-    Size floats() const { return centroids + codebook + rotation + queries; }
+    Size floats() const {
+        return centroids + codebook + rotation + parents + parents_first + queries;
+    }
 };
 
 Size query_text_bytes() {
@@ -52,7 +60,8 @@ Size query_text_bytes() {
 }
 
 ModelParts parts_of(const EncodeInput& input) {
-    return ModelParts::of(input.model.shape, input.model.rotation.from, input.query_count);
+    return ModelParts::of(input.model.shape, input.model.rotation.from, input.model.parents.count,
+                          input.query_count);
 }
 
 PieceSizes sizes_of(const BuildMemoryPlan& plan) {
@@ -88,6 +97,7 @@ void init_shared(SharedBuild* shared, const BuildMemoryPlan& plan) {
     shared->sort_memory = maintenance_work_mem / shared->participants;
     shared->shape = plan.input->model.shape;
     shared->rotated_from = plan.input->model.rotation.from;
+    shared->parents = plan.input->model.parents.count;
     shared->query_count = plan.input->query_count;
     shared->refinement = plan.input->refinement;
     ConditionVariableInit(&shared->done_condition);
@@ -98,13 +108,16 @@ void init_shared(SharedBuild* shared, const BuildMemoryPlan& plan) {
 
 void copy_model(float* to, const EncodeInput& input) {
     const ModelParts parts = parts_of(input);
-    const auto put = [&to](const float* from, Size floats) {
+    static_assert(sizeof(float) == sizeof(*input.model.parents.first));
+    const auto put = [&to](const void* from, Size floats) {
         if (floats > 0) memcpy(to, from, floats * sizeof(float));
         to += floats;
     };
     put(input.model.centroids, parts.centroids);
     put(input.model.codebook, parts.codebook);
     put(input.model.rotation.matrix, parts.rotation);
+    put(input.model.parents.centroids, parts.parents);
+    put(input.model.parents.first, parts.parents_first);
     put(input.queries, parts.queries);
 }
 
@@ -164,11 +177,16 @@ ParallelTableScanDesc scan_of(SharedBuild* shared) {
 
 EncodeInput input_of(const SharedBuild* shared, const float* model, Relation index) {
     const QuantizerShape& shape = shared->shape;
-    const ModelParts parts = ModelParts::of(shape, shared->rotated_from, shared->query_count);
+    const ModelParts parts =
+        ModelParts::of(shape, shared->rotated_from, shared->parents, shared->query_count);
     const float* codebook = model + parts.centroids;
     const float* matrix = codebook + parts.codebook;
-    EncodeInput input{{shape, model, codebook}, matrix + parts.rotation, shared->query_count,
-                      type_of(index),           copy_attributes(index),  shared->refinement};
+    const float* parents = matrix + parts.rotation;
+    const float* first = parents + parts.parents;
+    EncodeInput input{{shape, model, codebook}, first + parts.parents_first, shared->query_count,
+                      type_of(index),           copy_attributes(index),      shared->refinement};
+    if (shared->parents > 0)
+        input.model.parents = {shared->parents, parents, reinterpret_cast<const uint32*>(first)};
     if (shared->rotated_from > 0) input.model.rotation = {shared->rotated_from, shape.dims, matrix};
     return input;
 }

@@ -30,6 +30,7 @@ struct SharedBuild {
     int sort_memory;  // per participant, in kilobytes
     QuantizerShape shape;
     uint32 rotated_from;  // dimensions of the table's vectors; 0: no rotation
+    uint32 parents;       // of lists
     uint32 query_count;
     RefinementLayout refinement;
 

@@ -21,6 +21,7 @@ namespace pgwarp {
 // Else they go through a tuplesort, which spills to disk and merges runs across processes: a tuple
 // is a key of list and TID, then offset, code, attributes and refinement.
 struct EntrySort {
+    int tid_bits;  // of a key; the others are the list's
     uint32 m;
     uint32 attribute_bytes;
     uint32 refinement_bytes;
@@ -44,9 +45,17 @@ struct EntrySort {
 
 namespace {
 
-constexpr int tid_bits = 48;
-static_assert(max_lists <= 1 << (63 - tid_bits), "list and TID share one int64");
-constexpr uint64 tid_mask = (uint64{1} << tid_bits) - 1;
+// A key holds the TID's 48 bits, if there are few lists. With many lists, offsets have 12 bits:
+// PostgreSQL's pages have no more.
+constexpr int all_tid_bits = 48;
+constexpr int offset_bits = 12;
+constexpr int short_tid_bits = 32 + offset_bits;
+static_assert(max_plain_lists <= 1 << (63 - all_tid_bits), "list and TID share one int64");
+static_assert(max_lists <= 1 << (64 - short_tid_bits), "list and TID share one int64");
+
+int tid_bits_for(uint32 lists) {
+    return lists <= max_plain_lists ? all_tid_bits : short_tid_bits;
+}
 // Large allocations can use huge pages; memory counts only once it is written to.
 constexpr int min_chunk_shift = 12;
 constexpr int max_chunk_shift = 20;
@@ -124,6 +133,14 @@ void begin_tuplesort(EntrySort* sort, SortCoordinate coordinate) {
     SET_VARSIZE(sort->entry, bytes);
 }
 
+// The order of keys, for a tuplesort of signed numbers.
+int64 signed_key(uint64 key) {
+    return static_cast<int64>(key ^ uint64{1} << 63);
+}
+uint64 unsigned_key(int64 key) {
+    return static_cast<uint64>(key) ^ uint64 { 1 } << 63;
+}
+
 void put_tuple(EntrySort* sort, uint64 key, float offset, const uint8* code,
                const uint8* attributes, const uint8* refinement) {
     char* data = VARDATA(sort->entry);
@@ -136,7 +153,7 @@ void put_tuple(EntrySort* sort, uint64 key, float offset, const uint8* code,
     put(attributes, sort->attribute_bytes);
     put(refinement, sort->refinement_bytes);
     ExecClearTuple(sort->in);
-    sort->in->tts_values[0] = Int64GetDatum(static_cast<int64>(key));
+    sort->in->tts_values[0] = Int64GetDatum(signed_key(key));
     sort->in->tts_values[1] = PointerGetDatum(sort->entry);
     sort->in->tts_isnull[0] = sort->in->tts_isnull[1] = false;
     ExecStoreVirtualTuple(sort->in);
@@ -161,8 +178,28 @@ void move_to_tuplesort(EntrySort* sort) {
     MemoryContextSwitchTo(before);
 }
 
-uint64 entry_key(uint32 list, uint64 tid) {
-    return static_cast<uint64>(list) << tid_bits | tid;
+uint64 entry_key(const EntrySort* sort, uint32 list, uint64 tid) {
+    if (sort->tid_bits == all_tid_bits) return uint64{list} << all_tid_bits | tid;
+    const uint64 offset = tid & 0xffff;
+    if (offset >= 1 << offset_bits)
+        ereport(
+            ERROR,
+            (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+             errmsg("cannot build an index with more than %d lists on this table", max_plain_lists),
+             errdetail("Its access method has rows with offset %d, and only offsets up to %d "
+                       "are supported with so many lists.",
+                       static_cast<int>(offset), (1 << offset_bits) - 1)));
+    return uint64{list} << short_tid_bits | tid >> 16 << offset_bits | offset;
+}
+
+uint32 list_in(const EntrySort* sort, uint64 key) {
+    return static_cast<uint32>(key >> sort->tid_bits);
+}
+
+uint64 tid_in(const EntrySort* sort, uint64 key) {
+    const uint64 tid = key & ((uint64{1} << sort->tid_bits) - 1);
+    if (sort->tid_bits == all_tid_bits) return tid;
+    return tid >> offset_bits << 16 | (tid & ((1 << offset_bits) - 1));
 }
 
 // Stores the rows from `first` to `end`, for which there must be room.
@@ -175,7 +212,7 @@ void put_in_memory(EntrySort* sort, const EncodedRows& rows, Size first, Size en
         const Size here = Min(end - first, chunk_rows(sort) - at);
         const EntryPlace place = entry_place(sort, sort->count);
         for (Size i = 0; i < here; ++i)
-            place.key[i] = entry_key(rows.lists[first + i], rows.tids[first + i]);
+            place.key[i] = entry_key(sort, rows.lists[first + i], rows.tids[first + i]);
         memcpy(place.offset, rows.offsets + first, here * sizeof(float));
         memcpy(place.code, rows.codes + first * sort->m, here * sort->m);
         if (sort->attribute_bytes > 0)
@@ -200,7 +237,7 @@ void sort_in_memory(EntrySort* sort, uint32 lists, int threads) {
         sort_by_group(
             workers,
             {reinterpret_cast<uint64* const*>(sort->chunks), chunk_rows(sort), sort->count},
-            tid_bits, lists, sort->order, sort->starts);
+            sort->tid_bits, lists, sort->order, sort->starts);
     });
 }
 
@@ -208,6 +245,7 @@ void sort_in_memory(EntrySort* sort, uint32 lists, int threads) {
 
 EntrySort* begin_entry_sort(const EntrySortShape& shape, SortCoordinate coordinate) {
     EntrySort* sort = static_cast<EntrySort*>(palloc0(sizeof(EntrySort)));
+    sort->tid_bits = tid_bits_for(shape.lists);
     sort->m = shape.m;
     sort->attribute_bytes = shape.attribute_bytes;
     sort->refinement_bytes = shape.refinement_bytes;
@@ -226,7 +264,7 @@ void sort_rows(void* state, const EncodedRows& rows) {
         if (first < rows.count) move_to_tuplesort(sort);
     }
     for (; first < rows.count; ++first)
-        put_tuple(sort, entry_key(rows.lists[first], rows.tids[first]), rows.offsets[first],
+        put_tuple(sort, entry_key(sort, rows.lists[first], rows.tids[first]), rows.offsets[first],
                   rows.codes + first * sort->m, rows.attributes + first * sort->attribute_bytes,
                   rows.refinements + first * sort->refinement_bytes);
 }
@@ -258,12 +296,8 @@ EncodedRow sorted_row(const EntrySort* sort, uint64 at) {
     }
     const uint64 key = sort->order[at].key;
     const EntryPlace place = entry_place(sort, sort->order[at].row);
-    return {static_cast<uint32>(key >> tid_bits),
-            key & tid_mask,
-            *place.offset,
-            place.code,
-            place.attributes,
-            place.refinement};
+    return {list_in(sort, key), tid_in(sort, key), *place.offset,
+            place.code,         place.attributes,  place.refinement};
 }
 
 void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int threads,
@@ -282,13 +316,13 @@ void find_lists(const EntrySort* sort, const uint64* tids, uint32 count, int thr
     std::sort(wanted, wanted + count, before);
     const auto look = [&](Size first, Size end) {
         for (Size at = first; at < end; ++at) {
-            const uint64 tid = sort->order[at].key & tid_mask;
+            const uint64 tid = tid_in(sort, sort->order[at].key);
             if (!(filter[hash(tid) / 64] >> hash(tid) % 64 & 1)) continue;
             // A TID may be wanted several times: a row can be a neighbor of several queries.
             for (const KeyedRow* found =
                      std::lower_bound(wanted, wanted + count, KeyedRow{tid, 0}, before);
                  found != wanted + count && found->key == tid; ++found)
-                lists[found->row] = static_cast<uint32>(sort->order[at].key >> tid_bits);
+                lists[found->row] = list_in(sort, sort->order[at].key);
         }
     };
     constexpr Size task_rows = 65536;
@@ -310,10 +344,10 @@ bool next_sorted_row(EntrySort* sort, EncodedRow* row) {
     }
     if (!tuplesort_gettupleslot(sort->sort, true, false, sort->out, nullptr)) return false;
     slot_getallattrs(sort->out);
-    const uint64 key = static_cast<uint64>(DatumGetInt64(sort->out->tts_values[0]));
+    const uint64 key = unsigned_key(DatumGetInt64(sort->out->tts_values[0]));
     const char* data = VARDATA_ANY(DatumGetPointer(sort->out->tts_values[1]));
-    row->list = static_cast<uint32>(key >> tid_bits);
-    row->tid = key & tid_mask;
+    row->list = list_in(sort, key);
+    row->tid = tid_in(sort, key);
     memcpy(&row->offset, data, sizeof(float));
     row->code = reinterpret_cast<const uint8*>(data + sizeof(float));
     row->attributes = row->code + sort->m;

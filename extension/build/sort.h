@@ -12,13 +12,14 @@ namespace pgwarp {
 struct EntrySort;
 // `memory` in kilobytes; `coordinate` as for any tuplesort, null where one process sorts.
 struct EntrySortShape {
+    uint32 lists;
     uint32 m;
     uint32 attribute_bytes;
     uint32 refinement_bytes;
     int memory;
 };
 inline EntrySortShape sort_shape(const EncodeInput& input, int memory) {
-    return {input.model.shape.m, input.row().other_bytes,
+    return {input.model.shape.lists, input.model.shape.m, input.row().other_bytes,
             static_cast<uint32>(input.refinement.bytes()), memory};
 }
 EntrySort* begin_entry_sort(const EntrySortShape& shape, SortCoordinate coordinate);

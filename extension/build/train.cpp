@@ -61,6 +61,7 @@ TrainingInput training_input(const TrainingPlan& plan, const Sample& sample, con
     input.shape = {meta.code_dims, plan.lists, plan.m, meta.metric, meta.bits, meta.search_rounds};
     input.rotate = has_rotation(meta);
     input.seed = static_cast<uint64>(meta.seed);
+    input.parents = plan.parents;
     input.variance_rows = shuffled_rows;
     // Enough rows to find the directions: more would take long and change little.
     input.direction_rows = std::max(rows_for_rotation, 4 * sample.dims);
@@ -100,7 +101,15 @@ Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* samp
     model.codebook = copy_floats(trained.codebook);
     if (!trained.matrix.empty())
         model.rotation = {input.dims, input.shape.dims, copy_floats(trained.matrix)};
+    const Parents parents = trained.parents();
+    if (parents.count > 0) {
+        const Size bytes = (Size{parents.count} + 1) * sizeof(uint32);
+        auto* first = static_cast<uint32*>(palloc(bytes));
+        memcpy(first, parents.first, bytes);
+        model.parents = {parents.count, copy_floats(trained.parent_centroids), first};
+    }
     meta->lists = plan.lists;
+    meta->parents = parents.count;
     meta->m = plan.m;
     meta->wide = trained.wide;
     meta->training_rows = static_cast<uint32>(trained.training_rows);

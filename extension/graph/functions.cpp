@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "extension/graph/functions.h"
+#include "extension/limits.h"
 #include "extension/graph/index.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/progress.h"
@@ -107,7 +108,7 @@ void refuse_knob(FunctionCallInfo fcinfo, int number, const char* name, const ch
 // Sets ivfpq.probes until AtEOXact_GUC() with the level this returns.
 int set_probes(FunctionCallInfo fcinfo, int number) {
     const int level = NewGUCNestLevel();
-    const uint32 probes = knob(fcinfo, number, "probes", 32768, 0);
+    const uint32 probes = knob(fcinfo, number, "probes", max_lists, 0);
     if (probes > 0)
         set_config_option("ivfpq.probes", psprintf("%u", probes), PGC_USERSET, PGC_S_SESSION,
                           GUC_ACTION_SAVE, true, 0, false);

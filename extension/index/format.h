@@ -1,8 +1,8 @@
 // The whole on-disk format of an ivfpq index.
 //
 //   block 0                metapage
-//   blocks 1 ..            centroids, codebook, rotation, list directory   (a trained index;
-//                          contiguous runs)
+//   blocks 1 ..            centroids, codebook, rotation, parents, list directory   (a trained
+//                          index; contiguous runs)
 //   the rest               list pages, refinement pages, free pages
 //
 // Every page ends in a PageTail that identifies it, so that a reader detects a page that was
@@ -28,9 +28,9 @@ namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
 // 2: rotations, codes of four bits. 3: additive codes. 4: attributes. 5: recall curves for more k,
-// and effort by query. 6: refinement codes. Older versions, which have none of these, are readable:
-// fields that they lack are zero on their pages.
-inline constexpr uint32 format_version = 6;
+// and effort by query. 6: refinement codes. 7: parents of lists. Older versions, which have none of
+// these, are readable: fields that they lack are zero on their pages.
+inline constexpr uint32 format_version = 7;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
@@ -45,6 +45,8 @@ enum class PageKind : uint16 {
     free = 6,
     rotation = 7,
     refinement = 8,
+    parents = 9,         // their centroids
+    parent_places = 10,  // and their lists
 };
 
 // How vectors are encoded. Stored on disk: never renumber.
@@ -76,7 +78,7 @@ struct PageTail {
     uint32 list;       // list and refinement pages: their list; others: 0
     BlockNumber next;  // list pages: towards the tail; free pages: the next free one
     BlockNumber prev;  // list pages: towards the head; refinement pages: the page of the entries
-    uint16 count;      // list pages: entries; centroid, codebook and rotation pages: rows
+    uint16 count;      // list pages: entries; pages of the model: rows
     PageKind kind;
 };
 static_assert(sizeof(PageTail) == 16);
@@ -97,6 +99,15 @@ struct ListPlace {
 static_assert(sizeof(ListPlace) == 16);
 
 inline constexpr uint32 places_per_page = page_room / sizeof(ListPlace);
+
+// The lists of a parent (kernels/quantizer.h): from `first` to the first of the next parent, or to
+// the last list. Never changes.
+struct ParentPlace {
+    uint32 first;
+    float radius;  // no centroid of these lists is farther from the parent's
+};
+static_assert(sizeof(ParentPlace) == 8);
+inline constexpr uint32 parents_per_page = page_room / sizeof(ParentPlace);
 
 // The recall curve of versions before 5. For each k, the share of the k nearest neighbors that a
 // scan finds, by its number of probes and of candidates per wanted row.
@@ -249,14 +260,19 @@ struct MetaPage {
     uint32 refinement_pages;
     // In any version: pages of older ones have zeros here.
     PendingReason pending_reason;
+    // From version 7 on:
+    uint32 parents;  // of lists; 0: they have none
+    uint32 asked_parents;
+    BlockNumber parent_rows;
+    BlockNumber parent_places;
 };
 static_assert(sizeof(MetaPage) <= page_room);
 
 // Centroids: rows of `code_dims` elements, whole rows on a page; a row longer than a page is cut
 // into segments, one per page. The codebook: rows of as many elements as a sub-quantizer has
 // codewords, one row per dimension; for additive codes, one per dimension and byte. The rotation,
-// if any: `code_dims` rows of `dims` elements. Elements are bfloat16, or float where sixteen bits
-// do not suffice (MetaPage::wide).
+// if any: `code_dims` rows of `dims` elements. Parents: rows as centroids have. Elements are
+// bfloat16, or float where sixteen bits do not suffice (MetaPage::wide).
 struct RowLayout {
     uint32 segments;          // pages per row; 1 unless a row is longer than a page
     uint32 segment_elements;  // elements of a row on one page (the last segment may have fewer)
@@ -300,7 +316,14 @@ inline BlockNumber rotation_pages(const MetaPage& meta) {
     return has_rotation(meta) ? RowLayout::of(meta.dims, meta.wide).pages(meta.code_dims) : 0;
 }
 
-// A training writes one run of pages: centroids, codebook, rotation, directory.
+inline BlockNumber parent_row_pages(const MetaPage& meta) {
+    return meta.parents > 0 ? RowLayout::of(meta.code_dims, meta.wide).pages(meta.parents) : 0;
+}
+inline BlockNumber parent_place_pages(const MetaPage& meta) {
+    return (meta.parents + parents_per_page - 1) / parents_per_page;
+}
+
+// A training writes one run of pages: centroids, codebook, rotation, parents, directory.
 inline BlockNumber directory_pages(uint32 lists) {
     return (lists + places_per_page - 1) / places_per_page;
 }
@@ -417,6 +440,9 @@ inline MetaPage* page_meta(Page page) {
 }
 inline ListPlace* page_places(Page page) {
     return reinterpret_cast<ListPlace*>(page_data(page));
+}
+inline ParentPlace* page_parents(Page page) {
+    return reinterpret_cast<ParentPlace*>(page_data(page));
 }
 template <typename Element>
 Element* page_elements(Page page) {

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/distance.h"
+#include "kernels/list_levels.h"
 #include "kernels/list_scan.h"
 #include "kernels/nibble_scan.h"
 #include "kernels/product_quantizer.h"
@@ -31,12 +32,21 @@ struct PageRows {
     const Element* data;  // (count)(length)
 };
 
-// Visits the pages of a run of rows, each under its share lock.
+// Rows [begin, end) of a run of pages.
+struct RowRange {
+    uint32 begin;
+    uint32 end;
+};
+
+// Visits the pages of a run of rows that have some of these, each under its share lock.
 template <typename Element, typename Visit>
-void visit_pages(Relation index, BlockNumber block, PageKind kind, uint32 rows, uint32 elements,
-                 Visit visit) {
+void visit_pages(Relation index, BlockNumber first, PageKind kind, uint32 rows, uint32 elements,
+                 const RowRange& range, Visit visit) {
     const RowLayout layout = RowLayout::of(elements, std::is_same_v<Element, float>);
-    for (uint32 row = 0; row < rows; row += layout.rows_per_page)
+    const uint32 first_page = range.begin / layout.rows_per_page;
+    BlockNumber block = first + first_page * layout.segments;
+    for (uint32 row = first_page * layout.rows_per_page; row < range.end;
+         row += layout.rows_per_page)
         for (uint32 segment = 0; segment < layout.segments; ++segment, ++block) {
             const Buffer buffer = read_page(index, block, kind, BUFFER_LOCK_SHARE);
             Page page = BufferGetPage(buffer);
@@ -44,42 +54,50 @@ void visit_pages(Relation index, BlockNumber block, PageKind kind, uint32 rows, 
             if (page_tail(page)->count != here)
                 report_damage(index, block, "it does not hold the rows it should");
             const uint32 begin = segment * layout.segment_elements;
-            visit(PageRows<Element>{row, here, begin,
-                                    Min(layout.segment_elements, elements - begin),
-                                    page_elements<Element>(page)});
+            const uint32 length = Min(layout.segment_elements, elements - begin);
+            const uint32 skipped = Max(row, range.begin) - row;
+            visit(PageRows<Element>{row + skipped, Min(here, range.end - row) - skipped, begin,
+                                    length, page_elements<Element>(page) + Size{skipped} * length});
             UnlockReleaseBuffer(buffer);
         }
 }
 
+// A part of the model, on its pages.
+struct RowRun {
+    BlockNumber first;
+    PageKind kind;
+    uint32 rows;
+    uint32 elements;
+};
+
 // visit_pages() with the model's element type: `visit` takes PageRows of float and of bfloat16.
 template <typename Visit>
-void visit_centroids(Relation index, const MetaPage& meta, Visit visit) {
+void visit_rows(Relation index, const MetaPage& meta, const RowRun& run, const RowRange& range,
+                Visit visit) {
     if (meta.wide)
-        visit_pages<float>(index, meta.centroids, PageKind::centroids, meta.lists, meta.code_dims,
-                           visit);
+        visit_pages<float>(index, run.first, run.kind, run.rows, run.elements, range, visit);
     else
-        visit_pages<bfloat16>(index, meta.centroids, PageKind::centroids, meta.lists,
-                              meta.code_dims, visit);
+        visit_pages<bfloat16>(index, run.first, run.kind, run.rows, run.elements, range, visit);
+}
+
+RowRun centroid_run(const MetaPage& meta) {
+    return {meta.centroids, PageKind::centroids, meta.lists, meta.code_dims};
+}
+RowRun parent_run(const MetaPage& meta) {
+    return {meta.parent_rows, PageKind::parents, meta.parents, meta.code_dims};
 }
 
 template <typename Visit>
 void visit_codebook(Relation index, const MetaPage& meta, Visit visit) {
-    if (meta.wide)
-        visit_pages<float>(index, meta.codebook, PageKind::codebook, codebook_rows(meta),
-                           codewords_of(meta), visit);
-    else
-        visit_pages<bfloat16>(index, meta.codebook, PageKind::codebook, codebook_rows(meta),
-                              codewords_of(meta), visit);
+    const uint32 rows = codebook_rows(meta);
+    visit_rows(index, meta, {meta.codebook, PageKind::codebook, rows, codewords_of(meta)},
+               {0, rows}, visit);
 }
 
 template <typename Visit>
 void visit_rotation(Relation index, const MetaPage& meta, Visit visit) {
-    if (meta.wide)
-        visit_pages<float>(index, meta.rotation, PageKind::rotation, meta.code_dims, meta.dims,
-                           visit);
-    else
-        visit_pages<bfloat16>(index, meta.rotation, PageKind::rotation, meta.code_dims, meta.dims,
-                              visit);
+    visit_rows(index, meta, {meta.rotation, PageKind::rotation, meta.code_dims, meta.dims},
+               {0, meta.code_dims}, visit);
 }
 
 template <typename Element>
@@ -157,9 +175,12 @@ float model_form(Relation index, const MetaPage& meta, const float* vector, floa
     return dropped;
 }
 
-void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms) {
+namespace {
+
+void read_terms(Relation index, const MetaPage& meta, const RowRun& run, const RowRange& range,
+                const float* query, float* terms) {
     const bool l2 = has_norms(meta.metric);
-    visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
+    visit_rows(index, meta, run, range, [&]<typename Element>(const PageRows<Element>& page) {
         const RowsOf<Element> centroids{page.data, page.length, page.count};
         float partial[page_room / sizeof(bfloat16)];
         if (l2)
@@ -174,8 +195,45 @@ void read_list_terms(Relation index, const MetaPage& meta, const float* query, f
     });
     // NaN comes from sums that overflowed: such lists are far away. Lists are sorted by their
     // terms, and NaN would break the order.
-    for (uint32 i = 0; i < meta.lists; ++i)
+    for (uint32 i = range.begin; i < range.end; ++i)
         if (std::isnan(terms[i])) terms[i] = std::numeric_limits<float>::infinity();
+}
+
+}  // namespace
+
+void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms) {
+    read_terms(index, meta, centroid_run(meta), {0, meta.lists}, query, terms);
+}
+
+void read_list_terms(Relation index, const MetaPage& meta, const float* query, uint32 begin,
+                     uint32 end, float* terms) {
+    read_terms(index, meta, centroid_run(meta), {begin, end}, query, terms);
+}
+
+void read_parent_terms(Relation index, const MetaPage& meta, const float* query, float* terms) {
+    read_terms(index, meta, parent_run(meta), {0, meta.parents}, query, terms);
+}
+
+void read_parent_places(Relation index, const MetaPage& meta, ParentPlace* places) {
+    for (uint32 parent = 0; parent < meta.parents; parent += parents_per_page) {
+        const BlockNumber block = meta.parent_places + parent / parents_per_page;
+        const uint32 here = Min(parents_per_page, meta.parents - parent);
+        const Buffer buffer = read_page(index, block, PageKind::parent_places, BUFFER_LOCK_SHARE);
+        memcpy(places + parent, page_parents(BufferGetPage(buffer)), here * sizeof(ParentPlace));
+        UnlockReleaseBuffer(buffer);
+    }
+    places[meta.parents] = {meta.lists, 0};
+    if (!parents_are_sound(meta, places))
+        report_damage(index, meta.parent_places, "the lists of a parent cannot be");
+}
+
+bool parents_are_sound(const MetaPage& meta, const ParentPlace* places) {
+    if (meta.parents > 0 && places[0].first != 0) return false;
+    for (uint32 i = 0; i < meta.parents; ++i)
+        if (places[i].first >= places[i + 1].first || places[i + 1].first > meta.lists ||
+            !(places[i].radius >= 0))
+            return false;
+    return true;
 }
 
 void read_table(Relation index, const MetaPage& meta, const float* query, float* table) {
@@ -213,10 +271,36 @@ uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, flo
     MetaPage by_l2 = meta;
     by_l2.metric = Metric::l2;
     float* terms = static_cast<float*>(palloc(meta.lists * sizeof(float)));
-    read_list_terms(index, by_l2, form, terms);
     uint32 list = 0;
-    for (uint32 i = 1; i < meta.lists; ++i)
-        if (terms[i] < terms[list]) list = i;
+    const auto look = [&](uint32 begin, uint32 end) {
+        read_list_terms(index, by_l2, form, begin, end, terms);
+        for (uint32 i = begin; i < end; ++i)
+            if (terms[i] < terms[list]) list = i;
+    };
+    if (meta.parents == 0) {
+        look(0, meta.lists);
+    } else {
+        auto* places =
+            static_cast<ParentPlace*>(palloc((Size{meta.parents} + 1) * sizeof(ParentPlace)));
+        auto* parent_terms = static_cast<float*>(palloc(meta.parents * sizeof(float)));
+        auto* order = static_cast<uint32*>(palloc(meta.parents * sizeof(uint32)));
+        read_parent_places(index, meta, places);
+        read_parent_terms(index, by_l2, form, parent_terms);
+        for (uint32 i = 0; i < meta.parents; ++i) order[i] = i;
+        const uint32 compared = Min(meta.parents, assigned_parents);
+        std::partial_sort(order, order + compared, order + meta.parents,
+                          [parent_terms](uint32 a, uint32 b) {
+                              return parent_terms[a] < parent_terms[b] ||
+                                     (parent_terms[a] == parent_terms[b] && a < b);
+                          });
+        list = places[order[0]].first;
+        terms[list] = std::numeric_limits<float>::infinity();
+        for (uint32 i = 0; i < compared; ++i)
+            look(places[order[i]].first, places[order[i] + 1].first);
+        pfree(order);
+        pfree(parent_terms);
+        pfree(places);
+    }
     pfree(terms);
     read_centroid(index, meta, list, centroid);
     return list;
@@ -265,14 +349,28 @@ Quantizer read_model(Relation index, const MetaPage& meta) {
         return static_cast<float*>(
             MemoryContextAllocHuge(CurrentMemoryContext, floats * sizeof(float)));
     };
-    float* centroids = alloc(static_cast<Size>(meta.lists) * meta.code_dims);
+    const auto read = [&](const RowRun& run) {
+        float* rows = alloc(Size{run.rows} * run.elements);
+        visit_rows(index, meta, run, {0, run.rows},
+                   [&]<typename Element>(const PageRows<Element>& page) {
+                       copy_floats(page.data, Size{page.count} * page.length,
+                                   rows + Size{page.first} * run.elements + page.begin);
+                   });
+        return rows;
+    };
+    const float* centroids = read(centroid_run(meta));
     float* codebook = alloc(static_cast<Size>(codebook_rows(meta)) * codewords);
-    visit_centroids(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
-        copy_floats(page.data, static_cast<Size>(page.count) * page.length,
-                    centroids + static_cast<Size>(page.first) * meta.code_dims + page.begin);
-    });
     read_codebook(index, meta, codebook);
     Quantizer model{shape_of(meta), centroids, codebook};
+    if (meta.parents > 0) {
+        auto* places =
+            static_cast<ParentPlace*>(palloc((Size{meta.parents} + 1) * sizeof(ParentPlace)));
+        auto* first = static_cast<uint32*>(palloc((Size{meta.parents} + 1) * sizeof(uint32)));
+        read_parent_places(index, meta, places);
+        for (uint32 i = 0; i <= meta.parents; ++i) first[i] = places[i].first;
+        pfree(places);
+        model.parents = {meta.parents, read(parent_run(meta)), first};
+    }
     if (has_rotation(meta)) {
         float* matrix = alloc(static_cast<Size>(meta.code_dims) * meta.dims);
         visit_rotation(index, meta, [&]<typename Element>(const PageRows<Element>& page) {
@@ -288,9 +386,41 @@ BlockNumber place_model(MetaPage* meta, BlockNumber first) {
     meta->centroids = first;
     meta->codebook = meta->centroids + centroid_pages(*meta);
     meta->rotation = meta->codebook + codebook_pages(*meta);
-    meta->directory = meta->rotation + rotation_pages(*meta);
+    meta->parent_rows = meta->rotation + rotation_pages(*meta);
+    meta->parent_places = meta->parent_rows + parent_row_pages(*meta);
+    meta->directory = meta->parent_places + parent_place_pages(*meta);
     return training_end(*meta) - first;
 }
+
+namespace {
+
+void write_parents(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state) {
+    const Parents& parents = model.parents;
+    const uint32 dims = meta.code_dims;
+    write_rows(meta, meta.parent_rows, PageKind::parents, parents.centroids, parents.count, dims,
+               sink, state);
+    for (uint32 begin = 0; begin < parents.count; begin += parents_per_page) {
+        PGAlignedBlock image;
+        page_init(image.data, PageKind::parent_places, 0);
+        const uint32 here = Min(parents_per_page, parents.count - begin);
+        page_tail(image.data)->count = static_cast<uint16>(here);
+        for (uint32 i = 0; i < here; ++i) {
+            const float* centroid = parents.centroids + Size{begin + i} * dims;
+            float farthest = 0;
+            for (uint32 list = parents.first[begin + i]; list < parents.first[begin + i + 1];
+                 ++list)
+                farthest = std::max(
+                    farthest,
+                    squared_l2_distance(centroid, model.centroids + Size{list} * dims, dims));
+            // More than sums of floats are off by.
+            constexpr float slack = 1.001f;
+            page_parents(image.data)[i] = {parents.first[begin + i], slack * std::sqrt(farthest)};
+        }
+        sink(state, meta.parent_places + begin / parents_per_page, image.data);
+    }
+}
+
+}  // namespace
 
 void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, void* state) {
     write_rows(meta, meta.centroids, PageKind::centroids, model.centroids, meta.lists,
@@ -309,6 +439,7 @@ void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, vo
     if (has_rotation(meta))
         write_rows(meta, meta.rotation, PageKind::rotation, model.rotation.matrix, meta.code_dims,
                    meta.dims, sink, state);
+    if (meta.parents > 0) write_parents(meta, model, sink, state);
     for (uint32 first = 0; first < meta.lists; first += places_per_page) {
         PGAlignedBlock image;
         page_init(image.data, PageKind::directory, 0);

@@ -17,6 +17,15 @@ float model_form(Relation index, const MetaPage& meta, const float* vector, floa
 
 // Each list's part of the distance, (lists): |q - c|^2, or -<q, c> for inner product.
 void read_list_terms(Relation index, const MetaPage& meta, const float* query, float* terms);
+// Those of lists [begin, end); `terms` is that of list 0.
+void read_list_terms(Relation index, const MetaPage& meta, const float* query, uint32 begin,
+                     uint32 end, float* terms);
+
+// Where lists have parents: the same of these, (parents), and their lists, (parents + 1). The last
+// place is behind all lists.
+void read_parent_terms(Relation index, const MetaPage& meta, const float* query, float* terms);
+void read_parent_places(Relation index, const MetaPage& meta, ParentPlace* places);
+bool parents_are_sound(const MetaPage& meta, const ParentPlace* places);
 
 // The query's table: (m)(256), or (2m)(16) with four bits.
 inline Size table_floats(const MetaPage& meta) {
@@ -27,7 +36,7 @@ void read_table(Relation index, const MetaPage& meta, const float* query, float*
 // The centroid of a list, (code_dims).
 void read_centroid(Relation index, const MetaPage& meta, uint32 list, float* centroid);
 
-// The list nearest to a vector, and its centroid (code_dims).
+// The list nearest to a vector, of those of the nearest parents, and its centroid (code_dims).
 uint32 nearest_list(Relation index, const MetaPage& meta, const float* form, float* centroid);
 
 // The code (m) of a residual by a product quantizer; returns the entry's offset for L2.

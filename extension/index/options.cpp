@@ -39,7 +39,7 @@ relopt_enum_elt_def placement_names[] = {
 };
 
 IndexOptions default_options() {
-    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0, refine_auto, placement_unset};
+    return {0, 0, 0, 0, static_cast<int>(QuantizerKind::pq), 0, 0, refine_auto, placement_unset, 0};
 }
 
 // A rotation is rounded, so distances after it are off by more than the bound that a refinement
@@ -133,6 +133,10 @@ void init_options() {
     options_kind = add_reloption_kind();
     add_int_reloption(options_kind, "lists", "Number of inverted lists; 0 chooses by the rows", 0,
                       0, max_lists, AccessExclusiveLock);
+    add_int_reloption(options_kind, "parents",
+                      "Centroids that queries are compared with before those of lists; 0 chooses "
+                      "by the lists, 1: none",
+                      0, 0, max_parents, AccessExclusiveLock);
     add_int_reloption(options_kind, "m", "Bytes of a code; 0 chooses by the dimensions", 0, 0,
                       max_m, AccessExclusiveLock);
     add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer, 4 or 8; 0 chooses", 0, 0, 8,
@@ -173,6 +177,7 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
         option("rounds", offsetof(IndexOptions, rounds)),
         option("refine", offsetof(IndexOptions, refine), RELOPT_TYPE_ENUM),
         option("placement", offsetof(IndexOptions, placement), RELOPT_TYPE_ENUM),
+        option("parents", offsetof(IndexOptions, parents)),
     };
     return static_cast<bytea*>(build_reloptions(reloptions, validate, options_kind,
                                                 sizeof(IndexOptions), table, lengthof(table)));
@@ -204,6 +209,12 @@ void apply_options(const IndexOptions& options, MetaPage* meta) {
         meta->search_rounds =
             static_cast<uint32>(options.rounds > 0 ? options.rounds : default_search_rounds);
     meta->asked_lists = static_cast<uint32>(options.lists);
+    meta->asked_parents = static_cast<uint32>(options.parents);
+    if (meta->asked_lists > 0 && meta->asked_parents > meta->asked_lists)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("parents cannot be greater than lists"),
+                 errdetail("parents is %u, lists is %u.", meta->asked_parents, meta->asked_lists)));
     meta->asked_m = static_cast<uint32>(options.m);
     if (options.refine == refine_auto) {
         meta->refinement = choose_refinement(*meta);

@@ -21,6 +21,7 @@ struct IndexOptions {
     int refine;     // RefinementKind, or refine_auto
     int placement;  // Placement, or placement_unset; not of the build: it counts as soon as it is
                     // set
+    int parents;    // of lists; 1: none
 };
 inline constexpr int refine_auto = -1;
 inline constexpr int placement_unset = -1;  // as pgwarp.placement says

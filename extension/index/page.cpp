@@ -46,8 +46,11 @@ bool model_is_sound(const MetaPage& meta) {
         return false;
     if (meta.codebook != meta.centroids + centroid_pages(meta) ||
         meta.rotation != meta.codebook + codebook_pages(meta) ||
-        meta.directory != meta.rotation + rotation_pages(meta))
+        meta.parent_rows != meta.rotation + rotation_pages(meta) ||
+        meta.parent_places != meta.parent_rows + parent_row_pages(meta) ||
+        meta.directory != meta.parent_places + parent_place_pages(meta))
         return false;
+    if (meta.parents > meta.lists || meta.parents > max_parents) return false;
     for (const uint32 lists : meta.spread.lists)
         if (lists > meta.lists) return false;
     return true;
@@ -85,7 +88,7 @@ bool meta_is_sound(const MetaPage& meta) {
            meta.quantizer <= QuantizerKind::lsq && search_is_sound(meta) && meta.wide <= 1 &&
            meta.code_dims > 0 && meta.code_dims <= meta.dims &&
            (has_rotation(meta) || meta.code_dims == meta.dims) && meta.asked_lists <= max_lists &&
-           meta.asked_m <= max_m && model_is_sound(meta);
+           meta.asked_parents <= max_parents && meta.asked_m <= max_m && model_is_sound(meta);
 }
 
 // The curve of an older format version: it was measured for two k, and for fixed numbers of lists.
@@ -109,6 +112,10 @@ RecallCurve converted(const FirstCurve& first) {
 
 // Sets the fields that an older format version lacks.
 void complete_meta(MetaPage* meta) {
+    if (meta->version < 7) {
+        meta->parents = meta->asked_parents = 0;
+        meta->parent_rows = meta->parent_places = meta->directory;
+    }
     if (meta->version < 6) {
         meta->refinement = RefinementKind::none;
         meta->refinement_pages = 0;
@@ -148,7 +155,8 @@ bool page_is_sound(Page page) {
     const auto* header = reinterpret_cast<PageHeader>(page);
     return !PageIsNew(page) && PageGetSpecialSize(page) == MAXALIGN(sizeof(PageTail)) &&
            header->pd_lower == header->pd_special && header->pd_upper == header->pd_special &&
-           page_tail(page)->kind >= PageKind::meta && page_tail(page)->kind <= PageKind::refinement;
+           page_tail(page)->kind >= PageKind::meta &&
+           page_tail(page)->kind <= PageKind::parent_places;
 }
 
 void check_block(Relation index, BlockNumber block) {

@@ -28,6 +28,8 @@ bool is_lost(Page page, BlockNumber block, const MetaPage& meta) {
         case PageKind::centroids:
         case PageKind::codebook:
         case PageKind::rotation:
+        case PageKind::parents:
+        case PageKind::parent_places:
         case PageKind::directory:
             return !in_training_run(meta, block);
         default:

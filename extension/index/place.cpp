@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "extension/index/page.h"
 #include "extension/index/place.h"
 
@@ -27,6 +29,28 @@ void read_places(Relation index, const MetaPage& meta, const uint32* lists, uint
     if (count > 0 && lists[0] == pending_list) {
         Assert(count == 1);
         places[0] = read_place(index, meta, pending_list);
+        return;
+    }
+    // A large directory: its pages that have some of the lists, one after the other.
+    constexpr uint32 few = 4;
+    if (directory_pages(meta.lists) > few) {
+        auto* order = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
+        for (uint32 i = 0; i < count; ++i) order[i] = i;
+        std::sort(order, order + count,
+                  [lists](uint32 a, uint32 b) { return lists[a] < lists[b]; });
+        Buffer buffer = InvalidBuffer;
+        BlockNumber held = InvalidBlockNumber;
+        for (uint32 i = 0; i < count; ++i) {
+            const PlaceAddress address = place_address(meta, lists[order[i]]);
+            if (address.block != held) {
+                if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
+                buffer = read_page(index, address.block, address.kind, BUFFER_LOCK_SHARE);
+                held = address.block;
+            }
+            places[order[i]] = *place_on(BufferGetPage(buffer), address);
+        }
+        if (BufferIsValid(buffer)) UnlockReleaseBuffer(buffer);
+        pfree(order);
         return;
     }
     for (BlockNumber block = meta.directory; block < training_end(meta); ++block) {

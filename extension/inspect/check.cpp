@@ -115,6 +115,27 @@ bool mark_seen(Check* check, BlockNumber block, BlockNumber size, const char* ho
     return true;
 }
 
+// Whether every list has one parent. Pages that cannot be read are problems already.
+void check_parents(Check* check) {
+    const MetaPage& meta = check->meta;
+    if (meta.parents == 0) return;
+    auto* places =
+        static_cast<ParentPlace*>(palloc((Size{meta.parents} + 1) * sizeof(ParentPlace)));
+    for (uint32 parent = 0; parent < meta.parents; parent += parents_per_page) {
+        const BlockNumber block = meta.parent_places + parent / parents_per_page;
+        if (block >= RelationGetNumberOfBlocks(check->index)) return;
+        const Buffer buffer = ReadBuffer(check->index, block);
+        LockBuffer(buffer, BUFFER_LOCK_SHARE);
+        memcpy(places + parent, page_data(BufferGetPage(buffer)),
+               Min(parents_per_page, meta.parents - parent) * sizeof(ParentPlace));
+        UnlockReleaseBuffer(buffer);
+    }
+    places[meta.parents] = {meta.lists, 0};
+    if (!parents_are_sound(meta, places))
+        problem(check, meta.parent_places, "the parents do not have all lists, each once");
+    pfree(places);
+}
+
 void check_model(Check* check, BlockNumber size) {
     const MetaPage& meta = check->meta;
     const auto check_run = [&](BlockNumber first, BlockNumber pages, PageKind kind,
@@ -129,6 +150,10 @@ void check_model(Check* check, BlockNumber size) {
     check_run(meta.centroids, centroid_pages(meta), PageKind::centroids, "the centroids");
     check_run(meta.codebook, codebook_pages(meta), PageKind::codebook, "the codebook");
     check_run(meta.rotation, rotation_pages(meta), PageKind::rotation, "the rotation");
+    check_run(meta.parent_rows, parent_row_pages(meta), PageKind::parents, "the parents");
+    check_run(meta.parent_places, parent_place_pages(meta), PageKind::parent_places,
+              "the parents' lists");
+    check_parents(check);
     check_run(meta.directory, directory_pages(meta.lists), PageKind::directory, "the directory");
 }
 

@@ -264,6 +264,10 @@ void put_info(ReturnSetInfo* result, Relation index) {
     add_origin(meta, &row);
     row.add(ObjectIdGetDatum(RelationGetRelid(index)));
     add_pending_reason(meta.pending_reason, &row);
+    if (trained)
+        row.add(Int32GetDatum(static_cast<int32>(meta.parents)));
+    else
+        row.add_null();
     Assert(row.count == result->setDesc->natts);
     tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
     pfree(lengths);
@@ -276,7 +280,7 @@ void put_info(ReturnSetInfo* result, Relation index) {
 using namespace pgwarp;
 
 PGWARP_FUNCTION(ivfpq_info) {
-    check_signature(fcinfo, 1, 44);
+    check_signature(fcinfo, 1, 45);
     compat_init_materialized(fcinfo);
     const IndexLeaves parts = find_parts(PG_GETARG_OID(0));
     for (int i = 0; i < parts.count; ++i) {

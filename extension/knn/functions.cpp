@@ -7,6 +7,7 @@
 #include "extension/knn/condition.h"
 #include "extension/knn/device.h"
 #include "extension/knn/merged_batch.h"
+#include "extension/limits.h"
 #include "extension/settings.h"
 #include "extension/table/table_reader.h"
 #include "extension/types/vector_type.h"
@@ -47,7 +48,7 @@ int begin_probes(FunctionCallInfo fcinfo, int argument) {
         ereport(ERROR,
                 (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("probes must be at least 1")));
     // The largest number of lists; more probes change nothing.
-    constexpr int most = 32768;
+    constexpr int most = max_lists;
     char text[16];
     pg_ltoa(Min(probes, most), text);
     set_config_option("ivfpq.probes", text, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,

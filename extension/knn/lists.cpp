@@ -89,8 +89,8 @@ Size stored_page_bytes(const MetaPage& meta) {
 
 Size model_bytes(const MetaPage& meta) {
     const Size rotation = has_rotation(meta) ? Size{meta.dims} * meta.code_dims : 0;
-    return sizeof(float) *
-           (Size{meta.code_dims} * meta.lists + Size{codebook_rows(meta)} * codewords + rotation);
+    return sizeof(float) * (Size{meta.code_dims} * (Size{meta.lists} + meta.parents) +
+                            Size{codebook_rows(meta)} * codewords + rotation);
 }
 
 // Memory for searches of the store.
@@ -256,6 +256,10 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     });
     pfree(const_cast<float*>(quantizer.centroids));
     pfree(const_cast<float*>(quantizer.codebook));
+    if (quantizer.parents.count > 0) {
+        pfree(const_cast<float*>(quantizer.parents.centroids));
+        pfree(const_cast<uint32*>(quantizer.parents.first));
+    }
     if (quantizer.rotation.matrix) pfree(const_cast<float*>(quantizer.rotation.matrix));
     MemoryContextSwitchTo(before);
     return search;

@@ -235,10 +235,13 @@ bool limit_has_risen(const DistanceBound& bound, double reached) {
     return limit - reached > share * std::abs(added);
 }
 
+double greatest_term(const DistanceBound& bound) {
+    return (bound.scaled ? 2 : 1) * bound.distance;
+}
+
 bool worth_going_on(DistanceBound* bound, double nearest_term) {
     const double found = static_cast<double>(bound->found);
-    const bool worth = bound->groups == 0 ||
-                       nearest_term <= (bound->scaled ? 2 : 1) * bound->distance ||
+    const bool worth = bound->groups == 0 || nearest_term <= greatest_term(*bound) ||
                        static_cast<double>(bound->group_found) > bound->missing * found;
     ++bound->groups;
     bound->group_found = 0;

@@ -88,6 +88,8 @@ double code_limit(const DistanceBound& bound);
 // to return to them.
 bool limit_has_risen(const DistanceBound& bound, double reached);
 
+// The bound on the scale of distances by code, if codes did not err.
+double greatest_term(const DistanceBound& bound);
 // Called at the end of a group of lists; returns whether further lists are worth reading.
 // `nearest_term`: the distance of the nearest centroid among the unread lists, on the scale of
 // distances by code.

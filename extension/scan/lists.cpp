@@ -33,33 +33,28 @@ namespace pgwarp {
 namespace {
 
 // Sorts the lists of the current group to their places; lists after the group stay unordered until
-// their group begins.
-void order_group(ScanState* s) {
-    const float* terms = s->lists.terms;
-    std::partial_sort(s->lists.order + s->group.begin, s->lists.order + s->group.end,
-                      s->lists.order + s->meta.lists, [terms](uint32 a, uint32 b) {
-                          return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
-                      });
+// their group begins, or unknown, where lists have parents.
+void order_group(Relation index, ScanState* s) {
+    order_lists(index, s->meta, &s->lists, s->group.begin, s->group.end);
     if (!s->lists.ranks) return;
     for (uint32 i = s->group.begin; i < s->group.end; ++i) s->lists.ranks[s->lists.order[i]] = i;
 }
 
 // Orders the first group, with ranks if the scan widens.
-void begin_ranks(ScanState* s) {
+void begin_ranks(Relation index, ScanState* s) {
     if (widens(s) && !s->lists.ranks) {
         // Cached vectors must stay last in the scratch memory.
         clear_vector_cache(s->cache);
         s->lists.ranks = scratch_array<uint32>(s->scratch, s->meta.lists);
     }
-    order_group(s);
+    order_group(index, s);
+    s->lists.ranked = true;
 }
 
 void rank_lists(Relation index, ScanState* s) {
-    if (s->lists.order) return;
+    if (s->lists.ranked) return;
     read_tables(index, s);
-    s->lists.order = scratch_array<uint32>(s->scratch, s->meta.lists);
-    for (uint32 i = 0; i < s->meta.lists; ++i) s->lists.order[i] = i;
-    begin_ranks(s);
+    begin_ranks(index, s);
 }
 
 void gather_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
@@ -95,6 +90,8 @@ void end_walk(ScanState* s) {
 
 void walk_group(IndexScanDesc scan, ScanState* s, GatherState* gather,
                 void (*between_pages)(void* state)) {
+    // Every group was put into its order when it began; what is behind it has no lists yet.
+    if (s->group.end > s->lists.compared) order_group(scan->indexRelation, s);
     walk_lists(scan->indexRelation, s->meta, s->lists.order + s->group.begin,
                s->group.end - s->group.begin,
                {gather_page, gather, between_pages, nullptr, &gather->coming});
@@ -137,7 +134,7 @@ void extend_group(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32 
     const uint32 begin = s->group.begin;
     s->group.begin = s->group.end;
     s->group.end = end;
-    order_group(s);
+    order_group(scan->indexRelation, s);
     walk_group(scan, s, gather, nullptr);
     s->group.begin = begin;
 }
@@ -224,7 +221,7 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
         if (taken < count || s->group.end >= lists) break;
         s->group.begin = s->group.end;
         s->group.end = std::min(lists, 2 * s->group.end);
-        order_group(s);
+        order_group(scan->indexRelation, s);
     }
     gather->effort = nullptr;
     s->group.begin = 0;
@@ -314,11 +311,10 @@ void cut_part(ScanState* s, Part* part) {
     }
 }
 
-bool worth_going_on(ScanState* s) {
+bool worth_going_on(Relation index, ScanState* s) {
     if (!s->bound.given) return true;
-    float nearest = std::numeric_limits<float>::infinity();
-    for (uint32 i = s->group.end; i < s->meta.lists; ++i)
-        nearest = std::min(nearest, s->lists.terms[s->lists.order[i]]);
+    const float nearest =
+        nearest_behind(index, s->meta, &s->lists, s->group.end, greatest_term(s->bound));
     return worth_going_on(&s->bound, nearest);
 }
 
@@ -348,7 +344,7 @@ void return_to_group(ScanState* s) {
     s->group.begin = s->group.end;
 }
 
-void end_group(ScanState* s) {
+void end_group(Relation index, ScanState* s) {
     if (s->walk.ordered) close_candidate_order(s->walk.ordered);
     s->walk.ordered = nullptr;
     if (worth_returning(s, s->group.floor, s->group.returns)) {
@@ -361,11 +357,11 @@ void end_group(ScanState* s) {
     if (!returned) {
         s->ended.current = ++s->ended.count;
         const uint32 size = s->group.end - s->group.begin;
-        const uint32 lists = worth_going_on(s) ? bounded_probes(s->meta.lists, s->meta) : 0;
+        const uint32 lists = worth_going_on(index, s) ? bounded_probes(s->meta.lists, s->meta) : 0;
         const uint32 end = std::min(lists, s->group.end + 2 * size);
         if (end > s->group.end) {
             begin_group(s, {s->group.end, end, no_floor, 0}, GroupStage::first);
-            order_group(s);
+            order_group(index, s);
             return;
         }
     }
@@ -429,7 +425,7 @@ void end_group_at_limit(Relation index, ScanState* s) {
     clear_vector_cache(s->cache);
     rank_lists(index, s);
     s->group.floor = floor_at(code_limit(s->bound));
-    end_group(s);
+    end_group(index, s);
 }
 
 void begin_lists_again(ScanState* s) {
@@ -453,7 +449,7 @@ uint32 bounded_probes(uint32 probes, const MetaPage& meta) {
     return settings.max_probes > 0 ? std::min<uint32>(probes, settings.max_probes) : probes;
 }
 
-void aim_by_filter(ScanState* s) {
+void aim_by_filter(Relation index, ScanState* s) {
     const RowFilter& filter = row_filter(s->reader);
     const double share = (filter.passed + 0.5) / (filter.seen + 1);
     // The first round has ranked as many as a search without a filter: what is missing are rows
@@ -499,7 +495,7 @@ void aim_by_filter(ScanState* s) {
     s->served.repeated = s->served.count;
     s->service.resumes = false;
     // After an answer of the service the lists have no order yet: the next walk ranks them.
-    if (s->lists.order) begin_ranks(s);
+    if (s->lists.ranked) begin_ranks(index, s);
 }
 
 void aim_by_codes(ScanState* s) {
@@ -522,16 +518,17 @@ void aim_by_codes(ScanState* s) {
 }
 
 void gather_from_lists(IndexScanDesc scan, ScanState* s) {
+    Relation index = scan->indexRelation;
     // The service may have ranked rows of this round. Cached vectors must stay last in the scratch
     // memory, which grows below.
     clear_vector_cache(s->cache);
     if (s->goal.filtered > 0 && s->report.rounds == 0 && !s->report.by_service && !s->goal.aims)
         aim_by_plan(s);
-    rank_lists(scan->indexRelation, s);
+    rank_lists(index, s);
     decide_to_refine(s);
     // A group that has ended, and that aim_by_filter() did not begin again.
     if (s->walk.stage == GroupStage::ended) {
-        end_group(s);
+        end_group(index, s);
         if (s->group.begin >= s->group.end) return;
     }
     s->report.probes = std::max(s->report.probes, s->group.end);
@@ -557,7 +554,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
         s->walk.stage = GroupStage::ended;
     // A filter may ask for more lists in the first group, which ends in the next round otherwise.
     const bool waits = may_begin_again(s) && s->group.end < bounded_probes(s->meta.lists, s->meta);
-    if (s->walk.stage == GroupStage::ended && !waits) end_group(s);
+    if (s->walk.stage == GroupStage::ended && !waits) end_group(index, s);
 }
 
 }  // namespace pgwarp

@@ -153,7 +153,7 @@ void gather_round(IndexScanDesc scan, ScanState* s) {
         // In the first round; later ones go on from there.
         if (s->goal.least_rows > 0 && !s->progress.finished) {
             if (s->goal.filtered > 0)
-                aim_by_filter(s);
+                aim_by_filter(scan->indexRelation, s);
             else if (s->conditions.count > 0)
                 aim_by_codes(s);
         }
@@ -279,7 +279,7 @@ double prepare_round(IndexScanDesc scan) {
     const MemoryContext before = MemoryContextSwitchTo(s->context);
     read_tables(scan->indexRelation, s);
     MemoryContextSwitchTo(before);
-    return *std::min_element(s->lists.terms, s->lists.terms + s->meta.lists);
+    return nearest_compared(s->lists);
 }
 
 void first_round(IndexScanDesc scan) {

@@ -300,7 +300,7 @@ bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* 
 // The lists of the group in the answer, with their generations, in the current memory context. A
 // list that lost an entry has another generation, and its entries have other places: a device may
 // then round their distances otherwise. So may another device.
-constexpr int device_shift = 48;
+constexpr int device_shift = 52;
 static_assert(max_lists <= 1 << (device_shift - 32));
 uint32 list_of(uint64 named) {
     return static_cast<uint32>(named >> 32) & ((1u << (device_shift - 32)) - 1);
@@ -376,7 +376,10 @@ void note_answer(ScanState* s, const WantedSearch& search, const ServiceAnswer& 
 
 void prepare_completion(void* state) {
     const GatherState* gather = static_cast<GatherState*>(state);
-    read_tables(gather->index, gather->scan);
+    ScanState* s = gather->scan;
+    read_tables(gather->index, s);
+    // The service's lists may be any.
+    compare_lists(gather->index, s->meta, &s->lists, s->meta.lists);
 }
 
 // Ranks candidates that are in the order of their codes, and behind them some whose code is
@@ -513,6 +516,10 @@ bool may_ask_service(Relation index, ScanState* s) {
     const char* why;
     if (s->service.done || (s->report.rounds > 0 && !service_serves(&why))) return false;
     if (!service_usable(index, &s->report.reason)) return false;
+    if (s->meta.lists > max_plain_lists) {
+        s->report.reason = "the index has too many lists for the service";
+        return false;
+    }
     if (!fits_service(s->conditions.all())) {
         s->report.reason = "too many conditions for the service";
         return false;

@@ -13,6 +13,7 @@
 #include "extension/scan/conditions.h"
 #include "extension/scan/widening.h"
 #include "extension/index/format.h"
+#include "extension/index/list_order.h"
 #include "extension/scan/rows.h"
 #include "extension/scan/report.h"
 #include "extension/util/scratch.h"
@@ -69,9 +70,8 @@ struct ScanProgress {
 };
 
 // The lists by distance, and what distances by code are summed from (lists.cpp).
-struct ListTables {
-    float* terms;         // (lists): the centroid's part of distances by code
-    uint32* order;        // (lists), nearest first
+struct ListTables : ListOrder {
+    bool ranked;          // the first group is in its order
     uint32* ranks;        // (lists): the place of each in `order`; null: the scan does not widen
     float* table;         // the query's lookup table: see read_table()
     NibbleTable nibbles;  // `table` rounded to bytes, if bits = 4
@@ -108,7 +108,7 @@ struct GroupWalk {
 // Groups that have ended (lists.cpp).
 struct EndedGroups {
     // Each group has twice as many lists as the one before.
-    static constexpr int most = 16;
+    static constexpr int most = 21;
     static_assert((1 << most) > max_lists);
     ListGroup groups[most];
     uint32 count;
@@ -351,7 +351,7 @@ bool more_waiting_rows(IndexScanDesc scan, ScanState* s);
 
 // After candidates were ranked, where the scan checks the plan's filters: aims at as many lists and
 // candidates as the share that passed asks for.
-void aim_by_filter(ScanState* s);
+void aim_by_filter(Relation index, ScanState* s);
 // After candidates were ranked, where the scan has conditions: aims at more of them if codes tell
 // too little.
 void aim_by_codes(ScanState* s);

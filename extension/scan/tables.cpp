@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/distance.h"
+#include "kernels/list_levels.h"
 #include "kernels/list_scan.h"
 #include "extension/index/model.h"
 #include "extension/scan/tables.h"
@@ -26,7 +27,7 @@ bool rounding_is_small(const ScanState* s, const float* form) {
     const MetaPage& meta = s->meta;
     const double share = levels_of_error / std::min(255.0, 65535.0 / (2.0 * meta.m));
     if (!has_norms(meta.metric)) return share <= enough;
-    const float nearest = *std::min_element(s->lists.terms, s->lists.terms + meta.lists);
+    const float nearest = nearest_compared(s->lists);
     return share * std::sqrt(squared_norm(form, meta.code_dims)) <= enough * std::sqrt(nearest);
 }
 
@@ -36,9 +37,17 @@ void read_tables(Relation index, ScanState* s) {
     if (s->lists.table) return;
     const MetaPage& meta = s->meta;
     s->lists.terms = scratch_array<float>(s->scratch, meta.lists);
+    s->lists.order = scratch_array<uint32>(s->scratch, meta.lists);
+    if (meta.parents > 0) {
+        s->lists.parent_terms = scratch_array<float>(s->scratch, meta.parents);
+        s->lists.parent_order = scratch_array<uint32>(s->scratch, meta.parents);
+        s->lists.parents = scratch_array<ParentPlace>(s->scratch, Size{meta.parents} + 1);
+    }
     s->lists.table = scratch_array<float>(s->scratch, table_floats(meta));
     const float* form = query_form(index, s);
-    read_list_terms(index, meta, form, s->lists.terms);
+    begin_list_order(index, meta, form, &s->lists);
+    compare_lists(index, meta, &s->lists,
+                  static_cast<uint32>(lists_to_compare(s->group.end, meta.lists)));
     read_table(index, meta, form, s->lists.table);
     if (meta.bits != 4) return;
     s->lists.nibbles = make_nibble_table(s->lists.table, meta.m,

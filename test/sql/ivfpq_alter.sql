@@ -42,7 +42,7 @@ ALTER INDEX t_v SET (lists = 9);
 
 -- what no REINDEX could use: refused, and nothing changes
 SELECT o, error_of(format('ALTER INDEX t_v SET (%s)', o))
-FROM unnest(ARRAY['m = 9', 'm = 5, bits = 4', 'bits = 5', 'dims = 4', 'rounds = 3', 'lists = 40000',
+FROM unnest(ARRAY['m = 9', 'm = 5, bits = 4', 'bits = 5', 'dims = 4', 'rounds = 3', 'lists = 2000000',
                   'quantizer = opq, dims = 9', 'quantizer = opq, dims = 1',
                   'quantizer = lsq, bits = 4', 'fillfactor = 50']) WITH ORDINALITY AS u(o, n)
 ORDER BY n;

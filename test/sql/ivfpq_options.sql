@@ -22,7 +22,7 @@ FROM generate_series(1, 1200) AS i;
 
 \qecho options
 SELECT options, error_of('CREATE INDEX t_i ON t USING ivfpq (v) WITH (' || options || ')')
-FROM unnest(ARRAY['lists = -1', 'lists = 40000', 'lists = 32769', 'lists = x', 'm = -1',
+FROM unnest(ARRAY['lists = -1', 'lists = 2000000', 'lists = 1048577', 'lists = x', 'm = -1',
                   'm = 4', 'm = 9000', 'bits = 5', 'bits = 9', 'bits = -1', 'quantizer = rq',
                   'dims = 2', 'quantizer = opq, dims = 4', 'quantizer = opq, dims = -1',
                   'quantizer = opq, dims = 2, m = 3', 'fillfactor = 50', 'probes = 1'])
@@ -31,7 +31,7 @@ FROM unnest(ARRAY['lists = -1', 'lists = 40000', 'lists = 32769', 'lists = x', '
 \qecho the same on an empty table
 CREATE TABLE e (v vector(3));
 SELECT error_of('CREATE INDEX ON e USING ivfpq (v) WITH (m = 4)'),
-       error_of('CREATE INDEX ON e USING ivfpq (v) WITH (lists = 40000)'),
+       error_of('CREATE INDEX ON e USING ivfpq (v) WITH (lists = 2000000)'),
        error_of('CREATE INDEX CONCURRENTLY ON e USING ivfpq (v)');
 CREATE UNLOGGED TABLE u (v vector(3));
 SELECT error_of('CREATE INDEX ON u USING ivfpq (v) WITH (m = 4)');
@@ -69,7 +69,7 @@ ALTER INDEX t_l2_named SET (lists = 9);
 SELECT lists FROM ivfpq_info('t_l2_named');
 REINDEX INDEX t_l2_named;
 SELECT lists FROM ivfpq_info('t_l2_named');
-SELECT error_of('ALTER INDEX t_l2_named SET (lists = 40000)');
+SELECT error_of('ALTER INDEX t_l2_named SET (lists = 2000000)');
 ALTER INDEX t_l2_named RESET (lists);
 ALTER INDEX t_l2_named SET (m = 2);
 REINDEX INDEX t_l2_named;
@@ -82,7 +82,7 @@ SELECT reloptions, m FROM pg_class, ivfpq_info(oid) WHERE relname = 't_l2_named'
 SELECT name, boot_val, min_val, max_val, enumvals, context
 FROM pg_settings WHERE name LIKE 'ivfpq.%' ORDER BY name;
 SELECT s, error_of('SET ivfpq.' || s)
-FROM unnest(ARRAY['probes = -1', 'probes = 32769', 'candidates = -1', 'target_recall = 1.1',
+FROM unnest(ARRAY['probes = -1', 'probes = 1048577', 'candidates = -1', 'target_recall = 1.1',
                   'target_recall = -0.1', 'iterative_scan = on', 'max_probes = -1',
                   'max_scan_tuples = -1', 'seed = 3000000000', 'nonsense = 1']) AS s;
 

@@ -13,7 +13,7 @@ use IvfpqTest;
 my $page = 8192;
 my $none = 0xffffffff;
 my %kind = (meta => 1, centroids => 2, codebook => 3, directory => 4, list => 5, free => 6,
-	refinement => 8);
+	refinement => 8, parents => 9, parent_places => 10);
 my %tail = (list => [ 8176, 'V' ], next => [ 8180, 'V' ], prev => [ 8184, 'V' ], count => [ 8188, 'v' ],
 	kind => [ 8190, 'v' ]);
 my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], lists => [ 44, 'V' ],
@@ -26,7 +26,8 @@ my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], l
 	probes => [ 1572, 'V' ], list_rule => [ 7174, 'C' ],
 	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ], search_rounds => [ 1424, 'V' ],
 	attributes => [ 1428, 'V' ], attribute_bytes => [ 1432, 'C' ], attribute_kind => [ 1464, 'C' ],
-	refinement => [ 7216, 'C' ], refinement_pages => [ 7220, 'V' ]);
+	refinement => [ 7216, 'C' ], refinement_pages => [ 7220, 'V' ],
+	parents => [ 7432, 'V' ], parent_rows => [ 7440, 'V' ], parent_places => [ 7444, 'V' ]);
 my %place = (head => 0, tail => 4, generation => 8, pages => 12);
 my $dims = 16;
 my $m = 16;
@@ -47,6 +48,10 @@ my $nulls_at = $numbers_at + 8 * $wide_capacity;
 my $refined = 'refine = int8';
 my $refinements_at = $tids_at + 6 * $capacity;
 my $record_bytes = 24 + $dims;
+
+# An index whose lists have parents: eight bytes for each, the first list and a radius.
+my $with_parents = 'parents = 3';
+sub first_list { my ($parent) = @_; return [ 24 + 8 * $parent, 'V' ]; }
 
 # The file of one index, in memory.
 sub at { my ($file, $block, $field) = @_;
@@ -234,6 +239,26 @@ my @damages = (
 		$attribute, qr/^\d+\|entry 3 of row \(\d+,\d+\) has nulls of attributes that do not exist$/ ],
 	[ 'nothing, with an attribute', 'right', sub { }, 'no check', $attribute ],
 	[ 'an index of version 5', 'right', sub { put_meta($_[0], version => 5) }, 'no check' ],
+	[ 'nothing, with parents', 'right', sub { }, 'no check', 'v', undef, $with_parents ],
+	[ 'an index of version 6', 'right', sub { put_meta($_[0], version => 6) }, 'no check' ],
+	[ 'parents of version 6', 'error', sub { put_meta($_[0], version => 6) }, undef, 'v', undef, $with_parents ],
+	[ 'parents of an index without', 'error', sub { put_meta($_[0], parents => 2) } ],
+	[ 'more parents than lists', 'error', sub { put_meta($_[0], parents => 1000) }, undef, 'v', undef, $with_parents ],
+	[ 'parents elsewhere', 'error', sub { put_meta($_[0], parent_rows => 1) }, undef, 'v', undef, $with_parents ],
+	[ 'parents zeroed', 'error', sub { zero($_[0], (blocks_of($_[0], 'parents'))[0]) }, undef, 'v', undef, $with_parents ],
+	[ 'parents of another kind', 'error', sub {
+		put($_[0], (blocks_of($_[0], 'parents'))[0], $tail{kind}, $kind{centroids}) }, undef, 'v', undef, $with_parents ],
+	[ 'lists of parents of another kind', 'error', sub {
+		put($_[0], (blocks_of($_[0], 'parent_places'))[0], $tail{kind}, $kind{centroids}) }, undef, 'v', undef, $with_parents ],
+	[ 'a list without a parent', 'error', sub {
+		put($_[0], (blocks_of($_[0], 'parent_places'))[0], first_list(0), 1) }, undef, 'v',
+		qr/^\d+\|the parents do not have all lists, each once$/, $with_parents ],
+	[ 'a parent without lists', 'error', sub { my $block = (blocks_of($_[0], 'parent_places'))[0];
+		put($_[0], $block, first_list(1), at($_[0], $block, first_list(2))) }, undef, 'v',
+		qr/^\d+\|the parents do not have all lists, each once$/, $with_parents ],
+	[ 'a parent with lists behind the end', 'error', sub {
+		put($_[0], (blocks_of($_[0], 'parent_places'))[0], first_list(2), 1 << 30) }, undef, 'v',
+		qr/^\d+\|the parents do not have all lists, each once$/, $with_parents ],
 	[ 'refinements of version 5', 'any', sub { put_meta($_[0], version => 5) }, 'any check', 'v', undef, $refined ],
 	[ 'refinement of no kind', 'error', sub { put_meta($_[0], refinement => 2) }, undef, 'v', undef, $refined ],
 	[ 'refinement of an index without', 'any', sub { put_meta($_[0], refinement => 1) }, 'any check' ],
@@ -389,7 +414,7 @@ for my $n (0 .. $#damages)
 	# Other options for that REINDEX can be given before it, whatever is wrong; those it could not use
 	# are refused.
 	$session->query_safe('SET client_min_messages = warning');
-	$session->query("ALTER INDEX i_$n SET (lists = 2)");
+	$session->query("ALTER INDEX i_$n SET (lists = 3)");
 	is($session->{stderr}, '', "$name: it takes other options");
 	$session->{stderr} = '';
 	$session->query("ALTER INDEX i_$n SET (m = @{[ $dims + 1 ]})");
