@@ -2,14 +2,14 @@
 #pragma once
 
 #include <csignal>
-#include <stdexcept>
+#include <exception>
 
 namespace pgwarp {
 
 // Thrown from a job when a flag was raised. What the job was to write is unspecified, except where
 // a function says otherwise.
-struct Interrupted : std::runtime_error {
-    Interrupted() : std::runtime_error("interrupted") {}
+struct Interrupted : std::exception {
+    const char* what() const noexcept override { return "interrupted"; }
 };
 
 // Up to two flags, either of which ends the job; without any the job runs to its end. A copy polls

@@ -1,4 +1,5 @@
 #include "bench/cuda/bench.h"
+#include "kernels/cuda/base/blas.h"
 
 namespace pgwarp::gpu {
 

@@ -9,6 +9,7 @@
 // 16,384 lists of 100 million entries.
 
 #include "bench/cuda/bench.h"
+#include "kernels/device.h"
 
 #include <cstring>
 
@@ -68,7 +69,7 @@ Settings read_settings(int count, char** words) {
 int run(int count, char** words) {
     const Settings settings = read_settings(count, words);
     const Context context{DeviceOptions()};
-    std::printf("%s, %u multiprocessors\n\n", context.name.c_str(), context.processors);
+    std::printf("%s, %u multiprocessors\n\n", context.name, context.processors);
     std::printf("| %-58s | %11s | %-22s | %-24s | %-26s |\n", "what", "time", "rate",
                 "share of the limit", "bar");
     std::printf("| --- | --- | --- | --- | --- |\n");

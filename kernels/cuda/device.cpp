@@ -41,7 +41,7 @@ class CudaDevice final : public Device {
   public:
     explicit CudaDevice(const DeviceOptions& options) : leaving_(options), context_(options) {}
 
-    const char* name() const noexcept override { return context_.name.c_str(); }
+    const char* name() const noexcept override { return context_.name; }
     DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
     void trim(size_t keep) noexcept override { context_.memory.trim(keep); }
     std::unique_ptr<Executor> make_executor() override { return gpu::make_executor(context_); }

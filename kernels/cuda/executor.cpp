@@ -34,7 +34,7 @@ class CudaExecutor final : public Executor {
         for (void* memory : registered_) cudaHostUnregister(memory);
     }
 
-    const char* name() const noexcept override { return context_.name.c_str(); }
+    const char* name() const noexcept override { return context_.name; }
 
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override {
         context_.use();

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 #include "test/kernels/seed.h"
+#include "kernels/device.h"
 
 namespace pgwarp::gpu {
 

@@ -1,5 +1,8 @@
 #include "kernels/cuda/base/check.h"
 
+#include "kernels/cuda/base/blas.h"
+#include "kernels/device.h"
+
 #include <string>
 
 namespace pgwarp::gpu {
@@ -35,6 +38,10 @@ bool is_sticky(cudaError_t error) {
 void fail(cudaError_t error, const char* what) {
     cudaGetLastError();  // clears the error, else the next check reports it again
     throw DeviceFailure(std::string(what) + ": " + cudaGetErrorString(error), is_sticky(error));
+}
+
+void refuse(const char* message) {
+    throw DeviceFailure(message, false);
 }
 
 void fail(cublasStatus_t status, const char* what) {

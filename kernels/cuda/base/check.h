@@ -1,21 +1,18 @@
-// Every CUDA and cuBLAS call goes through check(), which throws DeviceFailure with the call's name.
+// Every CUDA call goes through check(), which throws DeviceFailure with the call's name; calls of
+// cuBLAS do so through blas.h. nvcc reads what a .cu file includes three times: headers of this
+// folder include little of the standard library.
 #pragma once
 
-#include "kernels/device.h"
-
-#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
 namespace pgwarp::gpu {
 
 [[noreturn]] void fail(cudaError_t error, const char* what);
-[[noreturn]] void fail(cublasStatus_t status, const char* what);
+// Throws DeviceFailure: the device is well, but not for this.
+[[noreturn]] void refuse(const char* message);
 
 inline void check(cudaError_t error, const char* what) {
     if (error != cudaSuccess) fail(error, what);
-}
-inline void check(cublasStatus_t status, const char* what) {
-    if (status != CUBLAS_STATUS_SUCCESS) fail(status, what);
 }
 
 // Call after a launch. Reports a bad launch configuration; a fault inside the kernel surfaces at

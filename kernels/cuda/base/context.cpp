@@ -1,6 +1,10 @@
 #include "kernels/cuda/base/context.h"
 
+#include "kernels/device.h"
+
 #include <algorithm>
+#include <cstring>
+#include <string>
 
 namespace pgwarp::gpu {
 
@@ -41,7 +45,8 @@ Context::Context(const DeviceOptions& options)
         throw DeviceFailure(std::string("device ") + properties.name +
                                 " is too old: compute capability 8.0 or later is needed",
                             false);
-    name = properties.name;
+    static_assert(sizeof(name) == sizeof(properties.name));
+    std::memcpy(name, properties.name, sizeof(name));
     processors = static_cast<uint32_t>(attribute(cudaDevAttrMultiProcessorCount, device));
     block_shared_bytes =
         static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device));

@@ -1,12 +1,17 @@
 // State that all users of one device share: attributes, interrupts, memory.
 #pragma once
 
+#include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/memory.h"
 #include "kernels/interrupts.h"
 
-#include <string>
+#include <cstdint>
 
-namespace pgwarp::gpu {
+namespace pgwarp {
+
+struct DeviceOptions;
+
+namespace gpu {
 
 struct Context {
     explicit Context(const DeviceOptions& options);
@@ -18,7 +23,7 @@ struct Context {
     size_t scratch() const;
 
     int device;
-    std::string name;
+    char name[256];  // as cudaDeviceProp has it
     uint32_t processors;
     size_t block_shared_bytes;  // most shared memory that a block can have
     size_t scratch_budget;
@@ -26,4 +31,5 @@ struct Context {
     mutable DeviceMemory memory;  // mutable: users of a const Context allocate
 };
 
-}  // namespace pgwarp::gpu
+}  // namespace gpu
+}  // namespace pgwarp

@@ -1,26 +1,38 @@
 // Device memory under one budget; owned arrays in device memory and in pinned host memory.
 #pragma once
 
-#include "kernels/cuda/base/check.h"
-#include "kernels/cuda/base/segments.h"
-
 #include <cstddef>
 #include <utility>
 
-namespace pgwarp::gpu {
+namespace pgwarp {
 
-class CudaSegments : public SegmentSource {
+class MemoryCharge;
+struct DeviceMemoryUse;
+
+namespace gpu {
+
+// A SegmentPool whose segments are the device's.
+class DeviceMemory {
   public:
-    void* take_segment(size_t bytes) override;
-    void give_segment(void* segment) noexcept override;
+    explicit DeviceMemory(size_t budget, MemoryCharge* charge = nullptr);
+    ~DeviceMemory();
+    DeviceMemory(const DeviceMemory&) = delete;
+    DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+    void* allocate(size_t bytes);
+    void free(void* block) noexcept;
+    void trim(size_t keep = 0) noexcept;
+    DeviceMemoryUse use() const noexcept;
+    size_t available() const noexcept;
+
+  private:
+    struct Pool;
+    Pool* pool_;
 };
 
-// CudaSegments is the first base: it is constructed before the pool and destroyed after it.
-class DeviceMemory : private CudaSegments, public SegmentPool {
-  public:
-    explicit DeviceMemory(size_t budget, MemoryCharge* charge = nullptr)
-        : SegmentPool(static_cast<SegmentSource&>(*this), budget, charge) {}
-};
+// Pinned, mapped host memory. Throws OutOfHostMemory.
+void* allocate_pinned(size_t bytes);
+void free_pinned(void* data) noexcept;
 
 // An owned array in device memory.
 template <typename T>
@@ -68,19 +80,10 @@ class PinnedBuffer {
   public:
     PinnedBuffer() = default;
     explicit PinnedBuffer(size_t count) : count_(count) {
-        if (count == 0) return;
-        void* data = nullptr;
-        const cudaError_t error =
-            cudaHostAlloc(&data, count * sizeof(T), cudaHostAllocPortable | cudaHostAllocMapped);
-        if (error == cudaErrorMemoryAllocation) {
-            cudaGetLastError();
-            throw OutOfHostMemory(count * sizeof(T));
-        }
-        check(error, "cudaHostAlloc");
-        data_ = static_cast<T*>(data);
+        if (count != 0) data_ = static_cast<T*>(allocate_pinned(count * sizeof(T)));
     }
     ~PinnedBuffer() {
-        if (data_) cudaFreeHost(data_);
+        if (data_) free_pinned(data_);
     }
     PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
     PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
@@ -101,4 +104,5 @@ class PinnedBuffer {
     size_t count_ = 0;
 };
 
-}  // namespace pgwarp::gpu
+}  // namespace gpu
+}  // namespace pgwarp

@@ -5,6 +5,7 @@
 #include "kernels/cuda/graph/filter.h"
 #include "kernels/cuda/graph/proposals.h"
 #include "kernels/cuda/base/stream.h"
+#include "kernels/device.h"
 
 #include <algorithm>
 
@@ -21,7 +22,7 @@ class CudaGraphBuilder final : public GraphBuilder {
   public:
     explicit CudaGraphBuilder(const Context& context) : context_(context), blas_(stream_) {}
 
-    const char* name() const noexcept override { return context_.name.c_str(); }
+    const char* name() const noexcept override { return context_.name; }
 
     // More trees and samples than on the CPU: they cost a device little, and raise recall.
     DescentOptions default_options(uint32_t k) const noexcept override {

@@ -336,7 +336,7 @@ void finish_candidates(const CandidateLists& c, cudaStream_t stream) {
         instance.launch(c, stream);
         return;
     }
-    throw DeviceFailure("lists are too long for a device", false);
+    refuse("lists are too long for a device");
 }
 
 void exact_lists_of(const Context& context, const Blas& blas, cudaStream_t stream,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/graph/rows.h"
+#include "kernels/cuda/base/blas.h"
 #include "kernels/cuda/base/stream.h"
 
 #include <functional>

@@ -274,7 +274,7 @@ void GraphLists::update(bool only_look, cudaStream_t stream) {
         instance.launch(work, stream);
         return;
     }
-    throw DeviceFailure("lists are too long for a device", false);
+    refuse("lists are too long for a device");
 }
 
 uint64_t GraphLists::merge_proposals(cudaStream_t stream) {

@@ -93,7 +93,7 @@ DeviceGraphRows::DeviceGraphRows(const Context& context, Uploader& uploader, cud
     const float largest = largest_magnitude(context, rows_.data(), rows.count * stride, stream);
     // Four times the largest possible squared distance, 4 * dims * largest^2, must be below 2^127.
     if (!(largest * largest * static_cast<float>(rows.dims) < 0x1p123f))
-        throw DeviceFailure("vectors are too long for a device", false);
+        refuse("vectors are too long for a device");
 }
 
 void edges_to_keys(uint64_t* edges, size_t count, cudaStream_t stream) {

@@ -16,6 +16,7 @@
 #include "kernels/cuda/lists/list_search.h"
 #include "kernels/cuda/lists/narrowing.h"
 #include "kernels/cuda/lists/tile_codes.h"
+#include "kernels/device.h"
 #include "kernels/refinement.h"
 
 #include <algorithm>

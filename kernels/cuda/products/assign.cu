@@ -3,6 +3,8 @@
 #include "kernels/cuda/products/assign.cuh"
 #include "kernels/cuda/base/launch.cuh"
 
+#include <algorithm>
+
 namespace pgwarp::gpu {
 
 namespace {

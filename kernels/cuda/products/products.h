@@ -14,6 +14,7 @@
 #include "kernels/cuda/products/float_matrix.h"
 #include "kernels/host_device.h"
 #include "kernels/cuda/products/split_width.h"
+#include "kernels/cuda/base/blas.h"
 #include "kernels/cuda/base/stream.h"
 
 #include <cmath>

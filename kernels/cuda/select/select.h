@@ -7,6 +7,8 @@
 #include "kernels/cuda/base/memory.h"
 #include "kernels/cuda/select/plan.h"
 
+#include <cuda_runtime_api.h>
+
 namespace pgwarp::gpu {
 
 struct SelectProblem {

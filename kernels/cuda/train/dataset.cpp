@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/products/products.h"
 #include "kernels/cuda/train/sums.h"
+#include "kernels/device.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,6 +2,7 @@
 // memory, from which every pass streams them.
 #pragma once
 
+#include "kernels/cuda/base/blas.h"
 #include "kernels/cuda/base/context.h"
 #include "kernels/cuda/base/upload.h"
 #include "kernels/cuda/base/widen.h"

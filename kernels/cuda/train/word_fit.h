@@ -4,6 +4,7 @@
 // codes does not need higher precision.
 #pragma once
 
+#include "kernels/cuda/base/blas.h"
 #include "kernels/cuda/base/context.h"
 #include "kernels/cuda/base/stream.h"
 #include "kernels/lsq.h"
