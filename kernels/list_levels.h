@@ -14,7 +14,7 @@ inline constexpr uint32_t assigned_parents = 16;
 // For the nearest `wanted` of all lists, a query is compared with at least this many: those of the
 // nearest parents.
 inline uint64_t lists_to_compare(uint64_t wanted, uint64_t lists) {
-    constexpr uint64_t times = 32, least = 1024;
+    constexpr uint64_t times = 64, least = 1024;
     return std::min(lists, std::max(times * wanted, least));
 }
 
