@@ -1,6 +1,5 @@
 #include "kernels/cuda/base/check.h"
 
-#include "kernels/cuda/base/blas.h"
 #include "kernels/device.h"
 
 #include <string>
@@ -42,12 +41,6 @@ void fail(cudaError_t error, const char* what) {
 
 void refuse(const char* message) {
     throw DeviceFailure(message, false);
-}
-
-void fail(cublasStatus_t status, const char* what) {
-    const cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) fail(error, what);
-    throw DeviceFailure(std::string(what) + ": " + cublasGetStatusString(status), false);
 }
 
 }  // namespace pgwarp::gpu
