@@ -150,5 +150,20 @@ CREATE TABLE x AS SELECT i AS id, '[1,2,3]'::vector(3) AS v FROM generate_series
 CREATE INDEX x_v ON x USING ivfpq (v) WITH (lists = 50, parents = 10);
 SELECT rows, same_rows, each_once FROM compare_scan('x', 'v <-> ''[9,99,199]''');
 SELECT * FROM ivfpq_check('x_v');
-DROP TABLE t, q, u, w, x;
+
+\qecho so many lists that they have parents without the option, and that the service does not take them
+CREATE TABLE y AS SELECT i AS id, vec(i, 3)::vector(3) AS v FROM generate_series(1, 2000) AS i;
+CREATE INDEX y_v ON y USING ivfpq (v) WITH (lists = 33000);
+SELECT lists, parents > 100 FROM ivfpq_info('y_v');
+SET ivfpq.probes = 10;
+SELECT rows, same_rows, each_once FROM compare_scan('y', 'v <-> ''[9,99,199]''');
+RESET ivfpq.probes;
+INSERT INTO y SELECT i, vec(i, 3) FROM generate_series(2001, 2100) AS i;
+DELETE FROM y WHERE id % 3 = 0;
+VACUUM (INDEX_CLEANUP ON) y;
+SELECT rows, same_rows, each_once FROM compare_scan('y', 'v <-> ''[9,99,199]''');
+SELECT id FROM y ORDER BY v <-> '[9,99,199]' LIMIT 1;
+SELECT path FROM ivfpq_last_scan();
+SELECT * FROM ivfpq_check('y_v');
+DROP TABLE t, q, u, w, x, y;
 DROP FUNCTION found, wrong_pairs, compare_with;
