@@ -26,7 +26,7 @@ ask -c "CREATE TABLE asked AS SELECT id, v FROM queries WHERE id < $asked" -c "I
     WITH noise AS MATERIALIZED (SELECT n, array_agg((random() * 16 - 8)::real)::vector AS v
         FROM generate_series(0, $asked - 1) AS n, generate_series(1, 96 + 0 * n) AS d GROUP BY n),
     drawn AS MATERIALIZED (SELECT row_number() OVER () - 1 AS n, v FROM (SELECT v FROM items TABLESAMPLE SYSTEM (${SAMPLE:-0.02}) LIMIT 20 * $asked) AS s)
-    SELECT 1000000 + noise.n, (drawn.v + noise.v)::vector(96) FROM drawn JOIN noise ON drawn.n = 20 * noise.n" -c 'ANALYZE asked'
+    SELECT 1000000 + noise.n, (drawn.v + noise.v)::vector(96) FROM drawn JOIN noise ON drawn.n = 20 * noise.n" -c 'ALTER TABLE asked ADD PRIMARY KEY (id)' -c 'VACUUM ANALYZE asked'
 # The device compares them with all rows.
 ask -c "SET maintenance_work_mem = '2GB'" -c "SET work_mem = '1GB'" -c "SET pgwarp.build_executor = 'gpu'" -c 'SET ivfpq.target_recall = 1' -c 'SET max_parallel_workers_per_gather = 15' \
     -c "CREATE TABLE truth AS SELECT query_key AS id, rank, distance FROM knn_join('asked', 'id', 'v', 'items_v', 'id', 100)" -c 'ANALYZE truth'
@@ -44,10 +44,14 @@ for target in ${TARGETS:-0.95 0.99}; do
         ask -c "SET ivfpq.target_recall = $target" -c 'SET enable_seqscan = off' \
             -c "SELECT FROM items ORDER BY v <-> (SELECT v FROM queries WHERE id = 7) LIMIT $limit" -c 'SELECT l FROM ivfpq_last_scan() AS l' | tail -n 1
     done
-    printf '\\set n random(0, %s - 1)\nSELECT id FROM items ORDER BY v <-> (SELECT v FROM queries WHERE id = :n) LIMIT 10;\n' \
-        "$(ask -c 'SELECT count(*) FROM queries')" >search.sql
-    echo "target $target:"
     # shellcheck disable=SC2086 # several words
-    PGOPTIONS="-c ivfpq.target_recall=$target" clients_of search.sql "${SECONDS_EACH:-4}" ${CLIENTS:-1 16 64 64 64}
+    for kind in 'other photos' 'moved rows'; do
+        from=0
+        if [[ $kind == moved* ]]; then from=1000000; fi
+        printf '\\set n random(%d, %d)\nSELECT id FROM items ORDER BY v <-> (SELECT v FROM asked WHERE id = :n) LIMIT 10;\n' \
+            $from $((from + asked - 1)) >search.sql
+        echo "target $target, $kind:"
+        PGOPTIONS="-c ivfpq.target_recall=$target" clients_of search.sql "${SECONDS_EACH:-4}" ${CLIENTS:-1 16 64 64 64}
+    done
 done
 ask -c "SELECT service_searches || ' by the service, ' || fallbacks || ' fallbacks' FROM pg_stat_pgwarp WHERE indexname = 'items_v'"
