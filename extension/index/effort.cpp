@@ -391,16 +391,16 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
                        double wanted, const Choice& fixed) {
     // What it may cost more.
     constexpr double worth = 1.5;
-    // Thresholds of k and of more rows differ by up to 2.5 times without duplicates.
-    constexpr double many = 4;
     const CurveSide side(meta, ByQuery::yes, k);
     if (side.steps() == 0) return fixed;
     Choice own = choose_from(meta, costs, side, target, wanted);
+    // Without duplicates, thresholds are about `usual`, and none is `most`.
     const double usual = 25 / std::max(1 - target, 1e-6);
+    const double most = 160 / std::max(1 - target, 1e-6);
     const double of_more = threshold_of_more(meta, k, costs);
     const bool worthwhile = own.reached && fixed.reached && own.cost <= worth * fixed.cost;
-    if (worthwhile && of_more > 0 && own.effort.threshold > many * std::max(of_more, usual))
-        return with_threshold(side, std::max(of_more, usual), fixed);
+    if (worthwhile && own.effort.threshold > std::max(of_more, most))
+        return with_threshold(side, std::max(of_more, most), fixed);
     if (worthwhile || !fixed.reached) {
         raise_threshold(side, std::max(of_more, usual), &own);
         if (worthwhile) return own;
