@@ -403,11 +403,12 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
     remember(s, served, ranked);
 }
 
-// Candidates of a search whose device scores them by their refinements. Of more than it selects
-// fast, it takes as many as the curve gives.
-Size refined_candidates(Size wanted) {
+// Candidates of a search whose device scores them by their refinements: as many as it selects fast
+// in any case, and as many as a scan of pages may score.
+Size refined_candidates(const ScanState* s, Size wanted) {
     if (settings.candidates > 0) return wanted;
-    return std::max<Size>(wanted, fast_list_k);
+    const Size most = s->goal.margin > 0 ? most_ranked_of(wanted, true) : wanted;
+    return std::min({std::max<Size>(most, fast_list_k), Size{service_most_k}, most_candidates()});
 }
 
 // For how many rows the device shall name candidates: some more than are wanted, because rows may
@@ -553,7 +554,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     // of those that it has refined.
     refined &= !search.narrowed;
     if (refined)
-        left = refined_candidates(left);
+        left = refined_candidates(s, left);
     else if (s->goal.margin > 0)
         left = std::min({most_ranked_of(left, false), Size{service_most_k}, most_candidates()});
     do {
