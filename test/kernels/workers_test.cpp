@@ -178,9 +178,9 @@ TEST(Workers, TheInterruptFlagEndsTheRun) {
     }
 }
 
-TEST(Workers, InterruptedIsARuntimeErrorWithAMessage) {
+TEST(Workers, InterruptedIsAnExceptionWithAMessage) {
     const Interrupted interrupted;
-    EXPECT_EQ(static_cast<const std::runtime_error&>(interrupted).what(),
+    EXPECT_EQ(static_cast<const std::exception&>(interrupted).what(),
               std::string("interrupted"));
 }
 
