@@ -180,8 +180,7 @@ TEST(Workers, TheInterruptFlagEndsTheRun) {
 
 TEST(Workers, InterruptedIsAnExceptionWithAMessage) {
     const Interrupted interrupted;
-    EXPECT_EQ(static_cast<const std::exception&>(interrupted).what(),
-              std::string("interrupted"));
+    EXPECT_EQ(static_cast<const std::exception&>(interrupted).what(), std::string("interrupted"));
 }
 
 sigset_t signals_blocked() {
