@@ -57,7 +57,7 @@ struct ListLimit {
     bool has_radius = false;
     float radius = 0;
 
-    // Whether the query takes the list whose term this is, after so many lists with `entries`
+    // Whether the query takes the list whose term this is, after `lists` lists with `entries`
     // entries. `selection` has their nearest: distance_of(k) is infinity where it has fewer.
     template <class Selection>
     bool takes(float term, uint32_t lists, double entries, Selection& selection) {

@@ -187,7 +187,7 @@ uint64 entry_key(const EntrySort* sort, uint32 list, uint64 tid) {
             (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
              errmsg("cannot build an index with more than %d lists on this table", max_plain_lists),
              errdetail("Its access method has rows with offset %d, and only offsets up to %d "
-                       "are supported with so many lists.",
+                       "are supported with more lists than that.",
                        static_cast<int>(offset), (1 << offset_bits) - 1)));
     return uint64{list} << short_tid_bits | tid >> 16 << offset_bits | offset;
 }

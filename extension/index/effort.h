@@ -74,7 +74,7 @@ struct ScanCosts {
     // Candidates are ordered by their refinements, and few rows are visited. Else all are.
     bool refines = false;
     double refinement = 1;  // of a refinement, relative to one that this CPU reads
-    // Look-ups take so many times as long where more than fast_list_k candidates are selected.
+    // How many times as long look-ups take where more than fast_list_k candidates are selected.
     double many_candidates = 1;
 
     friend bool operator==(const ScanCosts& a, const ScanCosts& b) {

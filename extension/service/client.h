@@ -42,8 +42,8 @@ struct WantedSearch {
     uint32 radius_k;
     uint32 first_entries;
     uint32 first_lists;
-    // Above 0: candidates are scored by their refinements, and those named that may be among so
-    // many nearest rows (list_store.h). Not narrowed.
+    // Above 0: candidates are scored by their refinements, and those named that may be among this
+    // number of nearest rows (list_store.h). Not narrowed.
     uint32 refined_k;
     bool narrowed;  // list_store.h; needed for all that follows up to `conditions`
     uint32 first_probe;

@@ -1,7 +1,7 @@
 # Several devices on one GPU, beside one: replicas and shards, queries/s and equal answers: a script for the step
 # `queries` of run. DATA has GloVe, or what SET names.
 #   SET=glove  CLIENTS=1,16,64  SECONDS_EACH=2  REPEAT=2  ROUNDS=2
-#   GROW=2000000   so many rows of a set that *_base.bvecs in DATA grows to, instead of SET
+#   GROW=2000000   instead of SET: *_base.bvecs in DATA, grown to as many rows
 #   DEVICE=0   the GPU
 #   KINDS="replicas shards narrow"   narrow: shards, with room for 60% of the index on each device. That takes an
 #              index of 100 MB and more: a quarter of a device's memory is for models and searches

@@ -151,7 +151,7 @@ CREATE INDEX x_v ON x USING ivfpq (v) WITH (lists = 50, parents = 10);
 SELECT rows, same_rows, each_once FROM compare_scan('x', 'v <-> ''[9,99,199]''');
 SELECT * FROM ivfpq_check('x_v');
 
-\qecho so many lists that they have parents without the option, and that the service does not take them
+\qecho lists beyond 32,768, which have parents without the option, and which the service does not take
 CREATE TABLE y AS SELECT i AS id, vec(i, 3)::vector(3) AS v FROM generate_series(1, 2000) AS i;
 CREATE INDEX y_v ON y USING ivfpq (v) WITH (lists = 33000);
 SELECT lists, parents > 100 FROM ivfpq_info('y_v');
