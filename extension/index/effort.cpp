@@ -169,29 +169,46 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
     return choice;
 }
 
+// Entries, as a share, that doubling the threshold costs where rows have near duplicates, at most.
+// Without duplicates it costs several times that.
+constexpr double duplicates_cost = 0.05;
+
 // Where rows have near duplicates, they find these in their first lists, at a threshold that ends
 // other queries too early. One that is common elsewhere then costs rows little, and is taken.
 void raise_threshold(const CurveSide& side, double common, Choice* choice) {
-    // Entries, as a share, that doubling the threshold may cost. Without duplicates it costs
-    // several times that.
-    constexpr double worth = 0.05;
     const double from = choice->effort.threshold;
     if (!choice->reached || !(from > 0)) return;
     const double scanned = choice->scanned;
     for (uint32 step = 0; step < side.steps() && choice->effort.threshold < common; ++step) {
         const double threshold = std::min(side.threshold(step), common);
         if (threshold <= from) continue;
-        if (side.scanned(step) > scanned * (1 + worth * std::log2(threshold / from))) break;
+        if (side.scanned(step) > scanned * (1 + duplicates_cost * std::log2(threshold / from)))
+            break;
         choice->effort.threshold = static_cast<float>(threshold);
         choice->effort.probes = static_cast<uint32>(std::ceil(side.probes(step)));
     }
 }
 
+// The last step whose threshold is not larger, or the first.
+uint32 step_of(const CurveSide& side, double threshold) {
+    uint32 step = 0;
+    while (step + 1 < side.steps() && side.threshold(step + 1) <= threshold) ++step;
+    return step;
+}
+
+// Whether rows have near duplicates, so that this threshold costs them little more than a common
+// one would, and many other queries most lists.
+bool is_of_duplicates(const CurveSide& side, double common, const Choice& choice) {
+    const double threshold = choice.effort.threshold;
+    return threshold > common &&
+           choice.scanned <= side.scanned(step_of(side, common)) *
+                                 (1 + duplicates_cost * std::log2(threshold / common));
+}
+
 // A number of lists that suffices for rows, and a threshold beyond for queries that are unlike
 // them. `fixed` has the number.
 Choice with_threshold(const CurveSide& side, double threshold, const Choice& fixed) {
-    uint32 step = 0;
-    while (step + 1 < side.steps() && side.threshold(step + 1) <= threshold) ++step;
+    const uint32 step = step_of(side, threshold);
     Choice both = fixed;
     both.effort.first_lists = fixed.effort.probes;
     both.effort.threshold = static_cast<float>(threshold);
@@ -373,8 +390,8 @@ struct ChoiceKey {
 Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query);
 
 // The threshold that searches for many more rows need for the target; 0: none was measured.
-// Thresholds hardly depend on k, except where rows have near duplicates: how far these are says
-// nothing of how far a row beyond them may be. The more rows, the fewer of them are duplicates.
+// Where rows have near duplicates, how far these are says nothing of how far a row beyond them may
+// be. The more rows, the fewer of them are duplicates.
 double threshold_of_more(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
     for (uint64 more = most_measured(meta); more >= uint64{10} * k; more /= 10) {
         const auto rows = static_cast<uint32>(more);
@@ -394,12 +411,12 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     const CurveSide side(meta, ByQuery::yes, k);
     if (side.steps() == 0) return fixed;
     Choice own = choose_from(meta, costs, side, target, wanted);
-    // Without duplicates, thresholds are about `usual`, and none is `most`.
+    // Common thresholds are about `usual`, and up to `most`, where rows have no duplicates.
     const double usual = 25 / std::max(1 - target, 1e-6);
     const double most = 160 / std::max(1 - target, 1e-6);
     const double of_more = threshold_of_more(meta, k, costs);
     const bool worthwhile = own.reached && fixed.reached && own.cost <= worth * fixed.cost;
-    if (worthwhile && own.effort.threshold > std::max(of_more, most))
+    if (worthwhile && is_of_duplicates(side, std::max(of_more, most), own))
         return with_threshold(side, std::max(of_more, most), fixed);
     if (worthwhile || !fixed.reached) {
         raise_threshold(side, std::max(of_more, usual), &own);

@@ -243,7 +243,7 @@ void visit_waiting(ScanState* s, Size k) {
     Size next = 0;
     Size known = refined.count;  // up to where it is known that none precedes these
     if (!s->round.spilled)
-        while (known > 0 && refined.waiting[known - 1].least > refined.left_out) --known;
+        while (known > 0 && refined.waiting[known - 1].least >= refined.left_out) --known;
     while (next < known) {
         Size end = known;
         if (s->round.spilled) {
@@ -274,10 +274,11 @@ void find_left_out(ScanState* s) {
 bool more_waiting_rows(IndexScanDesc scan, ScanState* s) {
     const RefinedCandidates& refined = s->refined;
     if (s->progress.finished) find_left_out(s);
-    // Candidates that are beyond what was left out wait for the next round.
+    CHECK_FOR_INTERRUPTS();
+    // Candidates that are beyond what was left out, or as far, wait for the next round.
     if (std::none_of(
             refined.waiting, refined.waiting + refined.count,
-            [&](const WaitingCandidate& candidate) { return candidate.least <= refined.left_out; }))
+            [&](const WaitingCandidate& candidate) { return candidate.least < refined.left_out; }))
         return false;
     clear_vector_cache(s->cache);
     s->round.count = s->round.next = s->round.added = 0;

@@ -123,6 +123,11 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, bool refined, Size* 
         search.first_entries = entries_for_radius(s, search.radius_k);
         search.first_lists = bounded_probes(effort.first_lists, s->meta);
         search.probes = std::min(most_by_query(s, effort), service_most_lists);
+        if (search.first_lists > service_most_lists) {
+            // Asked for in parts, where no query decides.
+            search.threshold = 0;
+            search.probes = search.first_lists;
+        }
     }
     if (!widens(s)) return search;
     const double share = first_share(scan);
@@ -414,7 +419,9 @@ Size refined_candidates(const ScanState* s, Size wanted) {
 // For how many rows the device shall name candidates: some more than are wanted, because rows may
 // not be visible. All of them, if no further round can find what it leaves out.
 uint32 refined_rows(const ScanState* s, uint32 k) {
-    if (settings.iterative_scan == static_cast<int>(IterativeScan::off)) return k;
+    if (settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
+        settings.max_scan_tuples > 0)
+        return k;
     const Size wanted = std::max<Size>(s->goal.least_rows, s->goal.limit) + s->asked.passed_over;
     constexpr Size least_more = 8;
     return static_cast<uint32>(
@@ -575,7 +582,9 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
             !rank_answer(scan, s, search, answer, wanted, &ranked))
             return false;
         free_answer(&answer);
-        if (first) s->goal.candidates = wanted;
+        // The next round, for twice as many, has to find what the device left out.
+        if (first)
+            s->goal.candidates = refined ? std::max<Size>(wanted, (search.k + 1) / 2) : wanted;
         left -= std::min(left, ranked);
         // The lists show how many of them the conditions need.
         if (!covered) return false;

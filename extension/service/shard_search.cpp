@@ -233,7 +233,6 @@ void share_effort(uint32 parts, WantedSearch* search) {
     search->radius_k = Max(search->radius_k / parts, Min(search->radius_k, few_rows));
     search->threshold /= std::sqrt(static_cast<float>(parts));
     search->first_entries = Max(search->first_entries / parts, 1u);
-    search->first_lists = (search->first_lists + parts - 1) / parts;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 # learned is there after a crash and on a standby. VACUUM and other learners wait, writers do not.
 use strict;
 use warnings;
+use List::Util qw(sum);
 use PostgreSQL::Test::Utils;
 use Test::More;
 use IvfpqTest;
@@ -65,7 +66,9 @@ for my $kind (@kinds)
 	{
 		cmp_ok($after[$i], '>=', 0.945, "$kind: recall\@" . 10**$i . " is as asked, $before[$i] before");
 	}
-	cmp_ok(abs($before[1] - 0.95), '>', abs($after[1] - 0.95), 'and nearer to it than before');
+	# One row of 300 queries each is too few to tell.
+	my ($off_before, $off_after) = map { my $of = $_; sum(map { abs($of->[$_] - 0.95) } 1 .. 3) } \@before, \@after;
+	cmp_ok($off_before, '>', $off_after, 'and nearer to it than before');
 	my $learned = value($node, $curve);
 	like($learned, qr/\nqueries\|500\|/, 'the index says so');
 	crash($node);

@@ -132,9 +132,11 @@ $session->query_safe("SET ivfpq.executor = service; BEGIN; DECLARE c CURSOR FOR
 my @ids = map { split /\n/, $session->query_safe('FETCH 70 FROM c') } 1 .. 25;
 my %different = map { $_ => 1 } @ids;
 is(@ids . ' ' . keys(%different), "$rows $rows", 'a cursor has every row once');
+# By their distances: some rows are as far as others.
 my $first = $session->query_safe("SET LOCAL enable_indexscan = off; SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on;
-	SELECT string_agg(id::text, ',') FROM (SELECT id FROM l2 ORDER BY v <-> vec(-2, $dims, $seed) LIMIT 500) AS s");
-is(join(',', @ids[ 0 .. 499 ]), $first, 'and these in order');
+	SELECT string_agg(d::text, ',' ORDER BY d) FROM (SELECT v <-> vec(-2, $dims, $seed) AS d FROM l2 ORDER BY 1 LIMIT 500) AS s");
+is($session->query_safe("SELECT string_agg((v <-> vec(-2, $dims, $seed))::text, ',' ORDER BY n)
+	FROM unnest(ARRAY[" . join(',', @ids[ 0 .. 499 ]) . "]) WITH ORDINALITY AS i (id, n) JOIN l2 USING (id)"), $first, 'and these in order');
 $session->query_safe('COMMIT; RESET ALL');
 
 # --- rows that are not visible: the device names too few, and a further round finds the others
@@ -225,6 +227,60 @@ for my $class ('vector_ip_ops', 'vector_cosine_ops')
 	is($path, 'service', "$operator: by the service");
 	cmp_ok($ranked, '<=', 40, "$operator: few rows are visited");
 	$session->query_safe('RESET ALL');
+}
+
+# --- rows that are as far as each other: what a device left out may be as far as what it named, and a cursor comes to all
+
+value($node, "CREATE TABLE alike (id bigint, v vector(8));
+	INSERT INTO alike SELECT i, array_fill((i % 4)::real, '{8}')::vector FROM generate_series(1, 2000) AS i");
+value($node, 'CREATE INDEX alike_v ON alike USING ivfpq (v) WITH (lists = 4, m = 8, refine = int8)');
+loaded($node, 'alike_v');
+{
+	my $session = session($node);
+	$session->query_safe("SET statement_timeout = '60s'; SET ivfpq.executor = service; SET enable_seqscan = off; SET enable_sort = off; SET cursor_tuple_fraction = 0.005");
+	$session->query_safe("BEGIN; DECLARE c CURSOR FOR SELECT id, v <-> array_fill(1::real, '{8}')::vector AS d FROM alike
+		ORDER BY v <-> array_fill(1::real, '{8}')::vector");
+	my (%seen, @rounds);
+	for my $part (1 .. 200)
+	{
+		for (split /\n/, $session->query_safe('FETCH 10 FROM c'))
+		{
+			my ($id, $d) = split /\|/;
+			$seen{$id}++;
+			push @rounds, $d if !@rounds || $d != $rounds[-1];
+		}
+	}
+	$session->query_safe('COMMIT; RESET ALL');
+	is(keys(%seen) . ' ' . grep({ $_ > 1 } values %seen), '2000 0', 'alike: a cursor has every row once');
+	is($rounds[0], 0, 'alike: the nearest first');
+	$session->quit;
+}
+
+# --- dead rows among those that a device names: the next round finds what it left out, as a scan of pages does
+
+value($node, "CREATE TABLE dead (id bigint, a int, v vector($dims)) WITH (autovacuum_enabled = off); " . add_rows('dead', 1, 5000));
+value($node, 'CREATE INDEX dead_v ON dead USING ivfpq (v) WITH (lists = 8, m = 5, refine = int8)');
+loaded($node, 'dead_v');
+value($node, "DELETE FROM dead WHERE id IN (SELECT id FROM dead ORDER BY v <-> vec(-$_, $dims, $seed) LIMIT 30)") for 1 .. 20;
+{
+	my $session = session($node);
+	my %found;
+	for my $executor ('cpu', 'service')
+	{
+		$session->query_safe("SET enable_seqscan = off; SET ivfpq.executor = $executor; SET ivfpq.audit_every = 0");
+		$found{$executor} = 0;
+		for my $query (1 .. 20)
+		{
+			my %near = map { $_ => 1 } split /,/, value($node, "$sorts; SELECT string_agg(id::text, ',') FROM
+				(SELECT id FROM dead ORDER BY v <-> vec(-$query, $dims, $seed) LIMIT 10) AS s");
+			my @rows = split /,/, $session->query_safe("SELECT string_agg(id::text, ',') FROM
+				(SELECT id FROM dead ORDER BY v <-> vec(-$query, $dims, $seed) LIMIT 10) AS s");
+			$found{$executor} += grep { $near{$_} } @rows;
+		}
+	}
+	note("dead rows: $found{cpu} of 200 by the CPU, $found{service} by the service");
+	cmp_ok($found{service}, '>=', $found{cpu} - 6, 'dead rows: the service finds as many as the CPU');
+	$session->quit;
 }
 
 # --- a standby, which cannot count changes

@@ -62,14 +62,14 @@ void scan_narrowed_part(const Context& context, ListSearchSpace& space, const Se
 }
 
 // The end of a refined search. Few results: the kernel writes them to mapped host memory.
-void refine_part(const ListSearchSpace& space, const SearchRequest& r, const QueryView& queries,
-                 const CandidateView& candidates, uint32_t first) {
+void refine_part(const Context& context, const ListSearchSpace& space, const SearchRequest& r,
+                 const QueryView& queries, const CandidateView& candidates, uint32_t first) {
     RefinedInput input = r.refined;
     input.vectors += size_t{first} * r.shape.dims;
     refine_search(r.store, queries, candidates, input,
                   {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first,
                    r.left_out + first},
-                  space.stream);
+                  context, space.stream);
 }
 
 void search_by_query(const Context& context, ListSearchSpace& space, const SearchRequest& r,
@@ -107,7 +107,7 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
         limit_lists(scan, {r.wanted + first, r.taken + first}, context, space.stream);
     scan_queries(scan, context, space.stream);
     if (r.shape.refined) {
-        refine_part(space, r, queries, candidates, first);
+        refine_part(context, space, r, queries, candidates, first);
         return;
     }
     // Few results: the kernel writes them to mapped host memory, with less latency than a copy.
@@ -181,7 +181,7 @@ void search_by_list(const Context& context, ListSearchSpace& space, const Search
     scan_queries({r.store, queries, nullptr, plan.splits, candidates, overflowed + 1, overflowed},
                  context, stream);
     if (r.shape.refined) {
-        refine_part(space, r, queries, candidates, first);
+        refine_part(context, space, r, queries, candidates, first);
     } else {
         const AnswerView answers{place<Neighbor>(space, plan.answers), r.shape.k,
                                  place<uint32_t>(space, plan.answer_counts)};

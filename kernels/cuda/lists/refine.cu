@@ -222,6 +222,31 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) refine(RefineAr
     }
 }
 
+// Where a block has no shared memory to score as many: names all, with no bound, so that they are
+// visited. One block per query.
+template <class Shape>
+__global__ void __launch_bounds__(Shape::threads, Shape::blocks) name_all(RefineArguments a) {
+    using Storage = typename BlockSelect<Shape>::Storage;
+    auto* storage = shared_memory<Storage>();
+    const uint32_t query = blockIdx.x;
+    const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
+    BlockSelect<Shape> select(*storage, a.queries.wanted[query].k);
+    collect_keys(select, keys, min(a.candidates.counts[query], a.candidates.room));
+    const uint32_t count = select.kept_count();
+    const float infinity = bits_float(infinity_bits);
+    Neighbor* out = a.answers.found + query * a.answers.stride;
+    for (uint32_t i = threadIdx.x; i < count; i += Shape::threads) {
+        const Place place = place_of(a.store, key_index(select.kept()[i]));
+        const uint64_t tid = tid_at(a.store.lists[place.list], place.position);
+        put_neighbor(out + i, {ordered_bits(-infinity), static_cast<uint32_t>(tid >> 32),
+                               static_cast<uint32_t>(tid)});
+    }
+    if (threadIdx.x == 0) {
+        a.answers.found_counts[query] = count;
+        a.answers.left_out[query] = infinity;
+    }
+}
+
 template <class Shape, int items>
 void launch_refine(const RefineArguments& arguments, cudaStream_t stream) {
     static_assert(Shape::kept <= Shape::threads * items);
@@ -235,12 +260,21 @@ void launch_refine(const RefineArguments& arguments, cudaStream_t stream) {
 
 void refine_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, const RefinedInput& input,
-                   const RefinedAnswers& answers, cudaStream_t stream) {
+                   const RefinedAnswers& answers, const Context& context, cudaStream_t stream) {
     const RefineArguments arguments{store, queries, candidates, input, answers};
+    const auto fits = [&](size_t bytes) { return bytes <= context.block_shared_bytes; };
+    const uint32_t dims = store.model.shape.dims;
     if (queries.k <= WideSelect::kept)
         launch_refine<WideSelect, 1>(arguments, stream);
-    else
+    else if (fits(shared_bytes<LargeSelect>(dims)))
         launch_refine<LargeSelect, 8>(arguments, stream);
+    else if (queries.k <= MediumSelect::kept && fits(shared_bytes<MediumSelect>(dims)))
+        launch_refine<MediumSelect, 8>(arguments, stream);
+    else
+        launch("name_all", name_all<LargeSelect>,
+               {queries.count, LargeSelect::threads, sizeof(BlockSelect<LargeSelect>::Storage),
+                stream},
+               arguments);
 }
 
 }  // namespace pgwarp::gpu

@@ -25,6 +25,6 @@ struct RefinedAnswers {
 
 void refine_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, const RefinedInput& input,
-                   const RefinedAnswers& answers, cudaStream_t stream);
+                   const RefinedAnswers& answers, const Context& context, cudaStream_t stream);
 
 }  // namespace pgwarp::gpu
