@@ -169,21 +169,19 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
     return choice;
 }
 
-// Entries, as a share, that doubling the threshold costs where rows have near duplicates, at most.
-// Without duplicates it costs several times that.
-constexpr double duplicates_cost = 0.05;
-
 // Where rows have near duplicates, they find these in their first lists, at a threshold that ends
 // other queries too early. One that is common elsewhere then costs rows little, and is taken.
 void raise_threshold(const CurveSide& side, double common, Choice* choice) {
+    // Entries, as a share, that doubling the threshold may cost. Without duplicates it costs
+    // several times that.
+    constexpr double worth = 0.05;
     const double from = choice->effort.threshold;
     if (!choice->reached || !(from > 0)) return;
     const double scanned = choice->scanned;
     for (uint32 step = 0; step < side.steps() && choice->effort.threshold < common; ++step) {
         const double threshold = std::min(side.threshold(step), common);
         if (threshold <= from) continue;
-        if (side.scanned(step) > scanned * (1 + duplicates_cost * std::log2(threshold / from)))
-            break;
+        if (side.scanned(step) > scanned * (1 + worth * std::log2(threshold / from))) break;
         choice->effort.threshold = static_cast<float>(threshold);
         choice->effort.probes = static_cast<uint32>(std::ceil(side.probes(step)));
     }
@@ -199,10 +197,11 @@ uint32 step_of(const CurveSide& side, double threshold) {
 // Whether rows have near duplicates, so that this threshold costs them little more than a common
 // one would, and many other queries most lists.
 bool is_of_duplicates(const CurveSide& side, double common, const Choice& choice) {
+    // Entries, as a share, for doubling the threshold. Without duplicates it is 0.4 and more.
+    constexpr double little = 0.15;
     const double threshold = choice.effort.threshold;
-    return threshold > common &&
-           choice.scanned <= side.scanned(step_of(side, common)) *
-                                 (1 + duplicates_cost * std::log2(threshold / common));
+    return threshold > common && choice.scanned <= side.scanned(step_of(side, common)) *
+                                                       (1 + little * std::log2(threshold / common));
 }
 
 // A number of lists that suffices for rows, and a threshold beyond for queries that are unlike
