@@ -39,7 +39,7 @@ SELECT k, used, old_expected BETWEEN 0.9 AND 1, old_recall BETWEEN 0 AND 1, old_
        new_probes BETWEEN 1 AND 60, new_candidates >= k
 FROM told;
 -- such queries need more; with more neighbors, they had most of the lists before
-SELECT k, old_recall < old_expected, new_probes > old_probes FROM told WHERE k <= 10;
+SELECT k, old_recall < old_expected, new_probes >= old_probes, new_recall > old_recall FROM told WHERE k <= 10;
 SELECT count(*) > 0 FROM before JOIN ivfpq_recall_curve('t_v') AS c USING (k, probes, candidates) WHERE c.recall < before.recall;
 SELECT curve_source, curve_queries, curve_at BETWEEN now() - interval '1 hour' AND clock_timestamp(),
        probes = (SELECT new_probes FROM told WHERE k = 10), candidates = (SELECT new_candidates FROM told WHERE k = 10),
