@@ -240,19 +240,19 @@ loaded($node, 'alike_v');
 	$session->query_safe("SET statement_timeout = '60s'; SET ivfpq.executor = service; SET enable_seqscan = off; SET enable_sort = off; SET cursor_tuple_fraction = 0.005");
 	$session->query_safe("BEGIN; DECLARE c CURSOR FOR SELECT id, v <-> array_fill(1::real, '{8}')::vector AS d FROM alike
 		ORDER BY v <-> array_fill(1::real, '{8}')::vector");
-	my (%seen, @rounds);
+	my (%seen, $nearest);
 	for my $part (1 .. 200)
 	{
 		for (split /\n/, $session->query_safe('FETCH 10 FROM c'))
 		{
 			my ($id, $d) = split /\|/;
 			$seen{$id}++;
-			push @rounds, $d if !@rounds || $d != $rounds[-1];
+			$nearest //= $d;
 		}
 	}
 	$session->query_safe('COMMIT; RESET ALL');
 	is(keys(%seen) . ' ' . grep({ $_ > 1 } values %seen), '2000 0', 'alike: a cursor has every row once');
-	is($rounds[0], 0, 'alike: the nearest first');
+	is($nearest, 0, 'alike: the nearest first');
 	$session->quit;
 }
 
