@@ -411,8 +411,9 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     if (side.steps() == 0) return fixed;
     Choice own = choose_from(meta, costs, side, target, wanted);
     // Common thresholds are about `usual`, and up to `most`, where rows have no duplicates.
-    const double usual = 25 / std::max(1 - target, 1e-6);
-    const double most = 160 / std::max(1 - target, 1e-6);
+    const double missing = std::max(1 - target, 1e-6);
+    const double usual = 25 / missing;
+    const double most = 160 / missing;
     const double of_more = threshold_of_more(meta, k, costs);
     const bool worthwhile = own.reached && fixed.reached && own.cost <= worth * fixed.cost;
     if (worthwhile && is_of_duplicates(side, std::max(of_more, most), own))
