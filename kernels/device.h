@@ -76,16 +76,16 @@ struct DeviceOptions {
     // Bytes of the device that builds of all processes may take together; 0: a quarter of the
     // device.
     size_t build_share = 0;
-    // Processes that each take such a budget of this device, this one included: where
-    // memory_budget is 0, each gets its part.
+    // Devices made of this one, this one included, that each take such a budget: where
+    // memory_budget is 0, each gets its part, and so it does of the share of builds.
     int sharers = 1;
     // Where not null, the device is for a build: the share is its budget, and its memory is charged
     // here.
     MemoryCharge* charge = nullptr;
     // Polled by executors and graph builders, as on the CPU.
     Interrupts interrupts;
-    // Reset the device (cudaDeviceReset) when it is destroyed as the process's last open device:
-    // the driver's context ends, with all memory that the process has there.
+    // Reset the device (cudaDeviceReset) when the process's last open device is destroyed: the
+    // driver's context ends, with all memory that the process has there.
     bool leave = false;
 };
 

@@ -13,7 +13,9 @@
 #include "kernels/row_elements.h"
 
 #include <memory>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
 namespace pgwarp {
 
@@ -40,6 +42,8 @@ class DatasetBuilder {
     // add(), or finish(), has returned.
     virtual void add(uint64_t position, const void* rows, size_t count) = 0;
     virtual size_t count() const noexcept = 0;
+    // Waits until the rows of all add() so far may change.
+    virtual void wait() {}
     // In the order of positions, which are distinct. The builder cannot be used afterwards.
     virtual std::unique_ptr<Dataset> finish() = 0;
 };
@@ -71,12 +75,29 @@ struct AdditiveStep {
     uint8_t* codes;   // (rows)(m): of the previous step, or of the start
 };
 
+// What the rows of one data set add to a Lloyd iteration, where others hold further rows.
+struct KmeansSums {
+    std::vector<double> sums;     // (clusters)(dims)
+    std::vector<uint64_t> sizes;  // (clusters)
+    double error = 0;             // sum of squared distances from the nearest centroids
+};
+
+// Blocks of rows that a pass of one device has in flight at most (row_pass.h).
+inline constexpr size_t device_blocks_in_flight = 16;
+
 class Executor {
   public:
     virtual ~Executor() = default;
 
     // For messages: "cpu", or the device's name.
     virtual const char* name() const noexcept = 0;
+    // True: the device has failed, and the CPU does its work.
+    virtual bool failed() const noexcept { return false; }
+    // After a throw: leaves out devices that have failed. True: others are left, and the work can
+    // start again. All passes and data sets must have ended.
+    virtual bool drop_failed() noexcept { return false; }
+    // Most blocks in flight of a pass that begins now.
+    virtual size_t most_in_flight() const noexcept { return device_blocks_in_flight; }
 
     // `rows` is (count)(dims) and stays the caller's; only the executor may change it while the
     // Dataset lives.
@@ -89,6 +110,12 @@ class Executor {
     // One Lloyd iteration; returns the mean squared distance before it. On a throw the centroids,
     // (clusters)(dims), are unchanged.
     virtual double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) = 0;
+
+    // The sums by which kmeans_step() would move the centroids.
+    virtual KmeansSums kmeans_sums(Dataset& rows, uint32_t clusters, const float* centroids);
+
+    // Copies the rows of these numbers to `out`, (numbers.size())(dims).
+    virtual void gather(Dataset& rows, std::span<const uint32_t> numbers, float* out);
 
     // The nearest centroid of every row: see assign_nearest() in kmeans.h.
     virtual void assign(Dataset& rows, uint32_t clusters, const float* centroids,
@@ -162,6 +189,12 @@ class Executor {
 
 inline std::unique_ptr<DatasetBuilder> Executor::build_dataset(uint32_t, size_t, RowElements) {
     throw std::runtime_error("this executor has no data sets of its own");
+}
+inline KmeansSums Executor::kmeans_sums(Dataset&, uint32_t, const float*) {
+    throw std::runtime_error("this executor has no sums of clusters");
+}
+inline void Executor::gather(Dataset&, std::span<const uint32_t>, float*) {
+    throw std::runtime_error("this executor does not return rows");
 }
 inline void Executor::keep_first(Dataset&, size_t) {
     throw std::runtime_error("this executor does not drop rows");

@@ -25,6 +25,7 @@ class FallbackExecutor final : public ForwardingExecutor {
     const std::string& failure() const noexcept { return failure_; }
 
     const char* name() const noexcept override;
+    bool failed() const noexcept override { return cpu_ != nullptr; }
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override;
     void keep_first(Dataset& rows, size_t count) override;
     void make_residuals(Dataset& rows, uint32_t clusters, const float* centroids,

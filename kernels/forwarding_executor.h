@@ -16,9 +16,13 @@ class ForwardingExecutor : public Executor {
     ~ForwardingExecutor() override;
 
     const char* name() const noexcept override { return executor_->name(); }
+    bool failed() const noexcept override { return executor_->failed(); }
+    size_t most_in_flight() const noexcept override { return executor_->most_in_flight(); }
     std::unique_ptr<Dataset> take(float* rows, size_t count, uint32_t dims) override;
     void kmeans_start(Dataset& rows, uint32_t clusters, uint64_t seed, float* centroids) override;
     double kmeans_step(Dataset& rows, uint32_t clusters, float* centroids) override;
+    KmeansSums kmeans_sums(Dataset& rows, uint32_t clusters, const float* centroids) override;
+    void gather(Dataset& rows, std::span<const uint32_t> numbers, float* out) override;
     void assign(Dataset& rows, uint32_t clusters, const float* centroids,
                 uint32_t* nearest) override;
     void keep_first(Dataset& rows, size_t count) override;

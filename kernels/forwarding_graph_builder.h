@@ -22,6 +22,8 @@ class ForwardingGraphBuilder : public GraphBuilder {
     }
     void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override;
     void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override;
+    void exact_part(const GraphRows& rows, size_t first, const RowSpan& part, uint32_t degree,
+                    Edge* lists) override;
     DescentReport descend(const GraphRows& rows, const DescentOptions& options,
                           Edge* lists) override;
     DescentReport merge(const GraphRows& rows, size_t first, const DescentOptions& options,
@@ -30,13 +32,14 @@ class ForwardingGraphBuilder : public GraphBuilder {
                          Edge* lists) override;
 
   protected:
-    // The caller's lists, (rows.count)(degree).
+    // The caller's lists, (count)(degree): those of all rows, or of a part.
     struct Lists {
         const GraphRows& rows;
         uint32_t degree;
         Edge* edges;
+        size_t count = rows.count;
 
-        size_t size() const { return rows.count * degree; }
+        size_t size() const { return count * degree; }
     };
     // The work on `edges`, which has the shape of the caller's lists.
     using Work = std::function<DescentReport(GraphBuilder& builder, Edge* edges)>;

@@ -37,6 +37,11 @@ void kmeans_start(const float* rows, size_t count, uint32_t dims, uint32_t clust
 double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t dims,
                    uint32_t clusters, float* centroids);
 
+// The sums of such a step, of rows that are a part of all.
+struct KmeansSums;
+KmeansSums kmeans_sums(Workers& workers, const float* rows, size_t count, uint32_t dims,
+                       uint32_t clusters, const float* centroids);
+
 // One Lloyd iteration over rows that come a block at a time: equals kmeans_step() over all of them
 // up to rounding. The result does not depend on how the rows are cut into blocks.
 class KmeansPass {

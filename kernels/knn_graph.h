@@ -74,6 +74,12 @@ struct DescentReport {
 enum class GraphPhase : uint8_t { start, descent, exact, distances };
 using GraphProgress = std::function<void(GraphPhase phase, uint64_t done, uint64_t total)>;
 
+// Consecutive rows.
+struct RowSpan {
+    size_t begin, end;
+    size_t size() const { return end - begin; }
+};
+
 class GraphBuilder {
   public:
     virtual ~GraphBuilder() = default;
@@ -97,6 +103,11 @@ class GraphBuilder {
     // All pairs of one of the first `first` rows with one of the others, merged into lists that
     // hold the neighbors within each set, or padding.
     virtual void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) = 0;
+
+    // The part of such work that makes the lists of some rows: of exact() where `first` is 0, else
+    // of exact_merge(). `lists` is (part.size())(degree).
+    virtual void exact_part(const GraphRows& rows, size_t first, const RowSpan& part,
+                            uint32_t degree, Edge* lists) = 0;
 
     // NN-Descent from scratch.
     virtual DescentReport descend(const GraphRows& rows, const DescentOptions& options,

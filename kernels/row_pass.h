@@ -42,8 +42,8 @@ struct PassedBlock {
 class RowPass {
   public:
     // Most blocks between start() and finish(). A device needs tens of thousands of rows to be
-    // busy.
-    static constexpr size_t max_in_flight = 16;
+    // busy; a pass over several devices accepts more (Executor::most_in_flight()).
+    static constexpr size_t max_in_flight = device_blocks_in_flight;
 
     virtual ~RowPass() = default;
 

@@ -1,5 +1,6 @@
 #include "kernels/common/groups.h"
 
+#include <algorithm>
 #include <numeric>
 #include <queue>
 #include <utility>
@@ -43,6 +44,26 @@ void fill_empty(const Groups& groups, const RowOfMember& row_of, uint32_t dims, 
         sizes,
         [&](uint32_t c) { return next[c] < groups.begin[c + 1] ? row_of(next[c]++) : nullptr; },
         dims, centroids);
+}
+
+void fill_empty_fetching(const Groups& groups, const FetchRows& fetch, uint32_t dims,
+                         float* centroids) {
+    // fill_empty() usually takes the first row it asks for. Each time it goes on to the next row,
+    // twice as many are fetched.
+    constexpr size_t most = 4096;
+    std::vector<float> fetched;
+    size_t first = 0, count = 0;
+    const auto row_of = [&](size_t member) {
+        if (member < first || member >= first + count) {
+            count = member == first + count ? std::clamp<size_t>(2 * count, 1, most) : 1;
+            count = std::min(count, groups.members.size() - member);
+            first = member;
+            fetched.resize(count * dims);
+            fetch({groups.members.data() + member, count}, fetched.data());
+        }
+        return static_cast<const float*>(fetched.data()) + (member - first) * dims;
+    };
+    fill_empty(groups, row_of, dims, centroids);
 }
 
 void fill_empty(const std::vector<size_t>& sizes, const NextRow& next_row, uint32_t dims,

@@ -4,6 +4,7 @@
 #include "kernels/common.h"
 
 #include <functional>
+#include <span>
 #include <vector>
 
 namespace pgwarp {
@@ -30,6 +31,11 @@ struct Groups {
 // in order.
 using RowOfMember = std::function<const float*(size_t member)>;
 void fill_empty(const Groups& groups, const RowOfMember& row_of, uint32_t dims, float* centroids);
+
+// The same for rows that have to be fetched: fetch(numbers, out) copies the rows of these numbers.
+using FetchRows = std::function<void(std::span<const uint32_t> numbers, float* out)>;
+void fill_empty_fetching(const Groups& groups, const FetchRows& fetch, uint32_t dims,
+                         float* centroids);
 
 // The same where only some rows are in memory: next_row(c) returns another row of cluster c at each
 // call, or null at the end.

@@ -114,6 +114,17 @@ class CpuExecutor final : public Executor {
         return pgwarp::kmeans_step(workers_, rows.rows, rows.count, rows.dims, clusters, centroids);
     }
 
+    KmeansSums kmeans_sums(Dataset& data, uint32_t clusters, const float* centroids) override {
+        const auto& rows = static_cast<BorrowedRows&>(data);
+        return pgwarp::kmeans_sums(workers_, rows.rows, rows.count, rows.dims, clusters, centroids);
+    }
+
+    void gather(Dataset& data, std::span<const uint32_t> numbers, float* out) override {
+        const auto& rows = static_cast<BorrowedRows&>(data);
+        for (const uint32_t number : numbers)
+            out = std::copy_n(rows.rows + size_t{number} * rows.dims, rows.dims, out);
+    }
+
     void assign(Dataset& data, uint32_t clusters, const float* centroids,
                 uint32_t* nearest) override {
         const auto& rows = static_cast<BorrowedRows&>(data);

@@ -18,13 +18,19 @@ class CpuGraphBuilder final : public GraphBuilder {
     const char* name() const noexcept override { return "cpu"; }
 
     void exact(const GraphRows& rows, uint32_t degree, Edge* lists) override {
-        for (size_t row = 0; row < rows.count; ++row) clear_list(lists + row * degree, degree);
-        exact_graph(workers_, rows, no_border, degree, lists, progress);
+        exact_part(rows, no_border, {0, rows.count}, degree, lists);
     }
 
     void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
         if (first == 0 || first == rows.count) return;
-        exact_graph(workers_, rows, first, degree, lists, progress);
+        exact_part(rows, first, {0, rows.count}, degree, lists);
+    }
+
+    void exact_part(const GraphRows& rows, size_t first, const RowSpan& part, uint32_t degree,
+                    Edge* lists) override {
+        if (first == no_border)
+            for (size_t i = 0; i < part.size(); ++i) clear_list(lists + i * degree, degree);
+        exact_graph(workers_, rows, first, part, degree, lists, progress);
     }
 
     DescentReport descend(const GraphRows& rows, const DescentOptions& options,

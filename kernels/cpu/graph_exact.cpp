@@ -25,16 +25,23 @@ constexpr size_t tile_rows = 512;
 
 class ExactGraph {
   public:
-    ExactGraph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree, Edge* lists)
+    ExactGraph(Workers& workers, const GraphRows& rows, size_t border, const RowSpan& part,
+               uint32_t degree, Edge* lists)
         : workers_(workers),
           rows_(rows),
+          part_(part),
           degree_(degree),
           lists_(lists),
           low_(rows.count),
           scratch_(workers.scratch(scratch_floats(rows.dims))) {
-        for (size_t row = 0; row < border; row += tile_rows) begins_.push_back(row);
-        first_blocks_ = begins_.size();
-        for (size_t row = border; row < rows.count; row += tile_rows) begins_.push_back(row);
+        // No block lies across the border, or across an end of the part.
+        size_t ends[] = {border, part.begin, part.end, rows.count};
+        std::sort(std::begin(ends), std::end(ends));
+        size_t row = 0;
+        for (const size_t end : ends)
+            for (; row < end; row = std::min(end, row + tile_rows)) begins_.push_back(row);
+        first_blocks_ = static_cast<size_t>(
+            std::lower_bound(begins_.begin(), begins_.end(), border) - begins_.begin());
         blocks_ = begins_.size();
         begins_.push_back(rows.count);
         locks_.reset(new std::mutex[blocks_]);
@@ -77,7 +84,8 @@ class ExactGraph {
             if (progress) progress(GraphPhase::exact, done, total);
             const size_t first = first_other(block);
             workers_.run(blocks_ - first, [&](size_t other, int thread) {
-                compare(block, first + other, scratch_[static_cast<size_t>(thread)].data());
+                if (is_wanted(block) || is_wanted(first + other))
+                    compare(block, first + other, scratch_[static_cast<size_t>(thread)].data());
             });
             done += blocks_ - first;
         }
@@ -86,6 +94,10 @@ class ExactGraph {
   private:
     size_t begin_of(size_t block) const { return begins_[block]; }
     size_t end_of(size_t block) const { return begins_[block + 1]; }
+    bool is_wanted(size_t block) const {
+        return begin_of(block) >= part_.begin && end_of(block) <= part_.end;
+    }
+    Edge* list_of(size_t row) const { return lists_ + (row - part_.begin) * degree_; }
 
     // A row's term of the lower bound of a distance. Finite, even where the norm overflows.
     float low_term(const float* row) const {
@@ -123,11 +135,11 @@ class ExactGraph {
         float* values = room;
         float* reach = room + tile_rows * tile_rows;
         multiply(a, b, values, reach + tile_rows);
-        {
+        if (is_wanted(a)) {
             const std::lock_guard lock(locks_[a]);
             offer_columns_to_rows(a, b, values);
         }
-        if (a == b) return;
+        if (a == b || !is_wanted(b)) return;
         const std::lock_guard lock(locks_[b]);
         offer_rows_to_columns(a, b, values, reach);
     }
@@ -139,14 +151,14 @@ class ExactGraph {
         // A distance that overflowed is the largest float: still a neighbor, not padding.
         const Edge edge{distance < infinitely_far ? distance : std::numeric_limits<float>::max(),
                         static_cast<uint32_t>(other)};
-        Edge* list = lists_ + row * degree_;
+        Edge* list = list_of(row);
         if (!nearer(edge, list[degree_ - 1])) return;
         Edge* at = std::upper_bound(list, list + degree_ - 1, edge, nearer);
         std::move_backward(at, list + degree_ - 1, list + degree_);
         *at = edge;
     }
 
-    float bound(size_t row) const { return lists_[(row + 1) * degree_ - 1].distance; }
+    float bound(size_t row) const { return list_of(row)[degree_ - 1].distance; }
 
     void offer_columns_to_rows(size_t a, size_t b, const float* values) {
         const size_t first = begin_of(b), columns = end_of(b) - first;
@@ -173,8 +185,9 @@ class ExactGraph {
 
     Workers& workers_;
     const GraphRows& rows_;
+    const RowSpan part_;
     const uint32_t degree_;
-    Edge* lists_;
+    Edge* lists_;                 // (part_.size())(degree_)
     std::vector<size_t> begins_;  // (blocks + 1): first rows
     size_t blocks_;
     size_t first_blocks_;  // those before the border
@@ -187,14 +200,14 @@ class ExactGraph {
 
 }  // namespace
 
-void exact_graph(Workers& workers, const GraphRows& rows, size_t border, uint32_t degree,
-                 Edge* lists, const GraphProgress& progress) {
-    if (rows.count == 0) return;
-    ExactGraph(workers, rows, border, degree, lists).run(progress);
+void exact_graph(Workers& workers, const GraphRows& rows, size_t border, const RowSpan& part,
+                 uint32_t degree, Edge* lists, const GraphProgress& progress) {
+    if (part.size() == 0) return;
+    ExactGraph(workers, rows, border, part, degree, lists).run(progress);
 }
 
 size_t exact_graph_memory(size_t count, uint32_t dims, int threads) {
-    const size_t blocks = count / tile_rows + 3;
+    const size_t blocks = count / tile_rows + 5;
     return count * sizeof(float) + blocks * (sizeof(size_t) + sizeof(std::mutex)) +
            static_cast<size_t>(threads) * ExactGraph::scratch_floats(dims) * sizeof(float);
 }

@@ -5,6 +5,7 @@
 #include "kernels/cpu/products.h"
 #include "kernels/distance.h"
 #include "kernels/draw_rows.h"
+#include "kernels/executor.h"
 #include "kernels/list_levels.h"
 
 #include <algorithm>
@@ -303,6 +304,25 @@ double kmeans_step(Workers& workers, const float* rows, size_t count, uint32_t d
     fill_empty(groups, row_of, dims, moved.data());
     std::memcpy(centroids, moved.data(), moved.size() * sizeof(float));
     return std::accumulate(distances.begin(), distances.end(), 0.0) / static_cast<double>(count);
+}
+
+KmeansSums kmeans_sums(Workers& workers, const float* rows, size_t count, uint32_t dims,
+                       uint32_t clusters, const float* centroids) {
+    std::vector<uint32_t> nearest(count);
+    std::vector<float> distances(count);
+    assign_nearest(workers,
+                   {rows, count, dims, centroids, clusters, nearest.data(), distances.data()});
+    const Groups groups(nearest, clusters);
+    KmeansSums result;
+    result.sums.resize(size_t{clusters} * dims);
+    result.sizes.resize(clusters);
+    workers.run(clusters, [&](size_t c, int) {
+        result.sizes[c] = groups.size(static_cast<uint32_t>(c));
+        add_rows(rows, dims, groups.members.data() + groups.begin[c], result.sizes[c],
+                 result.sums.data() + c * dims);
+    });
+    result.error = std::accumulate(distances.begin(), distances.end(), 0.0);
+    return result;
 }
 
 KmeansPass::KmeansPass(uint32_t dims, uint32_t clusters, const float* centroids)

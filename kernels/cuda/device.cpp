@@ -9,14 +9,15 @@
 
 #include <cstdio>
 #include <mutex>
+#include <set>
 
 namespace pgwarp {
 
 namespace {
 
-// Resets the device (DeviceOptions::leave) when the process closes its last open Device. A Device
-// that another thread is still opening counts as open. Errors of the reset are ignored: there is no
-// way to handle them.
+// Resets all devices that were left (DeviceOptions::leave) when the process closes its last open
+// Device. A Device that another thread is still opening counts as open. Errors of the reset are
+// ignored: there is no way to handle them.
 class Leaving {
   public:
     explicit Leaving(const DeviceOptions& options) : device_(options.leave ? options.device : -1) {
@@ -25,8 +26,11 @@ class Leaving {
     }
     ~Leaving() {
         const std::lock_guard lock(mutex_);
-        const bool last = --open_ == 0;
-        if (last && device_ >= 0 && cudaSetDevice(device_) == cudaSuccess) cudaDeviceReset();
+        if (device_ >= 0) left_.insert(device_);
+        if (--open_ > 0) return;
+        for (const int device : left_)
+            if (cudaSetDevice(device) == cudaSuccess) cudaDeviceReset();
+        left_.clear();
     }
     Leaving(const Leaving&) = delete;
     Leaving& operator=(const Leaving&) = delete;
@@ -34,6 +38,7 @@ class Leaving {
   private:
     static inline std::mutex mutex_;
     static inline int open_ = 0;
+    static inline std::set<int> left_;
     int device_;
 };
 

@@ -54,6 +54,13 @@ class CudaExecutor final : public Executor {
     }
 
     double kmeans_step(Dataset& data, uint32_t clusters, float* centroids) override;
+    KmeansSums kmeans_sums(Dataset& data, uint32_t clusters, const float* centroids) override;
+    void gather(Dataset& data, std::span<const uint32_t> numbers, float* out) override {
+        context_.use();
+        const std::vector<float> gathered =
+            static_cast<DeviceRows&>(data).gather({numbers.begin(), numbers.end()}, stream_);
+        std::copy(gathered.begin(), gathered.end(), out);
+    }
     void assign(Dataset& data, uint32_t clusters, const float* centroids,
                 uint32_t* nearest) override;
     void make_residuals(Dataset& data, uint32_t clusters, const float* centroids,
@@ -151,10 +158,15 @@ class CudaExecutor final : public Executor {
         uploader_.upload(to.data(), from, count, stream_);
         return to;
     }
+    void add_clusters(const DeviceRows& rows, uint32_t clusters, const Buffer<float>& means,
+                      ClusterSums& sums, Buffer<uint32_t>& nearest);
+    static double factor_of(const DeviceRows& rows) {
+        return fixed_point_factor(rows.largest(), rows.count());
+    }
     void find_all_nearest(const DeviceRows& rows, uint32_t clusters, const Buffer<float>& means,
                           Buffer<uint32_t>& nearest);
-    void fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
-                             uint32_t clusters, float* centroids);
+    void fill_empty_clusters(Dataset& data, const Buffer<uint32_t>& nearest, uint32_t clusters,
+                             float* centroids);
     // Rows of a chunk when only the nearest centroid is needed: a kernel that works by tiles does
     // not store the products.
     size_t nearest_rows(uint32_t clusters, uint32_t dims) const {
@@ -177,20 +189,16 @@ class CudaExecutor final : public Executor {
     std::vector<void*> registered_;
 };
 
-double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centroids) {
-    context_.use();
-    const auto& rows = static_cast<DeviceRows&>(data);
+// Adds every row to the sums of its nearest centroid. All but `rows` are on the device.
+void CudaExecutor::add_clusters(const DeviceRows& rows, uint32_t clusters,
+                                const Buffer<float>& means, ClusterSums& sums,
+                                Buffer<uint32_t>& nearest) {
     const uint32_t dims = rows.dims();
-    const size_t floats = size_t{clusters} * dims;
     const size_t chunk_rows = nearest_rows(clusters, dims);
-    const double factor = fixed_point_factor(rows.largest(), rows.count());
-
-    Buffer<float> means = upload_floats(centroids, floats);
-    ClusterSums sums(context_.memory, floats, clusters, stream_);
+    const double factor = factor_of(rows);
     const CentroidMatrix matrix(context_, stream_, means.data(), clusters, dims, Origin::centroids,
                                 Wanted::nearest);
     ProductTile tile;
-    Buffer<uint32_t> nearest(context_.memory, rows.count());
     const FinishStream finish(stream_);
     rows.visit(chunk_rows, stream_, [&](const float* chunk, size_t first, size_t count) {
         matrix.find_nearest(blas_, stream_, {chunk, count, dims, dims}, tile, nearest + first);
@@ -198,39 +206,65 @@ double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centro
                   sums.counts.data(), sums.errors.data()},
                  stream_);
     });
-    row_means(sums.sums.data(), sums.counts.data(), clusters, dims, factor, means.data(), stream_);
+}
+
+KmeansSums CudaExecutor::kmeans_sums(Dataset& data, uint32_t clusters, const float* centroids) {
+    context_.use();
+    const auto& rows = static_cast<DeviceRows&>(data);
+    const size_t floats = size_t{clusters} * rows.dims();
+    const Buffer<float> means = upload_floats(centroids, floats);
+    ClusterSums sums(context_.memory, floats, clusters, stream_);
+    Buffer<uint32_t> nearest(context_.memory, rows.count());
+    const FinishStream finish(stream_);
+    add_clusters(rows, clusters, means, sums, nearest);
+    std::vector<unsigned long long> fixed(floats);
+    copy_async(fixed.data(), static_cast<const unsigned long long*>(sums.sums.data()), floats,
+               stream_);
+    const std::vector<size_t> sizes = sums.sizes(stream_);
+    KmeansSums result;
+    result.sizes.assign(sizes.begin(), sizes.end());
+    result.error = sums.error(stream_);
+    result.sums.resize(floats);
+    const double factor = factor_of(rows);
+    for (size_t i = 0; i < floats; ++i)
+        result.sums[i] = static_cast<double>(static_cast<long long>(fixed[i])) / factor;
+    return result;
+}
+
+double CudaExecutor::kmeans_step(Dataset& data, uint32_t clusters, float* centroids) {
+    context_.use();
+    const auto& rows = static_cast<DeviceRows&>(data);
+    const uint32_t dims = rows.dims();
+    const size_t floats = size_t{clusters} * dims;
+
+    Buffer<float> means = upload_floats(centroids, floats);
+    ClusterSums sums(context_.memory, floats, clusters, stream_);
+    Buffer<uint32_t> nearest(context_.memory, rows.count());
+    const FinishStream finish(stream_);
+    add_clusters(rows, clusters, means, sums, nearest);
+    row_means(sums.sums.data(), sums.counts.data(), clusters, dims, factor_of(rows), means.data(),
+              stream_);
     std::vector<float> moved(floats);
     copy_async(moved.data(), means.data(), floats, stream_);
     const std::vector<size_t> sizes = sums.sizes(stream_);
     const double error = sums.error(stream_);
     if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end())
-        fill_empty_clusters(rows, nearest, clusters, moved.data());
+        fill_empty_clusters(data, nearest, clusters, moved.data());
     std::memcpy(centroids, moved.data(), floats * sizeof(float));
     return error / static_cast<double>(rows.count());
 }
 
-void CudaExecutor::fill_empty_clusters(const DeviceRows& rows, const Buffer<uint32_t>& nearest,
+void CudaExecutor::fill_empty_clusters(Dataset& data, const Buffer<uint32_t>& nearest,
                                        uint32_t clusters, float* centroids) {
+    const auto& rows = static_cast<DeviceRows&>(data);
     std::vector<uint32_t> cluster_of(rows.count());
     copy_async(cluster_of.data(), nearest.data(), cluster_of.size(), stream_);
     stream_.synchronize();
     const Groups groups(cluster_of, clusters);
-    // fill_empty() usually takes the first row it asks for. Each time it goes on to the next row,
-    // twice as many are fetched.
-    constexpr size_t most = 4096;
-    std::vector<float> fetched;
-    size_t first = 0, count = 0;
-    const auto row_of = [&](size_t member) {
-        if (member < first || member >= first + count) {
-            count = member == first + count ? std::clamp<size_t>(2 * count, 1, most) : 1;
-            count = std::min(count, groups.members.size() - member);
-            first = member;
-            const auto begin = groups.members.begin() + static_cast<ptrdiff_t>(member);
-            fetched = rows.gather({begin, begin + static_cast<ptrdiff_t>(count)}, stream_);
-        }
-        return fetched.data() + (member - first) * rows.dims();
+    const auto fetch = [&](std::span<const uint32_t> numbers, float* out) {
+        gather(data, numbers, out);
     };
-    fill_empty(groups, row_of, rows.dims(), centroids);
+    fill_empty_fetching(groups, fetch, rows.dims(), centroids);
 }
 
 // Finds the nearest centroid of every row. `means` and `nearest` are on the device.

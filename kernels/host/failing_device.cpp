@@ -150,6 +150,7 @@ class FailingBuilder final : public DatasetBuilder {
         builder_->add(position, rows, count);
     }
     size_t count() const noexcept override { return builder_->count(); }
+    void wait() override { builder_->wait(); }
     std::unique_ptr<Dataset> finish() override {
         failures_->before_call();
         return builder_->finish();

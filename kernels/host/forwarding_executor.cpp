@@ -42,6 +42,19 @@ double ForwardingExecutor::kmeans_step(Dataset& rows, uint32_t clusters, float* 
     return error;
 }
 
+KmeansSums ForwardingExecutor::kmeans_sums(Dataset& rows, uint32_t clusters,
+                                           const float* centroids) {
+    KmeansSums sums;
+    run_on(rows, [&](Executor& executor, Dataset& data) {
+        sums = executor.kmeans_sums(data, clusters, centroids);
+    });
+    return sums;
+}
+
+void ForwardingExecutor::gather(Dataset& rows, std::span<const uint32_t> numbers, float* out) {
+    run_on(rows, [&](Executor& executor, Dataset& data) { executor.gather(data, numbers, out); });
+}
+
 void ForwardingExecutor::assign(Dataset& rows, uint32_t clusters, const float* centroids,
                                 uint32_t* nearest) {
     run_on(rows, [&](Executor& executor, Dataset& data) {

@@ -24,6 +24,14 @@ void ForwardingGraphBuilder::exact_merge(const GraphRows& rows, size_t first, ui
     });
 }
 
+void ForwardingGraphBuilder::exact_part(const GraphRows& rows, size_t first, const RowSpan& part,
+                                        uint32_t degree, Edge* lists) {
+    run({rows, degree, lists, part.size()}, [&](GraphBuilder& builder, Edge* edges) {
+        builder.exact_part(rows, first, part, degree, edges);
+        return DescentReport();
+    });
+}
+
 DescentReport ForwardingGraphBuilder::descend(const GraphRows& rows, const DescentOptions& options,
                                               Edge* lists) {
     return run({rows, options.degree, lists}, [&](GraphBuilder& builder, Edge* edges) {

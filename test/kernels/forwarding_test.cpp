@@ -46,6 +46,14 @@ std::vector<double> use_all(Executor& executor, std::vector<float> rows) {
     std::vector<uint32_t> nearest(count);
     executor.assign(*data, lists, centroids.data(), nearest.data());
     add(nearest);
+    const KmeansSums sums = executor.kmeans_sums(*data, lists, centroids.data());
+    add(sums.sums);
+    add(sums.sizes);
+    add(std::vector{sums.error});
+    const std::vector<uint32_t> numbers = {599, 0, 17};
+    std::vector<float> gathered(numbers.size() * dims);
+    executor.gather(*data, numbers, gathered.data());
+    add(gathered);
     executor.principal_directions({*data, count}, dims, matrix.data());
     add(matrix);
     executor.rotate_rows(*data, {dims, dims, matrix.data()});
@@ -102,10 +110,10 @@ TEST(ForwardingExecutor, GivesWhatTheWrappedOneGives) {
     const auto cpu = make_cpu_executor(1, {});
     CountingExecutor forwarding;
     EXPECT_EQ(use_all(forwarding, rows), use_all(*cpu, rows));
-    EXPECT_EQ(forwarding.runs, 20);
+    EXPECT_EQ(forwarding.runs, 22);
     EXPECT_STREQ(forwarding.name(), cpu->name());
     EXPECT_THROW(forwarding.build_dataset(dims, count, RowElements::float32), std::runtime_error);
-    EXPECT_EQ(forwarding.runs, 21);
+    EXPECT_EQ(forwarding.runs, 23);
 }
 
 class CountingGraphBuilder final : public ForwardingGraphBuilder {
@@ -142,6 +150,13 @@ TEST(ForwardingGraphBuilder, GivesWhatTheWrappedOneGives) {
     forwarding.exact_merge(made.rows, 200, options.degree, found.data());
     cpu->exact_merge(made.rows, 200, options.degree, expected.data());
     same();
+    const RowSpan part{120, 300};
+    for (const size_t first : {size_t{0}, size_t{200}}) {
+        forwarding.exact_part(made.rows, first, part, options.degree, found.data());
+        cpu->exact_part(made.rows, first, part, options.degree, expected.data());
+        same();
+        EXPECT_EQ(forwarding.edges, part.size() * options.degree);
+    }
     EXPECT_EQ(forwarding.descend(made.rows, options, found.data()).compared,
               cpu->descend(made.rows, options, expected.data()).compared);
     same();
@@ -151,7 +166,7 @@ TEST(ForwardingGraphBuilder, GivesWhatTheWrappedOneGives) {
     EXPECT_EQ(forwarding.append(made.rows, 200, options, found.data()).compared,
               cpu->append(made.rows, 200, options, expected.data()).compared);
     same();
-    EXPECT_EQ(forwarding.runs, 5);
+    EXPECT_EQ(forwarding.runs, 7);
     EXPECT_EQ(forwarding.edges, found.size());
     EXPECT_STREQ(forwarding.name(), cpu->name());
     EXPECT_EQ(forwarding.default_options(7).degree, cpu->default_options(7).degree);

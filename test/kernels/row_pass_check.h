@@ -107,13 +107,14 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
         if (c.report_nearest && c.queries > 0)
             results.reported.assign(block.nearest, block.nearest + c.queries * c.k);
     };
+    const size_t most_in_flight = executor.most_in_flight();
     size_t in_flight = 0, number = 0;
     for (size_t first = 0; first < c.rows; ++number) {
         // Full blocks, shorter ones, and empty ones.
         const size_t count = std::min(c.rows - first, number % 5 == 3   ? size_t{0}
                                                       : number % 3 == 1 ? c.block_rows / 3 + 1
                                                                         : c.block_rows);
-        if (in_flight == RowPass::max_in_flight) finish(), --in_flight;
+        if (in_flight == most_in_flight) finish(), --in_flight;
         if (c.elements == RowElements::float16)
             pass->start(halves.data() + first * c.dims, data.ids.data() + first, count);
         else

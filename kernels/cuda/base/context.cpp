@@ -18,13 +18,14 @@ size_t budget_of(const DeviceOptions& options) {
     const size_t rest = std::max(total / 10, size_t{512} << 20);
     const size_t most = free - std::min(free, rest);
     const size_t share = options.build_share == 0 ? total / 4 : options.build_share;
-    if (options.charge) return share;
+    const auto sharers = static_cast<size_t>(std::max(options.sharers, 1));
+    if (options.charge) return share / sharers;
     if (options.memory_budget != 0) return options.memory_budget;
     const size_t budget = most - std::min(most, share);
-    if (options.sharers <= 1) return budget;
+    if (sharers == 1) return budget;
     // A part of the whole: what is free depends on how much the others have taken by now.
     const size_t all = total - std::min(total, rest + share);
-    return std::min(budget, all / static_cast<size_t>(options.sharers));
+    return std::min(budget, all / sharers);
 }
 
 int attribute(cudaDeviceAttr which, int device) {

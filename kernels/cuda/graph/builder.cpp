@@ -39,6 +39,13 @@ class CudaGraphBuilder final : public GraphBuilder {
     void exact_merge(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists) override {
         compare_across(rows, first, degree, lists);
     }
+    void exact_part(const GraphRows& rows, size_t first, const RowSpan& part, uint32_t degree,
+                    Edge* lists) override {
+        if (first == 0)
+            compare_part(rows, part, degree, lists, false);
+        else
+            merge_part(rows, first, part, degree, lists);
+    }
     DescentReport descend(const GraphRows& rows, const DescentOptions& options,
                           Edge* lists) override {
         if (is_small(rows, options)) return compare_all(rows, options.degree, lists, false);
@@ -85,6 +92,13 @@ class CudaGraphBuilder final : public GraphBuilder {
             throw DeviceFailure(
                 "a device keeps at most " + std::to_string(most) + " neighbors of a row", false);
     }
+    static RowRange range_of(const RowSpan& span) {
+        return {static_cast<uint32_t>(span.begin), static_cast<uint32_t>(span.end)};
+    }
+    void compare_part(const GraphRows& rows, const RowSpan& part, uint32_t degree, Edge* lists,
+                      bool were_read);
+    void merge_part(const GraphRows& rows, size_t first, const RowSpan& part, uint32_t degree,
+                    Edge* lists);
     DescentReport compare_all(const GraphRows& rows, uint32_t degree, Edge* lists, bool were_read);
     DescentReport compare_across(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists);
     DescentReport compare_added(const GraphRows& rows, size_t first, uint32_t degree, Edge* lists);
@@ -153,53 +167,89 @@ void CudaGraphBuilder::report_end(size_t total) {
     if (progress) progress(GraphPhase::exact, total, total);
 }
 
-DescentReport CudaGraphBuilder::compare_all(const GraphRows& rows, uint32_t degree, Edge* lists,
-                                            bool were_read) {
-    DescentReport report;
-    if (rows.count == 0) return report;
+// Compares the rows of a part with all rows.
+void CudaGraphBuilder::compare_part(const GraphRows& rows, const RowSpan& part, uint32_t degree,
+                                    Edge* lists, bool were_read) {
+    if (part.size() == 0) return;
     check_degree(degree, max_exact_degree);
     context_.use();
     context_.check_interrupt();
     const DeviceGraphRows device(context_, uploader_, stream_, rows);
     Buffer<uint64_t> keys(context_.memory, rows.count * degree);
     const FinishStream finish(stream_);
-    const RowRange all{0, static_cast<uint32_t>(rows.count)};
-    ExactWork work{device.view(), all, all, degree, keys.data(), false, nullptr, {}};
-    report_begin(rows.count);
+    ExactWork work{device.view(),
+                   range_of(part),
+                   range_of({0, rows.count}),
+                   degree,
+                   keys.data(),
+                   false,
+                   nullptr,
+                   {}};
+    report_begin(part.size());
     const Buffer<float> limits =
         filter_fits(context_, work) ? find_limits(device.view(), degree) : Buffer<float>();
     work.limits = limits.data();
-    search(work, 0, rows.count);
-    report_end(rows.count);
-    download(keys.data(), rows.count * degree, lists, were_read);
+    search(work, 0, part.size());
+    report_end(part.size());
+    download(keys + part.begin * degree, part.size() * degree, lists, were_read);
+}
+
+DescentReport CudaGraphBuilder::compare_all(const GraphRows& rows, uint32_t degree, Edge* lists,
+                                            bool were_read) {
+    DescentReport report;
+    if (rows.count == 0) return report;
+    compare_part(rows, {0, rows.count}, degree, lists, were_read);
     report.compared = uint64_t{rows.count} * (rows.count - 1) / 2;
     return report;
+}
+
+// Compares the rows of a part with those on the other side of `first`.
+void CudaGraphBuilder::merge_part(const GraphRows& rows, size_t first, const RowSpan& part,
+                                  uint32_t degree, Edge* lists) {
+    if (part.size() == 0) return;
+    check_degree(degree, max_exact_degree);
+    context_.use();
+    context_.check_interrupt();
+    const DeviceGraphRows device(context_, uploader_, stream_, rows);
+    Buffer<uint64_t> keys(context_.memory, rows.count * degree);
+    Buffer<float> limits(context_.memory, rows.count);
+    const FinishStream finish(stream_);
+    uint64_t* part_keys = keys + part.begin * degree;
+    uploader_.upload(part_keys, reinterpret_cast<const uint64_t*>(lists), part.size() * degree,
+                     stream_);
+    edges_to_keys(part_keys, part.size() * degree, stream_);
+    report_begin(part.size());
+    // Infinite for a list that is not full.
+    place_distances(part_keys, degree, degree - 1, part.size(), limits + part.begin, stream_);
+    const RowSpan before{std::min(part.begin, first), std::min(part.end, first)};
+    const RowSpan behind{std::max(part.begin, first), std::max(part.end, first)};
+    search({device.view(),
+            range_of(before),
+            range_of({first, rows.count}),
+            degree,
+            keys.data(),
+            true,
+            limits.data(),
+            {}},
+           0, part.size());
+    search({device.view(),
+            range_of(behind),
+            range_of({0, first}),
+            degree,
+            keys.data(),
+            true,
+            limits.data(),
+            {}},
+           before.size(), part.size());
+    report_end(part.size());
+    download(part_keys, part.size() * degree, lists, true);
 }
 
 DescentReport CudaGraphBuilder::compare_across(const GraphRows& rows, size_t first, uint32_t degree,
                                                Edge* lists) {
     DescentReport report;
     if (rows.count == 0) return report;
-    check_degree(degree, max_exact_degree);
-    context_.use();
-    context_.check_interrupt();
-    const DeviceGraphRows device(context_, uploader_, stream_, rows);
-    Buffer<uint64_t> keys(context_.memory, rows.count * degree);
-    const FinishStream finish(stream_);
-    uploader_.upload(keys.data(), reinterpret_cast<const uint64_t*>(lists), keys.size(), stream_);
-    edges_to_keys(keys.data(), keys.size(), stream_);
-    const RowRange before{0, static_cast<uint32_t>(first)};
-    const RowRange behind{static_cast<uint32_t>(first), static_cast<uint32_t>(rows.count)};
-    report_begin(rows.count);
-    // Infinite for a list that is not full.
-    Buffer<float> limits(context_.memory, rows.count);
-    place_distances(keys.data(), degree, degree - 1, rows.count, limits.data(), stream_);
-    search({device.view(), before, behind, degree, keys.data(), true, limits.data(), {}}, 0,
-           rows.count);
-    search({device.view(), behind, before, degree, keys.data(), true, limits.data(), {}}, first,
-           rows.count);
-    report_end(rows.count);
-    download(keys.data(), keys.size(), lists, true);
+    merge_part(rows, first, {0, rows.count}, degree, lists);
     report.compared = uint64_t{first} * (rows.count - first);
     return report;
 }

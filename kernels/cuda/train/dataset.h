@@ -96,6 +96,10 @@ class DeviceRowsBuilder final : public DatasetBuilder {
                       size_t most_rows, RowElements elements);
     ~DeviceRowsBuilder() override { cudaStreamSynchronize(stream_); }
     void add(uint64_t position, const void* rows, size_t count) override;
+    void wait() override {
+        context_.use();
+        copied_.synchronize();
+    }
     size_t count() const noexcept override { return count_; }
     std::unique_ptr<Dataset> finish() override;
 

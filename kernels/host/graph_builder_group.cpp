@@ -1,0 +1,229 @@
+#include "kernels/graph_builder_group.h"
+
+#include "kernels/executor_group.h"
+#include "kernels/workers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+
+namespace pgwarp {
+
+namespace {
+
+struct Member {
+    std::unique_ptr<GraphBuilder> builder;  // null once it has failed
+    bool failed = false;
+    std::string failure;
+};
+
+// A member's part of an exact graph.
+struct Share {
+    size_t member;
+    RowSpan rows;
+    bool done = false;
+};
+
+// The i-th of `count` parts.
+RowSpan part_of(const RowSpan& span, size_t i, size_t count) {
+    return {span.begin + span.size() * i / count, span.begin + span.size() * (i + 1) / count};
+}
+
+}  // namespace
+
+struct GraphBuilderGroup::State {
+    std::vector<Member> members;
+    MakeBuilder make_cpu;
+    std::function<void(size_t member)> leave;
+    std::unique_ptr<GraphBuilder> cpu;  // set once all devices have failed
+    std::string name;
+    std::string failure;
+    Workers workers;  // a thread for each device
+
+    State(std::vector<std::unique_ptr<GraphBuilder>> builders, MakeBuilder make,
+          std::function<void(size_t)> leaving)
+        : make_cpu(std::move(make)),
+          leave(std::move(leaving)),
+          workers(static_cast<int>(builders.size())) {
+        std::vector<std::string> names;
+        for (auto& builder : builders) {
+            names.emplace_back(builder->name());
+            members.push_back({std::move(builder), false, {}});
+        }
+        name = name_of_group(names);
+    }
+
+    std::vector<size_t> working() const {
+        std::vector<size_t> numbers;
+        for (size_t i = 0; i < members.size(); ++i)
+            if (!members[i].failed) numbers.push_back(i);
+        return numbers;
+    }
+    // Ends the builders of devices that have failed. Throws the failure of the last one where the
+    // CPU must not take over.
+    void leave_failed();
+    // Makes shares of `left` for all devices that work, and runs them. Returns what is left to do.
+    std::vector<RowSpan> run_shares(const std::vector<RowSpan>& left, const GraphRows& rows,
+                                    size_t first, const RowSpan& part, uint32_t degree, Edge* lists,
+                                    const GraphProgress& progress);
+    template <typename Work>
+    DescentReport run_on_one(const GraphProgress& progress, Work&& work);
+};
+
+void GraphBuilderGroup::State::leave_failed() {
+    for (size_t i = 0; i < members.size(); ++i) {
+        Member& member = members[i];
+        if (!member.failed || !member.builder) continue;
+        if (failure.empty()) failure = member.failure;
+        member.builder.reset();
+        if (leave) leave(i);
+    }
+    if (cpu || !working().empty()) return;
+    if (!make_cpu) throw DeviceFailure(failure, false);
+    cpu = make_cpu();
+}
+
+std::vector<RowSpan> GraphBuilderGroup::State::run_shares(const std::vector<RowSpan>& left,
+                                                          const GraphRows& rows, size_t first,
+                                                          const RowSpan& part, uint32_t degree,
+                                                          Edge* lists,
+                                                          const GraphProgress& progress) {
+    const std::vector<size_t> who = working();
+    std::vector<Share> shares;
+    for (const RowSpan& span : left)
+        for (size_t i = 0; i < who.size(); ++i)
+            if (const RowSpan mine = part_of(span, i, who.size()); mine.size() > 0)
+                shares.push_back({who[i], mine});
+    // The caller's thread alone reports progress, of all of them.
+    const auto caller = std::this_thread::get_id();
+    const std::unique_ptr<std::atomic<uint64_t>[]> done(
+        new std::atomic<uint64_t>[members.size()]());
+    const auto report = [&](size_t member, uint64_t now) {
+        done[member] = now;
+        if (!progress || std::this_thread::get_id() != caller) return;
+        uint64_t all = 0;
+        for (size_t i = 0; i < members.size(); ++i) all += done[i];
+        progress(GraphPhase::exact, std::min<uint64_t>(all, part.size()), part.size());
+    };
+    workers.run(who.size(), [&](size_t i, int) {
+        Member& member = members[who[i]];
+        uint64_t before = 0;
+        for (Share& share : shares) {
+            if (share.member != who[i]) continue;
+            member.builder->progress = [&](GraphPhase, uint64_t now, uint64_t total) {
+                if (total > 0) report(who[i], before + share.rows.size() * now / total);
+            };
+            share.done = ran_on_device(
+                [&] {
+                    member.builder->exact_part(rows, first, share.rows, degree,
+                                               lists + (share.rows.begin - part.begin) * degree);
+                },
+                [&](const char* message) {
+                    member.failed = true;
+                    member.failure = message;
+                });
+            member.builder->progress = {};
+            if (!share.done) return;
+            before += share.rows.size();
+        }
+    });
+    std::vector<RowSpan> rest;
+    for (const Share& share : shares)
+        if (!share.done) rest.push_back(share.rows);
+    return rest;
+}
+
+// The first device that works does it, and the next one where that fails: its lists are unchanged.
+template <typename Work>
+DescentReport GraphBuilderGroup::State::run_on_one(const GraphProgress& progress, Work&& work) {
+    DescentReport report;
+    while (leave_failed(), !cpu) {
+        Member& member = members[working().front()];
+        member.builder->progress = progress;
+        if (ran_on_device([&] { report = work(*member.builder); },
+                          [&](const char* message) {
+                              member.failed = true;
+                              member.failure = message;
+                          }))
+            return report;
+    }
+    cpu->progress = progress;
+    return work(*cpu);
+}
+
+GraphBuilderGroup::GraphBuilderGroup(std::vector<std::unique_ptr<GraphBuilder>> members,
+                                     MakeBuilder make_cpu, std::function<void(size_t)> leave)
+    : state_(std::make_unique<State>(std::move(members), std::move(make_cpu), std::move(leave))) {}
+
+GraphBuilderGroup::~GraphBuilderGroup() = default;
+
+const std::string& GraphBuilderGroup::failure() const noexcept {
+    return state_->failure;
+}
+
+bool GraphBuilderGroup::all_failed() const noexcept {
+    return state_->cpu != nullptr;
+}
+
+const char* GraphBuilderGroup::name() const noexcept {
+    return state_->cpu ? state_->cpu->name() : state_->name.c_str();
+}
+
+DescentOptions GraphBuilderGroup::default_options(uint32_t k) const noexcept {
+    for (const Member& member : state_->members)
+        if (member.builder) return member.builder->default_options(k);
+    return state_->cpu->default_options(k);
+}
+
+size_t GraphBuilderGroup::most_rows(uint32_t dims, const DescentOptions& options) const noexcept {
+    size_t most = most_graph_rows;
+    for (const Member& member : state_->members)
+        if (member.builder) most = std::min(most, member.builder->most_rows(dims, options));
+    return most;
+}
+
+void GraphBuilderGroup::exact(const GraphRows& rows, uint32_t degree, Edge* lists) {
+    exact_part(rows, 0, {0, rows.count}, degree, lists);
+}
+
+void GraphBuilderGroup::exact_merge(const GraphRows& rows, size_t first, uint32_t degree,
+                                    Edge* lists) {
+    if (first == 0 || first == rows.count) return;
+    exact_part(rows, first, {0, rows.count}, degree, lists);
+}
+
+void GraphBuilderGroup::exact_part(const GraphRows& rows, size_t first, const RowSpan& part,
+                                   uint32_t degree, Edge* lists) {
+    std::vector<RowSpan> left{part};
+    while (state_->leave_failed(), !state_->cpu && !left.empty())
+        left = state_->run_shares(left, rows, first, part, degree, lists, progress);
+    if (progress && left.empty()) progress(GraphPhase::exact, part.size(), part.size());
+    for (const RowSpan& span : left) {
+        state_->cpu->progress = progress;
+        state_->cpu->exact_part(rows, first, span, degree,
+                                lists + (span.begin - part.begin) * degree);
+    }
+}
+
+DescentReport GraphBuilderGroup::descend(const GraphRows& rows, const DescentOptions& options,
+                                         Edge* lists) {
+    return state_->run_on_one(
+        progress, [&](GraphBuilder& builder) { return builder.descend(rows, options, lists); });
+}
+
+DescentReport GraphBuilderGroup::merge(const GraphRows& rows, size_t first,
+                                       const DescentOptions& options, Edge* lists) {
+    return state_->run_on_one(progress, [&](GraphBuilder& builder) {
+        return builder.merge(rows, first, options, lists);
+    });
+}
+
+DescentReport GraphBuilderGroup::append(const GraphRows& rows, size_t first,
+                                        const DescentOptions& options, Edge* lists) {
+    return state_->run_on_one(progress, [&](GraphBuilder& builder) {
+        return builder.append(rows, first, options, lists);
+    });
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,186 @@
+// Several devices as one graph builder: the lists of one device, also where some of them fail.
+
+#include "kernels/graph_builder_group.h"
+
+#include "kernels/failing_device.h"
+#include "kernels/stand_in_device.h"
+#include "test/kernels/graph_check.h"
+#include "test/kernels/seed.h"
+
+#include <gtest/gtest.h>
+#include <random>
+#include <thread>
+
+namespace pgwarp {
+namespace {
+
+std::unique_ptr<GraphBuilder> cpu() {
+    return make_cpu_graph_builder(1, {});
+}
+
+// Devices, and one builder of them.
+struct Group {
+    volatile int fault = static_cast<int>(Fault::none);
+    std::vector<std::unique_ptr<Device>> devices;
+    std::vector<size_t> left;
+    std::unique_ptr<GraphBuilderGroup> builder;
+
+    // Device i fails after good_calls[i] calls; a negative number: never.
+    Group(const std::vector<int>& good_calls, bool falls_back, size_t budget = size_t{1} << 30) {
+        std::vector<std::unique_ptr<GraphBuilder>> members;
+        for (const int good : good_calls) {
+            auto device = make_stand_in_device(1, budget);
+            if (good >= 0) device = make_failing_device(std::move(device), &fault, good);
+            devices.push_back(std::move(device));
+            members.push_back(devices.back()->make_graph_builder());
+        }
+        builder = std::make_unique<GraphBuilderGroup>(
+            std::move(members), falls_back ? cpu : GraphBuilderGroup::MakeBuilder(),
+            [this](size_t member) { left.push_back(member); });
+    }
+};
+
+void expect_same(const std::vector<Edge>& a, const std::vector<Edge>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+        ASSERT_EQ(a[i].row, b[i].row) << i;
+        ASSERT_EQ(a[i].distance, b[i].distance) << i;
+    }
+}
+
+// Everything that a builder makes, and what it needs for it.
+struct Graphs {
+    const GraphRows& rows;
+    DescentOptions options;
+    size_t first;
+
+    std::vector<std::vector<Edge>> make(GraphBuilder& builder) const {
+        const uint32_t degree = options.degree;
+        const GraphRows part{rows.rows, first, rows.dims, rows.metric};
+        const std::vector<Edge> nobody(rows.count * degree, Edge{infinity, no_row});
+        std::vector<std::vector<Edge>> graphs(5, nobody);
+        builder.exact(rows, degree, graphs[0].data());
+        builder.exact(part, degree, graphs[1].data());
+        builder.exact_merge(rows, first, degree, graphs[1].data());
+        builder.descend(rows, options, graphs[2].data());
+        builder.descend(part, options, graphs[3].data());
+        graphs[4] = graphs[3];
+        builder.merge(rows, first, options, graphs[3].data());
+        builder.append(rows, first, options, graphs[4].data());
+        return graphs;
+    }
+};
+
+// Any part of an exact graph, with and without a border, whichever tiles it is cut into.
+TEST(ExactPart, IsAPartOfTheWhole) {
+    std::mt19937 random(test_seed());
+    for (const Metric metric : all_metrics) {
+        const Made made(surface_rows(random, 1400, 9), 9, metric);
+        constexpr uint32_t degree = 7;
+        for (const size_t first : {size_t{0}, size_t{1}, size_t{700}, size_t{1399}}) {
+            auto whole = made.nobody(degree);
+            const auto builder = make_cpu_graph_builder(2, {});
+            builder->exact_part(made.rows, first, {0, made.rows.count}, degree, whole.data());
+            for (const RowSpan part : {RowSpan{0, 1}, RowSpan{0, 512}, RowSpan{300, 1100},
+                                       RowSpan{699, 701}, RowSpan{1399, 1400}, RowSpan{5, 5}}) {
+                std::vector<Edge> lists(part.size() * degree, Edge{infinity, no_row});
+                builder->exact_part(made.rows, first, part, degree, lists.data());
+                expect_same(lists, {whole.begin() + static_cast<ptrdiff_t>(part.begin * degree),
+                                    whole.begin() + static_cast<ptrdiff_t>(part.end * degree)});
+            }
+        }
+    }
+}
+
+TEST(GraphBuilderGroup, MakesTheGraphsOfOneDevice) {
+    std::mt19937 random(test_seed());
+    for (const size_t count : {1, 2, 40, 900}) {
+        const Made made(surface_rows(random, count, 12), 12, Metric::l2);
+        const Graphs graphs{made.rows, options_for(5, 3), count / 3};
+        const auto truth = graphs.make(*cpu());
+        for (const size_t devices : {1, 2, 3}) {
+            Group group(std::vector<int>(devices, -1), true);
+            const auto found = graphs.make(*group.builder);
+            for (size_t i = 0; i < truth.size(); ++i) {
+                SCOPED_TRACE(testing::Message()
+                             << count << " rows, " << devices << " devices, graph " << i);
+                expect_same(found[i], truth[i]);
+            }
+            EXPECT_EQ(group.builder->failure(), "");
+        }
+    }
+}
+
+TEST(GraphBuilderGroup, OthersDoTheWorkOfADeviceThatFails) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 700, 12), 12, Metric::l2);
+    const Graphs graphs{made.rows, options_for(5, 3), 300};
+    const auto truth = graphs.make(*cpu());
+    for (const Fault fault :
+         {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::no_host_memory, Fault::late})
+        for (const std::vector<int>& good : {std::vector<int>{0, -1},
+                                             {-1, 0},
+                                             {2, -1},
+                                             {3, -1},
+                                             {-1, 1, 1},
+                                             {0, 0},
+                                             {2, 1},
+                                             {4, 2, 3}}) {
+            Group group(good, true);
+            group.fault = static_cast<int>(fault);
+            SCOPED_TRACE(testing::Message() << "fault " << static_cast<int>(fault) << ", "
+                                            << testing::PrintToString(good));
+            const auto found = graphs.make(*group.builder);
+            for (size_t i = 0; i < truth.size(); ++i) expect_same(found[i], truth[i]);
+            EXPECT_NE(group.builder->failure(), "");
+            std::sort(group.left.begin(), group.left.end());
+            std::vector<size_t> expected;
+            for (size_t i = 0; i < good.size(); ++i)
+                if (good[i] >= 0) expected.push_back(i);
+            EXPECT_EQ(group.left, expected);
+            EXPECT_STREQ(group.builder->name(), expected.size() == good.size() ? "cpu"
+                                                : good.size() == 2             ? "2 x host"
+                                                                               : "3 x host");
+        }
+}
+
+TEST(GraphBuilderGroup, ThrowsTheLastFailureWhereTheCpuMustNot) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 100, 4), 4, Metric::l2);
+    auto lists = made.nobody(5);
+    Group one({0, -1}, false);
+    one.fault = static_cast<int>(Fault::failed);
+    one.builder->exact(made.rows, 5, lists.data());
+    expect_same(lists, made.exact(5));
+    Group both({0, 0}, false);
+    both.fault = static_cast<int>(Fault::failed);
+    EXPECT_THROW(both.builder->exact(made.rows, 5, lists.data()), DeviceFailure);
+    EXPECT_THROW(both.builder->exact(made.rows, 5, lists.data()), DeviceFailure);
+}
+
+// A device with room for the fewest rows decides how many fit. Progress ends with all rows, and
+// comes from the caller's thread.
+TEST(GraphBuilderGroup, ReportsForAll) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 800, 12), 12, Metric::l2);
+    Group group({-1, -1}, true, size_t{1} << 20);
+    const auto options = options_for(5, 3);
+    EXPECT_EQ(
+        group.builder->most_rows(12, options),
+        make_stand_in_device(1, size_t{1} << 20)->make_graph_builder()->most_rows(12, options));
+    uint64_t last = 0, last_total = 0;
+    bool elsewhere = false;
+    const auto caller = std::this_thread::get_id();
+    group.builder->progress = [&](GraphPhase, uint64_t done, uint64_t total) {
+        elsewhere |= std::this_thread::get_id() != caller;
+        last = done, last_total = total;
+    };
+    auto lists = made.nobody(5);
+    group.builder->exact(made.rows, 5, lists.data());
+    EXPECT_EQ(last, 800u);
+    EXPECT_EQ(last_total, 800u);
+    EXPECT_FALSE(elsewhere);
+}
+
+}  // namespace
+}  // namespace pgwarp
