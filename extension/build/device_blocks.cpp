@@ -15,9 +15,8 @@ extern "C" {
 
 namespace pgwarp {
 
-PoolShape pool_for(int workers, RowShape row) {
-    return pool_shape(workers, RowPass::max_in_flight, row,
-                      static_cast<Size>(maintenance_work_mem) * 1024 / 4);
+PoolShape pool_for(int workers, uint32 held, RowShape row) {
+    return pool_shape(workers, held, row, static_cast<Size>(maintenance_work_mem) * 1024 / 4);
 }
 
 namespace {

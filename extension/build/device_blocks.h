@@ -7,8 +7,9 @@
 
 namespace pgwarp {
 
-// The pool's shape; without workers, `block_rows` is the leader's batch.
-PoolShape pool_for(int workers, RowShape row);
+// The pool's shape; without workers, `block_rows` is the leader's batch. `held`: blocks that the
+// device has at a time.
+PoolShape pool_for(int workers, uint32 held, RowShape row);
 
 // A worker's share of the pass.
 void fill_blocks(const BuildTable& table, SharedBuild* shared, BlockPool* pool);

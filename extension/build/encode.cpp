@@ -55,7 +55,8 @@ struct EncodePass {
 
     // On a device:
     Owned<RowPass>* device;
-    BlockInFlight in_flight[RowPass::max_in_flight];  // the oldest first
+    BlockInFlight* in_flight;  // (most_in_flight), the oldest first
+    uint32 most_in_flight;
     uint32 in_flight_count;
     bool wide_given_up;  // the wide queries have no neighbors
     // For DEBUG1: blocks started, and seconds that this process spent:
@@ -204,7 +205,7 @@ void finish_block(EncodePass* pass) {
 
 void start_block(EncodePass* pass, uint32 count, const BlockInFlight& block) {
     CHECK_FOR_INTERRUPTS();
-    if (pass->in_flight_count == RowPass::max_in_flight) finish_block(pass);
+    if (pass->in_flight_count == pass->most_in_flight) finish_block(pass);
     Stopwatch watch;
     guarded_interruptibly([&] { pass->device->object->start(block.rows, block.tids, count); });
     pass->starting += watch.lap();
@@ -279,6 +280,8 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
                             const RowSink& sink) {
     EncodePass* pass = begin_pass(batch, input, sink, input.elements());
     pass->device = owned_by<RowPass>(CurrentMemoryContext);
+    pass->most_in_flight = static_cast<uint32>(device->most_in_flight());
+    pass->in_flight = alloc_array<BlockInFlight>(pass->most_in_flight);
     guarded_interruptibly([&] {
         RowPassInput wanted;
         wanted.quantizer = &pass->input.model;

@@ -90,12 +90,18 @@ void take_part(const BuildTable& table, const BuildMemory& memory, Neighbor* nei
     end_entry_sort(sort);
 }
 
+// Blocks that a build's device has at a time; without a device there is no pool.
+uint32 held_by(const Executor* device) {
+    return device ? static_cast<uint32>(device->most_in_flight()) : 0;
+}
+
 EncodeResult encode_alone(const BuildTable& table, const EncodeInput& input, Executor* device) {
     EncodeResult result = {};
     result.sort = begin_entry_sort(sort_shape(input, maintenance_work_mem / 4 * 3), nullptr);
     const RowSink sink{sort_rows, result.sort};
     EncodePass* pass =
-        device ? begin_encode_on(device, pool_for(0, input.row()).block_rows, input, sink)
+        device ? begin_encode_on(device, pool_for(0, held_by(device), input.row()).block_rows,
+                                 input, sink)
                : begin_encode(input, sink);
     result.heap_rows = table_index_build_scan(table.heap, table.index, table.info, true, true,
                                               encode_row, pass, nullptr);
@@ -110,13 +116,17 @@ EncodeResult encode_alone(const BuildTable& table, const EncodeInput& input, Exe
 
 // Null: there is no dynamic shared memory for the workers.
 ParallelEncode* start_workers(const BuildTable& table, const EncodeInput& input, int workers,
-                              bool on_device) {
+                              const Executor* device) {
     EnterParallelMode();
     ParallelContext* context = CreateParallelContext("pgwarp", "pgwarp_build_worker", workers);
     Snapshot snapshot = SnapshotAny;
     if (table.info->ii_Concurrent) snapshot = RegisterSnapshot(GetTransactionSnapshot());
-    const BuildMemoryPlan plan{table,   &input,    snapshot,
-                               workers, on_device, pool_for(workers, input.row())};
+    const BuildMemoryPlan plan{table,
+                               &input,
+                               snapshot,
+                               workers,
+                               device != nullptr,
+                               pool_for(workers, held_by(device), input.row())};
     estimate_build_memory(context, plan);
     InitializeParallelDSM(context);
     if (context->seg == nullptr) {
@@ -185,10 +195,9 @@ void encode_by_participants(const BuildTable& table, const EncodeInput& input,
 EncodeResult encode_table(const BuildTable& table, const EncodeInput& input, int workers,
                           Executor* device) {
     if (device)
-        workers = workers_in_shared_memory(workers, RowPass::max_in_flight, input.row(),
+        workers = workers_in_shared_memory(workers, held_by(device), input.row(),
                                            static_cast<Size>(maintenance_work_mem) * 1024 / 4);
-    ParallelEncode* parallel =
-        workers > 0 ? start_workers(table, input, workers, device != nullptr) : nullptr;
+    ParallelEncode* parallel = workers > 0 ? start_workers(table, input, workers, device) : nullptr;
     if (!parallel) return encode_alone(table, input, device);
     EncodeResult result = {};
     result.parallel = parallel;

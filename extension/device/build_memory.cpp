@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 
 #include "extension/device/build_memory.h"
 #include "extension/compat.h"
@@ -24,18 +25,23 @@ BuildShare* shared() {
 uint64_t kept_here = 0;
 
 void give_all(int, Datum) {
-    build_charge()->give_all();
+    for (int place = 0; place < most_devices; ++place) build_charge(place)->give_all();
     while (kept_here > 0) keep_one_device_less();
 }
 
 }  // namespace
 
-MemoryCharge* build_charge() {
-    static MemoryCharge charge(shared()->taken);
+MemoryCharge* build_charge(int place) {
+    static const std::unique_ptr<MemoryCharge>* charges = [] {
+        auto* all = new std::unique_ptr<MemoryCharge>[most_devices];
+        for (int i = 0; i < most_devices; ++i)
+            all[i] = std::make_unique<MemoryCharge>(shared()->taken[i]);
+        return all;
+    }();
     // on_shmem_exit callbacks run after transaction abort, which has closed the devices by then.
     static const bool registered = (on_shmem_exit(give_all, Datum{0}), true);
     static_cast<void>(registered);
-    return &charge;
+    return charges[place].get();
 }
 
 size_t build_memory() {

@@ -1,7 +1,9 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "kernels/executor_group.h"
 #include "kernels/fallback_executor.h"
 #include "extension/device/executor.h"
 #include "extension/device/build_memory.h"
@@ -17,10 +19,22 @@ BuildExecutor begin_build_executor(const char* unfit, double work, int threads) 
                         errhint("Set pgwarp.build_executor to auto or cpu.")));
     BuildExecutor executor = {};
     executor.session =
-        begin_session_device(DeviceUse::executor, !unfit && wants_device(work), threads);
+        begin_session_device(DeviceUse::executor, unfit ? 0 : devices_for(work), threads);
     executor.threads = threads;
     return executor;
 }
+
+namespace {
+
+// One executor from those of the session's devices.
+std::unique_ptr<Executor> group_executors(SessionDevice* session) {
+    if (session->devices.size() == 1) return std::move(session->devices[0].executor);
+    std::vector<std::unique_ptr<Executor>> members;
+    for (OpenDeviceOfSession& open : session->devices) members.push_back(std::move(open.executor));
+    return make_executor_group(std::move(members));
+}
+
+}  // namespace
 
 void finish_build_executor(BuildExecutor* executor) {
     const int threads = executor->threads;
@@ -30,13 +44,17 @@ void finish_build_executor(BuildExecutor* executor) {
     guarded([&] {
         if (!executor->device) {
             session->executor = make_cpu();
-        } else if (!must_use_device()) {
-            auto fallback = std::make_unique<FallbackExecutor>(
-                std::move(session->executor), make_cpu,
-                [threads] { return make_cpu_executor(threads, {}); });
-            executor->fallback = fallback.get();
-            session->executor = std::move(fallback);
+            return;
         }
+        if (!must_use_device())
+            for (OpenDeviceOfSession& open : session->devices) {
+                auto fallback = std::make_unique<FallbackExecutor>(
+                    std::move(open.executor), make_cpu,
+                    [threads] { return make_cpu_executor(threads, {}); });
+                executor->fallbacks[executor->fallback_count++] = fallback.get();
+                open.executor = std::move(fallback);
+            }
+        session->executor = group_executors(session);
     });
     executor->executor = session->executor.get();
 }
@@ -49,26 +67,31 @@ BuildExecutor open_build_executor(const char* unfit, double work, int threads) {
 
 void close_build_executor(BuildExecutor* executor) {
     char failure[256] = "";
-    if (executor->fallback)
-        strlcpy(failure, executor->fallback->failure().c_str(), sizeof(failure));
+    const bool others = executor->device && !executor->executor->failed();
+    for (int i = executor->fallback_count - 1; i >= 0; --i)
+        if (executor->fallbacks[i]->failed())
+            strlcpy(failure, executor->fallbacks[i]->failure().c_str(), sizeof(failure));
     close_session_device(executor->session, failure[0] == '\0');
     executor->executor = nullptr;
-    executor->fallback = nullptr;
-    if (failure[0] != '\0') warn_of_device(failure);
+    executor->fallback_count = 0;
+    if (failure[0] != '\0') (others ? warn_of_one_device : warn_of_device)(failure);
 }
 
 // --- work with a CPU path of its own
 
 DeviceWork* begin_device_work(double work, int threads) {
-    if (!wants_device(work)) return nullptr;
+    const int most = devices_for(work);
+    if (most == 0) return nullptr;
     DeviceWork* device = static_cast<DeviceWork*>(palloc0(sizeof(DeviceWork)));
-    device->session = begin_session_device(DeviceUse::executor, true, threads);
+    device->session = begin_session_device(DeviceUse::executor, most, threads);
     return device;
 }
 
 bool is_open(DeviceWork* device) {
-    if (!device->executor && has_opened(device->session))
+    if (!device->executor && has_opened(device->session)) {
+        guarded([&] { device->session->executor = group_executors(device->session); });
         device->executor = device->session->executor.get();
+    }
     return device->executor != nullptr;
 }
 
@@ -89,13 +112,17 @@ bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& execu
     return !device->failed;
 }
 
-Size device_memory_of(const DeviceWork* device) {
-    return device->session->device->memory().budget;
+bool can_go_on(DeviceWork* device) {
+    if (!device->failed || !device->executor->drop_failed()) return false;
+    device->failed = false;
+    device->others = true;
+    return true;
 }
 
 void close_device_work(DeviceWork* device) {
-    close_session_device(device->session, !device->failed);
+    close_session_device(device->session, !device->failed && !device->others);
     device->executor = nullptr;
+    if (device->others && !device->failed) warn_of_one_device(device->failure);
     if (!device->failed) return;
     const char* hint = build_memory_hint(device->failure);
     if (must_use_device())

@@ -1,4 +1,4 @@
-// The executor of builds and other heavy work: this process's CPU, or a device of the session.
+// The executor of builds and other heavy work: this process's CPU, or the session's devices.
 #pragma once
 
 #include <type_traits>
@@ -6,17 +6,20 @@
 #include "kernels/executor.h"
 #include "extension/compat.h"
 #include "extension/device/session_device.h"
+#include "extension/settings.h"
 
 namespace pgwarp {
 
 struct BuildExecutor {
     Executor* executor;
-    // True: a device, which one process feeds with large blocks of rows. False: every process of
-    // the build has its own CPU executor.
+    // True: a device, or several, which one process feeds with large blocks of rows. False: every
+    // process of the build has its own CPU executor.
     bool device;
     SessionDevice* session;
-    // The executor, where the CPU takes over from a failed device; else null.
-    class FallbackExecutor* fallback;
+    // The executors of the devices, where the CPU takes over from a failed one; else there are
+    // none.
+    class FallbackExecutor* fallbacks[most_devices];
+    int fallback_count;
     int threads;
 };
 
@@ -28,17 +31,18 @@ BuildExecutor open_build_executor(const char* unfit, double work, int threads);
 // The same in two steps: the device opens, which takes a while, while the caller does other work.
 BuildExecutor begin_build_executor(const char* unfit, double work, int threads);
 void finish_build_executor(BuildExecutor* executor);
-// Warns if the device failed during the work.
+// Warns if a device failed during the work.
 void close_build_executor(BuildExecutor* executor);
 
-// A device for work with a CPU path of its own. Null where there is no device; that is an error
-// where pgwarp.build_executor is gpu. Where the device fails, the caller takes its CPU path. Closed
-// as above.
+// A device, or several, for work with a CPU path of its own. Null where there is no device; that is
+// an error where pgwarp.build_executor is gpu. Where the device fails, the caller takes its CPU
+// path. Closed as above.
 struct DeviceWork {
     Executor* executor;  // null: not open yet
     SessionDevice* session;
     bool failed;
-    char failure[256];
+    bool others;        // one failed, and others did its work
+    char failure[256];  // of the last that failed
 };
 DeviceWork* open_device_work(double work, int threads);
 // The same, but the device opens while the caller does other work. Null: no device is wanted.
@@ -49,9 +53,10 @@ bool is_open(DeviceWork* device);
 // made by its executor must be destroyed before close_device_work(), which reports the failure: a
 // WARNING, or an error where pgwarp.build_executor is gpu.
 bool run_on_device(DeviceWork* device, void (*work)(void* state, Executor& executor), void* state);
+// After a failure: true where other devices are left, and the caller can start the work again with
+// those. Objects made by the executor must have been destroyed.
+bool can_go_on(DeviceWork* device);
 void close_device_work(DeviceWork* device);
-// Bytes that all objects on the device may take together.
-Size device_memory_of(const DeviceWork* device);
 
 // For lambdas that capture by reference.
 template <typename Function>

@@ -1,4 +1,4 @@
-// The builder of a graph: this process's CPU, or a device of the session.
+// The builder of a graph: this process's CPU, or the session's devices.
 #pragma once
 
 #include "kernels/knn_graph.h"
@@ -11,7 +11,9 @@ struct GraphMaker {
     GraphBuilder* builder;
     bool device;
     SessionDevice* session;
-    class FallbackGraphBuilder* fallback;  // the builder, if the CPU may replace a failed device
+    // The builder is one of these, if the CPU may replace a failed device, or there are several:
+    class FallbackGraphBuilder* fallback;
+    class GraphBuilderGroup* group;
 };
 
 // Chooses by pgwarp.build_executor, as CREATE INDEX does. `work` is an estimate in multiplications:

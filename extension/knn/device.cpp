@@ -62,7 +62,7 @@ bool is_worth_it(const KnnIndex& index, double rows, double queries) {
 struct Searching {
     KnnDevice* knn;
     ParallelReader* reader;
-    RowBlock in_flight[RowPass::max_in_flight];
+    RowBlock* in_flight;  // (most_taken_blocks), the oldest first
     uint32 count;
     bool good;
 };
@@ -152,9 +152,11 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     columns.null_keys = true;
     knn->table = open_table_reader(columns);
     const double rows = knn->expected_rows = estimated_rows(knn->table);
-    constexpr double enough = 1e30;
+    // is_worth_it() has decided; the products say to how many devices.
+    constexpr double enough = 1e10;
+    const double products = std::max(queries * rows * index.dims, enough);
     if (rows > 0)
-        knn->device = begin_device_work(is_worth_it(index, rows, queries) ? enough : 0,
+        knn->device = begin_device_work(is_worth_it(index, rows, queries) ? products : 0,
                                         1 + max_parallel_workers_per_gather);
     if (!knn->device) {
         close_table_reader(knn->table);
@@ -164,8 +166,9 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     }
     knn->pass = owned_by<RowPass>(context);
     knn->search_context = AllocSetContextCreate(context, "knn search", ALLOCSET_DEFAULT_SIZES);
-    // The caller's vector, its index form, and its neighbors.
-    const Size query_bytes = 2 * index.dims * sizeof(float) + k * sizeof(Neighbor) + 64;
+    // The caller's vector, its index form, and its neighbors, of each device.
+    const auto devices = static_cast<Size>(knn->device->session->most);
+    const Size query_bytes = 2 * index.dims * sizeof(float) + devices * k * sizeof(Neighbor) + 64;
     knn->room =
         static_cast<uint32>(std::clamp<Size>(knn->memory / 2 / query_bytes, 16, size_t{1} << 22));
     MemoryContextSwitchTo(before);
@@ -175,6 +178,52 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
 uint32 most_queries(const KnnDevice* device) {
     return device->room;
 }
+
+namespace {
+
+// Compares the queries, in index form, with all rows of the table, into knn->nearest. False: a
+// device failed, or there are rows that it cannot compare.
+bool compare_with_table(KnnDevice* knn, const float* forms, uint32 count) {
+    const RowForm form = normalizes(knn->index->metric) ? RowForm::normalised : RowForm::as_stored;
+    const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
+                                 form, max_parallel_workers_per_gather, usual_pool_bytes(),
+                                 static_cast<uint32>(knn->device->executor->most_in_flight())};
+    Stopwatch watch;
+    Searching s = {};
+    s.knn = knn;
+    s.reader = open_parallel_reader(knn->table, wanted, knn->device->executor);
+    s.in_flight = static_cast<RowBlock*>(palloc(wanted.held * sizeof(RowBlock)));
+    s.good = run_on_device(knn->device, [&](Executor& executor) {
+        RowPassInput input;
+        input.dims = knn->index->dims;
+        input.metric = knn->index->metric;
+        input.elements = elements_of(knn->table, form);
+        input.block_rows = most_block_rows(s.reader);
+        input.expected_rows = static_cast<size_t>(knn->expected_rows);
+        input.queries = forms;
+        input.query_count = count;
+        input.k = knn->k;
+        knn->pass->object = executor.begin_pass(input).release();
+    });
+    const double beginning = watch.lap();
+    ParallelCounts counts = {};
+    bool good = send_table(&s, &counts);
+    const double reading = watch.lap();
+    good = good && !counts.odd &&
+           run_on_device(knn->device, [&](Executor&) { knn->pass->object->nearest(knn->nearest); });
+    guarded([&] { delete std::exchange(knn->pass->object, nullptr); });
+    knn->useless = counts.odd;
+    good = good && found_all(knn, count, counts.rows);
+    ereport(
+        DEBUG1,
+        (errmsg_internal("%u queries were compared with " INT64_FORMAT " rows on %s%s", count,
+                         counts.rows, knn->device->executor->name(), good ? "" : ", to no avail"),
+         errdetail_internal("%.3f s to begin, %.3f s to read the table, %.3f s for the rest",
+                            beginning, reading, watch.lap())));
+    return good;
+}
+
+}  // namespace
 
 bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     MemoryContextReset(knn->search_context);
@@ -188,46 +237,11 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     float* forms = static_cast<float*>(alloc(Size{count} * dims * sizeof(float)));
     knn->nearest = static_cast<Neighbor*>(alloc(Size{count} * knn->k * sizeof(Neighbor)));
     bool good = make_forms(knn, queries, count, forms);
-    if (good) {
-        const RowForm form =
-            normalizes(knn->index->metric) ? RowForm::normalised : RowForm::as_stored;
-        const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
-                                     form, max_parallel_workers_per_gather, usual_pool_bytes(),
-                                     RowPass::max_in_flight};
-        Stopwatch watch;
-        Searching s = {};
-        s.knn = knn;
-        s.reader = open_parallel_reader(knn->table, wanted, knn->device->executor);
-        s.good = run_on_device(knn->device, [&](Executor& executor) {
-            RowPassInput input;
-            input.dims = dims;
-            input.metric = knn->index->metric;
-            input.elements = elements_of(knn->table, form);
-            input.block_rows = most_block_rows(s.reader);
-            input.expected_rows = static_cast<size_t>(knn->expected_rows);
-            input.queries = forms;
-            input.query_count = count;
-            input.k = knn->k;
-            knn->pass->object = executor.begin_pass(input).release();
-        });
-        const double beginning = watch.lap();
-        ParallelCounts counts = {};
-        good = send_table(&s, &counts);
-        const double reading = watch.lap();
-        good = good && !counts.odd && run_on_device(knn->device, [&](Executor&) {
-                   knn->pass->object->nearest(knn->nearest);
-               });
-        guarded([&] { delete std::exchange(knn->pass->object, nullptr); });
-        knn->useless = counts.odd || knn->device->failed;
-        good = good && found_all(knn, count, counts.rows);
-        ereport(
-            DEBUG1,
-            (errmsg_internal("%u queries were compared with " INT64_FORMAT " rows on %s%s", count,
-                             counts.rows, knn->device->executor->name(),
-                             good ? "" : ", to no avail"),
-             errdetail_internal("%.3f s to begin, %.3f s to read the table, %.3f s for the rest",
-                                beginning, reading, watch.lap())));
-    }
+    // Where one of several devices fails, the others begin again.
+    if (good) do
+            good = compare_with_table(knn, forms, count);
+        while (!good && can_go_on(knn->device));
+    knn->useless = knn->useless || knn->device->failed;
     MemoryContextSwitchTo(before);
     // The caller then searches the lists, which need this memory.
     if (!good) MemoryContextReset(knn->search_context);

@@ -154,6 +154,33 @@ bool iterate_on_device(Clustering* c, DeviceWork* device, const DeviceRows& rows
            });
 }
 
+// False: the device failed.
+bool read_and_cluster(Clustering* c, DeviceWork* device, const DeviceRows& on_device,
+                      double opening) {
+    Stopwatch watch;
+    bool done = false;
+    const bool begun = run_on_device(device, [&](Executor& executor) {
+        on_device.builder->object =
+            executor.build_dataset(c->dims, SIZE_MAX, elements_of(c->reader, RowForm::as_stored))
+                .release();
+    });
+    if (begun && send_rows(c, device, on_device)) {
+        check_rows(c);
+        const double reading = watch.lap();
+        done = iterate_on_device(c, device, on_device);
+        ereport(DEBUG1,
+                (errmsg_internal("kmeans of %llu vectors on %s: %.3f s to open it, %.3f s to "
+                                 "read the table, %.3f s to cluster",
+                                 static_cast<unsigned long long>(c->count),
+                                 device->executor->name(), opening, reading, watch.lap())));
+    }
+    guarded([&] {
+        delete std::exchange(on_device.rows->object, nullptr);
+        delete std::exchange(on_device.builder->object, nullptr);
+    });
+    return done;
+}
+
 // False: there is no device, it does not pay, or it failed.
 bool cluster_on_device(Clustering* c) {
     const double rows = estimated_rows(c->reader);
@@ -171,26 +198,9 @@ bool cluster_on_device(Clustering* c) {
         const DeviceRows on_device = {owned_by<DatasetBuilder>(context),
                                       owned_by<Dataset>(context)};
         const double opening = watch.lap();
-        const bool begun = run_on_device(device, [&](Executor& executor) {
-            on_device.builder->object =
-                executor
-                    .build_dataset(c->dims, SIZE_MAX, elements_of(c->reader, RowForm::as_stored))
-                    .release();
-        });
-        if (begun && send_rows(c, device, on_device)) {
-            check_rows(c);
-            const double reading = watch.lap();
-            done = iterate_on_device(c, device, on_device);
-            ereport(DEBUG1,
-                    (errmsg_internal("kmeans of %llu vectors on %s: %.3f s to open it, %.3f s to "
-                                     "read the table, %.3f s to cluster",
-                                     static_cast<unsigned long long>(c->count),
-                                     device->executor->name(), opening, reading, watch.lap())));
-        }
-        guarded([&] {
-            delete std::exchange(on_device.rows->object, nullptr);
-            delete std::exchange(on_device.builder->object, nullptr);
-        });
+        // Where one of several devices fails, the others begin again.
+        do done = read_and_cluster(c, device, on_device, opening);
+        while (!done && can_go_on(device));
         c->device_failed = device->failed;
         close_device_work(device);
     }

@@ -9,7 +9,7 @@ use IvfpqTest;
 
 my $node = new_node('build_device', service => 1,
 	conf => "maintenance_work_mem = 256MB\nmin_parallel_table_scan_size = 64kB");
-my $host = ($ENV{PGWARP_TEST_DEVICES} // 'host') eq 'host';
+my $host = ($ENV{PGWARP_TEST_DEVICES} // 'host') =~ /^host/;
 my $rows = 15000;
 make_table($node, 't', 24, $rows);
 value($node, "UPDATE t SET v = NULL WHERE id % 1000 = 0; DELETE FROM t WHERE id % 1000 = 1");
@@ -151,7 +151,7 @@ for my $fault ('failed', 'lost', 'out_of_memory')
 		my $words = messages("SET pgwarp.debug_fault_after = $good; SET max_parallel_maintenance_workers = 2;
 			REINDEX INDEX t_v");
 		like($words, $fault eq 'lost' && $good == 0 ? qr/build on the CPU: a loss on purpose/
-			: qr/WARNING:  the device failed, and the CPU did the rest: /,
+			: qr/WARNING:  (?:the|a) device failed, and (?:the CPU did the rest|others did its work): /,
 			"after $good calls: with auto the CPU goes on");
 		is(value($node, "SELECT digest('t_v')"), $before, 'to the same index');
 	}
@@ -177,7 +177,7 @@ if ($host)
 	{
 		like(messages("SET pgwarp.debug_fault_after = $good;
 			CREATE TABLE clusters_$good AS SELECT * FROM kmeans('t', 'v', 40, 5)"),
-			qr/WARNING:  the device failed, and the CPU did the rest: /, "kmeans, after $good calls: the CPU goes on");
+			qr/WARNING:  (?:the|a) device failed, and (?:the CPU did the rest|others did its work): /, "kmeans, after $good calls: the CPU goes on");
 		is(value($node, "SELECT count(*) FROM clusters_$good AS a JOIN clusters_cpu AS c
 			ON a::text = c::text"), 40, 'to the same clusters');
 	}

@@ -9,7 +9,7 @@ use IvfpqTest;
 my $node = new_node('device_functions', service => 1,
 	conf => "maintenance_work_mem = 64MB\nmin_parallel_table_scan_size = 64kB\nmax_parallel_workers = 8\n"
 	  . "max_worker_processes = 16");
-my $host = ($ENV{PGWARP_TEST_DEVICES} // 'host') eq 'host';
+my $host = ($ENV{PGWARP_TEST_DEVICES} // 'host') =~ /^host/;
 my $rows = 9000;
 make_table($node, 't', 24, $rows);
 # Versions that are dead, moved within their pages, or null; keys that are null.
@@ -234,7 +234,7 @@ if ($host)
 			my ($words, $result) = messages("$with; SELECT count(*), count(DISTINCT (query_key, key))
 				FROM knn_join('q', 'id', 'v', 't_l2', 'id', 10)");
 			is($result, '3000|3000', "$fault after $good calls: all rows");
-			like($words, qr/the device failed, and the CPU did the rest|build on the CPU: a loss on purpose/, 'with a warning')
+			like($words, qr/(?:the|a) device failed, and (?:the CPU did the rest|others did its work)|build on the CPU: a loss on purpose/, 'with a warning')
 			  if $good < 2;
 			isnt(error_of($node, "$on; $with; SELECT count(*) FROM knn_join('q', 'id', 'v', 't_l2', 'id', 10)"), '',
 				'an error where it must be a device') if $good < 2;
