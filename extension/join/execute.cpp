@@ -17,6 +17,7 @@
 
 #include "extension/index/column.h"
 #include "extension/index/options.h"
+#include "extension/index/table_rows.h"
 #include "extension/join/batch_scan.h"
 #include "extension/knn/batch.h"
 #include "extension/scan/given.h"
@@ -547,7 +548,7 @@ bool add_index(BatchScan* state, PlanState* node) {
     SearchedIndex* added = &state->indexes[state->index_count++];
     *added = {state, scan, index, nullptr};
     if (has_conditions(scan)) {
-        const double rows = index.heap->rd_rel->reltuples;
+        const double rows = table_rows(index.heap, index.index);
         const double passing = scan->ss.ps.plan->plan_rows;
         added->index.check = {passes_conditions, added,
                               rows > 0 ? std::clamp(passing / rows, 1e-6, 1.0) : 1};

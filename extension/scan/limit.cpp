@@ -10,6 +10,7 @@
 
 #include "extension/index/effort.h"
 #include "extension/index/options.h"
+#include "extension/index/table_rows.h"
 #include "extension/scan/filter_keys.h"
 #include "extension/scan/lend.h"
 #include "extension/scan/limit.h"
@@ -128,7 +129,7 @@ double passing_share(const ScanNote* note) {
     if (!note->other_filters) return 1;
     const IndexScanState* scan = note->scan;
     const Plan* plan = scan->ss.ps.plan;
-    const double rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
+    const double rows = table_rows(scan->ss.ss_currentRelation, scan->iss_RelationDesc);
     return rows > 0 ? std::clamp(plan->plan_rows / rows, 1e-6, 1.0) : 1;
 }
 
@@ -275,7 +276,7 @@ double part_share(IndexScanDesc scan) {
 double planned_share(IndexScanDesc scan) {
     const ScanNote* note = find_note(scan);
     if (!note || note->other_filters) return 0;
-    const double rows = note->scan->ss.ss_currentRelation->rd_rel->reltuples;
+    const double rows = table_rows(note->scan->ss.ss_currentRelation, scan->indexRelation);
     return rows > 0 ? std::clamp(note->scan->ss.ps.plan->plan_rows / rows, 1e-9, 1.0) : 0;
 }
 

@@ -21,6 +21,7 @@
 #include "kernels/mirror.h"
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
+#include "extension/index/table_rows.h"
 #include "extension/scan/gather.h"
 #include "extension/scan/limit.h"
 #include "extension/scan/tables.h"
@@ -40,8 +41,7 @@ constexpr char other_lists[] = "the service has other lists";
 
 // About how many entries this many lists have; 0: unknown.
 double entries_in(IndexScanDesc scan, const ScanState* s, uint32 lists) {
-    const double rows = std::max(scan->heapRelation->rd_rel->reltuples, 0.0f);
-    return rows * lists / s->meta.lists;
+    return table_rows(scan->heapRelation, scan->indexRelation) * lists / s->meta.lists;
 }
 
 // Lists for a search with conditions that this share of the entries passes. Lists too many cost a

@@ -49,6 +49,15 @@ my $of_halves = value($node, "SELECT recall FROM pg_stat_pgwarp WHERE indexname 
 cmp_ok(abs($of_halves - $true_of_halves), '<', 0.01, "recall of halves: $of_halves by audits, $true_of_halves by sorting");
 value($node, 'DROP TABLE halves');
 
+# --- a table that nothing is known of, as CREATE INDEX leaves it from 18 on
+value($node, "CREATE TABLE unknown AS SELECT id, v FROM t WHERE id <= 5000;
+	CREATE INDEX unknown_v ON unknown USING ivfpq (v, id) WITH (lists = 20);
+	UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relname = 'unknown'");
+value($node, "$every SELECT recall_of('unknown', 'true', int4range(1, 21), 10); SELECT recall_of('unknown', 'id > 2000', int4range(1, 21), 10)");
+wait_until($node, "audited = 20 AND conditions_audited = 20 FROM pg_stat_pgwarp WHERE indexname = 'unknown_v'");
+is(value($node, "SELECT audits_dropped FROM pg_stat_pgwarp WHERE indexname = 'unknown_v'"), 0, 'a table that was never analyzed is audited');
+value($node, 'DROP TABLE unknown');
+
 # --- searches that are not audited
 # The worker takes searches in their order: when the last one was audited, others would have been.
 sub not_audited
