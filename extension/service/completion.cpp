@@ -183,7 +183,7 @@ void send_all(Relation index, const MetaPage& meta, const Sends& sends,
             if (sends.devices[i] == device) lists[count++] = sends.lists[i];
         // The owner of a list may be away.
         if (count == 0 || (device != answer.device && !is_available(device))) continue;
-        if (insists_on_service()) wait_for(&patience, device, false);
+        if (insists_on_service()) wait_for(&patience, device, OtherDevices::none);
         send_lists(device, index, meta, lists, count, insists_on_service() ? &patience : nullptr);
     }
     pfree(lists);
@@ -236,7 +236,8 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     search.wants_versions |= !may_be_complete();
     const Route route = route_search(key, placement_of(index), wanted.device);
     for (int i = 0; i < route.count && !is_over(answer->patience); ++i) {
-        wait_for(&answer->patience, route.devices[i], i + 1 < route.count);
+        wait_for(&answer->patience, route.devices[i],
+                 i + 1 < route.count ? OtherDevices::next : OtherDevices::none);
         search.fills = route.fills && i == 0;
         if (ask_device(index, meta, key, search, answer)) return true;
     }

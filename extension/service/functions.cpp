@@ -23,7 +23,7 @@ namespace {
 // it owns. False: it did not take them.
 bool send_index(ServiceDevice* device, Relation index, const MetaPage& meta, const Shards* shards,
                 Patience* patience) {
-    wait_for(patience, device, false);
+    wait_for(patience, device, OtherDevices::none);
     if (!send_model(device, index, meta, patience)) return false;
     const int number = device_number(device);
     auto* lists = static_cast<ListToSend*>(palloc(meta.lists * sizeof(ListToSend)));

@@ -33,7 +33,7 @@ void note_vain_device(const ServiceDevice* device) {
 
 Patience begin(int timeout, bool while_alive) {
     const TimestampTz now = GetCurrentTimestamp();
-    return {nullptr, timeout, while_alive, now, 0, now, 0, now};
+    return {nullptr, timeout, while_alive, now, 0, now, 0, now, false};
 }
 
 // PostgreSQL checks for a closed connection only if client_connection_check_interval is set, and a
@@ -74,11 +74,14 @@ Patience load_patience() {
     return begin(std::max(least, settings.service_timeout), true);
 }
 
-void wait_for(Patience* patience, ServiceDevice* device, bool others) {
+void wait_for(Patience* patience, ServiceDevice* device, OtherDevices others) {
     patience->device = device;
     patience->device_began = GetCurrentTimestamp();
     patience->device_timeout =
-        others ? std::max(static_cast<int>(left_of(patience->began, patience->timeout) / 2), 1) : 0;
+        others == OtherDevices::next
+            ? std::max(static_cast<int>(left_of(patience->began, patience->timeout) / 2), 1)
+            : 0;
+    patience->together = others == OtherDevices::together;
     patience->turns = pg_atomic_read_u32(&device->turns);
 }
 
@@ -109,7 +112,8 @@ bool patience_ends(Patience* patience) {
         suspect_worker(device);
     if (!patience->while_alive) {
         note_vain_device(device);
-        if (over) vain_statement = GetCurrentStatementStartTimestamp();
+        // The statement may still ask the others for their parts.
+        if (over && !patience->together) vain_statement = GetCurrentStatementStartTimestamp();
     }
     return true;
 }

@@ -8,7 +8,7 @@
 // timeout.
 //
 // A search that could be done by another device, too, waits for each of them for a part of the time
-// that is left (wait_for()).
+// that is left (wait_for()). One that asks several devices at once waits for all of them together.
 #pragma once
 
 #include "extension/service/service.h"
@@ -24,14 +24,22 @@ struct Patience {
     TimestampTz device_began;
     uint32 turns;  // of the worker, at `device_began`
     TimestampTz client_seen;
+    bool together;  // others are asked at the same time: the end of the wait concerns the device
+};
+
+// Other devices that a search asks.
+enum class OtherDevices {
+    none,      // it waits for all of the time that is left
+    next,      // after this one, if it does not answer: it waits for half of that
+    together,  // at the same time, for other parts of the answer: it waits for all of it
 };
 
 // For a search, by the session's settings. wait_for() before it is used.
 Patience search_patience();
 // For loading a whole index: at least a minute between two signs of life.
 Patience load_patience();
-// Waits for this device from now on: for half of the time that is left if there are others.
-void wait_for(Patience* patience, ServiceDevice* device, bool others);
+// Waits for this device from now on.
+void wait_for(Patience* patience, ServiceDevice* device, OtherDevices others);
 
 // Whether the backend must stop waiting for the device: its worker has exited, the time is over, or
 // another backend found the worker silent. Call it every 100 ms or so. If the worker gave no sign
@@ -46,7 +54,7 @@ long wait_milliseconds(const Patience& patience);
 
 // Whether a search of this statement has timed out before: the next one probably would, too.
 bool statement_waited_in_vain();
-// The same of one device, whose turn was over while another could still be asked.
+// The same of one device, whose turn was over while another could still be asked, or was.
 bool waited_in_vain_for(const ServiceDevice* device);
 
 }  // namespace pgwarp

@@ -29,7 +29,8 @@ bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key,
     for (int i = 0; i < parts->count; ++i) {
         if (parts->answered[i]) continue;
         patiences[count] = patience;
-        wait_for(&patiences[count], parts->devices[i], parts->count > 1);
+        wait_for(&patiences[count], parts->devices[i],
+                 parts->count > 1 ? OtherDevices::together : OtherDevices::none);
         numbers[count++] = i;
     }
     ask_together(key, search, patiences, count, slots);
