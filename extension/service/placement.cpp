@@ -107,9 +107,16 @@ Copies find_copies(const MirrorKey& key, bool all) {
     return copies;
 }
 
+// Whether the device has lists of this build of an index.
+bool has_lists(const ServiceDevice* device, const MirrorKey& key) {
+    HeldIndex* held = find(device, name_of(key.database, key.index));
+    return held && pg_atomic_read_u64(&held->build) == key.build &&
+           pg_atomic_read_u32(&held->resident_lists) > 0;
+}
+
 // Bytes of its indexes with all lists that belong there.
 int64 assigned_to(const ServiceDevice* device) {
-    return std::max<int64>(device->info.assigned - bytes_elsewhere(device), 0);
+    return std::max<int64>(device->info.assigned - bytes_elsewhere(device, has_lists), 0);
 }
 
 // Of the devices that serve, the one with the most room that is not among the holders. Null: none.

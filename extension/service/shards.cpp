@@ -341,14 +341,14 @@ bool known_shards(Oid database, Oid index, Shards* shards) {
     return true;
 }
 
-int64 bytes_elsewhere(const ServiceDevice* device) {
+int64 bytes_elsewhere(const ServiceDevice* device, HoldsIndex* holds) {
     const int number = device_number(device);
     int64 bytes = 0;
     for (ShardMap& map : service->shard_maps) {
         KnownMap known;
         if (pg_atomic_read_u32(&map.measured_at) == 0 ||
             !read_map(&map, map.key.database, map.key.index, &known) || !known.spread ||
-            !known.shards.has(number))
+            !known.shards.has(number) || !holds(device, known.key))
             continue;
         const Weights weights = weights_of(known.shards.members);
         bytes += static_cast<int64>(static_cast<double>(known.bytes) *

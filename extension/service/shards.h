@@ -45,8 +45,9 @@ bool find_shards(Relation index, const MetaPage& meta, const MirrorKey& key, Sha
 bool known_shards(Oid database, Oid index, Shards* shards);
 
 // Bytes that Mirror::load() counts for a device, but that other devices have: it takes an index for
-// a whole one.
-int64 bytes_elsewhere(const ServiceDevice* device);
+// a whole one. `holds` says whether it counts an index at all.
+using HoldsIndex = bool(const ServiceDevice* device, const MirrorKey& key);
+int64 bytes_elsewhere(const ServiceDevice* device, HoldsIndex* holds);
 
 // Index 0: all of the database.
 void forget_shards(Oid database, Oid index);
