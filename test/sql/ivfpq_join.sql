@@ -59,9 +59,14 @@ RESET ivfpq.enable_batched_join;
 CREATE FUNCTION properties(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
     line text;
+    own bool;
 BEGIN
     FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
-        IF line ~ 'Custom Scan|Index:|Indexes:|Executor:|Batches:|Queries:|Single Scans:|Search:|Lists:|Probes:|Candidates:' THEN
+        -- From 18 on, the scans below it tell of themselves.
+        IF line ~ '\((actual|never executed)' THEN
+            own := line ~ 'Custom Scan';
+        END IF;
+        IF own AND line ~ 'Custom Scan|Index:|Indexes:|Executor:|Batches:|Queries:|Single Scans:|Search:|Lists:|Probes:|Candidates:' THEN
             RETURN NEXT regexp_replace(trim(line), ' rows=(\d+)(\.00)? ', ' rows=\1 ');
         END IF;
     END LOOP;
