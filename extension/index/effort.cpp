@@ -466,9 +466,10 @@ Effort remembered_choice(const MetaPage& meta, uint32 k, const ScanCosts& costs,
         ChoiceKey key;
         Effort effort;
     };
-    // Each choice has two places, of which the older is overwritten.
-    constexpr uint32 sets = 512;
-    static Remembered choices[sets][2];
+    // Each choice has a few places, of which the one that was used longest ago is overwritten.
+    constexpr uint32 sets = 1024;
+    constexpr int ways = 4;
+    static Remembered choices[sets][ways];
     const ChoiceKey key{meta.build_id,
                         meta.curve_at,
                         meta.curve.queries[0],
@@ -477,12 +478,14 @@ Effort remembered_choice(const MetaPage& meta, uint32 k, const ScanCosts& costs,
                         k,
                         by_query,
                         costs};
-    const uint64 mixed = (key.build_id ^ (uint64{k} << 40) ^ (by_query == ByQuery::yes)) *
-                         uint64{0x9E3779B97F4A7C15};
-    Remembered(&places)[2] = choices[mixed >> 32 & (sets - 1)];
-    if (places[0].key == key) return places[0].effort;
-    if (!(places[1].key == key)) places[1] = {key, choose_by_curve(meta, k, costs, by_query)};
-    std::swap(places[0], places[1]);
+    const uint64 kind = uint64{k} << 40 ^ static_cast<uint64>(costs.probe) << 8 ^
+                        static_cast<uint64>(costs.refines) << 1 ^ (by_query == ByQuery::yes);
+    const uint64 mixed = (key.build_id ^ kind) * uint64{0x9E3779B97F4A7C15};
+    Remembered* places = choices[mixed >> 32 & (sets - 1)];
+    Remembered* place =
+        std::find_if(places, places + ways, [&key](const Remembered& r) { return r.key == key; });
+    if (place == places + ways) *--place = {key, choose_by_curve(meta, k, costs, by_query)};
+    std::rotate(places, place, place + 1);
     return places[0].effort;
 }
 
