@@ -9,12 +9,17 @@
 // was to find, that scan begins anew, for more rows, up to k. So a partition that has all k rows is
 // searched as a table of its own would be. The order of rows is right, because none has been
 // returned yet.
+//
+// The service is asked for the first rounds of all of them at once: its answers take the time of a
+// few instead of one after the other. Each answer is verified when its scan takes it, as any is. An
+// answer is of lists as they were after all snapshots and pending lists were read.
 
 #include <algorithm>
 #include <limits>
 
 #include "extension/index/effort.h"
 #include "extension/scan/state.h"
+#include "extension/service/client.h"
 #include "extension/settings.h"
 
 namespace pgwarp {
@@ -108,13 +113,34 @@ bool joins(IndexScanDesc scan) {
     return settings.target_recall < 1 && !wanted_bound(scan, Metric::l2).given;
 }
 
+// Asks the service for the first rounds of all members. True: it has answered all of them, so that
+// it is known whose candidates are near; these go first then.
+bool ask_for(Member* members, int count) {
+    auto* scans =
+        static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
+    for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
+    ask_members(scans, count);
+    bool all = true;
+    for (int i = 0; i < count; ++i) {
+        const double nearest = nearest_of_answer(state_of(scans[i]));
+        members[i].term = std::min(members[i].term, nearest);
+        all &= nearest < far;
+    }
+    pfree(scans);
+    return all;
+}
+
 // Scans that refine candidates read the rows of few, and go on when more are fetched: what they
 // have read says little of what they will return. Each finds all rows then.
-void search_apart(const Member* members, int count) {
+void search_apart(Member* members, int count) {
     for (int i = 0; i < count; ++i) {
-        set_part_rows(members[i].scan, 0);
+        members[i].rows = 0;
         begin_anew(members[i].scan);
     }
+    const char* reason;
+    if (!service_usable(members[0].scan->indexRelation, &reason)) return;
+    for (int i = 0; i < count; ++i) prepare(&members[i]);
+    ask_for(members, count);
 }
 
 void search_together(Member* members, int count, double k) {
@@ -126,19 +152,21 @@ void search_together(Member* members, int count, double k) {
         search_apart(members, count);
         return;
     }
+    const bool by_answers = ask_for(members, count);
     // The first ones tell how near a row has to be.
     std::sort(members, members + count,
               [](const Member& a, const Member& b) { return a.term < b.term; });
     for (int i = 0; i < count; ++i) {
         search(&members[i], &bound);
-        // Of the k nearest rows, hardly more are in the partitions seen so far.
         seen += members[i].share;
-        bound.kth = distance_of(members, i + 1, -1, rows_of_part(k, seen));
+        // Of the k nearest rows, hardly more are in the partitions seen so far. But all may be,
+        // where those with the nearest candidates were the first.
+        bound.kth = distance_of(members, i + 1, -1, by_answers ? k : rows_of_part(k, seen));
     }
+    double kth = distance_of(members, count, -1, k);
     for (bool again = true; again;) {
         again = false;
         for (int i = 0; i < count; ++i) {
-            const double kth = distance_of(members, count, -1, k);
             Member& member = members[i];
             if (!may_have_more(member, kth, k)) continue;
             again = true;
@@ -156,6 +184,7 @@ void search_together(Member* members, int count, double k) {
             begin_anew(member.scan);
             prepare(&member);
             search(&member, &bound);
+            kth = distance_of(members, count, -1, k);
         }
     }
     if (bound.like) pfree(bound.like);

@@ -275,7 +275,8 @@ double prepare_round(IndexScanDesc scan) {
     if (s->conditions.never) return unknown;
     prepare_scan(scan, s);
     const char* why;
-    if (s->meta.lists == 0 || s->exact.wanted || service_serves(&why)) return unknown;
+    if (s->meta.lists == 0 || s->exact.wanted || service_usable(scan->indexRelation, &why))
+        return unknown;
     const MemoryContext before = MemoryContextSwitchTo(s->context);
     read_tables(scan->indexRelation, s);
     MemoryContextSwitchTo(before);

@@ -190,6 +190,11 @@ bool names_twice(const ScanState* s, const ServiceAnswer& answer) {
 }
 
 bool ask_once(IndexScanDesc scan, ScanState* s, const WantedSearch& search, ServiceAnswer* answer) {
+    if (s->service.given) {
+        *answer = *s->service.given;
+        s->service.given = nullptr;
+        return true;
+    }
     if (ask_for_candidates(scan->indexRelation, s->meta, search, answer)) return true;
     s->report.reason = answer->why;
     return false;
@@ -247,13 +252,19 @@ uint32 most_lists(const ScanState* s) {
     return std::min(bounded_probes(s->meta.lists, s->meta), service_most_lists);
 }
 
+// The first of several searches for the lists of a search, or the only one.
+WantedSearch first_part(const ScanState* s, const WantedSearch& search) {
+    WantedSearch part = search;
+    part.probes = std::min(search.probes, search.first_probe + service_most_lists);
+    // Answers that become one all have versions.
+    part.wants_versions =
+        search.probes >= service_most_lists && part.probes < bounded_probes(s->meta.lists, s->meta);
+    return part;
+}
+
 // Asks for the lists of the search, by several searches if they are many.
 bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer) {
-    WantedSearch part = *search;
-    part.probes = std::min(search->probes, search->first_probe + service_most_lists);
-    // Answers that become one all have versions.
-    part.wants_versions = search->probes >= service_most_lists &&
-                          part.probes < bounded_probes(s->meta.lists, s->meta);
+    const WantedSearch part = first_part(s, *search);
     if (!ask_once(scan, s, part, answer)) return false;
     if (search->threshold > 0) {
         // It would have taken more, as it would on the CPU. Lists that the service does not have
@@ -540,7 +551,21 @@ bool may_ask_service(Relation index, ScanState* s) {
     return true;
 }
 
-bool gather_from_service(IndexScanDesc scan, ScanState* s) {
+struct PlannedSearch {
+    WantedSearch search;
+    Size wanted;   // candidates of the round
+    Size left;     // to ask for
+    bool refined;  // by a device
+    bool answered;
+    ServiceAnswer answer;
+};
+
+// --- rounds
+
+namespace {
+
+// What a round asks the service for. False: too much.
+bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan) {
     const bool first = !s->report.by_service;
     Size left;
     bool refined = first && device_refines(scan, s);
@@ -564,17 +589,87 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         left = refined_candidates(s, left);
     else if (s->goal.margin > 0)
         left = std::min({most_ranked_of(left, false), Size{service_most_k}, most_candidates()});
+    *plan = {};
+    plan->search = search;
+    plan->wanted = wanted;
+    plan->left = left;
+    plan->refined = refined;
+    return true;
+}
+
+// The next search of a round that has so many candidates left to ask for.
+void begin_search(const ScanState* s, Size left, bool refined, WantedSearch* search) {
+    search->k = static_cast<uint32>(std::min<Size>(left, service_most_k));
+    search->refined_k = refined ? refined_rows(s, search->k) : 0;
+    const bool begins = search->first_probe == 0 && !s->service.resumes;
+    search->near_k = widens(s) && begins && search->probes <= service_most_lists
+                         ? std::min(s->goal.limit, search->k)
+                         : 0;
+    if (!s->service.resumes) return;
+    search->floor = s->service.floor;
+    search->device = s->service.device;
+}
+
+// Plans the first round of a scan. False: it will not ask the service, or for too much.
+bool plan_first(IndexScanDesc scan, ScanState* s) {
+    if (s->conditions.never || s->exact.wanted || s->group.begin >= s->group.end ||
+        !may_ask_service(scan->indexRelation, s))
+        return false;
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
+    PlannedSearch* plan = static_cast<PlannedSearch*>(palloc(sizeof(PlannedSearch)));
+    if (plan_search(scan, s, plan)) s->service.planned = plan;
+    MemoryContextSwitchTo(before);
+    return s->service.planned != nullptr;
+}
+
+}  // namespace
+
+void ask_members(const IndexScanDesc* scans, int count) {
+    const auto most = static_cast<Size>(Max(count, 1));
+    auto* searches = static_cast<SearchAhead*>(palloc(most * sizeof(SearchAhead)));
+    auto* plans = static_cast<PlannedSearch**>(palloc(most * sizeof(PlannedSearch*)));
+    int planned = 0;
+    for (int i = 0; i < count; ++i) {
+        auto* s = static_cast<ScanState*>(scans[i]->opaque);
+        if (!plan_first(scans[i], s)) continue;
+        PlannedSearch* plan = plans[planned] = s->service.planned;
+        WantedSearch search = plan->search;
+        begin_search(s, plan->left, plan->refined, &search);
+        searches[planned++] = {scans[i]->indexRelation, &s->meta, first_part(s, search), s->context,
+                               ServiceAnswer{},         false};
+    }
+    ask_ahead(searches, planned);
+    for (int i = 0; i < planned; ++i) {
+        plans[i]->answered = searches[i].answered;
+        plans[i]->answer = searches[i].answer;
+    }
+    pfree(plans);
+    pfree(searches);
+}
+
+double nearest_of_answer(const ScanState* s) {
+    const PlannedSearch* plan = s->service.planned;
+    if (!plan || !plan->answered || plan->refined || plan->answer.found_count == 0)
+        return std::numeric_limits<double>::infinity();
+    return plan->answer.found[0].distance;
+}
+
+bool gather_from_service(IndexScanDesc scan, ScanState* s) {
+    const bool first = !s->report.by_service;
+    PlannedSearch plan;
+    if (s->service.planned) {
+        plan = *s->service.planned;
+        s->service.planned = nullptr;
+    } else if (!plan_search(scan, s, &plan)) {
+        return false;
+    }
+    s->service.given = plan.answered ? &plan.answer : nullptr;
+    const bool refined = plan.refined;
+    const Size wanted = plan.wanted;
+    Size left = plan.left;
+    WantedSearch search = plan.search;
     do {
-        search.k = static_cast<uint32>(std::min<Size>(left, service_most_k));
-        search.refined_k = refined ? refined_rows(s, search.k) : 0;
-        const bool begins = search.first_probe == 0 && !s->service.resumes;
-        search.near_k = widens(s) && begins && search.probes <= service_most_lists
-                            ? std::min(s->goal.limit, search.k)
-                            : 0;
-        if (s->service.resumes) {
-            search.floor = s->service.floor;
-            search.device = s->service.device;
-        }
+        begin_search(s, left, refined, &search);
         ServiceAnswer answer;
         bool covered;
         Size ranked;
@@ -589,6 +684,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         // The lists show how many of them the conditions need.
         if (!covered) return false;
     } while (left > 0 && s->service.resumes);
+    s->service.given = nullptr;
     // Lists that were read from pages end the service's part, maybe before the round has all.
     return left == 0 || !s->service.done || s->bound.given;
 }

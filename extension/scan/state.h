@@ -26,7 +26,9 @@ extern "C" {
 
 namespace pgwarp {
 
+struct ServiceAnswer;
 struct ServiceDevice;
+struct PlannedSearch;
 
 // --- parts of the state, each with the file that writes it
 
@@ -124,7 +126,9 @@ struct ServiceProgress {
     ServiceDevice* device;  // that answered last; null: none has
     // (group.end - group.begin) lists of the group, each with its generation.
     uint64* lists;
-    bool* finished;  // (lists): those of groups that have ended; null: none has
+    bool* finished;          // (lists): those of groups that have ended; null: none has
+    PlannedSearch* planned;  // the first search, by ask_members(); null: the round plans it
+    ServiceAnswer* given;    // to the next question; null: the service has to be asked
 };
 
 // Candidates that were ranked, and that the next walk finds again (lists.cpp): those of the
@@ -404,6 +408,11 @@ void exact_round(IndexScanDesc scan, ScanState* s);
 
 // Whether the service may answer the next round of the lists; if not, the report says why.
 bool may_ask_service(Relation index, ScanState* s);
+// Asks the service for what scans that have not begun their first rounds will ask it for, all at
+// once. Their rounds take the answers.
+void ask_members(const IndexScanDesc* scans, int count);
+// How near the nearest candidate of such an answer is, by its code; infinity: unknown.
+double nearest_of_answer(const ScanState* s);
 // Ranks candidates from the service. False if it has no answer, or its answer is not current with
 // the pages: the lists have to give what is missing.
 bool gather_from_service(IndexScanDesc scan, ScanState* s);

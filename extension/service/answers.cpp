@@ -17,7 +17,8 @@ namespace pgwarp {
 namespace {
 
 void wake(uint32 slot_number) {
-    SetLatch(&ProcGlobal->allProcs[slot_number].procLatch);
+    const int backend = backend_of(own_device, static_cast<int>(slot_number));
+    SetLatch(&ProcGlobal->allProcs[backend].procLatch);
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ void abandon_at_exit(int, Datum) {
         abandon(slot);
         if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::free))
             reclaim_blocks(device, compat_my_proc_number());
+        for_own_block_slots(device, abandon);
     }
     drop_filling();
 }
@@ -450,16 +451,15 @@ ScanCosts service_costs(bool refines) {
     return costs;
 }
 
-// Makes the worker look at this backend's slot.
-static void ask_worker(ServiceDevice* device) {
-    if (pg_atomic_exchange_u32(&my_slot(device)->queued, 1) == 0)
-        ring_push(search_ring(device), static_cast<uint32>(compat_my_proc_number()));
+// Makes the worker look at a slot.
+static void ask_worker(ServiceDevice* device, SearchSlot* slot) {
+    if (pg_atomic_exchange_u32(&slot->queued, 1) == 0)
+        ring_push(search_ring(device), static_cast<uint32>(slot_number(device, slot)));
     wake_worker(device);
 }
 
-// Submits a search to the device that patience waits for. Null: it cannot take one now.
-static SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted,
-                                 Patience* patience) {
+// This backend's slot, with a block if the search needs one. Null: it cannot search now.
+static SearchSlot* prepare_slot(const WantedSearch& wanted, Patience* patience) {
     ServiceDevice* device = patience->device;
     SearchSlot* slot = my_slot(device);
     // After an error, the slot may still hold an earlier answer.
@@ -475,6 +475,14 @@ static SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wante
     uint32 block = 0;
     if (wanted.k > 0 && !take_block(patience, &block)) return nullptr;
     slot->block = wanted.k > 0 ? static_cast<int>(block) : -1;
+    return slot;
+}
+
+// Submits a search to the device, in a slot of prepare_slot() or take_block_slot(). Null slots stay
+// null.
+static SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted,
+                                 ServiceDevice* device, SearchSlot* slot) {
+    if (!slot) return nullptr;
     slot->key = key;
     slot->dims = wanted.dims;
     slot->k = wanted.k;
@@ -499,7 +507,7 @@ static SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wante
     }
     pg_write_barrier();
     pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::submitted));
-    ask_worker(device);
+    ask_worker(device, slot);
     return slot;
 }
 
@@ -509,7 +517,9 @@ void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* pa
     for (int i = 0; i < count; ++i) slots[i] = nullptr;
     PG_TRY();
     {
-        for (int i = 0; i < count; ++i) slots[i] = submit_search(key, wanted, &patiences[i]);
+        for (int i = 0; i < count; ++i)
+            slots[i] = submit_search(key, wanted, patiences[i].device,
+                                     prepare_slot(wanted, &patiences[i]));
         for (int i = 0; i < count; ++i) {
             if (!slots[i] || wait_for_answer(slots[i], &patiences[i])) continue;
             abandon(slots[i]);
@@ -520,6 +530,43 @@ void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* pa
     {
         for (int i = 0; i < count; ++i)
             if (slots[i]) abandon(slots[i]);
+        PG_RE_THROW();
+    }
+    PG_END_TRY();
+}
+
+void ask_for_each(AskedSearch* searches, int count, const AnswerTaker& taker) {
+    if (count == 0) return;  // there may be no service
+    prepare_exit();
+    for (int i = 0; i < count; ++i) searches[i].slot = nullptr;
+    PG_TRY();
+    {
+        int next = 0;
+        for (int i = 0; i < count; ++i) {
+            for (; next < count && next < i + searches_at_once; ++next) {
+                AskedSearch* search = &searches[next];
+                ServiceDevice* device = search->patience.device;
+                // The only one waits for a block. Others are submitted later, where none is free.
+                SearchSlot* slot = next == i ? prepare_slot(search->wanted, &search->patience)
+                                             : take_block_slot(device);
+                if (!slot && next > i) break;
+                search->slot = submit_search(search->key, search->wanted, device, slot);
+            }
+            AskedSearch* search = &searches[i];
+            if (!search->slot) continue;
+            if (wait_for_answer(search->slot, &search->patience)) {
+                taker.take(taker.state, i, search->slot);
+                release_slot(search->slot);
+            } else {
+                abandon(search->slot);
+            }
+            search->slot = nullptr;
+        }
+    }
+    PG_CATCH();
+    {
+        for (int i = 0; i < count; ++i)
+            if (searches[i].slot) abandon(searches[i].slot);
         PG_RE_THROW();
     }
     PG_END_TRY();

@@ -74,6 +74,21 @@ void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* pa
 // Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
 
+// Searches of several indexes at once, each on the device that its patience waits for: as many as a
+// backend has slots are submitted, and another one after each answer.
+struct AskedSearch {
+    MirrorKey key;
+    WantedSearch wanted;  // k is above 0
+    Patience patience;
+    SearchSlot* slot;  // of ask_for_each()
+};
+// Called with the slot of each answer, in the order of the searches. Must report no error.
+struct AnswerTaker {
+    void (*take)(void* state, int search, const SearchSlot* slot);
+    void* state;
+};
+void ask_for_each(AskedSearch* searches, int count, const AnswerTaker& taker);
+
 // A whole list; or, if from.resident, the entries appended to it since that version.
 struct ListToSend {
     uint32 list;

@@ -244,6 +244,71 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     return false;
 }
 
+namespace {
+
+// The searches of ask_ahead() that a device is asked for, and where they stand there.
+struct Ahead {
+    SearchAhead** searches;
+    bool* want_model;
+};
+
+// Slots have blocks: no error may be reported.
+void take_ahead(void* state, int number, const SearchSlot* slot) {
+    auto* ahead = static_cast<Ahead*>(state);
+    SearchAhead* search = ahead->searches[number];
+    if (slot->outcome != MirrorSearch::Outcome::found) {
+        ahead->want_model[number] =
+            slot->outcome == MirrorSearch::Outcome::unknown && slot->bring_model;
+        return;
+    }
+    const MemoryContext before = MemoryContextSwitchTo(search->context);
+    search->answered = copy_answer(slot, search->wanted.k, search->meta->lists, &search->answer);
+    MemoryContextSwitchTo(before);
+}
+
+}  // namespace
+
+void ask_ahead(SearchAhead* searches, int count) {
+    const auto most = static_cast<Size>(Max(count, 1));
+    auto* asked = static_cast<AskedSearch*>(palloc(most * sizeof(AskedSearch)));
+    Ahead ahead = {static_cast<SearchAhead**>(palloc(most * sizeof(SearchAhead*))),
+                   static_cast<bool*>(palloc0(most * sizeof(bool)))};
+    int asked_count = 0;
+    for (int i = 0; i < count; ++i) {
+        SearchAhead& search = searches[i];
+        search.answered = false;
+        const MirrorKey key = mirror_key(search.index, *search.meta);
+        Shards shards;
+        if (find_shards(search.index, *search.meta, key, &shards)) continue;
+        const Route route = route_search(key, placement_of(search.index), search.wanted.device);
+        if (route.count == 0) continue;
+        const MemoryContext before = MemoryContextSwitchTo(search.context);
+        begin_answer(&search.answer, search.wanted.k);
+        MemoryContextSwitchTo(before);
+        AskedSearch& to_ask = asked[asked_count];
+        to_ask = {key, search.wanted, search_patience(), nullptr};
+        to_ask.wanted.wants_versions |= !may_be_complete();
+        to_ask.wanted.fills = route.fills;
+        wait_for(&to_ask.patience, route.devices[0],
+                 route.count > 1 ? OtherDevices::next : OtherDevices::none);
+        ahead.searches[asked_count++] = &search;
+    }
+    ask_for_each(asked, asked_count, {take_ahead, &ahead});
+    for (int i = 0; i < asked_count; ++i) {
+        SearchAhead* search = ahead.searches[i];
+        search->answer.device = asked[i].patience.device;
+        search->answer.patience = asked[i].patience;
+        if (search->answered) continue;
+        free_answer(&search->answer);
+        // The worker asks one session for it, and not soon again.
+        if (ahead.want_model[i])
+            send_model(asked[i].patience.device, search->index, *search->meta, &asked[i].patience);
+    }
+    pfree(ahead.want_model);
+    pfree(ahead.searches);
+    pfree(asked);
+}
+
 Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAnswer& answer,
                            const CompletionVisitor& visitor) {
     if (answer.complete) {

@@ -27,6 +27,19 @@ namespace pgwarp {
 bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch& wanted,
                         ServiceAnswer* answer);
 
+// A search of one index, for ask_ahead().
+struct SearchAhead {
+    Relation index;
+    const MetaPage* meta;
+    WantedSearch wanted;
+    MemoryContext context;  // of the answer
+    ServiceAnswer answer;
+    bool answered;
+};
+// The same for searches of several indexes, all in progress at once. Those that are not answered
+// may be asked for again, one by one.
+void ask_ahead(SearchAhead* searches, int count);
+
 // Callbacks for entries that the answer lacks and that are read from pages.
 struct CompletionVisitor {
     // Called before the first visit, with no lock held.

@@ -11,7 +11,7 @@ namespace pgwarp {
 // Decided by the postmaster. All but `devices` are of each device.
 struct ServiceCounts {
     int devices;
-    int slots;
+    int slots;  // one for each backend, then one for each block
     int blocks;
     int load_buffers;
 };

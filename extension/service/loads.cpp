@@ -238,7 +238,7 @@ bool take_load(Worker* worker) {
     const LoadHead load = read_head(service_load_buffer(own_device, static_cast<int>(number)));
     char message[256];
     const Attempt result = attempt(message, [&] {
-        demand(load.owner >= 0 && load.owner < service->slots, "a buffer has no owner");
+        demand(load.owner >= 0 && load.owner < service->backends, "a buffer has no owner");
         demand(load.bytes <= LoadBuffer::room, "a buffer is too long");
         switch (load.kind) {
             case LoadKind::model:

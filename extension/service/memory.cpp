@@ -55,9 +55,10 @@ int count_devices() {
 ServiceCounts decide_counts() {
     constexpr int load_buffers = 16;
     const int devices = count_devices();
-    const int slots = compat_max_backends();
-    if (!device_can_be()) return {devices, slots, 0, 0};
-    return {devices, slots, std::min(slots, settings.max_searches), load_buffers};
+    const int backends = compat_max_backends();
+    if (!device_can_be()) return {devices, backends, 0, 0};
+    const int blocks = std::min(backends, settings.max_searches);
+    return {devices, backends + blocks, blocks, load_buffers};
 }
 
 template <typename Part>
@@ -77,12 +78,6 @@ bool is_of_slot(uint64 owner, int slot_number) {
 }
 pg_atomic_uint64* block_owner(const ServiceDevice* device, uint32 block) {
     return part_of<pg_atomic_uint64>(device, layout.block_owners) + block;
-}
-
-int number_of(const ServiceDevice* device, const SearchSlot* slot) {
-    const char* first = reinterpret_cast<const char*>(service_slot(device, 0));
-    return static_cast<int>(static_cast<Size>(reinterpret_cast<const char*>(slot) - first) /
-                            slot_bytes);
 }
 
 void init_ring(Ring ring) {
@@ -125,6 +120,7 @@ void init_device(ServiceDevice* device) {
         pg_atomic_init_u32(&slot->queued, 0);
         pg_atomic_init_u32(in_hand(device, i), 0);
         slot->block = -1;
+        slot->backend = 0;
     }
     for (int i = 0; i < service->load_buffers; ++i)
         pg_atomic_init_u32(&service_load_buffer(device, i)->state,
@@ -151,6 +147,7 @@ void startup() {
             pg_atomic_init_u32(&map.used_at, 0);
         }
         service->devices = counts.devices;
+        service->backends = compat_max_backends();
         service->slots = counts.slots;
         service->blocks = counts.blocks;
         service->load_buffers = counts.load_buffers;
@@ -201,6 +198,12 @@ SearchSlot* service_slot(const ServiceDevice* device, int number) {
     return part_of<SearchSlot>(device, layout.slots + static_cast<Size>(number) * slot_bytes);
 }
 
+int slot_number(const ServiceDevice* device, const SearchSlot* slot) {
+    const char* first = reinterpret_cast<const char*>(service_slot(device, 0));
+    return static_cast<int>(static_cast<Size>(reinterpret_cast<const char*>(slot) - first) /
+                            slot_bytes);
+}
+
 SearchBlock* service_block(const ServiceDevice* device, int number) {
     return part_of<SearchBlock>(device, layout.blocks + static_cast<Size>(number) * block_bytes);
 }
@@ -218,7 +221,7 @@ pg_atomic_uint32* in_hand(const ServiceDevice* device, int number) {
 SearchBlock* block_of(const SearchSlot* slot) {
     ServiceDevice* device = device_of(slot);
     const auto block = static_cast<uint32>(*static_cast<const volatile int*>(&slot->block));
-    return owns_block(device, number_of(device, slot), block)
+    return owns_block(device, slot_number(device, slot), block)
                ? service_block(device, static_cast<int>(block))
                : nullptr;
 }
@@ -233,17 +236,37 @@ bool owns_block(const ServiceDevice* device, int slot_number, uint32 block) {
            is_of_slot(pg_atomic_read_u64(block_owner(device, block)), slot_number);
 }
 
+// `slot_number`: the slot that gets it, or block_slot.
+constexpr int block_slot = -1;
 bool take_free_block(ServiceDevice* device, int slot_number, uint32* block) {
     while (ring_pop(block_ring(device), block)) {
         uint64 expected = no_owner;
-        if (*block < static_cast<uint32>(counts.blocks) &&
-            pg_atomic_compare_exchange_u64(block_owner(device, *block), &expected,
-                                           owner_word(slot_number, MyProcPid)))
+        if (*block >= static_cast<uint32>(counts.blocks)) continue;
+        const int owner = slot_number == block_slot
+                              ? counts.slots - counts.blocks + static_cast<int>(*block)
+                              : slot_number;
+        if (pg_atomic_compare_exchange_u64(block_owner(device, *block), &expected,
+                                           owner_word(owner, MyProcPid)))
             return true;
     }
     // Numbers that were lost come back from the worker.
     wake_worker(device);
     return false;
+}
+
+int backend_of(const ServiceDevice* device, int number) {
+    const int backends = counts.slots - counts.blocks;
+    if (number < backends) return number;
+    const int backend = *static_cast<const volatile int*>(&service_slot(device, number)->backend);
+    return backend >= 0 && backend < backends ? backend : 0;
+}
+
+static bool is_block_slot(int number) {
+    return number >= counts.slots - counts.blocks;
+}
+
+static SearchSlot* slot_of_block(const ServiceDevice* device, uint32 block) {
+    return service_slot(device, counts.slots - counts.blocks + static_cast<int>(block));
 }
 
 // False: the block was not the slot's.
@@ -266,7 +289,7 @@ void give_block_back(SearchSlot* slot) {
     // them, because further blocks may come back before the first waiter has looked.
     bool was_empty = false;
     if (block < static_cast<uint32>(counts.blocks) &&
-        free_block(device, number_of(device, slot), block, &was_empty) && was_empty)
+        free_block(device, slot_number(device, slot), block, &was_empty) && was_empty)
         ConditionVariableBroadcast(&device->block_freed);
 }
 
@@ -277,11 +300,47 @@ void reclaim_blocks(ServiceDevice* device, int slot_number) {
         free_block(device, slot_number, i, &was_empty);
 }
 
+SearchSlot* take_block_slot(ServiceDevice* device) {
+    uint32 block;
+    if (!take_free_block(device, block_slot, &block)) return nullptr;
+    SearchSlot* slot = slot_of_block(device, block);
+    const int number = slot_number(device, slot);
+    // An answer that nobody has taken is left over from a process that had gone wrong.
+    change_state(slot, SlotState::done, SlotState::free);
+    if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free) ||
+        pg_atomic_read_u32(in_hand(device, number)) != 0) {
+        search_ring(device).shared->lost = 1;
+        bool was_empty;
+        free_block(device, number, block, &was_empty);
+        wake_worker(device);
+        return nullptr;
+    }
+    slot->backend = compat_my_proc_number();
+    slot->block = static_cast<int>(block);
+    return slot;
+}
+
+void for_own_block_slots(ServiceDevice* device, void (*abandon)(SearchSlot* slot)) {
+    for (uint32 i = 0; i < static_cast<uint32>(counts.blocks); ++i) {
+        SearchSlot* slot = slot_of_block(device, i);
+        if (pg_atomic_read_u64(block_owner(device, i)) ==
+            owner_word(slot_number(device, slot), MyProcPid))
+            abandon(slot);
+    }
+}
+
 void free_slot(SearchSlot* slot) {
+    const auto write_free = [slot] {
+        pg_write_barrier();
+        pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+        pg_write_barrier();
+    };
+    // A backend that finds its slot free may assign another block to it at once. But who pops a
+    // block takes the block's slot, which has to be free then.
+    const bool free_first = is_block_slot(slot_number(device_of(slot), slot));
+    if (free_first) write_free();
     give_block_back(slot);
-    // A backend that finds the slot free may assign another block to it at once.
-    pg_write_barrier();
-    pg_atomic_write_u32(&slot->state, static_cast<uint32>(SlotState::free));
+    if (!free_first) write_free();
 }
 
 bool worker_serves(const ServiceDevice* device) {
@@ -423,7 +482,12 @@ static bool is_left(uint64 owner) {
     if (pg_atomic_read_u32(in_hand(own_device, static_cast<int>(slot))) != 0) return false;
     // A PGPROC may keep the number of a process that is gone.
     const auto pid = static_cast<pid_t>(owner >> 32);
-    return ProcGlobal->allProcs[slot].pid != pid || (kill(pid, 0) != 0 && errno == ESRCH);
+    if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+    const auto has_pid = [pid](const PGPROC& process) { return process.pid == pid; };
+    const PGPROC* processes = ProcGlobal->allProcs;
+    if (!is_block_slot(static_cast<int>(slot))) return !has_pid(processes[slot]);
+    // The process may have popped the block just now, and its slot still name another.
+    return std::none_of(processes, processes + counts.slots - counts.blocks, has_pid);
 }
 
 // A number that is pushed meanwhile may be in a ring twice: who pops it looks at its state.

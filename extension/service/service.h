@@ -32,6 +32,11 @@
 // So a block has no other owner while the worker may write to it, and a backend that exits leaks no
 // block. A backend that finds no free block within some milliseconds searches the pages.
 //
+// A backend may search several indexes at once, those of a table's partitions. For its further
+// searches there are further slots, one for each block, behind those of the backends: the process
+// that pops a block has the block's slot, too. Such a slot is freed before its block is, and no
+// backend waits for one.
+//
 // Backends send lists to a worker in load buffers of its device. A backend holds the locks for
 // reading an index; it fills a buffer with pages of lists, or with a model, and submits it. The
 // worker never opens a relation. It frees a buffer after loading it. When the worker exits, it
@@ -74,6 +79,10 @@ inline constexpr uint32 service_most_conditions = 32;
 inline constexpr uint32 service_most_values = 2048;  // of all conditions of a search
 inline constexpr uint32 service_most_missing = 16;
 
+// The most searches of one backend at a time. A worker runs no more batches at once
+// (Mirror::most_batches).
+inline constexpr int searches_at_once = 16;
+
 enum class SlotState : uint32 { free, submitted, running, done, abandoned };
 
 struct SearchSlot {
@@ -104,7 +113,8 @@ struct SearchSlot {
     Neighbor floor;
     uint32 conditions;  // in the block
     uint32 values;
-    int block;  // -1: none
+    int block;    // -1: none
+    int backend;  // of a block's slot: its number in the PGPROC array
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
     uint32 found_count;
@@ -353,8 +363,9 @@ struct ServiceShared {
     uint32 most_awake;
 
     int devices;
+    int backends;
     // Of each device:
-    int slots;
+    int slots;  // of backends, then of blocks
     int blocks;
     int load_buffers;
 
@@ -382,6 +393,10 @@ extern ServiceDevice* own_device;
 ServiceDevice* service_device(int number);
 int device_number(const ServiceDevice* device);
 SearchSlot* service_slot(const ServiceDevice* device, int number);
+int slot_number(const ServiceDevice* device, const SearchSlot* slot);
+// The number in the PGPROC array of the backend that has the slot, as far as that is known: that of
+// any backend otherwise.
+int backend_of(const ServiceDevice* device, int number);
 LoadBuffer* service_load_buffer(const ServiceDevice* device, int number);
 SearchBlock* service_block(const ServiceDevice* device, int number);
 // 1: the worker has the slot's search, and writes to its block. Only the worker writes it; the slot
@@ -410,8 +425,12 @@ void repair_rings();
 bool owns_block(const ServiceDevice* device, int slot_number, uint32 block);
 // Pops a free block, and gives it to a slot of the device. False: there is none.
 bool take_free_block(ServiceDevice* device, int slot_number, uint32* block);
+// Pops a free block with its own slot, which is free. Null: there is none.
+SearchSlot* take_block_slot(ServiceDevice* device);
 // Frees the blocks of a slot that is free, and has lost their numbers.
 void reclaim_blocks(ServiceDevice* device, int slot_number);
+// Calls abandon() for each block's slot that this process has.
+void for_own_block_slots(ServiceDevice* device, void (*abandon)(SearchSlot* slot));
 
 // Returns a slot's block, if any, to the ring. The caller must own the slot: a backend that moved
 // its own slot from submitted to free, or free_slot().

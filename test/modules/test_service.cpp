@@ -132,16 +132,37 @@ void push(const Area& area, uint32 which, uint32 number) {
     SpinLockRelease(&ring->mutex);
 }
 
-// A search that looks like one of a session, in a slot that no session has.
+// A search that looks like one of a session, in a slot that no session has: a backend's, or that of
+// a block which is free.
 void damage_slot(const Area& area, Oid index, Oid other) {
     int number = -1;
     for (int tries = 0; tries < 1000 && number < 0; ++tries) {
-        const int i = static_cast<int>(below(area.size(0)));
+        const int i = static_cast<int>(below(static_cast<uint32>(area.shared->backends)));
         const int pid = ProcGlobal->allProcs[i].pid;
         if (i == compat_my_proc_number() || pid == 0 || (kill(pid, 0) != 0 && errno == ESRCH))
             number = i;
     }
     if (number < 0) return;
+    uint32 block = static_cast<uint32>(area.counts.blocks);
+    NumberRing* ring = area.ring(2);
+    SpinLockAcquire(&ring->mutex);
+    if (ring->count > 0 && ring->count <= area.size(2) && ring->head < area.size(2)) {
+        block = ring->numbers[ring->head];
+        ring->head = (ring->head + 1) % area.size(2);
+        --ring->count;
+    }
+    SpinLockRelease(&ring->mutex);
+    const bool of_block = block < area.size(2) && below(2);
+    if (of_block) number = area.shared->backends + static_cast<int>(block);
+    auto* owners = area.part<pg_atomic_uint64>(area.layout.block_owners);
+    uint64 nobody = 0;
+    // Of a process that is gone: then the worker finds the block, and a session gets its slot.
+    constexpr uint32 nobodys_pid = 0x7fffff00;
+    const uint64 pid = of_block ? nobodys_pid : static_cast<uint32>(MyProcPid);
+    const bool owns = block < area.size(2) &&
+                      pg_atomic_compare_exchange_u64(&owners[block], &nobody,
+                                                     pid << 32 | (static_cast<uint32>(number) + 1));
+    if (of_block && !owns) return;
     SearchSlot* slot = area.slot(number);
     // What another slot asked last, if that was of one of the indexes.
     for (int i = 0; i < area.counts.slots; ++i) {
@@ -152,21 +173,7 @@ void damage_slot(const Area& area, Oid index, Oid other) {
         break;
     }
     // A block of its own, where one is free.
-    uint32 block = static_cast<uint32>(area.counts.blocks);
-    NumberRing* ring = area.ring(2);
-    SpinLockAcquire(&ring->mutex);
-    if (ring->count > 0 && ring->count <= area.size(2) && ring->head < area.size(2)) {
-        block = ring->numbers[ring->head];
-        ring->head = (ring->head + 1) % area.size(2);
-        --ring->count;
-    }
-    SpinLockRelease(&ring->mutex);
-    auto* owners = area.part<pg_atomic_uint64>(area.layout.block_owners);
-    uint64 nobody = 0;
-    if (block < area.size(2) &&
-        pg_atomic_compare_exchange_u64(
-            &owners[block], &nobody,
-            static_cast<uint64>(MyProcPid) << 32 | (static_cast<uint32>(number) + 1))) {
+    if (owns) {
         slot->block = static_cast<int>(block);
         SearchBlock* mine = area.block(slot->block);
         mutate(mine->conditions, sizeof(mine->conditions), 40);
@@ -185,7 +192,7 @@ void damage_slot(const Area& area, Oid index, Oid other) {
     push(area, 0, static_cast<uint32>(number));
     wake(area);
     // As a backend that exits: its block goes back, or is lost.
-    if (below(2)) {
+    if (!of_block && below(2)) {
         pg_usleep(2000);
         if (below(2)) mutate(slot, sizeof(SearchSlot), 2);
     }
