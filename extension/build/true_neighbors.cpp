@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "kernels/distance.h"
@@ -124,10 +125,13 @@ bool has_distances(Metric metric, const float* vector, uint32 dims) {
 
 Size search_bytes(uint32 dims, const QuerySet* sets, int set_count) {
     Size bytes = 2 * block_bytes();
-    // Two copies of each query, and three of its neighbors: the caller's and two in the pass.
+    // As much work as there can be: how much there is, is not known yet.
+    const auto devices = static_cast<Size>(devices_for(std::numeric_limits<double>::infinity()));
+    // Two copies of each query, and of its neighbors the caller's, and two of each device's pass.
+    const Size copies = 1 + 2 * std::max<Size>(devices, 1);
     for (int i = 0; i < set_count; ++i)
         bytes += Size{sets[i].count} *
-                 (2 * Size{dims} * sizeof(float) + 3 * Size{sets[i].k} * sizeof(Neighbor));
+                 (2 * Size{dims} * sizeof(float) + copies * Size{sets[i].k} * sizeof(Neighbor));
     return bytes;
 }
 
