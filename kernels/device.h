@@ -87,6 +87,8 @@ struct DeviceOptions {
     // Reset the device (cudaDeviceReset) when the process's last open device is destroyed: the
     // driver's context ends, with all memory that the process has there.
     bool leave = false;
+    // The calling thread, and those it starts, run near the device from then on (numa.h).
+    bool near = false;
 };
 
 struct DeviceMemoryUse {
@@ -101,6 +103,8 @@ class Device {
     virtual ~Device() = default;
     virtual const char* name() const noexcept = 0;
     virtual DeviceMemoryUse memory() const noexcept = 0;
+    // The node of processors and memory near it (numa.h); -1: all are, or unknown.
+    virtual int numa_node() const noexcept { return -1; }
     virtual std::unique_ptr<Executor> make_executor() = 0;
     // Where one of its builders throws DeviceFailure or OutOfDeviceMemory, the caller's lists are
     // unchanged.

@@ -5,6 +5,7 @@
 
 #include "kernels/device_choice.h"
 #include "kernels/failing_device.h"
+#include "kernels/numa.h"
 #include "kernels/stand_in_device.h"
 #include "extension/device/session_device.h"
 #include "extension/device/build_memory.h"
@@ -76,6 +77,7 @@ std::unique_ptr<Device> open_gpu(int place, int number, int sharers, OpenError* 
     options.charge = build_charge(place);
     options.interrupts = query_interrupts();
     options.leave = true;
+    options.near = true;
     return std::unique_ptr<Device>(open_cuda_device(options, why));
 }
 
@@ -92,6 +94,7 @@ Devices open_devices_of_session(size_t most, int threads, char* error, size_t er
     int place = 0;  // in pgwarp.devices; every place is tried once, in order
     const auto open = [&](int number, OpenError* why) {
         const int here = place++;
+        const KeptProcessors processors;
         const int sharers = sharers_of(numbers, count, number);
         auto device = number == host_device ? open_host(here, sharers, threads)
                                             : open_gpu(here, number, sharers, why);
@@ -115,6 +118,9 @@ void make_workers(SessionDevice* session, Devices devices) {
         OpenDeviceOfSession open;
         open.device = std::move(device);
         const bool last = session->devices.empty() && &device == &devices.back();
+        // Threads that copy rows for the device run near it.
+        const KeptProcessors processors;
+        run_near(open.device->numa_node());
         const auto make = [&] {
             if (session->use == DeviceUse::executor)
                 open.executor = open.device->make_executor();

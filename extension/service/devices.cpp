@@ -63,6 +63,7 @@ std::unique_ptr<Device> open_device(int number, OpenError* error) {
     options.memory_budget = memory_budget(0);
     options.build_share = build_memory();
     options.sharers = sharers;
+    options.near = true;
     return std::unique_ptr<Device>(open_cuda_device(options, error));
 }
 

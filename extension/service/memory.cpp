@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/mirror.h"
+#include "kernels/numa.h"
 #include "extension/device/library.h"
 #include "extension/service/layout.h"
 #include "extension/settings.h"
@@ -174,6 +175,11 @@ void request_memory() {
 ServiceDevice* service_device(int number) {
     return reinterpret_cast<ServiceDevice*>(area + layout.first_device +
                                             static_cast<Size>(number) * layout.device_end);
+}
+
+void place_device_memory(ServiceDevice* device, int node) {
+    // Rings and slots were touched when the server started; blocks and buffers are the larger part.
+    place_near(node, part_of<char>(device, layout.blocks), layout.device_end - layout.blocks);
 }
 
 int device_number(const ServiceDevice* device) {

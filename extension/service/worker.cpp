@@ -214,8 +214,12 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum argument) {
     publish_device(worker);
     pg_atomic_write_u32(&own_device->suspect, 0);
     set_worker_state(own_device, WorkerState::serving);
-    ereport(LOG, (errmsg("pgwarp serves from %s%s", worker->device->name(),
-                         service->devices > 1 ? psprintf(",%s", of_device() + 3) : "")));
+    const int node = worker->device->numa_node();
+    place_device_memory(own_device, node);
+    ereport(LOG,
+            (errmsg("pgwarp serves from %s%s", worker->device->name(),
+                    service->devices > 1 ? psprintf(",%s", of_device() + 3) : ""),
+             node >= 0 ? errdetail("It is near NUMA node %d, where its worker runs.", node) : 0));
     serve(worker);
     // Exit code 1: the postmaster restarts the worker, unless the server is shutting down.
     proc_exit(1);

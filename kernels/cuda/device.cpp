@@ -1,6 +1,7 @@
 // Entry point of the CUDA library: pgwarp_open_device().
 
 #include "kernels/device.h"
+#include "kernels/numa.h"
 
 #include "kernels/cuda/base/context.h"
 #include "kernels/cuda/executor.h"
@@ -42,12 +43,24 @@ class Leaving {
     int device_;
 };
 
+// -1: unknown, or all are near.
+int node_of(int device) {
+    char bus_id[32] = "";
+    if (cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device) != cudaSuccess) {
+        cudaGetLastError();
+        return -1;
+    }
+    return node_of_pci(bus_id);
+}
+
 class CudaDevice final : public Device {
   public:
-    explicit CudaDevice(const DeviceOptions& options) : leaving_(options), context_(options) {}
+    explicit CudaDevice(const DeviceOptions& options)
+        : leaving_(options), node_(node_near(options)), context_(options) {}
 
     const char* name() const noexcept override { return context_.name; }
     DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
+    int numa_node() const noexcept override { return node_; }
     void trim(size_t keep) noexcept override { context_.memory.trim(keep); }
     std::unique_ptr<Executor> make_executor() override { return gpu::make_executor(context_); }
     std::unique_ptr<GraphBuilder> make_graph_builder() override {
@@ -59,7 +72,15 @@ class CudaDevice final : public Device {
     }
 
   private:
+    // Before the context: the driver's threads start with that.
+    static int node_near(const DeviceOptions& options) {
+        const int node = node_of(options.device);
+        if (options.near) run_near(node);
+        return node;
+    }
+
     Leaving leaving_;  // destroyed after the context
+    int node_;
     gpu::Context context_;
 };
 

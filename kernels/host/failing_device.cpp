@@ -219,6 +219,7 @@ class FailingDevice final : public Device {
         : device_(std::move(device)), fault_(fault), good_calls_(good_calls) {}
     const char* name() const noexcept override { return device_->name(); }
     DeviceMemoryUse memory() const noexcept override { return device_->memory(); }
+    int numa_node() const noexcept override { return device_->numa_node(); }
     void trim(size_t keep) noexcept override { device_->trim(keep); }
     std::unique_ptr<Executor> make_executor() override {
         if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);
