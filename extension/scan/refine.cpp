@@ -244,6 +244,9 @@ void visit_waiting(ScanState* s, Size k) {
     Size known = refined.count;  // up to where it is known that none precedes these
     if (!s->round.spilled)
         while (known > 0 && refined.waiting[known - 1].least >= refined.left_out) --known;
+    // At once, so that vectors that the first visits cache stay until the last. Few more rows than
+    // are wanted have to be visited.
+    if (!s->round.spilled) expect_rows(s, std::min(known, 2 * k + 64));
     while (next < known) {
         Size end = known;
         if (s->round.spilled) {

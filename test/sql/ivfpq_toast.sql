@@ -26,6 +26,22 @@ SELECT pg_relation_size(reltoastrelid) / 1200 / 1024 AS kilobytes_a_row FROM pg_
 WHERE relname = 'long';
 SELECT compare_both();
 SELECT compare_both();
+\qecho the distance in ORDER BY is computed with the vector that the scan has read: 250 rows are returned
+CREATE FUNCTION look_ups(queries int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    of_toast oid := (SELECT indexrelid FROM pg_index, pg_class WHERE relname = 'long' AND indrelid = reltoastrelid);
+    before bigint := pg_stat_get_xact_numscans(of_toast);
+BEGIN
+    FOR i IN 1..queries LOOP
+        PERFORM id FROM long ORDER BY v <-> vec(-i, 600) LIMIT 5;
+    END LOOP;
+    RETURN pg_stat_get_xact_numscans(of_toast) - before;
+END $$;
+SET enable_seqscan = off;
+SELECT look_ups(50) > 0;
+SELECT look_ups(50) < 50;
+RESET enable_seqscan;
+DROP FUNCTION look_ups;
 \qecho other values where pieces of old ones were
 DELETE FROM long WHERE id % 3 = 1;
 VACUUM long;
