@@ -8,7 +8,9 @@
 // with the nearest centroid, and the more entries the query has seen before it. The radius tells
 // queries between clusters from others, the nearest centroid those that are far from all rows.
 // Where rows have near duplicates, a threshold that is right for other queries ends rows too early:
-// a query takes some number of lists whatever they score.
+// a query takes some number of lists whatever they score. And a query that is no row has the
+// duplicates of one row at about one distance, in as many lists as if it wanted all of them: its
+// radius is that of more rows, where these are hardly farther (wider_radius()).
 //
 // Distances are squared, so there is none of this with inner products.
 #pragma once
@@ -47,13 +49,21 @@ PGWARP_HOST_DEVICE float list_score(float distance, float nearest, float radius,
     return ratio * ratio * ratio * ratio * ratio * beyond * beyond * sqrtf(entries);
 }
 
+// The radius by the squared distances of the k-th row and of a later one. A row's own duplicates
+// are far nearer than what comes after them.
+PGWARP_HOST_DEVICE float wider_radius(float kth, float later) {
+    constexpr float hardly_farther = 2;
+    return later <= hardly_farther * kth ? later : kth;
+}
+
 // The lists that one query takes, on a CPU.
 struct ListLimit {
     float threshold;  // 0: as many as the caller gives
     uint32_t k;       // of the radius
     uint32_t first_entries;
     uint32_t first_lists = 0;
-    float nearest = 0;  // term of the first list
+    uint32_t wider_k = 0;  // above k: the later row of wider_radius()
+    float nearest = 0;     // term of the first list
     bool has_radius = false;
     float radius = 0;
 
@@ -68,6 +78,8 @@ struct ListLimit {
             if (std::isinf(kth)) return true;
             has_radius = true;
             radius = static_cast<float>(kth);
+            if (wider_k > k)
+                radius = wider_radius(radius, static_cast<float>(selection.distance_of(wider_k)));
         }
         return list_score(term, nearest, radius, static_cast<float>(entries)) <= threshold;
     }

@@ -62,6 +62,7 @@ struct ListQuery {
     uint32_t radius_k = 0;  // 1 .. k
     uint32_t first_entries = 0;
     uint32_t first_lists = 0;  // taken in any case
+    uint32_t wider_k = 0;      // 0 .. k; above radius_k: see wider_radius()
     // For narrowed batches:
     uint32_t first_probe = 0;  // lists of a lower rank are not searched
     uint32_t conditions = 0;   // 0 .. the batch's conditions
@@ -182,8 +183,8 @@ class ListStore {
                 throw std::invalid_argument("k of a query is out of range");
             if (wanted.probes == 0 || std::min(wanted.probes, lists) > batch.shape.probes)
                 throw std::invalid_argument("probes of a query are out of range");
-            if (wanted.threshold > 0 &&
-                (batch.shape.narrowed || wanted.radius_k == 0 || wanted.radius_k > wanted.k))
+            if (wanted.threshold > 0 && (batch.shape.narrowed || wanted.radius_k == 0 ||
+                                         wanted.radius_k > wanted.k || wanted.wider_k > wanted.k))
                 throw std::invalid_argument("effort of a query is out of range");
             if (batch.shape.refined &&
                 (batch.shape.narrowed || wanted.refined_k == 0 || wanted.refined_k > wanted.k))

@@ -86,6 +86,7 @@ struct MirrorSearch {
     uint32_t radius_k = 0;
     uint32_t first_entries = 0;
     uint32_t first_lists = 0;  // taken in any case
+    uint32_t wider_k = 0;
     // Above 0: the search is refined, for this number of rows (list_store.h). Not narrowed.
     uint32_t refined_k = 0;
     // A search may be narrowed (list_store.h).

@@ -169,19 +169,17 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
     return choice;
 }
 
-// Where rows have near duplicates, they find these in their first lists, at a threshold that ends
-// other queries too early. One that is common elsewhere then costs rows little, and is taken.
-void raise_threshold(const CurveSide& side, double common, Choice* choice) {
-    // Entries, as a share, that doubling the threshold may cost. Without duplicates it costs
-    // several times that.
-    constexpr double worth = 0.05;
+// Raises the threshold, to `most` at the most, while a step is worth what it costs: the entries
+// that it may scan, as a multiple, for a threshold that is so many times as large.
+template <class Worth>
+void raise_threshold(const CurveSide& side, double most, Worth worth, Choice* choice) {
     const double from = choice->effort.threshold;
     if (!choice->reached || !(from > 0)) return;
     const double scanned = choice->scanned;
-    for (uint32 step = 0; step < side.steps() && choice->effort.threshold < common; ++step) {
-        const double threshold = std::min(side.threshold(step), common);
+    for (uint32 step = 0; step < side.steps() && choice->effort.threshold < most; ++step) {
+        const double threshold = std::min(side.threshold(step), most);
         if (threshold <= from) continue;
-        if (side.scanned(step) > scanned * (1 + worth * std::log2(threshold / from))) break;
+        if (side.scanned(step) > scanned * worth(threshold / from)) break;
         choice->effort.threshold = static_cast<float>(threshold);
         choice->effort.probes = static_cast<uint32>(std::ceil(side.probes(step)));
     }
@@ -194,14 +192,16 @@ uint32 step_of(const CurveSide& side, double threshold) {
     return step;
 }
 
-// Whether rows have near duplicates, so that this threshold costs them little more than a common
-// one would, and many other queries most lists.
-bool is_of_duplicates(const CurveSide& side, double common, const Choice& choice) {
+// Whether rows have near duplicates: then they pay little for a larger threshold, as their own
+// radius ends them, where other queries take many more lists. Judged from one of these thresholds
+// to the other, or as far as twice the smaller.
+bool have_duplicates(const CurveSide& side, double one, double other) {
     // Entries, as a share, for doubling the threshold. Without duplicates it is 0.4 and more.
     constexpr double little = 0.15;
-    const double threshold = choice.effort.threshold;
-    return threshold > common && choice.scanned <= side.scanned(step_of(side, common)) *
-                                                       (1 + little * std::log2(threshold / common));
+    const double small = std::min(one, other);
+    const double large = std::max({one, other, 2 * small});
+    return side.scanned(step_of(side, large)) <=
+           side.scanned(step_of(side, small)) * (1 + little * std::log2(large / small));
 }
 
 // A number of lists that suffices for rows, and a threshold beyond for queries that are unlike
@@ -388,21 +388,49 @@ struct ChoiceKey {
 
 Effort choose_by_curve(const MetaPage& meta, uint32 k, const ScanCosts& costs, ByQuery by_query);
 
-// The threshold that searches for many more rows need for the target; 0: none was measured.
-// Where rows have near duplicates, how far these are says nothing of how far a row beyond them may
-// be. The more rows, the fewer of them are duplicates.
-double threshold_of_more(const MetaPage& meta, uint32 k, const ScanCosts& costs) {
-    for (uint64 more = most_measured(meta); more >= uint64{10} * k; more /= 10) {
-        const auto rows = static_cast<uint32>(more);
-        const Choice choice = choose_from(meta, costs, CurveSide(meta, ByQuery::yes, rows),
-                                          aimed_recall(meta, rows), RecallCurve::wanted(rows));
-        if (choice.reached) return choice.effort.threshold;
+// The threshold with which one side has the target on average; 0: none that was measured.
+double threshold_of(const CurveSide& side, double target) {
+    double before = 0;
+    for (uint32 step = 0; step < side.steps(); ++step) {
+        const double recall = side.recall(step, RecallCurve::factors - 1);
+        if (recall < target) {
+            before = recall;
+            continue;
+        }
+        const double here = side.threshold(step);
+        if (step == 0) return here;
+        const double part = (target - before) / (recall - before);
+        return side.threshold(step - 1) + part * (here - side.threshold(step - 1));
     }
     return 0;
 }
 
+// The largest of those of searches for many more rows. Where rows have near duplicates, how far
+// these are says nothing of how far a row beyond them may be. The more rows, the fewer of them are
+// duplicates. Few queries were measured with as many neighbors, so it is their mean that counts.
+double threshold_of_more(const MetaPage& meta, uint32 k) {
+    double largest = 0;
+    for (uint64 more = most_measured(meta); more >= uint64{10} * k; more /= 10) {
+        const auto rows = static_cast<uint32>(more);
+        largest = std::max(
+            largest, threshold_of(CurveSide(meta, ByQuery::yes, rows), aimed_recall(meta, rows)));
+    }
+    return largest;
+}
+
+// A query that is near no duplicates has those of one row at about one distance (list_effort.h).
+Choice near_duplicates(Choice choice, uint32 k) {
+    // As many as are candidates in any case.
+    choice.effort.wider_k = k < fast_list_k ? fast_list_k : 0;
+    return choice;
+}
+
 // Each query decides by itself: it then finds what is asked for even if it is unlike those that
 // were measured. `fixed` is the choice of one number of lists for all.
+//
+// Where rows have near duplicates, they find these in their first lists, at a threshold that ends
+// other queries too early; or nowhere near, at one that lets other queries look into most lists.
+// Thresholds hardly depend on k elsewhere, so that of many more rows tells what these need.
 Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, double target,
                        double wanted, const Choice& fixed) {
     // What it may cost more.
@@ -413,26 +441,37 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     // Common thresholds are about `usual`, and up to `most`, where rows have no duplicates.
     const double missing = std::max(1 - target, 1e-6);
     const double usual = 25 / missing;
-    const double most = 160 / missing;
-    const double of_more = threshold_of_more(meta, k, costs);
+    const double of_more = threshold_of_more(meta, k);
+    const double most = std::max(of_more, 160 / missing);
     const bool worthwhile = own.reached && fixed.reached && own.cost <= worth * fixed.cost;
-    if (worthwhile && is_of_duplicates(side, std::max(of_more, most), own))
-        return with_threshold(side, std::max(of_more, most), fixed);
+    if (fixed.reached && have_duplicates(side, worthwhile ? own.effort.threshold : usual, most))
+        return near_duplicates(with_threshold(side, most, fixed), k);
     if (worthwhile || !fixed.reached) {
-        raise_threshold(side, std::max(of_more, usual), &own);
+        // What is common is taken where doubling the threshold costs a share that without
+        // duplicates would be several times as large.
+        raise_threshold(
+            side, usual, [](double times) { return 1 + 0.05 * std::log2(times); }, &own);
+        raise_threshold(
+            side, of_more, [=](double) { return worth; }, &own);
         if (worthwhile) return own;
         Choice best = fixed;
         best.offer(own);
         return best;
     }
-    // No threshold that was measured suffices: one number of lists for all, and more of them for
-    // queries that are unlike rows. These may cost rows this share more.
+    // One number of lists for all, and more of them for queries that are unlike rows. These may
+    // cost rows a share more, or as many again where many more rows need them.
     constexpr double share = 0.5;
     double threshold = 0;
-    for (uint32 step = 0; step < side.steps() && side.scanned(step) <= share * fixed.scanned;
-         ++step)
-        threshold = side.threshold(step);
-    return threshold > 0 ? with_threshold(side, threshold, fixed) : fixed;
+    for (uint32 step = 0; step < side.steps() && threshold < most; ++step) {
+        const double next = std::min(side.threshold(step), most);
+        const double worthwhile_entries = (next <= of_more ? 1 : share) * fixed.scanned;
+        if (side.scanned(step) > worthwhile_entries) break;
+        threshold = next;
+    }
+    if (!(threshold > 0)) return fixed;
+    const Choice both = with_threshold(side, threshold, fixed);
+    // Where no threshold suffices, lists that are far by the distance of duplicates have these.
+    return own.reached ? both : near_duplicates(both, k);
 }
 
 // The margin of a search for ten times as many rows, or more. Codes err by the same multiple of the

@@ -25,18 +25,20 @@ struct Effort {
     // With a threshold: lists that a query takes whatever they score. Rows with near duplicates
     // need them.
     uint32 first_lists = 0;
+    // Above 0: its radius may be that of a later row (wider_radius() in kernels/list_effort.h).
+    uint32 wider_k = 0;
 };
 // The most candidates that a query ranks by its own decision: several times as many, twice as many
 // where they are many. Where rows have near duplicates, the curve has few candidates, as duplicates
 // are told from other rows by any code: a query that is near none needs many more. By refinements
-// each costs little. Else as many as a device selects fast: the CPU ranks no more, so that both
-// give the same rows.
-inline Size most_ranked_of(Size candidates, bool refines) {
+// each costs little. Else as many as a device selects fast, or several times that where duplicates
+// were noticed (Effort::wider_k): the CPU ranks no more, so that both give the same rows.
+inline Size most_ranked_of(Size candidates, bool refines, uint32 wider_k) {
     constexpr Size times = 8;
     constexpr Size many = 1024;
     if (refines) return std::max(2 * candidates, std::min(times * candidates, many));
-    return candidates <= fast_list_k ? std::min<Size>(times * candidates, fast_list_k)
-                                     : 2 * candidates;
+    const Size fast = wider_k > 0 ? 4 * fast_list_k : fast_list_k;
+    return candidates <= fast ? std::min(times * candidates, fast) : 2 * candidates;
 }
 // Distances by code err by a multiple of the distance, and are squared: so the unit of margins is
 // the distance itself.

@@ -286,8 +286,8 @@ void scan_for(KnnBatch* batch, uint32 query) {
 // --- batches
 
 uint32 most_candidates_of(const Effort& effort) {
-    const Size most =
-        effort.margin > 0 ? most_ranked_of(effort.candidates, false) : effort.candidates;
+    const Size most = effort.margin > 0 ? most_ranked_of(effort.candidates, false, effort.wider_k)
+                                        : effort.candidates;
     return static_cast<uint32>(std::min<Size>(most, std::numeric_limits<uint32>::max()));
 }
 
@@ -323,6 +323,7 @@ ListWants wants_of(const KnnBatch* batch, const float* forms) {
     wants.first_entries =
         static_cast<uint32>(growth * first_entries(batch->k, batch->meta.rows_at_build));
     wants.first_lists = own.first_lists;
+    wants.wider_k = own.wider_k;
     return wants;
 }
 
@@ -507,7 +508,7 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
             batch->more_candidates = static_cast<uint32>(std::min<Size>(
                 most_ranked_of(
                     choose_effort(batch->meta, k, cpu_costs(batch->meta), ByQuery::yes).candidates,
-                    true),
+                    true, 0),
                 max_list_k));
         if (index.check.passes && batch->meta.lists > 0) aim_by_share(batch);
         if (settings.max_probes > 0)

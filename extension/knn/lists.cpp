@@ -189,7 +189,8 @@ const ListBatch* search_held(ListSearch* search, const ListWants& wants, ListBat
                             .threshold = wants.threshold,
                             .radius_k = std::min(wants.k, wants.candidates),
                             .first_entries = wants.first_entries,
-                            .first_lists = wants.first_lists};
+                            .first_lists = wants.first_lists,
+                            .wider_k = std::min(wants.wider_k, wants.candidates)};
     CHECK_FOR_INTERRUPTS();
     guarded_interruptibly([&] { search->store->object->search(*batch, count); });
     return batch;

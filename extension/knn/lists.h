@@ -39,6 +39,7 @@ struct ListWants {
     float threshold = 0;
     uint32 first_entries = 0;
     uint32 first_lists = 0;
+    uint32 wider_k = 0;
     // Above 0: a query decides how many of these candidates it ranks, at least so many
     // (index/effort.h).
     float margin = 0;

@@ -170,6 +170,8 @@ void walk_and_widen(IndexScanDesc scan, ScanState* s, GatherState* gather, Size 
 // kept, the faster are the lists scanned. Now and then, as it takes time.
 void narrow_selection(const ScanState* s, QueryEffort* effort, CandidateSelection* selection) {
     if (!(s->goal.margin > 0) || selection->count() < 2 * effort->narrowed_at) return;
+    // The radius may be that of a later candidate.
+    if (effort->limit.wider_k > 0 && !effort->limit.has_radius) return;
     const double kth = selection->distance_of(effort->limit.k);
     selection->narrow(greatest_limit(kth, s->goal.margin), effort->least);
     effort->narrowed_at = std::max(effort->narrowed_at, selection->count());
@@ -195,8 +197,11 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
     const auto k =
         static_cast<uint32>(std::min(Size{s->goal.limit} + s->asked.passed_over, wanted));
     least = std::max<Size>(least, k);
-    QueryEffort effort{
-        {s->goal.threshold, k, entries_for_radius(s, k), s->goal.first_lists}, 0, least, least};
+    QueryEffort effort{{s->goal.threshold, k, entries_for_radius(s, k), s->goal.first_lists,
+                        static_cast<uint32>(std::min<Size>(s->goal.wider_k, wanted))},
+                       0,
+                       least,
+                       least};
     effort.limit.nearest = s->lists.terms[s->lists.order[0]];
     const double radius = radius_of_group(s);
     if (radius > 0) {
@@ -232,7 +237,8 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
     const Size least = wanted;
     if (s->goal.margin > 0 && s->report.rounds == 0)
-        wanted = std::min(most_ranked_of(least, s->refined.used), most_candidates());
+        wanted =
+            std::min(most_ranked_of(least, s->refined.used, s->goal.wider_k), most_candidates());
     Candidate* room = reserve_candidates(s, wanted);
     CandidateSelection selection(room, wanted, s->group.floor, begin_walk(s));
     GatherState gather{scan->indexRelation, s, &selection};

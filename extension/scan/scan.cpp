@@ -90,6 +90,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     s->goal.growth = decides ? list_growth(scan->indexRelation, meta) : 1;
     s->goal.threshold = effort.threshold * static_cast<float>(std::sqrt(s->goal.growth));
     s->goal.first_lists = effort.first_lists;
+    s->goal.wider_k = effort.wider_k;
     s->goal.margin = effort.margin;
     s->goal.promised = effort.promised;
     s->goal.candidates = Size{effort.candidates} + s->asked.passed_over;

@@ -122,6 +122,7 @@ WantedSearch first_search(IndexScanDesc scan, ScanState* s, bool refined, Size* 
         search.radius_k = s->goal.planned + s->asked.passed_over;
         search.first_entries = entries_for_radius(s, search.radius_k);
         search.first_lists = bounded_probes(effort.first_lists, s->meta);
+        search.wider_k = effort.wider_k;
         search.probes = std::min(most_by_query(s, effort), service_most_lists);
         if (search.first_lists > service_most_lists) {
             // Asked for in parts, where no query decides.
@@ -419,12 +420,14 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
     remember(s, served, ranked);
 }
 
-// Candidates of a search whose device scores them by their refinements: as many as it selects fast
-// in any case, and as many as a scan of pages may score.
+// Candidates of a search whose device scores them by their refinements: as many as a scan of pages
+// may score, of which a device selects 512 in half the time of 1,000.
 Size refined_candidates(const ScanState* s, Size wanted) {
+    constexpr Size fast = 512;
     if (settings.candidates > 0) return wanted;
-    const Size most = s->goal.margin > 0 ? most_ranked_of(wanted, true) : wanted;
-    return std::min({std::max<Size>(most, fast_list_k), Size{service_most_k}, most_candidates()});
+    const Size most = s->goal.margin > 0 ? most_ranked_of(wanted, true, 0) : wanted;
+    const Size taken = std::clamp<Size>(most, fast_list_k, std::max(wanted, fast));
+    return std::min({taken, Size{service_most_k}, most_candidates()});
 }
 
 // For how many rows the device shall name candidates: some more than are wanted, because rows may
@@ -588,7 +591,8 @@ bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan) {
     if (refined)
         left = refined_candidates(s, left);
     else if (s->goal.margin > 0)
-        left = std::min({most_ranked_of(left, false), Size{service_most_k}, most_candidates()});
+        left = std::min(
+            {most_ranked_of(left, false, search.wider_k), Size{service_most_k}, most_candidates()});
     *plan = {};
     plan->search = search;
     plan->wanted = wanted;

@@ -56,6 +56,7 @@ struct RoundGoal {
     float margin;        // above 0: the first part may have more candidates (index/effort.h)
     float threshold;     // above 0: the query decides how many lists the first group has
     uint32 first_lists;  // as in Effort
+    uint32 wider_k;      // likewise
     double growth;       // then: of the lists since they were measured
     float promised;      // recall, by the curve (index/effort.h)
     uint32 filtered;  // rows to find that pass the filters which the scan checks; 0: it checks none

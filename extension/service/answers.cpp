@@ -186,6 +186,7 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
     search->radius_k = slot.radius_k;
     search->first_entries = slot.first_entries;
     search->first_lists = slot.first_lists;
+    search->wider_k = slot.wider_k;
     search->refined_k = slot.refined_k;
     search->narrowed = slot.narrowed != 0;
     search->wants_versions = slot.wants_versions != 0;

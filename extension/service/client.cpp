@@ -491,6 +491,7 @@ static SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wante
     slot->radius_k = wanted.radius_k;
     slot->first_entries = wanted.first_entries;
     slot->first_lists = wanted.first_lists;
+    slot->wider_k = wanted.wider_k;
     slot->refined_k = wanted.refined_k;
     slot->narrowed = wanted.narrowed;
     slot->wants_versions = wanted.wants_versions;

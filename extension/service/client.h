@@ -42,6 +42,7 @@ struct WantedSearch {
     uint32 radius_k;
     uint32 first_entries;
     uint32 first_lists;
+    uint32 wider_k;
     // Above 0: candidates are scored by their refinements, and those named that may be among this
     // number of nearest rows (list_store.h). Not narrowed.
     uint32 refined_k;

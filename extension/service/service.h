@@ -98,6 +98,7 @@ struct SearchSlot {
     uint32 radius_k;
     uint32 first_entries;
     uint32 first_lists;
+    uint32 wider_k;
     uint32 refined_k;
     // 0 or 1; no bool, which may have no other value:
     uint8 narrowed;        // list_store.h

@@ -231,7 +231,9 @@ void share_effort(uint32 parts, WantedSearch* search) {
     // entries, which is larger: a device takes some lists more than one with all lists would.
     // Of many rows, a part has to do: it may have no more.
     constexpr uint32 few_rows = 100;
-    search->radius_k = Max(search->radius_k / parts, Min(search->radius_k, few_rows));
+    const auto part_of = [parts](uint32 rows) { return Max(rows / parts, Min(rows, few_rows)); };
+    search->radius_k = part_of(search->radius_k);
+    search->wider_k = part_of(search->wider_k);
     search->threshold /= std::sqrt(static_cast<float>(parts));
     search->first_entries = Max(search->first_entries / parts, 1u);
 }

@@ -97,7 +97,8 @@ float row_distance(const StoredLists& stored, const float* table, const StoredLi
 class TakenLists {
   public:
     explicit TakenLists(const ListQuery& wanted)
-        : limit_{wanted.threshold, wanted.radius_k, wanted.first_entries, wanted.first_lists} {}
+        : limit_{wanted.threshold, wanted.radius_k, wanted.first_entries, wanted.first_lists,
+                 wanted.wider_k} {}
 
     // Whether the query takes the list, too; if so, its entries count for the next ones.
     bool take(const StoredList& list, float term, CandidateSelection& selection) {
@@ -264,8 +265,9 @@ void count_near(const StoredLists& stored, const ListQuery& wanted, const Search
 uint32_t limit_lists(const StoredLists& stored, const ListQuery& wanted, SearchScratch& scratch) {
     const uint32_t probes = std::min(wanted.probes, stored.shape.lists);
     if (!(wanted.threshold > 0)) return probes;
-    scratch.candidates.resize(CandidateSelection::room_for(wanted.radius_k));
-    CandidateSelection selection(scratch.candidates.data(), wanted.radius_k, no_floor);
+    const uint32_t rows = std::max(wanted.radius_k, wanted.wider_k);
+    scratch.candidates.resize(CandidateSelection::room_for(rows));
+    CandidateSelection selection(scratch.candidates.data(), rows, no_floor);
     TakenLists taken(wanted);
     for (uint32_t i = 0; i < probes; ++i) {
         const StoredList& list = stored.lists[scratch.order[i]];

@@ -62,6 +62,7 @@ void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
         wanted.radius_k = std::clamp(search.radius_k, 1u, wanted.k);
         wanted.first_entries = search.first_entries;
         wanted.first_lists = search.first_lists;
+        wanted.wider_k = std::min(search.wider_k, wanted.k);
     }
     if (batch.shape.refined) wanted.refined_k = std::clamp(search.refined_k, 1u, wanted.k);
     std::copy_n(conditions.items, conditions.count, batch.conditions + at * batch.shape.conditions);

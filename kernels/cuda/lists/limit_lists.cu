@@ -75,7 +75,8 @@ class FirstRun {
     uint32_t first_ = 0;  // number of the tile's first entry in the store
 };
 
-// The distance of the k-th nearest entry of the query's first lists; infinity: they have fewer.
+// By the distances of the k-th nearest entry of the query's first lists, and of the wider_k-th;
+// infinity: they have fewer than k.
 template <class Shape, int width>
 __device__ float find_radius(const LimitArguments& a, uint32_t query, const ListTiles& all,
                              uint32_t lists, typename BlockSelect<Shape>::Storage& storage,
@@ -85,7 +86,8 @@ __device__ float find_radius(const LimitArguments& a, uint32_t query, const List
     __syncthreads();
     const uint32_t tiles = all.start(lists), warp = threadIdx.x / 32;
     const uint32_t k = a.scan.queries.wanted[query].radius_k;
-    BlockSelect<Shape> select(storage, k);
+    const uint32_t rows = max(k, a.scan.queries.wanted[query].wider_k);
+    BlockSelect<Shape> select(storage, rows);
     FirstRun<Shape, width> run(a, all, query, part_begin(tiles, warp, Shape::warps),
                                part_begin(tiles, warp + 1, Shape::warps), table);
     while (true) {
@@ -94,7 +96,20 @@ __device__ float find_radius(const LimitArguments& a, uint32_t query, const List
         select.cut();
     }
     select.cut();
-    return select.kept_count() >= k ? select.bound() : bits_float(infinity_bits);
+    const float infinity = bits_float(infinity_bits);
+    const uint32_t kept = select.kept_count();
+    if (kept < k) return infinity;
+    if (rows == k) return select.bound();
+    // The only key with k - 1 others below.
+    __shared__ float kth;
+    for (uint32_t i = threadIdx.x; i < kept; i += Shape::threads) {
+        const uint64_t key = select.kept()[i];
+        uint32_t below = 0;
+        for (uint32_t j = 0; j < kept; ++j) below += select.kept()[j] < key;
+        if (below == k - 1) kth = key_value(key);
+    }
+    __syncthreads();
+    return wider_radius(kth, kept >= rows ? select.bound() : infinity);
 }
 
 // One block per query.
