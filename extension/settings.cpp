@@ -197,8 +197,7 @@ void define_service_settings() {
                              "For tests of pgwarp.", &settings.fault, settings.fault, fault_options,
                              PGC_SIGHUP, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr,
                              nullptr);
-    DefineCustomIntVariable("pgwarp.debug_fault_device",
-                            "Sets which device of the service has the fault.",
+    DefineCustomIntVariable("pgwarp.debug_fault_device", "Sets which device has the fault.",
                             "-1 means all of them. For tests of pgwarp.", &settings.fault_device,
                             settings.fault_device, -1, most_devices - 1, PGC_SIGHUP,
                             GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr, nullptr, nullptr);

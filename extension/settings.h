@@ -43,7 +43,7 @@ struct Settings {
     int statistics_places;
     int watchdog_timeout;  // milliseconds; 0: none
     int fault;             // Fault; for tests
-    int fault_device;      // the service's device that has the fault; -1: all
+    int fault_device;      // place of the device that has the fault; -1: all
     int fault_after;       // device calls of a build that succeed before the fault
     char* pause;           // where to pause (util/pause.h); for tests
     int pause_after;       // passes of that point before it pauses
