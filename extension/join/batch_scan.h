@@ -23,8 +23,12 @@ namespace pgwarp {
 // Leaves of a partitioned table that a join searches: each has lists and threads of its own.
 inline constexpr int most_batch_scans = 16;
 
-// The plan of the custom scan; `scans` are the indexes.
-Plan* make_batch_scan(List* target, List* indexes, Plan* child);
+// What the planner tells the custom scan: the indexes, and whether a device is to compare all rows
+// with all queries (knn/device.h).
+List* make_batch_private(List* indexes, bool on_device);
+
+// The plan of the custom scan.
+Plan* make_batch_scan(List* target, List* custom_private, Plan* child);
 
 // Bytes for the queries of a batch with what they find, and for copies of lists.
 struct BatchMemory {

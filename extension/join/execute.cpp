@@ -9,19 +9,27 @@
 // The rows of a search are visible to the query's snapshot, as those of the scan are, and are valid
 // for the whole query by the rule for batches (README.md, "Batches").
 //
+// Where the planner has found that it pays, all rows of the child, or as many as memory holds, are
+// read first, and a device compares them with the whole table. Its distances are rounded, so it
+// names some rows more than are wanted, and these are ranked as candidates of a batch are. Nothing
+// of the device is held between two rows.
+//
 // Parameters are left as the child left them whenever it is asked for a row: a Nested Loop below
 // may use the same ones.
 
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/executor.h"
 #include "extension/index/column.h"
 #include "extension/index/options.h"
 #include "extension/index/table_rows.h"
 #include "extension/join/batch_scan.h"
 #include "extension/knn/batch.h"
+#include "extension/knn/device.h"
 #include "extension/scan/given.h"
 #include "extension/settings.h"
+#include "extension/table/heap_roots.h"
 
 extern "C" {
 #include "access/skey.h"
@@ -88,13 +96,19 @@ struct BatchScan {
     float* vectors;  // (query_count)(dims)
     uint32 query_count;
     uint32 batch_rows;  // that the next batch reads
-    bool searched;      // the batches have the rows of `query_count` queries
-    bool gave_up;       // memory does not hold a query, or the index cannot be searched in batches
+    bool searched;      // the batches have the rows of the queries of the window
+    // Queries that were searched for last: all, unless more were read than a batch can have.
+    uint32 window_begin;
+    uint32 window_count;
+    bool wants_device;
+    FoundPlaces near;  // of all queries, by a device; no places: it has not found them
+    bool gave_up;      // memory does not hold a query, or the index cannot be searched in batches
 
     // For EXPLAIN:
     int64 queries;  // searched in batches
     int64 batches;
     int64 singles;  // left to scans
+    bool by_device;
 };
 
 // --- giving rows to scans
@@ -130,11 +144,14 @@ bool give_found_rows(IndexScanDesc scan, GivenRows* given) {
         if (!state->searched || state->next_row == 0) return false;
         const int32 query = state->rows[state->next_row - 1].query;
         const uint32 dims = index->index.dims;
-        if (query < 0 || scan->xs_snapshot != state->custom.ss.ps.state->es_snapshot ||
+        const uint32 in_window = static_cast<uint32>(query) - state->window_begin;
+        if (query < 0 || static_cast<uint32>(query) < state->window_begin ||
+            in_window >= state->window_count ||
+            scan->xs_snapshot != state->custom.ss.ps.state->es_snapshot ||
             !has_query(scan, state->vectors + static_cast<Size>(query) * dims, dims))
             return false;
-        if (!is_complete(index->batch, static_cast<uint32>(query))) return false;
-        const KnnRows found = rows_of(index->batch, static_cast<uint32>(query));
+        if (!is_complete(index->batch, in_window)) return false;
+        const KnnRows found = rows_of(index->batch, in_window);
         given->count = found.count;
         given->tids = static_cast<ItemPointerData*>(
             palloc(Max(Size{found.count}, Size{1}) * sizeof(ItemPointerData)));
@@ -236,7 +253,7 @@ bool passes_conditions(void* argument, uint32 query, TupleTableSlot* row) {
 // Rows that a batch has found too few of are left to the scans; where these are many, all are.
 void count_incomplete(BatchScan* state) {
     uint32 incomplete = 0;
-    for (uint32 query = 0; query < state->query_count; ++query)
+    for (uint32 query = 0; query < state->window_count; ++query)
         for (int i = 0; i < state->index_count; ++i)
             if (!is_complete(state->indexes[i].batch, query)) {
                 ++incomplete;
@@ -244,16 +261,88 @@ void count_incomplete(BatchScan* state) {
             }
     state->queries -= incomplete;
     state->singles += incomplete;
-    state->gave_up = incomplete > state->query_count / 4;
+    state->gave_up = incomplete > state->window_count / 4;
 }
 
-void search_all(BatchScan* state) {
-    for (int i = 0; i < state->index_count; ++i)
-        search_batch(state->indexes[i].batch, state->vectors, state->query_count);
+// Searches for the queries from `begin` on, as many as a batch can have.
+void search_window(BatchScan* state, uint32 begin) {
+    state->window_begin = begin;
+    state->window_count = std::min(state->query_count - begin, most_queries(state));
+    const Size first = begin;
+    const float* vectors = state->vectors + first * state->indexes[0].index.dims;
+    if (state->near.places) {
+        rank_batch(state->indexes[0].batch, vectors, state->window_count,
+                   {state->near.places + first * state->near.most, state->near.found + first,
+                    state->near.most});
+    } else {
+        for (int i = 0; i < state->index_count; ++i)
+            search_batch(state->indexes[i].batch, vectors, state->window_count);
+    }
     state->searched = true;
-    state->queries += state->query_count;
+    state->queries += state->window_count;
     ++state->batches;
     count_incomplete(state);
+}
+
+// --- a device
+
+// Rows that a device names for each query: its distances are rounded.
+uint32 named_rows(const BatchScan* state) {
+    const uint32 k = wanted_rows(state);
+    return std::min(k + std::max(k / 8, 2u), most_device_rows);
+}
+
+// Queries that are read ahead for a device, in the memory of a batch's queries and lists.
+uint32 device_queries(const BatchScan* state) {
+    const BatchMemory memory = batch_memory();
+    const Size bytes = 2 * state->indexes[0].index.dims * sizeof(float) +
+                       named_rows(state) * (sizeof(Neighbor) + sizeof(uint64)) +
+                       sizeof(BufferedRow) + 64;
+    constexpr Size most = 1 << 20;
+    return static_cast<uint32>(std::clamp<Size>(memory.queries / bytes, 1, most));
+}
+
+// Whether an open device is worth its work for the queries that were read.
+bool device_pays(const BatchScan* state) {
+    const KnnIndex& index = state->indexes[0].index;
+    const double rows = table_rows(index.heap, index.index);
+    return seconds_on_device(rows, index.dims, state->query_count) <
+           seconds_in_lists(state->query_count);
+}
+
+// Has a device find the rows of all queries. False: there is none, or it could not.
+bool find_on_device(BatchScan* state) {
+    const uint32 most = named_rows(state);
+    const MemoryContext context = AllocSetContextCreate(
+        CurrentMemoryContext, "ivfpq batch on a device", ALLOCSET_DEFAULT_SIZES);
+    const MemoryContext before = MemoryContextSwitchTo(context);
+    // A device reads with the active snapshot, too.
+    PushActiveSnapshot(state->custom.ss.ps.state->es_snapshot);
+    const double expected = std::max<double>(state->query_count, state->child->plan->plan_rows);
+    KnnDevice* device = open_knn_device(state->indexes[0].index, most, expected);
+    bool found = false;
+    if (device) {
+        found = state->query_count <= most_queries(device) &&
+                search_on_device(device, state->vectors, state->query_count);
+        if (found) {
+            const auto alloc = [state](Size bytes) {
+                return MemoryContextAllocHuge(state->rows_context, bytes);
+            };
+            auto* places =
+                static_cast<uint64*>(alloc(Size{state->query_count} * most * sizeof(uint64)));
+            auto* counts = static_cast<uint32*>(alloc(state->query_count * sizeof(uint32)));
+            for (uint32 i = 0; i < state->query_count; ++i)
+                counts[i] = places_of(device, i, places + Size{i} * most);
+            state->near = {places, counts, most};
+        }
+        close_knn_device(device);
+    }
+    PopActiveSnapshot();
+    MemoryContextSwitchTo(before);
+    MemoryContextDelete(context);
+    state->wants_device = found;
+    state->by_device |= found;
+    return found;
 }
 
 // --- reading ahead
@@ -327,6 +416,8 @@ void begin_batch(BatchScan* state, uint32 rows) {
         static_cast<float*>(alloc(Size{rows} * state->indexes[0].index.dims * sizeof(float)));
     state->row_room = rows;
     state->row_count = state->next_row = state->query_count = 0;
+    state->window_begin = state->window_count = 0;
+    state->near = {};
     state->searched = false;
 }
 
@@ -350,14 +441,17 @@ void keep_query_parameters(BatchScan* state) {
 
 // Reads rows ahead, after a first one, and searches for them.
 void read_batch(BatchScan* state, TupleTableSlot* slot) {
-    const uint32 most = most_queries(state);
+    const bool ahead = state->wants_device;
+    const uint32 most = ahead ? device_queries(state) : most_queries(state);
     // The caller may stop early. So the first batch is just worth its lists, and later ones grow.
     constexpr uint32 first_rows = 64;
     if (state->batch_rows == 0) state->batch_rows = std::max(first_rows, 2 * least_queries(state));
-    begin_batch(state, std::min(state->batch_rows, most));
+    begin_batch(state, ahead ? most : std::min(state->batch_rows, most));
     state->batch_rows = std::min(4 * Size{state->batch_rows}, Size{most});
 
-    const Size most_bytes = static_cast<Size>(work_mem) * 1024;
+    // A device takes no lists, whose memory is for rows then.
+    const Size most_bytes =
+        std::max(static_cast<Size>(work_mem) * 1024, ahead ? batch_memory().lists : Size{0});
     Size bytes = 0;
     while (slot) {
         CHECK_FOR_INTERRUPTS();
@@ -374,8 +468,11 @@ void read_batch(BatchScan* state, TupleTableSlot* slot) {
     }
     state->has_parameters = true;
     keep_query_parameters(state);
-    if (state->query_count > 0 && state->query_count >= least_queries(state))
-        search_all(state);
+    const bool found =
+        ahead && state->query_count > 0 && device_pays(state) && find_on_device(state);
+    if (found || (state->query_count > 0 &&
+                  std::min(state->query_count, most_queries(state)) >= least_queries(state)))
+        search_window(state, 0);
     else if (bytes >= most_bytes)
         state->gave_up = true;  // memory never holds enough rows
     state->singles += state->row_count - (state->searched ? state->query_count : 0);
@@ -404,6 +501,7 @@ void begin_custom(CustomScanState* node, EState* estate, int flags) {
     const auto* plan = reinterpret_cast<const CustomScan*>(node->ss.ps.plan);
     state->child = ExecInitNode(static_cast<Plan*>(linitial(plan->custom_plans)), estate, flags);
     node->custom_ps = list_make1(state->child);
+    state->wants_device = intVal(linitial(plan->custom_private)) != 0;
     state->stored =
         ExecInitExtraTupleSlot(estate, node->ss.ps.ps_ResultTupleDesc, &TTSOpsMinimalTuple);
     state->result = ExecInitExtraTupleSlot(estate, node->ss.ps.ps_ResultTupleDesc, &TTSOpsVirtual);
@@ -420,12 +518,17 @@ TupleTableSlot* exec_custom(CustomScanState* node) {
         TupleTableSlot* row = read_row(state);
         if (!row) return ExecClearTuple(state->result);
         // Nobody has bound the node in a recheck of EvalPlanQual.
-        if (!state->join || !open_batches(state) || !batches_pay(state)) {
+        if (!state->join || !open_batches(state) || (!state->wants_device && !batches_pay(state))) {
             ++state->singles;
             return row;
         }
         read_batch(state, row);
     }
+    // Of more queries than a batch can have, the next ones.
+    const int32 query = state->rows[state->next_row].query;
+    const uint32 end = state->window_begin + state->window_count;
+    if (state->searched && query >= 0 && static_cast<uint32>(query) >= end && !state->gave_up)
+        search_window(state, end);
     return buffered_row(state, state->next_row++);
 }
 
@@ -452,13 +555,14 @@ void end_custom(CustomScanState* node) {
 
 void explain_custom(CustomScanState* node, List*, ExplainState* es) {
     const BatchScan* state = state_of(node);
-    const List* indexes = reinterpret_cast<const CustomScan*>(node->ss.ps.plan)->custom_private;
+    const List* told = reinterpret_cast<const CustomScan*>(node->ss.ps.plan)->custom_private;
+    const List* indexes = static_cast<const List*>(lsecond(told));
     List* names = NIL;
     for (const ListCell* cell = list_head(indexes); cell; cell = lnext(indexes, cell))
         names = lappend(names, get_rel_name(lfirst_oid(cell)));
     ExplainPropertyList(list_length(names) > 1 ? "Indexes" : "Index", names, es);
     if (!es->analyze) return;
-    ExplainPropertyText("Executor", "cpu", es);
+    ExplainPropertyText("Executor", state->by_device ? "device" : "cpu", es);
     ExplainPropertyInteger("Batches", nullptr, state->batches, es);
     ExplainPropertyInteger("Queries", nullptr, state->queries, es);
     ExplainPropertyInteger("Single Scans", nullptr, state->singles, es);
@@ -540,6 +644,8 @@ bool add_index(BatchScan* state, PlanState* node) {
     index.metric = metric_of(index.index);
     index.dims = static_cast<uint32>(dims_of(index.index));
     index.entry_places = true;
+    index.rights_checked = true;
+    index.vector_attribute = index.index->rd_index->indkey.values[0];
     const KnnIndex& first = state->indexes[0].index;
     if (state->index_count == 0)
         state->query = query;
@@ -584,6 +690,9 @@ void bind(BatchScan* state, NestLoopState* join) {
     state->indexes = static_cast<SearchedIndex*>(palloc0(most_batch_scans * sizeof(SearchedIndex)));
     PlanState* scans = below(outerPlanState(node));
     if (scans && add_indexes(state, scans)) {
+        const KnnIndex& first = state->indexes[0].index;
+        state->wants_device &= state->index_count == 1 && !first.check.passes &&
+                               first.vector_attribute > 0 && has_heap_pages(first.heap);
         const auto* plan = reinterpret_cast<const NestLoop*>(join->js.ps.plan);
         state->limit = limit;
         state->query_context = CreateExprContext(estate);
@@ -637,12 +746,16 @@ BatchMemory batch_memory() {
     return {bytes / 4, bytes * 3 / 4};
 }
 
-Plan* make_batch_scan(List* target, List* indexes, Plan* child) {
+List* make_batch_private(List* indexes, bool on_device) {
+    return list_make2(makeInteger(on_device), indexes);
+}
+
+Plan* make_batch_scan(List* target, List* custom_private, Plan* child) {
     CustomScan* scan = makeNode(CustomScan);
     scan->scan.plan.targetlist = target;
     scan->custom_plans = list_make1(child);
     scan->custom_scan_tlist = static_cast<List*>(copyObjectImpl(child->targetlist));
-    scan->custom_private = indexes;
+    scan->custom_private = custom_private;
     scan->flags = compat_custom_projects;
     scan->methods = &scan_methods;
     return &scan->scan.plan;

@@ -10,9 +10,12 @@
 #include <cmath>
 
 #include "extension/am/callbacks.h"
+#include "extension/device/session_device.h"
+#include "extension/index/column.h"
 #include "extension/index/effort.h"
 #include "extension/index/page.h"
 #include "extension/join/batch_scan.h"
+#include "extension/knn/device.h"
 #include "extension/knn/lists.h"
 #include "extension/scan/exact.h"
 #include "extension/service/client.h"
@@ -252,7 +255,7 @@ Plan* plan_custom_path(PlannerInfo*, RelOptInfo*, CustomPath* path, List* target
 
 const CustomPathMethods path_methods = {"Ivfpq Batch", plan_custom_path, nullptr};
 
-Path* make_custom_path(Path* outer, List* scans, double start) {
+Path* make_custom_path(Path* outer, List* scans, double start, bool on_device) {
     CustomPath* path = makeNode(CustomPath);
     path->path = *outer;
     path->path.type = T_CustomPath;
@@ -263,9 +266,10 @@ Path* make_custom_path(Path* outer, List* scans, double start) {
     path->path.total_cost += start + outer->rows * 2 * cpu_tuple_cost;
     path->flags = compat_custom_projects;
     path->custom_paths = list_make1(outer);
+    List* indexes = NIL;
     for (const ListCell* cell = list_head(scans); cell; cell = lnext(scans, cell))
-        path->custom_private = lappend_oid(
-            path->custom_private, static_cast<IndexPath*>(lfirst(cell))->indexinfo->indexoid);
+        indexes = lappend_oid(indexes, static_cast<IndexPath*>(lfirst(cell))->indexinfo->indexoid);
+    path->custom_private = make_batch_private(indexes, on_device);
     path->methods = &path_methods;
     return &path->path;
 }
@@ -277,7 +281,57 @@ struct Join {
     JoinPathExtraData* extra;
 };
 
+// A Nested Loop with a custom scan above its outer path. `share`: of the cost of a scan, for each
+// query; `first`: of the whole cost, until the first row comes.
+void add_nested_loop(const Join& join, Path* outer, Path* inner, Path* batched, double share,
+                     double first) {
+    JoinCostWorkspace workspace;
+    compat_initial_cost_nestloop(join.root, &workspace, join.type, batched, inner, join.extra);
+    NestPath* path = create_nestloop_path(
+        join.root, join.relation, join.type, &workspace, join.extra, batched, inner,
+        join.extra->restrictlist,
+        build_join_pathkeys(join.root, join.relation, join.type, outer->pathkeys), nullptr);
+    Path* cost = reinterpret_cast<Path*>(path);
+    const double saved = outer->rows * inner->total_cost * (1 - share);
+    const double startup = std::max(cost->startup_cost - inner->startup_cost * (1 - share), 0.0);
+    cost->total_cost = std::max(cost->total_cost - saved, startup);
+    cost->startup_cost = startup + first * (cost->total_cost - startup);
+    add_path(join.relation, cost);
+}
+
+// Whether a device may compare all rows with all queries: the scan has to mean all rows of a table.
+bool fits_device(const IndexPath* scan, double limit) {
+    const IndexOptInfo* info = scan->indexinfo;
+    return limit >= 1 && limit <= most_device_rows / 2 && info->indexkeys[0] > 0 &&
+           info->indpred == NIL && passing_share(scan) == 1 && settings.probes == 0 &&
+           settings.max_probes == 0;
+}
+
+// By the estimates of knn_join, in seconds. A scan by the service takes a fifth of a millisecond.
+void add_device_path(const Join& join, Path* outer, Path* inner, const IndexPath* scan,
+                     double limit) {
+    constexpr double enough = 1e10;
+    constexpr double served_scan = 1.8e-4;
+    constexpr double batched = 0.65;
+    if (!fits_device(scan, limit) || !wants_device(enough)) return;
+    Relation index = relation_open(scan->indexinfo->indexoid, NoLock);
+    const double dims = dims_of(index);
+    const double scans =
+        is_served(index) ? outer->rows * served_scan : seconds_in_lists(outer->rows) / batched;
+    const bool exact = searches_exactly(read_meta(index));
+    relation_close(index, NoLock);
+    const double on_device =
+        seconds_of_start + seconds_on_device(scan->indexinfo->rel->tuples, dims, outer->rows);
+    if (exact || on_device >= batched * scans) return;
+    // Nothing comes before all is found.
+    constexpr double first = 0.95;
+    Path* custom = make_custom_path(outer, list_make1(const_cast<IndexPath*>(scan)), 0, true);
+    add_nested_loop(join, outer, inner, custom, on_device / scans, first);
+}
+
 void add_batch_path(const Join& join, Path* outer, Path* inner, List* scans, double limit) {
+    if (list_length(scans) == 1)
+        add_device_path(join, outer, inner, static_cast<const IndexPath*>(linitial(scans)), limit);
     double start = 0;
     double share = 0;
     BatchMemory memory = batch_memory();
@@ -289,21 +343,10 @@ void add_batch_path(const Join& join, Path* outer, Path* inner, List* scans, dou
         start += costs.start;
         share = std::max(share, costs.share);
     }
-    Path* batched = make_custom_path(outer, scans, start);
-    JoinCostWorkspace workspace;
-    compat_initial_cost_nestloop(join.root, &workspace, join.type, batched, inner, join.extra);
-    NestPath* path = create_nestloop_path(
-        join.root, join.relation, join.type, &workspace, join.extra, batched, inner,
-        join.extra->restrictlist,
-        build_join_pathkeys(join.root, join.relation, join.type, outer->pathkeys), nullptr);
-    Path* cost = reinterpret_cast<Path*>(path);
-    const double saved = outer->rows * inner->total_cost * (1 - share);
-    const double startup = std::max(cost->startup_cost - inner->startup_cost * (1 - share), 0.0);
     // The first rows come with the first batch, a part of all.
     constexpr double first_part = 0.1;
-    cost->total_cost = std::max(cost->total_cost - saved, startup);
-    cost->startup_cost = startup + first_part * (cost->total_cost - startup);
-    add_path(join.relation, cost);
+    add_nested_loop(join, outer, inner, make_custom_path(outer, scans, start, false), share,
+                    first_part);
 }
 
 // Whether rows of the query are locked or changed: they would be read again, one by one, where

@@ -18,6 +18,7 @@
 #include "extension/knn/lists.h"
 #include "extension/settings.h"
 #include "extension/table/columns.h"
+#include "extension/table/heap_roots.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -433,6 +434,15 @@ void check_batch_snapshot(const KnnBatch* batch) {
     pfree(lists);
 }
 
+void sort_batch(KnnBatch* batch) {
+    for (uint32 i = 0; i < batch->count; ++i) {
+        KnnRow* rows = batch->rows + Size{i} * batch->k;
+        std::sort(rows, rows + batch->counts[i], nearer);
+        for (uint32 r = 0; r < batch->counts[i]; ++r)
+            rows[r].distance = operator_distance(batch->index->metric, rows[r].distance);
+    }
+}
+
 void search_index(KnnBatch* batch) {
     for (uint32 i = 0; i < batch->count; ++i) pgstat_count_index_scan(batch->index->index);
     if (batch->all)
@@ -440,12 +450,21 @@ void search_index(KnnBatch* batch) {
     else
         search_entries(batch);
     check_batch_snapshot(batch);
-    for (uint32 i = 0; i < batch->count; ++i) {
-        KnnRow* rows = batch->rows + Size{i} * batch->k;
-        std::sort(rows, rows + batch->counts[i], nearer);
-        for (uint32 r = 0; r < batch->counts[i]; ++r)
-            rows[r].distance = operator_distance(batch->index->metric, rows[r].distance);
+    sort_batch(batch);
+}
+
+// Makes rows that were found into candidates: as entries name them.
+void add_places(KnnBatch* batch, const FoundPlaces& near) {
+    for (uint32 i = 0; i < batch->count; ++i)
+        for (uint32 r = 0; r < near.found[i]; ++r)
+            add_candidate(batch, i, near.places[Size{i} * near.most + r]);
+    std::sort(batch->candidates, batch->candidates + batch->candidate_count);
+    RootFinder finder{batch->index->heap};
+    for (Size i = 0; i < batch->candidate_count; ++i) {
+        CHECK_FOR_INTERRUPTS();
+        batch->candidates[i].tid = root_of(&finder, batch->candidates[i].tid);
     }
+    end_root_finder(&finder);
 }
 
 Size query_bytes(const KnnBatch* batch) {
@@ -582,9 +601,12 @@ void search_by_query(KnnBatch* batch, const KnnValues& equal) {
 
 }  // namespace
 
-void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal) {
+namespace {
+
+// The batch's memory is the current context then.
+void begin_search(KnnBatch* batch, const float* queries, uint32 count) {
     MemoryContextReset(batch->batch_context);
-    const MemoryContext before = MemoryContextSwitchTo(batch->batch_context);
+    MemoryContextSwitchTo(batch->batch_context);
     batch->queries = queries;
     batch->count = count;
     batch->rows = alloc_array<KnnRow>(Size{count} * batch->k);
@@ -594,13 +616,33 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count, const Knn
     memset(batch->counts, 0, count * sizeof(uint32));
     memset(batch->seen, 0, count * sizeof(uint32));
     memset(batch->passed, 0, count * sizeof(uint32));
-    if (batch->query) {
+    batch->candidate_room = 1024;
+    batch->candidate_count = 0;
+    batch->candidates = alloc_array<CandidateRow>(batch->candidate_room);
+}
+
+}  // namespace
+
+void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal) {
+    const MemoryContext before = CurrentMemoryContext;
+    begin_search(batch, queries, count);
+    if (batch->query)
         search_by_query(batch, equal);
-    } else {
-        batch->candidate_room = 1024;
-        batch->candidates = alloc_array<CandidateRow>(batch->candidate_room);
+    else
         search_index(batch);
-    }
+    MemoryContextSwitchTo(before);
+}
+
+void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const FoundPlaces& near) {
+    const MemoryContext before = CurrentMemoryContext;
+    begin_search(batch, queries, count);
+    for (uint32 i = 0; i < count; ++i) pgstat_count_index_scan(batch->index->index);
+    add_places(batch, near);
+    rank_rows(batch, false);
+    // A snapshot sees what it saw, so this happens to none.
+    for (uint32 i = 0; i < count; ++i)
+        if (batch->counts[i] < std::min(batch->k, near.found[i])) scan_for(batch, i);
+    sort_batch(batch);
     MemoryContextSwitchTo(before);
 }
 

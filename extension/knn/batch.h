@@ -46,6 +46,15 @@ KnnEffort effort_of(const KnnBatch* batch);
 // (count)(KnnIndex::equal_count).
 void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal = {});
 
+// The same for queries whose nearest rows were found otherwise, some more than k of each: only
+// their order is not known. places: (count)(most), of visible versions, as numbers; found: (count).
+struct FoundPlaces {
+    const uint64* places;
+    const uint32* found;
+    uint32 most;
+};
+void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const FoundPlaces& near);
+
 // The rows of a query of the last search, nearest first, with the operator's distances.
 struct KnnRows {
     const KnnRow* rows;

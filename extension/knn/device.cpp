@@ -42,17 +42,12 @@ struct KnnDevice {
 
 namespace {
 
-// Limit of k-selection on a device.
-constexpr uint32 max_k = 1024;
-
-// Compares estimates in seconds, from measurements. Lists: a quarter of a millisecond a query.
-// Device: half a second to start it, then reading the rows, then the products of queries and rows.
-// An exact search without a device: the products again, by one thread.
+// Compares estimates in seconds, from measurements. An exact search without a device: products of
+// queries and rows, by one thread.
 bool is_worth_it(const KnnIndex& index, double rows, double queries) {
-    const double threads = 1 + max_parallel_workers_per_gather;
-    const double in_lists = queries * 2.5e-4 / threads;
+    const double in_lists = seconds_in_lists(queries);
     const double exactly = rows * 2e-7 + queries * rows * index.dims * 2e-10;
-    const double on_device = 0.5 + rows * index.dims * 1e-9 + queries * rows * index.dims * 2e-14;
+    const double on_device = seconds_of_start + seconds_on_device(rows, index.dims, queries);
     // All leaves of a partitioned table are searched alike: no setting bounds the lists here.
     Relation pages = index.partitioned ? index.leaves[0].index : index.index;
     const double leaves = index.partitioned ? index.leaf_count : 1;
@@ -128,9 +123,19 @@ bool found_all(const KnnDevice* knn, uint32 count, int64 rows) {
 
 }  // namespace
 
+// Reading the rows, then the products of queries and rows.
+double seconds_on_device(double rows, double dims, double queries) {
+    return rows * dims * 1e-9 + queries * rows * dims * 2e-14;
+}
+
+// A quarter of a millisecond a query.
+double seconds_in_lists(double queries) {
+    return queries * 2.5e-4 / (1 + max_parallel_workers_per_gather);
+}
+
 KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     // With a fixed number of probes the caller wants the result of the index, not the exact one.
-    if (index.by_query || k > max_k || settings.probes > 0 || settings.max_probes > 0)
+    if (index.by_query || k > most_device_rows || settings.probes > 0 || settings.max_probes > 0)
         return nullptr;
     // The rows of several leaves are told apart by keys, not by places.
     if (index.partitioned && (index.key_attribute <= 0 || index.leaf_count == 0)) return nullptr;
@@ -150,6 +155,7 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
         index.key_attribute > 0 ? get_attname(table, index.key_attribute, false) : nullptr;
     columns.only = !index.partitioned;
     columns.null_keys = true;
+    columns.rights_checked = index.rights_checked;
     knn->table = open_table_reader(columns);
     const double rows = knn->expected_rows = estimated_rows(knn->table);
     // is_worth_it() has decided; the products say to how many devices.
@@ -247,6 +253,14 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     if (!good) MemoryContextReset(knn->search_context);
     if (knn->device->failed && must_use_device()) close_device_work(knn->device);
     return good;
+}
+
+uint32 places_of(const KnnDevice* knn, uint32 query, uint64* places) {
+    const Neighbor* nearest = knn->nearest + Size{query} * knn->k;
+    uint32 count = 0;
+    for (; count < knn->k && std::isfinite(nearest[count].distance); ++count)
+        places[count] = nearest[count].id;
+    return count;
 }
 
 uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {

@@ -22,6 +22,15 @@ uint32 most_queries(const KnnDevice* device);
 // cannot compare; there are no results then.
 bool search_on_device(KnnDevice* device, const float* queries, uint32 count);
 
+// About how many seconds a device takes, with its start and without; through the lists.
+double seconds_on_device(double rows, double dims, double queries);
+inline constexpr double seconds_of_start = 0.5;
+double seconds_in_lists(double queries);
+// The most rows of a query.
+inline constexpr uint32 most_device_rows = 1024;
+
+// The places of a query's rows, as numbers, of the visible versions; returns how many, at most k.
+uint32 places_of(const KnnDevice* device, uint32 query, uint64* places);
 // A query's rows, nearest first, with the operator's distances; returns their number, at most k.
 uint32 rows_of(const KnnDevice* device, uint32 query, KnnRow* rows);
 

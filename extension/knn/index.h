@@ -34,6 +34,7 @@ struct KnnIndex {
     AttrNumber key_attribute;  // 0: none, rows are identified by TID
     Oid key_type;              // base type of a domain
     bool entry_places;         // a row's place is its entry's TID, not that of the visible version
+    bool rights_checked;       // by the executor, see TableColumns
     KnnRowCheck check;
     // Search by an SQL query instead of reading the index: row security applies to the caller,
     // another extension plans queries of the table (table/planned.h), the index is too young for

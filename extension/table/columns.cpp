@@ -88,7 +88,7 @@ void check_columns(ReadColumns* columns) {
     int count = values;
     attributes[count++] = find_column(columns->table, columns->vector_name);
     if (columns->key_name) attributes[count++] = find_column(columns->table, columns->key_name);
-    check_select_rights(columns->table, attributes, count);
+    if (!columns->rights_checked) check_select_rights(columns->table, attributes, count);
     for (int i = 0; i < values; ++i) {
         ReadValue& value = columns->values[i];
         value.type = get_atttype(columns->table, attributes[i]);

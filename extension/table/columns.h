@@ -38,6 +38,7 @@ struct ReadColumns {
     Oid key_type;  // base type, below any domains
     ReadValue* values;
     int value_count;
+    bool rights_checked;  // see TableColumns
 };
 // Checks that the columns can be read, by the caller, and sets table_name, types and dims. Takes no
 // lock: a caller without privileges must not block others by waiting for one.

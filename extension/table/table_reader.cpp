@@ -49,9 +49,11 @@ TableReader* begin_opening(MemoryContext* before) {
 
 void choose_source(TableReader* reader, bool only) {
     const ReadColumns& columns = reader->columns;
-    if (columns.value_count == 0 &&
-        check_enable_rls(columns.table, InvalidOid, true) != RLS_ENABLED &&
-        where_rows_are(columns.table) == RowsAre::in_table)
+    const auto may_scan = [&columns] {
+        return check_enable_rls(columns.table, InvalidOid, true) != RLS_ENABLED &&
+               where_rows_are(columns.table) == RowsAre::in_table;
+    };
+    if (columns.value_count == 0 && (columns.rights_checked || may_scan()))
         reader->members = MemberScan::open(columns, only, reader->snapshot);
     reader->source = reader->members;
     if (!reader->source)
@@ -123,6 +125,7 @@ TableReader* open_table_reader(const TableColumns& wanted) {
         palloc0(static_cast<Size>(Max(wanted.value_count, 1)) * sizeof(ReadValue)));
     for (int i = 0; i < wanted.value_count; ++i) columns.values[i].name = pstrdup(wanted.values[i]);
     reader->null_keys = wanted.null_keys;
+    columns.rights_checked = wanted.rights_checked;
     check_columns(&columns);
 
     // The table may have changed before we got the lock: check again, now that it cannot.

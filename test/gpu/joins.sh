@@ -1,0 +1,30 @@
+# LATERAL joins with the nearest rows on a GPU, beside knn_join and single scans of the service: a script for the step
+# `queries` of run. DATA has GloVe, or what SET names.
+#   SET=glove  QUERIES_EACH=10000  ROUNDS=3
+# Goal: the join takes at most 1.2 times as long as knn_join.
+# shellcheck shell=bash
+set -euo pipefail
+cd "$CLUSTER"
+set=${SET:-glove} number=${QUERIES_EACH:-10000}
+ask() {
+    psql -XAtq -v ON_ERROR_STOP=1 bench_pgwarp "$@"
+}
+# Loads the table and builds the index.
+"$BENCH" --data "$set" --data-dir "${DATA:?}" --queries 100 --clients 1 --seconds 0.2 --keep --json "$RESULTS/load.json" --system pgwarp \
+    --index 'CREATE INDEX ON items USING ivfpq (v {ops})' >/dev/null
+ask -c "CREATE TABLE queries AS SELECT id, v FROM items WHERE id % greatest((SELECT count(*) FROM items) / $number, 1) = 0 ORDER BY id LIMIT $number" -c 'ANALYZE queries' \
+    -c "SELECT pgwarp_prewarm('items_v_idx')" >/dev/null
+function="SELECT count(*) FROM knn_join('queries', 'id', 'v', 'items_v_idx', 'id', 10)"
+lateral='SELECT q.id AS query, r.id AS key FROM queries AS q, LATERAL (SELECT id FROM items AS i ORDER BY i.v <-> q.v LIMIT 10) AS r'
+for keep in off on; do
+    echo "== $number queries, pgwarp.keep_device = $keep: knn_join, LATERAL join, in turn"
+    runs=()
+    for ((i = 0; i < ${ROUNDS:-3}; ++i)); do runs+=(-c "$function" -c "SELECT count(key) FROM ($lateral) AS s"); done
+    ask -c "SET pgwarp.keep_device = $keep" -c 'SET client_min_messages = debug1' -c '\timing on' "${runs[@]}" 2>&1 | grep -v '^DEBUG.*\(rehash\|snapshot\)'
+done
+echo '== LATERAL join, single scans of the service'
+ask -c 'SET ivfpq.enable_batched_join = off' -c '\timing on' -c "SELECT count(key) FROM ($lateral) AS s"
+ask -c "EXPLAIN (ANALYZE, TIMING OFF) $lateral"
+ask -c "SELECT 'rows of the join that knn_join has: ' || count(j.key) || ' of ' || count(*) FROM ($lateral) AS s
+    LEFT JOIN knn_join('queries', 'id', 'v', 'items_v_idx', 'id', 10) AS j ON j.query_key = s.query AND j.key = s.key"
+dropdb bench_pgwarp
