@@ -341,19 +341,19 @@ fuzz_type(PG_FUNCTION_ARGS)
 	TypeWork	work = {0};
 	Datum	   *starts;
 	int			start_count;
-	bool		varlena;
+	bool		is_varlena;
 
 	work.receive = PG_GETARG_BOOL(1);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), BYTEAOID, -1, false, TYPALIGN_INT, &starts, NULL, &start_count);
 	if (work.receive)
 	{
 		getTypeBinaryInputInfo(type, &work.in, &work.element);
-		getTypeBinaryOutputInfo(type, &work.out, &varlena);
+		getTypeBinaryOutputInfo(type, &work.out, &is_varlena);
 	}
 	else
 	{
 		getTypeInputInfo(type, &work.in, &work.element);
-		getTypeOutputInfo(type, &work.out, &varlena);
+		getTypeOutputInfo(type, &work.out, &is_varlena);
 	}
 	get_typlenbyval(type, &work.length, &work.by_value);
 	for (int i = 0; i < count; ++i)
