@@ -446,9 +446,16 @@ extern "C" bool pq_check_connection(void);
                          (mode) == BUFFER_LOCK_SHARE ? LW_SHARED : LW_EXCLUSIVE)
 #endif
 
-// 19 renamed PageSetChecksumInplace(). Needs storage/bufpage.h.
+// Sets a page's checksum, also in a thread. 19 replaced PageSetChecksumInplace() by a function that
+// holds interrupts off: threads must not count these. Needs storage/bufpage.h; from 19 on
+// storage/checksum.h and access/xlog.h as well.
 #if PG_VERSION_NUM >= 190000
-#define compat_set_checksum(page, block) PageSetChecksum(page, block)
+#define compat_set_checksum(page, block)                                \
+    do {                                                                \
+        if (DataChecksumsNeedWrite())                                   \
+            reinterpret_cast<PageHeader>(page)->pd_checksum =           \
+                pg_checksum_page(reinterpret_cast<char*>(page), block); \
+    } while (0)
 #else
 #define compat_set_checksum(page, block) PageSetChecksumInplace(page, block)
 #endif

@@ -15,8 +15,10 @@
 #include "extension/settings.h"
 
 extern "C" {
+#include "access/xlog.h"
 #include "access/xloginsert.h"
 #include "miscadmin.h"
+#include "storage/checksum.h"
 #include "storage/smgr.h"
 }
 

@@ -6,7 +6,9 @@
 #include "extension/index/lists.h"
 
 extern "C" {
+#include "access/xlog.h"
 #include "miscadmin.h"
+#include "storage/checksum.h"
 #include "utils/memutils.h"
 }
 
