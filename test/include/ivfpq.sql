@@ -35,8 +35,9 @@ DECLARE
 BEGIN
     FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
         CONTINUE WHEN line ~ '^ *Disabled: true$';
-        RETURN NEXT regexp_replace(regexp_replace(line, ' \(returns \$\d+\)$', ''),
-                                   '\(InitPlan 1\)\.col1', '$0');
+        -- 19 calls it "InitPlan expr_1".
+        line := regexp_replace(regexp_replace(line, ' \(returns \$\d+\)$', ''), 'InitPlan expr_1', 'InitPlan 1');
+        RETURN NEXT regexp_replace(line, '\(InitPlan 1\)\.col1', '$0');
     END LOOP;
 END
 $$;
@@ -84,6 +85,11 @@ BEGIN
     RETURN 'no error';
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    -- 19 made detail and hint of one hint.
+    IF detail = 'No operator of that name accepts the given argument types.' THEN
+        hint := 'No operator matches the given name and argument types. ' || hint;
+        detail := '';
+    END IF;
     RETURN regexp_replace(regexp_replace(SQLSTATE || ' ' || SQLERRM ||
            CASE WHEN detail <> '' THEN ' | ' || detail ELSE '' END ||
            CASE WHEN hint <> '' THEN ' | ' || hint ELSE '' END,

@@ -134,9 +134,16 @@ sub kill_backend
 		last unless -d "/proc/$pid";
 		Time::HiRes::usleep(100_000);
 	}
-	$node->poll_query_until('postgres',
-		"SELECT pg_postmaster_start_time() < now() AND NOT pg_is_in_recovery()")
-	  or die 'the server does not come back';
+	# A psql that is turned away may end before it has read the query, and IPC::Run dies of that.
+	my $back;
+	for (1 .. 100)
+	{
+		$back = eval { $node->poll_query_until('postgres',
+				"SELECT pg_postmaster_start_time() < now() AND NOT pg_is_in_recovery()") };
+		last if defined $back;
+		usleep(100_000);
+	}
+	die 'the server does not come back' unless $back;
 	return;
 }
 

@@ -24,7 +24,9 @@ CREATE TABLE cast_assigned (v vector(2));
 INSERT INTO cast_assigned VALUES (ARRAY[1,2]), (ARRAY[0.5,0.25]), ('{3,4}'::real[]), ('{5,6}'::float8[]);
 CREATE FUNCTION cast_total(real[]) RETURNS real LANGUAGE sql AS 'SELECT sum(x) FROM unnest($1) AS x';
 SELECT v, cast_total(v) FROM cast_assigned ORDER BY v;
+\set VERBOSITY terse
 SELECT '[1,2]'::vector = ARRAY[1,2];
+\set VERBOSITY default
 INSERT INTO cast_assigned VALUES (ARRAY[1,2,3]);
 UPDATE cast_assigned SET v = v || '[1]';
 DROP TABLE cast_assigned;

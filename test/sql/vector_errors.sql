@@ -9,6 +9,9 @@ BEGIN
     RETURN 'no error';
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+    IF SQLSTATE = '42883' THEN
+        detail := ''; -- what was a hint before 19
+    END IF;
     RETURN SQLSTATE || ' ' || SQLERRM || CASE WHEN detail <> '' THEN ' | ' || detail ELSE '' END;
 END
 $$;
