@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "extension/scan/candidate_order.h"
 
@@ -121,7 +120,7 @@ Size take_candidates(CandidateOrder* order, Candidate* to, Size most) {
     if (!order->taking) start_taking(order);
     if (!order->sort) {
         const CandidateQueue::Part part = order->queue.take(most);
-        memcpy(to, part.items, part.count * sizeof(Candidate));
+        std::copy_n(part.items, part.count, to);
         return part.count;
     }
     Size count = 0;
