@@ -192,12 +192,14 @@ uint32 step_of(const CurveSide& side, double threshold) {
     return step;
 }
 
+// Entries, as a share, that rows with near duplicates pay for doubling the threshold. Without
+// duplicates it is 0.4 and more.
+constexpr double little = 0.15;
+
 // Whether rows have near duplicates: then they pay little for a larger threshold, as their own
 // radius ends them, where other queries take many more lists. Judged from one of these thresholds
 // to the other, or as far as twice the smaller.
 bool have_duplicates(const CurveSide& side, double one, double other) {
-    // Entries, as a share, for doubling the threshold. Without duplicates it is 0.4 and more.
-    constexpr double little = 0.15;
     const double small = std::min(one, other);
     const double large = std::max({one, other, 2 * small});
     return side.scanned(step_of(side, large)) <=
@@ -447,10 +449,9 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     if (fixed.reached && have_duplicates(side, worthwhile ? own.effort.threshold : usual, most))
         return near_duplicates(with_threshold(side, most, fixed), k);
     if (worthwhile || !fixed.reached) {
-        // What is common is taken where doubling the threshold costs a share that without
-        // duplicates would be several times as large.
+        // What is common is taken where rows pay as little for it as with duplicates.
         raise_threshold(
-            side, usual, [](double times) { return 1 + 0.05 * std::log2(times); }, &own);
+            side, usual, [](double times) { return 1 + little * std::log2(times); }, &own);
         raise_threshold(
             side, of_more, [=](double) { return worth; }, &own);
         if (worthwhile) return own;

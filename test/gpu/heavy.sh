@@ -31,11 +31,11 @@ differences() {
 }
 
 make_rows "$rows" 128
-ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'CREATE TABLE items (id int, v vector(128)) WITH (parallel_workers = 15)'
+ask -c 'CREATE EXTENSION IF NOT EXISTS pgwarp' -c 'DROP TABLE IF EXISTS items' -c 'CREATE TABLE items (id int, v vector(128)) WITH (parallel_workers = 15)'
 load_rows items
 ask -c "CREATE TABLE queries AS SELECT id, v + (SELECT v FROM items WHERE id = 3) * array_fill(0.01::real, ARRAY[128])::vector AS v
         FROM items WHERE id % ($rows / $joined) = 0" \
-    -c "CREATE TABLE some WITH (parallel_workers = 15) AS SELECT * FROM items WHERE id <= $graph_rows" -c 'VACUUM ANALYZE' -c CHECKPOINT
+    -c "CREATE TABLE graphed WITH (parallel_workers = 15) AS SELECT * FROM items WHERE id <= $graph_rows" -c 'VACUUM ANALYZE' -c CHECKPOINT
 number=0
 for devices in ${DEVICES:-0 0,0}; do
     echo "== pgwarp.devices = '$devices'"
@@ -47,7 +47,7 @@ for devices in ${DEVICES:-0 0,0}; do
         SELECT query_key, rank, distance FROM knn_join('queries', 'id', 'v', 'items_$number', 'id', 10)"
     timed kmeans -c "DROP TABLE IF EXISTS kmeans_$number" -c "CREATE TABLE kmeans_$number AS SELECT * FROM kmeans('items', 'v', 1024, 20)"
     timed 'exact graph' -c "DROP TABLE IF EXISTS graph_$number" -c "CREATE TABLE graph_$number AS
-        SELECT src, rank, distance FROM knn_graph('some', 'id', 'v', 10, 'exact')"
+        SELECT src, rank, distance FROM knn_graph('graphed', 'id', 'v', 10, 'exact')"
     ask -c "SELECT 'entries: ' || rows || ', recall@10 ' || ivfpq_recall('items_$number', 1000, 10) FROM ivfpq_info('items_$number')"
     if ((number > 0)); then
         differences 'distances of the join' join_0 "join_$number"
