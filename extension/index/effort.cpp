@@ -194,14 +194,14 @@ uint32 step_of(const CurveSide& side, double threshold) {
 
 // Entries, as a share, that rows with near duplicates pay for doubling the threshold. Without
 // duplicates it is 0.4 and more.
-constexpr double little = 0.15;
+constexpr double little = 0.2;
 
 // Whether rows have near duplicates: then they pay little for a larger threshold, as their own
 // radius ends them, where other queries take many more lists. Judged from one of these thresholds
-// to the other, or as far as twice the smaller.
+// to the other, or as far as three times the smaller.
 bool have_duplicates(const CurveSide& side, double one, double other) {
     const double small = std::min(one, other);
-    const double large = std::max({one, other, 2 * small});
+    const double large = std::max({one, other, 3 * small});
     return side.scanned(step_of(side, large)) <=
            side.scanned(step_of(side, small)) * (1 + little * std::log2(large / small));
 }
@@ -407,17 +407,20 @@ double threshold_of(const CurveSide& side, double target) {
     return 0;
 }
 
-// The largest of those of searches for many more rows. Where rows have near duplicates, how far
-// these are says nothing of how far a row beyond them may be. The more rows, the fewer of them are
-// duplicates. Few queries were measured with as many neighbors, so it is their mean that counts.
+// That of searches for many more rows. Where rows have near duplicates, how far these are says
+// nothing of how far a row beyond them may be. The more rows, the fewer of them are duplicates; but
+// those of a good part of the table are near anyhow. Few queries were measured with as many
+// neighbors, so it is their mean that counts.
 double threshold_of_more(const MetaPage& meta, uint32 k) {
-    double largest = 0;
+    constexpr uint64 good_part = 100;
     for (uint64 more = most_measured(meta); more >= uint64{10} * k; more /= 10) {
+        if (more * good_part > meta.rows_at_build && more >= uint64{100} * k) continue;
         const auto rows = static_cast<uint32>(more);
-        largest = std::max(
-            largest, threshold_of(CurveSide(meta, ByQuery::yes, rows), aimed_recall(meta, rows)));
+        const double threshold =
+            threshold_of(CurveSide(meta, ByQuery::yes, rows), aimed_recall(meta, rows));
+        if (threshold > 0) return threshold;
     }
-    return largest;
+    return 0;
 }
 
 // A query that is near no duplicates has those of one row at about one distance (list_effort.h).
