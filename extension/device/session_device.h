@@ -44,7 +44,7 @@ struct SessionDevice {
 bool wants_device(double work);
 // Whether pgwarp.build_executor is gpu: the CPU must not do the work then.
 bool must_use_device();
-// Devices that this much work is dealt out to, if so many can be opened: all of pgwarp.devices
+// Devices that this much work is dealt out to, if that many can be opened: all of pgwarp.devices
 // where pgwarp.build_executor is gpu, else as many as it pays to open.
 int devices_for(double work);
 

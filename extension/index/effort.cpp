@@ -170,7 +170,7 @@ Choice choice_at(const MetaPage& meta, const ScanCosts& costs, const CurveSide& 
 }
 
 // Raises the threshold, to `most` at the most, while a step is worth what it costs: the entries
-// that it may scan, as a multiple, for a threshold that is so many times as large.
+// that it may scan, as a multiple, for a threshold that is larger by this factor.
 template <class Worth>
 void raise_threshold(const CurveSide& side, double most, Worth worth, Choice* choice) {
     const double from = choice->effort.threshold;

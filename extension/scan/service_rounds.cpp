@@ -601,7 +601,7 @@ bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan) {
     return true;
 }
 
-// The next search of a round that has so many candidates left to ask for.
+// The next search of a round with this many candidates left to ask for.
 void begin_search(const ScanState* s, Size left, bool refined, WantedSearch* search) {
     search->k = static_cast<uint32>(std::min<Size>(left, service_most_k));
     search->refined_k = refined ? refined_rows(s, search->k) : 0;
