@@ -22,18 +22,15 @@
 
 #include "kernels/executor.h"
 #include "extension/index/column.h"
-#include "extension/index/options.h"
 #include "extension/index/table_rows.h"
-#include "extension/join/batch_scan.h"
+#include "extension/join/batch_state.h"
 #include "extension/knn/batch.h"
 #include "extension/knn/device.h"
 #include "extension/scan/given.h"
 #include "extension/settings.h"
-#include "extension/table/heap_roots.h"
 
 extern "C" {
 #include "access/skey.h"
-#include "executor/execPartition.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
@@ -49,67 +46,6 @@ namespace {
 ExecutorStart_hook_type previous_hook = nullptr;
 // Whether a custom scan was made since the executor hook looked for them.
 bool scans_made = false;
-
-struct BatchScan;
-
-// An index that is searched: the scan that will want its rows.
-struct SearchedIndex {
-    BatchScan* join;
-    IndexScanState* scan;
-    KnnIndex index;
-    KnnBatch* batch;  // null until the first search
-};
-
-// A row that was read ahead.
-struct BufferedRow {
-    MinimalTuple tuple;
-    int32 query;  // its number in the batch; -1: the scan searches by itself
-};
-
-struct BatchScan {
-    CustomScanState custom;  // first: PostgreSQL knows no more
-    PlanState* child;
-    TupleTableSlot* stored;  // for tuples of rows
-    TupleTableSlot* result;  // virtual, as the node has promised
-
-    // Set by the executor hook; null where rows are passed on as they come.
-    const NestLoop* join;
-    const LimitState* limit;
-    ExprState* query;  // the index scan's expression
-    ExprContext* query_context;
-    SearchedIndex* indexes;
-    int index_count;
-    BatchScan* next;  // of those that give rows
-    MemoryContextCallback callback;
-
-    ParamExecData* parameters;  // of the row that the child returned last
-    bool has_parameters;
-    int parameter_count;
-    ParamExecData* query_parameters;  // (query_count)(parameter_count), for conditions
-    ExprContext* row_context;
-    bool ended;                  // the child has no more rows
-    MemoryContext rows_context;  // reset by each batch
-    BufferedRow* rows;
-    uint32 row_count;
-    uint32 row_room;
-    uint32 next_row;
-    float* vectors;  // (query_count)(dims)
-    uint32 query_count;
-    uint32 batch_rows;  // that the next batch reads
-    bool searched;      // the batches have the rows of the queries of the window
-    // Queries that were searched for last: all, unless more were read than a batch can have.
-    uint32 window_begin;
-    uint32 window_count;
-    bool wants_device;
-    FoundPlaces near;  // of all queries, by a device; no places: it has not found them
-    bool gave_up;      // memory does not hold a query, or the index cannot be searched in batches
-
-    // For EXPLAIN:
-    int64 queries;  // searched in batches
-    int64 batches;
-    int64 singles;  // left to scans
-    bool by_device;
-};
 
 // --- giving rows to scans
 
@@ -233,8 +169,9 @@ void for_each_parameter(const BatchScan* state, With&& with) {
     }
 }
 
-// Whether a row meets the conditions of the index scan for one of the queries. The scan's keys come
-// first: they may be a policy of row security, or keep a filter from an error.
+}  // namespace
+
+// The scan's keys come first: they may be a policy of row security, or keep a filter from an error.
 bool passes_conditions(void* argument, uint32 query, TupleTableSlot* row) {
     const auto* index = static_cast<const SearchedIndex*>(argument);
     const BatchScan* state = index->join;
@@ -249,6 +186,8 @@ bool passes_conditions(void* argument, uint32 query, TupleTableSlot* row) {
     return ExecQual(index->scan->indexqualorig, context) &&
            ExecQual(index->scan->ss.ps.qual, context);
 }
+
+namespace {
 
 // Rows that a batch has found too few of are left to the scans; where these are many, all are.
 void count_incomplete(BatchScan* state) {
@@ -517,7 +456,7 @@ TupleTableSlot* exec_custom(CustomScanState* node) {
         // Read first: without a row, nothing of the indexes is read.
         TupleTableSlot* row = read_row(state);
         if (!row) return ExecClearTuple(state->result);
-        // Nobody has bound the node in a recheck of EvalPlanQual.
+        // In a recheck of EvalPlanQual, the node is not bound.
         if (!state->join || !open_batches(state) || (!state->wants_device && !batches_pay(state))) {
             ++state->singles;
             return row;
@@ -597,120 +536,13 @@ Node* create_state(CustomScan*) {
 
 const CustomScanMethods scan_methods = {"Ivfpq Batch", create_state};
 
-// --- finding the index scans of a custom scan
+// --- binding custom scans to index scans
 
-// The node below those that pass on all rows of it as they come, or none at all.
-PlanState* below(PlanState* node) {
-    while (node) {
-        if (IsA(node, ResultState) && outerPlanState(node) && !node->qual)
-            node = outerPlanState(node);
-        else if (IsA(node, SubqueryScanState) && !node->qual)
-            node = reinterpret_cast<SubqueryScanState*>(node)->subplan;
-        else
-            break;
-    }
-    return node;
-}
-
-// The expression of the scan's query; null: a scan that is not one of those that are searched.
-ExprState* query_of(const IndexScanState* scan) {
-    if (!scan->iss_RelationDesc || !is_ivfpq(scan->iss_RelationDesc) ||
-        scan->iss_NumOrderByKeys != 1)
-        return nullptr;
-    for (int i = 0; i < scan->iss_NumRuntimeKeys; ++i)
-        if (scan->iss_RuntimeKeys[i].scan_key == &scan->iss_OrderByKeys[0])
-            return scan->iss_RuntimeKeys[i].key_expr;
-    return nullptr;
-}
-
-// Whether the scan has conditions, but that there is a vector, which all entries have.
-bool has_conditions(const IndexScanState* scan) {
-    if (scan->ss.ps.qual) return true;
-    for (int i = 0; i < scan->iss_NumScanKeys; ++i)
-        if (scan->iss_ScanKeys[i].sk_attno != 1 ||
-            !(scan->iss_ScanKeys[i].sk_flags & SK_SEARCHNOTNULL))
-            return true;
-    return false;
-}
-
-bool add_index(BatchScan* state, PlanState* node) {
-    if (!IsA(node, IndexScanState)) return false;
-    IndexScanState* scan = reinterpret_cast<IndexScanState*>(node);
-    ExprState* query = query_of(scan);
-    if (!query) return false;
-    KnnIndex index = {};
-    index.heap = scan->ss.ss_currentRelation;
-    index.index = scan->iss_RelationDesc;
-    index.metric = metric_of(index.index);
-    index.dims = static_cast<uint32>(dims_of(index.index));
-    index.entry_places = true;
-    index.rights_checked = true;
-    index.vector_attribute = index.index->rd_index->indkey.values[0];
-    const KnnIndex& first = state->indexes[0].index;
-    if (state->index_count == 0)
-        state->query = query;
-    else if (first.dims != index.dims || !type_of(first.index).stores_like(type_of(index.index)))
-        return false;
-    SearchedIndex* added = &state->indexes[state->index_count++];
-    *added = {state, scan, index, nullptr};
-    if (has_conditions(scan)) {
-        const double rows = table_rows(index.heap, index.index);
-        const double passing = scan->ss.ps.plan->plan_rows;
-        added->index.check = {passes_conditions, added,
-                              rows > 0 ? std::clamp(passing / rows, 1e-6, 1.0) : 1};
-        if (!state->row_context) state->row_context = CreateExprContext(scan->ss.ps.state);
-    }
-    return true;
-}
-
-bool add_indexes(BatchScan* state, PlanState* node) {
-    if (!IsA(node, MergeAppendState)) return add_index(state, node);
-    const auto* merge = reinterpret_cast<const MergeAppendState*>(node);
-    // Each outer row has partitions of its own: a batch would search all of them for all rows.
-    if (merge->ms_prune_state && merge->ms_prune_state->do_exec_prune) return false;
-    if (merge->ms_nplans > most_batch_scans) return false;
-    for (int i = 0; i < merge->ms_nplans; ++i)
-        if (!add_index(state, merge->mergeplans[i])) return false;
-    return merge->ms_nplans > 0;
-}
-
-void bind(BatchScan* state, NestLoopState* join) {
-    // A subplan is met twice.
-    if (state->join) return;
-    PlanState* node = innerPlanState(join);
-    // Filters above the Limit do not change what is fetched from the scan.
-    if (node && IsA(node, SubqueryScanState))
-        node = reinterpret_cast<SubqueryScanState*>(node)->subplan;
-    node = below(node);
-    if (!node || !IsA(node, LimitState)) return;
-    const auto* limit = reinterpret_cast<const LimitState*>(node);
-    if (limit->limitOption != LIMIT_OPTION_COUNT || !limit->limitCount) return;
-    EState* estate = state->custom.ss.ps.state;
-    const MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
-    state->indexes = static_cast<SearchedIndex*>(palloc0(most_batch_scans * sizeof(SearchedIndex)));
-    PlanState* scans = below(outerPlanState(node));
-    if (scans && add_indexes(state, scans)) {
-        const KnnIndex& first = state->indexes[0].index;
-        state->wants_device &= state->index_count == 1 && !first.check.passes &&
-                               first.vector_attribute > 0 && has_heap_pages(first.heap);
-        const auto* plan = reinterpret_cast<const NestLoop*>(join->js.ps.plan);
-        state->limit = limit;
-        state->query_context = CreateExprContext(estate);
-        state->rows_context =
-            AllocSetContextCreate(estate->es_query_cxt, "ivfpq batch", ALLOCSET_DEFAULT_SIZES);
-        state->parameter_count = list_length(plan->nestParams);
-        const auto parameters = static_cast<Size>(Max(state->parameter_count, 1));
-        state->parameters =
-            static_cast<ParamExecData*>(palloc0(parameters * sizeof(ParamExecData)));
-        state->join = plan;
-        state->next = giving;
-        giving = state;
-        state->callback = {stop_giving, state, nullptr};
-        MemoryContextRegisterResetCallback(estate->es_query_cxt, &state->callback);
-    } else {
-        state->index_count = 0;
-    }
-    MemoryContextSwitchTo(before);
+void begin_giving(BatchScan* state) {
+    state->next = giving;
+    giving = state;
+    state->callback = {stop_giving, state, nullptr};
+    MemoryContextRegisterResetCallback(state->custom.ss.ps.state->es_query_cxt, &state->callback);
 }
 
 bool find_joins(PlanState* node, void*) {
@@ -718,9 +550,12 @@ bool find_joins(PlanState* node, void*) {
     if (IsA(node, NestLoopState)) {
         PlanState* outer = outerPlanState(node);
         if (IsA(outer, CustomScanState) &&
-            reinterpret_cast<CustomScanState*>(outer)->methods == &exec_methods)
-            bind(state_of(reinterpret_cast<CustomScanState*>(outer)),
-                 reinterpret_cast<NestLoopState*>(node));
+            reinterpret_cast<CustomScanState*>(outer)->methods == &exec_methods) {
+            BatchScan* state = state_of(reinterpret_cast<CustomScanState*>(outer));
+            // A subplan is met twice.
+            if (!state->join && bind_scan(state, reinterpret_cast<NestLoopState*>(node)))
+                begin_giving(state);
+        }
     }
     compat_planstate_walk(node, find_joins, nullptr);
     return false;

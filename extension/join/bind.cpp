@@ -1,0 +1,134 @@
+// The index scans that a custom scan searches for: those on the inner side of the Nested Loop
+// above.
+
+#include <algorithm>
+
+#include "extension/index/column.h"
+#include "extension/index/options.h"
+#include "extension/index/table_rows.h"
+#include "extension/join/batch_state.h"
+#include "extension/table/heap_roots.h"
+
+extern "C" {
+#include "access/skey.h"
+#include "executor/execPartition.h"
+#include "executor/executor.h"
+#include "utils/memutils.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+// The node below those that pass on all rows of it as they come, or none at all.
+PlanState* below(PlanState* node) {
+    while (node) {
+        if (IsA(node, ResultState) && outerPlanState(node) && !node->qual)
+            node = outerPlanState(node);
+        else if (IsA(node, SubqueryScanState) && !node->qual)
+            node = reinterpret_cast<SubqueryScanState*>(node)->subplan;
+        else
+            break;
+    }
+    return node;
+}
+
+// The expression of the scan's query; null: a scan that is not one of those that are searched.
+ExprState* query_of(const IndexScanState* scan) {
+    if (!scan->iss_RelationDesc || !is_ivfpq(scan->iss_RelationDesc) ||
+        scan->iss_NumOrderByKeys != 1)
+        return nullptr;
+    for (int i = 0; i < scan->iss_NumRuntimeKeys; ++i)
+        if (scan->iss_RuntimeKeys[i].scan_key == &scan->iss_OrderByKeys[0])
+            return scan->iss_RuntimeKeys[i].key_expr;
+    return nullptr;
+}
+
+// Whether the scan has conditions, but that there is a vector, which all entries have.
+bool has_conditions(const IndexScanState* scan) {
+    if (scan->ss.ps.qual) return true;
+    for (int i = 0; i < scan->iss_NumScanKeys; ++i)
+        if (scan->iss_ScanKeys[i].sk_attno != 1 ||
+            !(scan->iss_ScanKeys[i].sk_flags & SK_SEARCHNOTNULL))
+            return true;
+    return false;
+}
+
+bool add_index(BatchScan* state, PlanState* node) {
+    if (!IsA(node, IndexScanState)) return false;
+    IndexScanState* scan = reinterpret_cast<IndexScanState*>(node);
+    ExprState* query = query_of(scan);
+    if (!query) return false;
+    KnnIndex index = {};
+    index.heap = scan->ss.ss_currentRelation;
+    index.index = scan->iss_RelationDesc;
+    index.metric = metric_of(index.index);
+    index.dims = static_cast<uint32>(dims_of(index.index));
+    index.entry_places = true;
+    index.rights_checked = true;
+    index.vector_attribute = index.index->rd_index->indkey.values[0];
+    const KnnIndex& first = state->indexes[0].index;
+    if (state->index_count == 0)
+        state->query = query;
+    else if (first.dims != index.dims || !type_of(first.index).stores_like(type_of(index.index)))
+        return false;
+    SearchedIndex* added = &state->indexes[state->index_count++];
+    *added = {state, scan, index, nullptr};
+    if (has_conditions(scan)) {
+        const double rows = table_rows(index.heap, index.index);
+        const double passing = scan->ss.ps.plan->plan_rows;
+        added->index.check = {passes_conditions, added,
+                              rows > 0 ? std::clamp(passing / rows, 1e-6, 1.0) : 1};
+        if (!state->row_context) state->row_context = CreateExprContext(scan->ss.ps.state);
+    }
+    return true;
+}
+
+bool add_indexes(BatchScan* state, PlanState* node) {
+    if (!IsA(node, MergeAppendState)) return add_index(state, node);
+    const auto* merge = reinterpret_cast<const MergeAppendState*>(node);
+    // Each outer row has partitions of its own: a batch would search all of them for all rows.
+    if (merge->ms_prune_state && merge->ms_prune_state->do_exec_prune) return false;
+    if (merge->ms_nplans > most_batch_scans) return false;
+    for (int i = 0; i < merge->ms_nplans; ++i)
+        if (!add_index(state, merge->mergeplans[i])) return false;
+    return merge->ms_nplans > 0;
+}
+
+}  // namespace
+
+bool bind_scan(BatchScan* state, NestLoopState* join) {
+    PlanState* node = innerPlanState(join);
+    // Filters above the Limit do not change what is fetched from the scan.
+    if (node && IsA(node, SubqueryScanState))
+        node = reinterpret_cast<SubqueryScanState*>(node)->subplan;
+    node = below(node);
+    if (!node || !IsA(node, LimitState)) return false;
+    const auto* limit = reinterpret_cast<const LimitState*>(node);
+    if (limit->limitOption != LIMIT_OPTION_COUNT || !limit->limitCount) return false;
+    EState* estate = state->custom.ss.ps.state;
+    const MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
+    state->indexes = static_cast<SearchedIndex*>(palloc0(most_batch_scans * sizeof(SearchedIndex)));
+    PlanState* scans = below(outerPlanState(node));
+    if (scans && add_indexes(state, scans)) {
+        const KnnIndex& first = state->indexes[0].index;
+        state->wants_device &= state->index_count == 1 && !first.check.passes &&
+                               first.vector_attribute > 0 && has_heap_pages(first.heap);
+        const auto* plan = reinterpret_cast<const NestLoop*>(join->js.ps.plan);
+        state->limit = limit;
+        state->query_context = CreateExprContext(estate);
+        state->rows_context =
+            AllocSetContextCreate(estate->es_query_cxt, "ivfpq batch", ALLOCSET_DEFAULT_SIZES);
+        state->parameter_count = list_length(plan->nestParams);
+        const auto parameters = static_cast<Size>(Max(state->parameter_count, 1));
+        state->parameters =
+            static_cast<ParamExecData*>(palloc0(parameters * sizeof(ParamExecData)));
+        state->join = plan;
+    } else {
+        state->index_count = 0;
+    }
+    MemoryContextSwitchTo(before);
+    return state->join != nullptr;
+}
+
+}  // namespace pgwarp
