@@ -35,7 +35,7 @@ class KeptProcessors {
     bool known_;
 };
 
-// Asks for the node's memory for whole pages of this range that nobody has touched; the system
+// Asks for the node's memory for whole pages of this range that are still untouched; the system
 // takes others where the node has none. False: nothing has changed.
 bool place_near(int node, void* memory, size_t bytes) noexcept;
 

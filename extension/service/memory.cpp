@@ -311,7 +311,7 @@ SearchSlot* take_block_slot(ServiceDevice* device) {
     if (!take_free_block(device, block_slot, &block)) return nullptr;
     SearchSlot* slot = slot_of_block(device, block);
     const int number = slot_number(device, slot);
-    // An answer that nobody has taken is left over from a process that had gone wrong.
+    // An answer that was never taken is left over from a process that had gone wrong.
     change_state(slot, SlotState::done, SlotState::free);
     if (pg_atomic_read_u32(&slot->state) != static_cast<uint32>(SlotState::free) ||
         pg_atomic_read_u32(in_hand(device, number)) != 0) {

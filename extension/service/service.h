@@ -392,7 +392,7 @@ extern ServiceShared* service;
 // In a worker: its device.
 extern ServiceDevice* own_device;
 ServiceDevice* service_device(int number);
-// Called by the device's worker: its blocks and load buffers that nobody has used yet shall come
+// Called by the device's worker: its blocks and load buffers that are still unused shall come
 // from this NUMA node, if there is memory there. -1: from any.
 void place_device_memory(ServiceDevice* device, int node);
 int device_number(const ServiceDevice* device);

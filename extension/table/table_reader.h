@@ -29,8 +29,8 @@ struct TableColumns {
     // More columns to read, of any type; a query reads the table then. May be repeated.
     const char* const* values = nullptr;
     int value_count = 0;
-    // The executor reads the table as well, in a plan that has no policy of row security: whoever
-    // the caller is, it has the rights to, and all rows are meant.
+    // The executor reads the table as well, in a plan that has no policy of row security: the
+    // caller has the rights to, and all rows are meant.
     bool rights_checked = false;
 };
 TableReader* open_table_reader(const TableColumns& columns);

@@ -191,11 +191,11 @@ class DealtPass final : public RowPass {
         if (blocks_.size() == max_in_flight * parts_.size())
             throw std::logic_error("too many blocks under way");
         deal();
-        blocks_.push_back({rows, ids, count, nobody});
+        blocks_.push_back({rows, ids, count, no_member});
         try {
             deal();
         } catch (...) {
-            if (blocks_.back().member == nobody) blocks_.pop_back();
+            if (blocks_.back().member == no_member) blocks_.pop_back();
             throw;
         }
     }
@@ -233,16 +233,16 @@ class DealtPass final : public RowPass {
 
         bool failed() const { return owner->executor->failed(); }
     };
-    static constexpr size_t nobody = std::numeric_limits<size_t>::max();
+    static constexpr size_t no_member = std::numeric_limits<size_t>::max();
     struct Block {
         const void* rows;
         const uint64_t* ids;
         size_t count;
-        size_t member;  // nobody: it waits for a device with room
+        size_t member;  // no_member: it waits for a device with room
     };
 
-    // The next device in turn with room for a block; `nobody` if there is none. A device that has
-    // failed gets blocks only if all have.
+    // The next device in turn with room for a block; `no_member` if there is none. A device that
+    // has failed gets blocks only if all have.
     size_t next_member() const {
         const bool all_failed = std::all_of(parts_.begin(), parts_.end(),
                                             [](const Part& part) { return part.failed(); });
@@ -251,13 +251,13 @@ class DealtPass final : public RowPass {
             if (parts_[p].in_flight < max_in_flight && (all_failed || !parts_[p].failed()))
                 return p;
         }
-        return nobody;
+        return no_member;
     }
     void deal() {
         for (Block& block : blocks_) {
-            if (block.member != nobody) continue;
+            if (block.member != no_member) continue;
             const size_t member = next_member();
-            if (member == nobody) return;
+            if (member == no_member) return;
             parts_[member].owner->run(
                 [&] { parts_[member].pass->start(block.rows, block.ids, block.count); });
             ++parts_[member].in_flight;

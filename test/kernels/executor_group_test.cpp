@@ -1,5 +1,5 @@
-// Several devices as one executor: what one device makes of the same rows, whoever got which block,
-// and also where one of them fails.
+// Several devices as one executor: what one device makes of the same rows, however they are
+// dealt out, and also where one of them fails.
 
 #include "kernels/executor_group.h"
 

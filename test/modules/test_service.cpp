@@ -155,12 +155,12 @@ void damage_slot(const Area& area, Oid index, Oid other) {
     const bool of_block = block < area.size(2) && below(2);
     if (of_block) number = area.shared->backends + static_cast<int>(block);
     auto* owners = area.part<pg_atomic_uint64>(area.layout.block_owners);
-    uint64 nobody = 0;
+    uint64 no_owner = 0;
     // Of a process that is gone: then the worker finds the block, and a session gets its slot.
-    constexpr uint32 nobodys_pid = 0x7fffff00;
-    const uint64 pid = of_block ? nobodys_pid : static_cast<uint32>(MyProcPid);
+    constexpr uint32 unused_pid = 0x7fffff00;
+    const uint64 pid = of_block ? unused_pid : static_cast<uint32>(MyProcPid);
     const bool owns = block < area.size(2) &&
-                      pg_atomic_compare_exchange_u64(&owners[block], &nobody,
+                      pg_atomic_compare_exchange_u64(&owners[block], &no_owner,
                                                      pid << 32 | (static_cast<uint32>(number) + 1));
     if (of_block && !owns) return;
     SearchSlot* slot = area.slot(number);
