@@ -119,13 +119,7 @@ TEST(ExecutorGroup, PassesGoOnAfterAnInterrupt) {
     volatile std::sig_atomic_t interrupt = 0;
     const Group group(2, none, false, 0, &interrupt);
     const Quantizer quantizer = data.quantizer(c);
-    RowPassInput input;
-    input.quantizer = &quantizer;
-    input.dims = c.dims;
-    input.block_rows = c.block_rows;
-    input.queries = data.queries.data();
-    input.query_count = c.queries;
-    input.k = c.k;
+    const RowPassInput input = pass_input(c, data, quantizer);
     const auto pass = group.executor->begin_pass(input);
     for (size_t first = 0; first < c.rows; first += c.block_rows)
         pass->start(data.rows.data() + first * c.dims, data.ids.data() + first, c.block_rows);

@@ -28,31 +28,11 @@ class FallbackGraph : public testing::Test {
     std::unique_ptr<Device> device;
 };
 
-void expect_same(const std::vector<Edge>& a, const std::vector<Edge>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) {
-        ASSERT_EQ(a[i].row, b[i].row) << i;
-        ASSERT_EQ(a[i].distance, b[i].distance) << i;
-    }
-}
-
 TEST_F(FallbackGraph, MakesTheSameGraphs) {
     const Made made(surface_rows(random, 900, 12), 12, Metric::l2);
     const auto options = options_for(5, 3);
-    const uint32_t degree = options.degree;
-    const size_t first = 400;
-    const GraphRows &rows = made.rows, part{rows.rows, first, rows.dims, rows.metric};
     const auto all = [&](GraphBuilder& builder) {
-        std::vector<std::vector<Edge>> graphs(5, made.nobody(degree));
-        builder.exact(rows, degree, graphs[0].data());
-        builder.exact(part, degree, graphs[1].data());
-        builder.exact_merge(rows, first, degree, graphs[1].data());
-        builder.descend(rows, options, graphs[2].data());
-        builder.descend(part, options, graphs[3].data());
-        graphs[4] = graphs[3];
-        builder.merge(rows, first, options, graphs[3].data());
-        builder.append(rows, first, options, graphs[4].data());
-        return graphs;
+        return make_all_graphs(builder, made.rows, 400, options);
     };
     const auto truth = all(*make_cpu_graph_builder(1, {}));
     for (Fault kind : faults)

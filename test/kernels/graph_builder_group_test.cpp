@@ -40,37 +40,6 @@ struct Group {
     }
 };
 
-void expect_same(const std::vector<Edge>& a, const std::vector<Edge>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) {
-        ASSERT_EQ(a[i].row, b[i].row) << i;
-        ASSERT_EQ(a[i].distance, b[i].distance) << i;
-    }
-}
-
-// Everything that a builder makes, and what it needs for it.
-struct Graphs {
-    const GraphRows& rows;
-    DescentOptions options;
-    size_t first;
-
-    std::vector<std::vector<Edge>> make(GraphBuilder& builder) const {
-        const uint32_t degree = options.degree;
-        const GraphRows part{rows.rows, first, rows.dims, rows.metric};
-        const std::vector<Edge> nobody(rows.count * degree, Edge{infinity, no_row});
-        std::vector<std::vector<Edge>> graphs(5, nobody);
-        builder.exact(rows, degree, graphs[0].data());
-        builder.exact(part, degree, graphs[1].data());
-        builder.exact_merge(rows, first, degree, graphs[1].data());
-        builder.descend(rows, options, graphs[2].data());
-        builder.descend(part, options, graphs[3].data());
-        graphs[4] = graphs[3];
-        builder.merge(rows, first, options, graphs[3].data());
-        builder.append(rows, first, options, graphs[4].data());
-        return graphs;
-    }
-};
-
 // Any part of an exact graph, with and without a border, whichever tiles it is cut into.
 TEST(ExactPart, IsAPartOfTheWhole) {
     std::mt19937 random(test_seed());
@@ -96,11 +65,13 @@ TEST(GraphBuilderGroup, MakesTheGraphsOfOneDevice) {
     std::mt19937 random(test_seed());
     for (const size_t count : {1, 2, 40, 900}) {
         const Made made(surface_rows(random, count, 12), 12, Metric::l2);
-        const Graphs graphs{made.rows, options_for(5, 3), count / 3};
-        const auto truth = graphs.make(*cpu());
+        const auto graphs = [&](GraphBuilder& builder) {
+            return make_all_graphs(builder, made.rows, count / 3, options_for(5, 3));
+        };
+        const auto truth = graphs(*cpu());
         for (const size_t devices : {1, 2, 3}) {
             Group group(std::vector<int>(devices, -1), true);
-            const auto found = graphs.make(*group.builder);
+            const auto found = graphs(*group.builder);
             for (size_t i = 0; i < truth.size(); ++i) {
                 SCOPED_TRACE(testing::Message()
                              << count << " rows, " << devices << " devices, graph " << i);
@@ -114,8 +85,10 @@ TEST(GraphBuilderGroup, MakesTheGraphsOfOneDevice) {
 TEST(GraphBuilderGroup, OthersDoTheWorkOfADeviceThatFails) {
     std::mt19937 random(test_seed());
     const Made made(surface_rows(random, 700, 12), 12, Metric::l2);
-    const Graphs graphs{made.rows, options_for(5, 3), 300};
-    const auto truth = graphs.make(*cpu());
+    const auto graphs = [&](GraphBuilder& builder) {
+        return make_all_graphs(builder, made.rows, 300, options_for(5, 3));
+    };
+    const auto truth = graphs(*cpu());
     for (const Fault fault :
          {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::no_host_memory, Fault::late})
         for (const std::vector<int>& good : {std::vector<int>{0, -1},
@@ -130,7 +103,7 @@ TEST(GraphBuilderGroup, OthersDoTheWorkOfADeviceThatFails) {
             group.fault = static_cast<int>(fault);
             SCOPED_TRACE(testing::Message() << "fault " << static_cast<int>(fault) << ", "
                                             << testing::PrintToString(good));
-            const auto found = graphs.make(*group.builder);
+            const auto found = graphs(*group.builder);
             for (size_t i = 0; i < truth.size(); ++i) expect_same(found[i], truth[i]);
             EXPECT_NE(group.builder->failure(), "");
             std::sort(group.left.begin(), group.left.end());

@@ -76,6 +76,32 @@ struct Made {
     }
 };
 
+// Everything that a builder makes of the rows, `first` of which have a graph already.
+inline std::vector<std::vector<Edge>> make_all_graphs(GraphBuilder& builder, const GraphRows& rows,
+                                                      size_t first, const DescentOptions& options) {
+    const uint32_t degree = options.degree;
+    const GraphRows part{rows.rows, first, rows.dims, rows.metric};
+    const std::vector<Edge> empty(rows.count * degree, Edge{infinity, no_row});
+    std::vector<std::vector<Edge>> graphs(5, empty);
+    builder.exact(rows, degree, graphs[0].data());
+    builder.exact(part, degree, graphs[1].data());
+    builder.exact_merge(rows, first, degree, graphs[1].data());
+    builder.descend(rows, options, graphs[2].data());
+    builder.descend(part, options, graphs[3].data());
+    graphs[4] = graphs[3];
+    builder.merge(rows, first, options, graphs[3].data());
+    builder.append(rows, first, options, graphs[4].data());
+    return graphs;
+}
+
+inline void expect_same(const std::vector<Edge>& a, const std::vector<Edge>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+        ASSERT_EQ(a[i].row, b[i].row) << i;
+        ASSERT_EQ(a[i].distance, b[i].distance) << i;
+    }
+}
+
 // Checks the invariants of any graph. The first `sure` neighbors of a list must have distances
 // computed from the rows, equal to the bit or up to rounding.
 inline void expect_sound(const Made& made, const std::vector<Edge>& lists, uint32_t degree,

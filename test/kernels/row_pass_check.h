@@ -79,8 +79,8 @@ struct PassResults {
     std::vector<Neighbor> nearest, reported;
 };
 
-inline PassResults run_pass(Executor& executor, const PassCase& c, const PassData& data) {
-    const Quantizer quantizer = data.quantizer(c);
+inline RowPassInput pass_input(const PassCase& c, const PassData& data,
+                               const Quantizer& quantizer) {
     RowPassInput input;
     if (c.lists > 0) input.quantizer = &quantizer;
     input.dims = c.dims;
@@ -91,6 +91,12 @@ inline PassResults run_pass(Executor& executor, const PassCase& c, const PassDat
     input.k = c.k;
     input.report_nearest = c.report_nearest;
     input.elements = c.elements;
+    return input;
+}
+
+inline PassResults run_pass(Executor& executor, const PassCase& c, const PassData& data) {
+    const Quantizer quantizer = data.quantizer(c);
+    const RowPassInput input = pass_input(c, data, quantizer);
     // Small integers are halves.
     std::vector<float16> halves(c.elements == RowElements::float16 ? data.rows.size() : 0);
     for (size_t i = 0; i < halves.size(); ++i) halves[i] = to_float16(data.rows[i]);

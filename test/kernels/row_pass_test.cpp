@@ -133,13 +133,7 @@ TEST(RowPass, GoesOnAfterAnInterrupt) {
     volatile std::sig_atomic_t interrupt = 0;
     const auto executor = make_cpu_executor(1, &interrupt);
     const Quantizer quantizer = data.quantizer(c);
-    RowPassInput input;
-    input.quantizer = &quantizer;
-    input.dims = c.dims;
-    input.block_rows = c.block_rows;
-    input.queries = data.queries.data();
-    input.query_count = c.queries;
-    input.k = c.k;
+    const RowPassInput input = pass_input(c, data, quantizer);
     const auto pass = executor->begin_pass(input);
     pass->start(data.rows.data(), data.ids.data(), c.rows);
     interrupt = 1;

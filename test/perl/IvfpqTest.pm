@@ -16,7 +16,7 @@ use Time::HiRes qw(time usleep);
 }
 
 our @EXPORT = qw(new_node server_version seed_of value session start finish error_of crash kill_backend wait_until
-  make_table make_recall_function same_clusters vacuum_all compares indexes_are_sound elapsed);
+  set_fault make_table make_recall_function same_clusters vacuum_all compares indexes_are_sound elapsed);
 
 # A running server with the extension and test/include/ivfpq.sql in database postgres.
 #   conf       lines for postgresql.conf
@@ -52,6 +52,25 @@ END
 	$node->safe_psql('postgres', 'ALTER DATABASE postgres SET search_path = public, ivfpq_test');
 	$node->safe_psql('postgres', slurp_file('test/include/ivfpq.sql'));
 	return $node;
+}
+
+# Sets pgwarp.debug_fault, and waits until workers have it: one, or as many as `workers` says. A worker that starts just then
+# has it from the start, and says nothing of it.
+#   device   the one that it is for
+sub set_fault
+{
+	my ($node, $name, %options) = @_;
+	my $from = -s $node->logfile;
+	value($node, "ALTER SYSTEM SET pgwarp.debug_fault_device = $options{device}") if defined $options{device};
+	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = '$name'");
+	value($node, 'SELECT pg_reload_conf()');
+	for (1 .. 100)
+	{
+		my $said = () = slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name|pgwarp serves from /g;
+		last if $said >= ($options{workers} // 1);
+		usleep(50_000);
+	}
+	return;
 }
 
 # The major version of the servers that tests start, or of another.

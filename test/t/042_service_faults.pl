@@ -21,20 +21,7 @@ sub nearest
 sub serves { return wait_until($node, 'count(*) FILTER (WHERE serves) = 1 FROM pgwarp_devices()'); }
 sub loaded { serves(); return value($node, "SELECT pgwarp_prewarm('t_v')"); }
 sub worker { return value($node, 'SELECT pid FROM pgwarp_service()'); }
-sub fault
-{
-	my ($name) = @_;
-	my $from = -s $node->logfile;
-	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = '$name'");
-	value($node, 'SELECT pg_reload_conf()');
-	# A new worker starts with the setting, and has nothing to say of it.
-	for (1 .. 100)
-	{
-		last if slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name|pgwarp serves from /;
-		usleep(50_000);
-	}
-	return;
-}
+sub fault { return set_fault($node, @_); }
 
 is(loaded(), 16, 'all lists are resident');
 is(nearest(7), "7\nservice", 'from the service');

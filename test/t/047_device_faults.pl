@@ -51,22 +51,7 @@ sub nearest
 	return value($node, "SELECT id FROM $table ORDER BY v <-> vec($n, 8) LIMIT 1; SELECT path FROM ivfpq_last_scan()");
 }
 sub pid_of { return value($node, "SELECT coalesce(pid, 0) FROM pgwarp_devices() WHERE place = $_[0]"); }
-sub fault
-{
-	my ($name) = @_;
-	my $from = -s $node->logfile;
-	value($node, "ALTER SYSTEM SET pgwarp.debug_fault_device = $ill");
-	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = '$name'");
-	value($node, 'SELECT pg_reload_conf()');
-	# Both workers say so, except one that starts just then.
-	for (1 .. 40)
-	{
-		my $said = () = slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name|pgwarp serves from /g;
-		last if $said >= 2;
-		usleep(50_000);
-	}
-	return;
-}
+sub fault { return set_fault($node, $_[0], device => $ill, workers => 2); }
 # Within five seconds it serves again, from where it was.
 sub comes_back
 {

@@ -16,19 +16,7 @@ value($node, 'CREATE INDEX large_v ON large USING ivfpq (v) WITH (lists = 900, m
 wait_until($node, 'serves FROM pgwarp_service()');
 is(value($node, "SELECT pgwarp_prewarm('small_v')"), 1, 'one index is resident');
 
-sub fault
-{
-	my ($name) = @_;
-	my $from = -s $node->logfile;
-	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = '$name'");
-	value($node, 'SELECT pg_reload_conf()');
-	for (1 .. 100)
-	{
-		last if slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name/;
-		usleep(50_000);
-	}
-	return;
-}
+sub fault { return set_fault($node, @_); }
 my $folder = PostgreSQL::Test::Utils::tempdir();
 append_to_file("$folder/load.sql", "SELECT pgwarp_prewarm('small_v');\n");
 append_to_file("$folder/small.sql", "SET enable_seqscan = off; SET pgwarp.service_timeout = '60s';

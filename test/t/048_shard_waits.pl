@@ -4,7 +4,7 @@ use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(time);
 use IvfpqTest;
 
 my $device = $ENV{PGWARP_TEST_DEVICES} // 'host';
@@ -27,27 +27,7 @@ is(value($node, "SELECT pgwarp_prewarm('s_v')"), 16, 'it is resident');
 my $own = value($node, "SELECT own_lists FROM pg_stat_pgwarp_devices WHERE indexname = 's_v' AND place = 1");
 cmp_ok($own, '>', 0, 'a part of it on each device');
 
-sub fault
-{
-	my ($name) = @_;
-	my $from = -s $node->logfile;
-	value($node, 'ALTER SYSTEM SET pgwarp.debug_fault_device = 1');
-	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = '$name'");
-	value($node, 'SELECT pg_reload_conf()');
-	wait_for_words($from, "pgwarp.debug_fault is now $name");
-	return;
-}
-sub wait_for_words
-{
-	my ($from, $words) = @_;
-	for (1 .. 200)
-	{
-		my $said = () = slurp_file($node->logfile, $from) =~ /$words/g;
-		last if $said >= 2;
-		usleep(50_000);
-	}
-	return;
-}
+sub fault { return set_fault($node, $_[0], device => 1, workers => 2); }
 
 is(value($node, 'SELECT id FROM s ORDER BY v <-> vec(7, 8) LIMIT 1; SELECT path, lists_read FROM ivfpq_last_scan()'), "7\nservice|0",
 	'both devices answer');

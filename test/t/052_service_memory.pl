@@ -46,19 +46,7 @@ ok($went_well, 'twenty clients have right answers') or diag($said);
 is(value($node, 'SELECT service_searches + cpu_searches, service_searches > 50 FROM pg_stat_pgwarp'), '800|t',
 	'many of them by the service');
 
-sub fault
-{
-	my ($name) = @_;
-	my $from = -s $node->logfile;
-	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = '$name'");
-	value($node, 'SELECT pg_reload_conf()');
-	for (1 .. 100)
-	{
-		last if slurp_file($node->logfile, $from) =~ /pgwarp.debug_fault is now $name/;
-		usleep(50_000);
-	}
-	return;
-}
+sub fault { return set_fault($node, @_); }
 my @sessions = map { session($node) } 1 .. 4;
 $_->query($settings) for @sessions;
 sub nearest
