@@ -452,11 +452,14 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     if (fixed.reached && have_duplicates(side, worthwhile ? own.effort.threshold : usual, most))
         return near_duplicates(with_threshold(side, most, fixed), k);
     if (worthwhile || !fixed.reached) {
-        // What is common is taken where rows pay as little for it as with duplicates.
-        raise_threshold(
-            side, usual, [](double times) { return 1 + little * std::log2(times); }, &own);
-        raise_threshold(
-            side, of_more, [=](double) { return worth; }, &own);
+        // What is common is taken where rows pay as little for it as with duplicates. Searches that
+        // are like given queries get what was measured.
+        if (meta.curve_source != CurveSource::queries) {
+            raise_threshold(
+                side, usual, [](double times) { return 1 + little * std::log2(times); }, &own);
+            raise_threshold(
+                side, of_more, [=](double) { return worth; }, &own);
+        }
         if (worthwhile) return own;
         Choice best = fixed;
         best.offer(own);
