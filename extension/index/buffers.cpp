@@ -74,9 +74,10 @@ Buffer look_up_buffer(Relation index, BlockNumber block) {
 
 Buffer find_buffer(Relation index, BlockNumber block) {
     const Buffer* last = recent_buffer(index, block);
-    // ReadRecentBuffer() does not bump the usage count: without a normal lookup now and then, the
-    // page would be evicted before pages that are used less.
-    if (last && BufferIsValid(*last) && !draw_lookup()) {
+    // Before 19, ReadRecentBuffer() does not bump the usage count: without a normal lookup now and
+    // then, the page would be evicted before pages that are used less. From 19 on it does, and a
+    // ring cannot reuse a buffer that its own reader has pinned twice that way.
+    if (last && BufferIsValid(*last) && !ring_now && !draw_lookup()) {
         const Buffer buffer = *last;
         if (ReadRecentBuffer(compat_locator(index), MAIN_FORKNUM, block, buffer)) {
             pgstat_count_buffer_read(index);

@@ -19,8 +19,8 @@ struct Hint {
 };
 Hint hints[room];
 
-// A pin by hint does not bump the buffer's usage count. One visit in this many takes the normal
-// path, which does.
+// Before 19, a pin by hint does not bump the buffer's usage count. One visit in this many takes the
+// normal path, which does.
 constexpr uint32 long_way = 16;
 uint32 pins = 0;
 

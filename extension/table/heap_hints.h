@@ -20,8 +20,8 @@ bool can_hint(Relation heap);
 
 // Before a row is fetched: pins its page in `fetch`, if the hint is right.
 void pin_hinted(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid);
-// Like pin_hinted(), without a buffer lookup; returns whether it pinned. Does not bump the usage
-// count: take the normal path now and then.
+// Like pin_hinted(), without a buffer lookup; returns whether it pinned. Before 19 it does not
+// bump the usage count: take the normal path now and then.
 bool pin_known(Relation heap, IndexFetchTableData* fetch, const ItemPointerData& tid);
 // After a row was fetched into `slot`: remembers the buffer of its page.
 void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData& tid);
