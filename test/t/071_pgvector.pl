@@ -304,10 +304,17 @@ like(error_in('own', 'CREATE EXTENSION vector'), qr/type "vector" already exists
 psql('own', 'CREATE SCHEMA other; CREATE EXTENSION vector SCHEMA other');
 bound_to('own', 'public', 'pgvector in another');
 is(psql('own', $depends), '', 'and nothing depends on it');
-$node->command_ok([ 'pg_dump', @server, '--format=custom', "--file=$folder/own", 'own' ], 'dump of both types');
-create('own_again');
-$node->command_ok([ 'pg_restore', @server, '--exit-on-error', "--dbname=own_again", "$folder/own" ], 'restore');
-bound_to('own_again', 'public', 'restored');
+SKIP:
+{
+	# pg_dump calls a cast by the names of its types, without their schemas, and asserts from 19 on that no two casts
+	# have the same name.
+	skip 'pg_dump of 19 with assertions fails on casts of types of one name in two schemas', 3
+	  if server_version() >= 19 && value($node, 'SHOW debug_assertions') eq 'on';
+	$node->command_ok([ 'pg_dump', @server, '--format=custom', "--file=$folder/own", 'own' ], 'dump of both types');
+	create('own_again');
+	$node->command_ok([ 'pg_restore', @server, '--exit-on-error', "--dbname=own_again", "$folder/own" ], 'restore');
+	bound_to('own_again', 'public', 'restored');
+}
 
 # A foreign type of the name is no reason to fail, nor is it taken.
 create('foreign_type');
