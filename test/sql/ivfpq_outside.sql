@@ -106,7 +106,7 @@ INSERT INTO w SELECT i, vec(i % 1000, 24, 1) + (SELECT array_agg(e * 0.3) FROM u
 FROM generate_series(1, 20000) AS i;
 CREATE INDEX w_v ON w USING ivfpq (v) WITH (lists = 20);
 CREATE TABLE truth AS SELECT q.id, q.v, max(n.d) AS farthest
-FROM (SELECT i AS id, vec(i, 24, 3) AS v FROM generate_series(1, 100) AS i) AS q
+FROM (SELECT i AS id, vec(i, 24, 3) AS v FROM generate_series(1, 100) AS i OFFSET 0) AS q
     CROSS JOIN LATERAL (SELECT w.v <-> q.v AS d FROM w ORDER BY (w.v <-> q.v) + 0 LIMIT 10) AS n GROUP BY 1, 2;
 CREATE FUNCTION recall() RETURNS float8 LANGUAGE sql SET ivfpq.enable_batched_join = off AS $$
     SELECT count(*) FILTER (WHERE n.d <= truth.farthest) / (10.0 * (SELECT count(*) FROM truth))

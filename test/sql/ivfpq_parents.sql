@@ -58,7 +58,7 @@ SELECT bound, rows, same_rows, each_once FROM unnest('{1,5,20,60}'::int[]) AS bo
 RESET ivfpq.target_recall;
 
 \qecho batches
-CREATE TABLE q AS SELECT i AS id, vec(i, 4, 2) AS v FROM generate_series(1, 200) AS i;
+CREATE TABLE q AS SELECT i AS id, vec(i, 4, 2) AS v FROM generate_series(1, 50) AS i;
 CREATE FUNCTION wrong_pairs(probes int) RETURNS bigint LANGUAGE sql AS $$
     WITH exact AS (SELECT q.id, s.rank, s.d FROM q, LATERAL
              (SELECT row_number() OVER (ORDER BY t.v <-> q.v, t.id) AS rank, t.v <-> q.v AS d FROM t ORDER BY t.v <-> q.v, t.id LIMIT 5) AS s),
@@ -152,13 +152,13 @@ SELECT rows, same_rows, each_once FROM compare_scan('x', 'v <-> ''[9,99,199]''')
 SELECT * FROM ivfpq_check('x_v');
 
 \qecho lists beyond 32,768, which have parents without the option, and which the service does not take
-CREATE TABLE y AS SELECT i AS id, vec(i, 3)::vector(3) AS v FROM generate_series(1, 2000) AS i;
+CREATE TABLE y AS SELECT i AS id, vec(i, 3)::vector(3) AS v FROM generate_series(1, 1000) AS i;
 CREATE INDEX y_v ON y USING ivfpq (v) WITH (lists = 33000);
 SELECT lists, parents > 100 FROM ivfpq_info('y_v');
 SET ivfpq.probes = 10;
 SELECT rows, same_rows, each_once FROM compare_scan('y', 'v <-> ''[9,99,199]''');
 RESET ivfpq.probes;
-INSERT INTO y SELECT i, vec(i, 3) FROM generate_series(2001, 2100) AS i;
+INSERT INTO y SELECT i, vec(i, 3) FROM generate_series(1001, 1100) AS i;
 DELETE FROM y WHERE id % 3 = 0;
 VACUUM (INDEX_CLEANUP ON) y;
 SELECT rows, same_rows, each_once FROM compare_scan('y', 'v <-> ''[9,99,199]''');
