@@ -1,8 +1,13 @@
-// One graph builder from those of several devices: exact graphs are dealt out to them.
+// One graph builder from those of several devices.
 //
-// Each device gets all rows and makes the lists of a part of them. A distance depends on its two
-// rows only, so the lists are those of one device. NN-Descent is the work of one device: the merge
-// of two halves takes half of the time of the whole, so two devices would gain nothing.
+// Exact graphs are dealt out: each device gets all rows and makes the lists of a part of them. A
+// distance depends on its two rows only, so the lists are those of one device.
+//
+// A descent, and a merge, is the work of one device. Cutting rows into parts only to give each
+// device one gains nothing: the merge of two parts takes half of the time of a descent over both,
+// so n parts on n devices take 1/n of the whole, and their merges (n - 1)/n. Rows that are cut into
+// parts anyway, because no device has room for all, are another matter: GraphTasks runs a part, or
+// a merge, on each device at once.
 #pragma once
 
 #include "kernels/device.h"
@@ -27,6 +32,8 @@ class GraphBuilderGroup final : public GraphBuilder {
 
     // That of the first device that failed; empty while all work.
     const std::string& failure() const noexcept;
+    // Devices that work; 0 once the CPU has taken over.
+    size_t devices() const noexcept;
     // Whether the CPU has taken over.
     bool all_failed() const noexcept;
 
@@ -43,6 +50,37 @@ class GraphBuilderGroup final : public GraphBuilder {
                         Edge* lists) override;
     DescentReport append(const GraphRows& rows, size_t first, const DescentOptions& options,
                          Edge* lists) override;
+
+  private:
+    friend class GraphTasks;
+    struct State;
+    const std::unique_ptr<State> state_;
+};
+
+// The graph of a part, or the merge of two.
+struct GraphTask {
+    GraphRows rows;
+    size_t first;  // 0: a graph from scratch; else a merge, as merge() and exact_merge() have it
+    bool exact;
+    DescentOptions options;  // of exact graphs, the degree only
+    Edge* lists;             // (rows.count)(degree)
+};
+void run_graph_task(GraphBuilder& builder, const GraphTask& task);
+
+// Tasks that run at once, one on each device of a group, which is used for nothing else meanwhile.
+// Where a device fails, another does its task: its lists are unchanged then. Where none is left,
+// the caller's thread does the tasks, as the group does its other work.
+class GraphTasks {
+  public:
+    explicit GraphTasks(GraphBuilderGroup& group);
+    // Waits for the tasks that run; begins no others.
+    ~GraphTasks();
+
+    // The caller leaves rows and lists alone until finish() returns this number.
+    void start(size_t number, const GraphTask& task);
+    // Waits for one of the tasks, at least one of which was started and not finished yet. Throws
+    // what a task has thrown; then no further task is done.
+    size_t finish();
 
   private:
     struct State;

@@ -335,19 +335,13 @@ void append_by_parts(const GraphJob& job, GraphSet* set, Changes* changes) {
     while (middle < parts.count && parts.begin(middle) < border) ++middle;
     const Size others = parts.count - middle;
     const Size among = others * (others - std::min<Size>(others, 1)) / 2;
-    const auto total = static_cast<int64>(parts.count + middle * others + among);
-    int64 done = 0;
-    report_graph_parts(0, total);
-    for (Size part = 0; part < parts.count; ++part) {
-        build_part(parts, part);
-        report_graph_parts(++done, total);
-    }
+    expect_parts(&parts, parts.count + middle * others + among);
+    for (Size part = 0; part < parts.count; ++part) build_part(&parts, part);
+    finish_parts(&parts);
     add_given(parts, {changes->given, changes->sorted, 0, parts.count, 0, set->count});
     for (Size second = middle; second < parts.count; ++second)
-        for (Size first = 0; first < second; ++first) {
-            merge_parts(parts, first, second);
-            report_graph_parts(++done, total);
-        }
+        for (Size first = 0; first < second; ++first) merge_parts(&parts, first, second);
+    finish_parts(&parts);
     report_graph_stage(GraphStage::writing, 0, 0);
     remove_gone(changes);
     for (Size part = 0; part < parts.count; ++part) {

@@ -219,21 +219,16 @@ void merge_by_parts(const GraphJob& job, const GraphSet& set, Size border, const
     Parts parts = open_parts(job, set, false, border);
     Size middle = 0;
     while (middle < parts.count && parts.begin(middle) < border) ++middle;
-    const auto total = static_cast<int64>(parts.count + middle * (parts.count - middle));
-    int64 done = 0;
-    report_graph_parts(0, total);
+    expect_parts(&parts, parts.count + middle * (parts.count - middle));
     // Each part gets a graph of its own: few of the given edges may lie within a part.
-    for (Size part = 0; part < parts.count; ++part) {
-        build_part(parts, part);
-        report_graph_parts(++done, total);
-    }
+    for (Size part = 0; part < parts.count; ++part) build_part(&parts, part);
+    finish_parts(&parts);
     add_given(parts, {&given[0], sorted, 0, middle, 0, border});
     add_given(parts, {&given[1], sorted, middle, parts.count, border, set.count});
     for (Size first = 0; first < middle; ++first)
-        for (Size second = middle; second < parts.count; ++second) {
-            merge_parts(parts, first, second);
-            report_graph_parts(++done, total);
-        }
+        for (Size second = middle; second < parts.count; ++second)
+            merge_parts(&parts, first, second);
+    finish_parts(&parts);
     put_found(parts, sink);
     close_parts(&parts);
 }

@@ -39,73 +39,146 @@ void write_found(const Parts& parts, Size part) {
     write_lists(parts.found, parts.begin(part), parts.size(part), parts.job->k, parts.results);
 }
 
-void build_part(const Parts& parts, Size part) {
-    const GraphJob& job = *parts.job;
-    const Size count = parts.size(part);
-    read_spilled(*parts.set, parts.begin(part), count, parts.rows);
-    const GraphRows rows{parts.rows, count, parts.set->dims, job.metric};
-    run_graph_kernel([&] {
-        if (parts.exact || count <= rows_for_exact)
-            job.maker.builder->exact(rows, parts.degree, parts.lists);
-        else
-            job.maker.builder->descend(rows, job.options, parts.lists);
-    });
-    write_lists(parts.own, parts.begin(part), count, parts.degree, parts.lists);
+namespace {
+
+// --- one part, or two, in the buffers of a lane
+
+void keep_built(const Parts& parts, const PartLane& lane) {
+    const Size part = lane.first, count = parts.size(part);
+    const uint32 k = parts.job->k;
+    write_lists(parts.own, parts.begin(part), count, parts.degree, lane.lists);
     for (Size row = 0; row < count; ++row)
-        for (uint32 i = 0; i < job.k; ++i) {
-            Edge edge = parts.lists[row * parts.degree + i];
+        for (uint32 i = 0; i < k; ++i) {
+            Edge edge = lane.lists[row * parts.degree + i];
             if (edge.row != no_row) edge.row += static_cast<uint32>(parts.begin(part));
-            parts.results[row * job.k + i] = edge;
+            parts.results[row * k + i] = edge;
         }
     write_found(parts, part);
 }
 
-namespace {
-
-// Adds the edges between the two parts to their found lists, in both directions. In parts.lists the
-// rows of the second part are numbered behind those of the first.
-void keep_found(const Parts& parts, Size first, Size second) {
-    const GraphJob& job = *parts.job;
-    const Size border = parts.size(first);
+// Adds the edges between the two parts to their found lists, in both directions. In the lane's
+// lists the rows of the second part are numbered behind those of the first.
+void keep_found(const Parts& parts, const PartLane& lane) {
+    const uint32 k = parts.job->k;
+    const Size border = parts.size(lane.first);
     for (const bool of_second : {false, true}) {
-        const Size part = of_second ? second : first, other = of_second ? first : second;
+        const Size part = of_second ? lane.second : lane.first;
+        const Size other = of_second ? lane.first : lane.second;
         const Size count = parts.size(part);
         read_found(parts, part);
         for (Size row = 0; row < count; ++row) {
-            const Edge* list = parts.lists + ((of_second ? border : 0) + row) * parts.degree;
+            const Edge* list = lane.lists + ((of_second ? border : 0) + row) * parts.degree;
             for (uint32 i = 0; i < parts.degree && list[i].row != no_row; ++i) {
                 if ((list[i].row < border) != of_second) continue;
                 const Edge edge{list[i].distance,
                                 static_cast<uint32>(list[i].row - (of_second ? 0 : border) +
                                                     parts.begin(other))};
-                add_edges(parts.results + row * job.k, job.k, &edge, 1);
+                add_edges(parts.results + row * k, k, &edge, 1);
             }
         }
         write_found(parts, part);
     }
 }
 
+// --- lanes
+
+void keep_lane(Parts* parts, PartLane* lane) {
+    lane->busy = false;
+    if (lane->first == lane->second) {
+        keep_built(*parts, *lane);
+        parts->built[lane->first] = true;
+    } else {
+        keep_found(*parts, *lane);
+    }
+    report_graph_parts(++parts->done, parts->total);
+}
+
+// Waits for one of the lanes that are busy.
+void finish_lane(Parts* parts) {
+    Size number = 0;
+    report_graph_stage(GraphStage::descent, 0, 0);
+    run_graph_kernel([&] { number = parts->tasks->object->finish(); });
+    keep_lane(parts, &parts->lanes[number]);
+}
+
+void alloc_lane(const Parts& parts, PartLane* lane) {
+    const MemoryContext before = MemoryContextSwitchTo(parts.context);
+    lane->rows = static_cast<float*>(MemoryContextAllocHuge(
+        parts.context, std::max<Size>(2 * parts.most_rows * parts.set->dims, 1) * sizeof(float)));
+    lane->lists = alloc_lists(2 * parts.most_rows, parts.degree);
+    MemoryContextSwitchTo(before);
+}
+
+// A lane that is not busy. Waits for one where all are.
+PartLane* take_lane(Parts* parts) {
+    while (true) {
+        for (Size i = 0; i < parts->lane_count; ++i) {
+            PartLane* lane = &parts->lanes[i];
+            if (lane->busy) continue;
+            if (!lane->rows) alloc_lane(*parts, lane);
+            return lane;
+        }
+        finish_lane(parts);
+    }
+}
+
+// Makes the graph of `count` rows in a lane; the first `border` of them are the first part.
+void run_lane(Parts* parts, PartLane* lane, Size count, Size border) {
+    const GraphJob& job = *parts->job;
+    GraphTask task{{lane->rows, count, parts->set->dims, job.metric},
+                   border,
+                   parts->exact || count <= rows_for_exact,
+                   job.options,
+                   lane->lists};
+    task.options.degree = parts->degree;
+    if (parts->lane_count == 1) {
+        run_graph_kernel([&] { run_graph_task(*job.maker.builder, task); });
+        return keep_lane(parts, lane);
+    }
+    // Ends before the memory of its tasks, which is of the same context.
+    if (!parts->tasks) parts->tasks = owned_by<GraphTasks>(parts->context);
+    guarded([&] {
+        if (!parts->tasks->object) parts->tasks->object = new GraphTasks(*job.maker.group);
+        parts->tasks->object->start(static_cast<size_t>(lane - parts->lanes), task);
+    });
+    lane->busy = true;
+}
+
 }  // namespace
 
-void merge_parts(const Parts& parts, Size first, Size second) {
-    const GraphJob& job = *parts.job;
-    const Size border = parts.size(first), count = border + parts.size(second);
-    read_spilled(*parts.set, parts.begin(first), border, parts.rows);
-    read_spilled(*parts.set, parts.begin(second), count - border,
-                 parts.rows + border * parts.set->dims);
-    read_lists(parts.own, parts.begin(first), border, parts.degree, parts.lists);
-    Edge* second_lists = parts.lists + border * parts.degree;
-    read_lists(parts.own, parts.begin(second), count - border, parts.degree, second_lists);
-    for (Size i = 0; i < (count - border) * parts.degree; ++i)
+void expect_parts(Parts* parts, Size total) {
+    parts->done = 0;
+    parts->total = static_cast<int64>(total);
+    report_graph_parts(0, parts->total);
+}
+
+void build_part(Parts* parts, Size part) {
+    PartLane* lane = take_lane(parts);
+    lane->first = lane->second = part;
+    read_spilled(*parts->set, parts->begin(part), parts->size(part), lane->rows);
+    run_lane(parts, lane, parts->size(part), 0);
+}
+
+void merge_parts(Parts* parts, Size first, Size second) {
+    while (!parts->built[first] || !parts->built[second]) finish_lane(parts);
+    PartLane* lane = take_lane(parts);
+    lane->first = first;
+    lane->second = second;
+    const Size border = parts->size(first), count = border + parts->size(second);
+    read_spilled(*parts->set, parts->begin(first), border, lane->rows);
+    read_spilled(*parts->set, parts->begin(second), count - border,
+                 lane->rows + border * parts->set->dims);
+    read_lists(parts->own, parts->begin(first), border, parts->degree, lane->lists);
+    Edge* second_lists = lane->lists + border * parts->degree;
+    read_lists(parts->own, parts->begin(second), count - border, parts->degree, second_lists);
+    for (Size i = 0; i < (count - border) * parts->degree; ++i)
         if (second_lists[i].row != no_row) second_lists[i].row += static_cast<uint32>(border);
-    const GraphRows rows{parts.rows, count, parts.set->dims, job.metric};
-    run_graph_kernel([&] {
-        if (parts.exact || count <= rows_for_exact)
-            job.maker.builder->exact_merge(rows, border, parts.degree, parts.lists);
-        else
-            job.maker.builder->merge(rows, border, job.options, parts.lists);
-    });
-    keep_found(parts, first, second);
+    run_lane(parts, lane, count, border);
+}
+
+void finish_parts(Parts* parts) {
+    for (Size i = 0; i < parts->lane_count; ++i)
+        while (parts->lanes[i].busy) finish_lane(parts);
 }
 
 void put_found(const Parts& parts, const EdgeSink& sink) {
@@ -129,56 +202,104 @@ Size rows_on_device(const GraphJob& job, uint32 dims) {
                     2 * std::max<Size>(512, 4 * Size{job.options.degree}));
 }
 
+namespace {
+
+// How a set is cut into parts.
+struct Cut {
+    Size lanes;
+    Size first, second;  // parts before the border, and behind it
+};
+
+Cut cut_for(const GraphJob& job, const GraphSet& set, Size border, Size lanes) {
+    const Size room =
+        std::min(rows_in_memory({job.options.degree, job.k, job.threads, lanes}, set.dims),
+                 rows_on_device(job, set.dims));
+    return {lanes, (border + room / 2 - 1) / (room / 2),
+            (set.count - border + room / 2 - 1) / (room / 2)};
+}
+
+// How long parts and merges take, relative to one descent over all rows. The merge of two parts
+// takes half of a descent over both: as long as the graph of one part. Meanwhile this process
+// reads and writes files, for one lane at a time: on devices that may well take longer.
+double time_of(const Cut& cut) {
+    constexpr double files = 0.25;
+    const Size count = std::max<Size>(cut.first + cut.second, 1);
+    const Size merges = count * (count - 1) / 2;
+    const auto turns = [&cut](Size tasks) { return (tasks + cut.lanes - 1) / cut.lanes; };
+    return (static_cast<double>(turns(count) + turns(merges)) +
+            files * static_cast<double>(count + merges)) /
+           static_cast<double>(count);
+}
+
+// Each lane has two parts in memory. Where that makes parts smaller, there are more merges.
+Cut choose_cut(const GraphJob& job, const GraphSet& set, bool exact, Size border) {
+    constexpr double worth_it = 0.85;
+    Cut best = cut_for(job, set, border, 1);
+    // All devices work together on an exact graph.
+    if (exact || !job.maker.group) return best;
+    const Size most = std::min<Size>(job.maker.group->devices(), Parts::most_lanes);
+    for (Size lanes = 2; lanes <= most; ++lanes) {
+        const Cut cut = cut_for(job, set, border, lanes);
+        if (time_of(cut) < worth_it * time_of(best)) best = cut;
+    }
+    return best;
+}
+
+}  // namespace
+
 Parts open_parts(const GraphJob& job, const GraphSet& set, bool exact, Size border) {
     Parts parts = {};
     parts.job = &job;
     parts.set = &set;
     parts.exact = exact;
     parts.degree = exact ? job.k : job.options.degree;
-    const Size room = std::min(rows_in_memory({job.options.degree, job.k, job.threads}, set.dims),
-                               rows_on_device(job, set.dims));
-    const Size counts[] = {(border + room / 2 - 1) / (room / 2),
-                           (set.count - border + room / 2 - 1) / (room / 2)};
-    parts.count = counts[0] + counts[1];
+    parts.context = CurrentMemoryContext;
+    const Cut cut = choose_cut(job, set, exact, border);
+    parts.lane_count = cut.lanes;
+    parts.count = cut.first + cut.second;
     parts.begins = static_cast<Size*>(palloc((parts.count + 1) * sizeof(Size)));
+    parts.built = static_cast<bool*>(palloc0(std::max<Size>(parts.count, 1)));
     Size* to = parts.begins;
-    for (Size i = 0; i < counts[0]; ++i) *to++ = border * i / counts[0];
-    for (Size i = 0; i < counts[1]; ++i) *to++ = border + (set.count - border) * i / counts[1];
+    for (Size i = 0; i < cut.first; ++i) *to++ = border * i / cut.first;
+    for (Size i = 0; i < cut.second; ++i) *to++ = border + (set.count - border) * i / cut.second;
     *to = set.count;
     for (Size part = 0; part < parts.count; ++part)
         parts.most_rows = std::max(parts.most_rows, parts.size(part));
     parts.own = BufFileCreateTemp(false);
     parts.found = BufFileCreateTemp(false);
-    parts.rows = static_cast<float*>(MemoryContextAllocHuge(
-        CurrentMemoryContext, std::max<Size>(2 * parts.most_rows * set.dims, 1) * sizeof(float)));
-    parts.lists = alloc_lists(2 * parts.most_rows, parts.degree);
+    alloc_lane(parts, &parts.lanes[0]);
+    parts.rows = parts.lanes[0].rows;
+    parts.lists = parts.lanes[0].lists;
     parts.results = alloc_lists(parts.most_rows, job.k);
+    ereport(DEBUG1,
+            (errmsg_internal("graph in %zu parts, %zu at a time", parts.count, parts.lane_count)));
     return parts;
 }
 
 void close_parts(Parts* parts) {
+    if (parts->tasks) {
+        delete parts->tasks->object;
+        parts->tasks->object = nullptr;
+    }
     BufFileClose(parts->own);
     BufFileClose(parts->found);
     pfree(parts->begins);
-    pfree(parts->rows);
-    pfree(parts->lists);
+    pfree(parts->built);
+    for (Size i = 0; i < parts->lane_count; ++i) {
+        if (!parts->lanes[i].rows) continue;
+        pfree(parts->lanes[i].rows);
+        pfree(parts->lanes[i].lists);
+    }
     pfree(parts->results);
 }
 
 void build_by_parts(const GraphJob& job, const GraphSet& set, bool exact, const EdgeSink& sink) {
     Parts parts = open_parts(job, set, exact, 0);
-    const auto total = static_cast<int64>(parts.count * (parts.count + 1) / 2);
-    int64 done = 0;
-    report_graph_parts(0, total);
-    for (Size part = 0; part < parts.count; ++part) {
-        build_part(parts, part);
-        report_graph_parts(++done, total);
-    }
-    for (Size first = 0; first < parts.count; ++first)
-        for (Size second = first + 1; second < parts.count; ++second) {
-            merge_parts(parts, first, second);
-            report_graph_parts(++done, total);
-        }
+    expect_parts(&parts, parts.count * (parts.count + 1) / 2);
+    for (Size part = 0; part < parts.count; ++part) build_part(&parts, part);
+    for (Size second = 1; second < parts.count; ++second)
+        for (Size first = 0; first < second; ++first) merge_parts(&parts, first, second);
+    finish_parts(&parts);
     put_found(parts, sink);
     close_parts(&parts);
 }

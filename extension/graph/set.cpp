@@ -29,8 +29,10 @@ Size memory_for(const GraphRoom& room, uint32 dims, Size count) {
     options.degree = room.degree;
     const Size each = dims * sizeof(float) + (room.degree + room.k) * sizeof(Edge) +
                       2 * (sizeof(int64) + sizeof(KeyedRow));
-    return count * each + std::max(descent_memory(count, dims, options, room.threads),
-                                   exact_graph_memory(count, dims, room.threads));
+    // The CPU makes one at a time; devices have memory of their own.
+    return room.at_once * count * each +
+           std::max(descent_memory(count, dims, options, room.threads),
+                    exact_graph_memory(count, dims, room.threads));
 }
 
 struct Reading {

@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
@@ -162,6 +166,11 @@ const std::string& GraphBuilderGroup::failure() const noexcept {
     return state_->failure;
 }
 
+size_t GraphBuilderGroup::devices() const noexcept {
+    return static_cast<size_t>(std::count_if(state_->members.begin(), state_->members.end(),
+                                             [](const Member& member) { return !member.failed; }));
+}
+
 bool GraphBuilderGroup::all_failed() const noexcept {
     return state_->cpu != nullptr;
 }
@@ -224,6 +233,120 @@ DescentReport GraphBuilderGroup::append(const GraphRows& rows, size_t first,
     return state_->run_on_one(progress, [&](GraphBuilder& builder) {
         return builder.append(rows, first, options, lists);
     });
+}
+
+void run_graph_task(GraphBuilder& builder, const GraphTask& task) {
+    if (task.exact && task.first > 0)
+        builder.exact_merge(task.rows, task.first, task.options.degree, task.lists);
+    else if (task.exact)
+        builder.exact(task.rows, task.options.degree, task.lists);
+    else if (task.first > 0)
+        builder.merge(task.rows, task.first, task.options, task.lists);
+    else
+        builder.descend(task.rows, task.options, task.lists);
+}
+
+struct GraphTasks::State {
+    struct Numbered {
+        size_t number;
+        GraphTask task;
+    };
+
+    GraphBuilderGroup& group;
+    std::mutex mutex;
+    // Protected by the mutex, as are the members of the group:
+    std::condition_variable changed;
+    std::deque<Numbered> waiting;
+    std::deque<size_t> done;
+    size_t threads = 0;  // that take tasks
+    bool ending = false;
+    std::exception_ptr thrown;
+    Workers workers;  // a thread for each device, and the caller's, which takes no task
+
+    explicit State(GraphBuilderGroup& whole)
+        : group(whole), workers(static_cast<int>(whole.devices()) + 1) {}
+
+    void take_tasks(Member& member);
+};
+
+// A device's thread.
+void GraphTasks::State::take_tasks(Member& member) {
+    std::unique_lock lock(mutex);
+    while (true) {
+        changed.wait(lock, [&] { return ending || !waiting.empty(); });
+        if (ending) break;
+        const Numbered mine = waiting.front();
+        waiting.pop_front();
+        std::string failure;
+        bool ran = false;
+        std::exception_ptr other;
+        lock.unlock();
+        try {
+            ran = ran_on_device([&] { run_graph_task(*member.builder, mine.task); },
+                                [&](const char* message) { failure = message; });
+        } catch (...) {
+            other = std::current_exception();
+        }
+        lock.lock();
+        if (ran) {
+            done.push_back(mine.number);
+        } else if (other) {
+            if (!thrown) thrown = other;
+            ending = true;
+        } else {
+            member.failed = true;
+            member.failure = failure;
+            waiting.push_front(mine);
+        }
+        changed.notify_all();
+        if (!ran) break;
+    }
+    --threads;
+    changed.notify_all();
+}
+
+GraphTasks::GraphTasks(GraphBuilderGroup& group) : state_(std::make_unique<State>(group)) {
+    State& state = *state_;
+    const std::vector<size_t> who = group.state_->working();
+    // The system may have refused some of the threads.
+    state.threads = std::min(who.size(), static_cast<size_t>(state.workers.threads() - 1));
+    for (const size_t member : who) group.state_->members[member].builder->progress = {};
+    if (state.threads > 0)
+        state.workers.begin(state.threads, [&state, &group, who](size_t i, int) {
+            state.take_tasks(group.state_->members[who[i]]);
+        });
+}
+
+GraphTasks::~GraphTasks() {
+    const std::lock_guard lock(state_->mutex);
+    state_->ending = true;
+    state_->changed.notify_all();
+}
+
+void GraphTasks::start(size_t number, const GraphTask& task) {
+    const std::lock_guard lock(state_->mutex);
+    state_->waiting.push_back({number, task});
+    state_->changed.notify_all();
+}
+
+size_t GraphTasks::finish() {
+    State& state = *state_;
+    std::unique_lock lock(state.mutex);
+    state.changed.wait(lock,
+                       [&] { return state.thrown || !state.done.empty() || state.threads == 0; });
+    if (state.thrown) std::rethrow_exception(state.thrown);
+    if (!state.done.empty()) {
+        const size_t number = state.done.front();
+        state.done.pop_front();
+        // Memory of devices that have failed is for others meanwhile.
+        if (state.threads > 0) state.group.state_->leave_failed();
+        return number;
+    }
+    // No thread is left: nobody else has the mutex.
+    const State::Numbered mine = state.waiting.front();
+    state.waiting.pop_front();
+    run_graph_task(state.group, mine.task);
+    return mine.number;
 }
 
 }  // namespace pgwarp

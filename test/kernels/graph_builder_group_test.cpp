@@ -8,6 +8,7 @@
 #include "test/kernels/seed.h"
 
 #include <gtest/gtest.h>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -153,6 +154,126 @@ TEST(GraphBuilderGroup, ReportsForAll) {
     EXPECT_EQ(last, 800u);
     EXPECT_EQ(last_total, 800u);
     EXPECT_FALSE(elsewhere);
+}
+
+// Rows in parts, each with a graph of its own, and every two of them merged: as the caller of
+// GraphTasks makes them.
+struct PartedRows {
+    static constexpr size_t parts = 5;
+    const Made& made;
+    DescentOptions options;
+    bool exact;
+    std::vector<std::vector<Edge>> lists;  // of parts, then of pairs
+
+    size_t begin(size_t part) const { return made.rows.count * part / parts; }
+    GraphTask task(size_t first, size_t second, std::vector<Edge>* to) const {
+        const GraphRows rows{made.rows.row(begin(first)), begin(second + 1) - begin(first),
+                             made.rows.dims, made.rows.metric};
+        to->assign(rows.count * options.degree, Edge{infinity, no_row});
+        return {rows, first == second ? 0 : begin(first + 1) - begin(first), exact, options,
+                to->data()};
+    }
+    // Pairs are of neighbors, whose rows follow each other.
+    template <typename Start, typename Finish>
+    void make(const Start& start, const Finish& finish) {
+        lists.assign(2 * parts - 1, {});
+        for (size_t i = 0; i < parts; ++i) start(i, task(i, i, &lists[i]));
+        finish(parts);
+        for (size_t i = 0; i + 1 < parts; ++i) {
+            std::vector<Edge>& pair = lists[parts + i];
+            const GraphTask both = task(i, i + 1, &pair);
+            std::copy(lists[i].begin(), lists[i].end(), pair.begin());
+            for (size_t e = 0; e < lists[i + 1].size(); ++e) {
+                Edge edge = lists[i + 1][e];
+                if (edge.row != no_row) edge.row += static_cast<uint32_t>(both.first);
+                pair[lists[i].size() + e] = edge;
+            }
+            start(parts + i, both);
+        }
+        finish(parts - 1);
+    }
+    void make_on(GraphBuilder& builder) {
+        make([&](size_t, const GraphTask& task) { run_graph_task(builder, task); }, [](size_t) {});
+    }
+    // Returns the numbers that finish() has returned.
+    std::vector<size_t> make_on(GraphBuilderGroup& group) {
+        GraphTasks tasks(group);
+        std::vector<size_t> done;
+        make([&](size_t number, const GraphTask& task) { tasks.start(number, task); },
+             [&](size_t count) {
+                 for (size_t i = 0; i < count; ++i) done.push_back(tasks.finish());
+             });
+        std::sort(done.begin(), done.end());
+        return done;
+    }
+};
+
+TEST(GraphTasks, AreDoneOnceWhicheverDevicesFail) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 1500, 12), 12, Metric::l2);
+    for (const bool exact : {false, true}) {
+        PartedRows truth{made, options_for(5, 3), exact, {}};
+        truth.make_on(*cpu());
+        for (const Fault fault : {Fault::none, Fault::failed, Fault::late, Fault::no_host_memory})
+            for (const std::vector<int>& good : {std::vector<int>{-1},
+                                                 {-1, -1},
+                                                 {-1, -1, -1},
+                                                 {0, -1},
+                                                 {-1, 2},
+                                                 {1, -1, 0},
+                                                 {0, 0},
+                                                 {2, 3},
+                                                 {4, 0, 1}}) {
+                SCOPED_TRACE(testing::Message() << "fault " << static_cast<int>(fault) << ", "
+                                                << testing::PrintToString(good));
+                Group group(good, true);
+                group.fault = static_cast<int>(fault);
+                PartedRows found{made, options_for(5, 3), exact, {}};
+                const auto done = found.make_on(*group.builder);
+                std::vector<size_t> all(2 * PartedRows::parts - 1);
+                std::iota(all.begin(), all.end(), 0);
+                EXPECT_EQ(done, all);
+                for (size_t i = 0; i < truth.lists.size(); ++i)
+                    expect_same(found.lists[i], truth.lists[i]);
+                if (fault == Fault::none) {
+                    EXPECT_EQ(group.builder->failure(), "");
+                }
+                // The group goes on as it is.
+                auto lists = made.nobody(5);
+                group.builder->exact(made.rows, 5, lists.data());
+                expect_same(lists, made.exact(5));
+            }
+    }
+}
+
+TEST(GraphTasks, ThrowsWhereNoDeviceIsLeftAndTheCpuMustNot) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 1000, 12), 12, Metric::l2);
+    Group group({1, 2}, false);
+    group.fault = static_cast<int>(Fault::failed);
+    PartedRows rows{made, options_for(5, 3), false, {}};
+    EXPECT_THROW(rows.make_on(*group.builder), DeviceFailure);
+    EXPECT_EQ(group.left.size(), 2u);
+}
+
+// What is no failure of a device ends the work, also where tasks still wait.
+TEST(GraphTasks, PassesOtherExceptionsOn) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 1000, 12), 12, Metric::l2);
+    Group group({-1, 1}, true);
+    group.fault = static_cast<int>(Fault::unknown);
+    PartedRows rows{made, options_for(5, 3), false, {}};
+    EXPECT_THROW(rows.make_on(*group.builder), int);
+}
+
+TEST(GraphTasks, EndsWithTasksUnfinished) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 1000, 12), 12, Metric::l2);
+    Group group({-1, -1}, true);
+    PartedRows rows{made, options_for(5, 3), false, {}};
+    std::vector<std::vector<Edge>> lists(PartedRows::parts);
+    GraphTasks tasks(*group.builder);
+    for (size_t i = 0; i < lists.size(); ++i) tasks.start(i, rows.task(i, i, &lists[i]));
 }
 
 }  // namespace
