@@ -1063,7 +1063,8 @@ CREATE FUNCTION pgwarp_stat_copies(
     OUT bytes bigint,
     OUT batches bigint,
     OUT batch_queries bigint,
-    OUT own_lists bigint)
+    OUT own_lists bigint,
+    OUT part int)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION pgwarp_stat_copies() IS
@@ -1111,7 +1112,7 @@ CREATE VIEW pg_stat_pgwarp_devices AS
     SELECT n.nspname AS schemaname, t.relname AS tablename, i.relname AS indexname,
         i.oid AS indexrelid, c.place, c.lists, c.resident_lists, c.bytes, c.batches,
         CASE WHEN c.batches > 0 THEN c.batch_queries::float8 / c.batches::float8 END AS mean_batch,
-        c.own_lists
+        c.own_lists, c.part
     FROM pgwarp_stat_copies() AS c
         JOIN pg_class AS i ON i.oid = c.index
         JOIN pg_index AS x ON x.indexrelid = i.oid

@@ -148,6 +148,7 @@ WantedSearch next_search(IndexScanDesc scan, ScanState* s, Size* wanted) {
     search.first_probe = s->group.begin;
     search.probes = s->group.end;
     search.device = s->service.device;
+    search.devices = s->service.devices;
     *wanted = s->goal.candidates + (s->service.resumes ? 0 : s->served.repeated);
     return search;
 }
@@ -216,6 +217,7 @@ bool ask_further(IndexScanDesc scan, ScanState* s, WantedSearch* search, double 
         part.narrowed = true;
         part.near_k = 0;
         part.device = answer->device;
+        part.devices = answer->asked;
         part.wants_versions = true;
         ServiceAnswer some;
         if (!ask_once(scan, s, part, &some)) return false;
@@ -375,6 +377,7 @@ void note_answer(ScanState* s, const WantedSearch& search, const ServiceAnswer& 
     if (service.lists) pfree(service.lists);
     service.lists = lists;
     service.device = answer.device;
+    service.devices = answer.asked;
     if (search.narrowed && !answer.searched.more) {
         // A filter may ask for more lists in the first group, which ends in the next round
         // otherwise.

@@ -124,7 +124,8 @@ struct ServiceProgress {
     // The next search of the group resumes after this candidate, in the service's own order.
     bool resumes;
     Neighbor floor;
-    ServiceDevice* device;  // that answered last; null: none has
+    ServiceDevice* device;  // that answered last; null: none has, or several have:
+    uint32 devices;         // a bit each
     // (group.end - group.begin) lists of the group, each with its generation.
     uint64* lists;
     bool* finished;          // (lists): those of groups that have ended; null: none has

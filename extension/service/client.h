@@ -52,6 +52,7 @@ struct WantedSearch {
     Neighbor floor = {-std::numeric_limits<float>::infinity(), 0};
     // Whose answer the search goes on from; null: it begins. Asked first.
     ServiceDevice* device = nullptr;
+    uint32 devices = 0;  // the same of an index that is spread over devices: a bit each
     std::span<const Condition> conditions = {};
     bool wants_versions = false;  // of the lists, even if the answer could be complete
     bool fills = false;           // name lists that the device lacks, for this backend to send

@@ -30,12 +30,12 @@ bool send_index(ServiceDevice* device, Relation index, const MetaPage& meta, con
     uint32 count = 0;
     // First those that it should not have: they take room.
     for (uint32 i = 0; shards && i < meta.lists; ++i) {
-        if (shards->owner(i) == number) continue;
+        if (shards->owns(number, i)) continue;
         lists[count] = {i, {}};
         lists[count++].drop = true;
     }
     for (uint32 i = 0; i < meta.lists; ++i)
-        if (!shards || shards->owner(i) == number) lists[count++] = {i, {}};
+        if (!shards || shards->owns(number, i)) lists[count++] = {i, {}};
     send_lists(device, index, meta, lists, count, patience, LoadKind::whole_index);
     pfree(lists);
     return true;
@@ -70,7 +70,8 @@ void warn_of_device(const ServiceDevice* device, Relation index, const char* rea
                       errdetail("%s", detail)));
 }
 
-// Loads every list into the device that owns it; returns the number of resident lists.
+// Loads every list into the devices that own it; returns the number of resident lists: of several
+// copies of a part, the one with the fewest counts.
 int64 load_shards(Relation index, const MetaPage& meta, const Shards& shards) {
     Patience patiences[most_devices];
     bool sent[most_devices] = {};
@@ -80,19 +81,28 @@ int64 load_shards(Relation index, const MetaPage& meta, const Shards& shards) {
         sent[i] = shards.has(i) && worker_serves(device) &&
                   send_index(device, index, meta, &shards, &patiences[i]);
     }
-    int64 all = -1;
+    int64 of_parts[most_devices];
+    for (uint32 part = 0; part < shards.parts; ++part) of_parts[part] = -1;
     const ServiceDevice* failed = nullptr;
     for (int i = 0; i < service->devices; ++i) {
         if (!shards.has(i)) continue;
+        int64& of_part = of_parts[shards.part_of[i]];
         uint32 resident = 0;
         if (sent[i] && count_loaded(index, meta, &patiences[i], &resident))
-            all = Max(all, int64{0}) + resident;
+            of_part = of_part < 0 ? resident : Min(of_part, int64{resident});
         else
             failed = service_device(i);
     }
+    int64 all = -1;
+    for (uint32 part = 0; part < shards.parts; ++part)
+        if (of_parts[part] >= 0) all = Max(all, int64{0}) + of_parts[part];
     if (all < 0) report_not_taken(index, failed ? why_not_taken(failed) : "all devices are away");
-    if (failed)
-        warn_of_device(failed, index, why_not_taken(failed), "Sessions read its lists from pages.");
+    if (failed) {
+        const bool others = of_parts[shards.part_of[device_number(failed)]] >= 0;
+        warn_of_device(
+            failed, index, why_not_taken(failed),
+            others ? "Other devices have its lists." : "Sessions read its lists from pages.");
+    }
     return Min(all, int64{meta.lists});
 }
 
@@ -236,22 +246,23 @@ PGWARP_FUNCTION(pgwarp_service) {
 // What all devices together have of an index.
 struct HeldTotal {
     uint64 lists;
-    uint64 resident_lists;  // of the device that has most, or of all if the index is spread
+    uint64 resident_lists;  // of the device that has most, or of these of all parts
     uint64 bytes;
 };
 static HeldTotal held_total(Oid index) {
     HeldTotal total = {};
     Shards shards;
     const bool spread = known_shards(MyDatabaseId, index, &shards);
+    uint32 of_parts[most_devices + 1] = {};  // and of devices that own none
     for (int i = 0; i < service->devices; ++i) {
         auto* held = const_cast<HeldIndex*>(find_held(service_device(i), MyDatabaseId, index));
         if (!held) continue;
-        const uint32 resident = pg_atomic_read_u32(&held->resident_lists);
+        const int part = !spread ? 0 : shards.has(i) ? shards.part_of[i] : most_devices;
+        of_parts[part] = Max(of_parts[part], pg_atomic_read_u32(&held->resident_lists));
         total.lists = Max(total.lists, pg_atomic_read_u32(&held->lists));
-        total.resident_lists =
-            spread ? total.resident_lists + resident : Max(total.resident_lists, resident);
         total.bytes += pg_atomic_read_u64(&held->bytes);
     }
+    for (const uint32 resident : of_parts) total.resident_lists += resident;
     // Some lists may be on their way from one to another.
     total.resident_lists = Min(total.resident_lists, total.lists);
     return total;
@@ -282,7 +293,7 @@ PGWARP_FUNCTION(pgwarp_stat_indexes) {
 
 // What each device has of each index of this database.
 PGWARP_FUNCTION(pgwarp_stat_copies) {
-    constexpr int columns = 8;
+    constexpr int columns = 9;
     check_signature(fcinfo, 0, columns);
     compat_init_materialized(fcinfo);
     ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
@@ -302,9 +313,10 @@ PGWARP_FUNCTION(pgwarp_stat_copies) {
                 Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.bytes))),
                 Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batches))),
                 Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&held.batch_queries))),
-                Int64GetDatum(spread ? shards.owned(i, lists) : 0)};
+                Int64GetDatum(spread ? shards.owned(i, lists) : 0),
+                Int32GetDatum(spread ? shards.part_of[i] : 0)};
             bool nulls[columns] = {};
-            nulls[columns - 1] = !spread;
+            nulls[columns - 2] = nulls[columns - 1] = !spread;
             tuplestore_putvalues(result->setResult, result->setDesc, const_cast<Datum*>(values),
                                  nulls);
         }

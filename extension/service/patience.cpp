@@ -78,10 +78,10 @@ void wait_for(Patience* patience, ServiceDevice* device, OtherDevices others) {
     patience->device = device;
     patience->device_began = GetCurrentTimestamp();
     patience->device_timeout =
-        others == OtherDevices::next
+        others == OtherDevices::next || others == OtherDevices::both
             ? std::max(static_cast<int>(left_of(patience->began, patience->timeout) / 2), 1)
             : 0;
-    patience->together = others == OtherDevices::together;
+    patience->together = others == OtherDevices::together || others == OtherDevices::both;
     patience->turns = pg_atomic_read_u32(&device->turns);
 }
 

@@ -32,6 +32,7 @@ enum class OtherDevices {
     none,      // it waits for all of the time that is left
     next,      // after this one, if it does not answer: it waits for half of that
     together,  // at the same time, for other parts of the answer: it waits for all of it
+    both,      // for other parts at the same time, for this part after it: it waits for half
 };
 
 // For a search, by the session's settings. wait_for() before it is used.

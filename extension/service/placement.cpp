@@ -84,9 +84,11 @@ struct Copies {
 };
 
 // What the devices that serve have of an index; devices that have nothing of it only if `all`.
-Copies find_copies(const MirrorKey& key, bool all) {
+// `among`: these devices, a bit each.
+Copies find_copies(const MirrorKey& key, bool all, uint32 among = PG_UINT32_MAX) {
     Copies copies = {};
     for (int i = 0; i < service->devices; ++i) {
+        if ((among >> i & 1) == 0) continue;
         ServiceDevice* device = service_device(i);
         HeldIndex* held = find(device, name_of(key.database, key.index));
         if (!is_available(device)) {
@@ -247,17 +249,30 @@ Route route_automatically(const MirrorKey& key) {
 
 }  // namespace
 
+// Moves one of these devices to the front, if the route has one.
+static void prefer(uint32 devices, Route* route) {
+    for (int i = 1; i < route->count; ++i) {
+        if ((devices >> device_number(route->devices[i]) & 1) == 0) continue;
+        std::swap(route->devices[0], route->devices[i]);
+        route->fills = false;
+        return;
+    }
+}
+
+Route route_owners(const MirrorKey& key, uint32 owners, uint32 first) {
+    Route route = route_copies(find_copies(key, true, owners));
+    if (route.count > 0 && (first >> device_number(route.devices[0]) & 1) == 0)
+        prefer(first, &route);
+    return route;
+}
+
 Route route_search(const MirrorKey& key, Placement placement, const ServiceDevice* first) {
     // One device takes all, silent or not: who asks has decided whether to wait for it.
     if (service->devices == 1) return {{service_device(0)}, 1, false};
     Route route = placement == Placement::single      ? route_single(key)
                   : placement == Placement::replicate ? route_copies(find_copies(key, true))
                                                       : route_automatically(key);
-    for (int i = 1; i < route.count; ++i)
-        if (route.devices[i] == first) {
-            std::swap(route.devices[0], route.devices[i]);
-            route.fills = false;
-        }
+    if (first) prefer(uint32{1} << device_number(first), &route);
     return route;
 }
 

@@ -14,7 +14,8 @@
 //     shard       all, a part of its lists each (shards.h). Searches ask all of them.
 //     auto        one, and one more when all that have it are busy, if it is small and another
 //                 device has room for it. An index that is larger than a device's room is as with
-//                 `shard`.
+//                 `shard`, but in fewer parts if there is room for copies of them; of the devices
+//                 that own a part, searches ask the least busy.
 #pragma once
 
 #include "extension/service/service.h"
@@ -32,7 +33,11 @@ struct Route {
     bool fills;  // the first of them lacks lists that another has, and should get some
 };
 
-// Not for indexes that are spread over devices.
+// For a search of a part of an index that is spread over devices: those among `owners`, a bit each.
+// One of `first` comes first, as below.
+Route route_owners(const MirrorKey& key, uint32 owners, uint32 first);
+
+// Not for indexes that are spread over devices:
 
 // For a search. None: the session reads the pages. `first` comes first, if it is one of the
 // devices: the search goes on from its answer, and others may round distances otherwise. Null: any.

@@ -341,11 +341,14 @@ struct ShardMap {
     pg_atomic_uint32 used_at;
     uint32 members;  // devices that own lists, a bit each
     MirrorKey key;
-    // Device i, if it is a member, owns the lists whose hash is at most last[i] and more than that
-    // of the member before.
+    uint32 parts;  // of the index, at most as many as members
+    // (parts) A part has the lists whose hash is at most this, and more than that of the part
+    // before.
     uint32 last[most_devices];
-    uint64 bytes;  // of all lists on a device, when they were measured
-    uint8 spread;  // 0: only its bytes are known
+    float weights[most_devices];  // (parts) the sizes that they were cut for, relative
+    uint8 part_of[most_devices];  // that device i owns, if it is a member
+    uint64 bytes;                 // of all lists on a device, when they were measured
+    uint8 spread;                 // 0: only its bytes are known
 };
 // An index has one of `shard_ways` places, by its name.
 inline constexpr uint32 shard_ways = 8;

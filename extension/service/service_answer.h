@@ -29,6 +29,7 @@ struct ServiceAnswer {
     // (probed_count) The number of the device that has the list of `probed`, or should have it.
     // Null: all are of `device`.
     uint8* devices;
+    uint32 asked;          // those that gave the answer, a bit each, where they are several
     MirrorProbe outdated;  // if resident: send the worker what it lacks of this list
     // Lists that the device lacks and has room for: send it these, too.
     uint32 missing[service_most_missing];

@@ -4,57 +4,91 @@
 
 #include "kernels/mirror.h"
 #include "extension/service/pace.h"
+#include "extension/service/placement.h"
 #include "extension/service/shard_search.h"
 
 namespace pgwarp {
 
 namespace {
 
-// The devices that are asked, and their answers.
+// A part of the index: the devices that own it, of which one after the other is asked, and the
+// answer.
+struct AskedPart {
+    Route owners;
+    int now;         // who is asked
+    bool asks;       // it is asked in the next turn
+    bool got_model;  // from this search
+    bool answered;
+    ServiceAnswer answer;
+
+    ServiceDevice* device() const { return owners.devices[now]; }
+    bool has_another() const { return now + 1 < owners.count; }
+};
+
 struct Parts {
-    ServiceDevice* devices[most_devices];
-    ServiceAnswer answers[most_devices];
-    bool answered[most_devices];
+    AskedPart items[most_devices];
     int count;
 };
 
-// Asks those that have not answered, and sends the model to those that lack it. True: some of these
-// have it now, and should be asked again.
+// Whom else the search waits for, besides the device that is asked for this part.
+OtherDevices others_of(const Parts& parts, const AskedPart& part) {
+    if (parts.count == 1) return part.has_another() ? OtherDevices::next : OtherDevices::none;
+    return part.has_another() ? OtherDevices::both : OtherDevices::together;
+}
+
+// Asks the next owner of a part. False: there is none.
+bool ask_another(uint32 k, AskedPart* part) {
+    if (!part->has_another()) return false;
+    ++part->now;
+    part->got_model = false;
+    free_answer(&part->answer);
+    begin_answer(&part->answer, k);
+    return true;
+}
+
+// Asks for the parts of this turn, and sends the model to devices that lack it. True: some of these
+// have it now, or another device owns a part that has no answer: there is another turn.
 bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key,
-               const WantedSearch& search, const Patience& patience, bool last, Parts* parts) {
+               const WantedSearch& search, const Patience& patience, Parts* parts) {
     Patience patiences[most_devices];
     SearchSlot* slots[most_devices];
-    int numbers[most_devices];
+    AskedPart* asked[most_devices];
     int count = 0;
     for (int i = 0; i < parts->count; ++i) {
-        if (parts->answered[i]) continue;
+        AskedPart* part = &parts->items[i];
+        if (!part->asks) continue;
         patiences[count] = patience;
-        wait_for(&patiences[count], parts->devices[i],
-                 parts->count > 1 ? OtherDevices::together : OtherDevices::none);
-        numbers[count++] = i;
+        wait_for(&patiences[count], part->device(), others_of(*parts, *part));
+        asked[count++] = part;
     }
     ask_together(key, search, patiences, count, slots);
     bool lacks_model[most_devices] = {};
     // No error before all slots are released.
     for (int i = 0; i < count; ++i) {
+        asked[i]->asks = false;
         if (!slots[i]) continue;
         const MirrorSearch::Outcome outcome = slots[i]->outcome;
         if (outcome == MirrorSearch::Outcome::found)
-            parts->answered[numbers[i]] =
-                copy_answer(slots[i], search.k, meta.lists, &parts->answers[numbers[i]]) &&
-                parts->answers[numbers[i]].probed;
-        lacks_model[i] = outcome == MirrorSearch::Outcome::unknown &&
+            asked[i]->answered = copy_answer(slots[i], search.k, meta.lists, &asked[i]->answer) &&
+                                 asked[i]->answer.probed;
+        lacks_model[i] = outcome == MirrorSearch::Outcome::unknown && !asked[i]->got_model &&
                          (slots[i]->bring_model || insists_on_service());
         release_slot(slots[i]);
     }
     bool again = false;
     bool sent = false;
-    for (int i = 0; i < count && !last; ++i) {
+    for (int i = 0; i < count; ++i) {
+        AskedPart* part = asked[i];
+        if (part->answered) continue;
         // Reading a model takes a while. A search that does not wait for the devices sends it to
         // one of them, and the next search to another.
-        if (!lacks_model[i] || (!insists_on_service() && (sent || is_over(patience)))) continue;
-        sent = send_model(parts->devices[numbers[i]], index, meta, &patiences[i]);
-        if (sent && insists_on_service()) again |= wait_for_loads(&patiences[i]);
+        if (lacks_model[i] && (insists_on_service() || (!sent && !is_over(patience)))) {
+            part->got_model = true;
+            sent = send_model(part->device(), index, meta, &patiences[i]);
+            part->asks = sent && insists_on_service() && wait_for_loads(&patiences[i]);
+        }
+        part->asks = part->asks || ask_another(search.k, part);
+        again |= part->asks;
     }
     return again;
 }
@@ -65,6 +99,7 @@ struct Given {
     const ServiceAnswer* answers[most_devices];
     int devices[most_devices];
     int count;
+    int owners[most_devices];  // of each part of the index: the device that was asked for it
 };
 
 constexpr uint32 not_named = PG_UINT32_MAX;
@@ -134,7 +169,7 @@ Merged merge_lists(const MirrorKey& key, const Given& given, const Shards& shard
     Merged merged = {};
     for (uint32 j = 0; j < count; ++j) {
         const uint32 list = lists[j].list;
-        const int owner = shards.owner(list);
+        const int owner = given.owners[shards.part(list)];
         MirrorProbe result = {};
         result.list = list;
         int covered_by = -1;
@@ -242,28 +277,37 @@ void share_effort(uint32 parts, WantedSearch* search) {
 
 bool ask_shards(Relation index, const MetaPage& meta, const MirrorKey& key, const Shards& shards,
                 const WantedSearch& wanted, ServiceAnswer* answer) {
+    Given given = {};
     Parts parts = {};
-    for (int i = 0; i < service->devices; ++i) {
-        ServiceDevice* device = service_device(i);
-        if (!shards.has(i) || !is_available(device) || waited_in_vain_for(device)) continue;
-        begin_answer(&parts.answers[parts.count], wanted.k);
-        parts.devices[parts.count++] = device;
+    uint8 numbers[most_devices];
+    for (uint32 i = 0; i < shards.parts; ++i) {
+        const uint32 owners = shards.owners(i);
+        // Where none of them serves, the lists are for any.
+        given.owners[i] = owners == 0 ? 0 : __builtin_ctz(owners);
+        AskedPart* part = &parts.items[parts.count];
+        part->owners = route_owners(key, owners, wanted.devices);
+        if (part->owners.count == 0) continue;
+        part->asks = true;
+        begin_answer(&part->answer, wanted.k);
+        numbers[parts.count++] = static_cast<uint8>(i);
     }
     WantedSearch search = wanted;
     search.wants_versions = true;
     if (parts.count > 1) share_effort(static_cast<uint32>(parts.count), &search);
-    bool again = parts.count > 0;
-    for (int turn = 0; again && turn < 2; ++turn) {
+    // Ends: a device is asked once, and once more when it got the model.
+    for (bool again = parts.count > 0; again && !is_over(answer->patience);) {
+        again = ask_parts(index, meta, key, search, answer->patience, &parts);
         // Sending models to several devices may have taken all of it, though each gave signs of
         // life.
-        if (turn > 0) answer->patience = search_patience();
-        again = ask_parts(index, meta, key, search, answer->patience, turn == 1, &parts);
+        if (again && insists_on_service()) answer->patience = search_patience();
     }
-    Given given = {};
     for (int i = 0; i < parts.count; ++i) {
-        if (!parts.answered[i]) continue;
-        given.devices[given.count] = device_number(parts.devices[i]);
-        given.answers[given.count++] = &parts.answers[i];
+        const AskedPart& part = parts.items[i];
+        given.owners[numbers[i]] = device_number(part.device());
+        if (!part.answered) continue;
+        answer->asked |= uint32{1} << device_number(part.device());
+        given.devices[given.count] = device_number(part.device());
+        given.answers[given.count++] = &part.answer;
         const int last = given.count - 1;
         if (given.answers[last]->probed_count <= given.answers[0]->probed_count) continue;
         std::swap(given.answers[0], given.answers[last]);
@@ -272,7 +316,7 @@ bool ask_shards(Relation index, const MetaPage& meta, const MirrorKey& key, cons
     answer->device = nullptr;
     const bool merged =
         given.count > 0 && merge_parts(index, meta, key, shards, wanted.k, given, answer);
-    for (int i = 0; i < parts.count; ++i) free_answer(&parts.answers[i]);
+    for (int i = 0; i < parts.count; ++i) free_answer(&parts.items[i].answer);
     return merged;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <span>
 
@@ -57,12 +58,19 @@ bool read_map(ShardMap* map, Oid database, Oid index, KnownMap* known) {
     if (sequence % 2 != 0 || map->key.database != database || map->key.index != index) return false;
     known->measured_at = pg_atomic_read_u32(&map->measured_at);
     known->key = map->key;
-    known->shards.members = map->members;
-    std::copy_n(map->last, most_devices, known->shards.last);
+    Shards* shards = &known->shards;
+    shards->members = map->members;
+    shards->parts = map->parts;
+    std::copy_n(map->last, most_devices, shards->last);
+    std::copy_n(map->weights, most_devices, shards->weights);
+    std::copy_n(map->part_of, most_devices, shards->part_of);
     known->bytes = map->bytes;
     known->spread = map->spread != 0;
     pg_read_barrier();
-    return known->measured_at != 0 && pg_atomic_read_u32(&map->sequence) == sequence;
+    if (known->measured_at == 0 || pg_atomic_read_u32(&map->sequence) != sequence) return false;
+    for (int i = 0; i < service->devices; ++i)
+        if (shards->has(i) && shards->part_of[i] >= shards->parts) return false;
+    return shards->parts >= 1 && shards->parts <= static_cast<uint32>(most_devices);
 }
 
 ShardMap* find_map(Oid database, Oid index, KnownMap* known) {
@@ -101,7 +109,10 @@ void write_map(const KnownMap& known) {
     begin_write(place);
     place->key = known.key;
     place->members = known.shards.members;
+    place->parts = known.shards.parts;
     std::copy_n(known.shards.last, most_devices, place->last);
+    std::copy_n(known.shards.weights, most_devices, place->weights);
+    std::copy_n(known.shards.part_of, most_devices, place->part_of);
     place->bytes = known.bytes;
     place->spread = known.spread;
     pg_atomic_write_u32(&place->measured_at, known.measured_at);
@@ -130,34 +141,36 @@ int64 smallest_budget() {
     return smallest;
 }
 
-// The memory of each member, for its share of the lists.
-struct Weights {
-    double items[most_devices];
-    double sum;
-};
-Weights weights_of(uint32 members) {
-    Weights weights = {};
-    const double otherwise = std::max<double>(static_cast<double>(smallest_budget()), 1);
+// The device's memory for lists; where that is unknown, the smallest of the others.
+float memory_of(int device) {
+    const int64 budget = service_device(device)->info.list_budget;
+    return static_cast<float>(std::max<int64>(budget > 0 ? budget : smallest_budget(), 1));
+}
+
+// Gives each member a part, in turn. A part that several own is larger than others by as much:
+// every device has the same work then.
+Shards deal(uint32 members, uint32 parts) {
+    Shards shards = {};
+    shards.members = members;
+    shards.parts = std::max(parts, 1u);
+    uint32 next = 0;
     for (int i = 0; i < service->devices; ++i) {
-        if ((members >> i & 1) == 0) continue;
-        const auto budget = static_cast<double>(service_device(i)->info.list_budget);
-        weights.items[i] = budget > 0 ? budget : otherwise;
-        weights.sum += weights.items[i];
+        if (!shards.has(i)) continue;
+        shards.part_of[i] = static_cast<uint8>(next++ % shards.parts);
+        shards.weights[shards.part_of[i]] += memory_of(i);
     }
-    return weights;
+    return shards;
 }
 
 // Ranges as long as the devices' memory.
-Shards cut_by_number(uint32 members) {
-    Shards shards = {members, {}};
-    const Weights weights = weights_of(members);
+void cut_by_number(Shards* shards) {
     double before = 0;
-    for (int i = 0; i < service->devices; ++i) {
-        before += weights.items[i];
-        const double part = weights.sum > 0 ? before / weights.sum : 1;
-        shards.last[i] = static_cast<uint32>(std::min(part, 1.0) * PG_UINT32_MAX);
+    for (uint32 part = 0; part < shards->parts; ++part) {
+        before += shards->share(part);
+        shards->last[part] = part + 1 == shards->parts
+                                 ? PG_UINT32_MAX
+                                 : static_cast<uint32>(std::min(before, 1.0) * PG_UINT32_MAX);
     }
-    return shards;
 }
 
 // Bytes of each list as a mirror keeps them, in the order of hashes.
@@ -195,35 +208,117 @@ ListSizes read_sizes(Relation index, const MetaPage& meta) {
     return sizes;
 }
 
-Shards cut_by_bytes(const ListSizes& sizes, uint32 members) {
-    Shards shards = cut_by_number(members);
-    if (sizes.all == 0) return shards;
-    const Weights weights = weights_of(members);
-    double weight = 0, bytes = 0;
+void cut_by_bytes(const ListSizes& sizes, Shards* shards) {
+    cut_by_number(shards);
+    if (sizes.all == 0) return;
+    double share = 0, bytes = 0;
     uint32 at = 0;
-    for (int i = 0; i < service->devices; ++i) {
-        weight += weights.items[i];
-        const double end = static_cast<double>(sizes.all) * weight / weights.sum;
+    for (uint32 part = 0; part + 1 < shards->parts; ++part) {
+        share += shards->share(part);
+        const double end = static_cast<double>(sizes.all) * share;
         for (; at < sizes.count && bytes + static_cast<double>(sizes.bytes[at]) / 2 <= end; ++at)
             bytes += static_cast<double>(sizes.bytes[at]);
         // Hashes of no list may lie on either side. The first list has hash 0, with nothing before.
         const uint32 next = at == sizes.count ? 0 : hash_of(sizes.lists[at]);
-        shards.last[i] = at == sizes.count ? PG_UINT32_MAX : next - (next > 0);
+        shards->last[part] = at == sizes.count ? PG_UINT32_MAX : next - (next > 0);
     }
-    return shards;
 }
 
 bool is_balanced(const ListSizes& sizes, const Shards& shards) {
     double bytes[most_devices] = {};
     for (uint32 i = 0; i < sizes.count; ++i)
-        bytes[shards.owner(sizes.lists[i])] += static_cast<double>(sizes.bytes[i]);
-    const Weights weights = weights_of(shards.members);
-    for (int i = 0; i < service->devices; ++i) {
-        const double share = static_cast<double>(sizes.all) * weights.items[i] / weights.sum;
-        if (bytes[i] > share + share / tolerated_part + static_cast<double>(sizes.largest))
+        bytes[shards.part(sizes.lists[i])] += static_cast<double>(sizes.bytes[i]);
+    for (uint32 part = 0; part < shards.parts; ++part) {
+        const double share = static_cast<double>(sizes.all) * shards.share(part);
+        if (bytes[part] > share + share / tolerated_part + static_cast<double>(sizes.largest))
             return false;
     }
     return true;
+}
+
+// --- copies of parts
+
+// Bytes that a device has of other indexes.
+uint64 bytes_of_others(const ServiceDevice* device, const MirrorKey& key) {
+    const uint64 name = uint64{key.database} << 32 | key.index;
+    uint64 bytes = 0;
+    for (const HeldIndex& held : device->held) {
+        auto* item = const_cast<HeldIndex*>(&held);
+        const uint64 other = pg_atomic_read_u64(&item->name);
+        if (other != 0 && other != name) bytes += pg_atomic_read_u64(&item->bytes);
+    }
+    return bytes;
+}
+
+// Whether each device has room for its part beside what it has of other indexes, with so much to
+// spare.
+bool fit(const Shards& shards, const MirrorKey& key, uint64 bytes, double spare) {
+    for (int i = 0; i < service->devices; ++i) {
+        if (!shards.has(i)) continue;
+        const ServiceDevice* device = service_device(i);
+        const auto room = static_cast<double>(device->info.list_budget) -
+                          static_cast<double>(bytes_of_others(device, key));
+        if (static_cast<double>(bytes) * shards.share(shards.part_of[i]) * spare > room)
+            return false;
+    }
+    return true;
+}
+
+// The fewest parts that the devices have room for, at least two: then most devices have copies.
+Shards deal_copies(const MirrorKey& key, uint64 bytes, uint32 members) {
+    // Lists grow, and ranges are not cut to the byte.
+    constexpr double spare = 1.15;
+    const auto devices = static_cast<uint32>(__builtin_popcount(members));
+    for (uint32 parts = 2; parts < devices; ++parts) {
+        const Shards shards = deal(members, parts);
+        if (fit(shards, key, bytes, spare)) return shards;
+    }
+    return deal(members, devices);
+}
+
+// The parts as they were, with the devices of now: those that came get the parts with the fewest
+// owners. False: a part has no owner.
+bool keep_parts(const Shards& before, uint32 members, Shards* kept) {
+    *kept = before;
+    kept->members = members & before.members;
+    for (uint32 part = 0; part < kept->parts; ++part)
+        if (kept->owners(part) == 0) return false;
+    for (int i = 0; i < service->devices; ++i) {
+        if ((members >> i & 1) == 0 || kept->has(i)) continue;
+        uint32 to = 0;
+        const auto owners = [kept](uint32 part) { return __builtin_popcount(kept->owners(part)); };
+        for (uint32 part = 1; part < kept->parts; ++part)
+            if (owners(part) < owners(to)) to = part;
+        kept->part_of[i] = static_cast<uint8>(to);
+        kept->members |= uint32{1} << i;
+    }
+    return true;
+}
+
+// Whether parts are as large as those that would be cut now, by about an eighth.
+bool alike(const Shards& a, const Shards& b) {
+    bool same = a.parts == b.parts;
+    for (uint32 part = 0; same && part < a.parts; ++part)
+        same = std::abs(a.share(part) - b.share(part)) * tolerated_part <= b.share(part);
+    return same;
+}
+
+// Who owns what from now on. `copies`: parts may have several owners. Parts move only if it is
+// worth it: another device or more memory makes larger ones possible, or there is no room for them.
+Shards next_shards(const ListSizes& sizes, const MirrorKey& key, uint32 members, bool copies,
+                   const Shards* before) {
+    const auto devices = static_cast<uint32>(__builtin_popcount(members));
+    Shards next = copies ? deal_copies(key, sizes.all, members) : deal(members, devices);
+    Shards kept;
+    if (before && keep_parts(*before, members, &kept) && is_balanced(sizes, kept)) {
+        const bool came = (members & ~before->members) != 0;
+        const bool enough = copies ? kept.parts <= next.parts : kept.parts == next.parts;
+        const bool in_place = kept.parts == devices || fit(kept, key, sizes.all, 1);
+        if (enough && in_place && (!came || kept.parts < next.parts || alike(kept, next)))
+            return kept;
+    }
+    cut_by_bytes(sizes, &next);
+    return next;
 }
 
 // True for one of the backends that find it due, at most once in a second.
@@ -258,9 +353,8 @@ KnownMap measure(Relation index, const MetaPage& meta, const MirrorKey& key, Pla
     known.spread =
         placement == Placement::shard || is_too_large(sizes.all, before && before->spread);
     known.measured_at = std::max(seconds_now_coarse(), 1u);
-    known.shards = before && before->shards.members == members && is_balanced(sizes, before->shards)
-                       ? before->shards
-                       : cut_by_bytes(sizes, members);
+    known.shards = next_shards(sizes, key, members, placement == Placement::automatic,
+                               before ? &before->shards : nullptr);
     pfree(sizes.bytes);
     pfree(sizes.lists);
     write_map(known);
@@ -269,21 +363,30 @@ KnownMap measure(Relation index, const MetaPage& meta, const MirrorKey& key, Pla
 
 }  // namespace
 
-int Shards::owner(uint32 list) const {
+uint32 Shards::part(uint32 list) const {
     const uint32 hash = hash_of(list);
-    int device = 0;
-    for (int i = 0; i < service->devices; ++i) {
-        if (!has(i)) continue;
-        device = i;
-        if (hash <= last[i]) break;
-    }
-    return device;
+    uint32 at = 0;
+    while (at + 1 < parts && hash > last[at]) ++at;
+    return at;
+}
+
+uint32 Shards::owners(uint32 part) const {
+    uint32 devices = 0;
+    for (int i = 0; i < most_devices; ++i)
+        if (has(i) && part_of[i] == part) devices |= uint32{1} << i;
+    return devices;
 }
 
 uint32 Shards::owned(int device, uint32 lists) const {
     uint32 count = 0;
-    for (uint32 i = 0; i < lists; ++i) count += owner(i) == device;
+    for (uint32 i = 0; i < lists; ++i) count += owns(device, i);
     return count;
+}
+
+double Shards::share(uint32 part) const {
+    double all = 0;
+    for (uint32 i = 0; i < parts; ++i) all += weights[i];
+    return all > 0 ? weights[part] / all : 1;
 }
 
 Placement placement_of(Relation index) {
@@ -325,7 +428,8 @@ bool find_shards(Relation index, const MetaPage& meta, const MirrorKey& key, Sha
     } else if (!current) {
         // Another backend is about to know more.
         if (placement == Placement::automatic) return false;
-        known.shards = cut_by_number(members);
+        known.shards = deal(members, static_cast<uint32>(__builtin_popcount(members)));
+        cut_by_number(&known.shards);
         known.spread = true;
     } else if (pg_atomic_read_u32(&map->used_at) != now) {
         pg_atomic_write_u32(&map->used_at, now);
@@ -350,9 +454,8 @@ int64 bytes_elsewhere(const ServiceDevice* device, HoldsIndex* holds) {
             !read_map(&map, map.key.database, map.key.index, &known) || !known.spread ||
             !known.shards.has(number) || !holds(device, known.key))
             continue;
-        const Weights weights = weights_of(known.shards.members);
         bytes += static_cast<int64>(static_cast<double>(known.bytes) *
-                                    (1 - weights.items[number] / weights.sum));
+                                    (1 - known.shards.share(known.shards.part_of[number])));
     }
     return bytes;
 }

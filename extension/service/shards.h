@@ -1,10 +1,14 @@
 // Which device owns which lists of an index that is spread over devices.
 //
-// A list has a hash, and each device owns the lists of a range of hashes. Ranges are cut so that
-// devices get bytes in proportion to their memory, by the pages of lists in the directory, and are
-// in shared memory (ShardMap), so that all backends agree. One backend measures every ten seconds.
-// It cuts anew if devices have come or gone, or if one has more than its share by an eighth: lists
-// that have grown a little keep their owner.
+// A list has a hash, and each part of the index has the lists of a range of hashes. Ranges are cut
+// by the bytes of lists, from the pages in the directory. They are in shared memory (ShardMap), so
+// that all backends agree. One backend measures every ten seconds. It cuts anew if devices have
+// come or gone, or if a part has more than its share by an eighth: lists that have grown a little
+// stay where they are.
+//
+// Each device owns one part. With `shard` there are as many parts as devices. With 'auto' there are
+// fewer if memory is left: then several devices own a part, each a copy of it. A device that goes
+// leaves its part to those that have it; the parts stay as they are while each has an owner.
 //
 // Owners are hints: they decide which device is sent a list. Which device has a list is what its
 // answers say, and those are checked.
@@ -20,13 +24,23 @@ namespace pgwarp {
 
 struct Shards {
     uint32 members;  // devices that own lists, a bit each
-    uint32 last[most_devices];
+    uint32 parts;
+    uint32 last[most_devices];    // (parts)
+    float weights[most_devices];  // (parts)
+    uint8 part_of[most_devices];  // of members
 
     bool has(int device) const { return (members >> device & 1) != 0; }
-    // The number of the device that owns a list.
-    int owner(uint32 list) const;
+    // The part that a list belongs to.
+    uint32 part(uint32 list) const;
+    bool owns(int device, uint32 list) const {
+        return has(device) && part_of[device] == part(list);
+    }
+    // The devices that own a part, a bit each.
+    uint32 owners(uint32 part) const;
     // How many of the first `lists` lists a device owns.
     uint32 owned(int device, uint32 lists) const;
+    // What a part has of the index, by the sizes that it was cut for.
+    double share(uint32 part) const;
 };
 
 Placement placement_of(Relation index);
