@@ -150,8 +150,7 @@ ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
                                    static_cast<uint64>(std::ceil(plan.probes)), meta.lists));
     plan.compared = meta.parents + lists;
     plan.model_pages = other_pages + centroid_pages(meta) * lists / meta.lists;
-    if (!plan.exact && meta.lists <= max_plain_lists && will_be_served(index))
-        plan_service(index, meta, wanted, rows, &plan);
+    if (!plan.exact && will_be_served(index)) plan_service(index, meta, wanted, rows, &plan);
     return plan;
 }
 

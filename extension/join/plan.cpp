@@ -223,7 +223,7 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
     Relation index = relation_open(info->indexoid, NoLock);
     const MetaPage meta = read_meta(index);
     BatchCosts costs = {};
-    if (meta.lists <= max_plain_lists && is_served(index)) {
+    if (is_served(index)) {
         costs.pays = false;
     } else if (meta.lists == 0 || searches_exactly(meta)) {
         costs = {queries >= 2, 0, all_at_once};

@@ -541,10 +541,6 @@ bool may_ask_service(Relation index, ScanState* s) {
     const char* why;
     if (s->service.done || (s->report.rounds > 0 && !service_serves(&why))) return false;
     if (!service_usable(index, &s->report.reason)) return false;
-    if (s->meta.lists > max_plain_lists) {
-        s->report.reason = "the index has too many lists for the service";
-        return false;
-    }
     if (!fits_service(s->conditions.all())) {
         s->report.reason = "too many conditions for the service";
         return false;

@@ -118,11 +118,6 @@ int64 load_index(const OpenIndex& open) {
                 (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                  errmsg("cannot load a temporary index: it is in the memory of its session")));
     if (meta.lists == 0) return 0;
-    if (meta.lists > max_plain_lists)
-        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                        errmsg("cannot load an index with more than %d lists", max_plain_lists),
-                        errdetail("Index \"%s\" has %u lists. Sessions search it by themselves.",
-                                  RelationGetRelationName(open.index), meta.lists)));
     // Creates the index's row in pg_stat_pgwarp.
     if (open.index->rd_createSubid == InvalidSubTransactionId)
         statistics_of(MyDatabaseId, RelationGetRelid(open.index));

@@ -58,7 +58,7 @@ bool is_sound(const AttributeLayout& attributes) {
 bool is_sound(const QuantizerShape& shape) {
     const auto metrics = std::span(all_metrics);
     return shape.dims >= 1 && shape.dims <= max_dims && shape.lists >= 1 &&
-           shape.lists <= max_plain_lists && shape.m >= 1 && shape.m <= max_m &&
+           shape.lists <= max_lists && shape.m >= 1 && shape.m <= max_m &&
            (shape.bits == 8 || shape.bits == 4) && shape.m <= shape.codebook_rows() &&
            std::find(metrics.begin(), metrics.end(), shape.metric) != metrics.end();
 }

@@ -172,6 +172,23 @@ TEST_F(CudaListStoreTest, FindsTheNearestInManyLists) {
             }
 }
 
+// As many as an index gives parents to: a device compares queries with all of them.
+TEST_F(CudaListStoreTest, FindsTheNearestInVeryManyLists) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (const size_t queries : {1u, 17u, 300u}) {
+        ListCase c;
+        c.lists = small_tests() ? 40000 : 140000;
+        c.dims = 16;
+        c.m = 8;
+        c.entries = 2 * c.lists;
+        c.probes = 400;
+        c.queries = queries;
+        c.k = 20;
+        check_case(context, c, ++seed);
+    }
+}
+
 TEST_F(CudaListStoreTest, FollowsEachQuerysWish) {
     const Context context(options());
     for (size_t queries : {9u, many}) {
