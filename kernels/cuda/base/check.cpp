@@ -39,6 +39,22 @@ void fail(cudaError_t error, const char* what) {
     throw DeviceFailure(std::string(what) + ": " + cudaGetErrorString(error), is_sticky(error));
 }
 
+bool starts_early() {
+    // Devices of one process are few, and seldom differ.
+    thread_local int known = -1;
+    thread_local bool can = false;
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    if (device != known) {
+        int major = 0;
+        check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+              "cudaDeviceGetAttribute");
+        can = major >= 9;
+        known = device;
+    }
+    return can;
+}
+
 void refuse(const char* message) {
     throw DeviceFailure(message, false);
 }

@@ -21,6 +21,9 @@ inline void check_launch(const char* kernel) {
     check(cudaGetLastError(), kernel);
 }
 
+// Whether the current device can start blocks of a kernel before those of the last one have ended.
+bool starts_early();
+
 // Makes `device` the current device of the calling thread.
 inline void use_device(int device) {
     check(cudaSetDevice(device), "cudaSetDevice");

@@ -1,7 +1,7 @@
 // Kernel launches with error checks.
 #pragma once
 
-#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/stream.h"
 
 #include <utility>
 
@@ -18,8 +18,19 @@ struct Launch {
     dim3 blocks;
     unsigned threads;
     size_t shared_bytes;
-    cudaStream_t stream;
+    Turn turn;
 };
+
+// The first call of a kernel that may be launched early: by every thread, before it reads or writes
+// memory and before any return: a kernel that ends without it would let the next one start too
+// early.
+__device__ __forceinline__ void wait_for_kernels_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    // The next kernel may start its blocks; it waits for the end of this one in turn.
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
 
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Launch& how,
@@ -30,7 +41,21 @@ void launch(const char* name, void (*kernel)(Parameters...), const Launch& how,
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(how.shared_bytes)),
               name);
-    kernel<<<how.blocks, how.threads, how.shared_bytes, how.stream>>>(
+    if (how.turn.start == Start::early && starts_early()) {
+        cudaLaunchAttribute early{};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config{};
+        config.gridDim = how.blocks;
+        config.blockDim = how.threads;
+        config.dynamicSmemBytes = how.shared_bytes;
+        config.stream = how.turn.stream;
+        config.attrs = &early;
+        config.numAttrs = 1;
+        check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), name);
+        return;
+    }
+    kernel<<<how.blocks, how.threads, how.shared_bytes, how.turn.stream>>>(
         std::forward<Arguments>(arguments)...);
     check_launch(name);
 }

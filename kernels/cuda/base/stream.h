@@ -63,6 +63,43 @@ class Stream {
     cudaStream_t stream_ = nullptr;
 };
 
+// A place in a stream that others wait for. Once it is reached, they need not: a wait takes time on
+// the device even if it is over.
+class Milestone {
+  public:
+    void record(cudaStream_t stream) {
+        event_.record(stream);
+        reached_ = false;
+    }
+    // A failure of the device shows at the next call that throws.
+    bool reached() noexcept {
+        if (!reached_) reached_ = cudaEventQuery(event_) == cudaSuccess;
+        return reached_;
+    }
+    void hold_back(Stream& stream) {
+        if (!reached()) stream.wait(event_);
+    }
+
+  private:
+    Event event_;
+    bool reached_ = true;  // never recorded: nothing to wait for
+};
+
+// When a kernel's blocks may start: after the kernels before it in its stream, or while the last
+// blocks of these still run, where the device can do that. For kernels that begin with
+// wait_for_kernels_before() (launch.cuh), and right behind another kernel: not behind the wait for
+// another stream.
+enum class Start { after, early };
+
+// Where a kernel is launched, and when it may start.
+struct Turn {
+    Turn(cudaStream_t in, Start when = Start::after) : stream(in), start(when) {}
+    Turn(const Stream& in, Start when = Start::after) : stream(in), start(when) {}
+
+    cudaStream_t stream;
+    Start start;
+};
+
 // Synchronizes the stream in its destructor, also while an exception unwinds. Declare it after the
 // buffers of an operation, so that no buffer is freed while the device still uses it.
 class FinishStream {

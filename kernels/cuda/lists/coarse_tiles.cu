@@ -37,6 +37,7 @@ static_assert(tile_lists == tile_queries);
 template <bool l2>
 __global__ void __launch_bounds__(threads) distances(StoreView store, QueryView queries) {
     __shared__ __align__(16) Slice centroids, vectors;
+    wait_for_kernels_before();
     const uint32_t lists = store.model.shape.lists, dims = store.model.shape.dims;
     const uint32_t first_list = blockIdx.x * tile_lists, first_query = blockIdx.y * tile_queries;
     const uint32_t list = threadIdx.x % (tile_lists / each) * each;
@@ -81,12 +82,12 @@ bool coarse_takes_tiles(const StoreView& store, const QueryView& queries) {
                                                     enough;
 }
 
-void coarse_by_tiles(const StoreView& store, const QueryView& queries, cudaStream_t stream) {
+void coarse_by_tiles(const StoreView& store, const QueryView& queries, Turn turn) {
     const dim3 blocks(divide_up(store.model.shape.lists, tile_lists),
                       divide_up(queries.count, tile_queries));
     launch("coarse_by_tiles",
            has_norms(store.model.shape.metric) ? distances<true> : distances<false>,
-           {blocks, threads, 0, stream}, store, queries);
+           {blocks, threads, 0, turn}, store, queries);
 }
 
 }  // namespace pgwarp::gpu

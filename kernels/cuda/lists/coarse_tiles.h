@@ -1,6 +1,7 @@
 // Coarse distances of a batch to very many centroids.
 #pragma once
 
+#include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {
@@ -9,6 +10,6 @@ namespace pgwarp::gpu {
 bool coarse_takes_tiles(const StoreView& store, const QueryView& queries);
 
 // Writes complete distances to queries.coarse.
-void coarse_by_tiles(const StoreView& store, const QueryView& queries, cudaStream_t stream);
+void coarse_by_tiles(const StoreView& store, const QueryView& queries, Turn turn);
 
 }  // namespace pgwarp::gpu

@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     auto* storage = shared_memory<Storage>();
     auto* found = reinterpret_cast<IdKey*>(storage + 1);                      // (threads * items)
     auto* places = reinterpret_cast<Place*>(found + Shape::threads * items);  // (kept)
+    wait_for_kernels_before();
     const uint32_t query = blockIdx.x;
     const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
     const uint32_t k = a.queries.wanted[query].k;
@@ -172,11 +173,11 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
 }
 
 template <class Shape, int items, Distances distances>
-void launch_finish(const FinishArguments& arguments, cudaStream_t stream) {
+void launch_finish(const FinishArguments& arguments, Turn turn) {
     const size_t shared = sizeof(typename BlockSelect<Shape>::Storage) +
                           Shape::threads * items * sizeof(IdKey) + Shape::kept * sizeof(Place);
     launch("finish", finish<Shape, items, distances>,
-           {arguments.queries.count, Shape::threads, shared, stream}, arguments);
+           {arguments.queries.count, Shape::threads, shared, turn}, arguments);
 }
 
 // One warp per query: no barriers, and all state in registers. For large batches, where other warps
@@ -185,6 +186,7 @@ constexpr unsigned block_warps = 4;
 
 template <int registers, int queue>
 __global__ void __launch_bounds__(block_warps * 32) finish_by_warp(FinishArguments a) {
+    wait_for_kernels_before();
     const uint32_t query = blockIdx.x * block_warps + threadIdx.x / 32;
     if (query >= a.queries.count) return;
     const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
@@ -237,34 +239,33 @@ __global__ void __launch_bounds__(block_warps * 32) finish_by_warp(FinishArgumen
 }
 
 template <int registers, int queue>
-void launch_warps(const FinishArguments& arguments, cudaStream_t stream) {
+void launch_warps(const FinishArguments& arguments, Turn turn) {
     launch("finish_by_warp", finish_by_warp<registers, queue>,
-           {divide_up(arguments.queries.count, block_warps), block_warps * 32, 0, stream},
-           arguments);
+           {divide_up(arguments.queries.count, block_warps), block_warps * 32, 0, turn}, arguments);
 }
 
 // From this number of queries on, one warp per query keeps the device busy.
 constexpr uint32_t least_by_warp = 1024;
 
 // Candidates with final distances.
-void finish_final(const FinishArguments& arguments, cudaStream_t stream) {
+void finish_final(const FinishArguments& arguments, Turn turn) {
     const uint32_t most = list_candidates(arguments.queries.k);
     auto* finish_all = &launch_finish<LargeSelect, 8, Distances::final>;
     if (most <= MediumSelect::threads)
         finish_all = &launch_finish<MediumSelect, 1, Distances::final>;
     else if (most <= MediumSelect::kept)
         finish_all = &launch_finish<MediumSelect, 8, Distances::final>;
-    finish_all(arguments, stream);
+    finish_all(arguments, turn);
 }
 
 }  // namespace
 
 void finish_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, Distances distances, const AnswerView& answers,
-                   cudaStream_t stream) {
+                   Turn turn) {
     const FinishArguments arguments{store, queries, candidates, answers, {}};
     if (distances == Distances::final) {
-        finish_final(arguments, stream);
+        finish_final(arguments, turn);
         return;
     }
     const uint32_t most = list_candidates(queries.k);
@@ -278,7 +279,7 @@ void finish_search(const StoreView& store, const QueryView& queries,
         finish_all = &launch_finish<MediumSelect, 1, Distances::rough>;
     else if (most <= MediumSelect::kept)
         finish_all = &launch_finish<MediumSelect, 8, Distances::rough>;
-    finish_all(arguments, stream);
+    finish_all(arguments, turn);
 }
 
 void finish_narrowed(const StoreView& store, const QueryView& queries,

@@ -1,6 +1,7 @@
 // The last step of a list search: the k nearest candidates with their TIDs.
 #pragma once
 
+#include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/narrowing.h"
 #include "kernels/cuda/lists/search_state.h"
 
@@ -19,7 +20,7 @@ enum class Distances { rough, final };
 
 void finish_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, Distances distances, const AnswerView& answers,
-                   cudaStream_t stream);
+                   Turn turn);
 
 // For narrowed queries; distances are final. Also writes `more` of SearchedLists, and near_bounds.
 void finish_narrowed(const StoreView& store, const QueryView& queries,

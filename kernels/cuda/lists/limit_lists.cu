@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
     auto* storage = shared_memory<Storage>();
     auto* table = reinterpret_cast<float*>(storage + 1);
     __shared__ uint32_t first_lists, taken;
+    wait_for_kernels_before();
     const uint32_t query = blockIdx.x;
     const QueryView& queries = a.scan.queries;
     const ListQuery wanted = queries.wanted[query];
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
 }
 
 template <class Shape, int width>
-void launch_limit(const LimitArguments& arguments, const Context& context, cudaStream_t stream) {
+void launch_limit(const LimitArguments& arguments, const Context& context, Turn turn) {
     constexpr size_t fixed = sizeof(typename BlockSelect<Shape>::Storage);
     const QueryScan& scan = arguments.scan;
     const size_t table_bytes = float_table_size(scan.store.layout) * sizeof(float);
@@ -158,28 +159,28 @@ void launch_limit(const LimitArguments& arguments, const Context& context, cudaS
     LimitArguments with_table = arguments;
     with_table.resident_slices = fits ? scan.store.layout.slices : 0;
     launch("limit_lists", limit_query<Shape, width>,
-           {scan.queries.count, Shape::threads, fixed + (fits ? table_bytes : 0), stream},
+           {scan.queries.count, Shape::threads, fixed + (fits ? table_bytes : 0), turn},
            with_table);
 }
 
 template <class Shape>
-void launch_width(const LimitArguments& arguments, const Context& context, cudaStream_t stream) {
+void launch_width(const LimitArguments& arguments, const Context& context, Turn turn) {
     if (arguments.scan.store.layout.width == 32)
-        launch_limit<Shape, 32>(arguments, context, stream);
+        launch_limit<Shape, 32>(arguments, context, turn);
     else
-        launch_limit<Shape, 16>(arguments, context, stream);
+        launch_limit<Shape, 16>(arguments, context, turn);
 }
 
 }  // namespace
 
 void limit_lists(const QueryScan& scan, const LimitedQueries& queries, const Context& context,
-                 cudaStream_t stream) {
+                 Turn turn) {
     auto* limit_all = &launch_width<LargeSelect>;
     if (scan.queries.k <= SmallSelect::kept)
         limit_all = &launch_width<SmallSelect>;
     else if (scan.queries.k <= MediumSelect::kept)
         limit_all = &launch_width<MediumSelect>;
-    limit_all({scan, queries, 0}, context, stream);
+    limit_all({scan, queries, 0}, context, turn);
 }
 
 }  // namespace pgwarp::gpu

@@ -1,6 +1,7 @@
 // How many of its lists each query takes (kernels/list_effort.h), before they are scanned.
 #pragma once
 
+#include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/scan_queries.h"
 
 namespace pgwarp::gpu {
@@ -12,6 +13,6 @@ struct LimitedQueries {
 
 // For queries with a threshold. The scan's queries have entry_starts and terms.
 void limit_lists(const QueryScan& scan, const LimitedQueries& queries, const Context& context,
-                 cudaStream_t stream);
+                 Turn turn);
 
 }  // namespace pgwarp::gpu

@@ -69,7 +69,7 @@ void refine_part(const Context& context, const ListSearchSpace& space, const Sea
     refine_search(r.store, queries, candidates, input,
                   {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first,
                    r.left_out + first},
-                  context, space.stream);
+                  context, {space.stream, Start::early});
 }
 
 void search_by_query(const Context& context, ListSearchSpace& space, const SearchRequest& r,
@@ -81,9 +81,11 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
                                    place<uint32_t>(space, plan.counts), plan.candidate_room};
     ProbeChoice choice{};
     choice.host_probed = r.probed + size_t{first} * r.shape.probes;
+    const Turn early(space.stream, Start::early);
+    Turn next = early;
     if (count < least_apart) {
-        prepare_small_batch(r.store, queries, Preparation::all, tables, space.stream);
-        choose_probes(r.store, queries, choice, space.stream);
+        prepare_small_batch(r.store, queries, Preparation::all, tables, {space.stream, r.start});
+        choose_probes(r.store, queries, choice, early);
     } else {
         // Only the scan needs the tables. They are built on the second stream while
         // choose_probes() runs, which leaves most multiprocessors idle.
@@ -92,28 +94,30 @@ void search_by_query(const Context& context, ListSearchSpace& space, const Searc
             coarse_by_tiles(r.store, queries, space.stream);
         else
             prepare_small_batch(r.store, queries, Preparation::coarse, tables, space.stream);
-        choose_probes(r.store, queries, choice, space.stream);
+        choose_probes(r.store, queries, choice, early);
         space.copies.wait(space.chosen);
         prepare_small_batch(r.store, queries, Preparation::tables, tables, space.copies);
         space.copied.record(space.copies);
         space.stream.wait(space.copied);
+        next = space.stream;
     }
     const QueryScan scan{r.store, queries, tables, plan.splits, candidates};
     if (r.shape.narrowed) {
         scan_narrowed_part(context, space, r, plan, scan, first);
         return;
     }
-    if (r.shape.limited)
-        limit_lists(scan, {r.wanted + first, r.taken + first}, context, space.stream);
-    scan_queries(scan, context, space.stream);
+    if (r.shape.limited) {
+        limit_lists(scan, {r.wanted + first, r.taken + first}, context, next);
+        next = early;
+    }
+    scan_queries(scan, context, next);
     if (r.shape.refined) {
         refine_part(context, space, r, queries, candidates, first);
         return;
     }
     // Few results: the kernel writes them to mapped host memory, with less latency than a copy.
     finish_search(r.store, queries, candidates, Distances::final,
-                  {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first},
-                  space.stream);
+                  {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first}, early);
 }
 
 void search_by_list(const Context& context, ListSearchSpace& space, const SearchRequest& r,

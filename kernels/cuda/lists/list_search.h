@@ -40,6 +40,7 @@ struct SearchRequest {
     // memory for (queries) of SearchedLists. The other fields are the search's own.
     NarrowingView narrowing{};
     SearchedLists* searched = nullptr;
+    Start start = Start::after;  // of the first kernel
     uint32_t* taken = nullptr;  // (queries), mapped host memory; written for those with a threshold
     // If the shape is refined: all queries, as given, and (queries) in mapped host memory.
     RefinedInput refined{};

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/lists/list_store.h"
 
+#include "kernels/cuda/base/small_copy.h"
 #include "kernels/cuda/lists/far_lists.h"
 #include "kernels/cuda/lists/list_search.h"
 #include "kernels/cuda/lists/narrowing.h"
@@ -45,7 +46,7 @@ uint32_t checked_count(uint32_t before, std::span<const ListPage> pages) {
 struct Directory {
     Buffer<DeviceList> lists;
     Buffer<const uint8_t*> refinements;  // (lists): see refine.h
-    Event uploaded;
+    Milestone uploaded;
     uint32_t longest_list = 0;
     uint64_t entries = 0;
 };
@@ -116,7 +117,9 @@ struct CudaListBatch final : ListBatch {
         return queries_at(shape) + (shape.queries * dims + 1) / 2 * 2 * sizeof(float);
     }
     static size_t input_bytes(const ListBatchShape& shape, uint32_t dims) {
-        return values_at(shape, dims) + shape.queries * shape.values * sizeof(uint64_t);
+        const size_t bytes =
+            values_at(shape, dims) + shape.queries * shape.values * sizeof(uint64_t);
+        return (bytes + small_copy_unit - 1) / small_copy_unit * small_copy_unit;
     }
 
     ListSearchSpace space;
@@ -227,7 +230,7 @@ class CudaListStore final : public ListStore {
     std::array<Staging, 4> staging_;
     size_t next_staging_ = 0;
     Buffer<char> raw_;
-    Event uploaded_;
+    Milestone uploaded_;
 
     std::shared_ptr<Directory> directory_;
     std::vector<Retired> retired_;
@@ -467,7 +470,7 @@ void CudaListStore::replace(uint32_t number, const List& as, Buffer<char>&& memo
 }
 
 void CudaListStore::free_retired() noexcept {
-    if (retired_.empty() || cudaEventQuery(uploaded_) != cudaSuccess) return;
+    if (retired_.empty() || !uploaded_.reached()) return;
     const uint64_t oldest = running_.empty() ? std::numeric_limits<uint64_t>::max()
                                              : *std::min_element(running_.begin(), running_.end());
     std::erase_if(retired_, [&](const Retired& r) { return r.serial < oldest; });
@@ -556,20 +559,21 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
     const size_t room = context_.memory.available() + batch.space.scratch.size();
     const SearchPlan plan = plan_with(shape, room);
 
-    stream.wait(uploaded_);
-    stream.wait(directory_->uploaded);
+    uploaded_.hold_back(stream);
+    directory_->uploaded.hold_back(stream);
     const size_t vectors_at = CudaListBatch::queries_at(batch.shape);
     const size_t vectors_end = vectors_at + queries * model.dims * sizeof(float);
     const size_t values_at = CudaListBatch::values_at(batch.shape, model.dims);
     const size_t value_bytes = queries * batch.shape.values * sizeof(uint64_t);
-    // A copy takes longer to begin than a few more bytes take.
-    constexpr size_t few_bytes = size_t{64} << 10;
-    const bool together = value_bytes > 0 && values_at + value_bytes <= few_bytes;
-    copy_async(batch.device_input.data(), batch.input.data(),
-               together ? values_at + value_bytes : vectors_end, stream);
-    if (!together)
+    const size_t end = value_bytes > 0 ? values_at + value_bytes : vectors_end;
+    const bool small = end <= most_small_copy;
+    if (small) {
+        copy_small_async(batch.device_input.data(), batch.input.data(), end, stream);
+    } else {
+        copy_async(batch.device_input.data(), batch.input.data(), vectors_end, stream);
         copy_async(batch.device_input + values_at, batch.input.data() + values_at, value_bytes,
                    stream);
+    }
     batch.directory = directory_;
     batch.serial = ++last_serial_;
     running_.push_back(batch.serial);
@@ -599,6 +603,7 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
         request.narrowing.condition_stride = batch.shape.conditions;
         request.narrowing.values = reinterpret_cast<const uint64_t*>(input + values_at);
         request.narrowing.value_stride = batch.shape.values;
+        request.start = small ? Start::early : Start::after;
         request.searched = batch.searched_lists.data();
         request.taken = batch.taken_lists.data();
         request.refined = {moved ? batch.given_queries.data() : vectors,

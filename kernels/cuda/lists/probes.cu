@@ -96,6 +96,7 @@ constexpr uint32_t least_by_warp = 512;
 template <int items>
 __global__ void __launch_bounds__(short_warps * 32, 5) choose_short(ProbeArguments a) {
     __shared__ uint64_t room[short_warps][ShortRow<items>::kept];
+    wait_for_kernels_before();
     const QueryView& queries = a.queries;
     const uint32_t query = blockIdx.x * short_warps + threadIdx.x / 32;
     if (query >= queries.count) return;
@@ -119,10 +120,9 @@ __global__ void __launch_bounds__(short_warps * 32, 5) choose_short(ProbeArgumen
 }
 
 template <int items>
-void launch_short(const ProbeArguments& arguments, cudaStream_t stream) {
+void launch_short(const ProbeArguments& arguments, Turn turn) {
     launch("choose_short", choose_short<items>,
-           {divide_up(arguments.queries.count, short_warps), short_warps * 32, 0, stream},
-           arguments);
+           {divide_up(arguments.queries.count, short_warps), short_warps * 32, 0, turn}, arguments);
 }
 
 // From this many lists on, reading them takes longer than sorting what was chosen, and more threads
@@ -133,6 +133,7 @@ constexpr uint32_t least_wide = 4096, most_wide = 128;
 template <class Shape, int sort_items>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArguments a) {
     constexpr uint32_t round_probes = Shape::threads * sort_items;
+    wait_for_kernels_before();
     auto& storage = *shared_memory<typename BlockSelect<Shape>::Storage>();
     const QueryView& queries = a.queries;
     const uint32_t query = blockIdx.x;
@@ -162,17 +163,17 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArg
 }
 
 template <class Shape, int sort_items>
-void launch_choose(const ProbeArguments& arguments, cudaStream_t stream) {
+void launch_choose(const ProbeArguments& arguments, Turn turn) {
     launch("choose_probes", choose<Shape, sort_items>,
            {arguments.queries.count, Shape::threads, sizeof(typename BlockSelect<Shape>::Storage),
-            stream},
+            turn},
            arguments);
 }
 
 }  // namespace
 
 void choose_probes(const StoreView& store, const QueryView& queries, const ProbeChoice& choice,
-                   cudaStream_t stream) {
+                   Turn turn) {
     const ProbeArguments arguments{store, queries, choice};
     const uint32_t probes = std::min(queries.probes, store.model.shape.lists);
     auto* choose_all = &launch_choose<LargeSelect, 4>;
@@ -189,7 +190,7 @@ void choose_probes(const StoreView& store, const QueryView& queries, const Probe
         choose_all = &launch_choose<SmallSelect, 8>;
     else if (probes <= 1024)
         choose_all = &launch_choose<MediumSelect, 4>;
-    choose_all(arguments, stream);
+    choose_all(arguments, turn);
 }
 
 }  // namespace pgwarp::gpu

@@ -1,6 +1,7 @@
 // Chooses the lists that a query probes, and in a large batch counts the queries that visit a list.
 #pragma once
 
+#include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {
@@ -26,6 +27,6 @@ struct ProbeChoice {
 
 // Fills probed, terms and (if not null) tile_starts of the queries, and the outputs of `choice`.
 void choose_probes(const StoreView& store, const QueryView& queries, const ProbeChoice& choice,
-                   cudaStream_t stream);
+                   Turn turn);
 
 }  // namespace pgwarp::gpu

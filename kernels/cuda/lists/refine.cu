@@ -153,6 +153,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) refine(RefineAr
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
     auto& shared = *reinterpret_cast<RefineShared<Shape>*>(storage + 1);
+    wait_for_kernels_before();
     const uint32_t query = blockIdx.x;
     const uint32_t dims = a.store.model.shape.dims;
     const float* vector = a.input.vectors + size_t{query} * dims;
@@ -228,6 +229,7 @@ template <class Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) name_all(RefineArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
+    wait_for_kernels_before();
     const uint32_t query = blockIdx.x;
     const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
     BlockSelect<Shape> select(*storage, a.queries.wanted[query].k);
@@ -248,11 +250,11 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) name_all(Refine
 }
 
 template <class Shape, int items>
-void launch_refine(const RefineArguments& arguments, cudaStream_t stream) {
+void launch_refine(const RefineArguments& arguments, Turn turn) {
     static_assert(Shape::kept <= Shape::threads * items);
     launch("refine", refine<Shape, items>,
            {arguments.queries.count, Shape::threads,
-            shared_bytes<Shape>(arguments.store.model.shape.dims), stream},
+            shared_bytes<Shape>(arguments.store.model.shape.dims), turn},
            arguments);
 }
 
@@ -260,21 +262,21 @@ void launch_refine(const RefineArguments& arguments, cudaStream_t stream) {
 
 void refine_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, const RefinedInput& input,
-                   const RefinedAnswers& answers, const Context& context, cudaStream_t stream) {
+                   const RefinedAnswers& answers, const Context& context, Turn turn) {
     const RefineArguments arguments{store, queries, candidates, input, answers};
     const auto fits = [&](size_t bytes) { return bytes <= context.block_shared_bytes; };
     const uint32_t dims = store.model.shape.dims;
     if (queries.k <= WideSelect::kept)
-        launch_refine<WideSelect, 1>(arguments, stream);
+        launch_refine<WideSelect, 1>(arguments, turn);
     else if (fits(shared_bytes<LargeSelect>(dims)))
-        launch_refine<LargeSelect, 8>(arguments, stream);
+        launch_refine<LargeSelect, 8>(arguments, turn);
     else if (queries.k <= MediumSelect::kept && fits(shared_bytes<MediumSelect>(dims)))
-        launch_refine<MediumSelect, 8>(arguments, stream);
+        launch_refine<MediumSelect, 8>(arguments, turn);
     else
-        launch("name_all", name_all<LargeSelect>,
-               {queries.count, LargeSelect::threads, sizeof(BlockSelect<LargeSelect>::Storage),
-                stream},
-               arguments);
+        launch(
+            "name_all", name_all<LargeSelect>,
+            {queries.count, LargeSelect::threads, sizeof(BlockSelect<LargeSelect>::Storage), turn},
+            arguments);
 }
 
 }  // namespace pgwarp::gpu

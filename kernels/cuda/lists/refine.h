@@ -2,6 +2,7 @@
 // refinements, and returns those that may be among the wanted rows (list_store.h).
 #pragma once
 
+#include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {
@@ -25,6 +26,6 @@ struct RefinedAnswers {
 
 void refine_search(const StoreView& store, const QueryView& queries,
                    const CandidateView& candidates, const RefinedInput& input,
-                   const RefinedAnswers& answers, const Context& context, cudaStream_t stream);
+                   const RefinedAnswers& answers, const Context& context, Turn turn);
 
 }  // namespace pgwarp::gpu

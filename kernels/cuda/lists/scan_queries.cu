@@ -224,6 +224,7 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
     auto* table = reinterpret_cast<float*>(storage + 1);
+    wait_for_kernels_before();
     const uint32_t queries = a.scan.only ? *a.scan.only_count : a.scan.queries.count;
     for (uint32_t task = blockIdx.x; task < queries * a.scan.splits; task += gridDim.x) {
         const uint32_t query = task / a.scan.splits;
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
 }
 
 template <class Shape, int width>
-void launch_scan(const QueryScan& scan, const Context& context, cudaStream_t stream) {
+void launch_scan(const QueryScan& scan, const Context& context, Turn turn) {
     constexpr size_t fixed = sizeof(typename BlockSelect<Shape>::Storage);
     static_assert(fixed % 16 == 0);
     const size_t slice_bytes = codewords * width * sizeof(float);
@@ -243,16 +244,16 @@ void launch_scan(const QueryScan& scan, const Context& context, cudaStream_t str
         static_cast<uint32_t>(std::clamp<size_t>(room / slice_bytes, 1, scan.store.layout.slices));
     const uint32_t blocks = scan.only ? 4 * context.processors : scan.queries.count * scan.splits;
     launch("scan_by_query", scan_by_query<Shape, width>,
-           {blocks, Shape::threads, fixed + resident * slice_bytes, stream},
+           {blocks, Shape::threads, fixed + resident * slice_bytes, turn},
            ScanArguments{scan, resident});
 }
 
 template <class Shape>
-void launch_width(const QueryScan& scan, const Context& context, cudaStream_t stream) {
+void launch_width(const QueryScan& scan, const Context& context, Turn turn) {
     if (scan.store.layout.width == 32)
-        launch_scan<Shape, 32>(scan, context, stream);
+        launch_scan<Shape, 32>(scan, context, turn);
     else
-        launch_scan<Shape, 16>(scan, context, stream);
+        launch_scan<Shape, 16>(scan, context, turn);
 }
 
 __global__ void find_overflows(CandidateView candidates, uint32_t queries, uint32_t* overflowed,
@@ -264,7 +265,7 @@ __global__ void find_overflows(CandidateView candidates, uint32_t queries, uint3
 
 }  // namespace
 
-void scan_queries(const QueryScan& scan, const Context& context, cudaStream_t stream) {
+void scan_queries(const QueryScan& scan, const Context& context, Turn turn) {
     const uint32_t candidates = list_candidates(scan.queries.k);
     auto* scan_all = &launch_width<LargeSelect>;
     static_assert(list_candidates(fast_list_k) <= SmallSelect::kept);
@@ -272,7 +273,7 @@ void scan_queries(const QueryScan& scan, const Context& context, cudaStream_t st
         scan_all = &launch_width<SmallSelect>;
     else if (candidates <= MediumSelect::kept)
         scan_all = &launch_width<MediumSelect>;
-    scan_all(scan, context, stream);
+    scan_all(scan, context, turn);
 }
 
 void list_overflows(const CandidateView& candidates, uint32_t queries, uint32_t* overflowed,

@@ -2,6 +2,7 @@
 // the query's table in float32 in shared memory, and its own selection.
 #pragma once
 
+#include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {
@@ -16,7 +17,7 @@ struct QueryScan {
     const uint32_t* only = nullptr;
     const uint32_t* only_count = nullptr;
 };
-void scan_queries(const QueryScan& scan, const Context& context, cudaStream_t stream);
+void scan_queries(const QueryScan& scan, const Context& context, Turn turn);
 
 // Writes the numbers of the queries that lost candidates to `overflowed`, and their number to
 // `count`.

@@ -113,6 +113,7 @@ __device__ void coarse_distances(const StoreView& store, const QueryView& querie
 __global__ void __launch_bounds__(threads)
     prepare(StoreView store, QueryView queries, uint32_t list_blocks, float* tables,
             uint32_t first) {
+    wait_for_kernels_before();
     const uint32_t coarse_blocks =
         list_blocks * ((queries.count + coarse_queries - 1) / coarse_queries);
     const uint32_t block = blockIdx.x + first;
@@ -134,15 +135,15 @@ void build_half_tables(const StoreView& store, const QueryView& queries, uint4* 
 }
 
 void prepare_small_batch(const StoreView& store, const QueryView& queries, Preparation what,
-                         float* tables, cudaStream_t stream) {
+                         float* tables, Turn turn) {
     const uint32_t list_blocks = divide_up(store.model.shape.lists, threads / 32);
     const uint32_t coarse_blocks = list_blocks * divide_up(queries.count, uint32_t{coarse_queries});
     const auto units = static_cast<uint32_t>(half_table_units(store.layout));
     const uint32_t all_blocks = coarse_blocks + queries.count * (units / threads);
     const uint32_t begin = what == Preparation::tables ? coarse_blocks : 0;
     const uint32_t end = what == Preparation::coarse ? coarse_blocks : all_blocks;
-    launch("prepare", prepare, {end - begin, threads, 0, stream}, store, queries, list_blocks,
-           tables, begin);
+    launch("prepare", prepare, {end - begin, threads, 0, turn}, store, queries, list_blocks, tables,
+           begin);
 }
 
 }  // namespace pgwarp::gpu

@@ -1,6 +1,7 @@
 // The look-up tables of the list scan, one per query: factor * <q_j, codeword>.
 #pragma once
 
+#include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/search_state.h"
 
 namespace pgwarp::gpu {
@@ -14,6 +15,6 @@ void build_half_tables(const StoreView& store, const QueryView& queries, uint4* 
 // coarse distances, computed from the vectors. Both in one launch, or only one.
 enum class Preparation { all, coarse, tables };
 void prepare_small_batch(const StoreView& store, const QueryView& queries, Preparation what,
-                         float* tables, cudaStream_t stream);
+                         float* tables, Turn turn);
 
 }  // namespace pgwarp::gpu
