@@ -2,6 +2,7 @@
 # the service: a script for the step `queries` of run. DATA has *_base.bvecs and its queries (see grown_rows.sh).
 #   ROWS=2000000    100,000,000 rows take 45 GB of disk, and SHARED_BUFFERS=50GB HUGE_PAGES=26500 for run
 #   OPTIONS=';refine = int8'   options of the indexes to measure one after the other; by default one index without any
+#   EXECUTORS=auto   who searches: "service cpu" measures both, one after the other
 #   BUILDS=3  ASKED=500  CLIENTS="1 16 64 64 64"  SECONDS_EACH=4  TARGETS="0.95 0.99"
 # shellcheck shell=bash
 set -euo pipefail
@@ -72,5 +73,10 @@ for options in "${indexes[@]-}"; do
     echo "-- index ${options:-without options}, $SECONDS s"
     build_index "$options"
     if [[ $options == "${indexes[0]-}" ]]; then make_truth; fi
-    measure
+    for executor in ${EXECUTORS:-auto}; do
+        echo "-- executor $executor, $SECONDS s"
+        ask -c "ALTER ROLE CURRENT_USER SET ivfpq.executor = $executor"
+        measure
+    done
+    ask -c 'ALTER ROLE CURRENT_USER RESET ivfpq.executor'
 done
