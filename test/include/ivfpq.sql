@@ -99,6 +99,18 @@ $$;
 
 RESET client_min_messages;
 
+-- Statistics of what this session has done are in the views of the next statement. Before 15, sessions report
+-- twice a second at most, when they become idle.
+CREATE OR REPLACE FUNCTION ivfpq_test.flush_statistics() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('server_version_num')::int >= 150000 THEN
+        PERFORM pg_stat_force_next_flush();
+    ELSE
+        PERFORM pg_sleep(0.6);
+    END IF;
+END
+$$;
+
 -- A digest of an index, leaving out what differs by design: positions in WAL, checksums, and on the
 -- metapage the random build id (bytes 33 to 40: behind a header of 24, magic and version) and the
 -- time when recall was measured (bytes 7177 to 7184). Needs the extension pageinspect when it is

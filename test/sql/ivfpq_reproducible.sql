@@ -46,11 +46,11 @@ SELECT digest('u_v') = digest('t_alone') AS other_places;
 CREATE TABLE s AS SELECT id, subvector(v, 1, 4)::vector(4) AS v FROM t, generate_series(1, 4) ORDER BY random();
 SET max_parallel_maintenance_workers = 0;
 CREATE INDEX s_memory ON s USING ivfpq (v) WITH (lists = 10);
-SELECT pg_stat_force_next_flush();
+SELECT flush_statistics();
 SELECT temp_files AS files FROM pg_stat_database WHERE datname = current_database() \gset
 SET maintenance_work_mem = '1MB';
 CREATE INDEX s_disk ON s USING ivfpq (v) WITH (lists = 10);
-SELECT pg_stat_force_next_flush();
+SELECT flush_statistics();
 SELECT temp_files > :files AS spilled FROM pg_stat_database WHERE datname = current_database();
 RESET maintenance_work_mem;
 RESET max_parallel_maintenance_workers;

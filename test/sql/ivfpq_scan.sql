@@ -202,7 +202,7 @@ SELECT id FROM t ORDER BY v <-> '[1,2,3]' LIMIT 1;
 COMMIT;
 
 \qecho an index scan counts as one
-SELECT pg_stat_force_next_flush();
+SELECT flush_statistics();
 SELECT idx_scan > 50 FROM pg_stat_user_indexes WHERE indexrelname = 't_v';
 SELECT * FROM ivfpq_check('t_v', true);
 DROP TABLE t;

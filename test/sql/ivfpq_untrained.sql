@@ -146,7 +146,8 @@ VACUUM failing;
 \set VERBOSITY terse
 SELECT trained, rows, pending_rows, pending_reason, pending_since BETWEEN now() - interval '1 hour' AND now() AS recent
 FROM ivfpq_info('failing_v');
-SELECT relname, reltuples FROM pg_class WHERE relname LIKE 'failing%' ORDER BY relname;
+-- 14 estimates the table's from one page.
+SELECT relname, round(reltuples::numeric, -2) FROM pg_class WHERE relname LIKE 'failing%' ORDER BY relname;
 RESET test.fails;
 VACUUM failing;
 SELECT trained, rows, pending_rows, pending_reason IS NULL AND pending_since IS NULL AS done FROM ivfpq_info('failing_v');

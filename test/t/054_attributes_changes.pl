@@ -106,7 +106,7 @@ indexes_are_sound($node);
 my $old = session($node);
 $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 my $before = $old->query_safe('SELECT count(*) FROM items WHERE i + 0 = 7');
-my $hot = "SELECT pg_stat_force_next_flush(); SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'items'";
+my $hot = "SELECT flush_statistics(); SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'items'";
 my ($updates, $hot_updates) = split /\|/, value($node, $hot) =~ s/^\s+//r;
 value($node, "UPDATE items SET i = CASE i WHEN 7 THEN 8 ELSE 7 END WHERE i IN (7, 8)");
 my ($more, $more_hot) = split /\|/, value($node, $hot) =~ s/^\s+//r;
