@@ -22,9 +22,9 @@ constexpr uint32 rows_for_additive = 100000;
 constexpr Size megabyte = 1024 * 1024;
 
 uint32 choose_lists(double rows, uint32 dims) {
-    // More lists are shorter lists, but each scan compares the query with every centroid, which
-    // costs more the longer the vectors are.
-    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.25 : 0.75;
+    // More lists are shorter lists, but each scan compares the query with every centroid. By
+    // measurement: see bench/notes/levels.md.
+    const double factor = dims <= 256 ? 1.75 : dims <= 512 ? 1.25 : 1.5;
     return static_cast<uint32>(std::clamp(std::round(factor * std::sqrt(rows)), 1.0,
                                           static_cast<double>(max_plain_lists)));
 }
