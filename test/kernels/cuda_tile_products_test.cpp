@@ -2,8 +2,12 @@
 // are found another way.
 
 #include "kernels/cuda/products/assign.h"
+#include "kernels/cuda/products/parent_tiles.h"
 #include "kernels/cuda/products/tile_products.h"
 
+#include "kernels/list_levels.h"
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -96,6 +100,80 @@ class CudaTileProducts : public CudaTest {
         }
     }
 
+    // Lists with parents: of those whose parents are nearest to the row's parent, the nearest.
+    void check_lists_of_parents(const TileCase& c, uint32_t parents, std::mt19937& random) {
+        const Context context(options());
+        Vectors v = make_vectors(c, random);
+        const auto squared = [&](const float* a, const float* b) {
+            double sum = 0;
+            for (uint32_t d = 0; d < c.dims; ++d) {
+                const double off = static_cast<double>(a[d]) - b[d];
+                sum += off * off;
+            }
+            return sum;
+        };
+        const auto row = [&](size_t r) { return v.rows.data() + r * c.dims; };
+        const auto other = [&](size_t o) { return v.others.data() + o * c.dims; };
+        // Some lists are parents, too. Each has at least itself.
+        std::vector<float> centroids(v.others.begin(), v.others.begin() + parents * c.dims);
+        const auto parent = [&](uint32_t p) { return centroids.data() + size_t{p} * c.dims; };
+        const auto nearest_parent = [&](const float* x) {
+            uint32_t best = 0;
+            for (uint32_t p = 1; p < parents; ++p)
+                if (squared(x, parent(p)) < squared(x, parent(best))) best = p;
+            return best;
+        };
+        std::vector<std::vector<float>> lists(parents);
+        for (size_t o = 0; o < c.others; ++o) {
+            const uint32_t p = o < parents ? static_cast<uint32_t>(o) : nearest_parent(other(o));
+            lists[p].insert(lists[p].end(), other(o), other(o) + c.dims);
+        }
+        std::vector<uint32_t> first(1, 0);
+        v.others.clear();
+        for (const std::vector<float>& own : lists) {
+            v.others.insert(v.others.end(), own.begin(), own.end());
+            first.push_back(static_cast<uint32_t>(v.others.size() / c.dims));
+        }
+
+        Stream stream;
+        const Blas blas(stream);
+        const Buffer<float> rows = upload(context, v.rows), others = upload(context, v.others);
+        Quantizer quantizer{
+            {c.dims, static_cast<uint32_t>(c.others), 1, Metric::l2}, nullptr, nullptr};
+        quantizer.parents = {parents, centroids.data(), first.data()};
+        ParentTiles tiles(context, blas, stream, others.data(), quantizer);
+        ProductTile tile;
+        // In parts of different sizes: memory is used again.
+        for (const size_t count : {c.rows, c.rows / 3, c.rows}) {
+            Buffer<uint32_t> nearest(context.memory, count);
+            tiles.find_nearest(blas, stream, {rows.data(), count, c.dims, c.dims}, tile,
+                               nearest.data());
+            stream.synchronize();
+            const std::vector<uint32_t> found = download(nearest);
+            const double length = c.scale * std::sqrt(static_cast<double>(c.dims)) + c.scale;
+            const double tolerance = 1e-5 * length * length;
+            for (size_t r = 0; r < count; ++r) {
+                ASSERT_LT(found[r], c.others) << c << ", row " << r;
+                const uint32_t own = nearest_parent(row(r));
+                std::vector<std::pair<double, uint32_t>> near;
+                for (uint32_t p = 0; p < parents; ++p)
+                    near.emplace_back(squared(parent(own), parent(p)), p);
+                std::sort(near.begin(), near.end());
+                near.resize(std::min<size_t>(near.size(), assigned_parents));
+                double least = std::numeric_limits<double>::infinity();
+                for (const auto& [distance, p] : near)
+                    for (uint32_t o = first[p]; o < first[p + 1]; ++o)
+                        least = std::min(least, squared(row(r), other(o)));
+                // Parents as far as each other may be taken for each other.
+                ASSERT_LE(squared(row(r), other(found[r])), least * 1.3 + tolerance)
+                    << c << ", row " << r;
+                exact_ += squared(row(r), other(found[r])) <= least + tolerance;
+                ++seen_;
+            }
+        }
+    }
+    size_t exact_ = 0, seen_ = 0;
+
     void check_products(const TileCase& c, Scales scales, std::mt19937& random) {
         const Context context(options());
         const Vectors v = make_vectors(c, random);
@@ -137,6 +215,14 @@ class CudaTileProducts : public CudaTest {
         for (size_t i = c.rows * stride; i < made.size(); ++i) ASSERT_EQ(made[i], -12345.0f) << c;
     }
 };
+
+TEST_F(CudaTileProducts, FindsListsByTheirParents) {
+    std::mt19937 random(test_seed());
+    for (const TileCase& c : {TileCase{24, 3000, 900}, TileCase{96, 1000, 2000, 10, 50},
+                              TileCase{100, 7, 400}, TileCase{128, 700, 300}})
+        for (const uint32_t parents : {1u, 5u, 60u}) check_lists_of_parents(c, parents, random);
+    EXPECT_GE(exact_, seen_ * 99 / 100);
+}
 
 TEST_F(CudaTileProducts, ProductsAreRight) {
     std::mt19937 random(test_seed());
@@ -200,6 +286,7 @@ TEST_F(CudaTileProducts, EveryKernelOnce) {
     std::mt19937 random(test_seed());
     check_products({20, 130, 140}, Scales::own, random);
     check_nearest({20, 130, 270}, random);
+    check_lists_of_parents({20, 300, 200}, 5, random);
 }
 
 }  // namespace

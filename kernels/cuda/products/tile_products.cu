@@ -43,6 +43,7 @@ struct TileArguments {
     float* products;
     size_t stride;
     uint32_t columns;  // even
+    TileGroups groups;
 };
 
 __device__ __forceinline__ void copy_16_bytes(__half* to, const __half* from) {
@@ -89,7 +90,10 @@ __device__ void fetch_rows(const TileArguments& a, size_t first_row, __half* to)
 // Iterates over the steps of all tiles of a block.
 struct Steps {
     uint32_t tile, end_tile, dims;
+    const uint32_t* numbers = nullptr;  // of the tiles; null: they are numbered as they come
     uint32_t d = 0;
+
+    __device__ uint32_t number() const { return numbers ? __ldg(numbers + tile) : tile; }
 
     __device__ bool ended() const { return tile == end_tile; }
     __device__ bool is_last_of_tile() const { return d + step == dims; }
@@ -101,10 +105,11 @@ struct Steps {
 
 // Copies one step of a tile of others; each thread copies four times 16 bytes.
 __device__ void fetch(const TileArguments& a, const Steps& at, __half* stage) {
+    const uint32_t first = at.number() * tile;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const uint32_t piece = threadIdx.x + i * threads, other = piece / 4, part = piece % 4;
-        const size_t row = size_t{at.tile} * tile + other;
+        const size_t row = size_t{first} + other;
         copy_16_bytes(stage + other * other_halves + part * 8,
                       a.others.halves + row * 2 * a.dims + part / 2 * a.dims + at.d + part % 2 * 8);
     }
@@ -181,6 +186,13 @@ __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
     const size_t first_row = size_t{blockIdx.x} * tile;
     const uint32_t first_tile = blockIdx.y * a.block_tiles;
     Steps at{first_tile, min(first_tile + a.block_tiles, a.other_tiles), a.dims};
+    if (a.groups.of_rows) {
+        const uint32_t group = a.groups.of_rows[blockIdx.x];
+        if (group == no_index) return;  // the whole block
+        at.tile = a.groups.begin[group];
+        at.end_tile = a.groups.begin[group + 1];
+        at.numbers = a.groups.tiles;
+    }
     Steps ahead = at;
     uint32_t fetched = 0, stage = 0;
     const auto fetch_next = [&] {
@@ -218,7 +230,7 @@ __global__ void __launch_bounds__(threads, 2) tile_products(TileArguments a) {
         if (!at.is_last_of_tile()) continue;
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
-            const uint32_t other = at.tile * tile + own_other + j * 8 + lane_id() % 4 * 2;
+            const uint32_t other = at.number() * tile + own_other + j * 8 + lane_id() % 4 * 2;
             // The others' norms, or the inverses of their scales.
             float2 two = __ldg(reinterpret_cast<const float2*>(
                 (nearest ? a.others.norms : a.others.scales) + other));
@@ -246,21 +258,23 @@ __global__ void take_indices(const uint64_t* keys, size_t count, uint32_t* indic
     if (i < count) indices[i] = key_index(keys[i]);
 }
 
-// One warp per row; rows from matrix.count on are padding. `largest` is that of all rows; null:
-// each row has its own scale.
+// One warp per row; rows from matrix.count on are padding. `numbers`: those of the rows in the
+// matrix; null: all rows as they come. `largest` is that of all rows; null: each row has its own
+// scale.
 __global__ void __launch_bounds__(256)
-    split_into_pairs(FloatMatrix matrix, size_t rows, uint32_t dims, const uint32_t* largest,
-                     __half* halves, float* scales, float* norms) {
+    split_into_pairs(FloatMatrix matrix, const uint32_t* numbers, size_t rows, uint32_t dims,
+                     const uint32_t* largest, __half* halves, float* scales, float* norms) {
     const size_t row = (size_t{blockIdx.x} * 256 + threadIdx.x) / 32;
     if (row >= rows) return;
-    const bool is_there = row < matrix.count;
+    const size_t from = numbers ? numbers[row] : row;
+    const bool is_there = from < matrix.count;
     float x[max_dims / 32];
     float norm = 0;
     uint32_t own_largest = 0;
 #pragma unroll
     for (uint32_t i = 0; i < max_dims / 32; ++i) {
         const uint32_t d = i * 32 + lane_id();
-        x[i] = is_there && d < matrix.dims ? element(matrix, row, d) : 0.0f;
+        x[i] = is_there && d < matrix.dims ? element(matrix, from, d) : 0.0f;
         norm = fmaf(x[i], x[i], norm);
         own_largest = max(own_largest, __float_as_uint(fabsf(x[i])));
     }
@@ -293,6 +307,7 @@ void launch_tiles(const Context& context, TileArguments a, bool nearest, cudaStr
     const uint32_t wanted = divide_up(16 * context.processors, row_tiles);
     a.block_tiles = std::clamp(divide_up(a.other_tiles, wanted), std::min(min_tiles, a.other_tiles),
                                a.other_tiles);
+    if (a.groups.of_rows) a.block_tiles = a.other_tiles;  // a block takes all of its group
     launch("tile_products", nearest ? tile_products<true> : tile_products<false>,
            {dim3(row_tiles, divide_up(a.other_tiles, a.block_tiles)), threads, shared_bytes(a.dims),
             stream},
@@ -313,15 +328,20 @@ void PairMatrix::grow(DeviceMemory& memory, size_t rows, uint32_t dims) {
 }
 
 void PairMatrix::split(const FloatMatrix& matrix, Scales scales, cudaStream_t stream) {
-    count_ = matrix.count;
+    split_some(matrix, nullptr, matrix.count, scales, stream);
+}
+
+void PairMatrix::split_some(const FloatMatrix& matrix, const uint32_t* numbers, size_t count,
+                            Scales scales, cudaStream_t stream) {
+    count_ = count;
     dims_ = matrix.dims;
     const bool common = scales == Scales::common;
     if (common) find_largest(matrix, largest_.data(), stream);
-    const size_t rows = pair_rows(matrix.count);
+    const size_t rows = pair_rows(count);
     launch("split_into_pairs", split_into_pairs,
-           {static_cast<unsigned>(divide_up(rows * 32, size_t{256})), 256, 0, stream}, matrix, rows,
-           pair_dims(matrix.dims), common ? largest_.data() : nullptr, halves_.data(),
-           scales_.data(), norms_.data());
+           {static_cast<unsigned>(divide_up(rows * 32, size_t{256})), 256, 0, stream}, matrix,
+           numbers, rows, pair_dims(matrix.dims), common ? largest_.data() : nullptr,
+           halves_.data(), scales_.data(), norms_.data());
 }
 
 PairView PairMatrix::view(size_t first, size_t count) const {
@@ -340,6 +360,18 @@ void nearest_by_tiles(const Context& context, const PairView& rows, const PairVi
     launch("take_indices", take_indices,
            {static_cast<unsigned>(divide_up(rows.count, size_t{256})), 256, 0, stream},
            static_cast<const uint64_t*>(keys), rows.count, nearest);
+}
+
+void nearest_of_groups(const Context& context, const PairView& rows, const PairView& others,
+                       const TileGroups& groups, uint64_t* keys, cudaStream_t stream) {
+    check(cudaMemsetAsync(keys, 0xff, rows.count * sizeof(uint64_t), stream), "cudaMemsetAsync");
+    TileArguments arguments = {};
+    arguments.rows = rows;
+    arguments.others = others;
+    arguments.keys = keys;
+    arguments.factor = -2.0f;
+    arguments.groups = groups;
+    launch_tiles(context, arguments, true, stream);
 }
 
 void multiply_by_tiles(const Context& context, const PairView& rows, const PairView& others,

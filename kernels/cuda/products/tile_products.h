@@ -40,6 +40,10 @@ class PairMatrix {
     void grow(DeviceMemory& memory, size_t rows, uint32_t dims);
     // grow() has made room for matrix.count rows.
     void split(const FloatMatrix& matrix, Scales scales, cudaStream_t stream);
+    // `count` rows, whole tiles, with these numbers, on the device; a number that the matrix does
+    // not have makes a padding row. grow() has made room for them.
+    void split_some(const FloatMatrix& matrix, const uint32_t* numbers, size_t count, Scales scales,
+                    cudaStream_t stream);
     // `count` rows from `first` on, a multiple of pair_rows(1).
     PairView view(size_t first, size_t count) const;
     PairView view() const { return view(0, count_); }
@@ -56,6 +60,17 @@ class PairMatrix {
 // The others have a common scale. `keys`: scratch, one per row.
 void nearest_by_tiles(const Context& context, const PairView& rows, const PairView& others,
                       uint64_t* keys, uint32_t* nearest, cudaStream_t stream);
+
+// Which tiles of others each tile of rows is compared with. All pointers are to device memory.
+struct TileGroups {
+    const uint32_t* of_rows;  // (tiles of rows): the group; no_index: the tile is not used
+    const uint32_t* begin;    // (groups + 1), in `tiles`
+    const uint32_t* tiles;    // numbers of tiles of others
+};
+
+// Writes the key of each row's nearest other of its group. Padding rows have any.
+void nearest_of_groups(const Context& context, const PairView& rows, const PairView& others,
+                       const TileGroups& groups, uint64_t* keys, cudaStream_t stream);
 
 // products[i * stride + j] = factor * <row i, other j>. The stride is even. Padding between the
 // last other and the next row is overwritten.

@@ -10,6 +10,7 @@
 #include "kernels/cuda/products/assign.h"
 #include "kernels/cuda/train/encode.h"
 #include "kernels/cuda/products/exact_search.h"
+#include "kernels/cuda/products/parent_tiles.h"
 #include "kernels/cuda/products/running_search.h"
 #include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/base/widen.h"
@@ -28,12 +29,18 @@ namespace {
 
 // An encoder's thread block takes 128 rows, and a multiprocessor holds up to five thread blocks.
 constexpr size_t batch_rows = 24576;
+// Where lists have parents: rows are sorted by them, and should fill whole tiles.
+constexpr size_t batch_rows_with_parents = 262144;
 // The most rows whose products with the centroids are computed at once.
 constexpr size_t max_tile_rows = 32768;
 
 void check_start(size_t in_flight, size_t count, size_t block_rows) {
     if (in_flight == RowPass::max_in_flight) throw std::logic_error("too many blocks under way");
     if (count > block_rows) throw std::invalid_argument("block is too large");
+}
+
+bool takes_parents(const Context& context, const Quantizer& quantizer) {
+    return quantizer.parents.count > 0 && fits_tiles(context, quantizer.shape.dims);
 }
 
 class EncodingPass final : public RowPass {
@@ -84,7 +91,8 @@ class EncodingPass final : public RowPass {
     Blas blas_;
 
     std::optional<Model> model_;
-    std::optional<CentroidMatrix> centroids_;
+    std::optional<CentroidMatrix> centroids_;  // where lists have no parents, or rows are long
+    std::optional<ParentTiles> parents_;       // where not
     std::optional<Encoder> encoder_;
     ProductTile tile_;
     size_t tile_rows_ = 0;
@@ -105,28 +113,34 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
       upload_(context.memory, uploader, input.elements),
       dims_(input.dims),
       block_rows_(std::max<size_t>(input.block_rows, 1)),
-      room_(std::max(block_rows_, batch_rows)),
+      room_(std::max(block_rows_, takes_parents(context, *input.quantizer) ? batch_rows_with_parents
+                                                                           : batch_rows)),
       report_nearest_(input.report_nearest && input.query_count > 0),
       results_(input.query_count * input.k),
       blas_(stream_) {
     DeviceMemory& memory = context.memory;
     const QuantizerShape& shape = input.quantizer->shape;
     model_.emplace(context, stream_, *input.quantizer);
-    centroids_.emplace(context, stream_, model_->view().centroids, shape.lists, shape.dims,
-                       Origin::centroids, Wanted::nearest);
+    if (takes_parents(context, *input.quantizer))
+        parents_.emplace(context, blas_, stream_, model_->view().centroids, *input.quantizer);
+    else
+        centroids_.emplace(context, stream_, model_->view().centroids, shape.lists, shape.dims,
+                           Origin::centroids, Wanted::nearest);
     encoder_.emplace(context, stream_, blas_, *model_, room_);
     if (input.query_count > 0) {
         queries_ = Buffer<float>(memory, input.query_count * dims_);
         uploader.upload(queries_.data(), input.queries, queries_.size(), stream_);
         // The search reuses the rows that find_nearest() has split (ProductTile::pairs).
-        shares_pairs_ = centroids_->splits_rows() && has_norms(input.metric);
+        const bool splits = parents_ || centroids_->splits_rows();
+        shares_pairs_ = splits && has_norms(input.metric);
+        const float* origin = parents_ ? parents_->origin() : centroids_->origin();
         search_.emplace(
             context, blas_, stream_,
             RunningSearch::Shape{queries_.data(), input.query_count, dims_, input.metric, input.k,
-                                 room_, shares_pairs_ ? centroids_->origin() : nullptr});
+                                 room_, shares_pairs_ ? origin : nullptr});
     }
     tile_rows_ = room_;
-    if (!centroids_->splits_rows())
+    if (centroids_ && !centroids_->splits_rows())
         tile_rows_ =
             std::min({max_tile_rows, room_,
                       CentroidMatrix::tile_rows(shape.lists, shape.dims, context.scratch() / 2)});
@@ -173,8 +187,11 @@ void EncodingPass::launch_batch() {
     for (size_t first = 0; first < batch.count; first += tile_rows_) {
         const size_t count = std::min(tile_rows_, batch.count - first);
         const float* chunk = batch.rows + first * dims_;
-        centroids_->find_nearest(blas_, stream_, {chunk, count, dims_, dims_}, tile_,
-                                 batch.lists + first);
+        const FloatMatrix rows{chunk, count, dims_, dims_};
+        if (parents_)
+            parents_->find_nearest(blas_, stream_, rows, tile_, batch.lists + first);
+        else
+            centroids_->find_nearest(blas_, stream_, rows, tile_, batch.lists + first);
         encoder_->encode(
             {chunk, count, batch.lists + first, batch.codes + first * m, batch.offsets + first});
     }
