@@ -1,4 +1,4 @@
-// An executor on a device that falls back to the CPU when the device fails.
+// An executor on a device that falls back to the CPU, or to another device, when the device fails.
 #pragma once
 
 #include "kernels/device.h"
@@ -7,13 +7,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace pgwarp {
 
 // Works on `device` until it fails or runs out of memory. Then the call is repeated, and all later
 // ones run, on the executor that `make_cpu` makes; searches run on the one that `make_searcher`
 // makes (an interrupted search cannot be restarted). The failure is not thrown; failure() returns
-// it.
+// it. Where these functions throw, their exception is.
 class FallbackExecutor final : public ForwardingExecutor {
   public:
     using MakeExecutor = std::function<std::unique_ptr<Executor>()>;
@@ -57,5 +58,10 @@ class FallbackExecutor final : public ForwardingExecutor {
     std::unique_ptr<Executor> searcher_;
     std::string failure_;
 };
+
+// Puts fallbacks in the place of the executors of several devices: each falls back to the next one
+// that works, and never to the CPU. Where none is left, the failure is thrown. They end together.
+std::vector<FallbackExecutor*> fall_back_to_each_other(
+    std::vector<std::unique_ptr<Executor>>& devices);
 
 }  // namespace pgwarp

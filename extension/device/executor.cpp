@@ -26,35 +26,55 @@ BuildExecutor begin_build_executor(const char* unfit, double work, int threads) 
 
 namespace {
 
+using Executors = std::vector<std::unique_ptr<Executor>>;
+
+Executors take_executors(SessionDevice* session) {
+    Executors executors;
+    for (OpenDeviceOfSession& open : session->devices)
+        executors.push_back(std::move(open.executor));
+    return executors;
+}
+
 // One executor from those of the session's devices.
-std::unique_ptr<Executor> group_executors(SessionDevice* session) {
-    if (session->devices.size() == 1) return std::move(session->devices[0].executor);
-    std::vector<std::unique_ptr<Executor>> members;
-    for (OpenDeviceOfSession& open : session->devices) members.push_back(std::move(open.executor));
-    return make_executor_group(std::move(members));
+std::unique_ptr<Executor> group_executors(Executors executors) {
+    return executors.size() == 1 ? std::move(executors[0])
+                                 : make_executor_group(std::move(executors));
+}
+
+// The CPU takes over from a device that fails; where it must not, another device does.
+void add_fallbacks(BuildExecutor* build, Executors* executors) {
+    const int threads = build->threads;
+    const auto note = [build](FallbackExecutor* fallback) {
+        build->fallbacks[build->fallback_count++] = fallback;
+    };
+    if (must_use_device()) {
+        if (executors->size() > 1)
+            for (FallbackExecutor* fallback : fall_back_to_each_other(*executors)) note(fallback);
+        return;
+    }
+    for (std::unique_ptr<Executor>& executor : *executors) {
+        auto fallback = std::make_unique<FallbackExecutor>(
+            std::move(executor),
+            [threads] { return make_cpu_executor(threads, query_interrupts()); },
+            [threads] { return make_cpu_executor(threads, {}); });
+        note(fallback.get());
+        executor = std::move(fallback);
+    }
 }
 
 }  // namespace
 
 void finish_build_executor(BuildExecutor* executor) {
-    const int threads = executor->threads;
-    const auto make_cpu = [threads] { return make_cpu_executor(threads, query_interrupts()); };
     SessionDevice* session = executor->session;
     executor->device = has_opened(session);
     guarded([&] {
         if (!executor->device) {
-            session->executor = make_cpu();
+            session->executor = make_cpu_executor(executor->threads, query_interrupts());
             return;
         }
-        if (!must_use_device())
-            for (OpenDeviceOfSession& open : session->devices) {
-                auto fallback = std::make_unique<FallbackExecutor>(
-                    std::move(open.executor), make_cpu,
-                    [threads] { return make_cpu_executor(threads, {}); });
-                executor->fallbacks[executor->fallback_count++] = fallback.get();
-                open.executor = std::move(fallback);
-            }
-        session->executor = group_executors(session);
+        Executors executors = take_executors(session);
+        add_fallbacks(executor, &executors);
+        session->executor = group_executors(std::move(executors));
     });
     executor->executor = session->executor.get();
 }
@@ -89,7 +109,8 @@ DeviceWork* begin_device_work(double work, int threads) {
 
 bool is_open(DeviceWork* device) {
     if (!device->executor && has_opened(device->session)) {
-        guarded([&] { device->session->executor = group_executors(device->session); });
+        guarded(
+            [&] { device->session->executor = group_executors(take_executors(device->session)); });
         device->executor = device->session->executor.get();
     }
     return device->executor != nullptr;

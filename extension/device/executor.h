@@ -16,8 +16,8 @@ struct BuildExecutor {
     // process of the build has its own CPU executor.
     bool device;
     SessionDevice* session;
-    // The executors of the devices, where the CPU takes over from a failed one; else there are
-    // none.
+    // The executors of the devices, where the CPU, or another device, takes over from a failed one;
+    // else there are none.
     class FallbackExecutor* fallbacks[most_devices];
     int fallback_count;
     int threads;

@@ -235,4 +235,46 @@ void FallbackExecutor::exact_search(const ExactSearch& search) {
     });
 }
 
+namespace {
+
+// Does its work on another, which outlives it.
+class BorrowedExecutor final : public ForwardingExecutor {
+  public:
+    explicit BorrowedExecutor(Executor& lender) : ForwardingExecutor(nullptr), lender_(lender) {}
+
+    const char* name() const noexcept override { return lender_.name(); }
+    bool failed() const noexcept override { return lender_.failed(); }
+    size_t most_in_flight() const noexcept override { return lender_.most_in_flight(); }
+    void register_memory(void* memory, size_t bytes) noexcept override {
+        lender_.register_memory(memory, bytes);
+    }
+    void unregister_memory(void* memory) noexcept override { lender_.unregister_memory(memory); }
+
+  protected:
+    void run(const Work& work) override { work(lender_); }
+
+  private:
+    Executor& lender_;
+};
+
+}  // namespace
+
+std::vector<FallbackExecutor*> fall_back_to_each_other(
+    std::vector<std::unique_ptr<Executor>>& devices) {
+    const auto all = std::make_shared<std::vector<FallbackExecutor*>>();
+    for (size_t i = 0; i < devices.size(); ++i) {
+        const auto next = [all, i]() -> std::unique_ptr<Executor> {
+            for (size_t j = 1; j < all->size(); ++j) {
+                FallbackExecutor& other = *(*all)[(i + j) % all->size()];
+                if (!other.failed()) return std::make_unique<BorrowedExecutor>(other);
+            }
+            throw DeviceFailure((*all)[i]->failure(), false);
+        };
+        auto fallback = std::make_unique<FallbackExecutor>(std::move(devices[i]), next, next);
+        all->push_back(fallback.get());
+        devices[i] = std::move(fallback);
+    }
+    return *all;
+}
+
 }  // namespace pgwarp

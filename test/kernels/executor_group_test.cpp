@@ -26,14 +26,15 @@ struct Group {
     std::vector<FallbackExecutor*> fallbacks;
     std::unique_ptr<Executor> executor;
 
+    // `each_other`: they fall back to each other, not to the CPU.
     Group(size_t count, size_t failing, bool falls_back, int good_calls = 0,
-          const Interrupts& interrupts = {}) {
+          const Interrupts& interrupts = {}, bool each_other = false) {
         std::vector<std::unique_ptr<Executor>> members;
         for (size_t i = 0; i < count; ++i) {
             auto device = make_stand_in_device(1, budget, interrupts);
             if (i == failing) device = make_failing_device(std::move(device), &fault, good_calls);
             auto member = device->make_executor();
-            if (falls_back) {
+            if (falls_back && !each_other) {
                 auto fallback = std::make_unique<FallbackExecutor>(std::move(member), cpu, cpu);
                 fallbacks.push_back(fallback.get());
                 member = std::move(fallback);
@@ -41,6 +42,7 @@ struct Group {
             devices.push_back(std::move(device));
             members.push_back(std::move(member));
         }
+        if (each_other) fallbacks = fall_back_to_each_other(members);
         executor = make_executor_group(std::move(members));
     }
     static std::unique_ptr<Executor> cpu() { return make_cpu_executor(1, {}); }
@@ -75,7 +77,8 @@ TEST(ExecutorGroup, PassesGoOnWhereADeviceFails) {
     for (const Fault fault : {Fault::failed, Fault::lost, Fault::out_of_memory, Fault::late})
         for (const size_t failing : {0, 1})
             for (const int good : {0, 1, 2, 5, 11, 20, 30, 31, 70}) {
-                Group group(2, failing, true, good);
+                const bool each_other = good % 5 != 0;
+                Group group(2, failing, true, good, {}, each_other);
                 group.fault = static_cast<int>(fault);
                 SCOPED_TRACE(testing::Message() << "fault " << static_cast<int>(fault) << " of "
                                                 << failing << " after " << good);

@@ -115,6 +115,45 @@ TEST(FallbackExecutor, GoesOnWhereTheDeviceFailed) {
         }
 }
 
+// Three devices that fall back to each other: each fails at another call, or never (-1).
+TEST(FallbackExecutor, OtherDevicesGoOn) {
+    const std::vector<float> rows = random_rows();
+    int calls = 0;
+    const Results expected = build(*cpu(), rows, [&] { ++calls; });
+    const auto run = [&](Fault kind, const std::vector<int>& failing_calls, size_t first) {
+        std::vector<int> faults(failing_calls.size(), static_cast<int>(Fault::none));
+        std::vector<std::unique_ptr<Device>> devices;
+        std::vector<std::unique_ptr<Executor>> executors;
+        for (int& fault : faults) {
+            devices.push_back(
+                make_failing_device(make_stand_in_device(1, size_t{1} << 30), &fault));
+            executors.push_back(devices.back()->make_executor());
+        }
+        const auto fallbacks = fall_back_to_each_other(executors);
+        int call = 0;
+        expect_same(build(*executors[first], rows,
+                          [&] {
+                              for (size_t i = 0; i < faults.size(); ++i)
+                                  if (call == failing_calls[i]) faults[i] = static_cast<int>(kind);
+                              ++call;
+                          }),
+                    expected);
+        EXPECT_STREQ(executors[first]->name(), "host");
+        EXPECT_EQ(fallbacks[first]->failed(), failing_calls[first] >= 0);
+    };
+    for (const Fault kind : {Fault::failed, Fault::out_of_memory, Fault::late})
+        for (int failing_call = 0; failing_call < calls; ++failing_call) {
+            SCOPED_TRACE(testing::Message()
+                         << "fault " << static_cast<int>(kind) << ", call " << failing_call);
+            run(kind, {failing_call, -1}, 0);
+            run(kind, {-1, failing_call}, 1);
+            run(kind, {failing_call, failing_call, -1}, 0);
+            run(kind, {failing_call, -1, 0}, 0);
+            run(kind, {failing_call / 2, failing_call, -1}, 0);
+            EXPECT_THROW(run(kind, {failing_call, 0}, 0), std::runtime_error);
+        }
+}
+
 TEST(FallbackExecutor, PassesOnWhatIsNotTheDevicesFault) {
     std::vector<float> rows = random_rows();
     volatile std::sig_atomic_t interrupt = 0;

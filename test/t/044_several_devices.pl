@@ -187,7 +187,25 @@ if ($host)
 				CREATE TABLE join_more AS SELECT * FROM knn_join('q', 'id', 'v', 'plain_one', 'id', 10)");
 			is(differences("${_}_one", "${_}_more"), 0, "$fault on $failing: $_ on the other") for 'exact', 'join';
 			value($node, 'DROP TABLE exact_more, join_more');
+			for my $good ($fault ne 'failed' ? 0 : $failing == 0 ? (0, 9, 40) : (0, 1, 2))
+			{
+				my $words = messages("$on; SET pgwarp.debug_fault_after = $good; SET max_parallel_maintenance_workers = 2;
+					CREATE INDEX plain_more ON $indexes{plain}; CREATE INDEX rotated_more ON $indexes{rotated}");
+				is(value($node, "SELECT digest('${_}_one') = digest('${_}_more')"), 't', "$fault on $failing after $good calls: index $_ on the other")
+				  for 'plain', 'rotated';
+				like($words, qr/WARNING:  a device failed, and others did its work: /, 'with a warning') if $fault ne 'lost';
+				value($node, 'DROP INDEX plain_more, rotated_more');
+			}
 		}
+	}
+	# All of them: an error.
+	$node->append_conf('postgresql.conf', "pgwarp.debug_fault = failed\npgwarp.debug_fault_device = -1");
+	$node->reload;
+	wait_until($node, "current_setting('pgwarp.debug_fault') = 'failed' AND current_setting('pgwarp.debug_fault_device') = '-1'");
+	for my $good (0, 9, 40)
+	{
+		like(error_of($node, "$on; SET pgwarp.debug_fault_after = $good; CREATE INDEX plain_more ON $indexes{plain}"), qr/failure on purpose/,
+			"no device left after $good calls: no index by the CPU");
 	}
 	$node->append_conf('postgresql.conf', "pgwarp.debug_fault = none\npgwarp.debug_fault_device = -1");
 	$node->reload;
