@@ -41,15 +41,6 @@ stress($node, 8, $ENV{STRESS_SECONDS} // 15, sub {
 });
 note("$moved changes of placement, $ended workers ended, up to $copies copies of parts");
 cmp_ok($copies, '>', 0, 'there were copies');
-my $now = 0;
-for (1 .. 1000)
-{
-	value($node, 'SET enable_seqscan = off; SET ivfpq.probes = 30; SELECT id FROM t ORDER BY v <-> vec(' . int(rand(1000)) . ', 6) LIMIT 1');
-	$now = copies();
-	last if $now > 0;
-	usleep(50_000);
-}
-cmp_ok($now, '>', 0, 'and there are');
 cmp_ok(value($node, 'SELECT sum(service_searches) FROM pg_stat_pgwarp'), '>', 50, 'the service had its share');
 is(value($node, 'SELECT sum(busy) FROM pgwarp_devices()'), 0, 'no search is left');
 $node->stop;
