@@ -64,8 +64,17 @@ struct GraphTask {
     bool exact;
     DescentOptions options;  // of exact graphs, the degree only
     Edge* lists;             // (rows.count)(degree)
+    // Called in the thread that does the task: before it, again if another device repeats it, and
+    // once it is done. May be null; must not throw.
+    void (*prepare)(void* state) = nullptr;
+    void (*keep)(void* state) = nullptr;
+    void* state = nullptr;
 };
 void run_graph_task(GraphBuilder& builder, const GraphTask& task);
+
+// Up to this many rows, comparing all pairs takes no longer than NN-Descent. The lists of a small
+// part also hold few edges for a descent to follow, so that it would miss neighbors.
+inline constexpr size_t most_exact_part = 8192;
 
 // Tasks that run at once, one on each device of a group, which is used for nothing else meanwhile.
 // Where a device fails, another does its task: its lists are unchanged then. Where none is left,
@@ -86,5 +95,21 @@ class GraphTasks {
     struct State;
     const std::unique_ptr<State> state_;
 };
+
+// The graph of rows in memory that no device has room for: `parts` of about as many rows each, two
+// of which have room, and every two of them merged, up to `lanes` at once.
+struct PartedGraph {
+    GraphRows rows;
+    DescentOptions options;
+    size_t parts;
+    size_t lanes;
+    Edge* own;    // (rows.count)(degree), for lists within a part
+    Edge* found;  // (rows.count)(neighbors): the result
+};
+// Bytes that it takes beside these.
+size_t parted_graph_memory(const PartedGraph& graph);
+// Reports progress from the caller's thread: tasks that are done, of all.
+void make_parted_graph(GraphBuilderGroup& group, const PartedGraph& graph,
+                       const std::function<void(size_t done, size_t total)>& progress);
 
 }  // namespace pgwarp

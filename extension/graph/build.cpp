@@ -7,8 +7,10 @@
 namespace pgwarp {
 
 void build_graph(const GraphJob& job, GraphSet* whole, bool exact, const EdgeSink& sink) {
-    if (!whole->file && whole->count > rows_on_device(job, std::max(whole->dims, 1u)))
+    if (!whole->file && whole->count > rows_on_device(job, std::max(whole->dims, 1u))) {
+        if (!exact && build_parts_in_memory(job, *whole, sink)) return;
         spill_graph_set(whole);
+    }
     const GraphSet& set = *whole;
     if (set.file) return build_by_parts(job, set, exact, sink);
     const uint32 degree = exact ? job.k : job.options.degree;

@@ -11,10 +11,6 @@ namespace pgwarp {
 
 namespace {
 
-// Up to this many rows, comparing all pairs takes no longer than NN-Descent. The lists of a small
-// part also hold few edges for a descent to follow, so that it would miss neighbors.
-constexpr Size rows_for_exact = 8192;
-
 void read_lists(BufFile* file, Size first, Size count, uint32 degree, Edge* lists) {
     const Size bytes = sizeof(Edge) * degree;
     if (BufFileSeek(file, 0, static_cast<off_t>(first * bytes), SEEK_SET) != 0)
@@ -127,7 +123,7 @@ void run_lane(Parts* parts, PartLane* lane, Size count, Size border) {
     const GraphJob& job = *parts->job;
     GraphTask task{{lane->rows, count, parts->set->dims, job.metric},
                    border,
-                   parts->exact || count <= rows_for_exact,
+                   parts->exact || count <= most_exact_part,
                    job.options,
                    lane->lists};
     task.options.degree = parts->degree;
@@ -291,6 +287,50 @@ void close_parts(Parts* parts) {
         pfree(parts->lanes[i].lists);
     }
     pfree(parts->results);
+}
+
+namespace {
+
+// In memory, if several devices work at once there; null: it has no room for that.
+bool cut_in_memory(const GraphJob& job, const GraphSet& set, PartedGraph* graph) {
+    if (!job.maker.group) return false;
+    const Size memory = static_cast<Size>(maintenance_work_mem) * 1024;
+    const Size each =
+        set.dims * sizeof(float) + (job.options.degree + job.k) * sizeof(Edge) + sizeof(int64);
+    const Cut cut = cut_for(job, set, 0, 1);
+    *graph = {
+        {set.rows, set.count, set.dims, job.metric}, job.options, cut.second, 0, nullptr, nullptr};
+    graph->options.neighbors = job.k;
+    // The CPU may have to make one at a time.
+    const Size cpu =
+        descent_memory(2 * (set.count / cut.second + 1), set.dims, job.options, job.threads);
+    for (Size lanes = std::min<Size>(job.maker.group->devices(), Parts::most_lanes); lanes > 1;
+         --lanes) {
+        graph->lanes = lanes;
+        if (set.count * each + parted_graph_memory(*graph) + cpu <= memory) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+bool build_parts_in_memory(const GraphJob& job, const GraphSet& set, const EdgeSink& sink) {
+    PartedGraph graph;
+    if (!cut_in_memory(job, set, &graph)) return false;
+    ereport(DEBUG1, (errmsg_internal("graph in %zu parts, %zu at a time, in memory", graph.parts,
+                                     graph.lanes)));
+    graph.own = alloc_lists(set.count, job.options.degree);
+    graph.found = alloc_lists(set.count, job.k);
+    report_graph_stage(GraphStage::descent, 0, 0);
+    run_graph_kernel([&] {
+        make_parted_graph(*job.maker.group, graph, [](size_t done, size_t total) {
+            report_graph_parts(static_cast<int64>(done), static_cast<int64>(total));
+        });
+    });
+    pfree(graph.own);
+    put_lists(job, graph.found, set.count, job.k, sink);
+    pfree(graph.found);
+    return true;
 }
 
 void build_by_parts(const GraphJob& job, const GraphSet& set, bool exact, const EdgeSink& sink) {

@@ -7,6 +7,8 @@
 // This process alone reads and writes the files: it fills the buffers of a *lane*, and takes from
 // them what a device has found. A merge changes no lists within a part, and of the neighbors found
 // the nearest are kept, so the result does not depend on which merge ends first, nor where it ran.
+// A set that memory has room for, and no device, needs no files: then the devices' threads do all
+// of it (make_parted_graph()).
 #pragma once
 
 #include "kernels/graph_builder_group.h"
@@ -73,7 +75,11 @@ void read_found(const Parts& parts, Size part);
 void write_found(const Parts& parts, Size part);
 void put_found(const Parts& parts, const EdgeSink& sink);
 
-// The whole graph: builds every part, and merges every two of them.
+// The whole graph of a set in a file: builds every part, and merges every two of them.
 void build_by_parts(const GraphJob& job, const GraphSet& set, bool exact, const EdgeSink& sink);
+
+// The same by nn_descent for a set in memory, without files. False: there is one device, or no
+// memory for several at once.
+bool build_parts_in_memory(const GraphJob& job, const GraphSet& set, const EdgeSink& sink);
 
 }  // namespace pgwarp

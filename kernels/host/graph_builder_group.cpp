@@ -236,6 +236,7 @@ DescentReport GraphBuilderGroup::append(const GraphRows& rows, size_t first,
 }
 
 void run_graph_task(GraphBuilder& builder, const GraphTask& task) {
+    if (task.prepare) task.prepare(task.state);
     if (task.exact && task.first > 0)
         builder.exact_merge(task.rows, task.first, task.options.degree, task.lists);
     else if (task.exact)
@@ -244,6 +245,7 @@ void run_graph_task(GraphBuilder& builder, const GraphTask& task) {
         builder.merge(task.rows, task.first, task.options, task.lists);
     else
         builder.descend(task.rows, task.options, task.lists);
+    if (task.keep) task.keep(task.state);
 }
 
 struct GraphTasks::State {

@@ -276,5 +276,57 @@ TEST(GraphTasks, EndsWithTasksUnfinished) {
     for (size_t i = 0; i < lists.size(); ++i) tasks.start(i, rows.task(i, i, &lists[i]));
 }
 
+std::vector<Edge> parted(GraphBuilderGroup& group, const Made& made, const DescentOptions& options,
+                         size_t parts, size_t lanes) {
+    std::vector<Edge> own(made.rows.count * options.degree, Edge{infinity, no_row});
+    std::vector<Edge> found(made.rows.count * options.neighbors, Edge{infinity, no_row});
+    size_t last = 0, all = 0;
+    make_parted_graph(group, {made.rows, options, parts, lanes, own.data(), found.data()},
+                      [&](size_t done, size_t total) {
+                          EXPECT_EQ(done, last + 1);
+                          last = done, all = total;
+                      });
+    EXPECT_EQ(last, all);
+    EXPECT_EQ(all, parts * (parts + 1) / 2);
+    return found;
+}
+
+// Small parts are compared all with all: nothing is missed.
+TEST(PartedGraph, HasAllNeighborsOfSmallParts) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 900, 8), 8, Metric::l2);
+    const auto options = options_for(5, 3);
+    const auto truth = made.exact(5);
+    for (const size_t parts : {1, 2, 3, 7})
+        for (const size_t devices : {1, 2, 3}) {
+            Group group(std::vector<int>(devices, -1), true);
+            for (const size_t lanes : {1, 2, 5})
+                expect_same(parted(*group.builder, made, options, parts, lanes), truth);
+        }
+}
+
+TEST(PartedGraph, IsTheSameWhicheverDevicesFail) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 3 * (most_exact_part + 10), 6), 6, Metric::l2);
+    const auto options = options_for(5, 3);
+    Group sound({-1}, true);
+    const auto truth = parted(*sound.builder, made, options, 3, 1);
+    // Neighbors that are as near as the true ones.
+    const auto exact = made.exact(5);
+    size_t near = 0;
+    for (size_t i = 0; i < truth.size(); ++i)
+        near += truth[i].distance <= exact[i / 5 * 5 + 4].distance;
+    EXPECT_GT(static_cast<double>(near), 0.98 * static_cast<double>(truth.size()));
+    for (const std::vector<int>& good : {std::vector<int>{-1, -1}, {-1, 1, 0}, {0, 1}}) {
+        SCOPED_TRACE(testing::PrintToString(good));
+        Group group(good, true);
+        group.fault = static_cast<int>(Fault::late);
+        expect_same(parted(*group.builder, made, options, 3, good.size()), truth);
+    }
+    Group none({0, 1}, false);
+    none.fault = static_cast<int>(Fault::failed);
+    EXPECT_THROW(parted(*none.builder, made, options, 3, 2), DeviceFailure);
+}
+
 }  // namespace
 }  // namespace pgwarp

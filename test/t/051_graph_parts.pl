@@ -89,11 +89,17 @@ for my $count (2, 3)
 		my $words = messages("$on; CREATE TABLE ${graph}_more AS $graphs{$graph}");
 		like($words, qr/graph on $count x /, "$graph on $count devices");
 		like($words, qr/graph in [3-9] parts, [2-$count] at a time/, 'at the same time');
+		# A merge has its sets in a file.
+		is($words =~ /in memory/ ? 'memory' : 'file', $graph eq 'whole' ? 'memory' : 'file', 'where there is room');
 		cmp_ok(recall("${graph}_more"), '>=', recall("${graph}_one") - 0.001, 'no worse than on one');
 		is(differences("${graph}_one", "${graph}_more"), 0, 'the graph of one device') if $host;
 		value($node, "DROP TABLE ${graph}_more");
 	}
 	next if $count == 2;
+	like(messages("$on; SET maintenance_work_mem = '25MB'; CREATE TABLE whole_more AS $graphs{whole}"), qr/graph in [3-9] parts, [2-$count] at a time\n/,
+		'with less memory in files');
+	is(differences('whole_one', 'whole_more'), 0, 'the same graph') if $host;
+	value($node, 'DROP TABLE whole_more');
 	like(grow('grown_more'), qr/graph in [3-9] parts, $count at a time/, "grown on $count devices");
 	is(differences('grown_one', 'grown_more'), 0, 'as on one device') if $host;
 	cmp_ok(recall('grown_more'), '>=', $in_memory - 0.002, 'and good');
@@ -116,7 +122,7 @@ for my $timeout (200, 800)
 }
 for my $limit ('3MB', '9MB')
 {
-	like(error_of($node, "$on; SET temp_file_limit = '$limit'; SELECT count(*) FROM ($graphs{whole}) AS s"),
+	like(error_of($node, "$on; SET temp_file_limit = '$limit'; SELECT count(*) FROM ($graphs{merged}) AS s"),
 		qr/temporary file size exceeds temp_file_limit/, "with temporary files of $limit");
 }
 is($temporary->(), 0, 'no files behind');
