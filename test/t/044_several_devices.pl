@@ -202,7 +202,7 @@ if ($host)
 	$node->append_conf('postgresql.conf', "pgwarp.debug_fault = failed\npgwarp.debug_fault_device = -1");
 	$node->reload;
 	wait_until($node, "current_setting('pgwarp.debug_fault') = 'failed' AND current_setting('pgwarp.debug_fault_device') = '-1'");
-	for my $good (0, 9, 40)
+	for my $good (0, 9, 20)
 	{
 		like(error_of($node, "$on; SET pgwarp.debug_fault_after = $good; CREATE INDEX plain_more ON $indexes{plain}"), qr/failure on purpose/,
 			"no device left after $good calls: no index by the CPU");
