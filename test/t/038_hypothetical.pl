@@ -15,11 +15,19 @@ append_to_file("$folder/pretend.c", <<'END');
 #include "commands/defrem.h"
 #include "commands/explain.h"
 #include "fmgr.h"
+#include "optimizer/pathnode.h"
 #include "optimizer/plancat.h"
 PG_MODULE_MAGIC;
 void _PG_init(void);
 static const char *name_index(Oid index) { return index == 4294967295 ? "pretended" : NULL; }
+/* 19 has another hook in place of get_relation_info_hook. */
+#if PG_VERSION_NUM >= 190000
+#define hook build_simple_rel_hook
+static void pretend(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *entry)
+#else
+#define hook get_relation_info_hook
 static void pretend(PlannerInfo *root, Oid table, bool inherited, RelOptInfo *rel)
+#endif
 {
 	ListCell *cell;
 	foreach(cell, rel->indexlist)
@@ -33,12 +41,13 @@ static void pretend(PlannerInfo *root, Oid table, bool inherited, RelOptInfo *re
 }
 void _PG_init(void)
 {
-	get_relation_info_hook = pretend;
+	hook = pretend;
 	explain_get_index_name_hook = name_index;
 }
 END
-plan skip_all => 'no compiler'
-  if system("cc -fPIC -shared -w -I'$include' -o '$folder/pretend.so' '$folder/pretend.c'") != 0;
+plan skip_all => 'no compiler' if system('cc --version >/dev/null 2>&1') != 0;
+system("cc -fPIC -shared -w -I'$include' -o '$folder/pretend.so' '$folder/pretend.c'") == 0
+  or die 'the library does not compile';
 
 my $node = new_node('hypothetical');
 make_table($node, 't', 4, 20000);
