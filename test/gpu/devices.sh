@@ -3,7 +3,8 @@
 #   SET=glove  CLIENTS=1,16,64  SECONDS_EACH=2  REPEAT=2  ROUNDS=2
 #   GROW=2000000   instead of SET: *_base.bvecs in DATA, grown to as many rows
 #   DEVICE=0   the GPU
-#   KINDS="replicas shards narrow"   narrow: shards, with room for 60% of the index on each device. That takes an
+#   KINDS="replicas shards narrow copies"   narrow: shards, with room for 60% of the index on each device. copies: four
+#              devices with room for 75% each, which 'auto' makes two parts of, on two devices each. Both take an
 #              index of 100 MB and more: a quarter of a device's memory is for models and searches
 # One GPU gains nothing by being two: what is looked at is what is lost.
 # shellcheck shell=bash
@@ -23,8 +24,8 @@ ask() {
 configure() {
     printf '%s\n' "$@" >>"$CLUSTER/data/postgresql.conf"
     pg_ctl -D "$CLUSTER/data" -w -l "$CLUSTER/log" restart >/dev/null
-    local wanted=1
-    if [[ $1 == *,* ]]; then wanted=2; fi
+    local commas=${1//[^,]/}
+    local wanted=$((${#commas} + 1))
     until ask -c "SELECT count(*) FILTER (WHERE serves) >= $wanted FROM pgwarp_devices()" 2>/dev/null | grep -q t; do sleep 0.1; done
 }
 searches() {
@@ -37,7 +38,7 @@ answers() {
         -c 'SET ivfpq.probes = 40' -c 'SET ivfpq.candidates = 100' -c 'SET enable_seqscan = off' -c "CREATE TABLE $1 AS SELECT id AS q,
             (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.v <-> m.v LIMIT 10) AS s) AS ids FROM moved AS m" \
         -c "SELECT d FROM pgwarp_devices() AS d" \
-        -c "SELECT place, resident_lists, own_lists, lists, bytes, batches FROM pg_stat_pgwarp_devices WHERE indexname = 'items_v_idx'" \
+        -c "SELECT place, part, resident_lists, own_lists, lists, bytes, batches FROM pg_stat_pgwarp_devices WHERE indexname = 'items_v_idx'" \
         -c "SELECT service_searches || ' by the service, ' || cpu_searches || ' by the CPU, ' || fallbacks || ' fallbacks'
             FROM pg_stat_pgwarp WHERE indexname = 'items_v_idx'" 2>&1 | grep -v 'does not exist'
     if [[ $1 != one ]]; then
@@ -55,13 +56,14 @@ answers one
 bytes=$(ask -c "SELECT bytes FROM pg_stat_pgwarp_devices WHERE indexname = 'items_v_idx'")
 for ((round = 1; round <= ${ROUNDS:-2}; ++round)); do
     for kind in ${KINDS:-replicas shards}; do
-        placement=shard memory=0
+        placement=shard memory=0 places="$device,$device"
         case $kind in
             replicas) placement=replicate ;;
             narrow) memory="'$((bytes * 8 / 10 / 1048576 + 1))MB'" ;;
+            copies) placement=auto memory="'$((bytes / 1048576 + 1))MB'" places="$device,$device,$device,$device" ;;
         esac
-        echo "== two devices, $kind, round $round"
-        configure "pgwarp.devices = '$device,$device'" "pgwarp.placement = '$placement'" "pgwarp.device_memory = $memory"
+        echo "== devices $places, $kind, round $round"
+        configure "pgwarp.devices = '$places'" "pgwarp.placement = '$placement'" "pgwarp.device_memory = $memory"
         answers "$kind"
         searches "$kind.$round"
     done

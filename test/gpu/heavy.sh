@@ -1,9 +1,10 @@
-# Builds, joins, clusterings and exact graphs on two devices, beside one: times, and whether the results are equal. A
+# Builds, joins, clusterings and graphs on two devices, beside one: times, and whether the results are equal. A
 # script for the step `queries` of run. DATA has NAME_base.bvecs, which grows to ROWS rows (1000000).
 #   DEVICES="0 0,0"         pgwarp.devices, one after the other; the first is what others are compared with. One GPU
 #                           gains nothing by being two: '0,1' where there are two of them
 #   QUERIES_JOINED=100000   queries of the join
-#   GRAPH_ROWS=500000       rows of the graph
+#   GRAPH_ROWS=500000       rows of the exact graph; that by nn_descent has all
+#   PART_MEMORY=500         MB of each device for the graph by nn_descent: too few for all rows, so it is made in parts
 #   ROUNDS=2                times that each is measured; the least counts
 # shellcheck shell=bash
 set -euo pipefail
@@ -23,6 +24,7 @@ timed() {
     for ((round = 0; round < ${ROUNDS:-2}; ++round)); do
         out=$(ask "${with[@]}" -c '\timing on' "$@" 2>&1)
         grep -q '^Time' <<<"$out" || echo "$out" >&2
+        if ((round == 0)); then grep -o 'graph in [0-9]* parts.*' <<<"$out" >&2 || true; fi
         echo "$(sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' <<<"$out" | tail -n 1) ms, on $(sed -n 's/.* on \([0-9]* x [^:]*\|NVIDIA [^:]*\).*/\1/p' <<<"$out" | head -n 1)"
     done | sort -n | head -n 1 | sed "s/^/$what: /"
 }
@@ -48,6 +50,10 @@ for devices in ${DEVICES:-0 0,0}; do
     timed kmeans -c "DROP TABLE IF EXISTS kmeans_$number" -c "CREATE TABLE kmeans_$number AS SELECT * FROM kmeans('items', 'v', 1024, 20)"
     timed 'exact graph' -c "DROP TABLE IF EXISTS graph_$number" -c "CREATE TABLE graph_$number AS
         SELECT src, rank, distance FROM knn_graph('graphed', 'id', 'v', 10, 'exact')"
+    only_commas=${devices//[^,]/}
+    timed 'graph in parts' -c "SET pgwarp.build_memory = '$(((${#only_commas} + 1) * ${PART_MEMORY:-500}))MB'" \
+        -c "DROP TABLE IF EXISTS parts_$number" -c "CREATE TABLE parts_$number AS SELECT * FROM knn_graph('items', 'id', 'v', 10, 'nn_descent')"
+    ask -c "SELECT 'recall of the graph in parts: ' || knn_graph_recall('parts_$number', 'items', 'id', 'v', 1000)"
     ask -c "SELECT 'entries: ' || rows || ', recall@10 ' || ivfpq_recall('items_$number', 1000, 10) FROM ivfpq_info('items_$number')"
     if ((number > 0)); then
         differences 'distances of the join' join_0 "join_$number"
