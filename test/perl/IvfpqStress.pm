@@ -15,7 +15,7 @@ our @EXPORT = qw(stress prepare_stress start_clients finish_clients);
 my $setup = <<'SQL';
 CREATE TABLE t (id bigserial PRIMARY KEY, note text, v vector(6)) WITH (fillfactor = 80);
 CREATE INDEX t_l2 ON t USING ivfpq (v) WITH (lists = 30, refine = int8);
-CREATE INDEX t_cosine ON t USING ivfpq (v vector_cosine_ops) WITH (lists = 7, m = 2);
+CREATE INDEX t_cosine ON t USING ivfpq (v vector_cosine_ops) WITH (lists = 40, parents = 6, m = 2);
 CREATE INDEX t_part ON t USING ivfpq (v vector_ip_ops) WHERE id % 3 = 0;
 INSERT INTO t (v) SELECT vec(i, 6) FROM generate_series(1, 11000) AS i;
 

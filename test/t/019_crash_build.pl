@@ -18,7 +18,7 @@ for my $way ('kill', 'immediate shutdown')
 		{
 			my $build = session($node);
 			my $pid = $build->query_safe('SELECT pg_backend_pid()');
-			start($build, "CREATE INDEX $how t_v ON t USING ivfpq (v) WITH (lists = 300)");
+			start($build, "CREATE INDEX $how t_v ON t USING ivfpq (v) WITH (lists = 300, parents = 20)");
 			my $seen;
 			until ($seen)
 			{

@@ -34,7 +34,7 @@ sub same_answers
 
 value($node, 'CREATE TABLE t (id bigint, v vector(12))');
 value($node, 'CREATE INDEX t_v ON t USING ivfpq (v) WITH (lists = 30)');
-value($node, 'CREATE INDEX t_cosine ON t USING ivfpq (v vector_cosine_ops) WITH (lists = 10)');
+value($node, 'CREATE INDEX t_cosine ON t USING ivfpq (v vector_cosine_ops) WITH (lists = 40, parents = 5)');
 same_answers('empty');
 value($node, 'INSERT INTO t SELECT i, vec(i, 12) FROM generate_series(1, 11000) AS i');
 same_answers('untrained');
