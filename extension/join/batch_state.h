@@ -63,6 +63,7 @@ struct BatchScan {
     uint32 window_begin;
     uint32 window_count;
     bool wants_device;
+    KnnIndex whole;    // what a device reads: the index, or all of them as leaves
     FoundPlaces near;  // of all queries, by a device; no places: it has not found them
     bool gave_up;      // memory does not hold a query, or the index cannot be searched in batches
 

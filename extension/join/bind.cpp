@@ -95,6 +95,26 @@ bool add_indexes(BatchScan* state, PlanState* node) {
     return merge->ms_nplans > 0;
 }
 
+// Whether a device may read all tables: no conditions, and rows that it can name.
+bool fits_device(const BatchScan* state) {
+    return std::all_of(
+        state->indexes, state->indexes + state->index_count, [](const SearchedIndex& searched) {
+            const KnnIndex& index = searched.index;
+            return !index.check.passes && index.vector_attribute > 0 && has_heap_pages(index.heap);
+        });
+}
+
+KnnIndex whole_of(const BatchScan* state) {
+    KnnIndex whole = state->indexes[0].index;
+    if (state->index_count == 1) return whole;
+    whole.partitioned = true;
+    whole.leaf_count = state->index_count;
+    whole.leaves =
+        static_cast<KnnIndex*>(palloc(static_cast<Size>(whole.leaf_count) * sizeof(KnnIndex)));
+    for (int i = 0; i < whole.leaf_count; ++i) whole.leaves[i] = state->indexes[i].index;
+    return whole;
+}
+
 }  // namespace
 
 bool bind_scan(BatchScan* state, NestLoopState* join) {
@@ -111,9 +131,8 @@ bool bind_scan(BatchScan* state, NestLoopState* join) {
     state->indexes = static_cast<SearchedIndex*>(palloc0(most_batch_scans * sizeof(SearchedIndex)));
     PlanState* scans = below(outerPlanState(node));
     if (scans && add_indexes(state, scans)) {
-        const KnnIndex& first = state->indexes[0].index;
-        state->wants_device &= state->index_count == 1 && !first.check.passes &&
-                               first.vector_attribute > 0 && has_heap_pages(first.heap);
+        state->whole = whole_of(state);
+        state->wants_device &= fits_device(state);
         const auto* plan = reinterpret_cast<const NestLoop*>(join->js.ps.plan);
         state->limit = limit;
         state->query_context = CreateExprContext(estate);

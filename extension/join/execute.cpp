@@ -209,13 +209,14 @@ void search_window(BatchScan* state, uint32 begin) {
     state->window_count = std::min(state->query_count - begin, most_queries(state));
     const Size first = begin;
     const float* vectors = state->vectors + first * state->indexes[0].index.dims;
-    if (state->near.places) {
-        rank_batch(state->indexes[0].batch, vectors, state->window_count,
-                   {state->near.places + first * state->near.most, state->near.found + first,
-                    state->near.most});
-    } else {
-        for (int i = 0; i < state->index_count; ++i)
-            search_batch(state->indexes[i].batch, vectors, state->window_count);
+    for (int i = 0; i < state->index_count; ++i) {
+        KnnBatch* batch = state->indexes[i].batch;
+        if (state->near.places)
+            rank_batch(batch, vectors, state->window_count,
+                       {state->near.places + first * state->near.most, state->near.found + first,
+                        state->near.most, static_cast<uint32>(i)});
+        else
+            search_batch(batch, vectors, state->window_count);
     }
     state->searched = true;
     state->queries += state->window_count;
@@ -243,10 +244,13 @@ uint32 device_queries(const BatchScan* state) {
 
 // Whether an open device is worth its work for the queries that were read.
 bool device_pays(const BatchScan* state) {
-    const KnnIndex& index = state->indexes[0].index;
-    const double rows = table_rows(index.heap, index.index);
-    return seconds_on_device(rows, index.dims, state->query_count) <
-           seconds_in_lists(state->query_count);
+    double rows = 0;
+    for (int i = 0; i < state->index_count; ++i) {
+        const KnnIndex& index = state->indexes[i].index;
+        rows += table_rows(index.heap, index.index);
+    }
+    return seconds_on_device(rows, state->whole.dims, state->query_count) <
+           state->index_count * seconds_in_lists(state->query_count);
 }
 
 // Has a device find the rows of all queries. False: there is none, or it could not.
@@ -258,7 +262,7 @@ bool find_on_device(BatchScan* state) {
     // A device reads with the active snapshot, too.
     PushActiveSnapshot(state->custom.ss.ps.state->es_snapshot);
     const double expected = std::max<double>(state->query_count, state->child->plan->plan_rows);
-    KnnDevice* device = open_knn_device(state->indexes[0].index, most, expected);
+    KnnDevice* device = open_knn_device(state->whole, most, expected);
     bool found = false;
     if (device) {
         found = state->query_count <= most_queries(device) &&

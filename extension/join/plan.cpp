@@ -308,30 +308,34 @@ bool fits_device(const IndexPath* scan, double limit) {
 }
 
 // By the estimates of knn_join, in seconds. A scan by the service takes a fifth of a millisecond.
-void add_device_path(const Join& join, Path* outer, Path* inner, const IndexPath* scan,
-                     double limit) {
+void add_device_path(const Join& join, Path* outer, Path* inner, List* scans, double limit) {
     constexpr double enough = 1e10;
     constexpr double served_scan = 1.8e-4;
     constexpr double batched = 0.65;
-    if (!fits_device(scan, limit) || !wants_device(enough)) return;
-    Relation index = relation_open(scan->indexinfo->indexoid, NoLock);
-    const double dims = dims_of(index);
-    const double scans =
-        is_served(index) ? outer->rows * served_scan : seconds_in_lists(outer->rows) / batched;
-    const bool exact = searches_exactly(read_meta(index));
-    relation_close(index, NoLock);
-    const double on_device =
-        seconds_of_start + seconds_on_device(scan->indexinfo->rel->tuples, dims, outer->rows);
-    if (exact || on_device >= batched * scans) return;
+    if (!wants_device(enough)) return;
+    double by_scans = 0;
+    double on_device = seconds_of_start;
+    for (const ListCell* cell = list_head(scans); cell; cell = lnext(scans, cell)) {
+        const auto* scan = static_cast<const IndexPath*>(lfirst(cell));
+        if (!fits_device(scan, limit)) return;
+        Relation index = relation_open(scan->indexinfo->indexoid, NoLock);
+        const double dims = dims_of(index);
+        by_scans +=
+            is_served(index) ? outer->rows * served_scan : seconds_in_lists(outer->rows) / batched;
+        const bool exact = searches_exactly(read_meta(index));
+        relation_close(index, NoLock);
+        if (exact) return;
+        on_device += seconds_on_device(scan->indexinfo->rel->tuples, dims, outer->rows);
+    }
+    if (on_device >= batched * by_scans) return;
     // Nothing comes before all is found.
     constexpr double first = 0.95;
-    Path* custom = make_custom_path(outer, list_make1(const_cast<IndexPath*>(scan)), 0, true);
-    add_nested_loop(join, outer, inner, custom, on_device / scans, first);
+    add_nested_loop(join, outer, inner, make_custom_path(outer, scans, 0, true),
+                    on_device / by_scans, first);
 }
 
 void add_batch_path(const Join& join, Path* outer, Path* inner, List* scans, double limit) {
-    if (list_length(scans) == 1)
-        add_device_path(join, outer, inner, static_cast<const IndexPath*>(linitial(scans)), limit);
+    add_device_path(join, outer, inner, scans, limit);
     double start = 0;
     double share = 0;
     BatchMemory memory = batch_memory();

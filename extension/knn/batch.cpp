@@ -15,6 +15,7 @@
 #include "extension/scan/exact.h"
 #include "extension/scan/row_walk.h"
 #include "extension/knn/batch.h"
+#include "extension/knn/device.h"
 #include "extension/knn/lists.h"
 #include "extension/settings.h"
 #include "extension/table/columns.h"
@@ -453,11 +454,19 @@ void search_index(KnnBatch* batch) {
     sort_batch(batch);
 }
 
+// Calls with(place) for the places of a query in the batch's leaf.
+template <typename With>
+void for_each_place(const FoundPlaces& near, uint32 query, With&& with) {
+    for (uint32 i = 0; i < near.found[query]; ++i) {
+        const uint64 place = near.places[Size{query} * near.most + i];
+        if (leaf_of_place(place) == near.leaf) with(tid_of_place(place));
+    }
+}
+
 // Makes rows that were found into candidates: as entries name them.
 void add_places(KnnBatch* batch, const FoundPlaces& near) {
     for (uint32 i = 0; i < batch->count; ++i)
-        for (uint32 r = 0; r < near.found[i]; ++r)
-            add_candidate(batch, i, near.places[Size{i} * near.most + r]);
+        for_each_place(near, i, [&](uint64 tid) { add_candidate(batch, i, tid); });
     std::sort(batch->candidates, batch->candidates + batch->candidate_count);
     RootFinder finder{batch->index->heap};
     for (Size i = 0; i < batch->candidate_count; ++i) {
@@ -640,8 +649,11 @@ void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const Found
     add_places(batch, near);
     rank_rows(batch, false);
     // A snapshot sees what it saw, so this happens to none.
-    for (uint32 i = 0; i < count; ++i)
-        if (batch->counts[i] < std::min(batch->k, near.found[i])) scan_for(batch, i);
+    for (uint32 i = 0; i < count; ++i) {
+        uint32 found = 0;
+        for_each_place(near, i, [&found](uint64) { ++found; });
+        if (batch->counts[i] < std::min(batch->k, found)) scan_for(batch, i);
+    }
     sort_batch(batch);
     MemoryContextSwitchTo(before);
 }

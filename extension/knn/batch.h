@@ -47,11 +47,13 @@ KnnEffort effort_of(const KnnBatch* batch);
 void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal = {});
 
 // The same for queries whose nearest rows were found otherwise, some more than k of each: only
-// their order is not known. places: (count)(most), of visible versions, as numbers; found: (count).
+// their order is not known. places: (count)(most), of visible versions, by places_of(); found:
+// (count). Places of other leaves are not this batch's.
 struct FoundPlaces {
     const uint64* places;
     const uint32* found;
     uint32 most;
+    uint32 leaf = 0;
 };
 void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const FoundPlaces& near);
 

@@ -31,13 +31,13 @@ struct KnnDevice {
     uint32 k;
     Size memory;
     uint32 room;
-    TableReader* table;
-    double expected_rows;
+    TableReader** tables;  // (table_count): the index's table, or all leaves
+    uint32 table_count;
     DeviceWork* device;
     Owned<RowPass>* pass;
 
     bool useless;       // no device, it failed, or the table has rows it cannot order
-    Neighbor* nearest;  // (count)(k), of the last search
+    Neighbor* nearest;  // (count)(k), of the last search; ids of places tell their leaf
 };
 
 namespace {
@@ -110,15 +110,73 @@ bool make_forms(const KnnDevice* knn, const float* queries, uint32 count, float*
 
 // A device cannot order infinite distances. True if all of the k nearest (or of all rows, if these
 // are fewer) have finite ones; first and last tell, since they are sorted.
-bool found_all(const KnnDevice* knn, uint32 count, int64 rows) {
+bool found_all(const KnnDevice* knn, const Neighbor* found, uint32 count, int64 rows) {
     const uint32 expected = static_cast<uint32>(std::min<int64>(knn->k, rows));
     if (expected == 0) return true;
     for (uint32 i = 0; i < count; ++i) {
-        const Neighbor* nearest = knn->nearest + Size{i} * knn->k;
+        const Neighbor* nearest = found + Size{i} * knn->k;
         if (!std::isfinite(nearest[0].distance) || !std::isfinite(nearest[expected - 1].distance))
             return false;
     }
     return true;
+}
+
+// Whether rows are told by their places in the leaves.
+bool reads_leaves(const KnnIndex& index) {
+    return index.partitioned && index.key_attribute <= 0;
+}
+
+TableReader* open_reader(const KnnIndex& index, bool with_leaves) {
+    const Oid table = RelationGetRelid(index.heap);
+    TableColumns columns = {};
+    columns.table = table;
+    columns.vector = get_attname(table, index.vector_attribute, false);
+    columns.key =
+        index.key_attribute > 0 ? get_attname(table, index.key_attribute, false) : nullptr;
+    columns.only = !with_leaves;
+    columns.null_keys = true;
+    columns.rights_checked = index.rights_checked;
+    return open_table_reader(columns);
+}
+
+void open_readers(KnnDevice* knn) {
+    const KnnIndex& index = *knn->index;
+    const bool leaves = reads_leaves(index);
+    knn->table_count = leaves ? static_cast<uint32>(index.leaf_count) : 1;
+    knn->tables = static_cast<TableReader**>(palloc(knn->table_count * sizeof(TableReader*)));
+    for (uint32 i = 0; i < knn->table_count; ++i) {
+        KnnIndex read = leaves ? index.leaves[i] : index;
+        // Rights on the partitioned table are enough, as for a query.
+        read.rights_checked |= leaves;
+        knn->tables[i] = open_reader(read, index.partitioned && !leaves);
+    }
+}
+
+void close_readers(const KnnDevice* knn) {
+    for (uint32 i = 0; i < knn->table_count; ++i) close_table_reader(knn->tables[i]);
+}
+
+// As nearer(): ties by TID, then by leaf.
+bool is_nearer(const Neighbor& a, const Neighbor& b) {
+    if (a.distance != b.distance) return a.distance < b.distance;
+    if (tid_of_place(a.id) != tid_of_place(b.id)) return tid_of_place(a.id) < tid_of_place(b.id);
+    return a.id < b.id;
+}
+
+// Merges what a leaf has, (count)(k), into knn->nearest.
+void merge_leaf(KnnDevice* knn, uint32 leaf, Neighbor* found, uint32 count) {
+    const uint32 k = knn->k;
+    auto* merged = static_cast<Neighbor*>(palloc(2 * Size{k} * sizeof(Neighbor)));
+    for (uint32 i = 0; i < count; ++i) {
+        Neighbor* of_leaf = found + Size{i} * k;
+        for (uint32 r = 0; r < k && std::isfinite(of_leaf[r].distance); ++r)
+            of_leaf[r].id = place_of_leaf(leaf, of_leaf[r].id);
+        if (of_leaf == knn->nearest + Size{i} * k) continue;
+        Neighbor* all = knn->nearest + Size{i} * k;
+        std::merge(all, all + k, of_leaf, of_leaf + k, merged, is_nearer);
+        std::copy_n(merged, k, all);
+    }
+    pfree(merged);
 }
 
 }  // namespace
@@ -137,8 +195,9 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     // With a fixed number of probes the caller wants the result of the index, not the exact one.
     if (index.by_query || k > most_device_rows || settings.probes > 0 || settings.max_probes > 0)
         return nullptr;
-    // The rows of several leaves are told apart by keys, not by places.
-    if (index.partitioned && (index.key_attribute <= 0 || index.leaf_count == 0)) return nullptr;
+    if (index.partitioned && index.leaf_count == 0) return nullptr;
+    constexpr int most_leaves = 1 << (64 - place_bits);
+    if (reads_leaves(index) && index.leaf_count > most_leaves) return nullptr;
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn on a device", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
@@ -147,17 +206,9 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     knn->index = &index;
     knn->k = k;
     knn->memory = static_cast<Size>(maintenance_work_mem) * 1024;
-    const Oid table = RelationGetRelid(index.heap);
-    TableColumns columns = {};
-    columns.table = table;
-    columns.vector = get_attname(table, index.vector_attribute, false);
-    columns.key =
-        index.key_attribute > 0 ? get_attname(table, index.key_attribute, false) : nullptr;
-    columns.only = !index.partitioned;
-    columns.null_keys = true;
-    columns.rights_checked = index.rights_checked;
-    knn->table = open_table_reader(columns);
-    const double rows = knn->expected_rows = estimated_rows(knn->table);
+    open_readers(knn);
+    double rows = 0;
+    for (uint32 i = 0; i < knn->table_count; ++i) rows += estimated_rows(knn->tables[i]);
     // is_worth_it() has decided; the products say to how many devices.
     constexpr double enough = 1e10;
     const double products = std::max(queries * rows * index.dims, enough);
@@ -165,16 +216,17 @@ KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
         knn->device = begin_device_work(is_worth_it(index, rows, queries) ? products : 0,
                                         1 + max_parallel_workers_per_gather);
     if (!knn->device) {
-        close_table_reader(knn->table);
+        close_readers(knn);
         MemoryContextSwitchTo(before);
         MemoryContextDelete(context);
         return nullptr;
     }
     knn->pass = owned_by<RowPass>(context);
     knn->search_context = AllocSetContextCreate(context, "knn search", ALLOCSET_DEFAULT_SIZES);
-    // The caller's vector, its index form, and its neighbors, of each device.
-    const auto devices = static_cast<Size>(knn->device->session->most);
-    const Size query_bytes = 2 * index.dims * sizeof(float) + devices * k * sizeof(Neighbor) + 64;
+    // The caller's vector, its index form, and its neighbors: of each device, and of a leaf.
+    const auto lists =
+        static_cast<Size>(knn->device->session->most) + (knn->table_count > 1 ? 1 : 0);
+    const Size query_bytes = 2 * index.dims * sizeof(float) + lists * k * sizeof(Neighbor) + 64;
     knn->room =
         static_cast<uint32>(std::clamp<Size>(knn->memory / 2 / query_bytes, 16, size_t{1} << 22));
     MemoryContextSwitchTo(before);
@@ -187,9 +239,10 @@ uint32 most_queries(const KnnDevice* device) {
 
 namespace {
 
-// Compares the queries, in index form, with all rows of the table, into knn->nearest. False: a
-// device failed, or there are rows that it cannot compare.
-bool compare_with_table(KnnDevice* knn, const float* forms, uint32 count) {
+// Compares the queries, in index form, with all rows of a table, into `nearest`, (count)(k). False:
+// a device failed, or there are rows that it cannot compare.
+bool compare_with_table(KnnDevice* knn, TableReader* table, const float* forms, uint32 count,
+                        Neighbor* nearest) {
     const RowForm form = normalizes(knn->index->metric) ? RowForm::normalised : RowForm::as_stored;
     const ParallelRead wanted = {knn->index->key_attribute > 0 ? RowIds::keys : RowIds::places,
                                  form, max_parallel_workers_per_gather, usual_pool_bytes(),
@@ -197,15 +250,15 @@ bool compare_with_table(KnnDevice* knn, const float* forms, uint32 count) {
     Stopwatch watch;
     Searching s = {};
     s.knn = knn;
-    s.reader = open_parallel_reader(knn->table, wanted, knn->device->executor);
+    s.reader = open_parallel_reader(table, wanted, knn->device->executor);
     s.in_flight = static_cast<RowBlock*>(palloc(wanted.held * sizeof(RowBlock)));
     s.good = run_on_device(knn->device, [&](Executor& executor) {
         RowPassInput input;
         input.dims = knn->index->dims;
         input.metric = knn->index->metric;
-        input.elements = elements_of(knn->table, form);
+        input.elements = elements_of(table, form);
         input.block_rows = most_block_rows(s.reader);
-        input.expected_rows = static_cast<size_t>(knn->expected_rows);
+        input.expected_rows = static_cast<size_t>(std::max(estimated_rows(table), 1.0));
         input.queries = forms;
         input.query_count = count;
         input.k = knn->k;
@@ -216,10 +269,10 @@ bool compare_with_table(KnnDevice* knn, const float* forms, uint32 count) {
     bool good = send_table(&s, &counts);
     const double reading = watch.lap();
     good = good && !counts.odd &&
-           run_on_device(knn->device, [&](Executor&) { knn->pass->object->nearest(knn->nearest); });
+           run_on_device(knn->device, [&](Executor&) { knn->pass->object->nearest(nearest); });
     guarded([&] { delete std::exchange(knn->pass->object, nullptr); });
     knn->useless = counts.odd;
-    good = good && found_all(knn, count, counts.rows);
+    good = good && found_all(knn, nearest, count, counts.rows);
     ereport(
         DEBUG1,
         (errmsg_internal("%u queries were compared with " INT64_FORMAT " rows on %s%s", count,
@@ -227,6 +280,16 @@ bool compare_with_table(KnnDevice* knn, const float* forms, uint32 count) {
          errdetail_internal("%.3f s to begin, %.3f s to read the table, %.3f s for the rest",
                             beginning, reading, watch.lap())));
     return good;
+}
+
+// The same for all tables, into knn->nearest. `found`: (count)(k), where there are several.
+bool compare_with_all(KnnDevice* knn, const float* forms, uint32 count, Neighbor* found) {
+    for (uint32 i = 0; i < knn->table_count; ++i) {
+        Neighbor* nearest = i == 0 ? knn->nearest : found;
+        if (!compare_with_table(knn, knn->tables[i], forms, count, nearest)) return false;
+        if (knn->table_count > 1) merge_leaf(knn, i, nearest, count);
+    }
+    return true;
 }
 
 }  // namespace
@@ -242,10 +305,13 @@ bool search_on_device(KnnDevice* knn, const float* queries, uint32 count) {
     };
     float* forms = static_cast<float*>(alloc(Size{count} * dims * sizeof(float)));
     knn->nearest = static_cast<Neighbor*>(alloc(Size{count} * knn->k * sizeof(Neighbor)));
+    Neighbor* found = knn->table_count > 1
+                          ? static_cast<Neighbor*>(alloc(Size{count} * knn->k * sizeof(Neighbor)))
+                          : nullptr;
     bool good = make_forms(knn, queries, count, forms);
     // Where one of several devices fails, the others begin again.
     if (good) do
-            good = compare_with_table(knn, forms, count);
+            good = compare_with_all(knn, forms, count, found);
         while (!good && can_go_on(knn->device));
     knn->useless = knn->useless || knn->device->failed;
     MemoryContextSwitchTo(before);
@@ -268,7 +334,9 @@ uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {
     uint32 count = 0;
     for (; count < knn->k && std::isfinite(nearest[count].distance); ++count) {
         KnnRow row = {};
-        row.table = RelationGetRelid(knn->index->heap);
+        const bool leaves = reads_leaves(*knn->index);
+        row.table = RelationGetRelid(
+            leaves ? knn->index->leaves[leaf_of_place(nearest[count].id)].heap : knn->index->heap);
         const double distance = nearest[count].distance;
         row.distance = operator_distance(knn->index->metric,
                                          normalizes(knn->index->metric) ? distance / 2 : distance);
@@ -276,7 +344,7 @@ uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {
             row.key_is_null = nearest[count].id == null_key_id;
             if (!row.key_is_null) row.key = id_key(nearest[count].id);
         } else {
-            row.place = number_tid(nearest[count].id);
+            row.place = number_tid(tid_of_place(nearest[count].id));
         }
         rows[count] = row;
     }
@@ -284,7 +352,7 @@ uint32 rows_of(const KnnDevice* knn, uint32 query, KnnRow* rows) {
 }
 
 void close_knn_device(KnnDevice* knn) {
-    close_table_reader(knn->table);
+    close_readers(knn);
     // With build_executor = gpu a missing device is an error, even if there were no queries.
     if (must_use_device()) is_open(knn->device);
     close_device_work(knn->device);

@@ -2,7 +2,8 @@
 //
 // With many queries for the size of the table, this takes less time than visiting candidate rows
 // one by one. Workers read the table sequentially, once a batch. The result is exact, and the index
-// is not read.
+// is not read. Of a partitioned table whose rows have no key, the leaves are read one after the
+// other, and what is found in each is merged by distance.
 #pragma once
 
 #include "extension/knn/index.h"
@@ -29,8 +30,20 @@ double seconds_in_lists(double queries);
 // The most rows of a query.
 inline constexpr uint32 most_device_rows = 1024;
 
-// The places of a query's rows, as numbers, of the visible versions; returns how many, at most k.
+// The places of a query's rows, of the visible versions, nearest first; returns how many, at most
+// k. Where the index is partitioned, a place tells its leaf.
 uint32 places_of(const KnnDevice* device, uint32 query, uint64* places);
+// A TID as a number has 48 bits.
+inline constexpr int place_bits = 48;
+inline constexpr uint64 place_of_leaf(uint32 leaf, uint64 tid) {
+    return uint64{leaf} << place_bits | tid;
+}
+inline constexpr uint32 leaf_of_place(uint64 place) {
+    return static_cast<uint32>(place >> place_bits);
+}
+inline constexpr uint64 tid_of_place(uint64 place) {
+    return place & ((uint64{1} << place_bits) - 1);
+}
 // A query's rows, nearest first, with the operator's distances; returns their number, at most k.
 uint32 rows_of(const KnnDevice* device, uint32 query, KnnRow* rows);
 

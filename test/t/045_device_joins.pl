@@ -103,6 +103,46 @@ is(differences("$gpu; SET LOCAL ivfpq.target_recall = 1", $partial, table => 'p'
 (my $condition = $plain) =~ s/FROM t ORDER BY/FROM t WHERE t.kind <> q.kind ORDER BY/;
 is(explained($gpu, $condition) =~ /^device/ ? 1 : 0, 0, 'a condition: no device');
 
+# Partitions, one of them empty, one with its columns in another order: all are read, and what is found is merged.
+value($node, <<"SQL");
+CREATE TABLE parts (id int, v vector(12), note int, kind int) PARTITION BY LIST (kind);
+CREATE TABLE parts_0 PARTITION OF parts FOR VALUES IN (0);
+CREATE TABLE parts_some (kind int, gone int, note int, v vector(12), id int);
+ALTER TABLE parts_some DROP COLUMN gone;
+ALTER TABLE parts ATTACH PARTITION parts_some FOR VALUES IN (1, 2, 3);
+CREATE TABLE parts_4 PARTITION OF parts FOR VALUES IN (4);
+CREATE TABLE parts_none PARTITION OF parts DEFAULT;
+INSERT INTO parts (id, v, note, kind) SELECT id, v, note, kind FROM t;
+CREATE INDEX parts_v ON parts USING ivfpq (v) WITH (lists = 10, m = 6);
+UPDATE parts SET note = note + 1 WHERE id % 3 = 0;
+DELETE FROM parts WHERE id % 50 = 7;
+ANALYZE parts;
+SQL
+(my $partitioned = $plain) =~ s/FROM t ORDER BY/FROM parts AS t ORDER BY/;
+like(explained($gpu, $partitioned), qr/^device \d $queries 2$/, 'partitions: the plan has a device search for all queries');
+is(differences($gpu, $partitioned, table => 'parts'), "0|0|$all|$all", 'partitions: the exact rows, in order');
+is(differences($gpu, $partitioned =~ s/LIMIT 5/LIMIT 40/r, table => 'parts', k => 40), "0|0|${\(40 * $queries)}|${\(40 * $queries)}", 'partitions: forty rows each');
+is(differences("$gpu; SET LOCAL ivfpq.batch_memory = '1MB'", $partitioned, table => 'parts'), "0|0|$all|$all", 'partitions: little memory');
+(my $some = $partitioned) =~ s/ORDER BY/WHERE t.kind IN (1, 2, 3, 4) ORDER BY/;
+is(explained($gpu, $some) =~ /^device/ ? 1 : 0, 0, 'partitions with a condition: no device');
+is(differences("$gpu; SET LOCAL ivfpq.target_recall = 1", $some, table => 'parts', condition => 't.kind IN (1, 2, 3, 4)'), "0|0|$all|$all", 'partitions with a condition: its rows');
+(my $union = $plain) =~ s/FROM t ORDER BY/FROM (SELECT * FROM parts_0 UNION ALL SELECT id, v, note, kind FROM parts_some) AS t ORDER BY/;
+like(explained($gpu, $union), qr/^device \d $queries 2$/, 'UNION ALL: a device');
+is(differences($gpu, $union, table => 'parts', condition => 't.kind < 4'), "0|0|$all|$all", 'UNION ALL: the rows of these tables');
+# knn_search has a row's table and place.
+$node->psql('postgres', "SET client_min_messages = debug1; SET pgwarp.build_executor = gpu; SELECT count(*) FROM knn_search('parts_v', (SELECT array_agg(v) FROM q WHERE id BETWEEN 1 AND 100), 5)",
+	stderr => \my $told);
+is(() = $told =~ /100 queries were compared with/g, 4, 'knn_search of partitions: a device reads all four');
+is(value($node, <<"SQL"), '0|500', 'knn_search of partitions: the rows of all of them, by tableoid and ctid');
+SET max_parallel_workers_per_gather = 2; SET pgwarp.build_executor = gpu; SET ivfpq.executor = cpu;
+CREATE TEMP TABLE named AS SELECT s.query, s.rank, s.distance, t.id, t.v
+	FROM knn_search('parts_v', (SELECT array_agg(v ORDER BY id) FROM q WHERE id BETWEEN 1 AND 100), 5) AS s
+	LEFT JOIN parts AS t ON t.tableoid = s.tableoid AND t.ctid = s.ctid;
+SELECT count(*) FILTER (WHERE n.id IS NULL OR (n.v <-> q.v)::real <> n.distance OR e.d::real <> n.distance), count(*)
+FROM named AS n JOIN q ON q.id = n.query, LATERAL (SELECT t.v <-> q.v AS d FROM (SELECT v FROM parts OFFSET 0) AS t
+	WHERE t.v IS NOT NULL ORDER BY 1 OFFSET n.rank - 1 LIMIT 1) AS e;
+SQL
+
 # Rights are those of the plan: a view's owner may read what its user may not, with policies for the user alone.
 value($node, <<"SQL");
 CREATE ROLE viewer; GRANT SELECT ON q TO viewer; CREATE VIEW joined AS $plain; GRANT SELECT ON joined TO viewer;
