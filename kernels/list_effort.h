@@ -49,6 +49,17 @@ PGWARP_HOST_DEVICE float list_score(float distance, float nearest, float radius,
     return ratio * ratio * ratio * ratio * ratio * beyond * beyond * sqrtf(entries);
 }
 
+// The greatest distance that scores at most `threshold`, or a little more.
+inline float greatest_distance(float threshold, float nearest, float radius, float entries) {
+    if (!(radius > 0)) return 0;
+    if (!(entries > 0)) return INFINITY;
+    const double beyond = std::max<double>(nearest, radius / 2);
+    const double score = threshold / std::sqrt(double{entries});
+    constexpr double rounding = 1.00001;
+    return static_cast<float>(
+        rounding * std::pow(score * std::pow(double{radius}, 5) * beyond * beyond, 1.0 / 7));
+}
+
 // The radius by the squared distances of the k-th row and of a later one. A row's own duplicates
 // are far nearer than what comes after them.
 PGWARP_HOST_DEVICE float wider_radius(float kth, float later) {

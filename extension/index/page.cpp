@@ -12,20 +12,23 @@ namespace pgwarp {
 namespace {
 
 // A block number read from a damaged page must not reach ReadBuffer: InvalidBlockNumber would
-// extend the index there. Getting the size is a system call, so a backend caches it for the index
-// it used last. An index shrinks only when it is built again, see forget_size().
-Oid seen_index = InvalidOid;
-Oid seen_file = InvalidOid;
-BlockNumber seen_blocks = 0;
+// extend the index there. Getting the size is a system call, so a backend caches it for indexes
+// that it used last: a search of partitions goes from one to the other. An index shrinks only when
+// it is built again, see forget_size().
+struct SeenSize {
+    Oid index;
+    Oid file;
+    BlockNumber blocks;
+};
+SeenSize seen_sizes[256];
 
 bool has_block(Relation index, BlockNumber block) {
+    const Oid oid = RelationGetRelid(index);
     const Oid file = compat_file_number(index);
-    if (RelationGetRelid(index) == seen_index && file == seen_file && block < seen_blocks)
-        return true;
-    seen_index = RelationGetRelid(index);
-    seen_file = file;
-    seen_blocks = RelationGetNumberOfBlocks(index);
-    return block < seen_blocks;
+    SeenSize* seen = &seen_sizes[oid % lengthof(seen_sizes)];
+    if (seen->index == oid && seen->file == file && block < seen->blocks) return true;
+    *seen = {oid, file, RelationGetNumberOfBlocks(index)};
+    return block < seen->blocks;
 }
 
 bool curve_is_sound(const RecallCurve& curve, uint32 lists) {
@@ -165,7 +168,7 @@ void check_block(Relation index, BlockNumber block) {
 }
 
 void forget_size() {
-    seen_index = InvalidOid;
+    std::fill_n(seen_sizes, lengthof(seen_sizes), SeenSize{});
 }
 
 void report_damage(Relation index, BlockNumber block, const char* what) {

@@ -14,6 +14,7 @@
 #include "extension/scan/filter_keys.h"
 #include "extension/scan/lend.h"
 #include "extension/scan/limit.h"
+#include "extension/scan/noted_scan.h"
 #include "extension/settings.h"
 
 extern "C" {
@@ -50,7 +51,7 @@ struct ScanNote {
     List* bounds;             // see init_bounds()
     List* filters;            // see init_filter_keys()
     bool other_filters;
-    // For checking filters and keys on rows that the scan reads.
+    // For checking filters and keys on rows that the scan reads; null until it does.
     ExprContext* row_context;
     bool checks_filters;
     bool checks_keys;
@@ -73,9 +74,13 @@ ScanNote* find_note(const IndexScanState* scan) {
     return note;
 }
 
+// Kept by the scan: a query of many partitions has many notes. Both end with the query.
 ScanNote* find_note(IndexScanDesc scan) {
+    void** kept = &static_cast<NotedScan*>(scan->opaque)->note;
+    if (*kept) return static_cast<ScanNote*>(*kept);
     ScanNote* note = notes;
     while (note && note->scan->iss_ScanDesc != scan) note = note->next;
+    *kept = note;
     return note;
 }
 
@@ -98,7 +103,6 @@ void note_scan(IndexScanState* scan, const Above& above) {
         Node* conditions = reinterpret_cast<Node*>(scan->ss.ps.plan->qual);
         note->checks_filters = note->other_filters && !contain_volatile_functions(conditions) &&
                                !contain_subplans(conditions);
-        note->row_context = CreateExprContext(scan->ss.ps.state);
         lend_values(scan);
         MemoryContextSwitchTo(before);
         note->callback.func = drop_note;
@@ -309,6 +313,10 @@ RowFilter wanted_filter(IndexScanDesc scan, const Conditions& conditions) {
     // or keep a filter from an error.
     note->checks_keys = conditions.rough || (conditions.recheck && note->checks_filters);
     if (!note->checks_filters && !note->checks_keys) return {};
+    EState* estate = note->scan->ss.ps.state;
+    const MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
+    if (!note->row_context) note->row_context = CreateExprContext(estate);
+    MemoryContextSwitchTo(before);
     return {passes_filters, note, 0, 0};
 }
 

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <new>
 
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
@@ -186,9 +187,42 @@ bool takes_list(void* state, uint32 place) {
     narrow_selection(s, effort, gather->selection);
     // The curve was measured with as many, also where other partitions tell the radius.
     if (s->widening.entries < effort->limit.first_entries) return true;
+    if (effort->waits_for_radius) return false;
     const uint32 walked = effort->first_place + place;
     return effort->limit.takes(s->lists.terms[list], walked, s->widening.entries,
                                *gather->selection);
+}
+
+// Walks lists from the `walked`-th on, as many as the query takes. Those up to the end of the group
+// are in order.
+void walk_while_taken(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32* walked) {
+    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
+    while (true) {
+        if (*walked == s->group.end) {
+            if (*walked >= lists) break;
+            s->group.begin = *walked;
+            s->group.end = std::min(lists, 2 * s->group.end);
+            order_group(scan->indexRelation, s);
+        }
+        const uint32* order = s->lists.order + *walked;
+        const uint32 count = s->group.end - *walked;
+        // `first_place` is that of the first of these lists, which were not asked for yet.
+        gather->effort->first_place = *walked;
+        if (*walked > 0 && !takes_list(gather, 0)) break;
+        const uint32 taken =
+            walk_lists(scan->indexRelation, s->meta, order, count,
+                       {gather_page, gather, nullptr, nullptr, &gather->coming, takes_list});
+        check_snapshot(scan->indexRelation, s->meta, order, taken, scan->xs_snapshot);
+        *walked += taken;
+        if (taken < count) break;
+    }
+}
+
+// The lists that were walked become the first group.
+void end_first_group(ScanState* s, uint32 walked) {
+    s->group.begin = 0;
+    s->group.end = walked;
+    s->report.probes = walked;
 }
 
 // Walks as many lists as the query takes: these become the first group.
@@ -209,29 +243,11 @@ void walk_by_query(IndexScanDesc scan, ScanState* s, GatherState* gather, Size w
         effort.limit.radius = static_cast<float>(radius);
     }
     gather->effort = &effort;
-    const uint32 lists = bounded_probes(s->meta.lists, s->meta);
     uint32 walked = 0;
     s->widening.entries = 0;
-    while (true) {
-        // `first_place` is that of the first of these lists, which were not asked for yet.
-        const uint32 count = s->group.end - s->group.begin;
-        effort.first_place = s->group.begin;
-        if (walked > 0 && !takes_list(gather, 0)) break;
-        const uint32 taken =
-            walk_lists(scan->indexRelation, s->meta, s->lists.order + s->group.begin, count,
-                       {gather_page, gather, nullptr, nullptr, &gather->coming, takes_list});
-        check_snapshot(scan->indexRelation, s->meta, s->lists.order + s->group.begin, taken,
-                       scan->xs_snapshot);
-        walked += taken;
-        if (taken < count || s->group.end >= lists) break;
-        s->group.begin = s->group.end;
-        s->group.end = std::min(lists, 2 * s->group.end);
-        order_group(scan->indexRelation, s);
-    }
+    walk_while_taken(scan, s, gather, &walked);
     gather->effort = nullptr;
-    s->group.begin = 0;
-    s->group.end = walked;
-    s->report.probes = walked;
+    end_first_group(s, walked);
 }
 
 Part first_part(IndexScanDesc scan, ScanState* s, Size wanted) {
@@ -407,6 +423,75 @@ void aim_by_plan(ScanState* s) {
 }
 
 }  // namespace
+
+namespace {
+
+// Adds the lists up to this term to those that are in order.
+void order_within(ScanState* s, float term) {
+    const float* terms = s->lists.terms;
+    uint32* begin = s->lists.order + s->group.end;
+    uint32* end = std::partition(begin, s->lists.order + s->lists.compared,
+                                 [terms, term](uint32 list) { return terms[list] <= term; });
+    std::sort(begin, end, [terms](uint32 a, uint32 b) {
+        return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
+    });
+    s->group.end = std::min(static_cast<uint32>(end - s->lists.order),
+                            std::max(bounded_probes(s->meta.lists, s->meta), s->group.end));
+}
+
+}  // namespace
+
+SteppedWalk* begin_steps(IndexScanDesc scan, ScanState* s, Size wanted) {
+    // Few are in order at first: most partitions take few.
+    constexpr uint32 first_lists = 4;
+    s->group.begin = 0;
+    s->group.end = std::min(first_lists, bounded_probes(s->meta.lists, s->meta));
+    begin_ranks(scan->indexRelation, s);
+    decide_to_refine(s);
+    s->widening.entries = 0;
+    Candidate* room = reserve_candidates(s, wanted);
+    auto* walk = static_cast<SteppedWalk*>(palloc(sizeof(SteppedWalk)));
+    new (walk) SteppedWalk{CandidateSelection(room, wanted, no_floor, begin_walk(s)),
+                           {scan->indexRelation, s, nullptr},
+                           {},
+                           room,
+                           0};
+    walk->gather.selection = &walk->selection;
+    walk->gather.effort = &walk->effort;
+    walk->effort.limit.nearest = s->lists.terms[s->lists.order[0]];
+    // The caller narrows the selection.
+    walk->effort.narrowed_at = wanted;
+    return walk;
+}
+
+void walk_step(IndexScanDesc scan, ScanState* s, SteppedWalk* walk) {
+    // With a radius, the query takes no list whose term is greater, as the score rises with the
+    // entries: only lists up to there are put into their order.
+    const ListLimit& limit = walk->effort.limit;
+    if (!walk->effort.waits_for_radius && limit.has_radius && limit.first_lists == 0 &&
+        s->meta.parents == 0)
+        order_within(s, greatest_distance(limit.threshold, limit.nearest, limit.radius,
+                                          static_cast<float>(s->widening.entries)));
+    walk_while_taken(scan, s, &walk->gather, &walk->walked);
+}
+
+Size end_steps(ScanState* s, SteppedWalk* walk) {
+    end_first_group(s, walk->walked);
+    const CandidateSelection::Result result = walk->selection.finish();
+    s->group.floor = result.floor;
+    s->walk.stage = GroupStage::walked;
+    if (result.complete) end_walk(s);
+    return result.count;
+}
+
+void end_first_part(IndexScanDesc scan, ScanState* s, Size ranked, Size count,
+                    const Candidate& last) {
+    if (ranked < count) {
+        s->group.floor = ranked > 0 ? last : no_floor;
+        s->walk.stage = GroupStage::walked;
+    }
+    if (s->walk.stage == GroupStage::ended) end_group(scan->indexRelation, s);
+}
 
 uint64* sorted_ids(const Candidate* candidates, Size count) {
     auto* ids = static_cast<uint64*>(palloc(Max(count, Size{1}) * sizeof(uint64)));

@@ -1,9 +1,12 @@
 // Scans of the partitions of a table, under one Merge Append.
 //
 // Each partition would search for all k rows of LIMIT, and the Merge Append take a few of each. So
-// the scan that is asked for a row first begins all of them, before any row is returned. Each
-// searches for as many rows as fall to its partition by chance, and a few more (rows_of_part()). It
-// ranks no candidates that cannot be among the k nearest rows found by those before it.
+// the scan that is asked for a row first begins all of them, before any row is returned. Plain
+// searches of lists are one search then (joint_search.cpp).
+//
+// Where that is not possible, each searches for as many rows as fall to its partition by chance,
+// and a few more (rows_of_part()). It ranks no candidates that cannot be among the k nearest rows
+// found by those before it.
 //
 // Then all rows found are compared. Where more of the k nearest lie in one partition than its scan
 // was to find, that scan begins anew, for more rows, up to k. So a partition that has all k rows is
@@ -143,6 +146,20 @@ void search_apart(Member* members, int count) {
     ask_for(members, count);
 }
 
+// False: they have to be searched one by one.
+bool search_as_one(Member* members, int count, double k) {
+    auto* scans =
+        static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
+    for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
+    const JointResult result = search_jointly(scans, count, k);
+    pfree(scans);
+    for (int i = 0; i < count && result == JointResult::too_few; ++i) {
+        begin_anew(members[i].scan);
+        prepare(&members[i]);
+    }
+    return result == JointResult::found;
+}
+
 void search_together(Member* members, int count, double k) {
     GroupBound bound = {far, {}, nullptr};
     double seen = 0;
@@ -152,6 +169,7 @@ void search_together(Member* members, int count, double k) {
         search_apart(members, count);
         return;
     }
+    if (search_as_one(members, count, k)) return;
     const bool by_answers = ask_for(members, count);
     // The first ones tell how near a row has to be.
     std::sort(members, members + count,

@@ -119,6 +119,17 @@ bool exhausted(const ScanState* s) {
     return s->pending.done && s->group.begin >= s->group.end;
 }
 
+// After candidates were ranked.
+void end_gathering(Relation index, ScanState* s) {
+    s->goal.candidates =
+        std::min(2 * s->goal.candidates, std::max(s->goal.candidates, most_candidates()));
+    ++s->report.rounds;
+    if (!s->asked.repeated) report_round(index, &s->report);
+    s->progress.finished =
+        exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
+        (settings.max_scan_tuples > 0 && s->progress.ranked >= settings.max_scan_tuples);
+}
+
 // Adds candidates to the current round.
 void gather(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
@@ -138,13 +149,7 @@ void gather(IndexScanDesc scan, ScanState* s) {
         }
     }
     visit_waiting(s, std::max<Size>(s->goal.least_rows, s->goal.limit));
-    s->goal.candidates =
-        std::min(2 * s->goal.candidates, std::max(s->goal.candidates, most_candidates()));
-    ++s->report.rounds;
-    if (!s->asked.repeated) report_round(index, &s->report);
-    s->progress.finished =
-        exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
-        (settings.max_scan_tuples > 0 && s->progress.ranked >= settings.max_scan_tuples);
+    end_gathering(index, s);
 }
 
 // Gathers candidates until the round has enough rows.
@@ -166,7 +171,7 @@ void gather_round(IndexScanDesc scan, ScanState* s) {
 void prepare_scan(IndexScanDesc scan, ScanState* s) {
     if (s->progress.started) return;
     // The reader outlives rescans, as the state does.
-    const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s));
+    const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s->end));
     if (!s->reader)
         s->reader = open_row_reader(scan->heapRelation, scan->indexRelation, scan->xs_snapshot);
     MemoryContextSwitchTo(s->context);
@@ -174,6 +179,15 @@ void prepare_scan(IndexScanDesc scan, ScanState* s) {
     set_row_filter(s->reader, off ? RowFilter{} : wanted_filter(scan, s->conditions));
     begin_scan(scan, s);
     MemoryContextSwitchTo(before);
+}
+
+// Its rows are complete.
+void end_round(IndexScanDesc scan, ScanState* s) {
+    s->goal.least_rows = 0;
+    rest_row_reader(s->reader);
+    sort_rows(s);
+    if (s->audited.k > 0) note_for_audit(scan, s);
+    s->audited.k = 0;
 }
 
 void next_round(IndexScanDesc scan, ScanState* s) {
@@ -184,11 +198,7 @@ void next_round(IndexScanDesc scan, ScanState* s) {
         exact_round(scan, s);
     else
         gather_round(scan, s);
-    s->goal.least_rows = 0;
-    rest_row_reader(s->reader);
-    sort_rows(s);
-    if (s->audited.k > 0) note_for_audit(scan, s);
-    s->audited.k = 0;
+    end_round(scan, s);
     MemoryContextSwitchTo(before);
 }
 
@@ -289,10 +299,66 @@ void first_round(IndexScanDesc scan) {
     if (!s->conditions.never) next_round(scan, s);
 }
 
+void begin_joint_round(ScanState* s) {
+    begin_rows(s);
+    clear_vector_cache(s->cache);
+    gather_from_pending(s);
+    clear_vector_cache(s->cache);
+}
+
+void end_joint_round(IndexScanDesc scan, ScanState* s) {
+    end_gathering(scan->indexRelation, s);
+    end_round(scan, s);
+}
+
+namespace {
+
+// Memory of scans that have ended, for the next ones. A query of many partitions begins as many
+// scans, and taking their memory from the system each time would cost it page faults.
+constexpr int most_kept = 64;
+ScanState* kept_states[most_kept];
+int kept_count = 0;
+
+void keep_state(ScanState* s) {
+    s->end = nullptr;
+    if (kept_count == most_kept) {
+        MemoryContextDelete(s->context);
+        pfree(s);
+        return;
+    }
+    MemoryContextReset(s->context);
+    kept_states[kept_count++] = s;
+}
+
+ScanState* take_state() {
+    if (kept_count > 0) {
+        ScanState* s = kept_states[--kept_count];
+        const MemoryContext context = s->context;
+        *s = {};
+        s->context = context;
+        return s;
+    }
+    auto* s = static_cast<ScanState*>(MemoryContextAllocZero(TopMemoryContext, sizeof(ScanState)));
+    s->context = AllocSetContextCreate(TopMemoryContext, "ivfpq scan", ALLOCSET_DEFAULT_SIZES);
+    return s;
+}
+
+void end_state(void* argument) {
+    ScanState* s = static_cast<ScanEnd*>(argument)->scan;
+    if (s) keep_state(s);
+}
+
+}  // namespace
+
 IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
     IndexScanDesc scan = RelationGetIndexScan(index, keys, order_bys);
-    ScanState* s = static_cast<ScanState*>(palloc0(sizeof(ScanState)));
-    s->context = AllocSetContextCreate(CurrentMemoryContext, "ivfpq scan", ALLOCSET_DEFAULT_SIZES);
+    auto* end = static_cast<ScanEnd*>(palloc0(sizeof(ScanEnd)));
+    ScanState* s = take_state();
+    s->end = end;
+    end->scan = s;
+    end->callback.func = end_state;
+    end->callback.arg = end;
+    MemoryContextRegisterResetCallback(CurrentMemoryContext, &end->callback);
     scan->opaque = s;
     return scan;
 }
@@ -326,14 +392,23 @@ ScanTotals totals_of(const ScanState* s) {
 
 void begin_anew(IndexScanDesc scan) {
     ScanState* s = state_of(scan);
+    // Nothing was done yet.
+    if (!s->query.vector) return;
     close_orders(s);
-    const ScanState kept = *s;
-    MemoryContextReset(s->context);
+    const AskedRows asked = s->asked;
+    const ScanTotals totals = totals_of(s);
+    void* const note = s->note;
+    ScanEnd* const end = s->end;
+    const MemoryContext context = s->context;
+    RowReader* const reader = s->reader;
+    MemoryContextReset(context);
     *s = {};
-    s->asked = kept.asked;
-    s->totals = totals_of(&kept);
-    s->context = kept.context;
-    s->reader = kept.reader;
+    s->asked = asked;
+    s->totals = totals;
+    s->note = note;
+    s->end = end;
+    s->context = context;
+    s->reader = reader;
 }
 
 void ivfpq_rescan(IndexScanDesc scan, ScanKey keys, int, ScanKey order_bys, int) {
@@ -376,8 +451,8 @@ void ivfpq_end_scan(IndexScanDesc scan) {
     ScanState* s = state_of(scan);
     close_orders(s);
     if (s->reader) close_row_reader(s->reader);
-    MemoryContextDelete(s->context);
-    pfree(s);
+    s->end->scan = nullptr;
+    keep_state(s);
 }
 
 }  // namespace pgwarp

@@ -8,6 +8,7 @@
 #include "extension/scan/candidate_order.h"
 #include "extension/scan/bound.h"
 #include "extension/scan/limit.h"
+#include "extension/scan/noted_scan.h"
 #include "extension/scan/repeated_search.h"
 #include "extension/scan/ranked_codes.h"
 #include "extension/scan/conditions.h"
@@ -26,6 +27,7 @@ extern "C" {
 
 namespace pgwarp {
 
+struct ScanState;
 struct ServiceAnswer;
 struct ServiceDevice;
 struct PlannedSearch;
@@ -234,9 +236,18 @@ struct ScanTotals {
     float promised;      // recall by the curve, of the last search; 0: unknown
 };
 
-struct ScanState {
+// Tells when the memory in which a scan began is freed, which an error does without ending the
+// scan.
+struct ScanEnd {
+    MemoryContextCallback callback;
+    ScanState* scan;  // null: the scan has ended
+};
+
+// The note, `asked`, `totals`, `end`, `context` and `reader` are kept by a rescan.
+struct ScanState : NotedScan {
     AskedRows asked;
     ScanTotals totals;      // without the current search
+    ScanEnd* end;           // in the memory in which the scan began, and its reader
     MemoryContext context;  // of everything below except the reader; reset by a rescan
     RowReader* reader;
     Scratch* scratch;
@@ -279,6 +290,10 @@ Size most_candidates();
 // index's own units; infinity: unknown.
 double prepare_round(IndexScanDesc scan);
 void first_round(IndexScanDesc scan);
+// The same of a round whose candidates others find: before they are ranked, and after that. In the
+// memory of the scan.
+void begin_joint_round(ScanState* s);
+void end_joint_round(IndexScanDesc scan, ScanState* s);
 // The scan begins anew, with the same keys.
 void begin_anew(IndexScanDesc scan);
 
@@ -289,6 +304,17 @@ ScanTotals totals_of(const ScanState* s);
 
 // Before the first row of a scan: begins all scans of its group.
 void begin_group_of(IndexScanDesc scan);
+
+// --- joint_search.cpp
+
+// Searches for the k nearest rows of scans that prepare_round() has begun, as if their lists were
+// those of one index.
+enum class JointResult : uint8 {
+    found,       // all scans have complete first rounds
+    impossible,  // they have to be searched one by one
+    too_few,     // the same, and they have to begin anew
+};
+JointResult search_jointly(const IndexScanDesc* scans, int count, double k);
 
 // --- audited_search.cpp
 

@@ -22,6 +22,8 @@ struct VectorCache {
     Scratch* scratch;
     Size mark;  // of the scratch memory, before the first vector
     uint32 count;
+    // Valid where `count` is not 0: most scans keep nothing, and clearing it takes as long as the
+    // coarse step of a small index.
     Slot table[slots];
 
     Slot* find(Oid relation, Oid value) {
@@ -55,8 +57,8 @@ bool is_external(Datum datum, varatt_external* pointer) {
 
 VectorCache* open_vector_cache(MemoryContext context, Scratch* scratch) {
     auto* cache = static_cast<VectorCache*>(scratch_alloc(scratch, sizeof(VectorCache)));
-    memset(cache, 0, sizeof(VectorCache));
     cache->scratch = scratch;
+    cache->count = 0;
     cache->callback.func = drop_cache;
     cache->callback.arg = cache;
     MemoryContextRegisterResetCallback(context, &cache->callback);
@@ -67,7 +69,6 @@ VectorCache* open_vector_cache(MemoryContext context, Scratch* scratch) {
 
 void clear_vector_cache(VectorCache* cache) {
     if (cache->count == 0) return;
-    memset(cache->table, 0, sizeof(cache->table));
     cache->count = 0;
     scratch_return(cache->scratch, cache->mark);
 }
@@ -75,6 +76,7 @@ void clear_vector_cache(VectorCache* cache) {
 void keep_value(VectorCache* cache, Datum datum, const varlena* value) {
     varatt_external pointer;
     if (!is_external(datum, &pointer) || cache->count == VectorCache::slots / 2) return;
+    if (cache->count == 0) memset(cache->table, 0, sizeof(cache->table));
     VectorCache::Slot* slot = cache->find(pointer.va_toastrelid, pointer.va_valueid);
     if (slot->detoasted) return;
     if (cache->count == 0) cache->mark = scratch_mark(cache->scratch);
@@ -89,6 +91,7 @@ const varlena* find_value(Datum datum) {
     varatt_external pointer;
     if (caches && is_external(datum, &pointer))
         for (VectorCache* cache = caches; cache; cache = cache->next) {
+            if (cache->count == 0) continue;
             const VectorCache::Slot* slot = cache->find(pointer.va_toastrelid, pointer.va_valueid);
             if (slot->detoasted) return slot->detoasted;
         }
