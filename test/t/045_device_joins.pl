@@ -25,6 +25,7 @@ UPDATE t SET v = NULL WHERE id % 50 = 2;
 UPDATE t SET v = vec(id + 100000, 12, $seed) WHERE id % 50 = 3;
 ANALYZE t; ANALYZE q;
 SQL
+value($node, 'SELECT flush_statistics()');
 cmp_ok(value($node, "SELECT pg_stat_get_tuples_hot_updated('t'::regclass)"), '>', 0, 'there are HOT chains');
 
 my $gpu = "SET pgwarp.build_executor = gpu; SET enable_seqscan = off; SET ivfpq.executor = cpu";

@@ -34,6 +34,7 @@ CREATE INDEX victim_v ON victim USING ivfpq (v, small) WITH (lists = 5, m = 4);
 CREATE FUNCTION compare_searches(first int, count int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
 	by_service int := 0;
+	how record;
 	found float8[];
 	right_ones float8[];
 	condition text;
@@ -43,12 +44,14 @@ BEGIN
 		PERFORM set_config('ivfpq.executor', 'auto', true);
 		EXECUTE format('SELECT array_agg(d) FROM (SELECT v <-> vec($1, 8, 3) AS d FROM good WHERE %s ORDER BY v <-> vec($1, 8, 3) LIMIT 7) AS s', condition)
 			INTO found USING n;
-		by_service := by_service + (SELECT (path = 'service')::int FROM ivfpq_last_scan());
+		SELECT * INTO how FROM ivfpq_last_scan();
+		by_service := by_service + (how.path = 'service')::int;
 		PERFORM set_config('ivfpq.executor', 'cpu', true);
 		EXECUTE format('SELECT array_agg(d) FROM (SELECT v <-> vec($1, 8, 3) AS d FROM good WHERE %s ORDER BY v <-> vec($1, 8, 3) LIMIT 7) AS s', condition)
 			INTO right_ones USING n;
 		IF found IS DISTINCT FROM right_ones THEN
-			RAISE 'search % is wrong: % instead of %', n, found, right_ones;
+			RAISE 'search % is wrong: % instead of %, by %, and by % of the CPU', n, found, right_ones, how,
+				(SELECT s FROM ivfpq_last_scan() AS s);
 		END IF;
 	END LOOP;
 	RETURN by_service;
