@@ -60,7 +60,8 @@ sub upgrade
 	my $folder = PostgreSQL::Test::Utils::tempdir();
 	chomp(my $bin = `pg_config --bindir`);
 	my $old_bin = $server ? "$server/bin" : $bin;
-	my $result = system('env', '-C', $folder, 'pg_upgrade', '--no-sync', @mode, '--old-datadir', $old->data_dir, '--new-datadir',
+	my @quick = server_version() >= 15 ? '--no-sync' : ();
+	my $result = system('env', '-C', $folder, 'pg_upgrade', @quick, @mode, '--old-datadir', $old->data_dir, '--new-datadir',
 		$new->data_dir, '--old-bindir', $old_bin, '--new-bindir', $bin, '--socketdir', $folder, '--old-port', $old->port,
 		'--new-port', $new->port);
 	is($result, 0, "$name: pg_upgrade") or return;
