@@ -132,6 +132,15 @@ SQL
 	is(value($node, "SET enable_seqscan = off; INSERT INTO by_place SELECT 500000 + i, vec(9, 10, $seed), 0, 1 + i % 6 FROM generate_series(1, 60) AS i;
 		SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM by_place ORDER BY v <-> vec(9, 10, $seed) FETCH FIRST 40 ROWS WITH TIES) AS s"),
 		'61|61', "$how: ties of all partitions");
+	# Scans that an error ends return their memory, which the next ones use.
+	is(value($node, <<"SQL"), "t\n10", "$how: after errors: as much memory as before, and all rows");
+SET enable_seqscan = off;
+DO \$\$ BEGIN FOR i IN 1 .. 100 LOOP
+	BEGIN PERFORM 1 / (id - id) FROM (SELECT id FROM by_place ORDER BY v <-> vec(3, 10, $seed) LIMIT 10) AS s; EXCEPTION WHEN division_by_zero THEN NULL; END;
+END LOOP; END \$\$;
+SELECT count(*) <= 12 FROM pg_backend_memory_contexts WHERE name = 'ivfpq scan';
+SELECT count(DISTINCT id) FROM (SELECT id FROM by_place ORDER BY v <-> vec(3, 10, $seed) LIMIT 10) AS s;
+SQL
 	# A target of one is exact, each partition by itself.
 	is(value($node, "SET enable_seqscan = off; SET ivfpq.target_recall = 1; SELECT recall, ordered FROM look('by_place', 20)"), '1.000|t', "$how: exact");
 	indexes_are_sound($node);
