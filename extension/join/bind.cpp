@@ -95,12 +95,22 @@ bool add_indexes(BatchScan* state, PlanState* node) {
     return merge->ms_nplans > 0;
 }
 
-// Whether a device may read all tables: no conditions, and rows that it can name.
+// Whether a device may read all tables: no conditions, rows that it can name, and one query and
+// metric for all of them, as it merges what is nearest.
 bool fits_device(const BatchScan* state) {
+    const SearchedIndex& first = state->indexes[0];
+    const auto order_of = [](const SearchedIndex& searched) {
+        return reinterpret_cast<const IndexScan*>(searched.scan->ss.ps.plan)->indexorderby;
+    };
+    const auto asked_by = [&](const SearchedIndex& searched) {
+        return lsecond(static_cast<const OpExpr*>(linitial(order_of(searched)))->args);
+    };
     return std::all_of(
-        state->indexes, state->indexes + state->index_count, [](const SearchedIndex& searched) {
+        state->indexes, state->indexes + state->index_count, [&](const SearchedIndex& searched) {
             const KnnIndex& index = searched.index;
-            return !index.check.passes && index.vector_attribute > 0 && has_heap_pages(index.heap);
+            return !index.check.passes && index.vector_attribute > 0 &&
+                   has_heap_pages(index.heap) && index.metric == first.index.metric &&
+                   equal(asked_by(searched), asked_by(first));
         });
 }
 

@@ -130,6 +130,13 @@ is(differences("$gpu; SET LOCAL ivfpq.target_recall = 1", $some, table => 'parts
 (my $union = $plain) =~ s/FROM t ORDER BY/FROM (SELECT * FROM parts_0 UNION ALL SELECT id, v, note, kind FROM parts_some) AS t ORDER BY/;
 like(explained($gpu, $union), qr/^device \d $queries 2$/, 'UNION ALL: a device');
 is(differences($gpu, $union, table => 'parts', condition => 't.kind < 4'), "0|0|$all|$all", 'UNION ALL: the rows of these tables');
+# Tables that are compared with queries of their own: no device merges what is nearest to one of them.
+my $two = 'SELECT q.id AS query, s.d FROM q CROSS JOIN LATERAL (SELECT * FROM (SELECT id, v <-> q.v AS d FROM parts_0
+	UNION ALL SELECT id, v <-> (q.v + q.v) AS d FROM parts_some) AS u ORDER BY d LIMIT 5) AS s';
+cmp_ok(value($node, "BEGIN; $gpu; CREATE TEMP TABLE found AS $two;
+	SET LOCAL enable_indexscan = off; SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on; CREATE TEMP TABLE exact AS $two;
+	SELECT count(*) FROM (SELECT query, d::real FROM found INTERSECT ALL SELECT query, d::real FROM exact) AS same; ROLLBACK"),
+	'>=', 0.97 * $all, 'UNION ALL of tables with queries of their own: the nearest of each');
 # knn_search has a row's table and place.
 $node->psql('postgres', "SET client_min_messages = debug1; SET pgwarp.build_executor = gpu; SELECT count(*) FROM knn_search('parts_v', (SELECT array_agg(v) FROM q WHERE id BETWEEN 1 AND 100), 5)",
 	stderr => \my $told);
