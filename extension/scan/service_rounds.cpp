@@ -611,6 +611,7 @@ void begin_search(const ScanState* s, Size left, bool refined, WantedSearch* sea
     if (!s->service.resumes) return;
     search->floor = s->service.floor;
     search->device = s->service.device;
+    search->devices = s->service.devices;
 }
 
 // Plans the first round of a scan. False: it will not ask the service, or for too much.
