@@ -60,8 +60,9 @@ struct JointSearch {
     Size number_room;
 };
 
+// Rows that wait beside the lists of an index are more than a part's share of LIMIT, maybe.
 bool is_plain(const ScanState* s) {
-    return !s->exact.wanted && s->lists.table && s->goal.threshold > 0 &&
+    return !s->exact.wanted && s->pending.done && s->lists.table && s->goal.threshold > 0 &&
            s->conditions.count == 0 && s->goal.filtered == 0 && !s->bound.given && !refines(s) &&
            s->audited.k == 0 && settings.candidates == 0;
 }
@@ -310,41 +311,52 @@ void rank_beyond(Part* part, double kth) {
 
 }  // namespace
 
-JointResult search_jointly(const IndexScanDesc* scans, int count, double k) {
-    JointSearch search = {};
-    search.parts = static_cast<Part*>(palloc0(static_cast<Size>(count) * sizeof(Part)));
-    const MetaPage* first = nullptr;
+namespace {
+
+// Whether the scans can be searched as one: begins `search`.
+bool begin(const IndexScanDesc* scans, int count, double k, JointSearch* search) {
+    // Another round may be needed for rows that wait, and for an index without lists.
+    if (settings.iterative_scan == static_cast<int>(IterativeScan::off)) return false;
+    const MetaPage* first = nullptr;  // of an index with lists
     for (int i = 0; i < count; ++i) {
         auto* s = static_cast<ScanState*>(scans[i]->opaque);
         if (s->conditions.never) continue;
-        search.parts[search.part_count++] = {scans[i], s, nullptr, 0, 0, no_floor};
+        search->parts[search->part_count++] = {scans[i], s, nullptr, 0, 0, no_floor};
+        if (search->parts[0].s->meta.metric != s->meta.metric) return false;
         if (s->meta.lists == 0) continue;
-        if (!is_plain(s) || (first && !has_like_codes(*first, s->meta)))
-            return JointResult::impossible;
+        if (!is_plain(s) || (first && !has_like_codes(*first, s->meta))) return false;
         first = &s->meta;
     }
-    if (!first) return JointResult::impossible;
-    choose_limits(&search, static_cast<Size>(k));
+    if (!first) return false;
+    choose_limits(search, static_cast<Size>(k));
     // Each scan may have all candidates.
-    if (search.most * static_cast<Size>(search.part_count) > most_candidates())
-        return JointResult::impossible;
-    for (int i = 0; i < search.part_count; ++i) {
-        Part& part = search.parts[i];
+    return search->most * static_cast<Size>(search->part_count) <= most_candidates();
+}
+
+// False: an index without lists has more rows than memory holds.
+bool begin_rounds(JointSearch* search) {
+    for (int i = 0; i < search->part_count; ++i) {
+        Part& part = search->parts[i];
         if (part.s->meta.lists == 0) {
             first_round(part.scan);
-            if (part.s->round.spilled) return JointResult::too_few;
+            if (part.s->round.spilled) return false;
             continue;
         }
         const MemoryContext before = MemoryContextSwitchTo(part.s->context);
-        begin_joint_round(part.s);
+        begin_joint_round(part.scan, part.s);
         MemoryContextSwitchTo(before);
     }
-    first_step(&search);
-    second_step(&search);
-    const double kth = rank_jointly(&search);
+    return true;
+}
+
+// Whether k rows were found, or all that there are.
+bool find_rows(JointSearch* search) {
+    first_step(search);
+    second_step(search);
+    const double kth = rank_jointly(search);
     bool all = true;
-    for (int i = 0; i < search.part_count; ++i) {
-        Part& part = search.parts[i];
+    for (int i = 0; i < search->part_count; ++i) {
+        Part& part = search->parts[i];
         if (!part.walk) continue;
         rank_beyond(&part, kth);
         const MemoryContext before = MemoryContextSwitchTo(part.s->context);
@@ -354,10 +366,21 @@ JointResult search_jointly(const IndexScanDesc* scans, int count, double k) {
         all &= part.s->progress.finished;
     }
     // Rows that are not visible, or few entries in the lists: a scan goes on by itself.
-    const bool enough = !std::isinf(kth) || all;
+    return !std::isinf(kth) || all;
+}
+
+}  // namespace
+
+JointResult search_jointly(const IndexScanDesc* scans, int count, double k) {
+    JointSearch search = {};
+    search.parts = static_cast<Part*>(palloc0(static_cast<Size>(count) * sizeof(Part)));
+    JointResult result = JointResult::impossible;
+    if (begin(scans, count, k, &search))
+        result =
+            begin_rounds(&search) && find_rows(&search) ? JointResult::found : JointResult::too_few;
     if (search.numbers) pfree(search.numbers);
     pfree(search.parts);
-    return enough ? JointResult::found : JointResult::too_few;
+    return result;
 }
 
 }  // namespace pgwarp

@@ -220,16 +220,18 @@ WantedRows wanted_rows(IndexScanDesc scan) {
     constexpr double most_for_conditions = 10000;
     constexpr double most = 1 << 25;
     const ScanNote* note = find_note(scan);
-    if (!note) return {unknown, 0, unknown};
+    if (!note) return {unknown, 0, unknown, 0};
     const bool known = note->limit && !note->limit->noCount;
     // Rows of a later round may be nearer. An Incremental Sort reads one row more than it needs, to
     // see another distance; without LIMIT it reads all, which are one round then.
-    if (note->sorted && !known) return {unknown, Size{1} << 40, unknown};
+    if (note->sorted && !known) return {unknown, Size{1} << 40, unknown, 0};
     double rows = known ? rows_of_limit(note->limit, note->sorted) : unknown;
-    if (known && note->part_rows > 0) rows = std::min(rows, note->part_rows);
+    const Size of_group = known && note->part_rows > 0 ? static_cast<Size>(rows) : 0;
+    if (of_group > 0) rows = std::min(rows, note->part_rows);
     const double passing = std::min(rows / passing_share(note), most_for_conditions);
     return {static_cast<uint32>(std::clamp(std::max(rows, passing), 1.0, most)),
-            known ? static_cast<Size>(rows) : 0, static_cast<uint32>(std::clamp(rows, 1.0, most))};
+            known ? static_cast<Size>(rows) : 0, static_cast<uint32>(std::clamp(rows, 1.0, most)),
+            of_group};
 }
 
 ScanGroup* group_of(IndexScanDesc scan) {

@@ -17,6 +17,7 @@ struct WantedRows {
     uint32 rows;      // expected number of fetched rows: a hint, never a promise
     Size in_order;    // most rows fetched, LIMIT plus OFFSET; 0: unknown
     uint32 filtered;  // `rows` that pass the plan's filters, LIMIT plus OFFSET if known
+    Size of_group;    // of all scans of its group, LIMIT plus OFFSET; 0: unknown, or no group
 };
 WantedRows wanted_rows(IndexScanDesc scan);
 

@@ -134,16 +134,23 @@ bool ask_for(Member* members, int count) {
 }
 
 // Scans that refine candidates read the rows of few, and go on when more are fetched: what they
-// have read says little of what they will return. Each finds all rows then.
+// have read says little of what they will return. Each finds all rows then, as one of a table
+// would.
 void search_apart(Member* members, int count) {
     for (int i = 0; i < count; ++i) {
         members[i].rows = 0;
         begin_anew(members[i].scan);
+        // So that the next scan to be asked for a row does not begin them again.
+        prepare(&members[i]);
     }
     const char* reason;
-    if (!service_usable(members[0].scan->indexRelation, &reason)) return;
-    for (int i = 0; i < count; ++i) prepare(&members[i]);
-    ask_for(members, count);
+    if (service_usable(members[0].scan->indexRelation, &reason)) ask_for(members, count);
+}
+
+// Whether rows that the scan returns may be dropped by a filter that it does not check: how many it
+// has to return is a guess of the plan then, and those near enough for LIMIT are not enough.
+bool may_drop_rows(const ScanState* s) {
+    return s->goal.filtered == 0 && s->goal.planned > s->goal.least_rows;
 }
 
 // False: they have to be searched one by one.
@@ -164,8 +171,10 @@ void search_together(Member* members, int count, double k) {
     GroupBound bound = {far, {}, nullptr};
     double seen = 0;
     for (int i = 0; i < count; ++i) prepare(&members[i]);
-    if (std::any_of(members, members + count,
-                    [](const Member& member) { return refines(state_of(member.scan)); })) {
+    if (std::any_of(members, members + count, [](const Member& member) {
+            const ScanState* s = state_of(member.scan);
+            return refines(s) || may_drop_rows(s);
+        })) {
         search_apart(members, count);
         return;
     }
@@ -212,7 +221,10 @@ void search_together(Member* members, int count, double k) {
 
 void begin_group_of(IndexScanDesc scan) {
     ScanGroup* group = group_of(scan);
-    if (!group || !joins(scan)) return;
+    if (!group) return;
+    // As many as LIMIT says, whatever the search before this one was for.
+    set_part_rows(scan, 0);
+    if (!joins(scan)) return;
     // Beyond, rows may have to be spilled.
     constexpr double most = 1 << 14;
     const double k = group_rows(group);

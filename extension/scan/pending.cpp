@@ -103,7 +103,8 @@ bool read_pending(IndexScanDesc scan, ScanState* s) {
 
 void gather_from_pending(ScanState* s) {
     Candidate part[256];
-    for (Size left = s->goal.candidates; left > 0 && !s->pending.done;) {
+    // Their distances are known: of a partition's, all may be among the nearest.
+    for (Size left = std::max(s->goal.candidates, s->goal.waiting); left > 0 && !s->pending.done;) {
         const Size count =
             take_candidates(s->pending.rows, part, std::min<Size>(left, lengthof(part)));
         for (Size i = 0; i < count; ++i) add_row(s, part[i].distance, part[i].id);

@@ -67,12 +67,13 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     s->exact.wanted = searches_exactly(meta);
     s->bound = wanted_bound(scan, meta.metric);
     const WantedRows wanted = s->asked.rows > 0
-                                  ? WantedRows{s->asked.rows, s->asked.rows, s->asked.rows}
+                                  ? WantedRows{s->asked.rows, s->asked.rows, s->asked.rows, 0}
                                   : wanted_rows(scan);
     const bool filters = row_filter(s->reader).passes != nullptr;
     s->goal.filtered = filters ? wanted.filtered : 0;
     s->goal.limit = filters ? wanted.filtered : wanted.rows;
     s->goal.planned = wanted.rows;
+    s->goal.waiting = wanted.of_group;
     s->goal.least_rows = wanted.in_order;
     // A bound may leave fewer rows than LIMIT. A small first round is enough to estimate the limit
     // by code (bound.h), which makes further rounds cheap.
@@ -299,11 +300,12 @@ void first_round(IndexScanDesc scan) {
     if (!s->conditions.never) next_round(scan, s);
 }
 
-void begin_joint_round(ScanState* s) {
+void begin_joint_round(IndexScanDesc scan, ScanState* s) {
     begin_rows(s);
     clear_vector_cache(s->cache);
-    gather_from_pending(s);
-    clear_vector_cache(s->cache);
+    // Later rounds go on with the lists, too: an answer would have rows of this one again.
+    service_usable(scan->indexRelation, &s->report.reason);
+    s->service.done = true;
 }
 
 void end_joint_round(IndexScanDesc scan, ScanState* s) {

@@ -53,6 +53,7 @@ struct ScanQuery {
 struct RoundGoal {
     uint32 limit;     // expected number of fetched rows, a hint
     uint32 planned;   // the same by the plan's estimate of its filters, for the service
+    Size waiting;     // rows to take of those that wait beside lists, at least
     Size least_rows;  // first round's minimum, so that LIMIT rows come in order; 0: unknown
     Size candidates;
     float margin;        // above 0: the first part may have more candidates (index/effort.h)
@@ -292,7 +293,7 @@ double prepare_round(IndexScanDesc scan);
 void first_round(IndexScanDesc scan);
 // The same of a round whose candidates others find: before they are ranked, and after that. In the
 // memory of the scan.
-void begin_joint_round(ScanState* s);
+void begin_joint_round(IndexScanDesc scan, ScanState* s);
 void end_joint_round(IndexScanDesc scan, ScanState* s);
 // The scan begins anew, with the same keys.
 void begin_anew(IndexScanDesc scan);

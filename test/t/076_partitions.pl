@@ -128,6 +128,48 @@ SQL
 	is(value($node, "SET enable_seqscan = off; SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM by_hash ORDER BY v <-> vec(3, 10) LIMIT 5500) AS s"),
 		'5500|5500', "$how: many rows");
 	is(value($node, "SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM by_hash ORDER BY v <-> vec(3, 10) LIMIT 0) AS s"), 0, "$how: none");
+	# Scans that refine candidates, wherever the nearest rows lie.
+	value($node, "CREATE TABLE refined (LIKE by_place) PARTITION BY LIST (place)");
+	value($node, "CREATE TABLE refined_$_ PARTITION OF refined FOR VALUES IN ($_)") for 1 .. 6;
+	value($node, "INSERT INTO refined SELECT id, v, kind, place FROM one; CREATE INDEX ON refined USING ivfpq (v) WITH (refine = int8); VACUUM ANALYZE refined");
+	for my $k (10, 100)
+	{
+		my ($recall, @facts) = split /\|/, value($node, "SET enable_seqscan = off; SELECT * FROM look('refined', $k)");
+		cmp_ok($recall, '>=', 0.93, "$how, refined, LIMIT $k: recall");
+		is("@facts", "t t ${\($k * $queries)} t", "$how, refined, LIMIT $k: in order, once");
+	}
+	# Filters that scans do not check, of which most rows fail.
+	value($node, 'CREATE TABLE seen AS SELECT id FROM one WHERE id % 10 <> 3; ANALYZE seen');
+	for my $table ('by_hash', 'by_place')
+	{
+		my ($recall, @facts) = split /\|/, value($node, "SET enable_seqscan = off; SELECT * FROM look('$table', 10, 'id NOT IN (SELECT id FROM seen)')");
+		cmp_ok($recall, '>=', 0.9, "$how, $table, a subplan: recall");
+		is("@facts[1 .. 3]", "t ${\(10 * $queries)} t", "$how, $table, a subplan: as many rows, once");
+	}
+	my ($some) = (split /\|/, value($node, "SET enable_seqscan = off; SET ivfpq.iterative_scan = off; SELECT * FROM look('by_hash', 10, 'id % 20 = 1')"))[3];
+	cmp_ok($some, '>=', 5 * $queries, "$how, without iterative scans: rows that pass a filter");
+	# A cursor goes on by another executor.
+	my @both = map { (split /\|/)[0] } split /\n/, value($node, "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;
+		SET ivfpq.executor = cpu; CREATE TEMP TABLE few AS SELECT id FROM one WHERE id % 4 = 0; CREATE INDEX ON few (id); ANALYZE few; BEGIN;
+		DECLARE c CURSOR FOR SELECT p.id FROM by_place AS p JOIN few USING (id) ORDER BY p.v <-> vec(3, 10, $seed) LIMIT 200;
+		FETCH 1 FROM c; SET LOCAL ivfpq.executor = auto; FETCH ALL FROM c; COMMIT");
+	my %once = map { $_ => 1 } @both;
+	is(join(' ', scalar(@both), scalar(keys %once)), '200 200', "$how: no row twice where the executor changes");
+	# A partition whose index has lists, and rows that wait: VACUUM could not see them when it trained the index.
+	value($node, "CREATE TABLE waiting (id int, v vector(10)) PARTITION BY RANGE (id);
+		CREATE TABLE waiting_1 PARTITION OF waiting FOR VALUES FROM (0) TO (100000);
+		CREATE TABLE waiting_2 PARTITION OF waiting FOR VALUES FROM (100000) TO (200000);
+		INSERT INTO waiting SELECT i, vec(i, 10, $seed) FROM generate_series(100001, 130000) AS i;
+		CREATE INDEX ON waiting USING ivfpq (v); INSERT INTO waiting SELECT i, vec(i, 10, $seed) FROM generate_series(1, 11000) AS i");
+	my $writer = session($node);
+	$writer->query_safe("BEGIN; INSERT INTO waiting SELECT 50000 + i, (ARRAY_FILL(500::real + i / 1000.0::real, ARRAY[10]))::vector FROM generate_series(1, 300) AS i");
+	value($node, 'VACUUM waiting_1; ANALYZE waiting_2');
+	is(value($node, "SELECT lists > 0 FROM ivfpq_info('waiting_1_v_idx')"), 't', "$how: VACUUM has trained the index");
+	$writer->query_safe('COMMIT');
+	$writer->quit;
+	is(value($node, "SET enable_seqscan = off; SELECT count(*), count(DISTINCT id) FROM
+		(SELECT id FROM waiting ORDER BY v <-> (ARRAY_FILL(500::real, ARRAY[10]))::vector LIMIT 200) AS s WHERE id BETWEEN 50001 AND 50300"),
+		'200|200', "$how: rows that wait beside lists");
 	# Rows of equal distance.
 	is(value($node, "SET enable_seqscan = off; INSERT INTO by_place SELECT 500000 + i, vec(9, 10, $seed), 0, 1 + i % 6 FROM generate_series(1, 60) AS i;
 		SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM by_place ORDER BY v <-> vec(9, 10, $seed) FETCH FIRST 40 ROWS WITH TIES) AS s"),
