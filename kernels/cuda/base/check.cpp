@@ -39,20 +39,21 @@ void fail(cudaError_t error, const char* what) {
     throw DeviceFailure(std::string(what) + ": " + cudaGetErrorString(error), is_sticky(error));
 }
 
-bool starts_early() {
-    // Devices of one process are few, and seldom differ.
-    thread_local int known = -1;
-    thread_local bool can = false;
+int current_capability() {
+    // Devices of one process are few, and a thread seldom changes between them.
+    thread_local int known = -1, capability = 0;
     int device = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
     if (device != known) {
-        int major = 0;
+        int major = 0, minor = 0;
         check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
               "cudaDeviceGetAttribute");
-        can = major >= 9;
+        check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+              "cudaDeviceGetAttribute");
+        capability = 100 * major + 10 * minor;
         known = device;
     }
-    return can;
+    return capability;
 }
 
 void refuse(const char* message) {

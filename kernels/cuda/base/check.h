@@ -21,8 +21,8 @@ inline void check_launch(const char* kernel) {
     check(cudaGetLastError(), kernel);
 }
 
-// Whether the current device can start blocks of a kernel before those of the last one have ended.
-bool starts_early();
+// The compute capability of the current device, as __CUDA_ARCH__ writes it.
+int current_capability();
 
 // Makes `device` the current device of the calling thread.
 inline void use_device(int device) {

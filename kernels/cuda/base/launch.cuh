@@ -32,6 +32,15 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 #endif
 }
 
+// Whether kernels may start early on the current device: it takes what was compiled for 9.0 or
+// later, and not older code, in which kernels do not wait.
+inline bool starts_early() {
+    const int capability = current_capability();
+    for (const int compiled : {__CUDA_ARCH_LIST__})
+        if (compiled >= 900 && compiled <= capability) return true;
+    return false;
+}
+
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Launch& how,
             Arguments&&... arguments) {

@@ -29,8 +29,12 @@ namespace {
 
 // An encoder's thread block takes 128 rows, and a multiprocessor holds up to five thread blocks.
 constexpr size_t batch_rows = 24576;
-// Where lists have parents: rows are sorted by them, and should fill whole tiles.
+// Where lists have parents: rows are sorted by them, and should fill whole tiles. But half of the
+// blocks under way stay for the batch that is gathered meanwhile.
 constexpr size_t batch_rows_with_parents = 262144;
+size_t batch_rows_for(size_t block_rows) {
+    return std::clamp(RowPass::max_in_flight / 2 * block_rows, batch_rows, batch_rows_with_parents);
+}
 // The most rows whose products with the centroids are computed at once.
 constexpr size_t max_tile_rows = 32768;
 
@@ -39,8 +43,13 @@ void check_start(size_t in_flight, size_t count, size_t block_rows) {
     if (count > block_rows) throw std::invalid_argument("block is too large");
 }
 
+// Each parent's lists, and its rows, are padded to whole tiles: parents of few lists would take
+// more memory and time than all lists do.
 bool takes_parents(const Context& context, const Quantizer& quantizer) {
-    return quantizer.parents.count > 0 && fits_tiles(context, quantizer.shape.dims);
+    constexpr uint32_t least_lists = 32;
+    return quantizer.parents.count > 0 &&
+           quantizer.shape.lists / quantizer.parents.count >= least_lists &&
+           fits_tiles(context, quantizer.shape.dims);
 }
 
 class EncodingPass final : public RowPass {
@@ -113,8 +122,9 @@ EncodingPass::EncodingPass(const Context& context, Uploader& uploader, const Row
       upload_(context.memory, uploader, input.elements),
       dims_(input.dims),
       block_rows_(std::max<size_t>(input.block_rows, 1)),
-      room_(std::max(block_rows_, takes_parents(context, *input.quantizer) ? batch_rows_with_parents
-                                                                           : batch_rows)),
+      room_(std::max(block_rows_, takes_parents(context, *input.quantizer)
+                                      ? batch_rows_for(block_rows_)
+                                      : batch_rows)),
       report_nearest_(input.report_nearest && input.query_count > 0),
       results_(input.query_count * input.k),
       blas_(stream_) {
