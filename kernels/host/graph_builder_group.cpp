@@ -336,7 +336,11 @@ size_t GraphTasks::finish() {
     std::unique_lock lock(state.mutex);
     state.changed.wait(lock,
                        [&] { return state.thrown || !state.done.empty() || state.threads == 0; });
-    if (state.thrown) std::rethrow_exception(state.thrown);
+    if (state.thrown) {
+        // An interrupt ends all threads, as long as it is pending: the caller takes it next.
+        state.changed.wait(lock, [&] { return state.threads == 0; });
+        std::rethrow_exception(state.thrown);
+    }
     if (!state.done.empty()) {
         const size_t number = state.done.front();
         state.done.pop_front();

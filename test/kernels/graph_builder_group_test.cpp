@@ -7,6 +7,8 @@
 #include "test/kernels/graph_check.h"
 #include "test/kernels/seed.h"
 
+#include <atomic>
+#include <chrono>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
@@ -264,6 +266,38 @@ TEST(GraphTasks, PassesOtherExceptionsOn) {
     group.fault = static_cast<int>(Fault::unknown);
     PartedRows rows{made, options_for(5, 3), false, {}};
     EXPECT_THROW(rows.make_on(*group.builder), int);
+}
+
+// The caller clears what interrupts them once it knows of it: none of them may miss it.
+TEST(GraphTasks, AreAllInterrupted) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 1000, 12), 12, Metric::l2);
+    static volatile std::sig_atomic_t interrupt;
+    static std::atomic<int> begun, finished;
+    interrupt = 0;
+    begun = finished = 0;
+    std::vector<std::unique_ptr<GraphBuilder>> members;
+    for (int i = 0; i < 2; ++i)
+        members.push_back(make_cpu_graph_builder(1, Interrupts(&interrupt)));
+    GraphBuilderGroup group(std::move(members), {}, [](size_t) {});
+    PartedRows rows{made, options_for(5, 3), false, {}};
+    std::vector<Edge> lists[2];
+    GraphTask slow = rows.task(0, 0, &lists[0]), interrupted = rows.task(1, 1, &lists[1]);
+    slow.prepare = [](void*) {
+        ++begun;
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    };
+    interrupted.prepare = [](void*) { interrupt = 1; };
+    slow.keep = interrupted.keep = [](void*) { ++finished; };
+    {
+        GraphTasks tasks(group);
+        tasks.start(0, slow);
+        while (begun == 0) std::this_thread::yield();
+        tasks.start(1, interrupted);
+        EXPECT_THROW(tasks.finish(), Interrupted);
+        interrupt = 0;
+    }
+    EXPECT_EQ(finished, 0);
 }
 
 TEST(GraphTasks, EndsWithTasksUnfinished) {
