@@ -16,7 +16,7 @@ use Time::HiRes qw(time usleep);
 }
 
 our @EXPORT = qw(new_node server_version seed_of value session start finish error_of crash kill_backend wait_until
-  set_fault make_table make_recall_function same_clusters vacuum_all compares indexes_are_sound elapsed);
+  set_fault make_table make_recall_function same_clusters vacuum_all compares indexes_are_sound elapsed soon messages);
 
 # A running server with the extension and test/include/ivfpq.sql in database postgres.
 #   conf       lines for postgresql.conf
@@ -104,6 +104,32 @@ sub session
 	my $session = $node->background_psql($options{database} // 'postgres', on_error_stop => 0);
 	$session->set_query_timer_restart;
 	return $session;
+}
+
+# What statements say on standard error, with messages for developers.
+sub messages
+{
+	my ($node, $statements) = @_;
+	my $words;
+	$node->psql('postgres', "SET client_min_messages = debug1;\n$statements", stderr => \$words, on_error_stop => 1);
+	return $words;
+}
+
+# Tests that $got returns something that matches $wanted, soon. $work, if given, is done before each try.
+sub soon
+{
+	my ($wanted, $name, $got, $work) = @_;
+	my $is = '';
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	for (1 .. 1000)
+	{
+		$work->() if $work;
+		$is = $got->();
+		last if $is =~ /^$wanted$/;
+		usleep(25_000);
+	}
+	like($is, qr/^$wanted$/, $name);
+	return;
 }
 
 # Sends a statement and does not wait for it. finish() waits, and returns what came and what was said

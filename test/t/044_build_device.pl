@@ -16,15 +16,6 @@ value($node, "UPDATE t SET v = NULL WHERE id % 1000 = 0; DELETE FROM t WHERE id 
 $rows -= 2 * $rows / 1000;
 value($node, 'CREATE EXTENSION pageinspect');
 
-sub messages
-{
-	my ($statements) = @_;
-	my $words;
-	$node->psql('postgres', "SET client_min_messages = debug1;\n$statements", stderr => \$words,
-		on_error_stop => 1);
-	return $words;
-}
-
 sub recall_of
 {
 	my ($index) = @_;
@@ -38,11 +29,11 @@ for my $operators (map { ("vector_$_", "halfvec_$_") } 'l2_ops', 'cosine_ops', '
 	my $table = $operators =~ /^half/ ? 'halves' : 't';
 	my ($distance) = { l2 => '<->', cosine => '<=>', ip => '<#>' }->{ $operators =~ /_(\w+?)_/ ? $1 : '' };
 	my $index = "USING ivfpq (v $operators) WITH (lists = 60, m = 6)";
-	my $words = messages("SET pgwarp.build_executor = 'cpu'; CREATE INDEX i_cpu ON $table $index");
+	my $words = messages($node, "SET pgwarp.build_executor = 'cpu'; CREATE INDEX i_cpu ON $table $index");
 	like($words, qr/index "i_cpu": $rows rows in [\d.]+ s on cpu/, "$operators: built on the CPU");
 	for my $workers (0, 1, 3)
 	{
-		$words = messages("SET pgwarp.build_executor = 'gpu';
+		$words = messages($node, "SET pgwarp.build_executor = 'gpu';
 			SET max_parallel_maintenance_workers = $workers; ALTER TABLE $table SET (parallel_workers = $workers);
 			CREATE INDEX i_$workers ON $table $index");
 		like($words, qr/index "i_$workers": $rows rows in [\d.]+ s on (?!cpu)/, "$workers workers: on a device");
@@ -75,7 +66,7 @@ for my $quantizer ('quantizer = opq', 'bits = 4', 'quantizer = opq, dims = 7, bi
 	value($node, "SET pgwarp.build_executor = 'cpu'; CREATE INDEX q_cpu ON q $index");
 	for my $workers (0, 2)
 	{
-		my $words = messages("SET pgwarp.build_executor = 'gpu';
+		my $words = messages($node, "SET pgwarp.build_executor = 'gpu';
 			SET max_parallel_maintenance_workers = $workers; CREATE INDEX q_gpu ON q $index");
 		like($words, qr/index "q_gpu": 4000 rows in [\d.]+ s on (?!cpu)/, "$quantizer, $workers workers: on a device");
 		if ($host)
@@ -148,7 +139,7 @@ for my $fault ('failed', 'lost', 'out_of_memory')
 	# At once, in training, and at several moments of the pass over the table.
 	for my $good (0, 1, 5, 15, 22, 23, 24, 25)
 	{
-		my $words = messages("SET pgwarp.debug_fault_after = $good; SET max_parallel_maintenance_workers = 2;
+		my $words = messages($node, "SET pgwarp.debug_fault_after = $good; SET max_parallel_maintenance_workers = 2;
 			REINDEX INDEX t_v");
 		like($words, $fault eq 'lost' && $good == 0 ? qr/build on the CPU: a loss on purpose/
 			: qr/WARNING:  (?:the|a) device failed, and (?:the CPU did the rest|others did its work): /,
@@ -175,7 +166,7 @@ if ($host)
 	wait_until($node, "current_setting('pgwarp.debug_fault') = 'failed'");
 	for my $good (0, 3, 7)
 	{
-		like(messages("SET pgwarp.debug_fault_after = $good;
+		like(messages($node, "SET pgwarp.debug_fault_after = $good;
 			CREATE TABLE clusters_$good AS SELECT * FROM kmeans('t', 'v', 40, 5)"),
 			qr/WARNING:  (?:the|a) device failed, and (?:the CPU did the rest|others did its work): /, "kmeans, after $good calls: the CPU goes on");
 		is(value($node, "SELECT count(*) FROM clusters_$good AS a JOIN clusters_cpu AS c
@@ -212,7 +203,7 @@ for my $queries ("ARRAY[vec(0, 24)]", "'{}'::vector[]")
 	like(error_of($node, "SET pgwarp.build_executor = 'gpu'; SELECT count(*) FROM knn_search('t_v', $queries, 3)"),
 		qr/pgwarp.build_executor is gpu, but there is no device: pgwarp.devices is none/, "nor for $queries");
 }
-like(messages('REINDEX INDEX t_v'), qr/rows in [\d.]+ s on cpu/, 'with auto it is the CPU');
+like(messages($node, 'REINDEX INDEX t_v'), qr/rows in [\d.]+ s on cpu/, 'with auto it is the CPU');
 isnt(error_of($node, "SET pgwarp.build_executor = 'fast'"), '', 'no such executor');
 $node->stop;
 done_testing();

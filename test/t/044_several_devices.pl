@@ -26,14 +26,6 @@ ANALYZE;
 SQL
 my $there = value($node, 'SELECT count(v) FROM t');
 
-sub messages
-{
-	my ($statements) = @_;
-	my $words;
-	$node->psql('postgres', "SET client_min_messages = debug1;\n$statements", stderr => \$words, on_error_stop => 1);
-	return $words;
-}
-
 sub use_devices
 {
 	my ($devices) = @_;
@@ -68,10 +60,10 @@ sub make_all
 	my $with = "$settings; SET max_parallel_maintenance_workers = $workers; SET max_parallel_workers_per_gather = $workers;
 		ALTER TABLE t SET (parallel_workers = $workers); ALTER TABLE halves SET (parallel_workers = $workers)";
 	my %words;
-	$words{$_} = messages("$with; CREATE INDEX ${_}_$end ON $indexes{$_}") for sort keys %indexes;
-	$words{join} = messages("$with; CREATE TABLE join_$end AS SELECT * FROM knn_join('q', 'id', 'v', 'plain_$end', 'id', 10)");
-	$words{kmeans} = messages("$with; CREATE TABLE kmeans_$end AS SELECT cluster, size, centroid::text FROM kmeans('t', 'v', 40, 5)");
-	$words{$_} = messages("$with; CREATE TABLE ${_}_$end AS SELECT * FROM $graphs{$_}") for sort keys %graphs;
+	$words{$_} = messages($node, "$with; CREATE INDEX ${_}_$end ON $indexes{$_}") for sort keys %indexes;
+	$words{join} = messages($node, "$with; CREATE TABLE join_$end AS SELECT * FROM knn_join('q', 'id', 'v', 'plain_$end', 'id', 10)");
+	$words{kmeans} = messages($node, "$with; CREATE TABLE kmeans_$end AS SELECT cluster, size, centroid::text FROM kmeans('t', 'v', 40, 5)");
+	$words{$_} = messages($node, "$with; CREATE TABLE ${_}_$end AS SELECT * FROM $graphs{$_}") for sort keys %graphs;
 	return \%words;
 }
 
@@ -189,7 +181,7 @@ if ($host)
 			value($node, 'DROP TABLE exact_more, join_more');
 			for my $good ($fault ne 'failed' ? 0 : $failing == 0 ? (0, 9, 40) : (0, 1, 2))
 			{
-				my $words = messages("$on; SET pgwarp.debug_fault_after = $good; SET max_parallel_maintenance_workers = 2;
+				my $words = messages($node, "$on; SET pgwarp.debug_fault_after = $good; SET max_parallel_maintenance_workers = 2;
 					CREATE INDEX plain_more ON $indexes{plain}; CREATE INDEX rotated_more ON $indexes{rotated}");
 				is(value($node, "SELECT digest('${_}_one') = digest('${_}_more')"), 't', "$fault on $failing after $good calls: index $_ on the other")
 				  for 'plain', 'rotated';

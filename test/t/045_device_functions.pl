@@ -28,7 +28,7 @@ INSERT INTO q SELECT i, vec(i, 24, 5) FROM generate_series(1, 300) AS i;
 SQL
 my $there = value($node, 'SELECT count(v) FROM t');
 
-sub messages
+sub messages_and_result
 {
 	my ($statements) = @_;
 	my ($result, $words);
@@ -79,7 +79,7 @@ for my $workers (0, 1, 4)
 		is(differences($index, $operator, 10, $with), '0|3000|3000|3000', "$index, $workers workers: exact rows");
 	}
 	is(differences('t_l2', '<->', 1, $with), '0|300|300|300', 'k = 1');
-	my ($words, $count) = messages("$with; SELECT count(*) FROM knn_join('q', 'id', 'v', 't_l2', 'id', 3)");
+	my ($words, $count) = messages_and_result("$with; SELECT count(*) FROM knn_join('q', 'id', 'v', 't_l2', 'id', 3)");
 	like($words, qr/300 queries were compared with $there rows on /, 'all rows, once');
 	is($count, 900, 'all rows returned');
 	# Places.
@@ -116,7 +116,7 @@ for my $workers (0, 4)
 		my ($index, $operator) = @$_;
 		is(differences($index, $operator, 10, $with, 'halves'), '0|3000|3000|3000', "$index, $workers workers: exact rows");
 	}
-	my ($words) = messages("$with; SELECT count(*) FROM knn_join('q', 'id', 'v', 'halves_l2', 'id', 3)");
+	my ($words) = messages_and_result("$with; SELECT count(*) FROM knn_join('q', 'id', 'v', 'halves_l2', 'id', 3)");
 	like($words, qr/300 queries were compared with $there rows on /, 'all rows, on a device');
 	# Of the same rows in the same order; a column without dimensions has its first vector read ahead.
 	for my $table ('halves', 'any_halves')
@@ -196,7 +196,7 @@ like(error_of($node, "$four; SELECT count(*) FROM kmeans('mixed', 'v', 5)"), qr/
 value($node, "INSERT INTO t (id, v) VALUES (88888, array_fill(0, ARRAY[24])::vector)");
 %exact = ();
 is(differences('t_l2', '<->', 10, $four), '0|3000|3000|3000', 'a zero vector: L2');
-my ($words, $count) = messages("$four; SELECT count(*) FROM knn_join('q', 'id', 'v', 't_cosine', 'id', 10)");
+my ($words, $count) = messages_and_result("$four; SELECT count(*) FROM knn_join('q', 'id', 'v', 't_cosine', 'id', 10)");
 like($words, qr/to no avail/, 'cosine: the device leaves it to the CPU');
 is($count, 3000, 'which answers');
 value($node, 'DELETE FROM t WHERE id = 88888');
@@ -231,14 +231,14 @@ if ($host)
 		{
 			my $with = "SET max_parallel_workers_per_gather = 2; SET max_parallel_maintenance_workers = 2;
 				SET pgwarp.debug_fault_after = $good";
-			my ($words, $result) = messages("$with; SELECT count(*), count(DISTINCT (query_key, key))
+			my ($words, $result) = messages_and_result("$with; SELECT count(*), count(DISTINCT (query_key, key))
 				FROM knn_join('q', 'id', 'v', 't_l2', 'id', 10)");
 			is($result, '3000|3000', "$fault after $good calls: all rows");
 			like($words, qr/(?:the|a) device failed, and (?:the CPU did the rest|others did its work)|build on the CPU: a loss on purpose/, 'with a warning')
 			  if $good < 2;
 			isnt(error_of($node, "$on; $with; SELECT count(*) FROM knn_join('q', 'id', 'v', 't_l2', 'id', 10)"), '',
 				'an error where it must be a device') if $good < 2;
-			($words, $result) = messages("$with; SELECT sum(size) FROM kmeans('t', 'v', 40, 5)");
+			($words, $result) = messages_and_result("$with; SELECT sum(size) FROM kmeans('t', 'v', 40, 5)");
 			is($result, value($node, 'SELECT count(v) FROM t'), 'kmeans: all rows');
 		}
 	}

@@ -31,20 +31,6 @@ sub lists_of
 	return value($on // $node, "SELECT coalesce(string_agg(place || ':' || resident_lists, ' ' ORDER BY place), '')
 		FROM pg_stat_pgwarp_devices WHERE indexname = '$index'");
 }
-sub soon
-{
-	my ($index, $wanted, $name, $work) = @_;
-	my $got = '';
-	for (1 .. 200)
-	{
-		$work->() if $work;
-		$got = lists_of($index);
-		last if $got =~ /^$wanted$/;
-		usleep(50_000);
-	}
-	like($got, qr/^$wanted$/, $name);
-	return;
-}
 
 # The thousand answers of one device, and those of two.
 is(value($node, "SELECT pgwarp_prewarm('t_v')"), 40, 'on one device');
@@ -115,7 +101,7 @@ for my $round (1 .. 6)
 served('after all of them');
 $exact->query('REINDEX INDEX t_v');
 is(wrong_answers(1 .. 5), 0, 'REINDEX');
-soon('t_v', '0:40 1:40', 'both copies fill again by searches alone', sub { wrong_answers(int(rand(4000))) });
+soon('0:40 1:40', 'both copies fill again by searches alone', sub { lists_of('t_v') }, sub { wrong_answers(int(rand(4000))) });
 served('and serve');
 
 # A worker that ends loses its copy; the other one serves, and the copy comes back.
@@ -124,7 +110,7 @@ kill('TERM', $worker);
 wait_until($node, "coalesce(pid, 0) <> $worker FROM pgwarp_devices() WHERE place = 0");
 is($_->query('SELECT id FROM t ORDER BY v <-> vec(3001, 16) LIMIT 1; SELECT path FROM ivfpq_last_scan()') =~ s/^\d+\n//r, 'service',
 	'ended: the other copy answers') for @sessions;
-soon('t_v', '0:40 1:40', 'ended: the copy fills again by searches alone', sub { wrong_answers(int(rand(4000))) });
+soon('0:40 1:40', 'ended: the copy fills again by searches alone', sub { lists_of('t_v') }, sub { wrong_answers(int(rand(4000))) });
 
 # A standby has copies of its own.
 $node->backup('b');
@@ -167,11 +153,11 @@ value($node, "DO \$\$BEGIN FOR i IN 1 .. 1100 LOOP PERFORM id FROM t ORDER BY v 
 value($node, 'DROP INDEX w_v');
 kill('CONT', $slow);
 wait_until($node, 'indexes = 0 FROM pgwarp_devices() WHERE place = 1');
-soon('t_v', '\d:40', 'single: the other copy goes', sub { wrong_answers(1) });
+soon('\d:40', 'single: the other copy goes', sub { lists_of('t_v') }, sub { wrong_answers(1) });
 value($node, 'ALTER INDEX t_v RESET (placement)');
 is(value($node, "ALTER SYSTEM SET pgwarp.placement = 'replicate'; "), '', 'for all indexes');
 value($node, 'SELECT pg_reload_conf()');
-soon('t_v', '0:40 1:40', 'pgwarp.placement: copies come with searches', sub { wrong_answers(int(rand(4000))) });
+soon('0:40 1:40', 'pgwarp.placement: copies come with searches', sub { lists_of('t_v') }, sub { wrong_answers(int(rand(4000))) });
 value($node, 'ALTER SYSTEM RESET pgwarp.placement');
 value($node, 'SELECT pg_reload_conf()');
 
@@ -200,7 +186,7 @@ $node->command_ok([ 'pgbench', '--no-vacuum', '--client=24', '--transactions=4',
 	'--port=' . $node->port, '--host=' . $node->host, 'postgres' ], 'many sessions search');
 value($node, "ALTER SYSTEM RESET pgwarp.debug_fault");
 value($node, 'SELECT pg_reload_conf()');
-soon('u_v', '0:10 1:10', 'auto: both devices have it', sub { $_->query('SELECT id FROM u ORDER BY v <-> vec(1, 16) LIMIT 1') for @sessions });
+soon('0:10 1:10', 'auto: both devices have it', sub { lists_of('u_v') }, sub { $_->query('SELECT id FROM u ORDER BY v <-> vec(1, 16) LIMIT 1') for @sessions });
 
 # Gone everywhere.
 indexes_are_sound($node);

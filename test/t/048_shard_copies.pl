@@ -34,20 +34,6 @@ sub settled
 {
 	return value($node, "SELECT count(*) || ' devices, ' || bool_and(resident_lists = own_lists) FROM pg_stat_pgwarp_devices WHERE indexname = '$_[0]'");
 }
-sub soon
-{
-	my ($wanted, $name, $got, $work) = @_;
-	my $is = '';
-	for (1 .. 1000)
-	{
-		$work->() if $work;
-		$is = $got->();
-		last if $is =~ /^$wanted$/;
-		usleep(25_000);
-	}
-	like($is, qr/^$wanted$/, $name);
-	return;
-}
 
 # 1.2 MB of lists, and 768 kB of room on each.
 value($node, "CREATE TABLE s (id bigint, v vector(16), a bigint, b bigint, c bigint, d bigint);

@@ -36,20 +36,6 @@ sub settled
 	return value($on // $node, "SELECT sum(resident_lists) || ' of ' || min(lists) || ', ' || bool_and(resident_lists = own_lists)
 		FROM pg_stat_pgwarp_devices WHERE indexname = '$index'");
 }
-sub soon
-{
-	my ($wanted, $name, $got, $work) = @_;
-	my $is = '';
-	for (1 .. 1000)
-	{
-		$work->() if $work;
-		$is = $got->();
-		last if $is =~ /^$wanted$/;
-		usleep(25_000);
-	}
-	like($is, qr/^$wanted$/, $name);
-	return;
-}
 # The nearest rows by the setting, for queries 1 to 1000, in a table.
 sub answers
 {

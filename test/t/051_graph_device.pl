@@ -15,15 +15,6 @@ value($node, 'CREATE TABLE first_half AS SELECT * FROM t WHERE id <= 3000;
 	CREATE TABLE second_half AS SELECT * FROM t WHERE id > 3000');
 my $temporary = sub { return scalar(my @found = glob($node->data_dir . '/base/pgsql_tmp/*')) };
 
-sub messages
-{
-	my ($statements) = @_;
-	my $words;
-	$node->psql('postgres', "SET client_min_messages = debug1;\n$statements", stderr => \$words,
-		on_error_stop => 1);
-	return $words;
-}
-
 # Every row has its ten, none twice, in their order, with the distances of the vectors.
 sub is_sound
 {
@@ -52,9 +43,9 @@ for my $metric ('l2', 'inner_product', 'cosine', 'l1')
 	for my $method ($metric eq 'inner_product' ? ('exact') : ('exact', 'nn_descent'))
 	{
 		my $graph = "AS SELECT * FROM knn_graph('t', 'id', 'v', 10, '$method', '$metric')";
-		like(messages("SET pgwarp.build_executor = 'cpu'; CREATE TABLE g_cpu $graph"), qr/graph on cpu/,
+		like(messages($node, "SET pgwarp.build_executor = 'cpu'; CREATE TABLE g_cpu $graph"), qr/graph on cpu/,
 			"$method, $metric: on the CPU");
-		like(messages("SET pgwarp.build_executor = 'gpu'; CREATE TABLE g_gpu $graph"), qr/graph on (?!cpu)/,
+		like(messages($node, "SET pgwarp.build_executor = 'gpu'; CREATE TABLE g_gpu $graph"), qr/graph on (?!cpu)/,
 			'on a device');
 		is_sound('g_gpu', "$method, $metric", $metric, 6000);
 		is(same_edges('g_gpu', 'g_cpu'), 0, 'the same as on the CPU') if $host;
@@ -101,8 +92,8 @@ is($temporary->(), 0, 'no temporary file is left');
 if ($host)
 {
 	my $graph = "AS SELECT * FROM knn_graph('t', 'id', 'v', 10, 'nn_descent')";
-	like(messages("SET pgwarp.build_executor = 'cpu'; CREATE TABLE g_cpu $graph"), qr/descending \d/, 'in memory');
-	unlike(messages("SET pgwarp.build_executor = 'cpu'; SET maintenance_work_mem = '1MB';
+	like(messages($node, "SET pgwarp.build_executor = 'cpu'; CREATE TABLE g_cpu $graph"), qr/descending \d/, 'in memory');
+	unlike(messages($node, "SET pgwarp.build_executor = 'cpu'; SET maintenance_work_mem = '1MB';
 		CREATE TABLE g_cpu_parts $graph"), qr/descending \d/, 'part by part');
 	for my $fault ('failed', 'lost', 'out_of_memory', 'late')
 	{
@@ -114,19 +105,19 @@ if ($host)
 		isnt(error_of($node, "SET pgwarp.build_executor = 'gpu'; CREATE TABLE g_none $graph"), '',
 			"$fault: an error with gpu");
 		is($temporary->(), 0, 'that leaves nothing behind');
-		like(messages("CREATE TABLE g_whole $graph"), $none, 'with auto the CPU goes on');
+		like(messages($node, "CREATE TABLE g_whole $graph"), $none, 'with auto the CPU goes on');
 		is(same_edges('g_whole', 'g_cpu'), 0, 'to the same graph');
 		for my $good (1, 7)
 		{
-			like(messages("SET maintenance_work_mem = '1MB'; SET pgwarp.debug_fault_after = $good;
+			like(messages($node, "SET maintenance_work_mem = '1MB'; SET pgwarp.debug_fault_after = $good;
 				CREATE TABLE g_after $graph"), $warning, "after $good calls too");
 			is(same_edges('g_after', 'g_cpu_parts'), 0, 'to the same graph');
 			value($node, 'DROP TABLE g_after');
 		}
-		like(messages("CREATE TABLE g_merged AS SELECT * FROM knn_graph_merge('a_cpu', 't', 'b_cpu', 'second_half',
+		like(messages($node, "CREATE TABLE g_merged AS SELECT * FROM knn_graph_merge('a_cpu', 't', 'b_cpu', 'second_half',
 			'id', 'v')"), qr/is in both tables/, 'a mistake is one all the same');
 		value($node, "CREATE TABLE half_graph AS SELECT * FROM a_cpu WHERE src <= 3000 AND dst <= 3000");
-		like(messages("SELECT knn_graph_append('half_graph', 't', 'id', 'v')"), $none, 'append goes on');
+		like(messages($node, "SELECT knn_graph_append('half_graph', 't', 'id', 'v')"), $none, 'append goes on');
 		is_sound('half_graph', "$fault: grown", 'l2', 6000);
 		value($node, 'DROP TABLE g_whole, half_graph');
 	}
@@ -154,7 +145,7 @@ is(value($node, 'SELECT count(*) FROM pg_stat_progress_knn_graph'), 0, 'no progr
 # Beyond the device's memory: part by part, though the server's own would do.
 $node->append_conf('postgresql.conf', 'pgwarp.build_memory = ' . ($host ? 1 : 12));
 $node->restart;
-my $words = messages("SET pgwarp.build_executor = 'gpu';
+my $words = messages($node, "SET pgwarp.build_executor = 'gpu';
 	CREATE TABLE g_small AS SELECT * FROM knn_graph('t', 'id', 'v', 10, 'nn_descent')");
 like($words, qr/graph on (?!cpu)/, 'on a device with little memory');
 is_sound('g_small', 'by parts', 'l2', 6000);
@@ -168,6 +159,6 @@ $node->append_conf('postgresql.conf', "pgwarp.devices = 'none'");
 $node->restart;
 like(error_of($node, "SET pgwarp.build_executor = 'gpu'; SELECT count(*) FROM knn_graph('t', 'id', 'v', 10)"),
 	qr/pgwarp.build_executor is gpu, but there is no device: pgwarp.devices is none/, 'no device');
-like(messages("SELECT count(*) FROM knn_graph('t', 'id', 'v', 10)"), qr/graph on cpu/, 'with auto it is the CPU');
+like(messages($node, "SELECT count(*) FROM knn_graph('t', 'id', 'v', 10)"), qr/graph on cpu/, 'with auto it is the CPU');
 $node->stop;
 done_testing();

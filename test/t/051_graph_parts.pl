@@ -22,14 +22,6 @@ value($node, "CREATE TABLE first_half AS SELECT * FROM t WHERE id <= $rows / 2;
 my $temporary = sub { return scalar(my @found = glob($node->data_dir . '/base/pgsql_tmp/*')) };
 my $on = "SET pgwarp.build_executor = 'gpu'";
 
-sub messages
-{
-	my ($statements) = @_;
-	my $words;
-	$node->psql('postgres', "SET client_min_messages = debug1;\n$statements", stderr => \$words, on_error_stop => 1);
-	return $words;
-}
-
 sub use_devices
 {
 	my ($count) = @_;
@@ -68,7 +60,7 @@ value($node, "SET pgwarp.build_executor = 'cpu';
 my $in_memory = recall('in_memory');
 for my $graph (sort keys %graphs)
 {
-	like(messages("$on; CREATE TABLE ${graph}_one AS $graphs{$graph}"), qr/graph in (?:[3-9]|1\d) parts, 1 at a time/, "$graph by parts");
+	like(messages($node, "$on; CREATE TABLE ${graph}_one AS $graphs{$graph}"), qr/graph in (?:[3-9]|1\d) parts, 1 at a time/, "$graph by parts");
 	cmp_ok(recall("${graph}_one"), '>=', $in_memory - 0.002, 'no worse than in memory');
 }
 
@@ -76,7 +68,7 @@ for my $graph (sort keys %graphs)
 sub grow
 {
 	my ($graph) = @_;
-	my $words = messages("$on; CREATE TABLE $graph AS TABLE first_graph; SELECT knn_graph_append('$graph', 't', 'id', 'v')");
+	my $words = messages($node, "$on; CREATE TABLE $graph AS TABLE first_graph; SELECT knn_graph_append('$graph', 't', 'id', 'v')");
 	return $words;
 }
 like(grow('grown_one'), qr/graph in (?:[3-9]|1\d) parts, 1 at a time/, 'grown by parts');
@@ -86,7 +78,7 @@ for my $count (2, 3)
 	use_devices($count);
 	for my $graph ($count == 2 ? 'whole' : sort keys %graphs)
 	{
-		my $words = messages("$on; CREATE TABLE ${graph}_more AS $graphs{$graph}");
+		my $words = messages($node, "$on; CREATE TABLE ${graph}_more AS $graphs{$graph}");
 		like($words, qr/graph on $count x /, "$graph on $count devices");
 		like($words, qr/graph in (?:[3-9]|1\d) parts, [2-$count] at a time/, 'at the same time');
 		# A merge has its sets in a file.
@@ -96,7 +88,7 @@ for my $count (2, 3)
 		value($node, "DROP TABLE ${graph}_more");
 	}
 	next if $count == 2;
-	like(messages("$on; SET maintenance_work_mem = '25MB'; CREATE TABLE whole_more AS $graphs{whole}"), qr/graph in (?:[3-9]|1\d) parts, [2-$count] at a time\n/,
+	like(messages($node, "$on; SET maintenance_work_mem = '25MB'; CREATE TABLE whole_more AS $graphs{whole}"), qr/graph in (?:[3-9]|1\d) parts, [2-$count] at a time\n/,
 		'with less memory in files');
 	is(differences('whole_one', 'whole_more'), 0, 'the same graph') if $host;
 	value($node, 'DROP TABLE whole_more');
@@ -107,10 +99,10 @@ for my $count (2, 3)
 }
 
 # Where memory for two parts is all there is, several lanes would make parts so small that nothing is gained.
-like(messages("$on; SET maintenance_work_mem = '10MB'; SELECT count(*) FROM knn_graph('t', 'id', 'v', 10, 'nn_descent')"),
+like(messages($node, "$on; SET maintenance_work_mem = '10MB'; SELECT count(*) FROM knn_graph('t', 'id', 'v', 10, 'nn_descent')"),
 	qr/graph in \d+ parts, 1 at a time/, 'memory decides how many');
 # What a device has room for is made whole, by one.
-unlike(messages("$on; CREATE TABLE tenth AS SELECT * FROM t WHERE id <= $rows / 10;
+unlike(messages($node, "$on; CREATE TABLE tenth AS SELECT * FROM t WHERE id <= $rows / 10;
 	SELECT count(*) FROM knn_graph('tenth', 'id', 'v', 10, 'nn_descent')"), qr/at a time/, 'a small table is made whole');
 
 # Cut short: by the session, and by an error that no device knows of while all of them work.
@@ -138,7 +130,7 @@ if ($host)
 			$node->append_conf('postgresql.conf', "pgwarp.debug_fault = failed\npgwarp.debug_fault_device = $failing");
 			$node->reload;
 			wait_until($node, "current_setting('pgwarp.debug_fault') = 'failed' AND current_setting('pgwarp.debug_fault_device') = '$failing'");
-			my $words = messages("SET pgwarp.debug_fault_after = $good; SET pgwarp.build_executor = auto; CREATE TABLE whole_more AS $graphs{whole}");
+			my $words = messages($node, "SET pgwarp.debug_fault_after = $good; SET pgwarp.build_executor = auto; CREATE TABLE whole_more AS $graphs{whole}");
 			like($words, $failing < 0 ? qr/WARNING:  .*failure on purpose/s : qr/WARNING:  a device failed, and others did its work: /,
 				"device $failing after $good calls: a warning");
 			is(differences('whole_one', 'whole_more'), 0, 'the same graph');

@@ -350,13 +350,7 @@ PairView PairMatrix::view(size_t first, size_t count) const {
 
 void nearest_by_tiles(const Context& context, const PairView& rows, const PairView& others,
                       uint64_t* keys, uint32_t* nearest, cudaStream_t stream) {
-    check(cudaMemsetAsync(keys, 0xff, rows.count * sizeof(uint64_t), stream), "cudaMemsetAsync");
-    TileArguments arguments = {};
-    arguments.rows = rows;
-    arguments.others = others;
-    arguments.keys = keys;
-    arguments.factor = -2.0f;
-    launch_tiles(context, arguments, true, stream);
+    nearest_of_groups(context, rows, others, {}, keys, stream);
     launch("take_indices", take_indices,
            {static_cast<unsigned>(divide_up(rows.count, size_t{256})), 256, 0, stream},
            static_cast<const uint64_t*>(keys), rows.count, nearest);

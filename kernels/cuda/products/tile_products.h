@@ -63,7 +63,8 @@ void nearest_by_tiles(const Context& context, const PairView& rows, const PairVi
 
 // Which tiles of others each tile of rows is compared with. All pointers are to device memory.
 struct TileGroups {
-    const uint32_t* of_rows;  // (tiles of rows): the group; no_index: the tile is not used
+    const uint32_t* of_rows;  // (tiles of rows): the group; no_index: the tile is not used. Null:
+                              // all rows are compared with all others
     const uint32_t* begin;    // (groups + 1), in `tiles`
     const uint32_t* tiles;    // numbers of tiles of others
 };
