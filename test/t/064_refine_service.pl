@@ -88,7 +88,7 @@ cmp_ok(value($node, "SELECT bytes FROM pg_stat_pgwarp WHERE indexname = 'l2_v'")
 
 for my $kind ('l2', 'four')
 {
-	cmp_ok(agrees($session, $kind, $kind), '<=', 25, "$kind: about k rows are visited");
+	cmp_ok(agrees($session, $kind, $kind), '<=', 20, "$kind: about k rows are visited");
 	is(agrees($session, $kind, "$kind, refine = off", settings => 'SET ivfpq.refine = off'), $rows,
 		"$kind, refine = off: all rows are visited");
 }
@@ -98,7 +98,7 @@ agrees($session, 'l2', 'a condition', condition => 'a = 3', queries => 2);
 is(agrees($session, 'l2', 'a bound on the distance', condition => "v <-> vec(-1, $dims, $seed) < 100000", queries => 1) > 100, 1,
 	'a bound on the distance: rows are visited as before');
 # No further round may find what a device leaves out.
-cmp_ok(agrees($session, 'l2', 'iterative_scan = off', settings => 'SET ivfpq.iterative_scan = off', queries => 2), '<=', 25,
+cmp_ok(agrees($session, 'l2', 'iterative_scan = off', settings => 'SET ivfpq.iterative_scan = off', queries => 2), '<=', 20,
 	'iterative_scan = off: few rows are visited');
 
 # Efforts that the index chooses: as many rows as the CPU finds, of the same ones but for a few.
@@ -151,7 +151,8 @@ agrees($session, 'l2', 'after a DELETE, iterative_scan = off', settings => 'SET 
 vacuum_all($node, 'l2');
 agrees($session, 'l2', 'after VACUUM', moved => 1);
 loaded($node, 'l2_v');
-cmp_ok(agrees($session, 'l2', 'after VACUUM, loaded'), '<=', 25, 'after VACUUM, loaded: few rows are visited');
+# Of more queries: the mean of four may be beyond by chance.
+cmp_ok(agrees($session, 'l2', 'after VACUUM, loaded', queries => 16), '<=', 20, 'after VACUUM, loaded: few rows are visited');
 
 # --- entries that the device lacks: few are visited, many scored by their pages
 
@@ -161,14 +162,14 @@ for my $more (5, 300)
 	cmp_ok(agrees($session, 'l2', "$more rows more"), '<=', 110, "$more rows more: not all are visited");
 }
 # They were sent meanwhile, with their refinements.
-cmp_ok(agrees($session, 'l2', 'appended'), '<=', 25, 'appended: few rows are visited');
+cmp_ok(agrees($session, 'l2', 'appended'), '<=', 20, 'appended: few rows are visited');
 value($node, "UPDATE l2 SET v = vec(id + 1000000, $dims) WHERE id % 3 = 0");
 agrees($session, 'l2', 'after an UPDATE');
 vacuum_all($node, 'l2');
 agrees($session, 'l2', 'after an UPDATE and VACUUM', moved => 1);
 $session->query_safe("SET ivfpq.executor = service; SELECT count(*) FROM (SELECT id FROM l2 ORDER BY v <-> vec(-9, $dims) LIMIT 10) AS s") for 1 .. 5;
 loaded($node, 'l2_v');
-cmp_ok(agrees($session, 'l2', 'all changes loaded'), '<=', 25, 'all changes loaded: few rows are visited');
+cmp_ok(agrees($session, 'l2', 'all changes loaded'), '<=', 20, 'all changes loaded: few rows are visited');
 indexes_are_sound($node);
 
 # Beside writers and VACUUM, which move entries under the lists that are being sent.
@@ -187,7 +188,7 @@ for my $round (1 .. 3)
 	agrees($session, 'l2', "after VACUUM, $round", queries => 1, moved => 1);
 }
 loaded($node, 'l2_v');
-cmp_ok(agrees($session, 'l2', 'and loaded'), '<=', 25, 'and loaded: few rows are visited');
+cmp_ok(agrees($session, 'l2', 'and loaded'), '<=', 20, 'and loaded: few rows are visited');
 indexes_are_sound($node);
 
 # --- pages whose refinements do not fit one load buffer, and long vectors
@@ -211,7 +212,7 @@ value($node, 'VACUUM few; DELETE FROM few WHERE id > 1500');
 vacuum_all($node, 'few');
 is(value($node, "SELECT trained, pending_rows FROM ivfpq_info('few_v')"), 't|0', 'trained');
 loaded($node, 'few_v');
-cmp_ok(agrees($session, 'few', 'trained', queries => 2), '<=', 25, 'trained: few rows are visited');
+cmp_ok(agrees($session, 'few', 'trained', queries => 2), '<=', 20, 'trained: few rows are visited');
 
 # --- other metrics
 
@@ -292,7 +293,7 @@ $standby->start;
 wait_until($standby, 'serves FROM pgwarp_service()');
 loaded($standby, 'l2_v');
 my $reader = session($standby);
-cmp_ok(agrees($reader, 'l2', 'on a standby'), '<=', 25, 'on a standby: few rows are visited');
+cmp_ok(agrees($reader, 'l2', 'on a standby'), '<=', 20, 'on a standby: few rows are visited');
 value($node, "DELETE FROM l2 WHERE id % 4 = 1");
 vacuum_all($node, 'l2');
 value($node, add_rows('l2', 900000, 900050));
@@ -316,7 +317,7 @@ SKIP:
 	is(value($two, "SELECT count(*) FROM pg_stat_pgwarp_devices WHERE indexname = 's_v' AND bytes > 0.3 * $rows * $dims"), 2,
 		'spread over both, with refinements');
 	my $session = session($two);
-	cmp_ok(agrees($session, 's', 'shards'), '<=', 25, 'shards: few rows are visited');
+	cmp_ok(agrees($session, 's', 'shards'), '<=', 20, 'shards: few rows are visited');
 	value($two, "DELETE FROM s WHERE id IN (SELECT id FROM s ORDER BY v <-> vec(-1, $dims, $seed) LIMIT 200)");
 	agrees($session, 's', 'shards, after a DELETE');
 	value($two, add_rows('s', 5000, 5200));
@@ -324,7 +325,7 @@ SKIP:
 	vacuum_all($two, 's');
 	agrees($session, 's', 'shards, after VACUUM', moved => 1);
 	loaded($two, 's_v');
-	cmp_ok(agrees($session, 's', 'shards, loaded'), '<=', 25, 'shards, loaded: few rows are visited');
+	cmp_ok(agrees($session, 's', 'shards, loaded'), '<=', 20, 'shards, loaded: few rows are visited');
 
 	# Lists stay where refinements have no room.
 	value($two, "CREATE TABLE large (id bigint, a int, v vector($dims)); " . add_rows('large', 1, 20000));
