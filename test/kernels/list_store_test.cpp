@@ -58,13 +58,13 @@ TEST(ListStore, LeavesMostCandidatesOut) {
     world.put_all(*store);
     const auto batch = world.make_batch(*store);
     store->search(*batch, c.queries);
-    // Some queries have a few more rows as far as the tenth.
+    // 13 on average, 14 with the worst of sixty seeds; 22 of a single query.
     size_t found = 0;
     for (size_t q = 0; q < c.queries; ++q) {
-        EXPECT_LE(batch->found_counts[q], 50u) << q;
+        EXPECT_LE(batch->found_counts[q], 30u) << q;
         found += batch->found_counts[q];
     }
-    EXPECT_LE(found, 20 * c.queries);
+    EXPECT_LE(found, 16 * c.queries);
 }
 
 TEST(ListStore, RefusesRefinedRowsOutOfRange) {
