@@ -348,7 +348,7 @@ size_t GraphTasks::finish() {
         if (state.threads > 0) state.group.state_->leave_failed();
         return number;
     }
-    // No thread is left: nobody else has the mutex.
+    // No thread is left that could hold the mutex.
     const State::Numbered mine = state.waiting.front();
     state.waiting.pop_front();
     run_graph_task(state.group, mine.task);
