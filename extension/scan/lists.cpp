@@ -592,8 +592,8 @@ void aim_by_filter(Relation index, ScanState* s) {
 void aim_by_codes(ScanState* s) {
     constexpr int64 most_ranked = 1 << 14;
     if (s->codes.too_few) s->goal.least_rows = s->codes.least_rows;
-    const bool more = s->service.resumes || s->walk.stage == GroupStage::walked ||
-                      s->walk.stage == GroupStage::held;
+    const bool more = s->service.resumes || s->service.left_more ||
+                      s->walk.stage == GroupStage::walked || s->walk.stage == GroupStage::held;
     if (!more || settings.candidates > 0 || s->bound.given || s->progress.ranked >= most_ranked)
         return;
     // The curve has fewer than this many, mostly. Once it does not hold, the scan goes on until
@@ -625,6 +625,7 @@ void gather_from_lists(IndexScanDesc scan, ScanState* s) {
     s->report.probes = std::max(s->report.probes, s->group.end);
     Size left = s->goal.candidates + s->served.repeated;
     s->served.repeated = 0;
+    s->service.left_more = false;
     // Only a CandidateOrder may hold more than one part: its parts are bounded by memory.
     do {
         const bool walks_first = s->walk.stage == GroupStage::first && left <= most_candidates();

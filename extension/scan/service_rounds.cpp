@@ -524,6 +524,7 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     if (s->bound.given || from_pages) {
         // Of what came from pages and from the service the nearest were ranked: no floor.
         begin_lists_again(s);
+        s->service.left_more = !result.complete || answer.searched.more;
         if (s->bound.given && result.count >= search.k &&
             result.floor.distance > code_limit(s->bound))
             end_group_at_limit(index, s);

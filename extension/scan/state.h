@@ -124,6 +124,9 @@ struct EndedGroups {
 // Rounds that the service answers (service_rounds.cpp).
 struct ServiceProgress {
     bool done;  // it answers no further round of this scan
+    // Lists of its last answer came from pages, and had more candidates than were ranked: the scan
+    // walks the group again for them.
+    bool left_more;
     // The next search of the group resumes after this candidate, in the service's own order.
     bool resumes;
     Neighbor floor;

@@ -109,6 +109,48 @@ for my $round (1, 2)
 		}
 	}
 }
+# --- answers before lists are resident: the backend reads them, and goes as far as the CPU where codes tell little
+
+value($node, <<'SQL');
+CREATE TABLE cold (id int, v vector(8), small int);
+INSERT INTO cold SELECT i, vec(i, 8), i % 5 FROM generate_series(1, 3000) AS i;
+CREATE INDEX cold_v ON cold USING ivfpq (v, small) WITH (lists = 12, m = 4);
+ANALYZE cold;
+-- How one search went, and what it found.
+CREATE FUNCTION one_search(executor text, condition text, query vector) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	found text;
+BEGIN
+	PERFORM set_config('ivfpq.executor', executor, true);
+	EXECUTE format('SELECT string_agg(id::text, '','') FROM (SELECT id FROM cold WHERE %s ORDER BY v <-> $1 LIMIT 7) AS s', condition)
+		INTO found USING query;
+	RETURN (SELECT found || ', candidates ' || candidates || ', ' || path || ' with lists from pages ' || (lists_read > 0) FROM ivfpq_last_scan());
+END
+$$;
+SQL
+my ($cold, $further) = (0, 0);
+for my $i (1 .. 40)
+{
+	my $condition = $i % 2 ? 'small < 3' : 'small IN (1, 4)';
+	my $of = sub { return "one_search('$_[0]', '$condition', vec(@{[ $_[1] % 4 == 0 ? 70 : $seed * 100 + $_[1] ]}, 8, 3))" };
+	value($node, 'REINDEX INDEX cold_v');
+	# The first search brings the model, and falls back. Which of the next ones find a list resident is left to chance.
+	my @searches = map { [ split /\n/, $_ ] } value($node, "$by_index SET ivfpq.target_recall = 0.95; SET ivfpq.probes = 12;
+		SELECT ${\$of->('auto', $i)}; " . join('', map { "SELECT ${\$of->('auto', $i + $_)}; SELECT ${\$of->('cpu', $i + $_)};" } 0 .. 2));
+	my @lines = @{ $searches[0] };
+	shift @lines;
+	while (my ($auto, $cpu) = splice @lines, 0, 2)
+	{
+		my ($found) = $cpu =~ /^(.*, candidates \d+), cpu/;
+		my ($served, $how) = $auto =~ /^(.*, candidates \d+), (.*)$/;
+		$cold += $how eq 'service with lists from pages true';
+		$further += $cpu =~ /candidates (\d+)/ && $1 > 40;
+		is($served, $found, "$condition, query $i of seed $seed: $how");
+	}
+}
+note("$cold searches with lists from pages, $further with more candidates");
+cmp_ok($cold, '>=', 10, 'the service answered before lists were resident');
+cmp_ok($further, '>=', 10, 'and some searches needed more candidates');
 # --- more lists than one search may have
 
 value($node, <<'SQL');
