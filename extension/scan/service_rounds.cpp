@@ -77,6 +77,7 @@ bool answer_covers(const ScanState* s, const WantedSearch& search, const Service
 ByQuery by_query(const ScanState* s) {
     return s->goal.threshold > 0 || s->goal.margin > 0 ? ByQuery::yes : ByQuery::no;
 }
+
 // Lists among which such a search takes its own: hardly any takes more, and each costs a little, or
 // its pages where the service does not have it yet.
 uint32 most_by_query(const ScanState* s, const Effort& effort) {
@@ -548,10 +549,8 @@ bool may_ask_service(Relation index, ScanState* s) {
     }
     // The scan remembers what it has ranked, in memory, and merges that with every answer.
     constexpr Size most_served = 1 << 18;
-    if (s->report.rounds > 0 &&
-        s->served.count + s->goal.candidates > std::min(most_candidates(), most_served))
-        return false;
-    return true;
+    return s->report.rounds == 0 ||
+           s->served.count + s->goal.candidates <= std::min(most_candidates(), most_served);
 }
 
 struct PlannedSearch {
@@ -567,7 +566,7 @@ struct PlannedSearch {
 
 namespace {
 
-// What a round asks the service for. False: too much.
+// What a round asks for. False: too much.
 bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan) {
     const bool first = !s->report.by_service;
     Size left;
@@ -593,11 +592,7 @@ bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan) {
     else if (s->goal.margin > 0)
         left = std::min(
             {most_ranked_of(left, false, search.wider_k), Size{service_most_k}, most_candidates()});
-    *plan = {};
-    plan->search = search;
-    plan->wanted = wanted;
-    plan->left = left;
-    plan->refined = refined;
+    *plan = {search, wanted, left, refined, false, ServiceAnswer{}};
     return true;
 }
 
@@ -621,34 +616,39 @@ bool plan_first(IndexScanDesc scan, ScanState* s) {
         !may_ask_service(scan->indexRelation, s))
         return false;
     const MemoryContext before = MemoryContextSwitchTo(s->context);
-    PlannedSearch* plan = static_cast<PlannedSearch*>(palloc(sizeof(PlannedSearch)));
+    auto* plan = static_cast<PlannedSearch*>(palloc(sizeof(PlannedSearch)));
     if (plan_search(scan, s, plan)) s->service.planned = plan;
     MemoryContextSwitchTo(before);
     return s->service.planned != nullptr;
 }
 
+// The first round of a partition's scan.
+bool plan_member(void* state, int number, SearchAhead* search) {
+    const IndexScanDesc scan = static_cast<const IndexScanDesc*>(state)[number];
+    auto* s = static_cast<ScanState*>(scan->opaque);
+    if (!plan_first(scan, s)) return false;
+    const PlannedSearch* plan = s->service.planned;
+    WantedSearch wanted = plan->search;
+    begin_search(s, plan->left, plan->refined, &wanted);
+    search->index = scan->indexRelation;
+    search->meta = &s->meta;
+    search->wanted = first_part(s, wanted);
+    search->context = s->context;
+    return true;
+}
+
 }  // namespace
 
-void ask_members(const IndexScanDesc* scans, int count) {
-    const auto most = static_cast<Size>(Max(count, 1));
-    auto* searches = static_cast<SearchAhead*>(palloc(most * sizeof(SearchAhead)));
-    auto* plans = static_cast<PlannedSearch**>(palloc(most * sizeof(PlannedSearch*)));
-    int planned = 0;
+void ask_members(IndexScanDesc* scans, int count) {
+    auto* searches =
+        static_cast<SearchAhead*>(palloc0(static_cast<Size>(Max(count, 1)) * sizeof(SearchAhead)));
+    ask_ahead(searches, count, {plan_member, scans});
     for (int i = 0; i < count; ++i) {
-        auto* s = static_cast<ScanState*>(scans[i]->opaque);
-        if (!plan_first(scans[i], s)) continue;
-        PlannedSearch* plan = plans[planned] = s->service.planned;
-        WantedSearch search = plan->search;
-        begin_search(s, plan->left, plan->refined, &search);
-        searches[planned++] = {scans[i]->indexRelation, &s->meta, first_part(s, search), s->context,
-                               ServiceAnswer{},         false};
+        PlannedSearch* plan = static_cast<ScanState*>(scans[i]->opaque)->service.planned;
+        if (!plan) continue;
+        plan->answered = searches[i].answered;
+        plan->answer = searches[i].answer;
     }
-    ask_ahead(searches, planned);
-    for (int i = 0; i < planned; ++i) {
-        plans[i]->answered = searches[i].answered;
-        plans[i]->answer = searches[i].answer;
-    }
-    pfree(plans);
     pfree(searches);
 }
 
@@ -670,7 +670,6 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
     }
     s->service.given = plan.answered ? &plan.answer : nullptr;
     const bool refined = plan.refined;
-    const Size wanted = plan.wanted;
     Size left = plan.left;
     WantedSearch search = plan.search;
     do {
@@ -679,12 +678,13 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         bool covered;
         Size ranked;
         if (!ask(scan, s, &search, &answer, &covered) ||
-            !rank_answer(scan, s, search, answer, wanted, &ranked))
+            !rank_answer(scan, s, search, answer, plan.wanted, &ranked))
             return false;
         free_answer(&answer);
         // The next round, for twice as many, has to find what the device left out.
         if (first)
-            s->goal.candidates = refined ? std::max<Size>(wanted, (search.k + 1) / 2) : wanted;
+            s->goal.candidates =
+                refined ? std::max<Size>(plan.wanted, (search.k + 1) / 2) : plan.wanted;
         left -= std::min(left, ranked);
         // The lists show how many of them the conditions need.
         if (!covered) return false;

@@ -442,7 +442,7 @@ void exact_round(IndexScanDesc scan, ScanState* s);
 bool may_ask_service(Relation index, ScanState* s);
 // Asks the service for what scans that have not begun their first rounds will ask it for, all at
 // once. Their rounds take the answers.
-void ask_members(const IndexScanDesc* scans, int count);
+void ask_members(IndexScanDesc* scans, int count);
 // How near the nearest candidate of such an answer is, by its code; infinity: unknown.
 double nearest_of_answer(const ScanState* s);
 // Ranks candidates from the service. False if it has no answer, or its answer is not current with

@@ -29,7 +29,7 @@ void answer(uint32 number) {
     pg_atomic_write_u32(in_hand(own_device, static_cast<int>(number)), 0);
     pg_memory_barrier();
     if (change_state(slot, SlotState::running, SlotState::done)) {
-        wake(number);
+        if (pg_atomic_read_u32(&slot->silent) == 0) wake(number);
     } else {
         free_slot(slot);
     }

@@ -9,6 +9,7 @@
 #include "extension/index/place.h"
 #include "extension/index/tid.h"
 #include "extension/service/client.h"
+#include "extension/service/own_slots.h"
 #include "extension/service/shards.h"
 #include "extension/settings.h"
 #include "extension/util/stopwatch.h"
@@ -24,14 +25,7 @@ extern "C" {
 
 namespace pgwarp {
 
-namespace {
-
-SearchSlot* my_slot(const ServiceDevice* device) {
-    return service_slot(device, compat_my_proc_number());
-}
-
-// Gives up a search in any state. The worker owns the slot of a running search until the search has
-// finished.
+// The worker owns the slot of a running search until the search has finished.
 void abandon(SearchSlot* slot) {
     if (change_state(slot, SlotState::submitted, SlotState::free)) {
         give_block_back(slot);
@@ -40,6 +34,12 @@ void abandon(SearchSlot* slot) {
         search_ring(device_of(slot)).shared->lost = 1;
     } else if (!change_state(slot, SlotState::running, SlotState::abandoned))
         release_slot(slot);
+}
+
+namespace {
+
+SearchSlot* my_slot(const ServiceDevice* device) {
+    return service_slot(device, compat_my_proc_number());
 }
 
 // Pops a free block. False: none came free in about the time that searching the pages takes.
@@ -77,12 +77,16 @@ void abandon_at_exit(int, Datum) {
     drop_filling();
 }
 
+}  // namespace
+
 void prepare_exit() {
     static bool prepared = false;
     if (prepared) return;
     prepared = true;
     before_shmem_exit(abandon_at_exit, Datum{0});
 }
+
+namespace {
 
 bool is_answered(SearchSlot* slot) {
     return pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done);
@@ -101,8 +105,14 @@ void wait_awake(ServiceDevice* device, SearchSlot* slot) {
     pg_atomic_fetch_sub_u32(&device->awake, 1);
 }
 
-// False: no answer in time.
+}  // namespace
+
 bool wait_for_answer(SearchSlot* slot, Patience* patience) {
+    if (pg_atomic_read_u32(&slot->silent) != 0) {
+        // The worker looks at it after it has changed the state.
+        pg_atomic_write_u32(&slot->silent, 0);
+        pg_memory_barrier();
+    }
     wait_awake(patience->device, slot);
     while (!is_answered(slot)) {
         if (patience_ends(patience)) {
@@ -118,6 +128,8 @@ bool wait_for_answer(SearchSlot* slot, Patience* patience) {
     pg_read_barrier();
     return true;
 }
+
+namespace {
 
 // --- load buffers
 
@@ -458,8 +470,7 @@ static void ask_worker(ServiceDevice* device, SearchSlot* slot) {
     wake_worker(device);
 }
 
-// This backend's slot, with a block if the search needs one. Null: it cannot search now.
-static SearchSlot* prepare_slot(const WantedSearch& wanted, Patience* patience) {
+SearchSlot* prepare_slot(const WantedSearch& wanted, Patience* patience) {
     ServiceDevice* device = patience->device;
     SearchSlot* slot = my_slot(device);
     // After an error, the slot may still hold an earlier answer.
@@ -478,11 +489,10 @@ static SearchSlot* prepare_slot(const WantedSearch& wanted, Patience* patience) 
     return slot;
 }
 
-// Submits a search to the device, in a slot of prepare_slot() or take_block_slot(). Null slots stay
-// null.
-static SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted,
-                                 ServiceDevice* device, SearchSlot* slot) {
+SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted, ServiceDevice* device,
+                          SearchSlot* slot, bool silent) {
     if (!slot) return nullptr;
+    pg_atomic_write_u32(&slot->silent, silent);
     slot->key = key;
     slot->dims = wanted.dims;
     slot->k = wanted.k;
@@ -520,7 +530,7 @@ void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* pa
     {
         for (int i = 0; i < count; ++i)
             slots[i] = submit_search(key, wanted, patiences[i].device,
-                                     prepare_slot(wanted, &patiences[i]));
+                                     prepare_slot(wanted, &patiences[i]), false);
         for (int i = 0; i < count; ++i) {
             if (!slots[i] || wait_for_answer(slots[i], &patiences[i])) continue;
             abandon(slots[i]);
@@ -531,43 +541,6 @@ void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* pa
     {
         for (int i = 0; i < count; ++i)
             if (slots[i]) abandon(slots[i]);
-        PG_RE_THROW();
-    }
-    PG_END_TRY();
-}
-
-void ask_for_each(AskedSearch* searches, int count, const AnswerTaker& taker) {
-    if (count == 0) return;  // there may be no service
-    prepare_exit();
-    for (int i = 0; i < count; ++i) searches[i].slot = nullptr;
-    PG_TRY();
-    {
-        int next = 0;
-        for (int i = 0; i < count; ++i) {
-            for (; next < count && next < i + searches_at_once; ++next) {
-                AskedSearch* search = &searches[next];
-                ServiceDevice* device = search->patience.device;
-                // The only one waits for a block. Others are submitted later, where none is free.
-                SearchSlot* slot = next == i ? prepare_slot(search->wanted, &search->patience)
-                                             : take_block_slot(device);
-                if (!slot && next > i) break;
-                search->slot = submit_search(search->key, search->wanted, device, slot);
-            }
-            AskedSearch* search = &searches[i];
-            if (!search->slot) continue;
-            if (wait_for_answer(search->slot, &search->patience)) {
-                taker.take(taker.state, i, search->slot);
-                release_slot(search->slot);
-            } else {
-                abandon(search->slot);
-            }
-            search->slot = nullptr;
-        }
-    }
-    PG_CATCH();
-    {
-        for (int i = 0; i < count; ++i)
-            if (searches[i].slot) abandon(searches[i].slot);
         PG_RE_THROW();
     }
     PG_END_TRY();

@@ -76,20 +76,27 @@ void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* pa
 // Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
 
-// Searches of several indexes at once, each on the device that its patience waits for: as many as a
-// backend has slots are submitted, and another one after each answer.
+// Searches of several indexes at once, each on the device that its patience waits for. Each is
+// submitted as soon as it is planned, so that workers have begun while the next ones are planned;
+// those that find no room follow when the ones before are answered.
 struct AskedSearch {
     MirrorKey key;
     WantedSearch wanted;  // k is above 0
     Patience patience;
-    SearchSlot* slot;  // of ask_for_each()
+    // Of ask_for_each():
+    bool planned;
+    SearchSlot* slot;
 };
-// Called with the slot of each answer, in the order of the searches. Must report no error.
-struct AnswerTaker {
-    void (*take)(void* state, int search, const SearchSlot* slot);
+struct SearchesToAsk {
+    // Fills in the search of this number. False: it is not asked for.
+    bool (*plan)(void* state, int number, AskedSearch* search);
+    // Called with the slot of each answer, in the order of the searches. Must report no error.
+    void (*take)(void* state, int number, const SearchSlot* slot);
     void* state;
 };
-void ask_for_each(AskedSearch* searches, int count, const AnswerTaker& taker);
+// searches: (count), of any contents. If PostgreSQL reports an error meanwhile, all slots and
+// blocks are released.
+void ask_for_each(AskedSearch* searches, int count, const SearchesToAsk& calls);
 
 // A whole list; or, if from.resident, the entries appended to it since that version.
 struct ListToSend {

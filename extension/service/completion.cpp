@@ -246,16 +246,43 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
 
 namespace {
 
-// The searches of ask_ahead() that a device is asked for, and where they stand there.
+// The searches of ask_ahead(), and where they stand.
 struct Ahead {
-    SearchAhead** searches;
+    SearchAhead* searches;
+    const SearchPlanner* planner;
+    bool* asked;
     bool* want_model;
 };
+
+bool plan_ahead(void* state, int number, AskedSearch* asked) {
+    const auto* ahead = static_cast<Ahead*>(state);
+    SearchAhead* search = &ahead->searches[number];
+    search->answered = false;
+    if (!ahead->planner->plan(ahead->planner->state, number, search)) return false;
+    const MirrorKey key = mirror_key(search->index, *search->meta);
+    Shards shards;
+    if (find_shards(search->index, *search->meta, key, &shards)) return false;
+    const Route route = route_search(key, placement_of(search->index), search->wanted.device);
+    if (route.count == 0) return false;
+    // After an error in palloc() a slot would keep its block.
+    const MemoryContext before = MemoryContextSwitchTo(search->context);
+    begin_answer(&search->answer, search->wanted.k);
+    MemoryContextSwitchTo(before);
+    asked->key = key;
+    asked->wanted = search->wanted;
+    asked->wanted.wants_versions |= !may_be_complete();
+    asked->wanted.fills = route.fills;
+    asked->patience = search_patience();
+    wait_for(&asked->patience, route.devices[0],
+             route.count > 1 ? OtherDevices::next : OtherDevices::none);
+    ahead->asked[number] = true;
+    return true;
+}
 
 // Slots have blocks: no error may be reported.
 void take_ahead(void* state, int number, const SearchSlot* slot) {
     auto* ahead = static_cast<Ahead*>(state);
-    SearchAhead* search = ahead->searches[number];
+    SearchAhead* search = &ahead->searches[number];
     if (slot->outcome != MirrorSearch::Outcome::found) {
         ahead->want_model[number] =
             slot->outcome == MirrorSearch::Outcome::unknown && slot->bring_model;
@@ -268,34 +295,15 @@ void take_ahead(void* state, int number, const SearchSlot* slot) {
 
 }  // namespace
 
-void ask_ahead(SearchAhead* searches, int count) {
+void ask_ahead(SearchAhead* searches, int count, const SearchPlanner& planner) {
     const auto most = static_cast<Size>(Max(count, 1));
     auto* asked = static_cast<AskedSearch*>(palloc(most * sizeof(AskedSearch)));
-    Ahead ahead = {static_cast<SearchAhead**>(palloc(most * sizeof(SearchAhead*))),
+    Ahead ahead = {searches, &planner, static_cast<bool*>(palloc0(most * sizeof(bool))),
                    static_cast<bool*>(palloc0(most * sizeof(bool)))};
-    int asked_count = 0;
+    ask_for_each(asked, count, {plan_ahead, take_ahead, &ahead});
     for (int i = 0; i < count; ++i) {
-        SearchAhead& search = searches[i];
-        search.answered = false;
-        const MirrorKey key = mirror_key(search.index, *search.meta);
-        Shards shards;
-        if (find_shards(search.index, *search.meta, key, &shards)) continue;
-        const Route route = route_search(key, placement_of(search.index), search.wanted.device);
-        if (route.count == 0) continue;
-        const MemoryContext before = MemoryContextSwitchTo(search.context);
-        begin_answer(&search.answer, search.wanted.k);
-        MemoryContextSwitchTo(before);
-        AskedSearch& to_ask = asked[asked_count];
-        to_ask = {key, search.wanted, search_patience(), nullptr};
-        to_ask.wanted.wants_versions |= !may_be_complete();
-        to_ask.wanted.fills = route.fills;
-        wait_for(&to_ask.patience, route.devices[0],
-                 route.count > 1 ? OtherDevices::next : OtherDevices::none);
-        ahead.searches[asked_count++] = &search;
-    }
-    ask_for_each(asked, asked_count, {take_ahead, &ahead});
-    for (int i = 0; i < asked_count; ++i) {
-        SearchAhead* search = ahead.searches[i];
+        if (!ahead.asked[i]) continue;
+        SearchAhead* search = &searches[i];
         search->answer.device = asked[i].patience.device;
         search->answer.patience = asked[i].patience;
         if (search->answered) continue;
@@ -305,7 +313,7 @@ void ask_ahead(SearchAhead* searches, int count) {
             send_model(asked[i].patience.device, search->index, *search->meta, &asked[i].patience);
     }
     pfree(ahead.want_model);
-    pfree(ahead.searches);
+    pfree(ahead.asked);
     pfree(asked);
 }
 

@@ -33,12 +33,18 @@ struct SearchAhead {
     const MetaPage* meta;
     WantedSearch wanted;
     MemoryContext context;  // of the answer
+    // Of ask_ahead():
     ServiceAnswer answer;
     bool answered;
 };
+// Fills in the search of this number. False: it is not asked for.
+struct SearchPlanner {
+    bool (*plan)(void* state, int number, SearchAhead* search);
+    void* state;
+};
 // The same for searches of several indexes, all in progress at once. Those that are not answered
-// may be asked for again, one by one.
-void ask_ahead(SearchAhead* searches, int count);
+// may be asked for again, one by one. searches: (count), of any contents.
+void ask_ahead(SearchAhead* searches, int count, const SearchPlanner& planner);
 
 // Callbacks for entries that the answer lacks and that are read from pages.
 struct CompletionVisitor {

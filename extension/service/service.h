@@ -79,15 +79,17 @@ inline constexpr uint32 service_most_conditions = 32;
 inline constexpr uint32 service_most_values = 2048;  // of all conditions of a search
 inline constexpr uint32 service_most_missing = 16;
 
-// The most searches of one backend at a time. A worker runs no more batches at once
-// (Mirror::most_batches).
+// The searches that one backend may have in progress: a worker runs no more batches at once
+// (Mirror::most_batches). And the most, while a quarter of the blocks is free.
 inline constexpr int searches_at_once = 16;
+inline constexpr int most_searches_at_once = 64;
 
 enum class SlotState : uint32 { free, submitted, running, done, abandoned };
 
 struct SearchSlot {
     pg_atomic_uint32 state;   // SlotState
     pg_atomic_uint32 queued;  // 1: the slot's number is in the ring
+    pg_atomic_uint32 silent;  // not 0: the backend waits for another answer, and is not woken
 
     // Written by the backend before it submits:
     MirrorKey key;

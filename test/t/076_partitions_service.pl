@@ -1,5 +1,5 @@
-# The service is asked for all partitions of a table at once: more than a session has places for, with hardly any room,
-# cancelled, of a worker that hangs, and while rows change. The rows are those of an exact search, each time.
+# The service is asked for all partitions of a table at once: with room for some or hardly any of them, cancelled, of a
+# worker that hangs, fails or ends, and while rows change. The rows are those of an exact search, each time.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -10,7 +10,7 @@ use IvfpqTest;
 my $seed = seed_of();
 # An index trains itself from 1,000 rows on.
 my ($parts, $rows) = (18, 21600);
-my $at_once = 16; # searches_at_once of extension/service/service.h
+my $least_at_once = 16; # searches_at_once of extension/service/service.h
 my $node = new_node('partitions_service', service => 1, conf => "max_connections = 40\npgwarp.watchdog_timeout = 0\nwork_mem = 16MB");
 
 # Plain codes, refined ones, and conditions.
@@ -102,17 +102,17 @@ my $near = 'SELECT array_agg(id) FROM (SELECT id FROM plain ORDER BY v <-> vec(5
 my $expected = $asker->query($near);
 kill('STOP', $worker);
 start($asker, $near);
-wait_until($node, "busy = $at_once FROM pgwarp_devices()");
-pass('as many searches as a session has places for are under way');
+wait_until($node, "busy = $parts FROM pgwarp_devices()");
+pass('searches of all partitions are under way');
 kill('CONT', $worker);
-is((finish($asker))[0], $expected, 'the rest follows, and the rows are the same');
+is((finish($asker))[0], $expected, 'the rows are the same');
 
 # Cancelled searches, again and again, leave nothing behind: neither places nor room for queries.
 for my $try (1 .. 5)
 {
 	kill('STOP', $worker);
 	start($asker, $near);
-	wait_until($node, "busy >= $at_once FROM pgwarp_devices()");
+	wait_until($node, "busy >= $parts FROM pgwarp_devices()");
 	value($node, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT array_agg(id) FROM (SELECT id FROM plain%'");
 	my ($result, $complaint) = finish($asker);
 	like($complaint, qr/canceling statement due to user request/, "cancelled, $try");
@@ -125,7 +125,7 @@ is((searches('plain'))[0], 0, 'the service answers for all partitions');
 # A session that ends while it waits.
 kill('STOP', $worker);
 start($asker, $near);
-wait_until($node, "busy >= $at_once FROM pgwarp_devices()");
+wait_until($node, "busy >= $parts FROM pgwarp_devices()");
 value($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT array_agg(id) FROM (SELECT id FROM plain%'");
 wait_until($node, "count(*) = 0 FROM pg_stat_activity WHERE query LIKE 'SELECT array_agg(id) FROM (SELECT id FROM plain%'");
 kill('CONT', $worker);
@@ -141,6 +141,63 @@ cmp_ok($seconds, '<', 15, 'a worker that hangs: not one timeout for each partiti
 kill('CONT', $worker);
 wait_until($node, 'serves FROM pgwarp_service()');
 all_are_exact('after it hung');
+
+# A device that fails, and a worker that ends, with all searches under way: the pages have the rows.
+my $auto = session($node);
+$auto->query("SET enable_seqscan = off; SET pgwarp.service_timeout = '60s'");
+is($auto->query($near), $expected, 'the rows of another session');
+for my $end ('failed', 'ended')
+{
+	$worker = value($node, 'SELECT pid FROM pgwarp_service()');
+	kill('STOP', $worker);
+	start($auto, $near);
+	wait_until($node, "busy = $parts FROM pgwarp_devices()");
+	# A worker that is stopped takes it in when it goes on.
+	value($node, "ALTER SYSTEM SET pgwarp.debug_fault = 'failed'") if $end eq 'failed';
+	$end eq 'failed' ? value($node, 'SELECT pg_reload_conf()') : kill('TERM', $worker);
+	kill('CONT', $worker);
+	is((finish($auto))[0], $expected, "$end: the same rows");
+	value($node, 'ALTER SYSTEM RESET pgwarp.debug_fault; SELECT pg_reload_conf()') if $end eq 'failed';
+	wait_until($node, 'count(*) = 1 FROM pgwarp_devices() WHERE serves AND busy = 0');
+	wait_until($node, "count(*) = 1 FROM pgwarp_service() WHERE pid <> $worker") if $end eq 'ended';
+	prewarm($end);
+	all_are_exact("after it $end");
+}
+
+# The service does not know one partition, unless a session has sent it by then, and another has no lists: these alone
+# are searched on the CPU.
+value($node, 'REINDEX INDEX plain_3_v_kind_idx; ALTER SYSTEM SET pgwarp.service_timeout = 60000; SELECT pg_reload_conf()');
+value($node, 'CREATE TABLE few (LIKE plain INCLUDING DEFAULTS)');
+value($node, "BEGIN; INSERT INTO few SELECT * FROM plain_4 ORDER BY id LIMIT 200; CREATE INDEX ON few USING ivfpq (v, kind) WITH (lists = 5, m = 4);
+	ALTER TABLE plain DETACH PARTITION plain_4; DROP TABLE plain_4;
+	ALTER TABLE plain ATTACH PARTITION few FOR VALUES WITH (MODULUS $parts, REMAINDER 4); COMMIT; ANALYZE few");
+value($node, 'SELECT pg_stat_pgwarp_reset()');
+$auto->query($near);
+like(value($node, "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_stat_pgwarp WHERE cpu_searches > 0 AND tablename ~ '^(plain|few)'"),
+	qr/^few( plain_3)?$/, 'those that the service cannot search');
+is(value($node, "SELECT count(*) FROM pg_stat_pgwarp WHERE service_searches > 0 AND tablename LIKE 'plain\\_%' AND tablename <> 'plain_3'"), $parts - 2, 'all others by the service');
+is(value($node, "SELECT * FROM compare('plain', 10)"), '0|60', 'one unknown, one without lists: the exact rows');
+value($node, 'ALTER SYSTEM RESET pgwarp.service_timeout; SELECT pg_reload_conf()');
+value($node, "INSERT INTO plain SELECT i, vec(i, 8, $seed), i % 7 FROM generate_series(1, $rows) AS i WHERE NOT EXISTS (SELECT FROM plain WHERE id = i);
+	VACUUM ANALYZE few; REINDEX TABLE few; ALTER TABLE few RENAME TO plain_4");
+$auto->quit;
+
+# Room for a few more searches than one session may take then.
+value($node, "ALTER SYSTEM SET pgwarp.max_searches = ${\($least_at_once + 2)}");
+$node->restart;
+wait_until($node, 'serves FROM pgwarp_service()');
+prewarm('some room');
+$worker = value($node, 'SELECT pid FROM pgwarp_service()');
+$asker = session($node);
+$asker->query("SET enable_seqscan = off; SET ivfpq.executor = service; SET pgwarp.service_timeout = '60s'");
+$expected = $asker->query($near);
+kill('STOP', $worker);
+start($asker, $near);
+wait_until($node, "busy = $least_at_once FROM pgwarp_devices()");
+kill('CONT', $worker);
+is((finish($asker))[0], $expected, 'some room: the rest follows, and the rows are the same');
+$asker->quit;
+all_are_exact('some room');
 
 # Room for two searches of all sessions, and indexes that a new worker does not have.
 value($node, 'ALTER SYSTEM SET pgwarp.max_searches = 2');
