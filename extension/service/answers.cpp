@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cstring>
 
 #include "extension/service/placement.h"
 #include "extension/service/worker.h"
 #include "extension/settings.h"
+#include "extension/util/stopwatch.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -17,25 +19,72 @@ namespace pgwarp {
 namespace {
 
 void wake(uint32 slot_number) {
-    const int backend = backend_of(own_device, static_cast<int>(slot_number));
-    SetLatch(&ProcGlobal->allProcs[backend].procLatch);
+    wake_backend(backend_of(own_device, static_cast<int>(slot_number)));
+}
+
+// The answer is the backend's from now on; it may not know yet. `to_wake` is for it to wake.
+void hand_over(uint32 number, const int (&to_wake)[SearchSlot::wakes]) {
+    SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
+    memcpy(slot->to_wake, to_wake, sizeof(to_wake));
+    pg_atomic_write_u32(&slot->seen, 0);
+    // Before the slot changes: its backend may use it again at once.
+    pg_atomic_write_u32(in_hand(own_device, static_cast<int>(number)), 0);
+    pg_memory_barrier();
+    if (!change_state(slot, SlotState::running, SlotState::done)) free_slot(slot);
+}
+
+// Whether a backend waits for another answer, and is not to be woken by this one.
+bool is_silent(uint32 number) {
+    SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
+    return pg_atomic_read_u32(&slot->silent) != 0;
 }
 
 }  // namespace
 
 void answer(uint32 number) {
-    SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
-    // Before the slot changes: its backend may use it again at once.
-    pg_atomic_write_u32(in_hand(own_device, static_cast<int>(number)), 0);
-    pg_memory_barrier();
-    if (change_state(slot, SlotState::running, SlotState::done)) {
-        if (pg_atomic_read_u32(&slot->silent) == 0) wake(number);
-    } else {
-        free_slot(slot);
+    hand_over(number, {-1, -1});
+    // After the state has changed: the backend may have begun to wait for it.
+    if (!is_silent(number)) wake(number);
+}
+
+void wake_unseen(Worker* worker) {
+    for (const uint32 number : worker->unseen) {
+        SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
+        if (pg_atomic_read_u32(&slot->seen) == 0) wake(number);
     }
+    worker->unseen.clear();
 }
 
 namespace {
+
+// Hands answers over and has their backends woken. A signal takes microseconds, and the next batch
+// waits for this process: so it wakes a few backends, each of which wakes others, as a tree.
+void answer_all(Worker* worker, std::vector<MirrorSearch*>* answered) {
+    constexpr Size own_wakes = 8;
+    const auto number_of = [worker](const MirrorSearch* search) {
+        return static_cast<uint32>(search - worker->searches.data());
+    };
+    if (!worker->unseen.empty()) wake_unseen(worker);
+    const auto silent =
+        std::partition(answered->begin(), answered->end(),
+                       [&](const MirrorSearch* search) { return !is_silent(number_of(search)); });
+    for (auto search = silent; search != answered->end(); ++search) answer(number_of(*search));
+    const auto count = static_cast<Size>(silent - answered->begin());
+    const auto number_at = [&](Size i) { return number_of((*answered)[i]); };
+    // Last first: a backend that is awake may wake others at once, and their answers must be there.
+    for (Size i = count; i-- > 0;) {
+        int to_wake[SearchSlot::wakes];
+        for (Size j = 0; j < SearchSlot::wakes; ++j) {
+            const Size other = own_wakes + i * SearchSlot::wakes + j;
+            to_wake[j] =
+                other < count ? backend_of(own_device, static_cast<int>(number_at(other))) : -1;
+        }
+        hand_over(number_at(i), to_wake);
+    }
+    for (Size i = 0; i < count && i < own_wakes; ++i) wake(number_at(i));
+    for (Size i = own_wakes; i < count; ++i) worker->unseen.push_back(number_at(i));
+    worker->woken_at = seconds_now();
+}
 
 void publish(Worker* worker, const MirrorKey& key, const MirrorUse& use) {
     publish_held(own_device, key, use);
@@ -287,8 +336,8 @@ bool answer_searches(Worker* worker) {
         slot->missing_count = search->missing_count;
         slot->searched = search->searched;
         slot->left_out = search->left_out;
-        answer(number);
     }
+    answer_all(worker, &worker->answered);
     add_in_flight(worker, -static_cast<int>(worker->answered.size()));
     const MirrorKey* last = nullptr;
     for (const MirrorSearch* search : worker->answered) {

@@ -126,6 +126,8 @@ bool wait_for_answer(SearchSlot* slot, Patience* patience) {
         CHECK_FOR_INTERRUPTS();
     }
     pg_read_barrier();
+    pg_atomic_write_u32(&slot->seen, 1);
+    for (const int backend : slot->to_wake) wake_backend(backend);
     return true;
 }
 

@@ -119,6 +119,8 @@ void init_device(ServiceDevice* device) {
         SearchSlot* slot = service_slot(device, i);
         pg_atomic_init_u32(&slot->state, static_cast<uint32>(SlotState::free));
         pg_atomic_init_u32(&slot->queued, 0);
+        pg_atomic_init_u32(&slot->seen, 0);
+        for (int& backend : slot->to_wake) backend = -1;
         pg_atomic_init_u32(in_hand(device, i), 0);
         slot->block = -1;
         slot->backend = 0;
@@ -265,6 +267,11 @@ int backend_of(const ServiceDevice* device, int number) {
     if (number < backends) return number;
     const int backend = *static_cast<const volatile int*>(&service_slot(device, number)->backend);
     return backend >= 0 && backend < backends ? backend : 0;
+}
+
+void wake_backend(int number) {
+    const int backends = counts.slots - counts.blocks;
+    if (number >= 0 && number < backends) SetLatch(&ProcGlobal->allProcs[number].procLatch);
 }
 
 static bool is_block_slot(int number) {

@@ -126,6 +126,11 @@ struct SearchSlot {
     uint32 probed_count;     // in the block: `lists` if the answer is complete, else `probed`
     float left_out;          // if refined
     SearchedLists searched;  // if narrowed
+    // Backends whose answers are there as well, and which this one wakes; below 0: none.
+    static constexpr int wakes = 2;
+    int to_wake[wakes];
+    // Written by the worker while the slot is running, then by the backend: it has the answer.
+    pg_atomic_uint32 seen;
 };
 static_assert(sizeof(SearchSlot) <= 192);
 
@@ -406,6 +411,8 @@ int slot_number(const ServiceDevice* device, const SearchSlot* slot);
 // The number in the PGPROC array of the backend that has the slot, as far as that is known: that of
 // any backend otherwise.
 int backend_of(const ServiceDevice* device, int number);
+// Sets the latch of a backend, by its number in the PGPROC array; any other number is ignored.
+void wake_backend(int number);
 LoadBuffer* service_load_buffer(const ServiceDevice* device, int number);
 SearchBlock* service_block(const ServiceDevice* device, int number);
 // 1: the worker has the slot's search, and writes to its block. Only the worker writes it; the slot

@@ -129,6 +129,11 @@ void serve(Worker* worker) {
             pg_atomic_write_u32(&own_device->suspect, 0);
         last_turns = turns;
         const double now = seconds_now();
+        if (!worker->unseen.empty()) {
+            constexpr double usual_seconds = 50e-6;
+            if (now - worker->woken_at > usual_seconds) wake_unseen(worker);
+            busy = true;
+        }
         if (busy) last_busy = now;
         // Most batches finish sooner than this process could sleep and be woken.
         const double polled = waits ? polled_seconds : service->awake_us * 1e-6;

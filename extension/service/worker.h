@@ -52,6 +52,9 @@ struct Worker {
     std::vector<InHand> in_hand;  // (slots)
     uint32 in_flight = 0;
     std::vector<MirrorSearch*> answered;
+    // Slots whose backends others wake, and when the first of these were woken.
+    std::vector<uint32> unseen;
+    double woken_at = 0;
     std::unordered_map<int, Assembly> assemblies;  // by owner
     // Counters last added to the statistics, of indexes that the mirror knows; by database and
     // index.
@@ -66,6 +69,7 @@ struct Worker {
         searches.resize(static_cast<size_t>(service->slots));
         in_hand.resize(static_cast<size_t>(service->slots));
         answered.reserve(static_cast<size_t>(service->slots));
+        unseen.reserve(static_cast<size_t>(service->slots));
     }
     void forget(uint32_t database, uint32_t index) {
         mirror->forget(database, index);
@@ -131,6 +135,9 @@ bool take_searches(Worker* worker);
 bool run_batches(Worker* worker);
 // Marks a slot's search as done and wakes its backend; frees the slot if it was abandoned.
 void answer(uint32 number);
+// Wakes backends that have not seen their answers: one that should have woken them may have given
+// up, or wait for a processor.
+void wake_unseen(Worker* worker);
 // Update the statistics of one index; of all indexes that have lost lists by eviction.
 void publish_use(Worker* worker, const MirrorKey& key);
 void publish_changes(Worker* worker);
