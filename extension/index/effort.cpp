@@ -430,6 +430,50 @@ Choice near_duplicates(Choice choice, uint32 k) {
     return choice;
 }
 
+// Thresholds where rows have no near duplicates: common ones are about `usual`, and up to `most`.
+struct CommonThresholds {
+    CommonThresholds(const MetaPage& meta, uint32 k, double target)
+        : missing(std::max(1 - target, 1e-6)),
+          usual(25 / missing),
+          of_more(threshold_of_more(meta, k)),
+          most(std::max(of_more, 160 / missing)) {}
+    double missing;
+    double usual;
+    double of_more;  // that of many more rows; 0: none
+    double most;
+};
+
+// What a choice by query may cost more than one number of lists for all.
+constexpr double worth = 1.5;
+
+bool is_worthwhile(const Choice& own, const Choice& fixed) {
+    return own.reached && fixed.reached && own.cost <= worth * fixed.cost;
+}
+
+// Whether searches of rows for k rows find near duplicates. Not a question of what a device's
+// lists cost: all executors notice the same.
+bool find_duplicates(const MetaPage& meta, uint32 k) {
+    const CurveSide side(meta, ByQuery::yes, k);
+    if (side.steps() == 0) return false;
+    const double target = aimed_recall(meta, k);
+    const double wanted = RecallCurve::wanted(k);
+    const ScanCosts costs = visiting_costs(meta);
+    const Choice fixed = choose_from(meta, costs, CurveSide(meta, ByQuery::no, k), target, wanted);
+    if (!fixed.reached) return false;
+    const Choice own = choose_from(meta, costs, side, target, wanted);
+    const CommonThresholds common(meta, k, target);
+    return have_duplicates(side, is_worthwhile(own, fixed) ? own.effort.threshold : common.usual,
+                           common.most);
+}
+
+// Whether a search for k rows treats the table as one with near duplicates. Where the ten nearest
+// rows are duplicates, the nearest is one, and what is measured of a hundred is half of duplicates.
+bool expects_duplicates(const MetaPage& meta, uint32 k) {
+    constexpr uint32 ten = 10;
+    if (find_duplicates(meta, k)) return true;
+    return k != ten && uint64{ten} * k <= most_measured(meta) && find_duplicates(meta, ten);
+}
+
 // Each query decides by itself: it then finds what is asked for even if it is unlike those that
 // were measured. `fixed` is the choice of one number of lists for all.
 //
@@ -438,27 +482,22 @@ Choice near_duplicates(Choice choice, uint32 k) {
 // Thresholds hardly depend on k elsewhere, so that of many more rows tells what these need.
 Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, double target,
                        double wanted, const Choice& fixed) {
-    // What it may cost more.
-    constexpr double worth = 1.5;
     const CurveSide side(meta, ByQuery::yes, k);
     if (side.steps() == 0) return fixed;
     Choice own = choose_from(meta, costs, side, target, wanted);
-    // Common thresholds are about `usual`, and up to `most`, where rows have no duplicates.
-    const double missing = std::max(1 - target, 1e-6);
-    const double usual = 25 / missing;
-    const double of_more = threshold_of_more(meta, k);
-    const double most = std::max(of_more, 160 / missing);
-    const bool worthwhile = own.reached && fixed.reached && own.cost <= worth * fixed.cost;
-    if (fixed.reached && have_duplicates(side, worthwhile ? own.effort.threshold : usual, most))
-        return near_duplicates(with_threshold(side, most, fixed), k);
+    const CommonThresholds common(meta, k, target);
+    const bool worthwhile = is_worthwhile(own, fixed);
+    if (fixed.reached && expects_duplicates(meta, k))
+        return near_duplicates(with_threshold(side, common.most, fixed), k);
     if (worthwhile || !fixed.reached) {
         // What is common is taken where rows pay as little for it as with duplicates. Searches that
         // are like given queries get what was measured.
         if (meta.curve_source != CurveSource::queries) {
             raise_threshold(
-                side, usual, [](double times) { return 1 + little * std::log2(times); }, &own);
+                side, common.usual, [](double times) { return 1 + little * std::log2(times); },
+                &own);
             raise_threshold(
-                side, of_more, [=](double) { return worth; }, &own);
+                side, common.of_more, [](double) { return worth; }, &own);
         }
         if (worthwhile) return own;
         Choice best = fixed;
@@ -469,9 +508,9 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     // cost rows a share more, or as many again where many more rows need them.
     constexpr double share = 0.5;
     double threshold = 0;
-    for (uint32 step = 0; step < side.steps() && threshold < most; ++step) {
-        const double next = std::min(side.threshold(step), most);
-        const double worthwhile_entries = (next <= of_more ? 1 : share) * fixed.scanned;
+    for (uint32 step = 0; step < side.steps() && threshold < common.most; ++step) {
+        const double next = std::min(side.threshold(step), common.most);
+        const double worthwhile_entries = (next <= common.of_more ? 1 : share) * fixed.scanned;
         if (side.scanned(step) > worthwhile_entries) break;
         threshold = next;
     }
