@@ -70,6 +70,33 @@ ok($still, "before the slow search was through ($seconds s)");
 is($answers[0], 8, 'prewarm');
 ok($still, "before the slow search was through ($seconds s)");
 $_->quit for $same, $second;
+
+# Sessions of one batch wake each other: also where some have given up, and some do not run.
+my ($sessions, $canceled, $stopped) = (40, 5, 3);
+my @expected = map { value($node, 'SET enable_seqscan = off; SET ivfpq.executor = cpu; ' . sprintf($search, 't', $_, 3)) } 1 .. $sessions;
+my $worker = value($node, 'SELECT pid FROM pgwarp_devices()');
+kill 'STOP', $worker;
+my @searches = map {
+	my ($output, $errors) = ('', '');
+	{ output => \$output, errors => \$errors, run => IPC::Run::start(['psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', "SET application_name = 'search $_'",
+		'-c', $settings, '-c', 'SET search_path = public, ivfpq_test', '-c', sprintf($search, 't', $_, 3)], '>', \$output, '2>', \$errors) }
+} 1 .. $sessions;
+my $waiting = "FROM pg_stat_activity WHERE wait_event IN ('PgwarpServiceAnswer', 'Extension') AND application_name LIKE 'search %'";
+wait_until($node, "count(*) = $sessions $waiting");
+is(value($node, "SELECT count(*) FILTER (WHERE pg_cancel_backend(pid)) FROM (SELECT pid $waiting ORDER BY substr(application_name, 8)::int LIMIT $canceled) AS s"),
+	$canceled, 'some are canceled');
+wait_until($node, "count(*) = $sessions - $canceled $waiting");
+my @frozen = split /\n/, value($node, "SELECT pid $waiting ORDER BY substr(application_name, 8)::int LIMIT $stopped");
+kill 'STOP', @frozen;
+kill 'CONT', $worker;
+$_->{run}->finish for @searches[$canceled + $stopped .. $sessions - 1];
+ok($_->{run}->pumpable, 'one that does not run has no answer') for @searches[$canceled .. $canceled + $stopped - 1];
+kill 'CONT', @frozen;
+$_->{run}->finish for @searches[0 .. $canceled + $stopped - 1];
+chomp ${ $_->{output} } for @searches;
+is(${ $searches[$_]{output} }, $_ < $canceled ? '' : $expected[$_], 'answer ' . ($_ + 1)) for 0 .. $sessions - 1;
+like(${ $searches[$_]{errors} }, $_ < $canceled ? qr/canceling statement due to user request/ : qr/^$/, 'errors ' . ($_ + 1)) for 0 .. $sessions - 1;
+
 indexes_are_sound($node);
 $node->stop;
 done_testing();
