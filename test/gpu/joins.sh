@@ -1,5 +1,5 @@
 # LATERAL joins with the nearest rows on a GPU, beside knn_join and single scans of the service: a script for the step
-# `queries` of run. DATA has GloVe, or what SET names.
+# `queries` of run. DATA has GloVe, or what SET names, as fvecs; the queries are the set's own, no rows of the table.
 #   SET=glove  QUERIES_EACH=10000  ROUNDS=3
 # Goal: the join takes at most 1.2 times as long as knn_join.
 # shellcheck shell=bash
@@ -12,8 +12,17 @@ ask() {
 # Loads the table and builds the index.
 "$BENCH" --data "$set" --data-dir "${DATA:?}" --queries 100 --clients 1 --seconds 0.2 --keep --json "$RESULTS/load.json" --system pgwarp \
     --index 'CREATE INDEX ON items USING ivfpq (v {ops})' >/dev/null
-ask -c "CREATE TABLE queries AS SELECT id, v FROM items WHERE id % greatest((SELECT count(*) FROM items) / $number, 1) = 0 ORDER BY id LIMIT $number" -c 'ANALYZE queries' \
-    -c "SELECT pgwarp_prewarm('items_v_idx')" >/dev/null
+ask -c "CREATE TABLE queries AS SELECT 0 AS id, v FROM items LIMIT 0"
+python3 - "$DATA/${set}_query.fvecs" "$number" <<'PYTHON' | ask -c '\copy queries FROM STDIN'
+import array, sys
+with open(sys.argv[1], 'rb') as file:
+    for i in range(int(sys.argv[2])):
+        dims = array.array('i', file.read(4))
+        if not dims: break
+        row = array.array('f', file.read(4 * dims[0]))
+        sys.stdout.write('%d\t[%s]\n' % (i, ','.join(map(repr, row))))
+PYTHON
+ask -c 'ANALYZE queries' -c "SELECT pgwarp_prewarm('items_v_idx')" >/dev/null
 function="SELECT count(*) FROM knn_join('queries', 'id', 'v', 'items_v_idx', 'id', 10)"
 lateral='SELECT q.id AS query, r.id AS key FROM queries AS q, LATERAL (SELECT id FROM items AS i ORDER BY i.v <-> q.v LIMIT 10) AS r'
 for keep in off on; do
