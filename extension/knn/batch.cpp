@@ -90,6 +90,7 @@ struct KnnBatch {
     Size candidate_room;
     uint32* unsure;  // queries that want more candidates
     uint32 unsure_count;
+    RootFinder* roots;  // not null: candidates are visible versions, which may not be entries
 };
 
 // --- the pending list
@@ -206,8 +207,13 @@ void add_unsure(void* state, uint32 query) {
 // Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
 // it is pending.
 void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
-    const ItemPointerData entry = number_tid(tid);
-    const StoredVector vector = read_row(batch->reader, entry);
+    ItemPointerData entry = number_tid(tid);
+    StoredVector vector = read_row(batch->reader, entry);
+    if (!vector && batch->roots) {
+        // A version of a HOT chain is found by the chain's root only, which the index has.
+        entry = number_tid(root_of(batch->roots, tid));
+        vector = read_row(batch->reader, entry);
+    }
     if (!vector) return;
     KnnRow row = row_at_hand(batch, entry);
     if (is_pending) {
@@ -463,17 +469,14 @@ void for_each_place(const FoundPlaces& near, uint32 query, With&& with) {
     }
 }
 
-// Makes rows that were found into candidates: as entries name them.
-void add_places(KnnBatch* batch, const FoundPlaces& near) {
+void rank_places(KnnBatch* batch, const FoundPlaces& near) {
     for (uint32 i = 0; i < batch->count; ++i)
         for_each_place(near, i, [&](uint64 tid) { add_candidate(batch, i, tid); });
-    std::sort(batch->candidates, batch->candidates + batch->candidate_count);
-    RootFinder finder{batch->index->heap};
-    for (Size i = 0; i < batch->candidate_count; ++i) {
-        CHECK_FOR_INTERRUPTS();
-        batch->candidates[i].tid = root_of(&finder, batch->candidates[i].tid);
-    }
-    end_root_finder(&finder);
+    RootFinder roots{batch->index->heap};
+    batch->roots = &roots;
+    rank_rows(batch, false);
+    batch->roots = nullptr;
+    end_root_finder(&roots);
 }
 
 Size query_bytes(const KnnBatch* batch) {
@@ -628,6 +631,7 @@ void begin_search(KnnBatch* batch, const float* queries, uint32 count) {
     batch->candidate_room = 1024;
     batch->candidate_count = 0;
     batch->candidates = alloc_array<CandidateRow>(batch->candidate_room);
+    batch->roots = nullptr;  // an error may have left it
 }
 
 }  // namespace
@@ -646,8 +650,7 @@ void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const Found
     const MemoryContext before = CurrentMemoryContext;
     begin_search(batch, queries, count);
     for (uint32 i = 0; i < count; ++i) pgstat_count_index_scan(batch->index->index);
-    add_places(batch, near);
-    rank_rows(batch, false);
+    rank_places(batch, near);
     // A snapshot sees what it saw, so this happens to none.
     for (uint32 i = 0; i < count; ++i) {
         uint32 found = 0;

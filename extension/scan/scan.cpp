@@ -39,6 +39,7 @@
 #include "extension/scan/tables.h"
 #include "extension/service/client.h"
 #include "extension/settings.h"
+#include "extension/table/heap_hints.h"
 #include "extension/util/pause.h"
 
 extern "C" {
@@ -259,6 +260,13 @@ void start(IndexScanDesc scan, ScanState* s) {
     MemoryContextSwitchTo(before);
 }
 
+// The executor reads rows all over the table.
+void prefetch_given(IndexScanDesc scan, const GivenRows& given) {
+    if (!can_hint(scan->heapRelation)) return;
+    for (const auto prefetch : {prefetch_hint, prefetch_page, prefetch_tuple})
+        for (Size i = 0; i < given.count; ++i) prefetch(scan->heapRelation, given.tids[i]);
+}
+
 // The rows of a search that was made before, by a join, are the scan's only round.
 bool take_given_rows(IndexScanDesc scan, ScanState* s) {
     if (!give_rows) return false;
@@ -271,8 +279,10 @@ bool take_given_rows(IndexScanDesc scan, ScanState* s) {
             static_cast<RankedRow*>(palloc(Max(given.count, Size{1}) * sizeof(RankedRow)));
         for (Size i = 0; i < given.count; ++i) s->round.rows[i] = {0, given.tids[i]};
         s->round.count = given.count;
+        s->given = true;
         s->progress.finished = true;
         ++s->totals.given;
+        prefetch_given(scan, given);
     }
     MemoryContextSwitchTo(before);
     return taken;
@@ -442,7 +452,10 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
             s->progress.last_distance = row.distance;
         }
         scan->xs_heaptid = row.tid;
-        if (s->reader) pin_for_fetch(s->reader, scan->xs_heapfetch, row.tid);
+        if (s->given && scan->xs_heapfetch && can_hint(scan->heapRelation))
+            pin_hinted(scan->heapRelation, scan->xs_heapfetch, row.tid);
+        else if (s->reader)
+            pin_for_fetch(s->reader, scan->xs_heapfetch, row.tid);
         scan->xs_recheck = s->conditions.recheck;
         scan->xs_recheckorderby = false;
         return true;

@@ -257,6 +257,7 @@ struct ScanState : NotedScan {
     Scratch* scratch;
     VectorCache* cache;
 
+    bool given;  // a join gave the rows
     ScanQuery query;
     DistanceBound bound;
     Conditions conditions;  // on attributes

@@ -67,6 +67,12 @@ sub explained
 my $all = 5 * $queries;
 like(explained($gpu, $plain), qr/^device \d $queries 2$/, 'the plan has a device search for all queries');
 is(differences($gpu, $plain), "0|0|$all|$all", 'the exact rows, in order');
+# Versions in HOT chains are visited by the roots of these: no query is short of rows, and searched for by itself. Queries
+# that are null are.
+my $counted = "SELECT flush_statistics(); SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 't_v'";
+my $scans = (split /\n/, value($node, $counted))[-1];
+value($node, "$gpu; SELECT count(*) FROM ($plain) AS s; SELECT flush_statistics()");
+is((split /\n/, value($node, $counted))[-1] - $scans, $queries + 2, 'no query is searched for again');
 is(explained("$gpu; SET pgwarp.build_executor = cpu", $plain) =~ /^cpu/ ? 1 : 0, 1, 'not where sessions want no device');
 is(explained("$gpu; SET ivfpq.probes = 3", $plain) =~ /^device/ ? 1 : 0, 0, 'nor with probes of their own');
 # From 18 on, plain index scans name their executor, too.
