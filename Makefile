@@ -8,6 +8,8 @@
 #   CXX=clang++     another compiler, for both halves
 #   CUDA=OFF        leave pgwarp_cuda.so out though nvcc is there (ON: fail where it is not)
 #   JOBS=4          compilers at a time, by default as many as there are processors
+#   DEBUG_INFO=-g   values of variables in debuggers, which takes a quarter longer to compile; by
+#                   default (-g1) there are functions and lines, for backtraces and profiles
 #   SANITIZE=address,undefined   compile for these sanitizers of the compiler; see scripts/sanitize
 #   CUDA_ARCHITECTURES=90   GPUs to compile for, as CMake names them; by default all from the A100 on
 
@@ -29,6 +31,7 @@ BUILD ?= build
 CUDA ?= AUTO
 CUDA_ARCHITECTURES ?=
 SANITIZE ?=
+DEBUG_INFO ?= -g1
 SANITIZE_FLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 JOBS ?= $(shell nproc)
 # In parallel, unless the caller has said how.
@@ -48,7 +51,7 @@ override with_llvm := no
 # Server headers as system headers: their inline functions are not written for -Wextra.
 PG_CPPFLAGS := -I$(CURDIR) -isystem $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)
 # -MMD: PGXS knows of header dependencies only where PostgreSQL itself was built with them.
-PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Werror=switch -fvisibility=hidden -MMD -MP
+PG_CXXFLAGS = -std=c++20 -Wall -Wextra -Werror=switch -fvisibility=hidden -MMD -MP $(DEBUG_INFO)
 # PostgreSQL's own flags name warnings that only gcc has.
 PG_CXXFLAGS += $(SANITIZE_FLAGS) $(if $(findstring clang,$(CXX)),-Wno-unknown-warning-option)
 SHLIB_LINK = $(KERNELS) -lhwy_contrib -lhwy -lstdc++ -lm
@@ -66,7 +69,7 @@ settings = @mkdir -p $(@D); test "$$(cat $@ 2>/dev/null)" = '$(1)' || echo '$(1)
 $(BUILD)/settings: FORCE
 	$(call settings,$(CXX) $(CXXFLAGS) $(shell $(PG_CONFIG) --version) in $(CURDIR))
 $(BUILD)/settings-kernels: FORCE
-	$(call settings,$(CXX) $(SANITIZE) in $(CURDIR))
+	$(call settings,$(CXX) $(SANITIZE) $(DEBUG_INFO) in $(CURDIR))
 $(BUILD)/settings-cuda: FORCE
 	$(call settings,CUDA=$(CUDA) $(if $(filter-out OFF,$(CUDA)),$(CUDA_ARCHITECTURES)))
 
@@ -92,7 +95,7 @@ $(OBJS): $(PRECOMPILED).gch
 # CUDA=OFF it would be installed.
 $(BUILD)/kernels/configured: $(BUILD)/settings-kernels $(BUILD)/settings-cuda | $(BUILD)/needs
 	@$(if $(filter %/settings-kernels,$?),rm -rf $(@D),rm -f $(CUDA_LIBRARY)) && mkdir -p $(@D)
-	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) $(if $(SANITIZE),-DCMAKE_CXX_FLAGS='$(SANITIZE_FLAGS)') $(if $(CUDA_ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)",-UCMAKE_CUDA_ARCHITECTURES) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
+	cmake -S . -B $(@D) -DCMAKE_CXX_COMPILER=$(CXX) -DPGWARP_CUDA=$(CUDA) -DPGWARP_DEBUG_INFO=$(DEBUG_INFO) $(if $(SANITIZE),-DCMAKE_CXX_FLAGS='$(SANITIZE_FLAGS)') $(if $(CUDA_ARCHITECTURES),-DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)",-UCMAKE_CUDA_ARCHITECTURES) >$(BUILD)/cmake.log 2>&1 || { cat $(BUILD)/cmake.log; exit 1; }
 	@touch $@
 
 # CMake knows best whether its library is out of date, so it is always asked; pgwarp.so is linked

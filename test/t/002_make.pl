@@ -120,6 +120,21 @@ my ($extension_before, $kernels_before) = split / /, $before;
 ok($extension > $extension_before, 'other flags compile the extension again');
 is($kernels, $kernels_before, 'but not the kernels, which have their own');
 
+# --- what debuggers get
+
+# Whether each object knows its functions, and the parameters of these.
+sub known_of
+{
+	return join ' ', map {
+		my $known = `readelf --debug-dump=info $tree/$_`;
+		($known =~ /DW_TAG_subprogram/ ? 'functions' : 'nothing') . ($known =~ /DW_TAG_formal_parameter/ ? ',parameters' : '')
+	} @objects;
+}
+make('CUDA=OFF');
+is(known_of(), 'functions functions', 'functions by default, in both halves');
+make('CUDA=OFF', 'DEBUG_INFO=-g');
+is(known_of(), 'functions,parameters functions,parameters', 'variables with DEBUG_INFO=-g');
+
 # --- a unit test that there is not
 
 IPC::Run::run([ 'scripts/test', 'unit', 'kernels_tests' ], '>&', \$output);
