@@ -37,6 +37,27 @@ struct MirrorKey {
     friend bool operator==(const MirrorKey&, const MirrorKey&) = default;
 };
 
+// Each list has another hash.
+inline uint32_t hash_of_list(uint32_t list) {
+    uint32_t hash = list;
+    hash = (hash ^ hash >> 16) * 0x85ebca6bu;
+    hash = (hash ^ hash >> 13) * 0xc2b2ae35u;
+    return hash ^ hash >> 16;
+}
+
+// The lists of an index that belong to a device, by their hashes: all of them, unless it is spread
+// over devices.
+struct ListRange {
+    uint32_t first = 0;
+    uint32_t last = std::numeric_limits<uint32_t>::max();  // below `first`: there are none
+
+    bool includes(uint32_t list) const {
+        const uint32_t hash = hash_of_list(list);
+        return first <= hash && hash <= last;
+    }
+    friend bool operator==(const ListRange&, const ListRange&) = default;
+};
+
 // The version of a list's contents; see the index's format.
 struct MirrorVersion {
     uint32_t generation;
@@ -67,12 +88,15 @@ class ListChangeCounts {
     virtual ~ListChangeCounts() = default;
     // Of all lists together. What it counts is in the counts of lists that are read afterwards.
     virtual uint64_t of_index(const MirrorKey& key) const noexcept = 0;
-    // The first list, from `first` on, whose count is not the known one; known.size(): none.
+    // The first list, from `first` on, whose count is not the known one; known.size(): none. Lists
+    // with `counted_elsewhere` are passed over.
     virtual uint32_t first_changed(const MirrorKey& key, std::span<const uint64_t> known,
                                    uint32_t first) const noexcept = 0;
 };
 // Of a list whose count was not read before the list was. No list has this count.
 inline constexpr uint64_t unknown_changes = std::numeric_limits<uint64_t>::max();
+// Of a list that belongs to another device. Nor this.
+inline constexpr uint64_t counted_elsewhere = unknown_changes - 1;
 
 // One query and its answer. The caller owns all memory.
 struct MirrorSearch {
@@ -97,6 +121,8 @@ struct MirrorSearch {
     PackedConditions conditions = {};
     // The answer must have the versions of its lists, and is not marked as complete.
     bool wants_versions = false;
+    // The lists that the mirror should have: an answer is complete if it has these and no others.
+    ListRange range = {};
 
     enum class Outcome : uint32_t { found, unknown, failed };
     Outcome outcome;
@@ -106,8 +132,8 @@ struct MirrorSearch {
     SearchedLists searched = {};  // if narrowed
     // If refined: candidates that are not in `found` are no nearer.
     float left_out = std::numeric_limits<float>::infinity();
-    // The answer is that of all lists as they were at some time after submit(). What the snapshot
-    // of the search sees was counted before, and so is in it.
+    // The answer is that of all lists of the range as they were at some time after submit(). What
+    // the snapshot of the search sees was counted before, and so is in it.
     bool complete = false;
     // (probes - first_probe) each, of which an answer has (taken - first_probe). A complete answer
     // has its lists in `lists`, by list_and_generation(), if the search is narrowed, and nowhere
@@ -118,11 +144,6 @@ struct MirrorSearch {
     // If resident: for want of this list's last changes the answer is not complete, and the backend
     // should send what the mirror lacks of it.
     MirrorProbe outdated = {};
-    // Lists that the mirror lacks and has room for: the backend should send them, whether it
-    // searches them or not. Named up to most_missing.
-    uint32_t* missing = nullptr;
-    uint32_t most_missing = 0;
-    uint32_t missing_count = 0;
 };
 
 struct MirrorUse {
@@ -135,6 +156,7 @@ struct MirrorUse {
     uint64_t errors;
     uint32_t lists;
     uint32_t resident_lists;
+    uint32_t foreign_lists;  // of these: outside the range of the last search
     size_t bytes;
 };
 
@@ -172,7 +194,7 @@ class Mirror {
     void forget(uint32_t database, uint32_t index);
 
     // Which lists may be evicted for a new one.
-    enum class Victims { any, other_indexes };
+    enum class Victims { any, other_indexes, none };
 
     // Replaces a list's contents. `changes`: the list's count, read before its pages were. Ignores
     // lists of indexes that are unknown or known by another build. False where there was no room
@@ -192,6 +214,10 @@ class Mirror {
 
     // Drops a list that another device has.
     void drop(const MirrorKey& key, uint32_t list);
+
+    // Names lists of the range that the mirror lacks and has room for, each call the next ones, and
+    // returns how many.
+    size_t name_missing(const MirrorKey& key, const ListRange& range, std::span<uint32_t> missing);
 
     // Queues a search. The mirror uses its memory until collect() returns it.
     void submit(MirrorSearch* search);
@@ -228,7 +254,8 @@ class Mirror {
     struct Running {
         std::shared_ptr<Served> served;
         std::shared_ptr<const Versions> versions;  // at start_next()
-        bool complete;                             // at start_next(), too
+        bool complete;                             // at start_next(), too,
+        ListRange range;                           // of these lists
         size_t lane, slot;
         std::vector<MirrorSearch*> searches;
         std::chrono::steady_clock::time_point since;
@@ -261,10 +288,10 @@ class Mirror {
     void shrink_budget();
     // Whether to ask a backend to send a list that is not resident.
     bool wants(Served& served, uint32_t list);
-    void name_missing(Served& served, MirrorSearch& search);
     // Whether the next list evicts others.
     bool nearly_full() const { return bytes_ + budget_ / 16 > budget_; }
-    // Whether the mirror has all lists of the index as they are now.
+    // Whether the mirror has all lists of the range of the last search, no others, and these as
+    // they are now.
     bool is_complete(Served& served) const;
     // A list to ask a backend for, because the index is not complete for want of it. Not resident:
     // none.

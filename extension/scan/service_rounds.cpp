@@ -343,8 +343,9 @@ uint64* group_lists(const ServiceAnswer& answer) {
 // the same lists where it resumes. Sorts both.
 bool goes_on(const ScanState* s, const WantedSearch& search, const ServiceAnswer& answer,
              uint64* lists) {
-    // A complete answer to a plain search names no lists: the scan begins with it.
-    if (answer.complete && !search.narrowed) return true;
+    // A complete answer to a plain search names no lists: the scan begins with it. So it does where
+    // a part of the answer is complete.
+    if ((answer.complete || answer.some_complete) && !search.narrowed) return true;
     const uint32 count = search.probes - search.first_probe;
     if (answer.probed_count != count) return false;
     for (uint32 i = 0; i < count && s->service.finished; ++i)

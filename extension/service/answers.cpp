@@ -22,29 +22,40 @@ void wake(uint32 slot_number) {
     wake_backend(backend_of(own_device, static_cast<int>(slot_number)));
 }
 
-// The answer is the backend's from now on; it may not know yet. `to_wake` is for it to wake.
-void hand_over(uint32 number, const int (&to_wake)[SearchSlot::wakes]) {
+// The answer is the backend's from now on; it may not know yet. `to_wake` is for it to wake. False:
+// it waits for answers of other devices, too, and these wake it.
+bool hand_over(uint32 number, const int (&to_wake)[SearchSlot::wakes]) {
     SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
     memcpy(slot->to_wake, to_wake, sizeof(to_wake));
     pg_atomic_write_u32(&slot->seen, 0);
     // Before the slot changes: its backend may use it again at once.
     pg_atomic_write_u32(in_hand(own_device, static_cast<int>(number)), 0);
     pg_memory_barrier();
-    if (!change_state(slot, SlotState::running, SlotState::done)) free_slot(slot);
+    const int backend = backend_of(own_device, static_cast<int>(number));
+    if (!change_state(slot, SlotState::running, SlotState::done)) {
+        free_slot(slot);
+        return true;
+    }
+    pg_atomic_uint32* awaited = awaited_by(backend);
+    return static_cast<int32>(pg_atomic_read_u32(awaited)) <= 0 ||
+           static_cast<int32>(pg_atomic_sub_fetch_u32(awaited, 1)) <= 0;
 }
 
-// Whether a backend waits for another answer, and is not to be woken by this one.
+// Whether a backend waits for another answer, too, and is not to be woken by this one.
 bool is_silent(uint32 number) {
     SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
-    return pg_atomic_read_u32(&slot->silent) != 0;
+    const int backend = backend_of(own_device, static_cast<int>(number));
+    return pg_atomic_read_u32(&slot->silent) != 0 ||
+           static_cast<int32>(pg_atomic_read_u32(awaited_by(backend))) > 1;
 }
 
 }  // namespace
 
 void answer(uint32 number) {
-    hand_over(number, {-1, -1});
+    const bool last = hand_over(number, {-1, -1});
     // After the state has changed: the backend may have begun to wait for it.
-    if (!is_silent(number)) wake(number);
+    SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
+    if (last && pg_atomic_read_u32(&slot->silent) == 0) wake(number);
 }
 
 void wake_unseen(Worker* worker) {
@@ -165,13 +176,39 @@ void note_failure(Attempt result, const char* message, const char* what) {
 
 namespace {
 
+// The worker asks one backend for a model, and another one if no model has come after 500 ms.
+bool may_ask_for_model(Worker* worker, const MirrorKey& key) {
+    constexpr int interval_ms = 500;
+    const TimestampTz now = GetCurrentTimestamp();
+    if (worker->wanted_model == key &&
+        !TimestampDifferenceExceeds(worker->model_wanted_at, now, interval_ms))
+        return false;
+    worker->wanted_model = key;
+    worker->model_wanted_at = now;
+    return true;
+}
+
+// How many lists of an index are resident, and which are missing, where the slot has a block.
 void report_resident(Worker* worker, uint32 number) {
     SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
     const MirrorKey key = slot->key;
+    const ListRange range = slot->range;
+    const int block = slot->block;
+    pg_compiler_barrier();  // nothing in the slot is read again
     const MirrorUse* use = worker->mirror->use(key);
     slot->outcome = MirrorSearch::Outcome::found;
     slot->found_count = use ? use->resident_lists : 0;
     slot->probed_count = 0;
+    slot->missing_count = 0;
+    if (block >= 0 &&
+        owns_block(own_device, static_cast<int>(number), static_cast<uint32>(block))) {
+        if (!use) {
+            slot->outcome = MirrorSearch::Outcome::unknown;
+            slot->bring_model = may_ask_for_model(worker, key);
+        }
+        slot->missing_count = static_cast<uint32>(worker->mirror->name_missing(
+            key, range, std::span(service_block(own_device, block)->missing)));
+    }
     answer(number);
 }
 
@@ -247,8 +284,7 @@ const char* copy_search(Worker* worker, uint32 number, MirrorSearch* search) {
     search->found = block->found;
     search->probed = block->probed;
     search->lists = block->lists;
-    search->missing = block->missing;
-    search->most_missing = slot.fills != 0 ? service_most_missing : 0;
+    search->range = slot.range;
     search->outcome = MirrorSearch::Outcome::unknown;
     const MirrorIndex known = worker->mirror->index(search->key);
     if (!known.shape) return nullptr;
@@ -303,18 +339,6 @@ bool take_searches(Worker* worker) {
 
 namespace {
 
-// The worker asks one backend for a model, and another one if no model has come after 500 ms.
-bool may_ask_for_model(Worker* worker, const MirrorKey& key) {
-    constexpr int interval_ms = 500;
-    const TimestampTz now = GetCurrentTimestamp();
-    if (worker->wanted_model == key &&
-        !TimestampDifferenceExceeds(worker->model_wanted_at, now, interval_ms))
-        return false;
-    worker->wanted_model = key;
-    worker->model_wanted_at = now;
-    return true;
-}
-
 // Answers finished searches. False: there were none.
 bool answer_searches(Worker* worker) {
     if (worker->answered.empty()) return false;
@@ -333,7 +357,6 @@ bool answer_searches(Worker* worker) {
         slot->block = worker->in_hand[number].block;
         if (search->outdated.version.resident)
             service_block(own_device, worker->in_hand[number].block)->outdated = search->outdated;
-        slot->missing_count = search->missing_count;
         slot->searched = search->searched;
         slot->left_out = search->left_out;
     }

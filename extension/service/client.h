@@ -55,7 +55,7 @@ struct WantedSearch {
     uint32 devices = 0;  // the same of an index that is spread over devices: a bit each
     std::span<const Condition> conditions = {};
     bool wants_versions = false;  // of the lists, even if the answer could be complete
-    bool fills = false;           // name lists that the device lacks, for this backend to send
+    ListRange range = {};         // that the device should have
 };
 
 // Whether a search may have these conditions.
@@ -69,24 +69,24 @@ inline bool fits_service(std::span<const Condition> conditions) {
 // answer, for whatever reason. If PostgreSQL reports an error meanwhile (a cancelled query), slot
 // and block are released.
 SearchSlot* ask_service(const MirrorKey& key, const WantedSearch& wanted, Patience* patience);
-// The same of several devices at once, each with a patience of its own: submits the search to all,
-// then waits for all. slots: (count), null where there is no answer.
-void ask_together(const MirrorKey& key, const WantedSearch& wanted, Patience* patiences, int count,
-                  SearchSlot** slots);
 // Does nothing if the slot holds no answer.
 void release_slot(SearchSlot* slot);
 
-// Searches of several indexes at once, each on the device that its patience waits for. Each is
-// submitted as soon as it is planned, so that workers have begun while the next ones are planned;
-// those that find no room follow when the ones before are answered.
+// A search on the device that its patience waits for.
 struct AskedSearch {
     MirrorKey key;
-    WantedSearch wanted;  // k is above 0
+    WantedSearch wanted;
     Patience patience;
-    // Of ask_for_each():
-    bool planned;
-    SearchSlot* slot;
+    bool planned;      // of ask_for_each()
+    SearchSlot* slot;  // with the answer
 };
+// Asks several devices at once, each once: submits all searches, then waits for all answers, with
+// one wake-up where none is late. Slots are null where there is no answer.
+void ask_together(AskedSearch* searches, int count);
+
+// Searches of several indexes at once, for which k is above 0. Each is submitted as soon as it is
+// planned, so that workers have begun while the next ones are planned; those that find no room
+// follow when the ones before are answered.
 struct SearchesToAsk {
     // Fills in the search of this number. False: it is not asked for.
     bool (*plan)(void* state, int number, AskedSearch* search);
@@ -98,6 +98,8 @@ struct SearchesToAsk {
 // blocks are released.
 void ask_for_each(AskedSearch* searches, int count, const SearchesToAsk& calls);
 
+// --- send.cpp
+
 // A whole list; or, if from.resident, the entries appended to it since that version.
 struct ListToSend {
     uint32 list;
@@ -107,8 +109,8 @@ struct ListToSend {
 };
 
 // Send the model, or lists, to a device. Patience waits for the same device; if it is null, they do
-// not wait for free buffers. send_lists() returns the number of lists sent. `kind`: lists or
-// whole_index.
+// not wait for free buffers. send_lists() returns the number of lists sent; with `to_fill`, it ends
+// after some milliseconds. `kind`: not model.
 bool send_model(ServiceDevice* device, Relation index, const MetaPage& meta, Patience* patience);
 uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
                   const ListToSend* lists, uint32 count, Patience* patience,
@@ -116,9 +118,24 @@ uint32 send_lists(ServiceDevice* device, Relation index, const MetaPage& meta,
 // Waits until the device that patience waits for has loaded all buffers of this backend; false if
 // it did not.
 bool wait_for_loads(Patience* patience);
+// After an error, or when this process exits: frees the buffer that it was filling.
+void drop_filling();
+
+// --- client.cpp
 
 // The number of resident lists of an index on that device; false if the worker does not answer.
 bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists);
+
+// Lists of an index that a device lacks and has room for.
+struct MissingLists {
+    bool unknown;      // the device does not know the index,
+    bool bring_model;  // and this backend should send the model
+    uint32 count;
+    uint32 lists[service_most_missing];
+};
+// Asks the device for such lists of the range. False: it has not answered in a few milliseconds.
+bool ask_for_missing(ServiceDevice* device, const MirrorKey& key, const ListRange& range,
+                     MissingLists* missing);
 
 // forget.cpp: call before a model is sent. If this transaction created the index and is rolled
 // back, the worker is told to forget the index.

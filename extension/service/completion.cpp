@@ -10,6 +10,7 @@
 #include "extension/index/place.h"
 #include "extension/service/client.h"
 #include "extension/service/completion.h"
+#include "extension/service/fill.h"
 #include "extension/service/pace.h"
 #include "extension/service/placement.h"
 #include "extension/service/seen_lists.h"
@@ -117,32 +118,6 @@ ToCheck changed_since(Relation index, const SeenList* seen, const ServiceAnswer&
     return result;
 }
 
-// Whether an answer may be complete. Replay counts no changes. A snapshot may be too old for a list
-// that has lost rows since, and the list's place shows it.
-bool may_be_complete() {
-    return change_counts && !RecoveryInProgress() && !compat_old_snapshots_end();
-}
-
-// The worker's answers are not complete for want of this list's last changes. Sends them, or tells
-// the worker that the list is still the same.
-void send_outdated(ServiceDevice* device, Relation index, const MetaPage& meta,
-                   const MirrorKey& key, const MirrorProbe& probe) {
-    if (!probe.version.resident || !change_counts || RecoveryInProgress()) return;
-    const bool grown = read_place(index, meta, probe.list).generation == probe.version.generation;
-    // The worker asks one backend.
-    if (!grown && !may_send(device, key, probe.list, whole_list)) return;
-    const ListToSend what{probe.list, grown ? probe.version : MirrorVersion{}, true};
-    send_lists(device, index, meta, &what, 1, nullptr);
-}
-
-// Lists that the device lacks, whether this search looks into them or not.
-void send_missing(Relation index, const MetaPage& meta, const ServiceAnswer& answer) {
-    ListToSend lists[service_most_missing];
-    for (uint32 i = 0; i < answer.missing_count; ++i) lists[i] = {answer.missing[i], {}};
-    if (answer.missing_count > 0)
-        send_lists(answer.device, index, meta, lists, answer.missing_count, nullptr);
-}
-
 // Lists to send, and where.
 struct Sends {
     ListToSend* lists;
@@ -217,6 +192,7 @@ static bool ask_device(Relation index, const MetaPage& meta, const MirrorKey& ke
         const bool asked = slot->bring_model;
         release_slot(slot);
         if (!unknown || sent || !(asked || insists_on_service())) return false;
+        answer->sent_model = true;
         if (!send_model(device, index, meta, &answer->patience) || !insists_on_service())
             return false;
         if (!wait_for_loads(&answer->patience)) return false;
@@ -235,13 +211,14 @@ bool ask_for_candidates(Relation index, const MetaPage& meta, const WantedSearch
     WantedSearch search = wanted;
     search.wants_versions |= !may_be_complete();
     const Route route = route_search(key, placement_of(index), wanted.device);
-    for (int i = 0; i < route.count && !is_over(answer->patience); ++i) {
+    bool answered = false;
+    for (int i = 0; !answered && i < route.count && !is_over(answer->patience); ++i) {
         wait_for(&answer->patience, route.devices[i],
                  i + 1 < route.count ? OtherDevices::next : OtherDevices::none);
-        search.fills = route.fills && i == 0;
-        if (ask_device(index, meta, key, search, answer)) return true;
+        answered = ask_device(index, meta, key, search, answer);
     }
-    return false;
+    fill_copies(index, meta, key, route.lacking, nullptr, !answer->sent_model);
+    return answered;
 }
 
 namespace {
@@ -252,6 +229,7 @@ struct Ahead {
     const SearchPlanner* planner;
     bool* asked;
     bool* want_model;
+    uint32* lacking;  // devices, a bit each
 };
 
 bool plan_ahead(void* state, int number, AskedSearch* asked) {
@@ -271,11 +249,11 @@ bool plan_ahead(void* state, int number, AskedSearch* asked) {
     asked->key = key;
     asked->wanted = search->wanted;
     asked->wanted.wants_versions |= !may_be_complete();
-    asked->wanted.fills = route.fills;
     asked->patience = search_patience();
     wait_for(&asked->patience, route.devices[0],
              route.count > 1 ? OtherDevices::next : OtherDevices::none);
     ahead->asked[number] = true;
+    ahead->lacking[number] = route.lacking;
     return true;
 }
 
@@ -299,19 +277,23 @@ void ask_ahead(SearchAhead* searches, int count, const SearchPlanner& planner) {
     const auto most = static_cast<Size>(Max(count, 1));
     auto* asked = static_cast<AskedSearch*>(palloc(most * sizeof(AskedSearch)));
     Ahead ahead = {searches, &planner, static_cast<bool*>(palloc0(most * sizeof(bool))),
-                   static_cast<bool*>(palloc0(most * sizeof(bool)))};
+                   static_cast<bool*>(palloc0(most * sizeof(bool))),
+                   static_cast<uint32*>(palloc0(most * sizeof(uint32)))};
     ask_for_each(asked, count, {plan_ahead, take_ahead, &ahead});
     for (int i = 0; i < count; ++i) {
         if (!ahead.asked[i]) continue;
         SearchAhead* search = &searches[i];
         search->answer.device = asked[i].patience.device;
         search->answer.patience = asked[i].patience;
+        fill_copies(search->index, *search->meta, asked[i].key, ahead.lacking[i], nullptr,
+                    !ahead.want_model[i]);
         if (search->answered) continue;
         free_answer(&search->answer);
         // The worker asks one session for it, and not soon again.
         if (ahead.want_model[i])
             send_model(asked[i].patience.device, search->index, *search->meta, &asked[i].patience);
     }
+    pfree(ahead.lacking);
     pfree(ahead.want_model);
     pfree(ahead.asked);
     pfree(asked);
@@ -403,10 +385,7 @@ Completion complete_answer(Relation index, const MetaPage& meta, const ServiceAn
         if (probed[i].version.resident && !grown[i])
             seen[probed[i].list] = {to_check.changes[i], probed[i].version};
     send_all(index, meta, to_send, answer);
-    if (answer.device) {
-        send_outdated(answer.device, index, meta, key, answer.outdated);
-        send_missing(index, meta, answer);
-    }
+    if (answer.device) send_outdated(answer.device, index, meta, key, answer.outdated);
 
     pfree(to_send.lists);
     pfree(to_send.devices);

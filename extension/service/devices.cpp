@@ -32,7 +32,9 @@ class SharedCounts final : public ListChangeCounts {
     uint32_t first_changed(const MirrorKey& key, std::span<const uint64_t> known,
                            uint32_t first) const noexcept override {
         const ListChanges changes = changes_of(key);
-        while (first < known.size() && changes.of(first) == known[first]) ++first;
+        while (first < known.size() &&
+               (changes.of(first) == known[first] || known[first] == counted_elsewhere))
+            ++first;
         return first;
     }
 

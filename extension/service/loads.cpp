@@ -143,6 +143,7 @@ void take_list(Worker* worker, const LoadHead& load, const ListPart& part, uint3
     else
         mirror.put(load.key, part.list, part.version, worker->pages,
                    load.kind == LoadKind::whole_index ? Mirror::Victims::other_indexes
+                   : load.kind == LoadKind::to_fill   ? Mirror::Victims::none
                                                       : Mirror::Victims::any,
                    part.changes);
 }
@@ -246,6 +247,7 @@ bool take_load(Worker* worker) {
                 break;
             case LoadKind::lists:
             case LoadKind::whole_index:
+            case LoadKind::to_fill:
                 take_lists(worker, load);
                 break;
         }

@@ -104,6 +104,7 @@ void init_device(ServiceDevice* device) {
         pg_atomic_init_u64(&held.build, 0);
         pg_atomic_init_u32(&held.lists, 0);
         pg_atomic_init_u32(&held.resident_lists, 0);
+        pg_atomic_init_u32(&held.foreign_lists, 0);
         pg_atomic_init_u64(&held.bytes, 0);
         pg_atomic_init_u64(&held.batches, 0);
         pg_atomic_init_u64(&held.batch_queries, 0);
@@ -121,6 +122,7 @@ void init_device(ServiceDevice* device) {
         pg_atomic_init_u32(&slot->queued, 0);
         pg_atomic_init_u32(&slot->seen, 0);
         for (int& backend : slot->to_wake) backend = -1;
+        pg_atomic_init_u32(&slot->awaited, 0);
         pg_atomic_init_u32(in_hand(device, i), 0);
         slot->block = -1;
         slot->backend = 0;
@@ -204,6 +206,10 @@ Ring block_ring(const ServiceDevice* device) {
 
 SearchSlot* service_slot(const ServiceDevice* device, int number) {
     return part_of<SearchSlot>(device, layout.slots + static_cast<Size>(number) * slot_bytes);
+}
+
+pg_atomic_uint32* awaited_by(int backend) {
+    return &service_slot(service_device(0), backend)->awaited;
 }
 
 int slot_number(const ServiceDevice* device, const SearchSlot* slot) {

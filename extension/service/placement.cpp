@@ -18,9 +18,6 @@ namespace pgwarp {
 
 namespace {
 
-// One search in this number asks a copy that lacks lists, if the copy is idle.
-constexpr uint32 fill_interval = 8;
-
 // An index with 'auto' gets another copy when each copy has this many searches to do, and if it
 // takes no more than this part of a device.
 constexpr uint32 much_searched = 4;
@@ -45,6 +42,7 @@ HeldIndex* find(const ServiceDevice* device, uint64 name) {
 
 void set_empty(HeldIndex* held) {
     pg_atomic_write_u32(&held->resident_lists, 0);
+    pg_atomic_write_u32(&held->foreign_lists, 0);
     pg_atomic_write_u32(&held->lists, 0);
     pg_atomic_write_u64(&held->bytes, 0);
     pg_atomic_write_u64(&held->batches, 0);
@@ -166,7 +164,7 @@ Route route_single(const MirrorKey& key) {
     const Copies holders = find_copies(key, false);
     ServiceDevice* home = home_of(holders);
     if (holders.count > 1) drop_others(key, holders, home);
-    return {{home}, home ? 1 : 0, false};
+    return {{home}, home ? 1 : 0, 0, 0, 0};
 }
 
 bool is_whole_enough(const Copies& copies, const Copy& copy) {
@@ -191,29 +189,21 @@ void add_copies(const Copies& copies, bool whole, Route* route) {
     for (int i = 0; i < count; ++i) route->devices[route->count++] = chosen[i]->device;
 }
 
-void put_first(ServiceDevice* device, Route* route) {
-    ServiceDevice** end = std::remove(route->devices, route->devices + route->count, device);
-    std::move_backward(route->devices, end, end + 1);
-    route->devices[0] = device;
-    route->count = static_cast<int>(end - route->devices) + 1;
-}
-
-Route route_copies(const Copies& copies) {
-    // By the process, so that sessions of a single search take their turn, too.
-    static uint32 searches = static_cast<uint32>(MyProcPid);
+// `lists`: those that belong to each copy; 0: all of the index.
+Route route_copies(const Copies& copies, uint32 lists) {
     Route route = {};
     if (copies.count == 0) return route;
     add_copies(copies, true, &route);
-    const int whole = route.count;
     add_copies(copies, false, &route);
-    route.fills = whole == 0;
-    if (whole == 0 || whole == copies.count || ++searches % fill_interval != 0) return route;
+    for (int i = 0; lists == 0 && i < copies.count; ++i)
+        if (const Copy& copy = copies.items[i]; copy.resident == copies.most_resident && copy.held)
+            lists = pg_atomic_read_u32(&copy.held->lists);
     for (int i = 0; i < copies.count; ++i) {
         const Copy& copy = copies.items[i];
-        if (is_whole_enough(copies, copy) || copy.busy > 0) continue;
-        put_first(copy.device, &route);
-        route.fills = true;
-        break;
+        const uint32 bit = uint32{1} << device_number(copy.device);
+        const uint32 foreign = copy.held ? pg_atomic_read_u32(&copy.held->foreign_lists) : 0;
+        if (copy.resident < lists + foreign) route.lacking |= bit;
+        if (foreign > 0) route.foreign |= bit;
     }
     return route;
 }
@@ -240,11 +230,11 @@ Route route_automatically(const MirrorKey& key) {
     Copies holders = find_copies(key, false);
     if (holders.count == 0) {
         ServiceDevice* home = home_of(holders);
-        return {{home}, home ? 1 : 0, false};
+        return {{home}, home ? 1 : 0, 0, 0, 0};
     }
     if (ServiceDevice* another = place_for_another(holders))
         holders.items[holders.count++] = {another, nullptr, 0, busy_searches(another)};
-    return route_copies(holders);
+    return route_copies(holders, 0);
 }
 
 }  // namespace
@@ -254,37 +244,40 @@ static void prefer(uint32 devices, Route* route) {
     for (int i = 1; i < route->count; ++i) {
         if ((devices >> device_number(route->devices[i]) & 1) == 0) continue;
         std::swap(route->devices[0], route->devices[i]);
-        route->fills = false;
         return;
     }
 }
 
-Route route_owners(const MirrorKey& key, uint32 owners, uint32 first) {
-    Route route = route_copies(find_copies(key, true, owners));
+Route route_owners(const MirrorKey& key, uint32 owners, uint32 lists, uint32 first) {
+    const Copies copies = find_copies(key, true, owners);
+    Route route = route_copies(copies, lists);
     if (route.count > 0 && (first >> device_number(route.devices[0]) & 1) == 0)
         prefer(first, &route);
+    for (int i = 0; i < copies.count; ++i)
+        if (const Copy& copy = copies.items[i]; copy.device == route.devices[0] && copy.held)
+            route.bytes = pg_atomic_read_u64(&copy.held->bytes);
     return route;
 }
 
 Route route_search(const MirrorKey& key, Placement placement, const ServiceDevice* first) {
     // One device takes all, silent or not: who asks has decided whether to wait for it.
-    if (service->devices == 1) return {{service_device(0)}, 1, false};
+    if (service->devices == 1) return {{service_device(0)}, 1, 0, 0, 0};
     Route route = placement == Placement::single      ? route_single(key)
-                  : placement == Placement::replicate ? route_copies(find_copies(key, true))
+                  : placement == Placement::replicate ? route_copies(find_copies(key, true), 0)
                                                       : route_automatically(key);
     if (first) prefer(uint32{1} << device_number(first), &route);
     return route;
 }
 
 Route route_load(const MirrorKey& key, Placement placement) {
-    if (service->devices == 1) return {{service_device(0)}, 1, false};
+    if (service->devices == 1) return {{service_device(0)}, 1, 0, 0, 0};
     if (placement == Placement::single) return route_single(key);
     const Copies copies = find_copies(key, placement == Placement::replicate);
     Route route = {};
     for (int i = 0; i < copies.count; ++i) route.devices[route.count++] = copies.items[i].device;
     if (route.count > 0 || placement == Placement::replicate) return route;
     ServiceDevice* home = home_of(copies);
-    return {{home}, home ? 1 : 0, false};
+    return {{home}, home ? 1 : 0, 0, 0, 0};
 }
 
 const HeldIndex* find_held(const ServiceDevice* device, Oid database, Oid index) {
@@ -310,6 +303,7 @@ void publish_held(ServiceDevice* device, const MirrorKey& key, const MirrorUse& 
     pg_atomic_write_u64(&held->build, key.build);
     pg_atomic_write_u32(&held->lists, use.lists);
     pg_atomic_write_u32(&held->resident_lists, use.resident_lists);
+    pg_atomic_write_u32(&held->foreign_lists, use.foreign_lists);
     pg_atomic_write_u64(&held->bytes, use.bytes);
     pg_atomic_write_u64(&held->batches, use.batches);
     pg_atomic_write_u64(&held->batch_queries, use.batch_queries);

@@ -10,12 +10,13 @@
 //                 is restarted: moving it to another would evict what is there. Sessions read the
 //                 pages meanwhile. A device that is away for longer loses its indexes to others.
 //     replicate   all. A search asks the least busy of those that have as many of its lists as any.
-//                 One search in a few asks a copy that lacks lists, and sends it some.
 //     shard       all, a part of its lists each (shards.h). Searches ask all of them.
 //     auto        one, and one more when all that have it are busy, if it is small and another
 //                 device has room for it. An index that is larger than a device's room is as with
 //                 `shard`, but in fewer parts if there is room for copies of them; of the devices
 //                 that own a part, searches ask the least busy.
+//
+// Sessions send lists to copies that lack them, also those that no search looks into (fill.h).
 #pragma once
 
 #include "extension/service/service.h"
@@ -30,12 +31,14 @@ namespace pgwarp {
 struct Route {
     ServiceDevice* devices[most_devices];
     int count;
-    bool fills;  // the first of them lacks lists that another has, and should get some
+    uint32 lacking;  // a bit each: those that lack lists which belong there
+    uint32 foreign;  // those that have lists which do not
+    uint64 bytes;    // that the first device has of the index
 };
 
 // For a search of a part of an index that is spread over devices: those among `owners`, a bit each.
-// One of `first` comes first, as below.
-Route route_owners(const MirrorKey& key, uint32 owners, uint32 first);
+// The part has this many lists; 0: unknown. One of `first` comes first, as below.
+Route route_owners(const MirrorKey& key, uint32 owners, uint32 lists, uint32 first);
 
 // Not for indexes that are spread over devices:
 

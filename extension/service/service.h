@@ -77,7 +77,7 @@ inline constexpr uint32 service_most_k = max_list_k;
 inline constexpr uint32 service_most_lists = 2048;
 inline constexpr uint32 service_most_conditions = 32;
 inline constexpr uint32 service_most_values = 2048;  // of all conditions of a search
-inline constexpr uint32 service_most_missing = 16;
+inline constexpr uint32 service_most_missing = 64;
 
 // The searches that one backend may have in progress: a worker runs no more batches at once
 // (Mirror::most_batches). And the most, while a quarter of the blocks is free.
@@ -94,7 +94,9 @@ struct SearchSlot {
     // Written by the backend before it submits:
     MirrorKey key;
     uint32 dims;
-    uint32 k;  // 0: no search; the worker sets found_count to the number of resident lists
+    // 0: no search; the worker sets found_count to the number of resident lists, and if there is a
+    // block names lists that the device lacks.
+    uint32 k;
     uint32 probes;
     float threshold;  // as in MirrorSearch
     uint32 radius_k;
@@ -105,7 +107,6 @@ struct SearchSlot {
     // 0 or 1; no bool, which may have no other value:
     uint8 narrowed;        // list_store.h
     uint8 wants_versions;  // even if the answer could be complete
-    uint8 fills;           // the answer should name lists that the device lacks
     // Written by the worker while the slot is running:
     bool complete;        // mirror.h
     bool bring_model;     // the outcome is unknown, and this backend should send the model
@@ -116,8 +117,9 @@ struct SearchSlot {
     Neighbor floor;
     uint32 conditions;  // in the block
     uint32 values;
-    int block;    // -1: none
-    int backend;  // of a block's slot: its number in the PGPROC array
+    ListRange range;  // that the device should have
+    int block;        // -1: none
+    int backend;      // of a block's slot: its number in the PGPROC array
     // Written by the worker while the slot is running:
     MirrorSearch::Outcome outcome;
     uint32 found_count;
@@ -131,8 +133,13 @@ struct SearchSlot {
     int to_wake[wakes];
     // Written by the worker while the slot is running, then by the backend: it has the answer.
     pg_atomic_uint32 seen;
+    // Of a backend's slot on the first device: answers of several devices that the backend waits
+    // for together. The backend sets it before it submits; each worker takes one away after an
+    // answer, and wakes the backend if none is left. An answer that comes late to be counted, for
+    // an earlier search, wakes the backend too early, which sleeps again; none is lost for it.
+    pg_atomic_uint32 awaited;
 };
-static_assert(sizeof(SearchSlot) <= 192);
+static_assert(sizeof(SearchSlot) <= 256);
 
 // Untouched pages of a block take no memory: the kernel allocates them on first use.
 struct SearchBlock {
@@ -142,7 +149,7 @@ struct SearchBlock {
     };
     Neighbor found[service_most_k];
     MirrorProbe outdated;  // a list that this backend should send, if the slot says so
-    uint32 missing[service_most_missing];  // lists that this backend should send
+    uint32 missing[service_most_missing];  // lists that the device lacks
     // Written by the backend before it submits:
     PackedCondition conditions[service_most_conditions];
     uint64 values[service_most_values];
@@ -157,7 +164,8 @@ inline bool change_state(SearchSlot* slot, SlotState from, SlotState to) {
 
 enum class LoadState : uint32 { free, filling, ready };
 // whole_index: lists too, but loading them evicts no list of the same index.
-enum class LoadKind : uint32 { model, lists, whole_index };
+// to_fill: lists that are loaded if there is room for them.
+enum class LoadKind : uint32 { model, lists, whole_index, to_fill };
 
 struct LoadBuffer {
     static constexpr uint32 room = 1024 * 1024;
@@ -270,6 +278,7 @@ struct HeldIndex {
     // 0: the device had the index before its worker was restarted, and has none of it now.
     pg_atomic_uint32 lists;
     pg_atomic_uint32 resident_lists;
+    pg_atomic_uint32 foreign_lists;  // of these: those that belong to other devices
     pg_atomic_uint64 bytes;
     pg_atomic_uint64 batches;  // since the device has the index
     pg_atomic_uint64 batch_queries;
@@ -355,6 +364,8 @@ struct ShardMap {
     float weights[most_devices];  // (parts) the sizes that they were cut for, relative
     uint8 part_of[most_devices];  // that device i owns, if it is a member
     uint64 bytes;                 // of all lists on a device, when they were measured
+    float shares[most_devices];   // (parts) of these bytes
+    uint32 lists[most_devices];   // (parts)
     uint8 spread;                 // 0: only its bytes are known
 };
 // An index has one of `shard_ways` places, by its name.
@@ -407,6 +418,8 @@ ServiceDevice* service_device(int number);
 void place_device_memory(ServiceDevice* device, int node);
 int device_number(const ServiceDevice* device);
 SearchSlot* service_slot(const ServiceDevice* device, int number);
+// Answers that a backend waits for.
+pg_atomic_uint32* awaited_by(int backend);
 int slot_number(const ServiceDevice* device, const SearchSlot* slot);
 // The number in the PGPROC array of the backend that has the slot, as far as that is known: that of
 // any backend otherwise.

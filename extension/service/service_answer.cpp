@@ -4,9 +4,20 @@
 #include <limits>
 
 #include "kernels/mirror.h"
+#include "extension/index/change_counts.h"
 #include "extension/service/service_answer.h"
 
+extern "C" {
+#include "access/xlog.h"
+}
+
 namespace pgwarp {
+
+// Replay counts no changes. A snapshot may be too old for a list that has lost rows since, and the
+// list's place shows it.
+bool may_be_complete() {
+    return change_counts && !RecoveryInProgress() && !compat_old_snapshots_end();
+}
 
 void begin_answer(ServiceAnswer* answer, uint32 k) {
     *answer = {};
@@ -25,13 +36,10 @@ bool copy_answer(const SearchSlot* slot, uint32 k, uint32 lists, ServiceAnswer* 
     answer->searched = slot->searched;
     answer->refined = slot->refined_k > 0;
     answer->left_out = slot->left_out;
-    answer->missing_count = slot->missing_count;
-    if (!block || answer->found_count > k || answer->probed_count > service_most_lists ||
-        answer->missing_count > service_most_missing)
+    if (!block || answer->found_count > k || answer->probed_count > service_most_lists)
         return false;
     answer->complete = slot->complete;
     answer->outdated = slot->names_outdated ? block->outdated : MirrorProbe{};
-    memcpy(answer->missing, block->missing, sizeof(answer->missing));
     memcpy(answer->found, block->found, answer->found_count * sizeof(Neighbor));
     const Size bytes =
         answer->probed_count * (answer->complete ? sizeof(uint64) : sizeof(MirrorProbe));

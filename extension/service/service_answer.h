@@ -26,18 +26,20 @@ struct ServiceAnswer {
     MirrorProbe* probed;
     uint64* lists;
     uint32 probed_count;
+    bool some_complete;  // a part of the answer is complete: its lists are not in `probed`
     // (probed_count) The number of the device that has the list of `probed`, or should have it.
     // Null: all are of `device`.
     uint8* devices;
-    uint32 asked;          // those that gave the answer, a bit each, where they are several
-    MirrorProbe outdated;  // if resident: send the worker what it lacks of this list
-    // Lists that the device lacks and has room for: send it these, too.
-    uint32 missing[service_most_missing];
-    uint32 missing_count;
+    uint32 asked;            // those that gave the answer, a bit each, where they are several
+    MirrorProbe outdated;    // if resident: send the worker what it lacks of this list
     SearchedLists searched;  // if narrowed
     bool counts_near;        // searched.near was counted everywhere
+    bool sent_model;         // this search has sent the model
     Patience patience;       // the rest of it is for completing the answer
 };
+
+// Whether answers may be complete.
+bool may_be_complete();
 
 // Begins an answer to a search for k candidates.
 void begin_answer(ServiceAnswer* answer, uint32 k);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/mirror.h"
+#include "extension/service/fill.h"
 #include "extension/service/pace.h"
 #include "extension/service/placement.h"
 #include "extension/service/shard_search.h"
@@ -14,7 +15,9 @@ namespace {
 // A part of the index: the devices that own it, of which one after the other is asked, and the
 // answer.
 struct AskedPart {
+    uint32 number;
     Route owners;
+    WantedSearch search;
     int now;         // who is asked
     bool asks;       // it is asked in the next turn
     bool got_model;  // from this search
@@ -28,6 +31,7 @@ struct AskedPart {
 struct Parts {
     AskedPart items[most_devices];
     int count;
+    bool sent_model;
 };
 
 // Whom else the search waits for, besides the device that is asked for this part.
@@ -36,69 +40,127 @@ OtherDevices others_of(const Parts& parts, const AskedPart& part) {
     return part.has_another() ? OtherDevices::both : OtherDevices::together;
 }
 
+void begin_again(AskedPart* part) {
+    free_answer(&part->answer);
+    begin_answer(&part->answer, part->search.k);
+    part->answered = false;
+}
+
 // Asks the next owner of a part. False: there is none.
-bool ask_another(uint32 k, AskedPart* part) {
+bool ask_another(AskedPart* part) {
     if (!part->has_another()) return false;
     ++part->now;
     part->got_model = false;
-    free_answer(&part->answer);
-    begin_answer(&part->answer, k);
+    begin_again(part);
     return true;
 }
 
 // Asks for the parts of this turn, and sends the model to devices that lack it. True: some of these
 // have it now, or another device owns a part that has no answer: there is another turn.
-bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key,
-               const WantedSearch& search, const Patience& patience, Parts* parts) {
-    Patience patiences[most_devices];
-    SearchSlot* slots[most_devices];
+bool ask_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const Patience& patience,
+               Parts* parts) {
+    AskedSearch searches[most_devices];
     AskedPart* asked[most_devices];
     int count = 0;
     for (int i = 0; i < parts->count; ++i) {
         AskedPart* part = &parts->items[i];
         if (!part->asks) continue;
-        patiences[count] = patience;
-        wait_for(&patiences[count], part->device(), others_of(*parts, *part));
+        searches[count] = {key, part->search, patience, true, nullptr};
+        wait_for(&searches[count].patience, part->device(), others_of(*parts, *part));
         asked[count++] = part;
     }
-    ask_together(key, search, patiences, count, slots);
+    ask_together(searches, count);
     bool lacks_model[most_devices] = {};
     // No error before all slots are released.
     for (int i = 0; i < count; ++i) {
-        asked[i]->asks = false;
-        if (!slots[i]) continue;
-        const MirrorSearch::Outcome outcome = slots[i]->outcome;
+        AskedPart* part = asked[i];
+        SearchSlot* slot = searches[i].slot;
+        part->asks = false;
+        if (!slot) continue;
+        const MirrorSearch::Outcome outcome = slot->outcome;
         if (outcome == MirrorSearch::Outcome::found)
-            asked[i]->answered = copy_answer(slots[i], search.k, meta.lists, &asked[i]->answer) &&
-                                 asked[i]->answer.probed;
-        lacks_model[i] = outcome == MirrorSearch::Outcome::unknown && !asked[i]->got_model &&
-                         (slots[i]->bring_model || insists_on_service());
-        release_slot(slots[i]);
+            part->answered = copy_answer(slot, part->search.k, meta.lists, &part->answer) &&
+                             (part->answer.complete || part->answer.probed);
+        lacks_model[i] = outcome == MirrorSearch::Outcome::unknown && !part->got_model &&
+                         (slot->bring_model || insists_on_service());
+        release_slot(slot);
     }
     bool again = false;
-    bool sent = false;
     for (int i = 0; i < count; ++i) {
         AskedPart* part = asked[i];
         if (part->answered) continue;
         // Reading a model takes a while. A search that does not wait for the devices sends it to
         // one of them, and the next search to another.
-        if (lacks_model[i] && (insists_on_service() || (!sent && !is_over(patience)))) {
-            part->got_model = true;
-            sent = send_model(part->device(), index, meta, &patiences[i]);
-            part->asks = sent && insists_on_service() && wait_for_loads(&patiences[i]);
+        if (lacks_model[i] &&
+            (insists_on_service() || (!parts->sent_model && !is_over(patience)))) {
+            part->got_model = parts->sent_model = true;
+            const bool sent = send_model(part->device(), index, meta, &searches[i].patience);
+            part->asks = sent && insists_on_service() && wait_for_loads(&searches[i].patience);
         }
-        part->asks = part->asks || ask_another(search.k, part);
+        part->asks = part->asks || ask_another(part);
         again |= part->asks;
     }
     return again;
 }
 
-// The answers that came, the one with the most lists first: searches that decide by themselves how
-// many lists they take end at different ranks.
+// Asks until each part has an answer, or no device is left that could give it. Ends: a device is
+// asked once, and once more when it got the model.
+void ask_all(Relation index, const MetaPage& meta, const MirrorKey& key, Parts* parts,
+             Patience* patience) {
+    for (bool again = parts->count > 0; again && !is_over(*patience);) {
+        again = ask_parts(index, meta, key, *patience, parts);
+        // Sending models to several devices may have taken all of it, though each gave signs of
+        // life.
+        if (again && insists_on_service()) *patience = search_patience();
+    }
+}
+
+// Whether the complete answers have to name their lists, too. That of another part has one of
+// these, perhaps in another version; or a part has no answer, and none names its lists.
+bool need_versions(const Parts& parts, const Shards& shards) {
+    uint32 complete = 0;  // parts, a bit each
+    bool unanswered = false, named = false;
+    for (int i = 0; i < parts.count; ++i) {
+        const AskedPart& part = parts.items[i];
+        unanswered |= !part.answered;
+        named |= part.answered && !part.answer.complete;
+        if (part.answered && part.answer.complete) complete |= uint32{1} << part.number;
+    }
+    if (complete == 0) return false;
+    if (unanswered && !named) return true;
+    for (int i = 0; named && i < parts.count; ++i) {
+        const AskedPart& part = parts.items[i];
+        if (!part.answered || part.answer.complete) continue;
+        const MirrorProbe* end = part.answer.probed + part.answer.probed_count;
+        if (std::any_of(const_cast<const MirrorProbe*>(part.answer.probed), end,
+                        [&](const MirrorProbe& probe) {
+                            return probe.version.resident != 0 &&
+                                   (complete >> shards.part(probe.list) & 1) != 0;
+                        }))
+            return true;
+    }
+    return false;
+}
+
+void ask_for_versions(Relation index, const MetaPage& meta, const MirrorKey& key, Parts* parts,
+                      Patience* patience) {
+    for (int i = 0; i < parts->count; ++i) {
+        AskedPart* part = &parts->items[i];
+        if (!part->answered || !part->answer.complete) continue;
+        part->search.wants_versions = true;
+        begin_again(part);
+        part->asks = true;
+    }
+    ask_all(index, meta, key, parts, patience);
+}
+
+// The answers that came and name their lists, the one with the most lists first: searches that
+// decide by themselves how many lists they take end at different ranks.
 struct Given {
     const ServiceAnswer* answers[most_devices];
     int devices[most_devices];
     int count;
+    uint32 complete;           // parts whose answer is complete and names none, a bit each
     int owners[most_devices];  // of each part of the index: the device that was asked for it
 };
 
@@ -169,7 +231,9 @@ Merged merge_lists(const MirrorKey& key, const Given& given, const Shards& shard
     Merged merged = {};
     for (uint32 j = 0; j < count; ++j) {
         const uint32 list = lists[j].list;
-        const int owner = given.owners[shards.part(list)];
+        const uint32 part = shards.part(list);
+        if ((given.complete >> part & 1) != 0) continue;
+        const int owner = given.owners[part];
         MirrorProbe result = {};
         result.list = list;
         int covered_by = -1;
@@ -217,23 +281,79 @@ Merged merge_lists(const MirrorKey& key, const Given& given, const Shards& shard
     return merged;
 }
 
-void merge_candidates(uint32 k, const Given& given, bool repeated, ServiceAnswer* answer) {
-    for (int i = 0; i < given.count; ++i) {
-        const ServiceAnswer& part = *given.answers[i];
-        for (uint32 group = 0; group < near_groups; ++group)
-            answer->searched.near[group] += part.searched.near[group];
-        answer->counts_near &= part.counts_near;
-        answer->would_take_more |= part.would_take_more;
-        if (part.refined)
-            add_refined(part, repeated, answer);
+// Adds the candidates of a part. `repeated`: parts have lists in common.
+void add_part(uint32 k, bool repeated, ServiceAnswer* part, ServiceAnswer* answer) {
+    SearchedLists& all = answer->searched;
+    const SearchedLists& here = part->searched;
+    // Entries of lists on two devices are counted twice. Counts that are too low make the scan look
+    // into more lists, and so does that of the last group if it is too high.
+    const uint32 passed = repeated ? Max(all.passed, here.passed) : all.passed + here.passed;
+    for (uint32 group = 0; group < near_groups; ++group)
+        all.near[group] = repeated && group + 1 < near_groups
+                              ? Max(all.near[group], here.near[group])
+                              : all.near[group] + here.near[group];
+    answer->counts_near &= part->counts_near;
+    answer->would_take_more |= part->would_take_more;
+    if (part->refined)
+        add_refined(*part, repeated, answer);
+    else
+        add_candidates(k, *part, repeated, answer);
+    all.passed = passed;
+    answer->refined = part->refined;
+}
+
+// The first part, without copying its candidates.
+void take_part(ServiceAnswer* part, ServiceAnswer* answer) {
+    std::swap(answer->found, part->found);
+    answer->found_count = part->found_count;
+    answer->searched = part->searched;
+    answer->left_out = part->left_out;
+    answer->counts_near = part->counts_near;
+    answer->would_take_more = part->would_take_more;
+    answer->refined = part->refined;
+}
+
+void merge_candidates(uint32 k, bool repeated, Parts* parts, ServiceAnswer* answer) {
+    bool first = true;
+    for (int i = 0; i < parts->count; ++i) {
+        AskedPart* part = &parts->items[i];
+        if (!part->answered) continue;
+        if (first)
+            take_part(&part->answer, answer);
         else
-            add_candidates(k, part, repeated, answer);
-        answer->refined = part.refined;
+            add_part(k, repeated, &part->answer, answer);
+        first = false;
     }
 }
 
-bool merge_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const Shards& shards,
-                 uint32 k, const Given& given, ServiceAnswer* answer) {
+Given named_answers(const Shards& shards, const Parts& parts) {
+    Given given = {};
+    for (uint32 i = 0; i < shards.parts; ++i) {
+        const uint32 owners = shards.owners(i);
+        // Where none of them serves, the lists are for any.
+        given.owners[i] = owners == 0 ? 0 : __builtin_ctz(owners);
+    }
+    for (int i = 0; i < parts.count; ++i) {
+        const AskedPart& part = parts.items[i];
+        given.owners[part.number] = device_number(part.device());
+        if (!part.answered) continue;
+        if (part.answer.complete) {
+            given.complete |= uint32{1} << part.number;
+            continue;
+        }
+        given.devices[given.count] = device_number(part.device());
+        given.answers[given.count++] = &part.answer;
+        const int last = given.count - 1;
+        if (given.answers[last]->probed_count <= given.answers[0]->probed_count) continue;
+        std::swap(given.answers[0], given.answers[last]);
+        std::swap(given.devices[0], given.devices[last]);
+    }
+    return given;
+}
+
+// Puts the lists of answers that name them together. False: that is impossible.
+bool merge_named(Relation index, const MetaPage& meta, const MirrorKey& key, const Shards& shards,
+                 const Given& given, ServiceAnswer* answer, bool* repeated) {
     const uint32* ranks = match_lists(given, meta.lists);
     if (!ranks) {
         answer->why = "devices have chosen other lists";
@@ -247,76 +367,104 @@ bool merge_parts(Relation index, const MetaPage& meta, const MirrorKey& key, con
     const Merged merged = merge_lists(key, given, shards, ranks, answer, &notices);
     send_notices(index, meta, &notices);
     pfree(const_cast<uint32*>(ranks));
-    if (merged.differ) {
-        answer->why = "two devices have different versions of a list";
-        return false;
+    *repeated = merged.repeated;
+    if (merged.differ) answer->why = "two devices have different versions of a list";
+    return !merged.differ;
+}
+
+bool merge_parts(Relation index, const MetaPage& meta, const MirrorKey& key, const Shards& shards,
+                 Parts* parts, uint32 k, ServiceAnswer* answer) {
+    uint32 taken = 0;
+    for (int i = 0; i < parts->count; ++i) {
+        const AskedPart& part = parts->items[i];
+        if (!part.answered) continue;
+        answer->asked |= uint32{1} << device_number(part.device());
+        taken = Max(taken, part.answer.taken);
+        send_outdated(part.device(), index, meta, key, part.answer.outdated);
     }
-    answer->taken = answer->probed_count;
-    answer->counts_near = true;
-    merge_candidates(k, given, merged.repeated, answer);
+    const Given given = named_answers(shards, *parts);
+    if (answer->asked == 0) return false;
+    bool repeated = false;
+    answer->complete = given.count == 0;
+    // All lists up to this rank, and perhaps some more.
+    answer->taken = taken;
+    answer->some_complete = given.complete != 0;
+    if (!answer->complete) {
+        if (!merge_named(index, meta, key, shards, given, answer, &repeated)) return false;
+        if (!answer->some_complete) answer->taken = answer->probed_count;
+    }
+    merge_candidates(k, repeated, parts, answer);
     return true;
 }
 
-// What each of several devices decides by the entries that it has, one in `parts` of all.
-void share_effort(uint32 parts, WantedSearch* search) {
+// The search of one of several devices, which decides by the entries that it has, this share of
+// all. Where chance has put more of a query's near entries there than its share, it would end too
+// early: so it takes some lists more than one with all lists would.
+void share_effort(double share, WantedSearch* search) {
     // It counts what is as near as its part of the nearest.
-    search->near_k = (search->near_k + parts - 1) / parts;
-    if (!(search->threshold > 0)) return;
-    // Scores grow with the root of the entries seen. The radius is that of the same k among fewer
-    // entries, which is larger: a device takes some lists more than one with all lists would.
-    // Of many rows, a part has to do: it may have no more.
+    search->near_k = static_cast<uint32>(std::ceil(share * search->near_k));
+    if (!(search->threshold > 0) || share >= 1) return;
+    // Of the k nearest rows it has hardly ever more than this. Of few rows it may have all.
     constexpr uint32 few_rows = 100;
-    const auto part_of = [parts](uint32 rows) { return Max(rows / parts, Min(rows, few_rows)); };
-    search->radius_k = part_of(search->radius_k);
-    search->wider_k = part_of(search->wider_k);
-    search->threshold /= std::sqrt(static_cast<float>(parts));
-    search->first_entries = Max(search->first_entries / parts, 1u);
+    const auto most_of = [share](uint32 rows) {
+        const double expected = share * rows;
+        const double most = std::ceil(expected + 2 * std::sqrt(expected * (1 - share)));
+        return Max(Min(static_cast<uint32>(most), rows), Min(rows, few_rows));
+    };
+    search->radius_k = most_of(search->radius_k);
+    search->wider_k = most_of(search->wider_k);
+    // Scores grow with the root of the entries seen.
+    constexpr double margin = 1.25;
+    search->threshold *= static_cast<float>(std::sqrt(Min(margin * share, 1.0)));
+    search->first_entries = Max(static_cast<uint32>(std::ceil(share * search->first_entries)), 1u);
+}
+
+// What the device of a part has of the index: what it should have, or more where lists are still to
+// move. Lists that it lacks count as empty there: a lower share would end its search too early.
+double share_of(const Shards& shards, const AskedPart& part) {
+    const double share = shards.shares[part.number];
+    if (shards.bytes == 0) return Min(share, 1.0);
+    return Min(
+        Max(share, static_cast<double>(part.owners.bytes) / static_cast<double>(shards.bytes)),
+        1.0);
 }
 
 }  // namespace
 
 bool ask_shards(Relation index, const MetaPage& meta, const MirrorKey& key, const Shards& shards,
                 const WantedSearch& wanted, ServiceAnswer* answer) {
-    Given given = {};
-    Parts parts = {};
-    uint8 numbers[most_devices];
+    Parts parts;
+    parts.count = 0;
+    parts.sent_model = false;
+    uint32 lacking = 0, foreign = 0;
     for (uint32 i = 0; i < shards.parts; ++i) {
-        const uint32 owners = shards.owners(i);
-        // Where none of them serves, the lists are for any.
-        given.owners[i] = owners == 0 ? 0 : __builtin_ctz(owners);
         AskedPart* part = &parts.items[parts.count];
-        part->owners = route_owners(key, owners, wanted.devices);
+        *part = {};
+        part->owners = route_owners(key, shards.owners(i), shards.lists[i], wanted.devices);
         if (part->owners.count == 0) continue;
+        part->number = i;
         part->asks = true;
-        begin_answer(&part->answer, wanted.k);
-        numbers[parts.count++] = static_cast<uint8>(i);
+        ++parts.count;
+        lacking |= part->owners.lacking;
+        foreign |= part->owners.foreign;
     }
-    WantedSearch search = wanted;
-    search.wants_versions = true;
-    if (parts.count > 1) share_effort(static_cast<uint32>(parts.count), &search);
-    // Ends: a device is asked once, and once more when it got the model.
-    for (bool again = parts.count > 0; again && !is_over(answer->patience);) {
-        again = ask_parts(index, meta, key, search, answer->patience, &parts);
-        // Sending models to several devices may have taken all of it, though each gave signs of
-        // life.
-        if (again && insists_on_service()) answer->patience = search_patience();
-    }
+    const bool all = static_cast<uint32>(parts.count) == shards.parts;
     for (int i = 0; i < parts.count; ++i) {
-        const AskedPart& part = parts.items[i];
-        given.owners[numbers[i]] = device_number(part.device());
-        if (!part.answered) continue;
-        answer->asked |= uint32{1} << device_number(part.device());
-        given.devices[given.count] = device_number(part.device());
-        given.answers[given.count++] = &part.answer;
-        const int last = given.count - 1;
-        if (given.answers[last]->probed_count <= given.answers[0]->probed_count) continue;
-        std::swap(given.answers[0], given.answers[last]);
-        std::swap(given.devices[0], given.devices[last]);
+        AskedPart* part = &parts.items[i];
+        part->search = wanted;
+        part->search.range = shards.range(part->number);
+        // A search that may be continued wants to know the device of each list.
+        part->search.wants_versions |= wanted.narrowed || !all || !may_be_complete();
+        share_effort(share_of(shards, *part), &part->search);
+        begin_answer(&part->answer, wanted.k);
     }
+    ask_all(index, meta, key, &parts, &answer->patience);
+    if (need_versions(parts, shards)) ask_for_versions(index, meta, key, &parts, &answer->patience);
     answer->device = nullptr;
-    const bool merged =
-        given.count > 0 && merge_parts(index, meta, key, shards, wanted.k, given, answer);
+    const bool merged = merge_parts(index, meta, key, shards, &parts, wanted.k, answer);
     for (int i = 0; i < parts.count; ++i) free_answer(&parts.items[i].answer);
+    fill_copies(index, meta, key, lacking, &shards, !parts.sent_model);
+    if (all && lacking == 0 && foreign != 0) drop_foreign(index, meta, key, foreign, shards);
     return merged;
 }
 

@@ -24,14 +24,6 @@ constexpr uint64 tolerated_part = 8;
 
 static_assert(most_devices <= 32, "members are bits");
 
-// Each list has another one.
-uint32 hash_of(uint32 list) {
-    uint32 hash = list;
-    hash = (hash ^ hash >> 16) * 0x85ebca6bu;
-    hash = (hash ^ hash >> 13) * 0xc2b2ae35u;
-    return hash ^ hash >> 16;
-}
-
 uint32 seconds_now_coarse() {
     return static_cast<uint32>(GetCurrentTimestamp() / USECS_PER_SEC);
 }
@@ -46,7 +38,6 @@ std::span<ShardMap> ways_of(Oid database, Oid index) {
 struct KnownMap {
     MirrorKey key;
     Shards shards;
-    uint64 bytes;
     bool spread;
     uint32 measured_at;
 };
@@ -64,7 +55,9 @@ bool read_map(ShardMap* map, Oid database, Oid index, KnownMap* known) {
     std::copy_n(map->last, most_devices, shards->last);
     std::copy_n(map->weights, most_devices, shards->weights);
     std::copy_n(map->part_of, most_devices, shards->part_of);
-    known->bytes = map->bytes;
+    std::copy_n(map->shares, most_devices, shards->shares);
+    std::copy_n(map->lists, most_devices, shards->lists);
+    shards->bytes = map->bytes;
     known->spread = map->spread != 0;
     pg_read_barrier();
     if (known->measured_at == 0 || pg_atomic_read_u32(&map->sequence) != sequence) return false;
@@ -113,7 +106,9 @@ void write_map(const KnownMap& known) {
     std::copy_n(known.shards.last, most_devices, place->last);
     std::copy_n(known.shards.weights, most_devices, place->weights);
     std::copy_n(known.shards.part_of, most_devices, place->part_of);
-    place->bytes = known.bytes;
+    std::copy_n(known.shards.shares, most_devices, place->shares);
+    std::copy_n(known.shards.lists, most_devices, place->lists);
+    place->bytes = known.shards.bytes;
     place->spread = known.spread;
     pg_atomic_write_u32(&place->measured_at, known.measured_at);
     pg_atomic_write_u32(&place->used_at, known.measured_at);
@@ -166,6 +161,7 @@ Shards deal(uint32 members, uint32 parts) {
 void cut_by_number(Shards* shards) {
     double before = 0;
     for (uint32 part = 0; part < shards->parts; ++part) {
+        shards->shares[part] = static_cast<float>(shards->share(part));
         before += shards->share(part);
         shards->last[part] = part + 1 == shards->parts
                                  ? PG_UINT32_MAX
@@ -191,7 +187,7 @@ ListSizes read_sizes(Relation index, const MetaPage& meta) {
     std::iota(sizes.lists, sizes.lists + sizes.count, 0u);
     read_places(index, meta, sizes.lists, sizes.count, places);
     std::sort(sizes.lists, sizes.lists + sizes.count,
-              [](uint32 a, uint32 b) { return hash_of(a) < hash_of(b); });
+              [](uint32 a, uint32 b) { return hash_of_list(a) < hash_of_list(b); });
     const EntryLayout layout = layout_of(meta, 0);
     const uint64 entry = layout.m + layout.attributes.entry_bytes() + sizeof(float) +
                          sizeof(uint64) +
@@ -219,7 +215,7 @@ void cut_by_bytes(const ListSizes& sizes, Shards* shards) {
         for (; at < sizes.count && bytes + static_cast<double>(sizes.bytes[at]) / 2 <= end; ++at)
             bytes += static_cast<double>(sizes.bytes[at]);
         // Hashes of no list may lie on either side. The first list has hash 0, with nothing before.
-        const uint32 next = at == sizes.count ? 0 : hash_of(sizes.lists[at]);
+        const uint32 next = at == sizes.count ? 0 : hash_of_list(sizes.lists[at]);
         shards->last[part] = at == sizes.count ? PG_UINT32_MAX : next - (next > 0);
     }
 }
@@ -234,6 +230,21 @@ bool is_balanced(const ListSizes& sizes, const Shards& shards) {
             return false;
     }
     return true;
+}
+
+// What each part has.
+void count_parts(const ListSizes& sizes, Shards* shards) {
+    double bytes[most_devices] = {};
+    std::fill_n(shards->lists, most_devices, 0u);
+    for (uint32 i = 0; i < sizes.count; ++i) {
+        const uint32 part = shards->part(sizes.lists[i]);
+        bytes[part] += static_cast<double>(sizes.bytes[i]);
+        ++shards->lists[part];
+    }
+    shards->bytes = sizes.all;
+    for (uint32 part = 0; part < shards->parts; ++part)
+        shards->shares[part] = static_cast<float>(
+            sizes.all > 0 ? bytes[part] / static_cast<double>(sizes.all) : shards->share(part));
 }
 
 // --- copies of parts
@@ -349,12 +360,12 @@ KnownMap measure(Relation index, const MetaPage& meta, const MirrorKey& key, Pla
     const ListSizes sizes = read_sizes(index, meta);
     KnownMap known = {};
     known.key = key;
-    known.bytes = sizes.all;
     known.spread =
         placement == Placement::shard || is_too_large(sizes.all, before && before->spread);
     known.measured_at = std::max(seconds_now_coarse(), 1u);
     known.shards = next_shards(sizes, key, members, placement == Placement::automatic,
                                before ? &before->shards : nullptr);
+    count_parts(sizes, &known.shards);
     pfree(sizes.bytes);
     pfree(sizes.lists);
     write_map(known);
@@ -364,7 +375,7 @@ KnownMap measure(Relation index, const MetaPage& meta, const MirrorKey& key, Pla
 }  // namespace
 
 uint32 Shards::part(uint32 list) const {
-    const uint32 hash = hash_of(list);
+    const uint32 hash = hash_of_list(list);
     uint32 at = 0;
     while (at + 1 < parts && hash > last[at]) ++at;
     return at;
@@ -381,6 +392,13 @@ uint32 Shards::owned(int device, uint32 lists) const {
     uint32 count = 0;
     for (uint32 i = 0; i < lists; ++i) count += owns(device, i);
     return count;
+}
+
+ListRange Shards::range(uint32 part) const {
+    constexpr ListRange none{1, 0};
+    const uint32 end = part + 1 == parts ? PG_UINT32_MAX : last[part];
+    if (part == 0) return {0, end};
+    return last[part - 1] < end ? ListRange{last[part - 1] + 1, end} : none;
 }
 
 double Shards::share(uint32 part) const {
@@ -454,7 +472,7 @@ int64 bytes_elsewhere(const ServiceDevice* device, HoldsIndex* holds) {
             !read_map(&map, map.key.database, map.key.index, &known) || !known.spread ||
             !known.shards.has(number) || !holds(device, known.key))
             continue;
-        bytes += static_cast<int64>(static_cast<double>(known.bytes) *
+        bytes += static_cast<int64>(static_cast<double>(known.shards.bytes) *
                                     (1 - known.shards.share(known.shards.part_of[number])));
     }
     return bytes;

@@ -28,6 +28,10 @@ struct Shards {
     uint32 last[most_devices];    // (parts)
     float weights[most_devices];  // (parts)
     uint8 part_of[most_devices];  // of members
+    // As measured last:
+    float shares[most_devices];  // (parts) of all bytes
+    uint32 lists[most_devices];  // (parts) 0: unknown, or none
+    uint64 bytes;                // of the index; 0: unknown
 
     bool has(int device) const { return (members >> device & 1) != 0; }
     // The part that a list belongs to.
@@ -39,6 +43,8 @@ struct Shards {
     uint32 owners(uint32 part) const;
     // How many of the first `lists` lists a device owns.
     uint32 owned(int device, uint32 lists) const;
+    // The lists of a part, by their hashes.
+    ListRange range(uint32 part) const;
     // What a part has of the index, by the sizes that it was cut for.
     double share(uint32 part) const;
 };

@@ -89,6 +89,7 @@ void Mirror::add(const MirrorKey& key, const Quantizer& model, const AttributeLa
     served->list_used.resize(model.shape.lists);
     served->changes.resize(model.shape.lists, unknown_changes);
     served->use.lists = model.shape.lists;
+    served->set_range({});
     served_[name_of(key.database, key.index)] = std::move(served);
 }
 
@@ -111,7 +112,7 @@ bool Mirror::give_up_index() {
     reserve_answers();
     MirrorUse last = oldest->second->use;
     last.evictions += last.resident_lists;
-    last.lists = last.resident_lists = 0;
+    last.lists = last.resident_lists = last.foreign_lists = 0;
     last.bytes = 0;
     changes_.push_back({oldest->second->key, last});
     bytes_ -= oldest->second->use.bytes;
@@ -169,15 +170,16 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     MirrorVersion& put = served->versions_to_change()[list];
     // `wanted` is an estimate: the device may have less memory than the budget says.
     for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
-        if (!make_room(std::min(room, budget_),
-                       victims == Victims::other_indexes ? served : nullptr) ||
-            wanted > budget_)
-            return false;
+        const bool has_room =
+            victims == Victims::none
+                ? bytes_ + room <= budget_
+                : make_room(std::min(room, budget_), victims == Victims::any ? nullptr : served);
+        if (!has_room || wanted > budget_) return false;
         try {
             served->store->put(list, pages);
             break;
         } catch (const OutOfDeviceMemory&) {
-            if (room >= budget_) return false;
+            if (room >= budget_ || victims == Victims::none) return false;
         }
     }
     Served::List& here = served->lists[list];
@@ -191,7 +193,7 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     served->set_changes(list, changes);
     served->use.bytes += wanted;
     served->use.received += wanted;
-    ++served->use.resident_lists;
+    served->note_resident(list);
     bytes_ += wanted;
     return true;
 }
@@ -252,16 +254,19 @@ bool Mirror::wants(Served& served, uint32_t list) {
     return true;
 }
 
-void Mirror::name_missing(Served& served, MirrorSearch& search) {
-    const uint32_t lists = served.shape.lists;
-    if (served.use.resident_lists == lists) return;
-    for (uint32_t looked = 0; looked < lists && search.missing_count < search.most_missing;
-         ++looked) {
-        const uint32_t list = served.next_missing;
-        served.next_missing = (list + 1) % lists;
-        if ((*served.versions)[list].resident || nearly_full() || !wants(served, list)) continue;
-        search.missing[search.missing_count++] = list;
+size_t Mirror::name_missing(const MirrorKey& key, const ListRange& range,
+                            std::span<uint32_t> missing) {
+    Served* served = find(key);
+    size_t count = 0;
+    if (!served || nearly_full()) return count;
+    if (!(range == served->range)) served->set_range(range);
+    const uint32_t lists = served->shape.lists;
+    for (uint32_t looked = 0; looked < lists && count < missing.size(); ++looked) {
+        const uint32_t list = served->next_missing;
+        served->next_missing = (list + 1) % lists;
+        if (!(*served->versions)[list].resident && range.includes(list)) missing[count++] = list;
     }
+    return count;
 }
 
 }  // namespace pgwarp

@@ -79,7 +79,6 @@ void Mirror::submit(MirrorSearch* search) {
     search->found_count = search->probed_count = 0;
     search->complete = false;
     search->outdated = {};
-    search->missing_count = 0;
     const auto at = served_.find(name_of(search->key.database, search->key.index));
     if (at == served_.end() || !(at->second->key == search->key) ||
         at->second->shape.dims != search->dims) {
@@ -89,6 +88,7 @@ void Mirror::submit(MirrorSearch* search) {
     }
     search->outcome = MirrorSearch::Outcome::failed;
     const std::shared_ptr<Served>& served = at->second;
+    if (!(search->range == served->range)) served->set_range(search->range);
     const size_t number = class_of(*search, served->shape.lists);
     Served::Lane& lane = served->lanes[number];
     if (lane.waiting.empty()) waiting_.push_back({served, number});
@@ -185,8 +185,8 @@ void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearc
             fill_query(batch, i, *searches[i], served.shape);
         served.store->start(batch, searches.size());
     };
-    running_.push_back({where.served, served.versions, is_complete(served), where.lane, number,
-                        searches, std::chrono::steady_clock::now()});
+    running_.push_back({where.served, served.versions, is_complete(served), served.range,
+                        where.lane, number, searches, std::chrono::steady_clock::now()});
     try {
         try {
             start();
@@ -267,7 +267,6 @@ void Mirror::finish_batch(Running& running) {
             search.outdated = next_outdated(served);
             asked = true;
         }
-        name_missing(served, search);
         search.outcome = MirrorSearch::Outcome::found;
     }
 }
@@ -275,7 +274,7 @@ void Mirror::finish_batch(Running& running) {
 void Mirror::name_lists(const Running& running, std::span<const uint32_t> lists,
                         MirrorSearch& search) {
     const MirrorVersion* versions = running.versions->data();
-    search.complete = running.complete && !search.wants_versions;
+    search.complete = running.complete && search.range == running.range && !search.wants_versions;
     search.probed_count = 0;
     if (search.complete && !search.narrowed) return;
     for (const uint32_t list : lists) {

@@ -24,7 +24,7 @@ constexpr uint64_t patience = 200;
 
 bool Mirror::is_complete(Served& served) const {
     const uint32_t lists = served.shape.lists;
-    if (!counts_ || served.use.resident_lists < lists) return false;
+    if (!counts_ || !served.has_range()) return false;
     Served::Compared& compared = served.compared;
     const uint64_t now = counts_->of_index(served.key);
     if (now != compared.of_index) {
@@ -44,8 +44,7 @@ bool Mirror::is_complete(Served& served) const {
 
 MirrorProbe Mirror::next_outdated(Served& served) const {
     Served::Compared& compared = served.compared;
-    if (!counts_ || served.use.resident_lists < served.shape.lists || is_complete(served))
-        return {};
+    if (!counts_ || !served.has_range() || is_complete(served)) return {};
     if (std::chrono::steady_clock::now() - compared.since < quiet) return {};
     const uint32_t list = compared.outdated;
     if (compared.asked_at != 0 && compared.asked == list && clock_ - compared.asked_at < patience)

@@ -47,6 +47,9 @@ struct Mirror::Served {
         uint32_t asked = 0;                             // the list that a backend was asked for
         uint64_t asked_at = 0;                          // by the clock; 0: never
     } compared;
+    // The lists that belong here by the last search, and how many these are.
+    ListRange range{};
+    uint32_t range_lists = 0;
     uint32_t next_missing = 0;  // the list to look at next (name_missing())
     uint64_t last_used = 0;     // by the clock
     bool lists_lost = false;    // to other indexes, since the last take_changes()
@@ -75,10 +78,34 @@ struct Mirror::Served {
         compared.lists = std::min(compared.lists, list);
     }
 
+    void set_range(const ListRange& now) {
+        range = now;
+        range_lists = use.foreign_lists = 0;
+        compared.lists = 0;
+        for (uint32_t list = 0; list < shape.lists; ++list) {
+            const bool own = range.includes(list);
+            range_lists += own;
+            if ((*versions)[list].resident)
+                use.foreign_lists += !own;
+            else
+                changes[list] = own ? unknown_changes : counted_elsewhere;
+        }
+    }
+
+    bool has_range() const { return use.foreign_lists == 0 && use.resident_lists == range_lists; }
+
+    // After put(); its version and bytes are set.
+    void note_resident(uint32_t list) {
+        ++use.resident_lists;
+        use.foreign_lists += !range.includes(list);
+    }
+
     // Version first: backends read a list that is not marked resident from pages.
     void drop(uint32_t list) {
         versions_to_change()[list] = {};
-        set_changes(list, unknown_changes);
+        const bool own = range.includes(list);
+        use.foreign_lists -= !own;
+        set_changes(list, own ? unknown_changes : counted_elsewhere);
         store->drop(list);
         use.bytes -= lists[list].bytes;
         lists[list].bytes = 0;

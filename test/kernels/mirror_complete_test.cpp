@@ -27,6 +27,7 @@ struct Counts final : ListChangeCounts {
     uint32_t first_changed(const MirrorKey&, std::span<const uint64_t> known,
                            uint32_t first) const noexcept override {
         for (; first < known.size(); ++first) {
+            if (known[first] == counted_elsewhere) continue;
             ++compared;
             if (of(first) != known[first]) break;
         }
@@ -127,6 +128,68 @@ TEST_F(MirrorComplete, IsDecidedWhenTheBatchStarts) {
     EXPECT_TRUE(before.search.complete) << "changed later";
     EXPECT_FALSE(after.search.complete) << "sent later";
     EXPECT_EQ(after.search.probed_count, 1u);
+}
+
+// A device that has a part of the index.
+TEST_F(MirrorComplete, NeedsTheListsOfItsRange) {
+    std::vector<uint32_t> hashes;
+    for (uint32_t list = 0; list < lists; ++list) hashes.push_back(hash_of_list(list));
+    std::sort(hashes.begin(), hashes.end());
+    const uint32_t border = hashes[lists / 2];
+    const ListRange low{0, border}, high{border + 1, ListRange{}.last};
+    const auto answer = [&](const ListRange& range) {
+        Asked asked(key_a, near(model, 3), 5, 2);
+        asked.search.range = range;
+        run(mirror, {&asked});
+        EXPECT_EQ(asked.search.probed_count, asked.search.complete ? 0u : 2u);
+        return asked.search.complete;
+    };
+    uint32_t own = 0, other = 0;
+    for (uint32_t list = 0; list < lists; ++list) {
+        if (!low.includes(list)) {
+            other = list;
+            continue;
+        }
+        EXPECT_FALSE(answer(low)) << "without list " << list;
+        put(own = list, counts.of(list));
+    }
+    ASSERT_TRUE(low.includes(own) && high.includes(other));
+    EXPECT_TRUE(answer(low));
+    EXPECT_FALSE(answer({})) << "not of the whole index";
+    EXPECT_FALSE(answer(high));
+    EXPECT_TRUE(answer(low)) << "as before";
+
+    // Changes of lists that belong elsewhere.
+    counts.change(other);
+    EXPECT_TRUE(answer(low));
+    counts.change(own);
+    EXPECT_FALSE(answer(low));
+    put(own, counts.of(own));
+    EXPECT_TRUE(answer(low));
+    // A list that belongs elsewhere may be in the answer of its owner, too.
+    put(other, counts.of(other));
+    EXPECT_FALSE(answer(low));
+    mirror.drop(key_a, other);
+    EXPECT_TRUE(answer(low));
+    mirror.drop(key_a, own);
+    EXPECT_FALSE(answer(low));
+    put(own, counts.of(own));
+    EXPECT_TRUE(answer(low));
+    // Of two searches in one batch, each has its own range.
+    Asked first(key_a, near(model, 3), 5, 2), second(key_a, near(model, 3), 5, 2);
+    first.search.range = high;
+    second.search.range = low;
+    run(mirror, {&first, &second});
+    EXPECT_FALSE(first.search.complete);
+    EXPECT_TRUE(second.search.complete);
+    // All lists, and the whole index is complete; a range is not.
+    put_all();
+    EXPECT_TRUE(answer({}));
+    EXPECT_FALSE(answer(low));
+    // A range without lists.
+    for (uint32_t list = 0; list < lists; ++list) mirror.drop(key_a, list);
+    EXPECT_TRUE(answer({1, 0}));
+    EXPECT_FALSE(answer({}));
 }
 
 TEST_F(MirrorComplete, FollowsAppends) {

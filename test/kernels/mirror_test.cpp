@@ -353,39 +353,62 @@ TEST_F(MirrorTest, NamesListsThatItLacks) {
     const PageData data = make_page(random, 1, 10);
     const ListPage pages[] = {data.page()};
     ASSERT_TRUE(mirror.put(key_a, 2, {1, 1, 1, 0}, pages));
-    std::set<uint32_t> named;
-    const auto ask = [&](uint32_t most) {
-        uint32_t missing[64];
-        Asked asked(key_a, near(model, 3), 5, 1);
-        asked.search.missing = missing;
-        asked.search.most_missing = most;
-        run(mirror, {&asked});
-        EXPECT_LE(asked.search.missing_count, most);
-        named.insert(missing, missing + asked.search.missing_count);
-        return asked.search.missing_count;
+    const uint32_t lists = model.shape.lists;
+    const auto named = [&](const ListRange& range, size_t most) {
+        std::vector<uint32_t> missing(most);
+        missing.resize(mirror.name_missing(key_a, range, missing));
+        return missing;
     };
-    EXPECT_EQ(ask(0), 0u) << "who does not ask is told of none";
-    // List 3 is named by the answer itself; a list that was asked for is not named again.
-    uint32_t count = ask(2);
-    EXPECT_EQ(count, std::min(2u, model.shape.lists - 2));
-    count += ask(64) + ask(64);
-    EXPECT_EQ(count, model.shape.lists - 2);
-    EXPECT_EQ(named.size(), count) << "each list once";
-    EXPECT_FALSE(named.contains(2)) << "it is resident";
-    EXPECT_FALSE(named.contains(3));
+    EXPECT_TRUE(named({}, 0).empty());
+    // Each call the next ones.
+    std::set<uint32_t> all;
+    for (size_t left = lists - 1; left > 0;) {
+        const std::vector<uint32_t> some = named({}, std::min<size_t>(left, 3));
+        EXPECT_EQ(some.size(), std::min<size_t>(left, 3));
+        all.insert(some.begin(), some.end());
+        left -= some.size();
+    }
+    EXPECT_EQ(all.size(), lists - 1) << "each list once";
+    EXPECT_FALSE(all.contains(2)) << "it is resident";
+    // Those of a range.
+    const ListRange half{0, hash_of_list(5)};
+    const std::vector<uint32_t> some = named(half, lists);
+    EXPECT_TRUE(std::all_of(some.begin(), some.end(),
+                            [&](uint32_t list) { return half.includes(list) && list != 2; }));
+    size_t expected = 0;
+    for (uint32_t list = 0; list < lists; ++list) expected += half.includes(list) && list != 2;
+    EXPECT_EQ(some.size(), expected);
+    EXPECT_TRUE(named({1, 0}, lists).empty()) << "no list belongs there";
+    std::vector<uint32_t> none(lists);
+    EXPECT_EQ(mirror.name_missing(key_b, {}, none), 0u) << "an index that it does not know";
 
     // Not where lists would have to give way.
     Mirror full(*device, 16 * entry_bytes);
     full.add(key_a, model.quantizer());
     const PageData large = make_page(random, 1, 16);
-    const ListPage all[] = {large.page()};
-    ASSERT_TRUE(full.put(key_a, 2, {1, 1, 1, 0}, all));
+    const ListPage whole[] = {large.page()};
+    ASSERT_TRUE(full.put(key_a, 2, {1, 1, 1, 0}, whole));
     uint32_t missing[64];
-    Asked asked(key_a, near(model, 3), 5, 1);
-    asked.search.missing = missing;
-    asked.search.most_missing = 64;
-    run(full, {&asked});
-    EXPECT_EQ(asked.search.missing_count, 0u);
+    EXPECT_EQ(full.name_missing(key_a, {}, missing), 0u);
+}
+
+TEST_F(MirrorTest, EvictsNothingForWhatMayStayAway) {
+    Mirror mirror(*device, 30 * entry_bytes);
+    mirror.add(key_a, model.quantizer());
+    mirror.add(key_b, model.quantizer());
+    const PageData data = make_page(random, 1, 10);
+    const ListPage pages[] = {data.page()};
+    const auto put = [&](const MirrorKey& key, uint32_t list) {
+        return mirror.put(key, list, {1, 1, 1, 0}, pages, Mirror::Victims::none);
+    };
+    EXPECT_TRUE(put(key_a, 0));
+    EXPECT_TRUE(put(key_b, 0));
+    EXPECT_TRUE(put(key_a, 1));
+    EXPECT_FALSE(put(key_a, 2)) << "there is no room";
+    EXPECT_FALSE(put(key_b, 1));
+    EXPECT_EQ(mirror.use(key_a)->resident_lists, 2u);
+    EXPECT_EQ(mirror.use(key_b)->resident_lists, 1u);
+    EXPECT_EQ(mirror.use(key_a)->evictions + mirror.use(key_b)->evictions, 0u);
 }
 
 TEST_F(MirrorTest, GivesUpIndexesForOthers) {

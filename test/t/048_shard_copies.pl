@@ -150,7 +150,6 @@ for my $place (0, 3)
 	for (1 .. 5)
 	{
 		$wrong += wrong_answers(some(1));
-		# One search in eight asks a copy that lacks lists, and sends it these.
 		$read += grep { !/^service\|0$/ } split / /, paths();
 	}
 	is($wrong, 0, "device $place ends: right answers");
