@@ -1,7 +1,7 @@
 // Searches of several indexes at once.
 
 #include "kernels/mirror.h"
-#include "extension/service/own_slots.h"
+#include "extension/service/client.h"
 
 namespace pgwarp {
 

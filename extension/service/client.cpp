@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "kernels/mirror.h"
-#include "extension/service/own_slots.h"
+#include "extension/service/client.h"
 #include "extension/settings.h"
 #include "extension/util/stopwatch.h"
 

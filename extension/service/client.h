@@ -84,6 +84,23 @@ struct AskedSearch {
 // one wake-up where none is late. Slots are null where there is no answer.
 void ask_together(AskedSearch* searches, int count);
 
+// A backend's slots, for what asks the service:
+
+// Call before a slot or a load buffer is taken: what the backend has is given up when it exits.
+void prepare_exit();
+
+// This backend's own slot, with a block if the search needs one, for which it waits. Null: it
+// cannot search now.
+SearchSlot* prepare_slot(const WantedSearch& wanted, Patience* patience);
+// Submits a search to the device, in a slot of prepare_slot() or take_block_slot(). Null slots stay
+// null. `silent`: the answer wakes this backend only once wait_for_answer() waits for it.
+SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted, ServiceDevice* device,
+                          SearchSlot* slot, bool silent);
+// False: no answer in time.
+bool wait_for_answer(SearchSlot* slot, Patience* patience);
+// Gives up a search in any state.
+void abandon(SearchSlot* slot);
+
 // Searches of several indexes at once, for which k is above 0. Each is submitted as soon as it is
 // planned, so that workers have begun while the next ones are planned; those that find no room
 // follow when the ones before are answered.

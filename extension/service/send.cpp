@@ -10,7 +10,7 @@
 #include "extension/index/page.h"
 #include "extension/index/place.h"
 #include "extension/index/tid.h"
-#include "extension/service/own_slots.h"
+#include "extension/service/client.h"
 #include "extension/service/shards.h"
 #include "extension/util/stopwatch.h"
 
