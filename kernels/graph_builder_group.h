@@ -12,6 +12,7 @@
 
 #include "kernels/device.h"
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -81,8 +82,11 @@ inline constexpr size_t most_exact_part = 8192;
 // the caller's thread does the tasks, as the group does its other work.
 class GraphTasks {
   public:
-    explicit GraphTasks(GraphBuilderGroup& group);
-    // Waits for the tasks that run; begins no others.
+    // `interrupt`: a flag that the group's builders poll, which only this thread and its signal
+    // handlers write; null: none.
+    explicit GraphTasks(GraphBuilderGroup& group, volatile std::sig_atomic_t* interrupt = nullptr);
+    // Begins no other tasks. Ends those that run by raising the flag until they have ended; without
+    // one, waits for them.
     ~GraphTasks();
 
     // The caller leaves rows and lists alone until finish() returns this number.

@@ -4,6 +4,7 @@
 #include "extension/graph/progress.h"
 
 extern "C" {
+#include "miscadmin.h"
 #include "utils/memutils.h"
 }
 
@@ -134,7 +135,9 @@ void run_lane(Parts* parts, PartLane* lane, Size count, Size border) {
     // Ends before the memory of its tasks, which is of the same context.
     if (!parts->tasks) parts->tasks = owned_by<GraphTasks>(parts->context);
     guarded([&] {
-        if (!parts->tasks->object) parts->tasks->object = new GraphTasks(*job.maker.group);
+        // After an error of this session, tasks end as they do when the query is cancelled.
+        if (!parts->tasks->object)
+            parts->tasks->object = new GraphTasks(*job.maker.group, &QueryCancelPending);
         parts->tasks->object->start(static_cast<size_t>(lane - parts->lanes), task);
     });
     lane->busy = true;

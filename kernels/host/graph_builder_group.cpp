@@ -261,12 +261,14 @@ struct GraphTasks::State {
     std::deque<Numbered> waiting;
     std::deque<size_t> done;
     size_t threads = 0;  // that take tasks
+    size_t running = 0;  // tasks
     bool ending = false;
     std::exception_ptr thrown;
+    volatile std::sig_atomic_t* const interrupt;
     Workers workers;  // a thread for each device, and the caller's, which takes no task
 
-    explicit State(GraphBuilderGroup& whole)
-        : group(whole), workers(static_cast<int>(whole.devices()) + 1) {}
+    State(GraphBuilderGroup& whole, volatile std::sig_atomic_t* flag)
+        : group(whole), interrupt(flag), workers(static_cast<int>(whole.devices()) + 1) {}
 
     void take_tasks(Member& member);
 };
@@ -279,6 +281,7 @@ void GraphTasks::State::take_tasks(Member& member) {
         if (ending) break;
         const Numbered mine = waiting.front();
         waiting.pop_front();
+        ++running;
         std::string failure;
         bool ran = false;
         std::exception_ptr other;
@@ -290,6 +293,7 @@ void GraphTasks::State::take_tasks(Member& member) {
             other = std::current_exception();
         }
         lock.lock();
+        --running;
         if (ran) {
             done.push_back(mine.number);
         } else if (other) {
@@ -307,7 +311,8 @@ void GraphTasks::State::take_tasks(Member& member) {
     changed.notify_all();
 }
 
-GraphTasks::GraphTasks(GraphBuilderGroup& group) : state_(std::make_unique<State>(group)) {
+GraphTasks::GraphTasks(GraphBuilderGroup& group, volatile std::sig_atomic_t* interrupt)
+    : state_(std::make_unique<State>(group, interrupt)) {
     State& state = *state_;
     const std::vector<size_t> who = group.state_->working();
     // The system may have refused some of the threads.
@@ -320,9 +325,16 @@ GraphTasks::GraphTasks(GraphBuilderGroup& group) : state_(std::make_unique<State
 }
 
 GraphTasks::~GraphTasks() {
-    const std::lock_guard lock(state_->mutex);
-    state_->ending = true;
-    state_->changed.notify_all();
+    State& state = *state_;
+    std::unique_lock lock(state.mutex);
+    state.ending = true;
+    state.changed.notify_all();
+    // Not where none runs: the flag may be raised by others meanwhile.
+    if (!state.interrupt || state.running == 0) return;
+    const std::sig_atomic_t before = *state.interrupt;
+    *state.interrupt = 1;
+    state.changed.wait(lock, [&] { return state.threads == 0; });
+    *state.interrupt = before;
 }
 
 void GraphTasks::start(size_t number, const GraphTask& task) {

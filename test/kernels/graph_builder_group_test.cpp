@@ -300,6 +300,46 @@ TEST(GraphTasks, AreAllInterrupted) {
     EXPECT_EQ(finished, 0);
 }
 
+// An error of the caller's own: it does not wait for what no one will take.
+TEST(GraphTasks, AreInterruptedAtTheEnd) {
+    std::mt19937 random(test_seed());
+    const Made made(surface_rows(random, 1000, 12), 12, Metric::l2);
+    static volatile std::sig_atomic_t interrupt;
+    static std::atomic<int> begun, finished;
+    interrupt = 0;
+    begun = finished = 0;
+    std::vector<std::unique_ptr<GraphBuilder>> members;
+    for (int i = 0; i < 2; ++i)
+        members.push_back(make_cpu_graph_builder(1, Interrupts(&interrupt)));
+    GraphBuilderGroup group(std::move(members), {}, [](size_t) {});
+    PartedRows rows{made, options_for(5, 3), false, {}};
+    std::vector<Edge> lists[2];
+    {
+        GraphTasks tasks(group, &interrupt);
+        for (size_t i = 0; i < 2; ++i) {
+            GraphTask slow = rows.task(i, i, &lists[i]);
+            slow.prepare = [](void*) {
+                ++begun;
+                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            };
+            slow.keep = [](void*) { ++finished; };
+            tasks.start(i, slow);
+        }
+        while (begun < 2) std::this_thread::yield();
+    }
+    EXPECT_EQ(finished, 0);
+    EXPECT_EQ(interrupt, 0) << "as it was";
+    // Where nothing runs, nothing is interrupted.
+    {
+        GraphTasks tasks(group, &interrupt);
+        GraphTask task = rows.task(0, 0, &lists[0]);
+        task.keep = [](void*) { ++finished; };
+        tasks.start(0, task);
+        EXPECT_EQ(tasks.finish(), 0u);
+    }
+    EXPECT_EQ(finished, 1);
+}
+
 TEST(GraphTasks, EndsWithTasksUnfinished) {
     std::mt19937 random(test_seed());
     const Made made(surface_rows(random, 1000, 12), 12, Metric::l2);
