@@ -19,6 +19,7 @@ constexpr int line = 64;  // bytes of a cache line
 // than reading the page.
 struct RecentBuffers {
     BlockNumber count;
+    BlockNumber blocks;  // the index has at least as many
     Buffer buffers[FLEXIBLE_ARRAY_MEMBER];
 
     // Blocks, at four bytes each: covers 8 GB of an index.
@@ -31,7 +32,8 @@ Buffer* recent_buffer(Relation index, BlockNumber block) {
     if (RelationUsesLocalBuffers(index)) return nullptr;
     auto* recent = static_cast<RecentBuffers*>(index->rd_amcache);
     if (recent && block < recent->count) return &recent->buffers[block];
-    const BlockNumber count = Min(RelationGetNumberOfBlocks(index) + 64, RecentBuffers::most);
+    const BlockNumber blocks = RelationGetNumberOfBlocks(index);
+    const BlockNumber count = Min(blocks + 64, RecentBuffers::most);
     if (block >= count) return nullptr;
     const Size bytes = offsetof(RecentBuffers, buffers) + count * sizeof(Buffer);
     auto* larger = static_cast<RecentBuffers*>(MemoryContextAllocZero(index->rd_indexcxt, bytes));
@@ -40,6 +42,7 @@ Buffer* recent_buffer(Relation index, BlockNumber block) {
         pfree(recent);
     }
     larger->count = count;
+    larger->blocks = blocks;
     index->rd_amcache = larger;
     return &larger->buffers[block];
 }
@@ -129,6 +132,18 @@ Page prefetch_list_page(Relation index, BlockNumber block) {
     __builtin_prefetch(page);
     __builtin_prefetch(static_cast<char*>(page) + BLCKSZ - line);
     return page;
+}
+
+void read_page_ahead(Relation index, BlockNumber block) {
+    if (!BlockNumberIsValid(block)) return;
+    Buffer* recent = recent_buffer(index, block);
+    if (!recent) return;
+    BufferTag tag;
+    compat_init_tag(&tag, index, block);
+    if (BufferIsValid(*recent) && buffer_has(*recent, tag)) return;
+    if (block >= static_cast<const RecentBuffers*>(index->rd_amcache)->blocks) return;
+    const PrefetchBufferResult result = PrefetchBuffer(index, MAIN_FORKNUM, block);
+    if (BufferIsValid(result.recent_buffer)) *recent = result.recent_buffer;
 }
 
 void prefetch_entries(Page page, const EntryLayout& layout) {

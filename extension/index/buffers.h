@@ -45,6 +45,10 @@ bool is_seen_as_tail(Relation index, BlockNumber block, uint32 list, uint32 item
 // hold another page by now.
 Page prefetch_list_page(Relation index, BlockNumber block);
 
+// Asks the kernel to read a page that will be read soon, if it is not in shared buffers. Blocks
+// past the end are ignored: a damaged page may name any.
+void read_page_ahead(Relation index, BlockNumber block);
+
 // Prefetches the codes and offsets of a page that prefetch_list_page() returned.
 void prefetch_entries(Page page, const EntryLayout& layout);
 

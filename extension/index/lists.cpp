@@ -7,15 +7,19 @@
 // that direction only, so the reader misses none: it saw an entry near the tail, or will see it
 // where it went. The reader locks one page at a time, and VACUUM cannot make it walk forever.
 
+#include <algorithm>
+
 #include "extension/index/buffers.h"
 #include "extension/index/lists.h"
 #include "extension/index/page.h"
 #include "extension/index/place.h"
+#include "extension/util/disk_reads.h"
 #include "extension/util/pause.h"
 
 extern "C" {
 #include "miscadmin.h"
 #include "utils/snapmgr.h"
+#include "utils/spccache.h"
 }
 
 namespace pgwarp {
@@ -42,12 +46,70 @@ bool step(Relation index, BlockNumber block, uint32 list, const EntryLayout& lay
     return !walk->broken;
 }
 
+// Pages that a walk of lists will read, as far as they are known before: those of lists whose pages
+// lie in a row, as a build writes them, and the first ones of others. While the walk works on a
+// page, the kernel reads the next ones.
+class PagesAhead {
+  public:
+    PagesAhead(Relation index, const ListPlace* places, uint32 count)
+        : index_(index),
+          places_(places),
+          count_(count),
+          distance_(
+              static_cast<uint32>(get_tablespace_io_concurrency(index->rd_rel->reltablespace))) {}
+
+    void begin_list(uint32 list) {
+        list_ = list;
+        named_ -= std::min(named_, known_pages_);
+        known_pages_ = known(places_[list]);
+        if (next_list_ >= list) return;
+        next_list_ = list;
+        next_page_ = named_ = 0;
+    }
+
+    // The walk is about to read this page of the list, counted from 0.
+    void at(BlockNumber page) {
+        if (distance_ == 0 || !reads_.needed()) return;
+        const uint32 read = std::min<uint32>(page + 1, known_pages_);
+        if (next_list_ == list_ && next_page_ < read) next_page_ = named_ = read;
+        while (named_ < read + distance_ && next_list_ < count_) {
+            const ListPlace& place = places_[next_list_];
+            if (next_page_ < known(place)) {
+                read_page_ahead(index_, place.head + next_page_);
+                ++next_page_;
+                ++named_;
+            } else {
+                ++next_list_;
+                next_page_ = 0;
+            }
+        }
+    }
+
+  private:
+    static uint32 known(const ListPlace& place) {
+        if (!BlockNumberIsValid(place.head)) return 0;
+        return place.tail - place.head + 1 == place.pages ? place.pages : 1;
+    }
+
+    DiskReads reads_;
+    Relation index_;
+    const ListPlace* places_;
+    uint32 count_;
+    uint32 distance_;
+    uint32 list_ = 0;         // the current one
+    uint32 known_pages_ = 0;  // of it
+    uint32 named_ = 0;        // pages, from the first of the current list on
+    uint32 next_list_ = 0;
+    uint32 next_page_ = 0;
+};
+
 // `following`: the page that the caller reads after the last page of this list, to prefetch it.
 Walk walk_chain(Relation index, uint32 list, const EntryLayout& layout, const ListPlace& place,
-                BlockNumber following, const ListVisitor& visitor) {
+                BlockNumber following, PagesAhead* ahead, const ListVisitor& visitor) {
     Walk walk = {};
     for (BlockNumber block = place.head; BlockNumberIsValid(block);) {
         Buffer buffer;
+        ahead->at(walk.pages);
         if (!step(index, block, list, layout, place, &walk, &buffer)) break;
         Page page = BufferGetPage(buffer);
         const BlockNumber next = page_tail(page)->next;
@@ -122,13 +184,16 @@ uint32 walk_lists(Relation index, const MetaPage& meta, const uint32* order, uin
     for (uint32 i = 0; i < count; ++i) lists[i] = order[i];
 
     read_places(index, meta, lists, count, before);
+    PagesAhead ahead(index, before, count);
     for (uint32 i = 0; i < count; ++i) {
         if (i > 0 && visitor.goes_on && !visitor.goes_on(visitor.state, i)) {
             count = i;
             break;
         }
-        walks[i] = walk_chain(index, lists[i], layout_of(meta, lists[i]), before[i],
-                              i + 1 < count ? before[i + 1].head : InvalidBlockNumber, visitor);
+        ahead.begin_list(i);
+        walks[i] =
+            walk_chain(index, lists[i], layout_of(meta, lists[i]), before[i],
+                       i + 1 < count ? before[i + 1].head : InvalidBlockNumber, &ahead, visitor);
     }
     read_places(index, meta, lists, count, after);
     uint32 changed = 0;

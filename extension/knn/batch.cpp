@@ -20,6 +20,7 @@
 #include "extension/settings.h"
 #include "extension/table/columns.h"
 #include "extension/table/heap_roots.h"
+#include "extension/util/disk_reads.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -235,6 +236,8 @@ void rank_rows(KnnBatch* batch, bool with_pending) {
     // Prefetch distances, in candidates.
     constexpr Size page_ahead = 12;
     constexpr Size tuple_ahead = 4;
+    const Size read_ahead = rows_to_read_ahead(batch->reader);
+    DiskReads reads;
     const auto prefetch = [&](Size candidate, PrefetchStage stage) {
         if (candidate < batch->candidate_count)
             prefetch_row(batch->reader, number_tid(batch->candidates[candidate].tid), stage);
@@ -243,6 +246,7 @@ void rank_rows(KnnBatch* batch, bool with_pending) {
     Size next = 0;
     while (candidate < batch->candidate_count || next < pending_count) {
         CHECK_FOR_INTERRUPTS();
+        if (reads.needed()) prefetch(candidate + read_ahead, PrefetchStage::read);
         prefetch(candidate + page_ahead, PrefetchStage::page);
         prefetch(candidate + tuple_ahead, PrefetchStage::tuple);
         const bool has_candidate = candidate < batch->candidate_count;

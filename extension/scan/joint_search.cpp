@@ -20,6 +20,7 @@
 #include "extension/scan/gather.h"
 #include "extension/scan/state.h"
 #include "extension/settings.h"
+#include "extension/util/disk_reads.h"
 
 namespace pgwarp {
 
@@ -234,14 +235,17 @@ void rank_next(Part* part, Size count) {
 
 // Prefetches for rows that will be read, of all parts.
 void prefetch(const JointSearch& search, const Size* counts) {
+    DiskReads reads;
     for (const PrefetchStage stage :
-         {PrefetchStage::hint, PrefetchStage::page, PrefetchStage::tuple})
+         {PrefetchStage::hint, PrefetchStage::read, PrefetchStage::page, PrefetchStage::tuple}) {
+        if (stage == PrefetchStage::read && !reads.needed()) continue;
         for (int i = 0; i < search.part_count; ++i) {
             const Part& part = search.parts[i];
             for (Size c = 0; c < counts[i]; ++c)
                 prefetch_row(part.s->reader, number_tid(part.walk->items[part.ranked + c].id),
                              stage);
         }
+    }
 }
 
 // All candidates in one order.

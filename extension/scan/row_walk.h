@@ -13,7 +13,7 @@ namespace pgwarp {
 
 // Calls visit(tid) for each TID of a sorted set. Returns how many there are.
 template <typename Visit>
-Size walk_rows(const RowReader* reader, TidSet* tids, Visit&& visit) {
+Size walk_rows(RowReader* reader, TidSet* tids, Visit&& visit) {
     constexpr Size ahead = 12;
     uint64 coming[ahead];
     Size begin = 0;

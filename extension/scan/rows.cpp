@@ -1,5 +1,6 @@
 // Exact distances of a scan: candidates come from codes, their order from the table's vectors.
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/distance.h"
@@ -14,6 +15,7 @@ extern "C" {
 #include "executor/executor.h"
 #include "nodes/execnodes.h"
 #include "utils/memutils.h"
+#include "utils/spccache.h"
 }
 
 namespace pgwarp {
@@ -25,6 +27,7 @@ struct RowReader {
     Snapshot snapshot;
     IndexFetchTableData* fetch;
     bool hints;          // can_hint(): the table may use heap_hints.h
+    Size rows_ahead;     // rows_to_read_ahead()
     ToastReader* toast;  // open while a round reads rows
     TupleTableSlot* slot;
     IndexInfo* info;
@@ -51,6 +54,11 @@ RowReader* open_row_reader(Relation heap, Relation index, Snapshot snapshot) {
     reader->slot = table_slot_create(heap, nullptr);
     reader->fetch = compat_index_fetch_begin(heap);
     reader->hints = can_hint(heap);
+    // Reading further ahead would evict pages before their turn.
+    constexpr int most_ahead = 64;
+    if (reader->hints)
+        reader->rows_ahead = static_cast<Size>(
+            std::min(get_tablespace_io_concurrency(heap->rd_rel->reltablespace), most_ahead));
     if (reader->info->ii_Expressions != NIL) reader->estate = CreateExecutorState();
     reader->row_context =
         AllocSetContextCreate(CurrentMemoryContext, "ivfpq row", ALLOCSET_DEFAULT_SIZES);
@@ -174,9 +182,21 @@ Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null) {
     return slot_getattr(reader->slot, attribute, is_null);
 }
 
-void prefetch_row(const RowReader* reader, ItemPointerData tid, PrefetchStage stage) {
+Size rows_to_read_ahead(const RowReader* reader) {
+    return reader->rows_ahead;
+}
+
+void prefetch_row(RowReader* reader, ItemPointerData tid, PrefetchStage stage) {
     if (!reader->hints) return;
     switch (stage) {
+        case PrefetchStage::read:
+            if (reader->rows_ahead == 0) return;
+            if (reader->heap_blocks == 0)
+                reader->heap_blocks = RelationGetNumberOfBlocks(reader->heap);
+            // A damaged index may name any block.
+            if (ItemPointerGetBlockNumberNoCheck(&tid) < reader->heap_blocks)
+                read_ahead(reader->heap, tid);
+            return;
         case PrefetchStage::hint:
             return prefetch_hint(reader->heap, tid);
         case PrefetchStage::page:

@@ -60,9 +60,12 @@ IndexValues index_values(RowReader* reader);
 Datum value_of_row(RowReader* reader, AttrNumber attribute, bool* is_null);
 
 // Prefetches for a row that will be read. Each stage uses what the one before fetched: the hint of
-// the row's buffer, then the page's header and item pointer, then the tuple.
-enum class PrefetchStage { hint, page, tuple };
-void prefetch_row(const RowReader* reader, ItemPointerData tid, PrefetchStage stage);
+// the row's buffer, then the page's header and item pointer, then the tuple. Before these, `read`
+// asks the kernel for a page that is not in shared buffers.
+enum class PrefetchStage { hint, read, page, tuple };
+// How many rows before its turn a row's page is worth asking for; 0: it is not.
+Size rows_to_read_ahead(const RowReader* reader);
+void prefetch_row(RowReader* reader, ItemPointerData tid, PrefetchStage stage);
 
 // Pins the page of a row that was read before in the executor's `fetch`, by the reader's hint.
 void pin_for_fetch(const RowReader* reader, IndexFetchTableData* fetch, const ItemPointerData& tid);

@@ -5,6 +5,7 @@
 
 #include "extension/index/tid.h"
 #include "extension/scan/state.h"
+#include "extension/util/disk_reads.h"
 
 extern "C" {
 #include "miscadmin.h"
@@ -22,9 +23,14 @@ void visit_rows(ScanState* s, const Candidate* candidates, Size count, Visible v
     const auto prefetch = [&](Size i, PrefetchStage stage) {
         if (i < count) prefetch_row(s->reader, number_tid(candidates[i].id), stage);
     };
+    const Size read_ahead = rows_to_read_ahead(s->reader);
+    DiskReads reads;
+    for (Size i = 0; reads.needed() && i < std::min(count, read_ahead); ++i)
+        prefetch(i, PrefetchStage::read);
     for (Size i = 0; i < std::min(count, hint_ahead); ++i) prefetch(i, PrefetchStage::hint);
     for (Size i = 0; i < count; ++i) {
         CHECK_FOR_INTERRUPTS();
+        if (reads.needed()) prefetch(i + read_ahead, PrefetchStage::read);
         prefetch(i + hint_ahead, PrefetchStage::hint);
         prefetch(i + page_ahead, PrefetchStage::page);
         prefetch(i + tuple_ahead, PrefetchStage::tuple);

@@ -69,6 +69,20 @@ void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData&
                               reinterpret_cast<const BufferHeapTupleTableSlot*>(slot)->buffer};
 }
 
+void read_ahead(Relation heap, const ItemPointerData& tid) {
+    const BlockNumber block = ItemPointerGetBlockNumberNoCheck(&tid);
+    Hint* hint = place_of(heap, block);
+    if (hint->block == block && BufferIsValid(hint->buffer)) {
+        BufferTag tag;
+        compat_init_tag(&tag, heap, block);
+        const BufferDesc* descriptor = GetBufferDescriptor(hint->buffer - 1);
+        // Nothing is pinned: the page may leave at any time, and is read then.
+        if (compat_same_tag(&descriptor->tag, &tag)) return;
+    }
+    const PrefetchBufferResult result = PrefetchBuffer(heap, MAIN_FORKNUM, block);
+    if (BufferIsValid(result.recent_buffer)) *hint = {block, result.recent_buffer};
+}
+
 void prefetch_hint(Relation heap, const ItemPointerData& tid) {
     __builtin_prefetch(place_of(heap, ItemPointerGetBlockNumberNoCheck(&tid)));
 }

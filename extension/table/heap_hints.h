@@ -26,6 +26,10 @@ bool pin_known(Relation heap, IndexFetchTableData* fetch, const ItemPointerData&
 // After a row was fetched into `slot`: remembers the buffer of its page.
 void note_hint(Relation heap, const TupleTableSlot* slot, const ItemPointerData& tid);
 
+// Asks the kernel to read the page of a row that will be read soon, if it is not in shared buffers.
+// The table has its block.
+void read_ahead(Relation heap, const ItemPointerData& tid);
+
 void prefetch_hint(Relation heap, const ItemPointerData& tid);
 void prefetch_page(Relation heap, const ItemPointerData& tid);
 void prefetch_tuple(Relation heap, const ItemPointerData& tid);
