@@ -423,8 +423,24 @@ double threshold_of_more(const MetaPage& meta, uint32 k) {
     return 0;
 }
 
+// That of a search for about the most rows that were measured, if these are a hundred and more: of
+// as many, few are duplicates. 0: none.
+double threshold_of_most(const MetaPage& meta, uint32 k, double target) {
+    constexpr uint32 many = 100;
+    if (k < many || uint64{10} * k <= most_measured(meta)) return 0;
+    return threshold_of(CurveSide(meta, ByQuery::yes, k), target);
+}
+
 // A query that is near no duplicates has those of one row at about one distance (list_effort.h).
-Choice near_duplicates(Choice choice, uint32 k) {
+// It needs the more candidates: as many on a device, which takes more lists instead where these
+// cost less, as on the CPU.
+Choice near_duplicates(const MetaPage& meta, uint32 k, double target, double wanted,
+                       Choice choice) {
+    const Effort cpu =
+        choose_from(meta, visiting_costs(meta), CurveSide(meta, ByQuery::no, k), target, wanted)
+            .effort;
+    choice.effort.candidates = std::max(choice.effort.candidates, cpu.candidates);
+    choice.effort.margin = std::max(choice.effort.margin, cpu.margin);
     // As many as are candidates in any case.
     choice.effort.wider_k = k < fast_list_k ? fast_list_k : 0;
     return choice;
@@ -436,7 +452,7 @@ struct CommonThresholds {
         : missing(std::max(1 - target, 1e-6)),
           usual(25 / missing),
           of_more(threshold_of_more(meta, k)),
-          most(std::max(of_more, 160 / missing)) {}
+          most(std::max({of_more, threshold_of_most(meta, k, target), 160 / missing})) {}
     double missing;
     double usual;
     double of_more;  // that of many more rows; 0: none
@@ -469,9 +485,9 @@ bool find_duplicates(const MetaPage& meta, uint32 k) {
 // Whether a search for k rows treats the table as one with near duplicates. Where the ten nearest
 // rows are duplicates, the nearest is one, and what is measured of a hundred is half of duplicates.
 bool expects_duplicates(const MetaPage& meta, uint32 k) {
-    constexpr uint32 ten = 10;
+    constexpr uint32 ten = 10, hundred = 100;
     if (find_duplicates(meta, k)) return true;
-    return k != ten && uint64{ten} * k <= most_measured(meta) && find_duplicates(meta, ten);
+    return k != ten && k <= hundred && find_duplicates(meta, ten);
 }
 
 // Each query decides by itself: it then finds what is asked for even if it is unlike those that
@@ -488,7 +504,7 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     const CommonThresholds common(meta, k, target);
     const bool worthwhile = is_worthwhile(own, fixed);
     if (fixed.reached && expects_duplicates(meta, k))
-        return near_duplicates(with_threshold(side, common.most, fixed), k);
+        return near_duplicates(meta, k, target, wanted, with_threshold(side, common.most, fixed));
     if (worthwhile || !fixed.reached) {
         // What is common is taken where rows pay as little for it as with duplicates. Searches that
         // are like given queries get what was measured.
@@ -517,7 +533,7 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     if (!(threshold > 0)) return fixed;
     const Choice both = with_threshold(side, threshold, fixed);
     // Where no threshold suffices, lists that are far by the distance of duplicates have these.
-    return own.reached ? both : near_duplicates(both, k);
+    return own.reached ? both : near_duplicates(meta, k, target, wanted, both);
 }
 
 // The margin of a search for ten times as many rows, or more. Codes err by the same multiple of the
