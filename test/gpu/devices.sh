@@ -35,14 +35,15 @@ searches() {
 # Answers at one effort, of rows that were moved; where lists are.
 answers() {
     ask -c "SELECT 'prewarmed: ' || pgwarp_prewarm('items_v_idx')" -c "DROP TABLE IF EXISTS $1" -c 'SET ivfpq.executor = service' \
-        -c 'SET ivfpq.probes = 40' -c 'SET ivfpq.candidates = 100' -c 'SET enable_seqscan = off' -c "CREATE TABLE $1 AS SELECT id AS q,
-            (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.v <-> m.v LIMIT 10) AS s) AS ids FROM moved AS m" \
+        -c 'SET ivfpq.probes = 40' -c 'SET ivfpq.candidates = 100' -c 'SET enable_seqscan = off' -c "CREATE TABLE $1 AS SELECT m.id AS q, s.*
+            FROM moved AS m, LATERAL (SELECT array_agg(id) AS ids, sum(d) AS distances FROM (SELECT id, items.v <-> m.v AS d FROM items ORDER BY items.v <-> m.v LIMIT 10) AS s) AS s" \
         -c "SELECT d FROM pgwarp_devices() AS d" \
         -c "SELECT place, part, resident_lists, own_lists, lists, bytes, batches FROM pg_stat_pgwarp_devices WHERE indexname = 'items_v_idx'" \
         -c "SELECT service_searches || ' by the service, ' || cpu_searches || ' by the CPU, ' || fallbacks || ' fallbacks'
             FROM pg_stat_pgwarp WHERE indexname = 'items_v_idx'" 2>&1 | grep -v 'does not exist'
     if [[ $1 != one ]]; then
-        ask -c "SELECT 'equal answers: ' || count(*) FILTER (WHERE a.ids = b.ids AND cardinality(a.ids) = 10) || ' of ' || count(*)
+        ask -c "SELECT 'equal answers: ' || count(*) FILTER (WHERE a.ids = b.ids AND cardinality(a.ids) = 10) || ' of ' || count(*) ||
+            '; with nearer rows ' || count(*) FILTER (WHERE b.distances < a.distances) || ', with farther ones ' || count(*) FILTER (WHERE b.distances > a.distances)
             FROM one AS a JOIN $1 AS b USING (q)"
     fi
 }
