@@ -468,10 +468,9 @@ bool is_worthwhile(const Choice& own, const Choice& fixed) {
 
 // Whether searches of rows for k rows find near duplicates. Not a question of what a device's
 // lists cost: all executors notice the same.
-bool find_duplicates(const MetaPage& meta, uint32 k) {
+bool find_duplicates(const MetaPage& meta, uint32 k, double target) {
     const CurveSide side(meta, ByQuery::yes, k);
     if (side.steps() == 0) return false;
-    const double target = aimed_recall(meta, k);
     const double wanted = RecallCurve::wanted(k);
     const ScanCosts costs = visiting_costs(meta);
     const Choice fixed = choose_from(meta, costs, CurveSide(meta, ByQuery::no, k), target, wanted);
@@ -484,10 +483,11 @@ bool find_duplicates(const MetaPage& meta, uint32 k) {
 
 // Whether a search for k rows treats the table as one with near duplicates. Where the ten nearest
 // rows are duplicates, the nearest is one, and what is measured of a hundred is half of duplicates.
-bool expects_duplicates(const MetaPage& meta, uint32 k) {
+bool expects_duplicates(const MetaPage& meta, uint32 k, double target) {
     constexpr uint32 ten = 10, hundred = 100;
-    if (find_duplicates(meta, k)) return true;
-    return k != ten && k <= hundred && find_duplicates(meta, ten);
+    if (find_duplicates(meta, k, target)) return true;
+    // What live searches for ten rows taught is no concern of others.
+    return k != ten && k <= hundred && find_duplicates(meta, ten, settings.target_recall);
 }
 
 // Each query decides by itself: it then finds what is asked for even if it is unlike those that
@@ -503,7 +503,7 @@ Choice choose_by_query(const MetaPage& meta, uint32 k, const ScanCosts& costs, d
     Choice own = choose_from(meta, costs, side, target, wanted);
     const CommonThresholds common(meta, k, target);
     const bool worthwhile = is_worthwhile(own, fixed);
-    if (fixed.reached && expects_duplicates(meta, k))
+    if (fixed.reached && expects_duplicates(meta, k, target))
         return near_duplicates(meta, k, target, wanted, with_threshold(side, common.most, fixed));
     if (worthwhile || !fixed.reached) {
         // What is common is taken where rows pay as little for it as with duplicates. Searches that
