@@ -331,10 +331,16 @@ GraphTasks::~GraphTasks() {
     state.changed.notify_all();
     // Not where none runs: the flag may be raised by others meanwhile.
     if (!state.interrupt || state.running == 0) return;
-    const std::sig_atomic_t before = *state.interrupt;
-    *state.interrupt = 1;
+    // With a value of its own: a handler that raises the flag meanwhile, or has just done so, stays
+    // heard.
+    constexpr std::sig_atomic_t raised_here = 2;
+    static_assert(std::atomic_ref<std::sig_atomic_t>::is_always_lock_free);
+    const std::atomic_ref flag(const_cast<std::sig_atomic_t&>(*state.interrupt));
+    std::sig_atomic_t lowered = 0;
+    flag.compare_exchange_strong(lowered, raised_here);
     state.changed.wait(lock, [&] { return state.threads == 0; });
-    *state.interrupt = before;
+    std::sig_atomic_t raised = raised_here;
+    flag.compare_exchange_strong(raised, 0);
 }
 
 void GraphTasks::start(size_t number, const GraphTask& task) {

@@ -329,6 +329,23 @@ TEST(GraphTasks, AreInterruptedAtTheEnd) {
     }
     EXPECT_EQ(finished, 0);
     EXPECT_EQ(interrupt, 0) << "as it was";
+    // A handler that raises the flag meanwhile is heard.
+    begun = 0;
+    {
+        GraphTasks tasks(group, &interrupt);
+        GraphTask slow = rows.task(0, 0, &lists[0]);
+        slow.prepare = [](void*) {
+            ++begun;
+            while (interrupt == 0) std::this_thread::yield();
+            interrupt = 1;
+        };
+        slow.keep = [](void*) { ++finished; };
+        tasks.start(0, slow);
+        while (begun < 1) std::this_thread::yield();
+    }
+    EXPECT_EQ(finished, 0);
+    EXPECT_EQ(interrupt, 1) << "as the handler left it";
+    interrupt = 0;
     // Where nothing runs, nothing is interrupted.
     {
         GraphTasks tasks(group, &interrupt);
