@@ -54,6 +54,7 @@ bool is_silent(uint32 number) {
 void answer(uint32 number) {
     const bool last = hand_over(number, {-1, -1});
     // After the state has changed: the backend may have begun to wait for it.
+    pg_memory_barrier();
     SearchSlot* slot = service_slot(own_device, static_cast<int>(number));
     if (last && pg_atomic_read_u32(&slot->silent) == 0) wake(number);
 }

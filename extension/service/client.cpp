@@ -54,6 +54,17 @@ bool take_block(Patience* patience, uint32* block) {
     return taken;
 }
 
+// From now on, the last of this many answers wakes this backend. 0, as it is between such waits:
+// each does.
+void await(int answers) {
+    pg_atomic_write_u32(awaited_by(compat_my_proc_number()), static_cast<uint32>(answers));
+}
+
+// One of them will not come.
+void await_one_less() {
+    pg_atomic_fetch_sub_u32(awaited_by(compat_my_proc_number()), 1);
+}
+
 void abandon_at_exit(int, Datum) {
     for (int i = 0; i < service->devices; ++i) {
         ServiceDevice* device = service_device(i);
@@ -73,6 +84,8 @@ void prepare_exit() {
     if (prepared) return;
     prepared = true;
     before_shmem_exit(abandon_at_exit, Datum{0});
+    // A session that was terminated while it waited has left its count.
+    await(0);
 }
 
 namespace {
@@ -131,6 +144,7 @@ void wait_for_answers(AskedSearch* searches, int count) {
             if (patience_ends(&search->patience) && !is_answered(search->slot)) {
                 abandon(search->slot);
                 search->slot = nullptr;
+                await_one_less();
                 continue;
             }
             const long left = wait_milliseconds(search->patience);
@@ -287,12 +301,6 @@ SearchSlot* submit_search(const MirrorKey& key, const WantedSearch& wanted, Serv
     return slot;
 }
 
-// From now on, the last of this many answers wakes this backend. 0, as it is between such waits:
-// each does.
-static void await(int answers) {
-    pg_atomic_write_u32(awaited_by(compat_my_proc_number()), static_cast<uint32>(answers));
-}
-
 void ask_together(AskedSearch* searches, int count) {
     prepare_exit();
     for (int i = 0; i < count; ++i) searches[i].slot = nullptr;
@@ -303,7 +311,7 @@ void ask_together(AskedSearch* searches, int count) {
             AskedSearch* search = &searches[i];
             search->slot = submit_search(search->key, search->wanted, search->patience.device,
                                          prepare_slot(search->wanted, &search->patience), false);
-            if (!search->slot) pg_atomic_fetch_sub_u32(awaited_by(compat_my_proc_number()), 1);
+            if (!search->slot) await_one_less();
         }
         wait_for_answers(searches, count);
     }

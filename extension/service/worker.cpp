@@ -45,6 +45,9 @@ void leave_service(int, Datum) {
             slot->outcome = MirrorSearch::Outcome::failed;
             slot->found_count = slot->probed_count = 0;
             answer(static_cast<uint32>(i));
+        } else if (pg_atomic_read_u32(&slot->state) == static_cast<uint32>(SlotState::done)) {
+            // Another backend should have woken it, and may have given up.
+            wake_backend(backend_of(own_device, i));
         }
     }
     uint32 number;
