@@ -61,9 +61,12 @@ bool read_map(ShardMap* map, Oid database, Oid index, KnownMap* known) {
     known->spread = map->spread != 0;
     pg_read_barrier();
     if (known->measured_at == 0 || pg_atomic_read_u32(&map->sequence) != sequence) return false;
+    // Whatever is in shared memory: devices are those that there are, and a list is in one part.
+    shards->members &= static_cast<uint32>((uint64{1} << service->devices) - 1);
     for (int i = 0; i < service->devices; ++i)
         if (shards->has(i) && shards->part_of[i] >= shards->parts) return false;
-    return shards->parts >= 1 && shards->parts <= static_cast<uint32>(most_devices);
+    if (shards->parts < 1 || shards->parts > static_cast<uint32>(most_devices)) return false;
+    return std::is_sorted(shards->last, shards->last + shards->parts - 1);
 }
 
 ShardMap* find_map(Oid database, Oid index, KnownMap* known) {
