@@ -5,6 +5,8 @@
 # shellcheck shell=bash
 set -euo pipefail
 cd "$CLUSTER"
+# shellcheck source=test/gpu/grown_rows.sh
+source "$CLUSTER/pgwarp/test/gpu/grown_rows.sh"
 set=${SET:-glove} number=${QUERIES_EACH:-10000}
 ask() {
     psql -XAtq -v ON_ERROR_STOP=1 bench_pgwarp "$@"
@@ -13,15 +15,7 @@ ask() {
 "$BENCH" --data "$set" --data-dir "${DATA:?}" --queries 100 --clients 1 --seconds 0.2 --keep --json "$RESULTS/load.json" --system pgwarp \
     --index 'CREATE INDEX ON items USING ivfpq (v {ops})' >/dev/null
 ask -c "CREATE TABLE queries AS SELECT 0 AS id, v FROM items LIMIT 0"
-python3 - "$DATA/${set}_query.fvecs" "$number" <<'PYTHON' | ask -c '\copy queries FROM STDIN'
-import array, sys
-with open(sys.argv[1], 'rb') as file:
-    for i in range(int(sys.argv[2])):
-        dims = array.array('i', file.read(4))
-        if not dims: break
-        row = array.array('f', file.read(4 * dims[0]))
-        sys.stdout.write('%d\t[%s]\n' % (i, ','.join(map(repr, row))))
-PYTHON
+vectors_of "$DATA/${set}_query.fvecs" "$number" | ask -c '\copy queries FROM STDIN'
 ask -c 'ANALYZE queries' -c "SELECT pgwarp_prewarm('items_v_idx')" >/dev/null
 function="SELECT count(*) FROM knn_join('queries', 'id', 'v', 'items_v_idx', 'id', 10)"
 lateral='SELECT q.id AS query, r.id AS key FROM queries AS q, LATERAL (SELECT id FROM items AS i ORDER BY i.v <-> q.v LIMIT 10) AS r'

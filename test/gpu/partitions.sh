@@ -12,18 +12,6 @@ export PGDATABASE=partitions
 ask() {
     psql -XAtq -v ON_ERROR_STOP=1 "$@"
 }
-# File, greatest number of vectors: rows for COPY.
-vectors_of() {
-    python3 - "$1" "$2" <<'PYTHON'
-import array, sys
-with open(sys.argv[1], 'rb') as file:
-    for i in range(int(sys.argv[2])):
-        dims = array.array('i', file.read(4))
-        if not dims: break
-        row = array.array('f', file.read(4 * dims[0]))
-        sys.stdout.write('%d\t[%s]\n' % (i, ','.join(map(repr, row))))
-PYTHON
-}
 # Table.
 measure() {
     local limit i
