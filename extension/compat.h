@@ -28,6 +28,9 @@ extern "C" {
 }
 #endif
 
+// Whether aggregates with an order of their own take rows as they come, where they come in it.
+inline constexpr bool compat_sorts_before_aggregates = PG_VERSION_NUM >= 160000;
+
 // Rejects a value. `context` is the fcinfo->context of an input function, or null. From 16 on it
 // may ask for soft errors (pg_input_is_valid, COPY with ON_ERROR): the error is then saved there
 // and the calling function returns `result`. Before 16, and without a context, it is an ordinary

@@ -47,7 +47,7 @@ struct ScanNote {
     const LimitState* limit;  // null: none
     ScanGroup* group;         // null: none
     double part_rows;         // see set_part_rows(); 0: the plan's share of LIMIT
-    bool sorted;              // an Incremental Sort above the scan trusts its order
+    bool sorted;              // a node above the scan trusts its order, as an Incremental Sort does
     List* bounds;             // see init_bounds()
     List* filters;            // see init_filter_keys()
     bool other_filters;
@@ -87,7 +87,7 @@ ScanNote* find_note(IndexScanDesc scan) {
 // What is above a node of the plan.
 struct Above {
     const LimitState* limit;  // null: none
-    bool sorted;              // an Incremental Sort is between the two, or between it and the root
+    bool sorted;              // one that trusts the order is between the two, or above the node
     ScanGroup* group;         // of the Merge Append directly above; null: none
 };
 
@@ -167,6 +167,36 @@ void show_above(PlanState* node, const Above& above) {
             compat_planstate_walk(node, show_same, &here);
             break;
         }
+        case T_WindowAggState: {
+            // It takes rows that follow each other for one partition, or for peers.
+            const auto* plan = reinterpret_cast<const WindowAgg*>(node->plan);
+            const bool trusts = plan->partNumCols > 0 || plan->ordNumCols > 0;
+            Above here = {above.limit, above.sorted || trusts, nullptr};
+            compat_planstate_walk(node, show_same, &here);
+            break;
+        }
+        case T_MergeJoinState:
+        case T_GroupState:
+        case T_UniqueState:
+        case T_SetOpState: {
+            // They compare a row with the one before, or with the other side's, and read as many as
+            // it takes.
+            Above here = {nullptr, true, nullptr};
+            compat_planstate_walk(node, show_same, &here);
+            break;
+        }
+        case T_AggState: {
+            // By groups of rows that follow each other, or of aggregates with an order of their
+            // own.
+            const AggStrategy strategy = reinterpret_cast<AggState*>(node)->aggstrategy;
+            Above here = {
+                nullptr,
+                strategy == AGG_SORTED || (strategy == AGG_PLAIN && compat_sorts_before_aggregates),
+                nullptr};
+            compat_planstate_walk(node, show_same, &here);
+            break;
+        }
+        case T_MaterialState:
         case T_ResultState:
         case T_LockRowsState:
         case T_SubqueryScanState:

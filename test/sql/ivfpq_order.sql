@@ -1,0 +1,39 @@
+-- Plans that trust the order of a scan beyond the rows that it finds first: merge joins, groups and windows by distance.
+\set ECHO none
+\set abs_srcdir `echo "$PG_ABS_SRCDIR"`
+\set include :abs_srcdir '/include/ivfpq.sql'
+\i :include
+\pset format unaligned
+\pset tuples_only on
+\set ECHO all
+SET client_min_messages = warning;
+-- Whole numbers, so that many rows have one distance.
+CREATE TABLE a AS SELECT i AS id, (SELECT array_agg(round(e * 9)::real) FROM unnest(vec(i, 8, 1)::real[]) AS e)::vector(8) AS v FROM generate_series(1, 6000) AS i;
+CREATE TABLE b AS SELECT i AS id, (SELECT array_agg(round(e * 9)::real) FROM unnest(vec(i, 8, 2)::real[]) AS e)::vector(8) AS v FROM generate_series(1, 6000) AS i;
+CREATE INDEX a_v ON a USING ivfpq (v);
+CREATE INDEX b_v ON b USING ivfpq (v);
+ANALYZE a, b;
+CREATE VIEW joined AS SELECT count(*) AS n, sum(x.id::bigint * y.id) AS s FROM (SELECT id, v <-> '[1,2,3,4,5,6,7,8]' AS d FROM a ORDER BY d) AS x
+    JOIN (SELECT id, v <-> '[8,7,6,5,4,3,2,1]' AS d FROM b ORDER BY d) AS y USING (d);
+CREATE VIEW grouped AS SELECT d, count(*) AS n FROM (SELECT v <-> '[1,2,3,4,5,6,7,8]' AS d FROM a ORDER BY d) AS x GROUP BY d;
+CREATE VIEW different AS SELECT DISTINCT v <-> '[1,2,3,4,5,6,7,8]' AS d FROM a ORDER BY d;
+CREATE VIEW ranked AS SELECT id, rank() OVER (ORDER BY v <-> '[1,2,3,4,5,6,7,8]') AS r FROM a;
+SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_sort = off; SET enable_hashagg = off;
+SELECT bool_and(scans_of('TABLE ' || name) LIKE '%Index Scan a_v%') FROM unnest(ARRAY['joined', 'grouped', 'different', 'ranked']) AS name;
+CREATE TABLE found_joined AS TABLE joined;
+CREATE TABLE found_grouped AS TABLE grouped;
+CREATE TABLE found_different AS TABLE different;
+CREATE TABLE found_ranked AS TABLE ranked;
+RESET enable_seqscan; RESET enable_hashjoin; RESET enable_nestloop; RESET enable_sort; RESET enable_hashagg;
+SET enable_indexscan = off;
+CREATE FUNCTION differences(a text, b text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE n bigint;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM ((TABLE %1$s EXCEPT ALL TABLE %2$s) UNION ALL (TABLE %2$s EXCEPT ALL TABLE %1$s)) AS s', a, b) INTO n;
+    RETURN n;
+END $$;
+SELECT differences('found_joined', 'joined'), differences('found_grouped', 'grouped'), differences('found_different', 'different'),
+    differences('found_ranked', 'ranked');
+SELECT n > 0 FROM found_joined;
+DROP VIEW joined, grouped, different, ranked;
+DROP TABLE a, b, found_joined, found_grouped, found_different, found_ranked;
