@@ -23,6 +23,7 @@ extern "C" {
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
+#include "utils/fmgroids.h"
 }
 
 namespace pgwarp {
@@ -112,7 +113,7 @@ void note_scan(IndexScanState* scan, const Above& above) {
         notes = note;
     }
     note->limit = above.limit;
-    note->sorted = above.sorted;
+    note->sorted |= above.sorted;  // a scan of WITH is seen by each of its readers
     note->group = above.group;
 }
 
@@ -146,6 +147,21 @@ ScanGroup* make_group(MergeAppendState* node, const Above& above) {
     return group;
 }
 
+// Whether window functions look at no row behind the current one and its peers.
+bool looks_back(const WindowAggState* window) {
+    const auto* plan = reinterpret_cast<const WindowAgg*>(window->ss.ps.plan);
+    const bool frames_do = (plan->frameOptions & FRAMEOPTION_END_CURRENT_ROW) != 0;
+    for (const ListCell* cell = list_head(window->funcs); cell; cell = lnext(window->funcs, cell)) {
+        const WindowFunc* function = static_cast<const WindowFuncExprState*>(lfirst(cell))->wfunc;
+        const Oid name = function->winfnoid;
+        const bool looks = function->winagg
+                               ? frames_do
+                               : name == F_ROW_NUMBER || name == F_RANK_ || name == F_DENSE_RANK_;
+        if (!looks) return false;
+    }
+    return true;
+}
+
 void show_above(PlanState* node, const Above& above) {
     if (!node) return;
     switch (nodeTag(node)) {
@@ -171,10 +187,17 @@ void show_above(PlanState* node, const Above& above) {
             // It takes rows that follow each other for one partition, or for peers.
             const auto* plan = reinterpret_cast<const WindowAgg*>(node->plan);
             const bool trusts = plan->partNumCols > 0 || plan->ordNumCols > 0;
-            Above here = {above.limit, above.sorted || trusts, nullptr};
+            const bool behind = trusts && !looks_back(reinterpret_cast<WindowAggState*>(node));
+            Above here = {behind ? nullptr : above.limit, above.sorted || trusts, nullptr};
             compat_planstate_walk(node, show_same, &here);
             break;
         }
+        case T_CteScanState:
+            // From 17 on the planner knows the order of what WITH materializes.
+            if (above.sorted)
+                show_above(reinterpret_cast<CteScanState*>(node)->cteplanstate,
+                           {nullptr, true, nullptr});
+            break;
         case T_MergeJoinState:
         case T_GroupState:
         case T_UniqueState:

@@ -18,12 +18,20 @@ CREATE VIEW joined AS SELECT count(*) AS n, sum(x.id::bigint * y.id) AS s FROM (
 CREATE VIEW grouped AS SELECT d, count(*) AS n FROM (SELECT v <-> '[1,2,3,4,5,6,7,8]' AS d FROM a ORDER BY d) AS x GROUP BY d;
 CREATE VIEW different AS SELECT DISTINCT v <-> '[1,2,3,4,5,6,7,8]' AS d FROM a ORDER BY d;
 CREATE VIEW ranked AS SELECT id, rank() OVER (ORDER BY v <-> '[1,2,3,4,5,6,7,8]') AS r FROM a;
+-- It looks at rows far behind the ten that are asked for.
+CREATE VIEW ahead AS SELECT d, lead(d, 1500) OVER (ORDER BY d) AS far FROM (SELECT v <-> '[1,2,3,4,5,6,7,8]' AS d FROM a) AS x LIMIT 10;
+-- From 17 on the order of WITH is known.
+CREATE VIEW materialized AS WITH x AS MATERIALIZED (SELECT id, v <-> '[1,2,3,4,5,6,7,8]' AS d FROM a ORDER BY d),
+    y AS MATERIALIZED (SELECT id, v <-> '[8,7,6,5,4,3,2,1]' AS d FROM b ORDER BY d)
+    SELECT count(*) AS n, sum(x.id::bigint * y.id) AS s FROM x JOIN y USING (d);
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_sort = off; SET enable_hashagg = off;
-SELECT bool_and(scans_of('TABLE ' || name) LIKE '%Index Scan a_v%') FROM unnest(ARRAY['joined', 'grouped', 'different', 'ranked']) AS name;
+SELECT bool_and(scans_of('TABLE ' || name) LIKE '%Index Scan a_v%') FROM unnest(ARRAY['joined', 'grouped', 'different', 'ranked', 'ahead', 'materialized']) AS name;
 CREATE TABLE found_joined AS TABLE joined;
 CREATE TABLE found_grouped AS TABLE grouped;
 CREATE TABLE found_different AS TABLE different;
 CREATE TABLE found_ranked AS TABLE ranked;
+CREATE TABLE found_ahead AS TABLE ahead;
+CREATE TABLE found_materialized AS TABLE materialized;
 RESET enable_seqscan; RESET enable_hashjoin; RESET enable_nestloop; RESET enable_sort; RESET enable_hashagg;
 SET enable_indexscan = off;
 CREATE FUNCTION differences(a text, b text) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -33,7 +41,7 @@ BEGIN
     RETURN n;
 END $$;
 SELECT differences('found_joined', 'joined'), differences('found_grouped', 'grouped'), differences('found_different', 'different'),
-    differences('found_ranked', 'ranked');
+    differences('found_ranked', 'ranked'), differences('found_ahead', 'ahead'), differences('found_materialized', 'materialized');
 SELECT n > 0 FROM found_joined;
-DROP VIEW joined, grouped, different, ranked;
-DROP TABLE a, b, found_joined, found_grouped, found_different, found_ranked;
+DROP VIEW joined, grouped, different, ranked, ahead, materialized;
+DROP TABLE a, b, found_joined, found_grouped, found_different, found_ranked, found_ahead, found_materialized;
