@@ -268,30 +268,47 @@ TEST(GraphTasks, PassesOtherExceptionsOn) {
     EXPECT_THROW(rows.make_on(*group.builder), int);
 }
 
-// The caller clears what interrupts them once it knows of it: none of them may miss it.
-TEST(GraphTasks, AreAllInterrupted) {
-    std::mt19937 random(test_seed());
-    const Made made(surface_rows(random, 1000, 12), 12, Metric::l2);
-    static volatile std::sig_atomic_t interrupt;
-    static std::atomic<int> begun, finished;
-    interrupt = 0;
-    begun = finished = 0;
-    std::vector<std::unique_ptr<GraphBuilder>> members;
-    for (int i = 0; i < 2; ++i)
-        members.push_back(make_cpu_graph_builder(1, Interrupts(&interrupt)));
-    GraphBuilderGroup group(std::move(members), {}, [](size_t) {});
+// Two builders that an interrupt ends, and tasks for them. What a task calls has no state of its
+// own.
+class InterruptedGraphTasks : public testing::Test {
+  protected:
+    static inline volatile std::sig_atomic_t interrupt;
+    static inline std::atomic<int> begun, finished;
+
+    InterruptedGraphTasks() {
+        interrupt = 0;
+        begun = finished = 0;
+    }
+    static std::vector<std::unique_ptr<GraphBuilder>> make_members() {
+        std::vector<std::unique_ptr<GraphBuilder>> members;
+        for (int i = 0; i < 2; ++i)
+            members.push_back(make_cpu_graph_builder(1, Interrupts(&interrupt)));
+        return members;
+    }
+    GraphTask slow_task(size_t part) {
+        GraphTask task = rows.task(part, part, &lists[part]);
+        task.prepare = [](void*) {
+            ++begun;
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        };
+        task.keep = [](void*) { ++finished; };
+        return task;
+    }
+
+    std::mt19937 random{test_seed()};
+    const Made made{surface_rows(random, 1000, 12), 12, Metric::l2};
     PartedRows rows{made, options_for(5, 3), false, {}};
     std::vector<Edge> lists[2];
-    GraphTask slow = rows.task(0, 0, &lists[0]), interrupted = rows.task(1, 1, &lists[1]);
-    slow.prepare = [](void*) {
-        ++begun;
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    };
+    GraphBuilderGroup group{make_members(), {}, [](size_t) {}};
+};
+
+// The caller clears what interrupts them once it knows of it: none of them may miss it.
+TEST_F(InterruptedGraphTasks, EndAll) {
+    GraphTask interrupted = slow_task(1);
     interrupted.prepare = [](void*) { interrupt = 1; };
-    slow.keep = interrupted.keep = [](void*) { ++finished; };
     {
         GraphTasks tasks(group);
-        tasks.start(0, slow);
+        tasks.start(0, slow_task(0));
         while (begun == 0) std::this_thread::yield();
         tasks.start(1, interrupted);
         EXPECT_THROW(tasks.finish(), Interrupted);
@@ -301,30 +318,10 @@ TEST(GraphTasks, AreAllInterrupted) {
 }
 
 // An error of the caller's own: it does not wait for what no one will take.
-TEST(GraphTasks, AreInterruptedAtTheEnd) {
-    std::mt19937 random(test_seed());
-    const Made made(surface_rows(random, 1000, 12), 12, Metric::l2);
-    static volatile std::sig_atomic_t interrupt;
-    static std::atomic<int> begun, finished;
-    interrupt = 0;
-    begun = finished = 0;
-    std::vector<std::unique_ptr<GraphBuilder>> members;
-    for (int i = 0; i < 2; ++i)
-        members.push_back(make_cpu_graph_builder(1, Interrupts(&interrupt)));
-    GraphBuilderGroup group(std::move(members), {}, [](size_t) {});
-    PartedRows rows{made, options_for(5, 3), false, {}};
-    std::vector<Edge> lists[2];
+TEST_F(InterruptedGraphTasks, EndWithTheirOwner) {
     {
         GraphTasks tasks(group, &interrupt);
-        for (size_t i = 0; i < 2; ++i) {
-            GraphTask slow = rows.task(i, i, &lists[i]);
-            slow.prepare = [](void*) {
-                ++begun;
-                std::this_thread::sleep_for(std::chrono::milliseconds(200));
-            };
-            slow.keep = [](void*) { ++finished; };
-            tasks.start(i, slow);
-        }
+        for (size_t i = 0; i < 2; ++i) tasks.start(i, slow_task(i));
         while (begun < 2) std::this_thread::yield();
     }
     EXPECT_EQ(finished, 0);
@@ -333,14 +330,13 @@ TEST(GraphTasks, AreInterruptedAtTheEnd) {
     begun = 0;
     {
         GraphTasks tasks(group, &interrupt);
-        GraphTask slow = rows.task(0, 0, &lists[0]);
-        slow.prepare = [](void*) {
+        GraphTask raising = slow_task(0);
+        raising.prepare = [](void*) {
             ++begun;
             while (interrupt == 0) std::this_thread::yield();
             interrupt = 1;
         };
-        slow.keep = [](void*) { ++finished; };
-        tasks.start(0, slow);
+        tasks.start(0, raising);
         while (begun < 1) std::this_thread::yield();
     }
     EXPECT_EQ(finished, 0);
