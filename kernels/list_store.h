@@ -206,6 +206,11 @@ class ListStore {
 std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer,
                                                const AttributeLayout& attributes, int threads,
                                                const Interrupts& interrupts);
+// The same by threads that stores share: one of them searches at a time.
+std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer,
+                                               const AttributeLayout& attributes,
+                                               std::shared_ptr<Workers> workers,
+                                               const Interrupts& interrupts);
 
 // Bytes that a search there takes for each query of a batch, beside the batch itself.
 size_t cpu_query_bytes(const QuantizerShape& shape, uint32_t k, uint32_t probes);

@@ -20,8 +20,9 @@ extern "C" {
 
 namespace pgwarp {
 
-// Leaves of a partitioned table that a join searches: each has lists and threads of its own.
-inline constexpr int most_batch_scans = 16;
+// Leaves of a partitioned table that a join searches: each has lists of its own, and each scan
+// looks for its own among them.
+inline constexpr int most_batch_scans = 256;
 
 // What the planner tells the custom scan: the indexes, and whether a device is to compare all rows
 // with all queries (knn/device.h).

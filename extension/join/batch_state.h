@@ -41,7 +41,9 @@ struct BatchScan {
     ExprContext* query_context;
     SearchedIndex* indexes;
     int index_count;
-    BatchScan* next;  // of those that give rows
+    SearchThreads* threads;  // of all batches; null until the first search
+    uint32 k;                // rows that the batches find for each query
+    BatchScan* next;         // of those that give rows
     MemoryContextCallback callback;
 
     ParamExecData* parameters;  // of the row that the child returned last

@@ -85,11 +85,19 @@ bool add_index(BatchScan* state, PlanState* node) {
 }
 
 bool add_indexes(BatchScan* state, PlanState* node) {
-    if (!IsA(node, MergeAppendState)) return add_index(state, node);
+    const auto make_room = [state](int count) {
+        state->indexes =
+            static_cast<SearchedIndex*>(palloc0(static_cast<Size>(count) * sizeof(SearchedIndex)));
+    };
+    if (!IsA(node, MergeAppendState)) {
+        make_room(1);
+        return add_index(state, node);
+    }
     const auto* merge = reinterpret_cast<const MergeAppendState*>(node);
     // Each outer row has partitions of its own: a batch would search all of them for all rows.
     if (merge->ms_prune_state && merge->ms_prune_state->do_exec_prune) return false;
     if (merge->ms_nplans > most_batch_scans) return false;
+    make_room(merge->ms_nplans);
     for (int i = 0; i < merge->ms_nplans; ++i)
         if (!add_index(state, merge->mergeplans[i])) return false;
     return merge->ms_nplans > 0;
@@ -138,7 +146,6 @@ bool bind_scan(BatchScan* state, NestLoopState* join) {
     if (limit->limitOption != LIMIT_OPTION_COUNT || !limit->limitCount) return false;
     EState* estate = state->custom.ss.ps.state;
     const MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
-    state->indexes = static_cast<SearchedIndex*>(palloc0(most_batch_scans * sizeof(SearchedIndex)));
     PlanState* scans = below(outerPlanState(node));
     if (scans && add_indexes(state, scans)) {
         state->whole = whole_of(state);

@@ -26,6 +26,7 @@
 #include "extension/join/batch_state.h"
 #include "extension/knn/batch.h"
 #include "extension/knn/device.h"
+#include "extension/knn/lists.h"
 #include "extension/scan/given.h"
 #include "extension/settings.h"
 
@@ -115,21 +116,26 @@ uint32 wanted_rows(const BatchScan* state) {
     return static_cast<uint32>(count + offset);
 }
 
-// False: batches do not pay, or do not fit into memory.
+// False: batches do not pay, or do not fit into memory. They search one after the other, so each
+// has half of the memory for queries while it does; the other half keeps what they have found.
 bool open_batches(BatchScan* state) {
     if (state->gave_up) return false;
     if (state->indexes[0].batch) return true;
     const uint32 k = wanted_rows(state);
     const BatchMemory memory = batch_memory();
     const Size parts = static_cast<Size>(state->index_count);
+    const KnnMemory of_each = {parts > 1 ? memory.queries / 2 : memory.queries,
+                               memory.lists / parts};
     const MemoryContext before = MemoryContextSwitchTo(state->custom.ss.ps.state->es_query_cxt);
     // Entries of rows that are too old for a snapshot may be gone: only a scan looks for that.
     state->gave_up = k == 0 || compat_old_snapshots_end();
+    state->k = k;
     // A batch searches with the active snapshot.
     PushActiveSnapshot(state->custom.ss.ps.state->es_snapshot);
+    if (!state->threads) state->threads = make_search_threads();
     for (int i = 0; i < state->index_count && !state->gave_up; ++i) {
         SearchedIndex& index = state->indexes[i];
-        index.batch = try_knn_batch(index.index, k, {memory.queries / parts, memory.lists / parts});
+        index.batch = try_knn_batch(index.index, k, of_each, state->threads);
         state->gave_up = !index.batch;
     }
     PopActiveSnapshot();
@@ -139,6 +145,10 @@ bool open_batches(BatchScan* state) {
 
 uint32 most_queries(const BatchScan* state) {
     uint32 most = UINT32_MAX;
+    if (state->index_count > 1) {
+        const Size bytes = static_cast<Size>(state->index_count) * found_bytes(state->k);
+        most = static_cast<uint32>(std::clamp<Size>(batch_memory().queries / 2 / bytes, 1, most));
+    }
     for (int i = 0; i < state->index_count; ++i)
         most = std::min(most, most_queries(state->indexes[i].batch));
     return most;

@@ -25,7 +25,6 @@
 extern "C" {
 #include "access/genam.h"
 #include "access/relscan.h"
-#include "optimizer/cost.h"
 #include "pgstat.h"
 #include "storage/predicate.h"
 #include "utils/memutils.h"
@@ -75,6 +74,7 @@ struct KnnBatch {
     uint64* pending;       // sorted
     Size pending_count;
     bool pending_known;  // false: too many to keep in memory
+    SearchThreads* threads;
     ListSearch* lists;
     bool lists_tried;
     TidSet* all;  // of all entries, for an exact search; null: the search is not exact
@@ -309,11 +309,6 @@ Size candidate_bytes(uint32 candidates) {
     return candidates * 2 * sizeof(CandidateRow) + list_search_bytes(candidates);
 }
 
-int search_threads() {
-    // As many threads as a query of this session could have processes.
-    return 1 + max_parallel_workers_per_gather;
-}
-
 // Queries decide on their effort, as single scans do, unless lists have to be read in parts: none
 // of these parts has all lists that a query takes its radius from.
 ListWants wants_of(const KnnBatch* batch, const float* forms) {
@@ -382,8 +377,9 @@ bool search_by_lists(KnnBatch* batch) {
     if (!at_hand && !worth_the_lists(batch)) return false;
     if (!batch->lists_tried) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
-        batch->lists = open_list_search(batch->index->index, batch->meta, batch->memory.lists,
-                                        search_threads());
+        if (!batch->threads) batch->threads = make_search_threads();
+        batch->lists =
+            open_list_search(batch->index->index, batch->meta, batch->memory.lists, batch->threads);
         batch->lists_tried = true;
         MemoryContextSwitchTo(before);
     }
@@ -513,7 +509,8 @@ void aim_by_share(KnnBatch* batch) {
 }
 
 // Room is 0 where memory does not hold one query.
-KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
+KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
+                         SearchThreads* threads) {
     const MemoryContext context =
         AllocSetContextCreate(CurrentMemoryContext, "knn", ALLOCSET_DEFAULT_SIZES);
     const MemoryContext before = MemoryContextSwitchTo(context);
@@ -523,6 +520,7 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
     batch->index = &index;
     batch->k = k;
     batch->memory = memory;
+    batch->threads = threads;
     batch->snapshot = RegisterSnapshot(GetActiveSnapshot());
     if (index.by_query) {
         batch->query = open_knn_query(index, k);
@@ -559,15 +557,17 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
 
 }  // namespace
 
-KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
-    KnnBatch* batch = make_knn_batch(index, k, memory);
+KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
+                        SearchThreads* threads) {
+    KnnBatch* batch = make_knn_batch(index, k, memory, threads);
     if (batch->room > 0) return batch;
     close_knn_batch(batch);
     return nullptr;
 }
 
-KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory) {
-    KnnBatch* batch = make_knn_batch(index, k, memory);
+KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
+                         SearchThreads* threads) {
+    KnnBatch* batch = make_knn_batch(index, k, memory, threads);
     // A quarter of maintenance_work_mem is for queries.
     if (batch->room == 0)
         ereport(ERROR,
@@ -580,6 +580,10 @@ KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
 
 uint32 most_queries(const KnnBatch* batch) {
     return batch->room;
+}
+
+Size found_bytes(uint32 k) {
+    return k * sizeof(KnnRow) + 3 * sizeof(uint32);
 }
 
 uint32 least_queries(const KnnBatch* batch) {
@@ -638,6 +642,13 @@ void begin_search(KnnBatch* batch, const float* queries, uint32 count) {
     batch->roots = nullptr;  // an error may have left it
 }
 
+// Only rows are kept: other batches may search now.
+void end_search(KnnBatch* batch) {
+    pfree(batch->candidates);
+    batch->candidates = nullptr;
+    batch->candidate_room = 0;
+}
+
 }  // namespace
 
 void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal) {
@@ -647,6 +658,7 @@ void search_batch(KnnBatch* batch, const float* queries, uint32 count, const Knn
         search_by_query(batch, equal);
     else
         search_index(batch);
+    end_search(batch);
     MemoryContextSwitchTo(before);
 }
 
@@ -662,6 +674,7 @@ void rank_batch(KnnBatch* batch, const float* queries, uint32 count, const Found
         if (batch->counts[i] < std::min(batch->k, found)) scan_for(batch, i);
     }
     sort_batch(batch);
+    end_search(batch);
     MemoryContextSwitchTo(before);
 }
 

@@ -23,13 +23,19 @@ struct KnnMemory {
     Size lists;
 };
 // An index of a partitioned table is searched by a query: merged_batch.h searches its leaves.
-KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory);
+// `threads` outlive the batch; null: it has its own.
+struct SearchThreads;
+KnnBatch* open_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
+                         SearchThreads* threads = nullptr);
 // Null where memory does not hold one query.
-KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory);
+KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
+                        SearchThreads* threads = nullptr);
 void close_knn_batch(KnnBatch* batch);
 
 // The most queries of one search_batch(): memory has room for them and for the caller's vectors.
 uint32 most_queries(const KnnBatch* batch);
+// Bytes that a query keeps of a search until the next one.
+Size found_bytes(uint32 k);
 // The fewest for which the next search is cheaper than a scan each.
 uint32 least_queries(const KnnBatch* batch);
 

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "kernels/list_store.h"
+#include "kernels/workers.h"
 #include "extension/guard.h"
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
@@ -12,6 +14,7 @@
 #include "extension/knn/lists.h"
 
 extern "C" {
+#include "optimizer/cost.h"
 #include "utils/memutils.h"
 }
 
@@ -228,7 +231,31 @@ void put_found(const ListWants& wants, const CandidateSink& sink, uint32 query,
 
 }  // namespace
 
-ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads) {
+struct SearchThreads {
+    Owned<std::shared_ptr<Workers>>* workers;
+};
+
+SearchThreads* make_search_threads() {
+    auto* threads = static_cast<SearchThreads*>(palloc0(sizeof(SearchThreads)));
+    threads->workers = owned_by<std::shared_ptr<Workers>>(CurrentMemoryContext);
+    return threads;
+}
+
+namespace {
+
+// As many as a query of this session could have processes. May throw.
+const std::shared_ptr<Workers>& started(SearchThreads* threads) {
+    std::shared_ptr<Workers>*& workers = threads->workers->object;
+    if (!workers)
+        workers = new std::shared_ptr<Workers>(
+            std::make_shared<Workers>(1 + max_parallel_workers_per_gather, query_interrupts()));
+    return *workers;
+}
+
+}  // namespace
+
+ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory,
+                             SearchThreads* threads) {
     const Size model = model_bytes(meta);
     // Twice: the store copies the model.
     if (2 * model > memory / 4) return nullptr;
@@ -253,7 +280,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, 
     const Quantizer quantizer = read_model(index, meta);
     guarded([&] {
         search->store->object =
-            make_cpu_list_store(quantizer, {}, threads, query_interrupts()).release();
+            make_cpu_list_store(quantizer, {}, started(threads), query_interrupts()).release();
     });
     pfree(const_cast<float*>(quantizer.centroids));
     pfree(const_cast<float*>(quantizer.codebook));

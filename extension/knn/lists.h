@@ -16,10 +16,16 @@ extern "C" {
 
 namespace pgwarp {
 
+// Threads that searches share, of which one runs at a time. They start with the first store. Lives
+// in the memory context that is current when it is made.
+struct SearchThreads;
+SearchThreads* make_search_threads();
+
 // Lives in the memory context that is current when it is opened. Null: the model or a single list
 // does not fit into this memory.
 struct ListSearch;
-ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory, int threads);
+ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory,
+                             SearchThreads* threads);
 
 // Whether all lists of an index with this number of list pages would fit.
 bool would_fit_all_lists(const MetaPage& meta, double pages, Size memory);

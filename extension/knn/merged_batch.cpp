@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "extension/knn/lists.h"
 #include "extension/knn/merged_batch.h"
 
 extern "C" {
@@ -18,7 +19,8 @@ struct MergedBatch {
     uint32 room;
     KnnBatch* whole;  // null: the leaves are searched
 
-    KnnMemory memory;   // of each leaf
+    KnnMemory memory;  // of each leaf
+    SearchThreads* threads;
     bool keeps_leaves;  // all stay open
     KnnBatch** leaves;  // (leaf_count); null: not open
 
@@ -29,9 +31,6 @@ struct MergedBatch {
 };
 
 namespace {
-
-// Each open leaf has threads of its own.
-constexpr int most_kept_leaves = 16;
 
 // In memory, an entry takes less than three times its bytes on a page.
 Size bytes_of_lists(const KnnIndex& leaf) {
@@ -55,8 +54,7 @@ void plan_memory(MergedBatch* batch) {
         largest = std::max(largest, bytes_of_lists(index.leaves[i]));
     // Two thirds of a leaf's memory hold its lists.
     const Size share = batch->memory.lists / static_cast<Size>(Max(index.leaf_count, 1));
-    batch->keeps_leaves =
-        index.leaf_count == 1 || (index.leaf_count <= most_kept_leaves && largest <= share / 2);
+    batch->keeps_leaves = index.leaf_count == 1 || largest <= share / 2;
     if (batch->keeps_leaves) batch->memory.lists = share;
 }
 
@@ -73,7 +71,7 @@ void search_leaf(MergedBatch* batch, int number, const float* queries, uint32 co
     const KnnIndex& leaf = batch->index->leaves[number];
     if (!batch->leaves[number]) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
-        batch->leaves[number] = open_knn_batch(leaf, batch->k, batch->memory);
+        batch->leaves[number] = open_knn_batch(leaf, batch->k, batch->memory, batch->threads);
         MemoryContextSwitchTo(before);
     }
     KnnBatch* open = batch->leaves[number];
@@ -108,6 +106,7 @@ MergedBatch* open_merged_batch(const KnnIndex& index, uint32 k) {
         batch->room = most_queries(batch->whole);
     } else {
         plan_memory(batch);
+        batch->threads = make_search_threads();
         batch->leaves = static_cast<KnnBatch**>(
             palloc0(static_cast<Size>(Max(index.leaf_count, 1)) * sizeof(KnnBatch*)));
     }

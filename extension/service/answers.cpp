@@ -361,8 +361,9 @@ bool answer_searches(Worker* worker) {
         slot->searched = search->searched;
         slot->left_out = search->left_out;
     }
-    answer_all(worker, &worker->answered);
+    // Before the answers: a search that its backend has seen answered is not counted.
     add_in_flight(worker, -static_cast<int>(worker->answered.size()));
+    answer_all(worker, &worker->answered);
     const MirrorKey* last = nullptr;
     for (const MirrorSearch* search : worker->answered) {
         if (!last || !(*last == search->key)) publish_use(worker, search->key);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace pgwarp {
@@ -15,9 +16,9 @@ namespace {
 
 class CpuListStore final : public ListStore {
   public:
-    CpuListStore(const Quantizer& quantizer, const AttributeLayout& attributes, int threads,
-                 const Interrupts& interrupts)
-        : workers_(threads, interrupts), interrupts_(interrupts), stored_(quantizer, attributes) {}
+    CpuListStore(const Quantizer& quantizer, const AttributeLayout& attributes,
+                 std::shared_ptr<Workers> workers, const Interrupts& interrupts)
+        : workers_(std::move(workers)), interrupts_(interrupts), stored_(quantizer, attributes) {}
 
     void put(uint32_t list, std::span<const ListPage> pages) override;
     void append(uint32_t list, std::span<const ListPage> pages) override;
@@ -44,7 +45,7 @@ class CpuListStore final : public ListStore {
   private:
     void add(std::span<const ListPage> pages, StoredList* list) const;
 
-    Workers workers_;
+    const std::shared_ptr<Workers> workers_;
     // Also polled within a task, because a task of many queries may take long.
     Interrupts interrupts_;
     StoredLists stored_;
@@ -107,18 +108,18 @@ void CpuListStore::start(ListBatch& base, size_t queries) {
     check_batch(batch, queries, stored_.shape.lists, stored_.attributes);
     batch.found_stride = batch.shape.k;
     batch.probed_stride = batch.shape.probes;
-    const auto threads = static_cast<size_t>(workers_.threads());
-    if (const size_t tasks = shared_tasks(stored_, batch, queries, workers_.threads())) {
+    const auto threads = static_cast<size_t>(workers_->threads());
+    if (const size_t tasks = shared_tasks(stored_, batch, queries, workers_->threads())) {
         // Tasks of nearly equal size.
         std::vector<SharedScratch> scratch(threads);
-        workers_.run(tasks, [&](size_t task, int thread) {
+        workers_->run(tasks, [&](size_t task, int thread) {
             search_together(stored_, batch, queries * task / tasks, queries * (task + 1) / tasks,
                             interrupts_, scratch[thread]);
         });
         return;
     }
     std::vector<SearchScratch> scratch(threads);
-    workers_.run(queries, [&](size_t query, int thread) {
+    workers_->run(queries, [&](size_t query, int thread) {
         search_one(stored_, batch, query, scratch[thread]);
     });
 }
@@ -126,9 +127,17 @@ void CpuListStore::start(ListBatch& base, size_t queries) {
 }  // namespace
 
 std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer,
+                                               const AttributeLayout& attributes,
+                                               std::shared_ptr<Workers> workers,
+                                               const Interrupts& interrupts) {
+    return std::make_unique<CpuListStore>(quantizer, attributes, std::move(workers), interrupts);
+}
+
+std::unique_ptr<ListStore> make_cpu_list_store(const Quantizer& quantizer,
                                                const AttributeLayout& attributes, int threads,
                                                const Interrupts& interrupts) {
-    return std::make_unique<CpuListStore>(quantizer, attributes, threads, interrupts);
+    return make_cpu_list_store(quantizer, attributes,
+                               std::make_shared<Workers>(threads, interrupts), interrupts);
 }
 
 }  // namespace pgwarp

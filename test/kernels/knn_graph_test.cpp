@@ -148,7 +148,7 @@ TEST_F(KnnGraph, DescentReachesItsRecall) {
     for (size_t count : {5003, 4800, 4096})
         for (Metric metric : {Metric::l2, Metric::cosine, Metric::l1}) {
             const Made made(surface_rows(random, count, 40), 40, metric);
-            for (uint64_t seed = base; seed < base + 5; ++seed) {
+            for (uint64_t seed = base; seed < base + 2; ++seed) {
                 SCOPED_TRACE(testing::Message() << count << " rows, seed " << seed << ", metric "
                                                 << static_cast<int>(metric));
                 const auto options = options_for(10, seed);
@@ -162,7 +162,7 @@ TEST_F(KnnGraph, DescentReachesItsRecall) {
 // The paper's start: no tree, lists of chance.
 TEST_F(KnnGraph, DescentNeedsNoTrees) {
     const Made made(surface_rows(random, 4000, 40), 40, Metric::l2);
-    for (uint64_t seed = 1; seed <= 5; ++seed) {
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
         auto options = options_for(10, seed);
         options.trees = 0;
         options.iterations = 20;
@@ -182,7 +182,7 @@ TEST_F(KnnGraph, DescentFindsLargeProducts) {
         for (int d = 0; d < 40; ++d) row[d] = static_cast<float>(row[d] * length / norm);
     }
     const Made made(values, 40, Metric::inner_product);
-    for (uint64_t seed = 1; seed <= 5; ++seed) {
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
         const auto options = options_for(10, seed);
         const auto lists = made.descended(options);
         expect_sound(made, lists, options.degree, options.neighbors);
@@ -237,7 +237,7 @@ TEST_F(KnnGraph, TwinsAreFound) {
     const auto once = values;
     for (int copy = 0; copy < 2; ++copy) values.insert(values.end(), once.begin(), once.end());
     const Made made(values, 20, Metric::l2);
-    for (uint64_t seed = 1; seed <= 5; ++seed) {
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
         const auto options = options_for(5, seed);
         const auto lists = made.descended(options);
         expect_sound(made, lists, options.degree, options.neighbors);
@@ -252,7 +252,7 @@ TEST_F(KnnGraph, DescentHoldsFarFromTheOrigin) {
     auto values = surface_rows(random, 3000, 24);
     for (float& value : values) value += 5000;
     const Made made(values, 24, Metric::l2);
-    for (uint64_t seed = 1; seed <= 5; ++seed) {
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
         const auto options = options_for(10, seed);
         EXPECT_GE(recall(made, made.descended(options), options.degree, 10), 0.97)
             << "seed " << seed;
@@ -279,7 +279,7 @@ TEST_F(KnnGraph, MergeIsAsGoodAsTheWhole) {
     for (Metric metric : {Metric::l2, Metric::cosine, Metric::l1}) {
         const Made made(surface_rows(random, 4800, 40), 40, metric);
         for (size_t first : {2400, 4000, 1})
-            for (uint64_t seed = 1; seed <= 5; ++seed) {
+            for (uint64_t seed = 1; seed <= 2; ++seed) {
                 SCOPED_TRACE(testing::Message() << "border " << first << ", seed " << seed);
                 const auto options = options_for(10, seed);
                 auto lists = parts_of(made, first, options, true);
@@ -314,7 +314,7 @@ TEST_F(KnnGraph, AppendIsAsGoodAsTheWhole) {
     for (Metric metric : {Metric::l2, Metric::cosine}) {
         const Made made(surface_rows(random, 4800, 40), 40, metric);
         for (size_t first : {4799, 4560, 2400, 20})
-            for (uint64_t seed = 1; seed <= 5; ++seed) {
+            for (uint64_t seed = 1; seed <= 2; ++seed) {
                 SCOPED_TRACE(testing::Message() << "border " << first << ", seed " << seed);
                 const auto options = options_for(10, seed);
                 auto lists = parts_of(made, first, options, false);
@@ -328,7 +328,7 @@ TEST_F(KnnGraph, AppendIsAsGoodAsTheWhole) {
 // Lists that come from a table hold k places, not all that a descent has.
 TEST_F(KnnGraph, MergeTakesShortLists) {
     const Made made(surface_rows(random, 4000, 30), 30, Metric::l2);
-    for (uint64_t seed = 1; seed <= 5; ++seed) {
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
         const auto options = options_for(10, seed);
         auto lists = parts_of(made, 1500, options, true);
         for (size_t i = 0; i < lists.size(); ++i)

@@ -323,6 +323,24 @@ SELECT line FROM properties('SELECT FROM queries q, LATERAL
 -- not so here: all partitions are
 SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
     (SELECT id, kind FROM parts WHERE parts.id <> q.id ORDER BY parts.v <-> q.v LIMIT 5) s WHERE q.v IS NOT NULL');
+-- many partitions; memory for a few queries at a time
+CREATE TABLE slices (id int, kind int, v vector(8)) PARTITION BY HASH (id);
+DO $$BEGIN FOR i IN 0 .. 19 LOOP EXECUTE format('CREATE TABLE slices_%s PARTITION OF slices FOR VALUES WITH (MODULUS 20, REMAINDER %1$s)', i); END LOOP; END$$;
+INSERT INTO slices SELECT i, i % 10, vec(i, 8, 17) FROM generate_series(1, 22000) AS i;
+CREATE INDEX slices_v ON slices USING ivfpq (v) WITH (lists = 4, m = 4);
+ANALYZE slices;
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
+    (SELECT id, kind FROM slices ORDER BY slices.v <-> q.v LIMIT 5) s WHERE q.id <= 40');
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
+    (SELECT id, kind FROM slices WHERE kind <> q.n ORDER BY slices.v <-> q.v LIMIT 5) s WHERE q.id <= 40');
+SELECT line FROM properties('SELECT FROM queries q, LATERAL (SELECT id FROM slices ORDER BY slices.v <-> q.v LIMIT 100) s WHERE q.id <= 40') AS line
+    WHERE line ~ 'Batches|Queries|Single';
+SET ivfpq.batch_memory = '6MB';
+SELECT * FROM compare_lateral('SELECT concat_ws('','', q.id, s.id, s.kind) FROM queries q CROSS JOIN LATERAL
+    (SELECT id, kind FROM slices ORDER BY slices.v <-> q.v LIMIT 100) s WHERE q.id <= 40');
+SELECT line FROM properties('SELECT FROM queries q, LATERAL (SELECT id FROM slices ORDER BY slices.v <-> q.v LIMIT 100) s WHERE q.id <= 40') AS line
+    WHERE line ~ 'Batches|Queries|Single';
+RESET ivfpq.batch_memory;
 RESET enable_seqscan;
 
 \qecho without a row, the index is not read
@@ -386,7 +404,7 @@ RESET enable_sort;
 \qecho duplicates, more rows than memory holds at once, and rows out of line
 SET ivfpq.probes = 20;
 SET ivfpq.candidates = 1000;
-SET ivfpq.batch_memory = '1MB';
+SET ivfpq.batch_memory = '6MB';
 SET work_mem = '64kB';
 CREATE TABLE many (id int, v vector(8), filler text);
 ALTER TABLE many ALTER filler SET STORAGE EXTERNAL;
@@ -433,6 +451,6 @@ $$;
 DROP VIEW near_items, barrier;
 REVOKE ALL ON items, queries FROM regress_ivfpq_join;
 REVOKE USAGE ON SCHEMA ivfpq_test, public FROM regress_ivfpq_join;
-DROP TABLE items, queries, first_queries, other, parts, by_kind, halves, few, many, kinds;
+DROP TABLE items, queries, first_queries, other, parts, slices, by_kind, halves, few, many, kinds;
 DROP ROLE regress_ivfpq_join;
 DROP FUNCTION compare_lateral, properties;

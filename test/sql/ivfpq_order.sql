@@ -45,3 +45,4 @@ SELECT differences('found_joined', 'joined'), differences('found_grouped', 'grou
 SELECT n > 0 FROM found_joined;
 DROP VIEW joined, grouped, different, ranked, ahead, materialized;
 DROP TABLE a, b, found_joined, found_grouped, found_different, found_ranked, found_ahead, found_materialized;
+DROP FUNCTION differences;
