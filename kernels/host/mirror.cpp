@@ -168,6 +168,8 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
     ++clock_;
     // Before the store changes: versions may have to be copied, and memory for that may be missing.
     MirrorVersion& put = served->versions_to_change()[list];
+    Served::List& here = served->lists[list];
+    here.refused = wanted;
     // `wanted` is an estimate: the device may have less memory than the budget says.
     for (size_t room = wanted;; room = std::max(2 * room, budget_ / 16)) {
         const bool has_room =
@@ -182,7 +184,7 @@ bool Mirror::put(const MirrorKey& key, uint32_t list, const MirrorVersion& versi
             if (room >= budget_ || victims == Victims::none) return false;
         }
     }
-    Served::List& here = served->lists[list];
+    here.refused = 0;
     served->use.reloads += here.had_before;
     here.had_before = true;
     here.bytes = wanted;
@@ -264,7 +266,9 @@ size_t Mirror::name_missing(const MirrorKey& key, const ListRange& range,
     for (uint32_t looked = 0; looked < lists && count < missing.size(); ++looked) {
         const uint32_t list = served->next_missing;
         served->next_missing = (list + 1) % lists;
-        if (!(*served->versions)[list].resident && range.includes(list)) missing[count++] = list;
+        if (!(*served->versions)[list].resident && range.includes(list) &&
+            bytes_ + served->lists[list].refused <= budget_)
+            missing[count++] = list;
     }
     return count;
 }

@@ -31,6 +31,7 @@ struct Mirror::Served {
         size_t bytes = 0;
         uint64_t last_wanted = 0;  // when a backend was asked to send it; 0: never
         bool had_before = false;   // resident once, so that the next put() is a reload
+        size_t refused = 0;        // bytes for which there was no room; name_missing() waits for it
     };
     std::vector<List> lists;
     // The number of the last use of each list.

@@ -392,6 +392,28 @@ TEST_F(MirrorTest, NamesListsThatItLacks) {
     EXPECT_EQ(full.name_missing(key_a, {}, missing), 0u);
 }
 
+TEST_F(MirrorTest, NamesALargeListOnceThereIsRoom) {
+    Mirror mirror(*device, 32 * entry_bytes);
+    mirror.add(key_a, model.quantizer());
+    const PageData large = make_page(random, 1, 20);
+    const PageData small = make_page(random, 1, 16);
+    const ListPage whole[] = {large.page()};
+    const ListPage part[] = {small.page()};
+    const auto names = [&](uint32_t list) {
+        std::vector<uint32_t> missing(model.shape.lists);
+        missing.resize(mirror.name_missing(key_a, {}, missing));
+        return std::find(missing.begin(), missing.end(), list) != missing.end();
+    };
+    ASSERT_TRUE(mirror.put(key_a, 2, {1, 1, 1, 0}, part, Mirror::Victims::none));
+    EXPECT_TRUE(names(3));
+    EXPECT_FALSE(mirror.put(key_a, 3, {1, 1, 1, 0}, whole, Mirror::Victims::none));
+    EXPECT_FALSE(names(3)) << "it would be sent in vain again";
+    EXPECT_TRUE(names(4)) << "others may be smaller";
+    mirror.drop(key_a, 2);
+    EXPECT_TRUE(names(3));
+    EXPECT_TRUE(mirror.put(key_a, 3, {1, 1, 1, 0}, whole, Mirror::Victims::none));
+}
+
 TEST_F(MirrorTest, EvictsNothingForWhatMayStayAway) {
     Mirror mirror(*device, 30 * entry_bytes);
     mirror.add(key_a, model.quantizer());

@@ -13,7 +13,7 @@ my $host = $device eq 'host';
 my $node = new_node('several_devices', service => 1,
 	conf => "maintenance_work_mem = 64MB\nmin_parallel_table_scan_size = 64kB\nmax_parallel_workers = 8\n"
 	  . "max_worker_processes = 20\npgwarp.devices = '$device'");
-my $rows = 12000;
+my $rows = 9000;
 make_table($node, 't', 24, $rows);
 value($node, <<'SQL');
 CREATE EXTENSION pageinspect;
@@ -105,21 +105,18 @@ sub are_equal
 
 my $one = make_all('one', $on, 2);
 like($one->{plain}, qr/$there rows in [\d.]+ s on (?!\d+ x)/, 'one device');
-for my $devices ("$device,$device", "$device,$device,$device")
+for my $case ([ 2, 0 ], [ 3, 3 ])
 {
-	use_devices($devices);
-	my $count = () = $devices =~ /$device/g;
-	for my $workers (0, 3)
-	{
-		my $words = make_all('more', $on, $workers);
-		like($words->{$_}, qr/$there rows in [\d.]+ s on $count x /, "$_ on $count devices, $workers workers") for keys %indexes;
-		like($words->{join}, qr/300 queries were compared with $there rows on $count x /, 'joined by all');
-		like($words->{kmeans}, qr/kmeans of $there vectors on $count x /, 'clustered by all');
-		like($words->{$_}, qr/graph on $count x /, "$_ on all") for keys %graphs;
-		are_equal('one', 'more', "$count devices, $workers workers");
-		indexes_are_sound($node);
-		drop_all('more');
-	}
+	my ($count, $workers) = @$case;
+	use_devices(join(',', ($device) x $count));
+	my $words = make_all('more', $on, $workers);
+	like($words->{$_}, qr/$there rows in [\d.]+ s on $count x /, "$_ on $count devices, $workers workers") for keys %indexes;
+	like($words->{join}, qr/300 queries were compared with $there rows on $count x /, 'joined by all');
+	like($words->{kmeans}, qr/kmeans of $there vectors on $count x /, 'clustered by all');
+	like($words->{$_}, qr/graph on $count x /, "$_ on all") for keys %graphs;
+	are_equal('one', 'more', "$count devices, $workers workers");
+	indexes_are_sound($node);
+	drop_all('more');
 }
 
 # Kept devices serve what comes next, also for other work.
@@ -157,7 +154,8 @@ if ($host)
 			$node->append_conf('postgresql.conf', "pgwarp.debug_fault = $fault\npgwarp.debug_fault_device = $failing");
 			$node->reload;
 			wait_until($node, "current_setting('pgwarp.debug_fault') = '$fault' AND current_setting('pgwarp.debug_fault_device') = '$failing'");
-			for my $good ($fault eq 'lost' ? (0) : $fault eq 'failed' ? (1, 23) : (0))
+			# Early in the work of one of them, and late in that of the other.
+			for my $good ($fault ne 'failed' ? 0 : $failing == 0 ? 1 : 23)
 			{
 				my $words = make_all('more', "SET pgwarp.debug_fault_after = $good", 2);
 				are_equal('one', 'more', "$fault on $failing after $good calls");
