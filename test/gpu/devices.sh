@@ -6,6 +6,7 @@
 #   KINDS="replicas shards narrow copies"   narrow: shards, with room for 60% of the index on each device. copies: four
 #              devices with room for 75% each, which 'auto' makes two parts of, on two devices each. Both take an
 #              index of 100 MB and more: a quarter of a device's memory is for models and searches
+#   MPS=1      all processes share the GPU by NVIDIA's Multi-Process Service. Without, those of two devices take turns
 # One GPU gains nothing by being two: what is looked at is what is lost.
 # shellcheck shell=bash
 set -euo pipefail
@@ -16,6 +17,16 @@ if [[ ${GROW-} ]]; then
     base=$(compgen -G "$DATA/*base.bvecs" | head -n 1)
     "$BENCH"_data grow "${base%_base.bvecs}" "$GROW" "$RESULTS/grown" >/dev/null
     set=grown data=$RESULTS
+fi
+# Servers take it from the environment of the pg_ctl that starts them.
+if [[ ${MPS-} ]]; then
+    PATH=$PATH:/usr/local/nvidia/bin
+    export CUDA_MPS_PIPE_DIRECTORY=$RESULTS/mps CUDA_MPS_LOG_DIRECTORY=$RESULTS/mps
+    mkdir -p "$RESULTS/mps"
+    nvidia-cuda-mps-control -d
+    trap 'echo quit | nvidia-cuda-mps-control; tail -n 5 "$RESULTS"/mps/*.log; rm -rf "$RESULTS/mps"' EXIT
+    echo "mps: $(echo get_server_list | nvidia-cuda-mps-control 2>&1)"
+    pg_ctl -D "$CLUSTER/data" -w -l "$CLUSTER/log" restart >/dev/null
 fi
 index='CREATE INDEX ON items USING ivfpq (v {ops})'
 ask() {
