@@ -123,9 +123,9 @@ bool open_batches(BatchScan* state) {
     if (state->indexes[0].batch) return true;
     const uint32 k = wanted_rows(state);
     const BatchMemory memory = batch_memory();
-    const Size parts = static_cast<Size>(state->index_count);
-    const KnnMemory of_each = {parts > 1 ? memory.queries / 2 : memory.queries,
-                               memory.lists / parts};
+    double pages = 0;
+    for (int i = 0; i < state->index_count; ++i)
+        pages += RelationGetNumberOfBlocks(state->indexes[i].index.index);
     const MemoryContext before = MemoryContextSwitchTo(state->custom.ss.ps.state->es_query_cxt);
     // Entries of rows that are too old for a snapshot may be gone: only a scan looks for that.
     state->gave_up = k == 0 || compat_old_snapshots_end();
@@ -135,7 +135,11 @@ bool open_batches(BatchScan* state) {
     if (!state->threads) state->threads = make_search_threads();
     for (int i = 0; i < state->index_count && !state->gave_up; ++i) {
         SearchedIndex& index = state->indexes[i];
-        index.batch = try_knn_batch(index.index, k, of_each, state->threads);
+        const double part = RelationGetNumberOfBlocks(index.index.index) / std::max(pages, 1.0);
+        index.batch = try_knn_batch(index.index, k,
+                                    {state->index_count > 1 ? memory.queries / 2 : memory.queries,
+                                     memory_of_lists(memory.lists, state->index_count, part)},
+                                    state->threads);
         state->gave_up = !index.batch;
     }
     PopActiveSnapshot();
@@ -519,7 +523,8 @@ void explain_custom(CustomScanState* node, List*, ExplainState* es) {
     ExplainPropertyInteger("Batches", nullptr, state->batches, es);
     ExplainPropertyInteger("Queries", nullptr, state->queries, es);
     ExplainPropertyInteger("Single Scans", nullptr, state->singles, es);
-    if (state->index_count == 0 || !state->indexes[0].batch) return;
+    // Partitions differ.
+    if (state->index_count != 1 || !state->indexes[0].batch) return;
     const KnnEffort effort = effort_of(state->indexes[0].batch);
     if (effort.exact) {
         ExplainPropertyText("Search", "exact", es);
@@ -593,6 +598,12 @@ void start_executor(QueryDesc* query, int flags) {
 BatchMemory batch_memory() {
     const Size bytes = static_cast<Size>(settings.batch_memory) * 1024;
     return {bytes / 4, bytes * 3 / 4};
+}
+
+Size memory_of_lists(Size all, int indexes, double part) {
+    // Half of it by pages; of the other half all have the same, for models.
+    const double half = static_cast<double>(all) / 2;
+    return static_cast<Size>(half / indexes + half * part);
 }
 
 List* make_batch_private(List* indexes, bool on_device) {

@@ -338,9 +338,16 @@ void add_batch_path(const Join& join, Path* outer, Path* inner, List* scans, dou
     add_device_path(join, outer, inner, scans, limit);
     double start = 0;
     double share = 0;
-    BatchMemory memory = batch_memory();
-    memory.lists /= static_cast<Size>(list_length(scans));
+    const auto pages_of = [](const ListCell* cell) {
+        return static_cast<double>(static_cast<const IndexPath*>(lfirst(cell))->indexinfo->pages);
+    };
+    double pages = 0;
+    for (const ListCell* cell = list_head(scans); cell; cell = lnext(scans, cell))
+        pages += pages_of(cell);
     for (const ListCell* cell = list_head(scans); cell; cell = lnext(scans, cell)) {
+        BatchMemory memory = batch_memory();
+        memory.lists = memory_of_lists(memory.lists, list_length(scans),
+                                       pages_of(cell) / std::max(pages, 1.0));
         const BatchCosts costs =
             costs_of(static_cast<const IndexPath*>(lfirst(cell)), limit, outer->rows, memory);
         if (!costs.pays) return;

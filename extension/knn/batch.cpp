@@ -71,7 +71,9 @@ struct KnnBatch {
     // The most candidates of a query all of whose own are within its margin; 0: no more than these.
     uint32 more_candidates;
     uint32 least_passing;  // candidates of a query that pass the check, for its rows to be complete
-    uint64* pending;       // sorted
+    // Rows of the radius that queries have which decide on their effort, with a check; 0: k
+    uint32 radius_k;
+    uint64* pending;  // sorted
     Size pending_count;
     bool pending_known;  // false: too many to keep in memory
     SearchThreads* threads;
@@ -311,16 +313,21 @@ Size candidate_bytes(uint32 candidates) {
 
 // Queries decide on their effort, as single scans do, unless lists have to be read in parts: none
 // of these parts has all lists that a query takes its radius from.
+bool queries_decide(const KnnBatch* batch) {
+    return fits_all_lists(batch->lists) && most_candidates_of(batch->own_effort) <= max_list_k;
+}
+
 ListWants wants_of(const KnnBatch* batch, const float* forms) {
     const Effort& own = batch->own_effort;
     ListWants wants = {forms, batch->count, batch->effort.probes, batch->effort.candidates,
                        batch->k};
-    if (!fits_all_lists(batch->lists) || most_candidates_of(own) > max_list_k) return wants;
+    if (!queries_decide(batch)) return wants;
     wants.probes = own.probes;
     wants.candidates = most_candidates_of(own);
     wants.margin = own.margin;
     wants.least_candidates = own.candidates;
     if (!(own.threshold > 0)) return wants;
+    if (batch->radius_k > 0) wants.k = batch->radius_k;
     // Hardly any query takes more, and lists are sorted as far as this.
     constexpr uint32 times = 8;
     constexpr uint32 least = 256;
@@ -328,7 +335,7 @@ ListWants wants_of(const KnnBatch* batch, const float* forms) {
     const double growth = list_growth(batch->index->index, batch->meta);
     wants.threshold = own.threshold * static_cast<float>(std::sqrt(growth));
     wants.first_entries =
-        static_cast<uint32>(growth * first_entries(batch->k, batch->meta.rows_at_build));
+        static_cast<uint32>(growth * first_entries(wants.k, batch->meta.rows_at_build));
     wants.first_lists = own.first_lists;
     wants.wider_k = own.wider_k;
     return wants;
@@ -488,7 +495,8 @@ Size query_bytes(const KnnBatch* batch) {
 }
 
 // As many rows as without a check are ranked, of those that pass (see cost.cpp): so there are more
-// candidates, of more lists. No query decides on its own effort.
+// candidates, of more lists. A query decides on its own effort as one does that wants all rows up
+// to its k-th that passes.
 void aim_by_share(KnnBatch* batch) {
     constexpr double more = 1.2;
     constexpr double few = 8;
@@ -506,6 +514,15 @@ void aim_by_share(KnnBatch* batch) {
     }
     effort->threshold = effort->margin = 0;
     batch->own_effort = *effort;
+    const double rows = std::ceil(std::min(more * batch->k / share, most));
+    const Effort own = choose_effort(batch->meta, static_cast<uint32>(rows),
+                                     visiting_costs(batch->meta), ByQuery::yes);
+    if (!(own.threshold > 0)) return;
+    batch->radius_k = static_cast<uint32>(rows);
+    batch->own_effort.threshold = own.threshold;
+    batch->own_effort.first_lists = own.first_lists;
+    batch->own_effort.wider_k = 0;
+    batch->own_effort.candidates = std::max(effort->candidates, own.candidates);
 }
 
 // Room is 0 where memory does not hold one query.
@@ -600,8 +617,9 @@ uint32 least_queries(const KnnBatch* batch) {
 }
 
 KnnEffort effort_of(const KnnBatch* batch) {
-    return {batch->all != nullptr, batch->meta.lists, batch->effort.probes,
-            batch->effort.candidates};
+    const bool decide = batch->own_effort.threshold > 0 && batch->lists && queries_decide(batch);
+    const Effort& effort = decide ? batch->own_effort : batch->effort;
+    return {batch->all != nullptr, batch->meta.lists, effort.probes, effort.candidates};
 }
 
 namespace {
@@ -689,6 +707,10 @@ bool is_complete(const KnnBatch* batch, uint32 query) {
         return false;
     if (settings.probes > 0) return true;
     const double rank = static_cast<double>(batch->k) * batch->seen[query] / batch->passed[query];
+    // By chance fewer pass than of others.
+    constexpr double by_chance = 1.5;
+    if (batch->radius_k > 0 && batch->lists && queries_decide(batch))
+        return rank <= by_chance * batch->radius_k;
     return std::min<double>(lists_for_filter(batch->meta, rank), batch->meta.lists) <=
            batch->effort.probes;
 }

@@ -140,6 +140,23 @@ void extend_group(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32 
     s->group.begin = begin;
 }
 
+// Whether a query without conditions would have taken the last list of the group, too, for as many
+// rows as there are up to the k-th that passes, at this distance (kernels/list_effort.h). Where
+// most rows pass, that tells better than the counts whether a query is far from all rows.
+bool would_take_last(IndexScanDesc scan, const ScanState* s, Size k, double distance) {
+    constexpr double most_pass = 0.2;
+    const double share = s->widening.passing / std::max(s->widening.entries, 1.0);
+    if (share < most_pass || s->group.end == 0) return false;
+    const double nearest = std::ceil(static_cast<double>(k) / share);
+    const Effort effort = choose_effort(s->meta, static_cast<uint32>(nearest), ByQuery::yes);
+    if (!(effort.threshold > 0)) return false;
+    const double growth = list_growth(scan->indexRelation, s->meta);
+    const auto term_of = [s](uint32 place) { return s->lists.terms[s->lists.order[place]]; };
+    return list_score(term_of(s->group.end - 1), term_of(0), static_cast<float>(distance),
+                      static_cast<float>(s->widening.entries)) <=
+           effort.threshold * std::sqrt(growth);
+}
+
 // Walks the first group, and adds lists to it until the scan needs no more for the candidates that
 // it wants (widening.h).
 void walk_and_widen(IndexScanDesc scan, ScanState* s, GatherState* gather, Size wanted) {
@@ -159,7 +176,8 @@ void walk_and_widen(IndexScanDesc scan, ScanState* s, GatherState* gather, Size 
         forget_beyond(&s->widening, gather->selection->bound());
         const double distance = gather->selection->distance_of(k);
         if (!std::isinf(distance) &&
-            covers(s->widening, s->group.end, distance, 1 - settings.target_recall))
+            covers(s->widening, s->group.end, distance, 1 - settings.target_recall) &&
+            !would_take_last(scan, s, k, distance))
             break;
         extend_group(scan, s, gather, std::min(lists, 2 * s->group.end));
     }
@@ -397,9 +415,6 @@ bool may_begin_again(const ScanState* s) {
            !s->goal.probes_given && s->walk.stage != GroupStage::ordered;
 }
 
-// Where nearly all rows pass a filter, a search takes no more than without it.
-constexpr double nearly_all = 0.75;
-
 // Begins a scan with a filter as aim_by_filter() would go on, if the share that passes is as
 // planned: so most scans walk their lists once.
 void aim_by_plan(ScanState* s) {
@@ -411,6 +426,7 @@ void aim_by_plan(ScanState* s) {
         return;
     const double nearest = s->goal.filtered / share;
     s->goal.aims = true;
+    s->goal.threshold = s->goal.margin = 0;
     s->goal.limit = static_cast<uint32>(std::ceil(nearest));
     s->goal.least_rows = static_cast<Size>(ranked_for_filter(s->meta, s->goal.filtered, share));
     // As many pass by chance, nearly always.

@@ -72,7 +72,9 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
                                   : wanted_rows(scan);
     const bool filters = row_filter(s->reader).passes != nullptr;
     s->goal.filtered = filters ? wanted.filtered : 0;
-    s->goal.limit = filters ? wanted.filtered : wanted.rows;
+    // Where nearly all rows pass, a search is what it is without the filter.
+    const bool few_pass = filters && wanted.filtered < nearly_all * wanted.rows;
+    s->goal.limit = few_pass ? wanted.filtered : wanted.rows;
     s->goal.planned = wanted.rows;
     s->goal.waiting = wanted.of_group;
     s->goal.least_rows = wanted.in_order;
@@ -82,7 +84,7 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     if (s->bound.given && settings.iterative_scan != static_cast<int>(IterativeScan::off))
         s->goal.limit = std::min(s->goal.limit, few);
     const bool plain =
-        !filters && !s->bound.given && s->conditions.count == 0 && !s->asked.one_effort;
+        !few_pass && !s->bound.given && s->conditions.count == 0 && !s->asked.one_effort;
     Effort effort = choose_effort(meta, s->goal.limit, plain ? ByQuery::yes : ByQuery::no);
     // More candidates than memory holds are sorted, list by list: no query decides there.
     if (effort.threshold > 0 && effort.candidates + s->asked.passed_over > most_candidates())

@@ -414,6 +414,9 @@ bool pending_has_moved(Relation index, const ScanState* s);
 
 // --- lists.cpp
 
+// Where this share of the rows passes a filter, a search takes no more than without it.
+inline constexpr double nearly_all = 0.75;
+
 // Whether the lists show how many of them the scan reads (widening.h).
 bool widens(const ScanState* s);
 uint32 bounded_probes(uint32 probes, const MetaPage& meta);

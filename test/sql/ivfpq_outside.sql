@@ -118,3 +118,35 @@ SELECT recall() >= 0.99 AS found, probes <= 8 AS "few for rows" FROM ivfpq_info(
 RESET ivfpq.target_recall;
 DROP TABLE w, truth;
 DROP FUNCTION recall;
+
+\qecho conditions that most rows pass: queries that are near no cluster find as much as without
+CREATE TABLE c (id int, price float8, v vector(48));
+INSERT INTO c SELECT i, (hashint8extended(i, 9) & 1023) / 1024.0, vec(i % 80, 48, 1) +
+    (SELECT array_agg(e * 0.35) FROM unnest(vec(i, 48, 2)::real[]) AS e)::vector FROM generate_series(1, 3000) AS i;
+CREATE TABLE q AS SELECT i AS id, vec(i, 48, 3) AS v FROM generate_series(1, 100) AS i;
+ANALYZE c, q;
+CREATE FUNCTION found(condition text, batched boolean, OUT recall float8, OUT by_batch boolean) LANGUAGE plpgsql AS $$
+DECLARE
+    query text := format('SELECT q.id, s.d FROM q CROSS JOIN LATERAL (SELECT c.v <-> q.v AS d FROM c WHERE %s ORDER BY c.v <-> q.v LIMIT 10) AS s', condition);
+    plan json;
+BEGIN
+    PERFORM set_config('ivfpq.enable_batched_join', batched::text, true), set_config('enable_seqscan', 'off', true);
+    EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+    by_batch := plan::text LIKE '%Ivfpq Batch%';
+    EXECUTE 'CREATE TEMP TABLE found ON COMMIT DROP AS ' || query;
+    PERFORM set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'on', true);
+    EXECUTE 'SELECT avg((d <= farthest)::int) FROM found JOIN (SELECT id, max(d) AS farthest FROM (' || query || ') AS s GROUP BY id) AS e USING (id)' INTO recall;
+    PERFORM set_config('enable_indexscan', 'on', true);
+    DROP TABLE found;
+END $$;
+CREATE INDEX c_v ON c USING ivfpq (v);
+SELECT condition, batched, by_batch OR NOT batched OR current_setting('ivfpq.executor') <> 'cpu' AS as_planned, recall >= 0.93 AS found
+FROM unnest(ARRAY['true', 'price >= 0', 'price < 0.9', 'price < 0.5']) AS condition, unnest(ARRAY[false, true]) AS batched CROSS JOIN LATERAL found(condition, batched)
+ORDER BY batched, condition;
+DROP INDEX c_v;
+CREATE INDEX c_v ON c USING ivfpq (v, price);
+SELECT condition, batched, recall >= 0.93 AS found
+FROM unnest(ARRAY['true', 'price >= 0', 'price < 0.9', 'price < 0.5']) AS condition, unnest(ARRAY[false, true]) AS batched CROSS JOIN LATERAL found(condition, batched)
+ORDER BY batched, condition;
+DROP TABLE c, q;
+DROP FUNCTION found;
