@@ -146,7 +146,9 @@ void extend_group(IndexScanDesc scan, ScanState* s, GatherState* gather, uint32 
 bool would_take_last(IndexScanDesc scan, const ScanState* s, Size k, double distance) {
     constexpr double most_pass = 0.2;
     const double share = s->widening.passing / std::max(s->widening.entries, 1.0);
-    if (share < most_pass || s->group.end == 0) return false;
+    const double of_filter =
+        s->goal.filtered > 0 ? static_cast<double>(s->goal.filtered) / s->goal.limit : 1;
+    if (share * of_filter < most_pass || s->group.end == 0) return false;
     const double nearest = std::ceil(static_cast<double>(k) / share);
     const Effort effort = choose_effort(s->meta, static_cast<uint32>(nearest), ByQuery::yes);
     if (!(effort.threshold > 0)) return false;
