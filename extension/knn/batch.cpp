@@ -21,6 +21,7 @@
 #include "extension/table/columns.h"
 #include "extension/table/heap_roots.h"
 #include "extension/util/disk_reads.h"
+#include "extension/util/pause.h"
 
 extern "C" {
 #include "access/genam.h"
@@ -359,6 +360,9 @@ void search_for_more(KnnBatch* batch, const ListWants& first) {
     };
     const auto put = [](void* state, uint32 query, uint64 tid) {
         const auto* part = static_cast<const Part*>(state);
+        const KnnBatch* batch = part->batch;
+        // It was pending, and all queries were offered its row; since then it has moved to a list.
+        if (std::binary_search(batch->pending, batch->pending + batch->pending_count, tid)) return;
         add_candidate(part->batch, part->queries[query], tid);
     };
     for (uint32 begin = 0; begin < batch->unsure_count; begin += at_once) {
@@ -384,6 +388,7 @@ bool search_by_lists(KnnBatch* batch) {
     if (!at_hand && !worth_the_lists(batch)) return false;
     if (!batch->lists_tried) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
+        pause_at("batch");
         if (!batch->threads) batch->threads = make_search_threads();
         batch->lists =
             open_list_search(batch->index->index, batch->meta, batch->memory.lists, batch->threads);

@@ -8,6 +8,7 @@
 //   append       the list's tail was read, and is not locked yet
 //   scan         the metapage was read
 //   walk         between two pages of a list
+//   batch        a batch of queries has read the pending list, and no other
 //   vacuum       between two pages of a list
 //   remove       VACUUM has seen dead entries on a page, and has locked nothing yet
 //   train        the model is written, no pending entry has moved
