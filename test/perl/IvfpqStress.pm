@@ -93,15 +93,17 @@ DECLARE
 BEGIN
 	PERFORM set_config('maintenance_work_mem', CASE WHEN random() < 0.5 THEN '1MB' ELSE '64MB' END,
 					   true);
-	SELECT count(*) AS rows, count(DISTINCT (s.query, s.ctid)) AS different,
+	SELECT count(*) AS rows, count(*) FILTER (WHERE s.before_it > 0) AS twice,
 		count(*) FILTER (WHERE (t.v <-> queries[s.query])::real IS DISTINCT FROM s.distance) AS wrong,
-		count(*) FILTER (WHERE s.distance < s.before) AS unordered
+		count(*) FILTER (WHERE s.distance < s.before) AS unordered,
+		string_agg(s.query || ' ' || s.ctid, ', ') FILTER (WHERE s.before_it > 0) AS which
 	INTO found FROM
-		(SELECT *, lag(distance) OVER (PARTITION BY query ORDER BY rank) AS before
+		(SELECT *, lag(distance) OVER (PARTITION BY query ORDER BY rank) AS before,
+			row_number() OVER (PARTITION BY query, ctid ORDER BY rank) - 1 AS before_it
 		 FROM knn_search('t_l2', queries, k)) AS s LEFT JOIN t ON t.ctid = s.ctid;
 	SELECT 60 * least(k, count(*)) INTO expected FROM t;
-	IF found IS DISTINCT FROM (expected, expected, 0::bigint, 0::bigint) THEN
-		RAISE 'a batch of 60 queries with k = % is %, not % rows', k, found, expected;
+	IF (found.rows, found.twice, found.wrong, found.unordered) IS DISTINCT FROM (expected, 0::bigint, 0::bigint, 0::bigint) THEN
+		RAISE 'a batch of 60 queries with k = % and memory of % is %, not % rows', k, current_setting('maintenance_work_mem'), found, expected;
 	END IF;
 END
 $$;
