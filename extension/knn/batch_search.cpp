@@ -6,100 +6,25 @@
 #include "kernels/list_effort.h"
 #include "kernels/list_store.h"
 #include "extension/index/column.h"
-#include "extension/index/format.h"
-#include "extension/scan/scan.h"
-#include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
 #include "extension/scan/exact.h"
-#include "extension/scan/row_walk.h"
-#include "extension/knn/batch.h"
+#include "extension/knn/batch_state.h"
 #include "extension/knn/device.h"
-#include "extension/knn/lists.h"
 #include "extension/settings.h"
-#include "extension/table/columns.h"
-#include "extension/table/heap_roots.h"
-#include "extension/util/disk_reads.h"
 #include "extension/util/pause.h"
 
 extern "C" {
-#include "access/genam.h"
-#include "access/relscan.h"
 #include "pgstat.h"
 #include "storage/predicate.h"
-#include "utils/memutils.h"
-#include "utils/snapmgr.h"
 }
 
 namespace pgwarp {
 
 namespace {
 
-// A candidate row of a query: its exact distance has to be computed.
-struct CandidateRow {
-    uint64 tid;
-    uint32 query;
-
-    friend bool operator<(const CandidateRow& a, const CandidateRow& b) {
-        return a.tid < b.tid || (a.tid == b.tid && a.query < b.query);
-    }
-};
-
-template <typename T>
-T* alloc_array(Size count) {
-    return static_cast<T*>(
-        MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(T)));
-}
-
-}  // namespace
-
-struct KnnBatch {
-    MemoryContext context;
-    MemoryContext batch_context;  // reset by each search
-    const KnnIndex* index;
-    Snapshot snapshot;
-    uint32 k;
-    KnnMemory memory;
-    uint32 room;  // queries that fit into a batch
-    RowReader* reader;
-    IndexScanDesc scan;  // for queries short of rows, or too few for a batch; null until used
-    KnnQuery* query;     // not null: search by SQL (KnnIndex::by_query)
-
-    MetaPage meta;
-    Effort effort;      // one for all queries
-    Effort own_effort;  // by query, where all lists are at hand
-    // The most candidates of a query all of whose own are within its margin; 0: no more than these.
-    uint32 more_candidates;
-    uint32 least_passing;  // candidates of a query that pass the check, for its rows to be complete
-    // Rows of the radius that queries have which decide on their effort, with a check; 0: k
-    uint32 radius_k;
-    uint64* pending;  // sorted
-    Size pending_count;
-    bool pending_known;  // false: too many to keep in memory
-    SearchThreads* threads;
-    ListSearch* lists;
-    bool lists_tried;
-    TidSet* all;  // of all entries, for an exact search; null: the search is not exact
-
-    // Of the last search:
-    const float* queries;  // (count)(dims)
-    uint32 count;
-    KnnRow* rows;    // (count)(k): heaps with the farthest on top, sorted at the end
-    uint32* counts;  // (count)
-    uint32* seen;    // (count), with a check: candidates that are visible, and those that pass
-    uint32* passed;
-    CandidateRow* candidates;
-    Size candidate_count;
-    Size candidate_room;
-    uint32* unsure;  // queries that want more candidates
-    uint32 unsure_count;
-    RootFinder* roots;  // not null: candidates are visible versions, which may not be entries
-};
-
 // --- the pending list
-
-namespace {
 
 struct PendingCopy {
     uint64* tids;
@@ -147,158 +72,12 @@ void read_pending(KnnBatch* batch) {
         static_cast<Size>(std::unique(copy.tids, copy.tids + copy.count) - copy.tids);
 }
 
-// --- ranking
-
-void offer(KnnBatch* batch, uint32 query, const KnnRow& row) {
-    KnnRow* rows = batch->rows + Size{query} * batch->k;
-    uint32* count = &batch->counts[query];
-    if (*count < batch->k) {
-        rows[(*count)++] = row;
-        std::push_heap(rows, rows + *count, nearer);
-    } else if (nearer(row, rows[0])) {
-        std::pop_heap(rows, rows + *count, nearer);
-        rows[*count - 1] = row;
-        std::push_heap(rows, rows + *count, nearer);
-    }
-}
-
-// The row that was read last, without its distance.
-KnnRow row_at_hand(const KnnBatch* batch, const ItemPointerData& entry) {
-    KnnRow row = {};
-    row.table = RelationGetRelid(batch->index->heap);
-    row.place = batch->index->entry_places ? entry : place_of_row(batch->reader);
-    if (batch->index->key_attribute != 0) {
-        const Datum key =
-            value_of_row(batch->reader, batch->index->key_attribute, &row.key_is_null);
-        if (!row.key_is_null) row.key = key_of(key, batch->index->key_type);
-    }
-    return row;
-}
-
-double distance_to(const KnnBatch* batch, uint32 query, const StoredVector& vector) {
-    const uint32 dims = batch->index->dims;
-    check_same_dims(dims, vector.dims, VectorType(vector.format, 0).name());
-    return exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector);
-}
-
-// Offers the row that was read last to a query, if it passes the query's check.
-void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow* row) {
-    const KnnRowCheck& check = batch->index->check;
-    if (check.passes) {
-        ++batch->seen[query];
-        if (!check.passes(check.state, query, slot_of_row(batch->reader))) return;
-        ++batch->passed[query];
-    }
-    row->distance = distance_to(batch, query, vector);
-    offer(batch, query, *row);
-}
-
-void add_candidate(void* state, uint32 query, uint64 tid) {
-    auto* batch = static_cast<KnnBatch*>(state);
-    if (batch->candidate_count == batch->candidate_room) {
-        batch->candidate_room *= 2;
-        batch->candidates = static_cast<CandidateRow*>(
-            repalloc_huge(batch->candidates, batch->candidate_room * sizeof(CandidateRow)));
-    }
-    batch->candidates[batch->candidate_count++] = {tid, query};
-}
+// --- batches
 
 void add_unsure(void* state, uint32 query) {
     auto* batch = static_cast<KnnBatch*>(state);
     batch->unsure[batch->unsure_count++] = query;
 }
-
-// Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
-// it is pending.
-void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
-    ItemPointerData entry = number_tid(tid);
-    StoredVector vector = read_row(batch->reader, entry);
-    if (!vector && batch->roots) {
-        // A version of a HOT chain is found by the chain's root only, which the index has.
-        entry = number_tid(root_of(batch->roots, tid));
-        vector = read_row(batch->reader, entry);
-    }
-    if (!vector) return;
-    KnnRow row = row_at_hand(batch, entry);
-    if (is_pending) {
-        for (uint32 query = 0; query < batch->count; ++query) offer_row(batch, query, vector, &row);
-        return;
-    }
-    for (Size i = at; i < end; ++i) {
-        // VACUUM may have moved an entry during a walk, which then meets the entry twice.
-        if (i > at && batch->candidates[i].query == batch->candidates[i - 1].query) continue;
-        offer_row(batch, batch->candidates[i].query, vector, &row);
-    }
-}
-
-// Visits candidates, and pending rows if they are wanted, in the order of TIDs, so that each page
-// is pinned once.
-void rank_rows(KnnBatch* batch, bool with_pending) {
-    const Size pending_count = with_pending ? batch->pending_count : 0;
-    std::sort(batch->candidates, batch->candidates + batch->candidate_count);
-    // Prefetch distances, in candidates.
-    constexpr Size page_ahead = 12;
-    constexpr Size tuple_ahead = 4;
-    const Size read_ahead = rows_to_read_ahead(batch->reader);
-    DiskReads reads;
-    const auto prefetch = [&](Size candidate, PrefetchStage stage) {
-        if (candidate < batch->candidate_count)
-            prefetch_row(batch->reader, number_tid(batch->candidates[candidate].tid), stage);
-    };
-    Size candidate = 0;
-    Size next = 0;
-    while (candidate < batch->candidate_count || next < pending_count) {
-        CHECK_FOR_INTERRUPTS();
-        if (reads.needed()) prefetch(candidate + read_ahead, PrefetchStage::read);
-        prefetch(candidate + page_ahead, PrefetchStage::page);
-        prefetch(candidate + tuple_ahead, PrefetchStage::tuple);
-        const bool has_candidate = candidate < batch->candidate_count;
-        const bool is_pending =
-            next < pending_count &&
-            (!has_candidate || batch->pending[next] <= batch->candidates[candidate].tid);
-        const uint64 tid = is_pending ? batch->pending[next++] : batch->candidates[candidate].tid;
-        Size end = candidate;
-        while (end < batch->candidate_count && batch->candidates[end].tid == tid) ++end;
-        rank_row(batch, tid, is_pending, candidate, end);
-        candidate = end;
-    }
-    rest_row_reader(batch->reader);
-}
-
-// --- an ordinary scan
-
-void scan_for(KnnBatch* batch, uint32 query) {
-    const KnnIndex* index = batch->index;
-    const MemoryContext before = MemoryContextSwitchTo(batch->context);
-    if (!batch->scan) {
-        batch->scan = compat_index_beginscan(index->heap, index->index, batch->snapshot, 0, 1);
-        want_rows(batch->scan, batch->k);
-    }
-    const Datum vector =
-        type_of(index->index).make(batch->queries + Size{query} * index->dims, index->dims);
-    ScanKeyData order = {};
-    order.sk_flags = SK_ORDER_BY;
-    order.sk_attno = 1;
-    order.sk_strategy = 1;
-    order.sk_argument = vector;
-    index_rescan(batch->scan, nullptr, 0, &order, 1);
-    batch->counts[query] = 0;
-    while (batch->counts[query] < batch->k) {
-        CHECK_FOR_INTERRUPTS();
-        const ItemPointer tid = index_getnext_tid(batch->scan, ForwardScanDirection);
-        if (!tid) break;
-        const StoredVector found = read_row(batch->reader, *tid);
-        if (!found) continue;
-        KnnRow row = row_at_hand(batch, *tid);
-        row.distance = distance_to(batch, query, found);
-        offer(batch, query, row);
-    }
-    rest_row_reader(batch->reader);
-    pfree(DatumGetPointer(vector));
-    MemoryContextSwitchTo(before);
-}
-
-// --- batches
 
 uint32 most_candidates_of(const Effort& effort) {
     const Size most = effort.margin > 0 ? most_ranked_of(effort.candidates, false, effort.wider_k)
@@ -419,7 +198,7 @@ bool search_by_lists(KnnBatch* batch) {
 
 // Ranks the rows of all entries for all queries, in the order of their TIDs.
 void search_exactly(KnnBatch* batch) {
-    walk_rows(batch->reader, batch->all, [batch](uint64 tid) { rank_row(batch, tid, true, 0, 0); });
+    walk_rows(batch->reader, batch->all, [batch](uint64 tid) { rank_for_all(batch, tid); });
     rest_row_reader(batch->reader);
 }
 

@@ -1,0 +1,163 @@
+#include <algorithm>
+
+#include "extension/index/column.h"
+#include "extension/knn/batch_state.h"
+#include "extension/scan/scan.h"
+#include "extension/table/columns.h"
+#include "extension/util/disk_reads.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
+
+namespace pgwarp {
+
+namespace {
+
+void offer(KnnBatch* batch, uint32 query, const KnnRow& row) {
+    KnnRow* rows = batch->rows + Size{query} * batch->k;
+    uint32* count = &batch->counts[query];
+    if (*count < batch->k) {
+        rows[(*count)++] = row;
+        std::push_heap(rows, rows + *count, nearer);
+    } else if (nearer(row, rows[0])) {
+        std::pop_heap(rows, rows + *count, nearer);
+        rows[*count - 1] = row;
+        std::push_heap(rows, rows + *count, nearer);
+    }
+}
+
+// The row that was read last, without its distance.
+KnnRow row_at_hand(const KnnBatch* batch, const ItemPointerData& entry) {
+    KnnRow row = {};
+    row.table = RelationGetRelid(batch->index->heap);
+    row.place = batch->index->entry_places ? entry : place_of_row(batch->reader);
+    if (batch->index->key_attribute != 0) {
+        const Datum key =
+            value_of_row(batch->reader, batch->index->key_attribute, &row.key_is_null);
+        if (!row.key_is_null) row.key = key_of(key, batch->index->key_type);
+    }
+    return row;
+}
+
+double distance_to(const KnnBatch* batch, uint32 query, const StoredVector& vector) {
+    const uint32 dims = batch->index->dims;
+    check_same_dims(dims, vector.dims, VectorType(vector.format, 0).name());
+    return exact_distance(batch->index->metric, batch->queries + Size{query} * dims, vector);
+}
+
+// Offers the row that was read last to a query, if it passes the query's check.
+void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow* row) {
+    const KnnRowCheck& check = batch->index->check;
+    if (check.passes) {
+        ++batch->seen[query];
+        if (!check.passes(check.state, query, slot_of_row(batch->reader))) return;
+        ++batch->passed[query];
+    }
+    row->distance = distance_to(batch, query, vector);
+    offer(batch, query, *row);
+}
+
+// Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if
+// it is pending.
+void rank_row(KnnBatch* batch, uint64 tid, bool is_pending, Size at, Size end) {
+    ItemPointerData entry = number_tid(tid);
+    StoredVector vector = read_row(batch->reader, entry);
+    if (!vector && batch->roots) {
+        // A version of a HOT chain is found by the chain's root only, which the index has.
+        entry = number_tid(root_of(batch->roots, tid));
+        vector = read_row(batch->reader, entry);
+    }
+    if (!vector) return;
+    KnnRow row = row_at_hand(batch, entry);
+    if (is_pending) {
+        for (uint32 query = 0; query < batch->count; ++query) offer_row(batch, query, vector, &row);
+        return;
+    }
+    for (Size i = at; i < end; ++i) {
+        // VACUUM may have moved an entry during a walk, which then meets the entry twice.
+        if (i > at && batch->candidates[i].query == batch->candidates[i - 1].query) continue;
+        offer_row(batch, batch->candidates[i].query, vector, &row);
+    }
+}
+
+}  // namespace
+
+void add_candidate(void* state, uint32 query, uint64 tid) {
+    auto* batch = static_cast<KnnBatch*>(state);
+    if (batch->candidate_count == batch->candidate_room) {
+        batch->candidate_room *= 2;
+        batch->candidates = static_cast<CandidateRow*>(
+            repalloc_huge(batch->candidates, batch->candidate_room * sizeof(CandidateRow)));
+    }
+    batch->candidates[batch->candidate_count++] = {tid, query};
+}
+
+void rank_for_all(KnnBatch* batch, uint64 tid) {
+    rank_row(batch, tid, true, 0, 0);
+}
+
+void rank_rows(KnnBatch* batch, bool with_pending) {
+    const Size pending_count = with_pending ? batch->pending_count : 0;
+    std::sort(batch->candidates, batch->candidates + batch->candidate_count);
+    // Prefetch distances, in candidates.
+    constexpr Size page_ahead = 12;
+    constexpr Size tuple_ahead = 4;
+    const Size read_ahead = rows_to_read_ahead(batch->reader);
+    DiskReads reads;
+    const auto prefetch = [&](Size candidate, PrefetchStage stage) {
+        if (candidate < batch->candidate_count)
+            prefetch_row(batch->reader, number_tid(batch->candidates[candidate].tid), stage);
+    };
+    Size candidate = 0;
+    Size next = 0;
+    while (candidate < batch->candidate_count || next < pending_count) {
+        CHECK_FOR_INTERRUPTS();
+        if (reads.needed()) prefetch(candidate + read_ahead, PrefetchStage::read);
+        prefetch(candidate + page_ahead, PrefetchStage::page);
+        prefetch(candidate + tuple_ahead, PrefetchStage::tuple);
+        const bool has_candidate = candidate < batch->candidate_count;
+        const bool is_pending =
+            next < pending_count &&
+            (!has_candidate || batch->pending[next] <= batch->candidates[candidate].tid);
+        const uint64 tid = is_pending ? batch->pending[next++] : batch->candidates[candidate].tid;
+        Size end = candidate;
+        while (end < batch->candidate_count && batch->candidates[end].tid == tid) ++end;
+        rank_row(batch, tid, is_pending, candidate, end);
+        candidate = end;
+    }
+    rest_row_reader(batch->reader);
+}
+
+void scan_for(KnnBatch* batch, uint32 query) {
+    const KnnIndex* index = batch->index;
+    const MemoryContext before = MemoryContextSwitchTo(batch->context);
+    if (!batch->scan) {
+        batch->scan = compat_index_beginscan(index->heap, index->index, batch->snapshot, 0, 1);
+        want_rows(batch->scan, batch->k);
+    }
+    const Datum vector =
+        type_of(index->index).make(batch->queries + Size{query} * index->dims, index->dims);
+    ScanKeyData order = {};
+    order.sk_flags = SK_ORDER_BY;
+    order.sk_attno = 1;
+    order.sk_strategy = 1;
+    order.sk_argument = vector;
+    index_rescan(batch->scan, nullptr, 0, &order, 1);
+    batch->counts[query] = 0;
+    while (batch->counts[query] < batch->k) {
+        CHECK_FOR_INTERRUPTS();
+        const ItemPointer tid = index_getnext_tid(batch->scan, ForwardScanDirection);
+        if (!tid) break;
+        const StoredVector found = read_row(batch->reader, *tid);
+        if (!found) continue;
+        KnnRow row = row_at_hand(batch, *tid);
+        row.distance = distance_to(batch, query, found);
+        offer(batch, query, row);
+    }
+    rest_row_reader(batch->reader);
+    pfree(DatumGetPointer(vector));
+    MemoryContextSwitchTo(before);
+}
+
+}  // namespace pgwarp

@@ -1,0 +1,91 @@
+// The state of a batch, and what its two files know of each other: batch_search.cpp searches for
+// candidates, batch_rows.cpp reads and ranks their rows.
+#pragma once
+
+#include "extension/index/effort.h"
+#include "extension/index/format.h"
+#include "extension/knn/batch.h"
+#include "extension/knn/lists.h"
+#include "extension/scan/row_walk.h"
+#include "extension/table/heap_roots.h"
+
+extern "C" {
+#include "access/genam.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+}
+
+namespace pgwarp {
+
+// A candidate row of a query: its exact distance has to be computed.
+struct CandidateRow {
+    uint64 tid;
+    uint32 query;
+
+    friend bool operator<(const CandidateRow& a, const CandidateRow& b) {
+        return a.tid < b.tid || (a.tid == b.tid && a.query < b.query);
+    }
+};
+
+template <typename T>
+T* alloc_array(Size count) {
+    return static_cast<T*>(
+        MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(T)));
+}
+
+struct KnnBatch {
+    MemoryContext context;
+    MemoryContext batch_context;  // reset by each search
+    const KnnIndex* index;
+    Snapshot snapshot;
+    uint32 k;
+    KnnMemory memory;
+    uint32 room;  // queries that fit into a batch
+    RowReader* reader;
+    IndexScanDesc scan;  // for queries short of rows, or too few for a batch; null until used
+    KnnQuery* query;     // not null: search by SQL (KnnIndex::by_query)
+
+    MetaPage meta;
+    Effort effort;      // one for all queries
+    Effort own_effort;  // by query, where all lists are at hand
+    // The most candidates of a query all of whose own are within its margin; 0: no more than these.
+    uint32 more_candidates;
+    uint32 least_passing;  // candidates of a query that pass the check, for its rows to be complete
+    // Rows of the radius that queries have which decide on their effort, with a check; 0: k
+    uint32 radius_k;
+    uint64* pending;  // sorted
+    Size pending_count;
+    bool pending_known;  // false: too many to keep in memory
+    SearchThreads* threads;
+    ListSearch* lists;
+    bool lists_tried;
+    TidSet* all;  // of all entries, for an exact search; null: the search is not exact
+
+    // Of the last search:
+    const float* queries;  // (count)(dims)
+    uint32 count;
+    KnnRow* rows;    // (count)(k): heaps with the farthest on top, sorted at the end
+    uint32* counts;  // (count)
+    uint32* seen;    // (count), with a check: candidates that are visible, and those that pass
+    uint32* passed;
+    CandidateRow* candidates;
+    Size candidate_count;
+    Size candidate_room;
+    uint32* unsure;  // queries that want more candidates
+    uint32 unsure_count;
+    RootFinder* roots;  // not null: candidates are visible versions, which may not be entries
+};
+
+// --- batch_rows.cpp
+
+// `state`: the batch.
+void add_candidate(void* state, uint32 query, uint64 tid);
+// Offers a row to all queries.
+void rank_for_all(KnnBatch* batch, uint64 tid);
+// Visits candidates, and pending rows if they are wanted, in the order of TIDs, so that each page
+// is pinned once.
+void rank_rows(KnnBatch* batch, bool with_pending);
+// Finds the rows of a query by an ordinary scan.
+void scan_for(KnnBatch* batch, uint32 query);
+
+}  // namespace pgwarp
