@@ -187,12 +187,51 @@ bool finish_shared(const StoredLists& stored, CpuBatch& batch, size_t query, siz
     return true;
 }
 
+// Whether queries of `tasks` tasks gain from sharing scans, by the lists that a few of them take
+// alone. A shared scan takes less of an entry. But for each list, tables have to be interleaved,
+// and a query needs its tables twice, the entries that tell its radius twice, and twice the
+// candidates. All measured in entries (bench/notes/joins.md).
+bool pays(const StoredLists& stored, CpuBatch& batch, size_t queries, size_t tasks) {
+    // Larger tables of floats than this do not fit into a first-level cache: then looking up the
+    // entries of a list takes more.
+    constexpr uint32_t small_m = 64;
+    const double of_visit = stored.shape.m <= small_m ? 300 : 120;
+    constexpr double of_candidate = 75;
+    constexpr size_t most = 8;
+    constexpr size_t part = 64;
+    const size_t sample = std::clamp<size_t>(queries / part, 1, most);
+    double entries = 0, visits = 0, candidates = 0;
+    SearchScratch scratch;
+    for (size_t i = 0; i < sample; ++i) {
+        const size_t query = queries * i / sample;
+        search_one(stored, batch, query, scratch);
+        visits += batch.taken_room[query];
+        candidates += batch.wanted[query].k;
+        for (uint32_t rank = 0; rank < batch.taken_room[query]; ++rank)
+            entries += stored.lists[scratch.order[rank]].count;
+    }
+    // A scan takes as long for fewer queries.
+    const double visits_of_list = visits / static_cast<double>(sample) *
+                                  static_cast<double>(queries) /
+                                  static_cast<double>(tasks * stored.shape.lists);
+    const double filled = std::clamp(visits_of_list / group_size, 1.0 / group_size, 1.0);
+    return entries > of_visit / filled * visits + of_candidate * candidates;
+}
+
+bool always_shared = false;
+
 }  // namespace
 
-size_t shared_tasks(const StoredLists& stored, const CpuBatch& batch, size_t queries, int threads) {
+void share_always(bool always) {
+    always_shared = always;
+}
+
+size_t shared_tasks(const StoredLists& stored, CpuBatch& batch, size_t queries, int threads) {
     // Narrowed queries share no scan: each has conditions of its own. Refined ones need places of
     // entries, which a shared scan does not keep.
     if (stored.shape.m > most_group_m || batch.shape.narrowed || batch.shape.refined) return 0;
+    // One query alone looks up many entries of four bits at once.
+    if (stored.shape.bits == 4 && !always_shared) return 0;
     size_t visits = 0;
     for (size_t i = 0; i < queries; ++i) {
         // Of the lists that a query may take, it takes some.
@@ -202,7 +241,8 @@ size_t shared_tasks(const StoredLists& stored, const CpuBatch& batch, size_t que
     }
     constexpr size_t min_visits = 8;  // of a list
     const size_t tasks = tasks_for(queries, threads);
-    return visits >= min_visits * stored.shape.lists * tasks ? tasks : 0;
+    if (visits < min_visits * stored.shape.lists * tasks) return 0;
+    return always_shared || pays(stored, batch, queries, tasks) ? tasks : 0;
 }
 
 void search_together(const StoredLists& stored, CpuBatch& batch, size_t begin, size_t end,

@@ -38,8 +38,11 @@ struct SharedScratch {
     SearchScratch single;
 };
 
-// Into how many tasks to divide the queries; 0: searching one by one is faster.
-size_t shared_tasks(const StoredLists& stored, const CpuBatch& batch, size_t queries, int threads);
+// Into how many tasks to divide the queries; 0: searching one by one is faster. Searches for a few
+// of them, to know.
+size_t shared_tasks(const StoredLists& stored, CpuBatch& batch, size_t queries, int threads);
+// For tests: to share wherever it is possible, or where it pays.
+void share_always(bool always);
 
 // Answers the queries begin .. end - 1 of the batch: one task. A task may take long, so it polls
 // `interrupts`.

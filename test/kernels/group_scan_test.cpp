@@ -1,6 +1,7 @@
 // Scanning lists for sixteen queries at once: bounds that hold, and answers that do not change.
 
 #include "kernels/cpu/group_scan.h"
+#include "kernels/cpu/shared_search.h"
 #include "kernels/workers.h"
 
 #include <chrono>
@@ -15,7 +16,18 @@
 namespace pgwarp {
 namespace {
 
-class GroupScanTest : public EveryTarget {};
+// These share scans whether it pays or not.
+class GroupScanTest : public EveryTarget {
+  protected:
+    void SetUp() override {
+        EveryTarget::SetUp();
+        share_always(true);
+    }
+    void TearDown() override {
+        share_always(false);
+        EveryTarget::TearDown();
+    }
+};
 
 TEST_P(GroupScanTest, BytesAreALowerBound) {
     std::normal_distribution<float> normal;
@@ -148,6 +160,17 @@ TEST_P(GroupScanTest, ManyQueriesFindWhatOneFinds) {
     c.queries = 2500;
     expect_same_as_alone(c, ++seed);
     c.queries = 40, c.entries = 30000, c.lists = 3, c.probes = 2, c.k = 50;
+    expect_same_as_alone(c, ++seed);
+}
+
+// Short lists, long ones, and whatever the rule decides on: the answers are the same.
+TEST_P(GroupScanTest, SharingWhereItPaysChangesNothing) {
+    share_always(false);
+    unsigned seed = test_seed();
+    ListCase c;
+    c.queries = 500, c.entries = 2000;
+    expect_same_as_alone(c, ++seed);
+    c.queries = 200, c.entries = 60000, c.lists = 4, c.probes = 3, c.k = 5;
     expect_same_as_alone(c, ++seed);
 }
 
