@@ -6,6 +6,8 @@
 #include "kernels/list_scan.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -29,12 +31,63 @@ void row_terms(const QuantizerShape& shape, const float* vector, const float* ro
         if (terms[i] != terms[i]) terms[i] = std::numeric_limits<float>::infinity();
 }
 
-// Sorts the first `count` to their places.
-void sort_by_terms(const std::vector<float>& terms, std::vector<uint32_t>& order, size_t count) {
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
-                      order.end(), [&](uint32_t a, uint32_t b) {
-                          return terms[a] < terms[b] || (terms[a] == terms[b] && a < b);
-                      });
+// Sorts the keys by buckets of equal width, as many as keys: terms of lists are spread enough
+// for few to share one.
+void sort_by_buckets(const std::vector<float>& terms, const std::vector<uint32_t>& order,
+                     SearchScratch& scratch) {
+    std::vector<uint64_t>& keys = scratch.keys;
+    float least = terms[order[0]], greatest = least;
+    for (const uint32_t list : order) {
+        least = std::min(least, terms[list]);
+        greatest = std::max(greatest, terms[list]);
+    }
+    const size_t buckets = keys.size();
+    const float scale = static_cast<float>(buckets - 1) / (greatest - least);
+    if (!(scale > 0) || std::isinf(scale)) {
+        std::sort(keys.begin(), keys.end());
+        return;
+    }
+    scratch.buckets.resize(keys.size());
+    scratch.bucket_ends.assign(buckets + 1, 0);
+    for (size_t i = 0; i < keys.size(); ++i) {
+        const auto bucket = static_cast<size_t>((terms[order[i]] - least) * scale);
+        scratch.buckets[i] = static_cast<uint32_t>(std::min(bucket, buckets - 1));
+        ++scratch.bucket_ends[scratch.buckets[i] + 1];
+    }
+    // Begins of buckets first, which move to their ends.
+    for (size_t b = 0; b < buckets; ++b) scratch.bucket_ends[b + 1] += scratch.bucket_ends[b];
+    scratch.sorted_keys.resize(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i)
+        scratch.sorted_keys[scratch.bucket_ends[scratch.buckets[i]]++] = keys[i];
+    const auto begin = scratch.sorted_keys.begin();
+    uint32_t first = 0;
+    for (size_t b = 0; b < buckets; ++b) {
+        const uint32_t end = scratch.bucket_ends[b];
+        if (end - first > 1) std::sort(begin + first, begin + end);
+        first = end;
+    }
+    keys.swap(scratch.sorted_keys);
+}
+
+// Sorts the first `count` to their places: by term, then by number. A term is no NaN.
+void sort_by_terms(const std::vector<float>& terms, std::vector<uint32_t>& order, size_t count,
+                   SearchScratch& scratch) {
+    constexpr uint32_t sign = 1u << 31;
+    constexpr size_t few = 8;  // a part of all
+    std::vector<uint64_t>& keys = scratch.keys;
+    keys.resize(order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+        const auto bits = std::bit_cast<uint32_t>(terms[order[i]] + 0.0f);  // -0 is 0
+        keys[i] = uint64_t{bits & sign ? ~bits : bits | sign} << 32 | order[i];
+    }
+    if (count < keys.size() / few) {
+        const auto end = keys.begin() + static_cast<std::ptrdiff_t>(count);
+        std::nth_element(keys.begin(), end, keys.end());
+        std::sort(keys.begin(), end);
+    } else if (!keys.empty()) {
+        sort_by_buckets(terms, order, scratch);
+    }
+    for (size_t i = 0; i < keys.size(); ++i) order[i] = static_cast<uint32_t>(keys[i]);
 }
 
 // Puts the lists of the nearest parents into scratch.order, with their terms.
@@ -47,7 +100,7 @@ void compare_by_parents(const StoredLists& stored, const float* vector, uint32_t
     row_terms(stored.shape, vector, stored.parent_centroids.data(), parents,
               scratch.parent_terms.data());
     std::iota(scratch.parent_order.begin(), scratch.parent_order.end(), 0u);
-    sort_by_terms(scratch.parent_terms, scratch.parent_order, parents);
+    sort_by_terms(scratch.parent_terms, scratch.parent_order, parents, scratch);
     scratch.order.clear();
     for (size_t i = 0; i < parents && scratch.order.size() < wanted; ++i) {
         const uint32_t first = stored.parent_first[scratch.parent_order[i]];
@@ -74,7 +127,7 @@ uint32_t rank_lists(const StoredLists& stored, CpuBatch& batch, size_t query,
                   scratch.terms.data());
         std::iota(scratch.order.begin(), scratch.order.end(), 0u);
     }
-    sort_by_terms(scratch.terms, scratch.order, probes);
+    sort_by_terms(scratch.terms, scratch.order, probes, scratch);
     std::copy_n(scratch.order.begin(), probes,
                 batch.probed_room.begin() + query * batch.probed_stride);
     batch.taken_room[query] = probes;

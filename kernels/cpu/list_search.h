@@ -18,6 +18,9 @@ struct SearchScratch {
     std::vector<uint32_t> order;
     std::vector<float> parent_terms;
     std::vector<uint32_t> parent_order;
+    // For sorting by terms:
+    std::vector<uint64_t> keys, sorted_keys;
+    std::vector<uint32_t> buckets, bucket_ends;
     std::vector<Candidate> candidates;
     std::vector<Condition> conditions;
     std::vector<uint64_t> passing;  // a bit for each entry of a list
