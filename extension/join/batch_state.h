@@ -41,6 +41,7 @@ struct BatchScan {
     ExprContext* query_context;
     SearchedIndex* indexes;
     int index_count;
+    bool compares_all;       // all scans ask for the same, so that their rows can be compared
     SearchThreads* threads;  // of all batches; null until the first search
     uint32 k;                // rows that the batches find for each query
     BatchScan* next;         // of those that give rows

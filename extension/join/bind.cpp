@@ -103,9 +103,8 @@ bool add_indexes(BatchScan* state, PlanState* node) {
     return merge->ms_nplans > 0;
 }
 
-// Whether a device may read all tables: no conditions, rows that it can name, and one query and
-// metric for all of them, as it merges what is nearest.
-bool fits_device(const BatchScan* state) {
+// Whether all scans have one query and metric.
+bool has_one_query(const BatchScan* state) {
     const SearchedIndex& first = state->indexes[0];
     const auto order_of = [](const SearchedIndex& searched) {
         return reinterpret_cast<const IndexScan*>(searched.scan->ss.ps.plan)->indexorderby;
@@ -113,13 +112,23 @@ bool fits_device(const BatchScan* state) {
     const auto asked_by = [&](const SearchedIndex& searched) {
         return lsecond(static_cast<const OpExpr*>(linitial(order_of(searched)))->args);
     };
-    return std::all_of(
-        state->indexes, state->indexes + state->index_count, [&](const SearchedIndex& searched) {
-            const KnnIndex& index = searched.index;
-            return !index.check.passes && index.vector_attribute > 0 &&
-                   has_heap_pages(index.heap) && index.metric == first.index.metric &&
-                   equal(asked_by(searched), asked_by(first));
-        });
+    return std::all_of(state->indexes, state->indexes + state->index_count,
+                       [&](const SearchedIndex& searched) {
+                           return searched.index.metric == first.index.metric &&
+                                  equal(asked_by(searched), asked_by(first));
+                       });
+}
+
+// Whether a device may read all tables: no conditions, rows that it can name, and one query for all
+// of them, as it merges what is nearest.
+bool fits_device(const BatchScan* state) {
+    return state->compares_all && std::all_of(state->indexes, state->indexes + state->index_count,
+                                              [](const SearchedIndex& searched) {
+                                                  const KnnIndex& index = searched.index;
+                                                  return !index.check.passes &&
+                                                         index.vector_attribute > 0 &&
+                                                         has_heap_pages(index.heap);
+                                              });
 }
 
 KnnIndex whole_of(const BatchScan* state) {
@@ -149,6 +158,7 @@ bool bind_scan(BatchScan* state, NestLoopState* join) {
     PlanState* scans = below(outerPlanState(node));
     if (scans && add_indexes(state, scans)) {
         state->whole = whole_of(state);
+        state->compares_all = has_one_query(state);
         state->wants_device &= fits_device(state);
         const auto* plan = reinterpret_cast<const NestLoop*>(join->js.ps.plan);
         state->limit = limit;

@@ -26,6 +26,7 @@
 #include "extension/join/batch_state.h"
 #include "extension/knn/batch.h"
 #include "extension/knn/device.h"
+#include "extension/knn/joint_batch.h"
 #include "extension/knn/lists.h"
 #include "extension/scan/given.h"
 #include "extension/settings.h"
@@ -217,13 +218,25 @@ void count_incomplete(BatchScan* state) {
     state->gave_up = incomplete > state->window_count / 4;
 }
 
+// Whether the queries of the window were searched for in all indexes together.
+bool search_as_one(const BatchScan* state, const float* vectors) {
+    if (!state->compares_all || state->index_count == 1) return false;
+    auto* batches =
+        static_cast<KnnBatch**>(palloc(static_cast<Size>(state->index_count) * sizeof(KnnBatch*)));
+    for (int i = 0; i < state->index_count; ++i) batches[i] = state->indexes[i].batch;
+    const bool found = search_jointly(batches, state->index_count, vectors, state->window_count);
+    pfree(batches);
+    return found;
+}
+
 // Searches for the queries from `begin` on, as many as a batch can have.
 void search_window(BatchScan* state, uint32 begin) {
     state->window_begin = begin;
     state->window_count = std::min(state->query_count - begin, most_queries(state));
     const Size first = begin;
     const float* vectors = state->vectors + first * state->indexes[0].index.dims;
-    for (int i = 0; i < state->index_count; ++i) {
+    const bool found = !state->near.places && search_as_one(state, vectors);
+    for (int i = 0; i < state->index_count && !found; ++i) {
         KnnBatch* batch = state->indexes[i].batch;
         if (state->near.places)
             rank_batch(batch, vectors, state->window_count,

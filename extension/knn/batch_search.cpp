@@ -79,51 +79,26 @@ void add_unsure(void* state, uint32 query) {
     batch->unsure[batch->unsure_count++] = query;
 }
 
-uint32 most_candidates_of(const Effort& effort) {
-    const Size most = effort.margin > 0 ? most_ranked_of(effort.candidates, false, effort.wider_k)
-                                        : effort.candidates;
-    return static_cast<uint32>(std::min<Size>(most, std::numeric_limits<uint32>::max()));
-}
-
 // Of a query with this many candidates: their rows, twice while the array grows, and the list
 // search.
 Size candidate_bytes(uint32 candidates) {
     return candidates * 2 * sizeof(CandidateRow) + list_search_bytes(candidates);
 }
 
-// Queries decide on their effort, as single scans do, unless lists have to be read in parts: none
-// of these parts has all lists that a query takes its radius from.
-bool queries_decide(const KnnBatch* batch) {
-    return fits_all_lists(batch->lists) && most_candidates_of(batch->own_effort) <= max_list_k;
+void limit_probes(ListWants* wants) {
+    if (settings.max_probes > 0)
+        wants->probes = Min(wants->probes, static_cast<uint32>(settings.max_probes));
 }
 
 ListWants wants_of(const KnnBatch* batch, const float* forms) {
-    const Effort& own = batch->own_effort;
+    const uint32 k =
+        batch->own_effort.threshold > 0 && batch->radius_k > 0 ? batch->radius_k : batch->k;
+    if (queries_decide(batch))
+        return wants_by_query(batch, batch->own_effort, k, forms, batch->count);
     ListWants wants = {forms, batch->count, batch->effort.probes, batch->effort.candidates,
                        batch->k};
-    if (!queries_decide(batch)) return wants;
-    wants.probes = own.probes;
-    wants.candidates = most_candidates_of(own);
-    wants.margin = own.margin;
-    wants.least_candidates = own.candidates;
-    if (!(own.threshold > 0)) return wants;
-    if (batch->radius_k > 0) wants.k = batch->radius_k;
-    // Hardly any query takes more, and lists are sorted as far as this.
-    constexpr uint32 times = 8;
-    constexpr uint32 least = 256;
-    wants.probes = std::min(std::max(times * own.probes, least), batch->meta.lists);
-    const double growth = list_growth(batch->index->index, batch->meta);
-    wants.threshold = own.threshold * static_cast<float>(std::sqrt(growth));
-    wants.first_entries =
-        static_cast<uint32>(growth * first_entries(wants.k, batch->meta.rows_at_build));
-    wants.first_lists = own.first_lists;
-    wants.wider_k = own.wider_k;
+    limit_probes(&wants);
     return wants;
-}
-
-// A batch reads all lists. This pays once single scans would read most of them anyway.
-bool worth_the_lists(const KnnBatch* batch) {
-    return Size{batch->count} * batch->effort.probes >= 2 * Size{batch->meta.lists};
 }
 
 // Searches again for queries that want more candidates, as many at a time as memory holds.
@@ -161,31 +136,10 @@ void search_for_more(KnnBatch* batch, const ListWants& first) {
 
 // Ranks the rows of the candidates, and pending rows. False: the lists cannot be searched.
 bool search_by_lists(KnnBatch* batch) {
-    if (batch->meta.lists == 0 || !batch->pending_known || batch->effort.candidates > max_list_k)
-        return false;
-    const bool at_hand = batch->lists && holds_all_lists(batch->lists);
-    if (!at_hand && !worth_the_lists(batch)) return false;
-    if (!batch->lists_tried) {
-        const MemoryContext before = MemoryContextSwitchTo(batch->context);
-        pause_at("batch");
-        if (!batch->threads) batch->threads = make_search_threads();
-        batch->lists =
-            open_list_search(batch->index->index, batch->meta, batch->memory.lists, batch->threads);
-        batch->lists_tried = true;
-        MemoryContextSwitchTo(before);
-    }
-    if (!batch->lists) return false;
-
-    const Size dims = batch->index->dims, code_dims = batch->meta.code_dims;
-    float* forms = alloc_array<float>(batch->count * code_dims);
-    for (uint32 i = 0; i < batch->count; ++i) {
-        CHECK_FOR_INTERRUPTS();
-        model_form(batch->index->index, batch->meta, batch->queries + i * dims,
-                   forms + i * code_dims);
-    }
-    ListWants wants = wants_of(batch, forms);
-    if (settings.max_probes > 0)
-        wants.probes = Min(wants.probes, static_cast<uint32>(settings.max_probes));
+    if (!open_lists(batch, batch->count)) return false;
+    float* forms = alloc_array<float>(Size{batch->count} * batch->meta.code_dims);
+    for (uint32 i = 0; i < batch->count; ++i) form_query(batch, i, forms, i);
+    const ListWants wants = wants_of(batch, forms);
     batch->unsure = alloc_array<uint32>(batch->count);
     batch->unsure_count = 0;
     const bool may_want_more = wants.margin > 0 && batch->more_candidates > wants.candidates;
@@ -217,6 +171,8 @@ void search_entries(KnnBatch* batch) {
             scan_for(batch, i);
 }
 
+}  // namespace
+
 // Where old_snapshot_threshold lets VACUUM remove rows that the snapshot sees: reports it, if that
 // may have happened to one of these before it was visited. So this comes after all visits.
 void check_batch_snapshot(const KnnBatch* batch) {
@@ -240,6 +196,8 @@ void sort_batch(KnnBatch* batch) {
             rows[r].distance = operator_distance(batch->index->metric, rows[r].distance);
     }
 }
+
+namespace {
 
 void search_index(KnnBatch* batch) {
     for (uint32 i = 0; i < batch->count; ++i) pgstat_count_index_scan(batch->index->index);
@@ -358,6 +316,66 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
 
 }  // namespace
 
+// --- for joint searches, too
+
+uint32 most_candidates_of(const Effort& effort) {
+    const Size most = effort.margin > 0 ? most_ranked_of(effort.candidates, false, effort.wider_k)
+                                        : effort.candidates;
+    return static_cast<uint32>(std::min<Size>(most, std::numeric_limits<uint32>::max()));
+}
+
+// Lists that have to be read in parts leave no choice: none of these parts has all lists that a
+// query takes its radius from.
+bool queries_decide(const KnnBatch* batch) {
+    return fits_all_lists(batch->lists) && most_candidates_of(batch->own_effort) <= max_list_k;
+}
+
+ListWants wants_by_query(const KnnBatch* batch, const Effort& own, uint32 k, const float* forms,
+                         uint32 count) {
+    ListWants wants = {forms, count, own.probes, most_candidates_of(own), k};
+    wants.margin = own.margin;
+    wants.least_candidates = own.candidates;
+    if (own.threshold > 0) {
+        // Hardly any query takes more, and lists are sorted as far as this.
+        constexpr uint32 times = 8;
+        constexpr uint32 least = 256;
+        wants.probes = std::min(std::max(times * own.probes, least), batch->meta.lists);
+        const double growth = list_growth(batch->index->index, batch->meta);
+        wants.threshold = own.threshold * static_cast<float>(std::sqrt(growth));
+        wants.first_entries =
+            static_cast<uint32>(growth * first_entries(k, batch->meta.rows_at_build));
+        wants.first_lists = own.first_lists;
+        wants.wider_k = own.wider_k;
+    }
+    limit_probes(&wants);
+    return wants;
+}
+
+bool open_lists(KnnBatch* batch, uint32 count) {
+    if (batch->meta.lists == 0 || !batch->pending_known || batch->effort.candidates > max_list_k)
+        return false;
+    // A batch reads all lists. This pays once single scans would read most of them anyway.
+    const bool at_hand = batch->lists && holds_all_lists(batch->lists);
+    const bool worth_it = Size{count} * batch->effort.probes >= 2 * Size{batch->meta.lists};
+    if (!at_hand && !worth_it) return false;
+    if (!batch->lists_tried) {
+        const MemoryContext before = MemoryContextSwitchTo(batch->context);
+        pause_at("batch");
+        if (!batch->threads) batch->threads = make_search_threads();
+        batch->lists =
+            open_list_search(batch->index->index, batch->meta, batch->memory.lists, batch->threads);
+        batch->lists_tried = true;
+        MemoryContextSwitchTo(before);
+    }
+    return batch->lists != nullptr;
+}
+
+void form_query(const KnnBatch* batch, uint32 query, float* forms, uint32 place) {
+    CHECK_FOR_INTERRUPTS();
+    model_form(batch->index->index, batch->meta, batch->queries + Size{query} * batch->index->dims,
+               forms + Size{place} * batch->meta.code_dims);
+}
+
 KnnBatch* try_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memory,
                         SearchThreads* threads) {
     KnnBatch* batch = make_knn_batch(index, k, memory, threads);
@@ -423,8 +441,6 @@ void search_by_query(KnnBatch* batch, const KnnValues& equal) {
 
 }  // namespace
 
-namespace {
-
 // The batch's memory is the current context then.
 void begin_search(KnnBatch* batch, const float* queries, uint32 count) {
     MemoryContextReset(batch->batch_context);
@@ -450,8 +466,6 @@ void end_search(KnnBatch* batch) {
     batch->candidates = nullptr;
     batch->candidate_room = 0;
 }
-
-}  // namespace
 
 void search_batch(KnnBatch* batch, const float* queries, uint32 count, const KnnValues& equal) {
     const MemoryContext before = CurrentMemoryContext;

@@ -76,6 +76,27 @@ struct KnnBatch {
     RootFinder* roots;  // not null: candidates are visible versions, which may not be entries
 };
 
+// --- batch_search.cpp
+
+// Begins a search for these queries, in the batch's memory, which is the current context then.
+void begin_search(KnnBatch* batch, const float* queries, uint32 count);
+// Only rows are kept: other batches may search now.
+void end_search(KnnBatch* batch);
+// The lists for a search of this many queries. False: they cannot be had, or are not worth it.
+bool open_lists(KnnBatch* batch, uint32 count);
+// Whether queries decide on their effort, as single scans do. With lists.
+bool queries_decide(const KnnBatch* batch);
+// The most candidates of a query that decides on its own.
+uint32 most_candidates_of(const Effort& effort);
+// What queries of this effort want that decide on their own. `forms`: (count)(code_dims).
+ListWants wants_by_query(const KnnBatch* batch, const Effort& own, uint32 k, const float* forms,
+                         uint32 count);
+// Puts the index's form of a query into this place of `forms`.
+void form_query(const KnnBatch* batch, uint32 query, float* forms, uint32 place);
+void check_batch_snapshot(const KnnBatch* batch);
+// Sorts the rows of all queries, with the operator's distances.
+void sort_batch(KnnBatch* batch);
+
 // --- batch_rows.cpp
 
 // `state`: the batch.

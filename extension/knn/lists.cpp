@@ -220,6 +220,10 @@ void merge_found(const Best& best, const ListWants& wants, uint32 query, const N
 
 void put_found(const ListWants& wants, const CandidateSink& sink, uint32 query,
                const Neighbor* found, uint32 count) {
+    if (sink.all) {
+        sink.all(sink.state, query, found, count);
+        return;
+    }
     const Size worth = count_worth_ranking(count, wants.least_candidates, wants.k, wants.margin,
                                            [found](Size i) { return double{found[i].distance}; });
     if (sink.want_more && wants.margin > 0 && worth == wants.candidates) {

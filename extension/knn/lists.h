@@ -8,6 +8,7 @@
 // at a time.
 #pragma once
 
+#include "kernels/executor.h"
 #include "extension/index/format.h"
 
 extern "C" {
@@ -57,6 +58,9 @@ struct CandidateSink {
     // Called instead of put() for a query all of whose candidates are within its margin: there may
     // be more of them. May be null.
     void (*want_more)(void* state, uint32 query) = nullptr;
+    // Not null: called once for each query, instead of both, with all that it has found, nearest by
+    // code first. How many of these are worth ranking is the caller's to decide.
+    void (*all)(void* state, uint32 query, const Neighbor* found, uint32 count) = nullptr;
 };
 // Searches for more candidates than others have a batch of their own in memory, so that neither has
 // the other's size.

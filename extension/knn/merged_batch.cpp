@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "extension/knn/joint_batch.h"
 #include "extension/knn/lists.h"
 #include "extension/knn/merged_batch.h"
 
@@ -67,14 +68,44 @@ void merge_rows(MergedBatch* batch, uint32 query, const KnnRows& found) {
     std::copy_n(batch->merged, batch->counts[query], mine);
 }
 
-void search_leaf(MergedBatch* batch, int number, const float* queries, uint32 count) {
-    const KnnIndex& leaf = batch->index->leaves[number];
+KnnBatch* open_leaf(MergedBatch* batch, int number) {
     if (!batch->leaves[number]) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
-        batch->leaves[number] = open_knn_batch(leaf, batch->k, batch->memory, batch->threads);
+        batch->leaves[number] =
+            open_knn_batch(batch->index->leaves[number], batch->k, batch->memory, batch->threads);
         MemoryContextSwitchTo(before);
     }
-    KnnBatch* open = batch->leaves[number];
+    return batch->leaves[number];
+}
+
+// Searches all leaves as one. False: they have to be searched one by one.
+bool search_leaves(MergedBatch* batch, const float* queries, uint32 count) {
+    const int leaves = batch->index->leaf_count;
+    if (!batch->keeps_leaves || leaves < 2) return false;
+    // Each keeps rows of its own, until all have searched.
+    uint32 most = static_cast<uint32>(std::clamp<Size>(
+        batch->memory.queries / (static_cast<Size>(leaves) * found_bytes(batch->k)), 1, count));
+    for (int i = 0; i < leaves; ++i) most = std::min(most, most_queries(open_leaf(batch, i)));
+    for (uint32 first = 0; first < count; first += most) {
+        const uint32 here = std::min(most, count - first);
+        if (!search_jointly(batch->leaves, leaves, queries + Size{first} * batch->index->dims,
+                            here)) {
+            // Later blocks may be too small for lists that are not at hand.
+            memset(batch->counts, 0, count * sizeof(uint32));
+            return false;
+        }
+        for (int i = 0; i < leaves; ++i) {
+            for (uint32 query = 0; query < here; ++query)
+                merge_rows(batch, first + query, rows_of(batch->leaves[i], query));
+            forget_rows(batch->leaves[i]);
+        }
+    }
+    return true;
+}
+
+void search_leaf(MergedBatch* batch, int number, const float* queries, uint32 count) {
+    const KnnIndex& leaf = batch->index->leaves[number];
+    KnnBatch* open = open_leaf(batch, number);
     for (uint32 first = 0; first < count;) {
         const uint32 here = std::min(count - first, most_queries(open));
         search_batch(open, queries + Size{first} * leaf.dims, here);
@@ -138,6 +169,7 @@ void search_batch(MergedBatch* batch, const float* queries, uint32 count, const 
     batch->counts = static_cast<uint32*>(alloc(count * sizeof(uint32)));
     batch->merged = static_cast<KnnRow*>(alloc(2 * Size{batch->k} * sizeof(KnnRow)));
     memset(batch->counts, 0, count * sizeof(uint32));
+    if (search_leaves(batch, queries, count)) return;
     for (int i = 0; i < batch->index->leaf_count; ++i) {
         CHECK_FOR_INTERRUPTS();
         search_leaf(batch, i, queries, count);

@@ -29,6 +29,27 @@ is(value($node, "SELECT lists, pending_rows FROM ivfpq_info('t_v')"), '30|0', 'a
 $keeper->query('SELECT pg_advisory_unlock(23, 0)');
 is((finish($batch))[0], '2000|2000|100|0', 'each row once');
 is(value($node, $search), '2000|2000|100|0', 'as without the race');
+
+# The same in partitions that are searched as one.
+value($node, 'CREATE TABLE p (id bigint, v vector(6)) PARTITION BY HASH (id); CREATE INDEX p_v ON p USING ivfpq (v) WITH (lists = 30, m = 1, refine = int8);
+	CREATE TABLE p_0 PARTITION OF p FOR VALUES WITH (MODULUS 2, REMAINDER 0); CREATE TABLE p_1 PARTITION OF p FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+	INSERT INTO p SELECT i, vec(i, 6) FROM generate_series(1, 24000) AS i');
+$writer->query('BEGIN');
+$writer->query('INSERT INTO p SELECT i, vec(i, 6) FROM generate_series(24001, 30000) AS i');
+value($node, 'VACUUM p_0, p_1');
+$writer->query('COMMIT');
+my $state = "SELECT sum(lists), sum(pending_rows) FROM (VALUES ('p_0_v_idx'), ('p_1_v_idx')) AS i(i), ivfpq_info(i::regclass)";
+is(value($node, $state), '60|6000', 'partitions are trained, with rows pending');
+$search =~ s/t_v/p_v/;
+$search =~ s/query, ctid/query, tableoid, ctid/;
+$keeper->query('SELECT pg_advisory_lock(23, 0)');
+start($batch, $search);
+wait_until($node, "count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+value($node, 'VACUUM p_0, p_1');
+is(value($node, $state), '60|0', 'all rows of partitions have moved');
+$keeper->query('SELECT pg_advisory_unlock(23, 0)');
+is((finish($batch))[0], '2000|2000|100|0', 'each row of partitions once');
+is(value($node, $search), '2000|2000|100|0', 'as without the race');
 $_->quit for $keeper, $writer, $batch;
 indexes_are_sound($node);
 $node->stop;
