@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/list_effort.h"
 #include "extension/knn/batch_state.h"
 #include "extension/knn/joint_batch.h"
 #include "extension/settings.h"
@@ -23,8 +24,10 @@ struct Part {
     // another search.
     uint32 rows;
     uint32 most_rows;
-    Effort effort;      // for these rows
-    uint32 candidates;  // that its first search keeps
+    Effort effort;        // for these rows
+    uint32 candidates;    // that its first search keeps
+    double list_entries;  // of a list, the mean
+    uint32 first_lists;   // that a query takes however far they are
 };
 
 // A candidate of any part.
@@ -50,7 +53,17 @@ struct JointBatch {
     double margin;
     uint32 more;  // the most candidates of a query all of whose own are within its margin
     Size memory;  // of a block
+    uint32 wider_k;
+    // Whether reaches are looked for, and whether queries take no more lists than these: by how
+    // many they would take otherwise.
+    bool by_reach;
+    bool limited;
+    double reached;
+    double otherwise;
 };
+
+// What a query has of a part.
+enum class Searched : uint8 { for_share, for_all, again };
 
 // Queries whose candidates are in memory.
 struct Block {
@@ -62,13 +75,15 @@ struct Block {
     JointCandidate* merged;  // (room)
     float* forms;            // (count)(code_dims)
     uint32* chosen;          // (count), places of queries that a part is searched for
-    uint8* again;            // (count)(parts)
+    Searched* searched;      // (count)(parts)
+    float* terms;            // (count)(parts): of the nearest list
+    uint32* probes;          // (count)
 };
 
 Size bytes_of_query(const JointBatch& joint, uint32 room) {
     const Size dims = joint.parts[0].batch->index->dims;
     return room * (sizeof(JointCandidate) + 2 * sizeof(CandidateRow)) + 2 * dims * sizeof(float) +
-           joint.part_count + 4 * sizeof(uint32);
+           joint.part_count * (sizeof(Searched) + sizeof(float)) + 5 * sizeof(uint32);
 }
 
 Block make_block(const JointBatch& joint, const uint32* queries, uint32 count, uint32 room) {
@@ -83,7 +98,9 @@ Block make_block(const JointBatch& joint, const uint32* queries, uint32 count, u
             alloc_array<JointCandidate>(room),
             alloc_array<float>(count * dims),
             alloc_array<uint32>(count),
-            alloc_array<uint8>(Size{count} * joint.part_count)};
+            alloc_array<Searched>(Size{count} * joint.part_count),
+            alloc_array<float>(Size{count} * joint.part_count),
+            alloc_array<uint32>(count)};
 }
 
 void free_block(const Block& block) {
@@ -92,7 +109,9 @@ void free_block(const Block& block) {
     pfree(block.merged);
     pfree(block.forms);
     pfree(block.chosen);
-    pfree(block.again);
+    pfree(block.searched);
+    pfree(block.terms);
+    pfree(block.probes);
 }
 
 // --- candidates
@@ -128,14 +147,89 @@ struct PartSink {
     uint32 part;
 };
 
+// What a search of a part is for.
+struct PartSearch {
+    const Effort& effort;
+    uint32 k;
+    uint32 candidates;
+    ListRound round;
+    bool by_reach = false;
+};
+PartSearch for_all_rows(const JointBatch& joint, const Part& part, uint32 candidates) {
+    return {part.batch->own_effort, joint.k, candidates, ListRound::more};
+}
+
+Searched& searched_of(const JointBatch& joint, const Block& block, uint32 place, uint32 part) {
+    return block.searched[Size{place} * joint.part_count + part];
+}
+
+// The queries of a block of which this is true are chosen; returns their number.
+template <typename Wanted>
+uint32 choose(const Block& block, Wanted&& wanted) {
+    uint32 chosen = 0;
+    for (uint32 place = 0; place < block.count; ++place)
+        if (wanted(place)) block.chosen[chosen++] = place;
+    return chosen;
+}
+
+// --- the reach of a query
+//
+// Where rows are partitioned by what is near, most partitions have none of the nearest rows. A
+// query is searched for in the partition of its nearest list first, whose candidates tell its
+// radius. Of other partitions it takes no more lists than score low enough by that radius (see
+// kernels/list_effort.h), and the few that any search begins with.
+
+void find_nearest_lists(const JointBatch& joint, const Block& block) {
+    for (uint32 i = 0; i < joint.part_count; ++i) {
+        const Part& part = joint.parts[i];
+        for (uint32 place = 0; place < block.count && part.has_lists; ++place) {
+            form_query(part.batch, block.queries[place], block.forms, 0);
+            block.terms[Size{place} * joint.part_count + i] =
+                nearest_list(part.batch->lists, block.forms);
+        }
+    }
+}
+
+// The radius that a query has by what it has found so far; infinity: none.
+float radius_of(const JointBatch& joint, const Block& block, uint32 place) {
+    // Thresholds were measured with radii of few entries, which are greater than those of all, most
+    // of all where few rows are wanted.
+    const uint32 k = 2 * joint.k + 2;
+    const JointCandidate* mine = block.found + Size{place} * block.room;
+    const uint32 count = block.counts[place];
+    if (count < std::max(k, joint.wider_k)) return std::numeric_limits<float>::infinity();
+    const float kth = mine[k - 1].distance;
+    return joint.wider_k > k ? wider_radius(kth, mine[joint.wider_k - 1].distance) : kth;
+}
+
+// How many lists of a part a query takes by the radius that it has.
+uint32 lists_in_reach(const JointBatch& joint, const Block& block, uint32 place, const Part& part,
+                      const float* form) {
+    const float radius = radius_of(joint, block, place);
+    if (!(radius > 0) || std::isinf(radius)) return part.batch->meta.lists;
+    return lists_within(part.batch->lists, form, radius, part.effort.threshold, part.first_lists,
+                        part.list_entries);
+}
+
 // Searches the lists of a part for the chosen queries of a block. What they have of it is replaced.
-void search_part(const JointBatch& joint, const Block& block, uint32 number, const Effort& effort,
-                 uint32 k, uint32 candidates, uint32 chosen, ListRound round) {
-    const Part& part = joint.parts[number];
+void search_part(JointBatch* joint, const Block& block, uint32 number, uint32 chosen,
+                 const PartSearch& search) {
+    if (chosen == 0) return;
+    const Part& part = joint->parts[number];
     for (uint32 i = 0; i < chosen; ++i)
         form_query(part.batch, block.queries[block.chosen[i]], block.forms, i);
-    ListWants wants = wants_by_query(part.batch, effort, k, block.forms, chosen);
-    wants.candidates = candidates;
+    ListWants wants = wants_by_query(part.batch, search.effort, search.k, block.forms, chosen);
+    wants.candidates = search.candidates;
+    if (search.by_reach) {
+        for (uint32 i = 0; i < chosen; ++i) {
+            const float* form = block.forms + Size{i} * part.batch->meta.code_dims;
+            const uint32 lists = lists_in_reach(*joint, block, block.chosen[i], part, form);
+            block.probes[i] = std::min(lists, wants.probes);
+            joint->reached += std::min(lists, part.effort.probes);
+            joint->otherwise += part.effort.probes;
+        }
+        if (joint->limited) wants.own_probes = block.probes;
+    }
     const auto put = [](void* state, uint32 query, const Neighbor* found, uint32 count) {
         const auto* sink = static_cast<const PartSink*>(state);
         const uint32 place = sink->block->chosen[query];
@@ -143,7 +237,26 @@ void search_part(const JointBatch& joint, const Block& block, uint32 number, con
         merge_part(*sink->block, place, sink->part, found, count);
     };
     PartSink sink{&block, number};
-    search_lists(part.batch->lists, wants, {nullptr, &sink, nullptr, put}, round);
+    search_lists(part.batch->lists, wants, {nullptr, &sink, nullptr, put}, search.round);
+}
+
+void search_nearest_parts(JointBatch* joint, const Block& block) {
+    for (uint32 place = 0; place < block.count; ++place) {
+        const float* terms = block.terms + Size{place} * joint->part_count;
+        uint32 nearest = joint->part_count;
+        for (uint32 i = 0; i < joint->part_count; ++i)
+            if (joint->parts[i].has_lists &&
+                (nearest == joint->part_count || terms[i] < terms[nearest]))
+                nearest = i;
+        searched_of(*joint, block, place, nearest) = Searched::for_all;
+    }
+    for (uint32 i = 0; i < joint->part_count; ++i)
+        search_part(joint, block, i,
+                    choose(block,
+                           [&](uint32 place) {
+                               return searched_of(*joint, block, place, i) == Searched::for_all;
+                           }),
+                    for_all_rows(*joint, joint->parts[i], joint->most));
 }
 
 Size worth_ranking(const JointBatch& joint, const Block& block, uint32 place) {
@@ -168,45 +281,53 @@ void mark_parts(const JointBatch& joint, const Block& block, uint32 place, Tally
     }
     for (uint32 i = 0; i < joint.part_count; ++i) {
         const Part& part = joint.parts[i];
+        Searched& searched = searched_of(joint, block, place, i);
         const bool all = part.rows == joint.k && part.candidates == joint.most;
-        block.again[Size{place} * joint.part_count + i] =
-            part.has_lists && !all &&
+        if (part.has_lists && !all && searched != Searched::for_all &&
             (worth < joint.k || tally[i].near > part.most_rows ||
-             tally[i].ranked >= part.candidates);
+             tally[i].ranked >= part.candidates))
+            searched = Searched::again;
     }
 }
 
 // Finds the candidates of a block, all of them at once.
-void find_candidates(const JointBatch& joint, const Block& block) {
+void find_candidates(JointBatch* joint, const Block& block) {
     memset(block.counts, 0, block.count * sizeof(uint32));
-    for (uint32 i = 0; i < block.count; ++i) block.chosen[i] = i;
-    for (uint32 i = 0; i < joint.part_count; ++i) {
-        const Part& part = joint.parts[i];
+    std::fill_n(block.searched, Size{block.count} * joint->part_count, Searched::for_share);
+    if (joint->by_reach) {
+        find_nearest_lists(*joint, block);
+        search_nearest_parts(joint, block);
+    }
+    for (uint32 i = 0; i < joint->part_count; ++i) {
+        const Part& part = joint->parts[i];
         if (part.has_lists)
-            search_part(joint, block, i, part.effort, part.rows, part.candidates, block.count,
-                        ListRound::first);
+            search_part(
+                joint, block, i,
+                choose(block,
+                       [&](uint32 place) {
+                           return searched_of(*joint, block, place, i) == Searched::for_share;
+                       }),
+                {part.effort, part.rows, part.candidates, ListRound::first, joint->by_reach});
     }
-    Tally* tally = alloc_array<Tally>(joint.part_count);
-    for (uint32 i = 0; i < block.count; ++i) mark_parts(joint, block, i, tally);
+    Tally* tally = alloc_array<Tally>(joint->part_count);
+    for (uint32 i = 0; i < block.count; ++i) mark_parts(*joint, block, i, tally);
     pfree(tally);
-    for (uint32 i = 0; i < joint.part_count; ++i) {
-        uint32 chosen = 0;
-        for (uint32 place = 0; place < block.count; ++place)
-            if (block.again[Size{place} * joint.part_count + i]) block.chosen[chosen++] = place;
-        if (chosen > 0)
-            search_part(joint, block, i, joint.parts[i].batch->own_effort, joint.k, joint.most,
-                        chosen, ListRound::more);
-    }
+    for (uint32 i = 0; i < joint->part_count; ++i)
+        search_part(joint, block, i,
+                    choose(block,
+                           [&](uint32 place) {
+                               return searched_of(*joint, block, place, i) == Searched::again;
+                           }),
+                    for_all_rows(*joint, joint->parts[i], joint->most));
 }
 
 // The same for queries that want more candidates than others: all parts are searched for all rows.
-void find_more_candidates(const JointBatch& joint, const Block& block) {
+void find_more_candidates(JointBatch* joint, const Block& block) {
     memset(block.counts, 0, block.count * sizeof(uint32));
-    for (uint32 i = 0; i < block.count; ++i) block.chosen[i] = i;
-    for (uint32 i = 0; i < joint.part_count; ++i)
-        if (joint.parts[i].has_lists)
-            search_part(joint, block, i, joint.parts[i].batch->own_effort, joint.k, block.room,
-                        block.count, ListRound::more);
+    for (uint32 i = 0; i < joint->part_count; ++i)
+        if (joint->parts[i].has_lists)
+            search_part(joint, block, i, choose(block, [](uint32) { return true; }),
+                        for_all_rows(*joint, joint->parts[i], block.room));
 }
 
 // --- rows
@@ -319,10 +440,11 @@ bool can_search(KnnBatch* const* batches, int count, uint32 queries) {
 
 // What a part is searched for, as one of a plain search of partitions (scan/partitions.cpp).
 Part plan_part(KnnBatch* batch, double all_rows) {
-    Part part = {batch, batch->meta.lists > 0, 0, 0, {}, 0};
+    Part part = {batch, batch->meta.lists > 0, 0, 0, {}, 0, 0, 0};
     if (!part.has_lists) return part;
     constexpr double least = 2;
     const double k = batch->k;
+    const double entries = first_entries(batch->k, static_cast<uint64>(all_rows));
     const double share = static_cast<double>(batch->meta.rows_at_build) / std::max(all_rows, 1.0);
     part.rows = static_cast<uint32>(std::min(k, std::max(least, std::round(k * share))));
     part.most_rows = static_cast<uint32>(rows_of_part(k, share));
@@ -331,6 +453,9 @@ Part plan_part(KnnBatch* batch, double all_rows) {
         part.rows = part.most_rows = batch->k;
         part.effort = batch->own_effort;
     }
+    part.list_entries =
+        std::max(static_cast<double>(batch->meta.rows_at_build) / batch->meta.lists, 1.0);
+    part.first_lists = static_cast<uint32>(std::ceil(share * entries / part.list_entries));
     return part;
 }
 
@@ -353,6 +478,7 @@ void plan_candidates(JointBatch* joint) {
     joint->least =
         std::max({Size{effort.candidates}, Size{joint->k}, static_cast<Size>(candidates)});
     joint->margin = effort.margin;
+    joint->wider_k = effort.wider_k;
     Size most = joint->margin > 0 ? most_ranked_of(joint->least, false, effort.wider_k) : 0;
     most = std::max({most, joint->least, Size{effort.wider_k}});
     joint->most = static_cast<uint32>(std::min<Size>(most, max_list_k));
@@ -401,19 +527,27 @@ bool search_jointly(KnnBatch* const* batches, int count, const float* queries, u
         return static_cast<uint32>(
             std::clamp<Size>(joint.memory / bytes_of_query(joint, room), 1, std::max(all, 1u)));
     };
+    // The first ones tell whether reaches save more than they take.
+    constexpr uint32 tried = 64;
+    constexpr double most_reached = 0.55;
     const uint32 step = at_once(joint.most, query_count);
-    for (uint32 first = 0; first < query_count; first += step) {
-        const Block block =
-            make_block(joint, numbers + first, std::min(step, query_count - first), joint.most);
-        find_candidates(joint, block);
+    joint.by_reach = true;
+    for (uint32 first = 0; first < query_count;) {
+        const uint32 here =
+            std::min(first == 0 ? std::min(step, tried) : step, query_count - first);
+        const Block block = make_block(joint, numbers + first, here, joint.most);
+        find_candidates(&joint, block);
         rank_block(joint, block, unsure, &unsure_count);
         free_block(block);
+        joint.by_reach &= joint.reached <= most_reached * joint.otherwise;
+        joint.limited = joint.by_reach;
+        first += here;
     }
     const uint32 more_step = at_once(joint.more, unsure_count);
     for (uint32 first = 0; first < unsure_count; first += more_step) {
         const Block block = make_block(joint, unsure + first,
                                        std::min(more_step, unsure_count - first), joint.more);
-        find_more_candidates(joint, block);
+        find_more_candidates(&joint, block);
         rank_block(joint, block, nullptr, nullptr);
         free_block(block);
     }

@@ -4,7 +4,8 @@
 // many rows as fall to it by chance, and the candidates of all are ranked in one order, by code:
 // their number is that of one search, whatever the number of partitions. Where more of the k
 // nearest candidates of a query lie in one partition than chance explains, that partition is
-// searched again for it, for all k rows, as a table of its own would be.
+// searched again for it, for all k rows, as a table of its own would be. Where rows are partitioned
+// by what is near, a query's own partition tells how far it has to look into others.
 #pragma once
 
 #include "extension/knn/batch.h"

@@ -3,6 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/distance.h"
+#include "kernels/list_effort.h"
 #include "kernels/list_store.h"
 #include "kernels/workers.h"
 #include "extension/guard.h"
@@ -72,6 +74,8 @@ struct ListSearch {
     Relation index;
     MetaPage meta;
     Owned<ListStore>* store;
+    float* centroids;  // (lists)(code_dims); null: these have parents
+    float* terms;      // (lists), memory
     Rounds rounds[2];  // by ListRound
     Size batch_memory;
     Chunk* chunks;  // in the order of lists
@@ -188,7 +192,7 @@ const ListBatch* search_held(ListSearch* search, const ListWants& wants, ListBat
     memcpy(batch->queries, wants.forms + first * dims, count * dims * sizeof(float));
     for (uint32 i = 0; i < count; ++i)
         batch->wanted[i] = {.k = wants.candidates,
-                            .probes = wants.probes,
+                            .probes = wants.own_probes ? wants.own_probes[first + i] : wants.probes,
                             .threshold = wants.threshold,
                             .radius_k = std::min(wants.k, wants.candidates),
                             .first_entries = wants.first_entries,
@@ -286,9 +290,12 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory,
         search->store->object =
             make_cpu_list_store(quantizer, {}, started(threads), query_interrupts()).release();
     });
-    pfree(const_cast<float*>(quantizer.centroids));
     pfree(const_cast<float*>(quantizer.codebook));
-    if (quantizer.parents.count > 0) {
+    if (quantizer.parents.count == 0) {
+        search->centroids = const_cast<float*>(quantizer.centroids);
+        search->terms = alloc_array<float>(meta.lists);
+    } else {
+        pfree(const_cast<float*>(quantizer.centroids));
         pfree(const_cast<float*>(quantizer.parents.centroids));
         pfree(const_cast<uint32*>(quantizer.parents.first));
     }
@@ -314,6 +321,46 @@ bool fits_all_lists(const ListSearch* search) {
 
 Size list_search_bytes(uint32 candidates) {
     return candidates * sizeof(Neighbor) + sizeof(uint32);
+}
+
+namespace {
+
+void compute_terms(ListSearch* search, const float* form) {
+    const uint32 dims = search->meta.code_dims;
+    squared_l2_distances(form, {search->centroids, dims, search->meta.lists}, dims, search->terms);
+}
+
+}  // namespace
+
+float nearest_list(ListSearch* search, const float* form) {
+    if (!search->centroids) return 0;
+    compute_terms(search, form);
+    return *std::min_element(search->terms, search->terms + search->meta.lists);
+}
+
+uint32 lists_within(ListSearch* search, const float* form, float radius, float threshold,
+                    uint32 least, double list_entries) {
+    const uint32 lists = search->meta.lists;
+    if (!search->centroids || least >= lists) return lists;
+    compute_terms(search, form);
+    const float nearest = *std::min_element(search->terms, search->terms + lists);
+    // Whether the list after `count` others is taken: at least as many are as near as it may be.
+    const auto takes = [&](uint32 count) {
+        const float distance =
+            greatest_distance(threshold, nearest, radius, static_cast<float>(count * list_entries));
+        uint32 near = 0;
+        for (uint32 i = 0; i < lists; ++i) near += search->terms[i] <= distance;
+        return near > count;
+    };
+    uint32 low = least, high = lists;
+    while (low < high) {
+        const uint32 middle = low + (high - low) / 2;
+        if (takes(middle))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 void search_lists(ListSearch* search, const ListWants& wants, const CandidateSink& sink,

@@ -36,12 +36,20 @@ bool holds_all_lists(const ListSearch* search);
 // Whether all lists fit into the store: then queries may decide how many they take.
 bool fits_all_lists(const ListSearch* search);
 
+// The squared distance of the nearest centroid from a form; 0: unknown, as lists have parents.
+float nearest_list(ListSearch* search, const float* form);
+// How many lists a query takes whose radius is known (kernels/list_effort.h), beginning with
+// `least` of them: about, as lists count as of equal length. Where lists have parents: all.
+uint32 lists_within(ListSearch* search, const float* form, float radius, float threshold,
+                    uint32 least, double list_entries);
+
 struct ListWants {
     const float* forms;  // (count)(code_dims), by model_form()
     uint32 count;
     uint32 probes;
     uint32 candidates;  // at most max_list_k
     uint32 k;
+    const uint32* own_probes = nullptr;  // (count): no more than these of a query
     // Above 0: a query decides how many of these lists it takes (kernels/list_effort.h).
     float threshold = 0;
     uint32 first_entries = 0;
