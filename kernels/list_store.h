@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <vector>
 
 namespace pgwarp {
 
@@ -105,19 +106,29 @@ struct ListBatchShape {
     uint32_t values = 0;      // of all its conditions
     // Refined: candidates are scored again by their refinements. Not narrowed.
     bool refined = false;
+    // Mixed: each query has a store of its own. Not narrowed; k is at most fast_list_k, and probes
+    // are at most most_mixed_probes.
+    bool mixed = false;
 
     bool holds(const ListBatchShape& other) const {
-        return narrowed == other.narrowed && refined == other.refined && queries >= other.queries &&
-               k >= other.k && probes >= other.probes && conditions >= other.conditions &&
-               values >= other.values;
+        return narrowed == other.narrowed && refined == other.refined && mixed == other.mixed &&
+               queries >= other.queries && k >= other.k && probes >= other.probes &&
+               conditions >= other.conditions && values >= other.values;
     }
 };
+inline constexpr uint32_t most_mixed_probes = 256;
+
+class ListStore;
 
 // Reusable memory for the queries and answers of one batch. The caller fills the inputs and reads
 // the outputs; between start() and wait() both belong to the store.
 struct ListBatch {
     virtual ~ListBatch() = default;
     ListBatchShape shape{};
+
+    // If mixed: the store of each query. All mix with each other, and with the one that is told to
+    // start the batch, which is also asked whether it is done.
+    std::vector<ListStore*> stores;
 
     float* queries = nullptr;               // (queries)(dims), normalised for cosine
     ListQuery* wanted = nullptr;            // (queries)
@@ -157,8 +168,14 @@ class ListStore {
     // Of all lists together, as stored.
     virtual size_t bytes() const noexcept = 0;
 
-    // Destroy the batch before the store.
+    // Destroy the batch before the store. A mixed batch is for all stores that mix with this one,
+    // and is destroyed before their device.
     virtual std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) = 0;
+
+    // Whether one batch may have queries of this store and of the other, of the same device.
+    virtual bool mixes_with(ListStore& /*other*/) noexcept { return false; }
+    // The store that has the lists: another one where this only passes calls on.
+    virtual ListStore& inner() noexcept { return *this; }
 
     // Searches the first `queries` queries of the batch. Lists that are not held are skipped. The
     // caller must not touch the batch between start() and wait().
@@ -172,33 +189,55 @@ class ListStore {
     }
 
   protected:
-    // Throws where a query exceeds the capacity of its batch.
+    static void check_shape(const ListBatchShape& shape) {
+        if (shape.k == 0 || shape.k > max_list_k || shape.probes == 0 || shape.queries == 0 ||
+            (shape.mixed &&
+             (shape.narrowed || shape.k > fast_list_k || shape.probes > most_mixed_probes)))
+            throw std::invalid_argument("batch out of range");
+    }
+    // Throw where a query exceeds the capacity of its batch.
     static void check_batch(const ListBatch& batch, size_t queries, uint32_t lists,
                             const AttributeLayout& attributes) {
         if (queries > batch.shape.queries)
             throw std::invalid_argument("batch has no room for so many queries");
-        for (size_t i = 0; i < queries; ++i) {
-            const ListQuery& wanted = batch.wanted[i];
-            if (wanted.k == 0 || wanted.k > batch.shape.k)
-                throw std::invalid_argument("k of a query is out of range");
-            if (wanted.probes == 0 || std::min(wanted.probes, lists) > batch.shape.probes)
-                throw std::invalid_argument("probes of a query are out of range");
-            if (wanted.threshold > 0 && (batch.shape.narrowed || wanted.radius_k == 0 ||
-                                         wanted.radius_k > wanted.k || wanted.wider_k > wanted.k))
-                throw std::invalid_argument("effort of a query is out of range");
-            if (batch.shape.refined &&
-                (batch.shape.narrowed || wanted.refined_k == 0 || wanted.refined_k > wanted.k))
-                throw std::invalid_argument("refined rows of a query are out of range");
-            if (wanted.conditions > batch.shape.conditions)
-                throw std::invalid_argument("conditions of a query are out of range");
-            for (uint32_t c = 0; c < wanted.conditions; ++c) {
-                const PackedCondition& condition = batch.conditions[i * batch.shape.conditions + c];
-                if (condition.attribute >= attributes.count ||
-                    condition.value_count > batch.shape.values ||
-                    condition.first_value > batch.shape.values - condition.value_count)
-                    throw std::invalid_argument("a condition is out of range");
-            }
+        for (size_t i = 0; i < queries; ++i) check_query(batch, i, lists, attributes);
+    }
+    static void check_query(const ListBatch& batch, size_t query, uint32_t lists,
+                            const AttributeLayout& attributes) {
+        const ListQuery& wanted = batch.wanted[query];
+        if (wanted.k == 0 || wanted.k > batch.shape.k)
+            throw std::invalid_argument("k of a query is out of range");
+        if (wanted.probes == 0 || std::min(wanted.probes, lists) > batch.shape.probes)
+            throw std::invalid_argument("probes of a query are out of range");
+        if (wanted.threshold > 0 && (batch.shape.narrowed || wanted.radius_k == 0 ||
+                                     wanted.radius_k > wanted.k || wanted.wider_k > wanted.k))
+            throw std::invalid_argument("effort of a query is out of range");
+        if (batch.shape.refined &&
+            (batch.shape.narrowed || wanted.refined_k == 0 || wanted.refined_k > wanted.k))
+            throw std::invalid_argument("refined rows of a query are out of range");
+        if (wanted.conditions > batch.shape.conditions)
+            throw std::invalid_argument("conditions of a query are out of range");
+        for (uint32_t c = 0; c < wanted.conditions; ++c) {
+            const PackedCondition& condition = batch.conditions[query * batch.shape.conditions + c];
+            if (condition.attribute >= attributes.count ||
+                condition.value_count > batch.shape.values ||
+                condition.first_value > batch.shape.values - condition.value_count)
+                throw std::invalid_argument("a condition is out of range");
         }
+    }
+    // The store of each query of a mixed batch, with its own type. Throws where one does not mix
+    // with this store.
+    template <class Store>
+    std::vector<Store*> stores_of(const ListBatch& batch, size_t queries) {
+        if (queries > batch.shape.queries || queries > batch.stores.size())
+            throw std::invalid_argument("batch has no room for so many queries");
+        std::vector<Store*> stores(queries);
+        for (size_t i = 0; i < queries; ++i) {
+            stores[i] = dynamic_cast<Store*>(&batch.stores[i]->inner());
+            if (!stores[i] || !mixes_with(*stores[i]))
+                throw std::invalid_argument("a store does not mix with others of its batch");
+        }
+        return stores;
     }
 };
 

@@ -174,10 +174,15 @@ struct MirrorIndex {
 class Mirror {
   public:
     // Most batches that run at once: of one index and one shape class (one runs while the next is
-    // gathered), of one index, and in all.
+    // gathered), of one index, of few searches and one shape class in a family, and in all.
     static constexpr size_t most_of_shape = 2;
     static constexpr size_t most_of_index = 6;
+    static constexpr size_t most_of_family = 3;
     static constexpr size_t most_batches = 16;
+    // From this number of searches on, an index has a batch of its own. Fewer share one with those
+    // of other indexes, where these mix; such a batch has no more than `most_mixed`.
+    static constexpr size_t least_alone = 64;
+    static constexpr size_t most_mixed = 256;
 
     // `budget`: most bytes of lists to keep. The device outlives the mirror, and so do the counts;
     // null: nothing is counted.
@@ -221,7 +226,8 @@ class Mirror {
 
     // Queues a search. The mirror uses its memory until collect() returns it.
     void submit(MirrorSearch* search);
-    // Starts the next batch of submitted searches, of one index and with a similar amount of work.
+    // Starts the next batch of submitted searches with a similar amount of work: of one index, or
+    // of several whose lists mix (ListStore::mixes_with()).
     // The batch sees the lists as they are now, whatever is put, appended or forgotten meanwhile.
     // False where no search waits, or where the limits on running batches are reached.
     bool start_next(size_t most_searches);
@@ -244,23 +250,40 @@ class Mirror {
   private:
     struct Served;
     struct LaneSlot;
+    struct MixedLane;
     using Versions = std::vector<MirrorVersion>;
 
     struct WaitingLane {
         std::shared_ptr<Served> served;
         size_t lane;
     };
-    // A batch in flight.
-    struct Running {
+    // Searches of one index in a batch.
+    struct Part {
         std::shared_ptr<Served> served;
         std::shared_ptr<const Versions> versions;  // at start_next()
         bool complete;                             // at start_next(), too,
         ListRange range;                           // of these lists
-        size_t lane, slot;
         std::vector<MirrorSearch*> searches;
+    };
+    // A batch in flight.
+    struct Running {
+        std::vector<Part> parts;  // several: it is mixed
+        size_t lane;
+        LaneSlot* slot;  // of the first part's index, or of a mixed lane
         std::chrono::steady_clock::time_point since;
 
+        size_t searches() const;
+        ListStore& store() const;
         ListBatch& batch() const;
+    };
+    // Waiting lanes of one class whose searches may share a batch: those of a family with few
+    // searches each, or a single lane.
+    struct Group {
+        uint64_t family;  // 0: it has one lane, which shares with none
+        size_t lane;
+        uint64_t ticket = std::numeric_limits<uint64_t>::max();  // of the first search
+        size_t searches = 0;
+        std::vector<WaitingLane> lanes = {};
     };
 
     Served* find(const MirrorKey& key) const;
@@ -271,14 +294,23 @@ class Mirror {
     void reserve_answers();
     // After reserve_answers().
     void dismiss(Served& served) noexcept;
+    std::vector<Group> waiting_groups() const;
+    bool may_start(const Group& group) const;
     bool may_start(const WaitingLane& lane) const;
-    void start_batch(const WaitingLane& where, const std::vector<MirrorSearch*>& searches);
-    static void make_batch(Served& served, LaneSlot& slot, const ListBatchShape& shape);
+    // Takes the searches of the next batch from their lanes.
+    std::vector<Part> take_parts(const Group& group, size_t most_searches);
+    LaneSlot& free_slot(const Group& group);
+    // Takes the parts if it does not throw.
+    void start_batch(const Group& group, std::vector<Part>& parts);
+    static void make_batch(ListStore& store, LaneSlot& slot, const ListBatchShape& shape);
+    static void free_unused(LaneSlot& slot, uint64_t last_used, uint64_t now);
     bool free_idle_batches();
     void finish_batch(Running& running);
+    // Takes the answer of query `at`.
+    void take_answer(const Part& part, const ListBatch& batch, size_t at, MirrorSearch& search);
     // Names the lists of an answer, as the search wants it.
-    void name_lists(const Running& running, std::span<const uint32_t> lists, MirrorSearch& search);
-    void note_failure(Served& served, std::exception_ptr* failure) noexcept;
+    void name_lists(const Part& part, std::span<const uint32_t> lists, MirrorSearch& search);
+    void note_failure(const std::vector<Part>& parts, std::exception_ptr* failure) noexcept;
     // Forgets the least recently searched index; false: there is none.
     bool give_up_index();
     // Evicts lists, but none of `kept`, until this many bytes are free; false where that is
@@ -310,6 +342,8 @@ class Mirror {
     std::unordered_map<uint64_t, std::shared_ptr<Served>> served_;  // by database and index
     std::vector<WaitingLane> waiting_;                              // lanes with queued searches
     uint64_t last_ticket_ = 0;
+    uint64_t last_family_ = 0;
+    std::vector<std::unique_ptr<MixedLane>> mixed_;
     std::vector<Running> running_;
     std::vector<MirrorSearch*> answered_;  // until collect()
 };

@@ -32,17 +32,22 @@ class CpuListStore final : public ListStore {
     size_t bytes() const noexcept override { return bytes_; }
 
     std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override {
-        if (shape.k == 0 || shape.k > max_list_k || shape.probes == 0 || shape.queries == 0)
-            throw std::invalid_argument("batch out of range");
+        check_shape(shape);
         ListBatchShape bounded = shape;
-        bounded.probes = std::min(shape.probes, stored_.shape.lists);
+        bounded.probes =
+            std::min(shape.probes, shape.mixed ? most_mixed_probes : stored_.shape.lists);
         return std::make_unique<CpuBatch>(bounded, stored_.shape.dims);
+    }
+    bool mixes_with(ListStore& other) noexcept override {
+        const auto* store = dynamic_cast<CpuListStore*>(&other.inner());
+        return store && store->stored_.shape.dims == stored_.shape.dims;
     }
     void start(ListBatch& batch, size_t queries) override;
     bool done(ListBatch&) override { return true; }
     void wait(ListBatch&) override {}
 
   private:
+    void start_mixed(CpuBatch& batch, size_t queries);
     void add(std::span<const ListPage> pages, StoredList* list) const;
 
     const std::shared_ptr<Workers> workers_;
@@ -103,8 +108,22 @@ void CpuListStore::append(uint32_t number, std::span<const ListPage> pages) {
     bytes_ += list.bytes();
 }
 
+// By the threads of this store.
+void CpuListStore::start_mixed(CpuBatch& batch, size_t queries) {
+    const std::vector<CpuListStore*> stores = stores_of<CpuListStore>(batch, queries);
+    for (size_t i = 0; i < queries; ++i)
+        check_query(batch, i, stores[i]->stored_.shape.lists, stores[i]->stored_.attributes);
+    batch.found_stride = batch.shape.k;
+    batch.probed_stride = batch.shape.probes;
+    std::vector<SearchScratch> scratch(static_cast<size_t>(workers_->threads()));
+    workers_->run(queries, [&](size_t query, int thread) {
+        search_one(stores[query]->stored_, batch, query, scratch[thread]);
+    });
+}
+
 void CpuListStore::start(ListBatch& base, size_t queries) {
     auto& batch = static_cast<CpuBatch&>(base);
+    if (batch.shape.mixed) return start_mixed(batch, queries);
     check_batch(batch, queries, stored_.shape.lists, stored_.attributes);
     batch.found_stride = batch.shape.k;
     batch.probed_stride = batch.shape.probes;

@@ -31,7 +31,7 @@ Mirror::Mirror(Device& device, size_t budget, const ListChangeCounts* counts)
 
 Mirror::~Mirror() {
     for (Running& running : running_) try {
-            running.served->store->wait(running.batch());
+            running.store().wait(running.batch());
         } catch (...) {
             // The batch has ended, and no caller is left to get the failure.
         }
@@ -83,6 +83,12 @@ void Mirror::add(const MirrorKey& key, const Quantizer& model, const AttributeLa
         } catch (const OutOfDeviceMemory&) {
             if (!give_up_index()) throw;
         }
+    if (served->store->mixes_with(*served->store)) {
+        const auto mate = std::find_if(served_.begin(), served_.end(), [&](const auto& item) {
+            return item.second->family != 0 && served->store->mixes_with(*item.second->store);
+        });
+        served->family = mate != served_.end() ? mate->second->family : ++last_family_;
+    }
     served->last_used = ++clock_;
     served->versions = std::make_shared<Versions>(model.shape.lists);
     served->lists.resize(model.shape.lists);

@@ -4,6 +4,10 @@
 // so that no search shares a batch with one that takes much longer. Of the lanes that may start a
 // batch, the one whose first search has waited longest comes first: no index starves another. Each
 // batch is answered when it is done, whatever else runs.
+//
+// Lanes with few searches share batches, where their stores mix: a query of a table with many
+// partitions has a search for each, and starting a batch takes a device as long for one search as
+// for many.
 
 #include "kernels/host/mirror_served.h"
 
@@ -44,6 +48,14 @@ size_t class_of(const MirrorSearch& search, uint32_t lists) {
     return kind * (shape_classes / 3) + by_k * 3 + by_probes;
 }
 
+// Whether searches of the class may share a batch with those of other indexes: few candidates and
+// few lists, not narrowed.
+bool may_mix(size_t shape_class) {
+    const size_t kind = shape_class / (shape_classes / 3),
+                 in_kind = shape_class % (shape_classes / 3);
+    return kind < 2 && in_kind < 2;
+}
+
 // Writes a search to its place in a batch that has room for it.
 void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
                 const QuantizerShape& shape) {
@@ -71,8 +83,18 @@ void fill_query(ListBatch& batch, size_t at, const MirrorSearch& search,
 
 }  // namespace
 
+size_t Mirror::Running::searches() const {
+    size_t count = 0;
+    for (const Part& part : parts) count += part.searches.size();
+    return count;
+}
+
+ListStore& Mirror::Running::store() const {
+    return *parts.front().served->store;
+}
+
 ListBatch& Mirror::Running::batch() const {
-    return *served->lanes[lane].slots[slot].batch;
+    return *slot->batch;
 }
 
 void Mirror::submit(MirrorSearch* search) {
@@ -103,7 +125,7 @@ void Mirror::submit(MirrorSearch* search) {
 void Mirror::reserve_answers() {
     size_t count = answered_.size();
     for (const WaitingLane& lane : waiting_) count += lane.served->lanes[lane.lane].waiting.size();
-    for (const Running& running : running_) count += running.searches.size();
+    for (const Running& running : running_) count += running.searches();
     answered_.reserve(count);
 }
 
@@ -131,150 +153,240 @@ bool Mirror::may_start(const WaitingLane& waiting) const {
     return room;
 }
 
-bool Mirror::start_next(size_t most_searches) {
-    if (running_.size() >= most_batches) return false;
-    auto next = waiting_.end();
-    uint64_t first = 0;
-    for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
-        if (!may_start(*at)) continue;
-        const uint64_t ticket = at->served->lanes[at->lane].waiting.front().ticket;
-        if (next != waiting_.end() && ticket > first) continue;
-        next = at;
-        first = ticket;
+// Batches of a family's indexes count, mixed or not.
+bool Mirror::may_start(const Group& group) const {
+    size_t batches = 0;
+    for (const Running& running : running_) {
+        if (group.family == 0) break;
+        if (running.parts.front().served->family != group.family || running.lane != group.lane)
+            continue;
+        if (running.parts.size() == 1 && running.slot->running >= least_alone) continue;
+        if (group.searches * min_part < running.slot->running) return false;
+        ++batches;
     }
-    if (next == waiting_.end()) return false;
-    const WaitingLane chosen = *next;
-    std::vector<Served::Lane::Waiting>& waiting = chosen.served->lanes[chosen.lane].waiting;
-    const size_t count = std::min(waiting.size(), std::max<size_t>(most_searches, 1));
-    std::vector<MirrorSearch*> searches(count);
+    return batches < most_of_family && (group.lanes.size() > 1 || may_start(group.lanes.front()));
+}
+
+std::vector<Mirror::Group> Mirror::waiting_groups() const {
+    std::vector<Group> groups;
+    for (const WaitingLane& waiting : waiting_) {
+        const Served::Lane& lane = waiting.served->lanes[waiting.lane];
+        const size_t count = lane.waiting.size();
+        const uint64_t family =
+            count < least_alone && may_mix(waiting.lane) ? waiting.served->family : 0;
+        auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+            return family != 0 && g.family == family && g.lane == waiting.lane;
+        });
+        if (group == groups.end())
+            group = groups.insert(groups.end(), {.family = family, .lane = waiting.lane});
+        group->ticket = std::min(group->ticket, lane.waiting.front().ticket);
+        group->searches += count;
+        group->lanes.push_back(waiting);
+    }
+    return groups;
+}
+
+std::vector<Mirror::Part> Mirror::take_parts(const Group& group, size_t most_searches) {
+    std::vector<Part> parts;
+    size_t left = std::max<size_t>(most_searches, 1);
+    if (group.lanes.size() > 1) left = std::min(left, most_mixed);
+    for (const WaitingLane& from : group.lanes) {
+        if (left == 0) break;
+        Served& served = *from.served;
+        std::vector<Served::Lane::Waiting>& waiting = served.lanes[from.lane].waiting;
+        const size_t count = std::min(waiting.size(), left);
+        Part& part = parts.emplace_back(
+            Part{from.served, served.versions, is_complete(served), served.range, {}});
+        part.searches.reserve(count);
+        for (size_t i = 0; i < count; ++i) part.searches.push_back(waiting[i].search);
+        left -= count;
+    }
+    // Nothing throws from here on.
+    for (const Part& part : parts) {
+        std::vector<Served::Lane::Waiting>& waiting = part.served->lanes[group.lane].waiting;
+        waiting.erase(waiting.begin(),
+                      waiting.begin() + static_cast<ptrdiff_t>(part.searches.size()));
+    }
+    std::erase_if(waiting_, [](const WaitingLane& lane) {
+        return lane.served->lanes[lane.lane].waiting.empty();
+    });
+    return parts;
+}
+
+bool Mirror::start_next(size_t most_searches) {
+    if (running_.size() >= most_batches || waiting_.empty()) return false;
+    const std::vector<Group> groups = waiting_groups();
+    const Group* next = nullptr;
+    for (const Group& group : groups)
+        if ((!next || group.ticket < next->ticket) && may_start(group)) next = &group;
+    if (!next) return false;
     reserve_answers();
-    for (size_t i = 0; i < count; ++i) searches[i] = waiting[i].search;
-    waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(count));
-    if (waiting.empty()) waiting_.erase(next);
+    std::vector<Part> parts = take_parts(*next, most_searches);
     std::exception_ptr failure;
     try {
-        start_batch(chosen, searches);
+        start_batch(*next, parts);
     } catch (...) {
-        answered_.insert(answered_.end(), searches.begin(), searches.end());
-        note_failure(*chosen.served, &failure);
+        for (const Part& part : parts)
+            answered_.insert(answered_.end(), part.searches.begin(), part.searches.end());
+        note_failure(parts, &failure);
     }
     if (failure) std::rethrow_exception(failure);
     return true;
 }
 
-void Mirror::start_batch(const WaitingLane& where, const std::vector<MirrorSearch*>& searches) {
-    Served& served = *where.served;
-    Served::Lane& lane = served.lanes[where.lane];
-    ListBatchShape shape{searches.size(), 1, 1};
-    for (const MirrorSearch* search : searches) {
-        shape.k = std::max(shape.k, std::clamp(search->k, 1u, max_list_k));
-        shape.probes = std::max(shape.probes, std::min(search->probes, served.shape.lists));
-        shape.narrowed |= search->narrowed;
-        shape.refined |= search->refined_k > 0 && !search->narrowed;
-        shape.conditions = std::max(shape.conditions, search->conditions.count);
-        shape.values = std::max(shape.values, search->conditions.value_count);
-    }
-    size_t number = 0;
-    while (lane.slots[number].running != 0) ++number;
-    LaneSlot& slot = lane.slots[number];
-    served.last_used = lane.last_used = clock_ + 1;
-    const auto start = [&] {
-        make_batch(served, slot, shape);
-        ListBatch& batch = *slot.batch;
-        for (size_t i = 0; i < searches.size(); ++i)
-            fill_query(batch, i, *searches[i], served.shape);
-        served.store->start(batch, searches.size());
+// may_start() says that there is one.
+Mirror::LaneSlot& Mirror::free_slot(const Group& group) {
+    const auto first_free = [](auto& slots) -> LaneSlot& {
+        return *std::find_if(std::begin(slots), std::end(slots),
+                             [](const LaneSlot& slot) { return slot.running == 0; });
     };
-    running_.push_back({where.served, served.versions, is_complete(served), served.range,
-                        where.lane, number, searches, std::chrono::steady_clock::now()});
-    try {
-        try {
-            start();
-        } catch (const OutOfDeviceMemory&) {
-            if (!free_idle_batches()) throw;
-            start();
-        }
-    } catch (...) {
-        running_.pop_back();
-        throw;
+    Served& served = *group.lanes.front().served;
+    if (group.lanes.size() == 1) {
+        served.lanes[group.lane].last_used = clock_ + 1;
+        return first_free(served.lanes[group.lane].slots);
     }
-    slot.running = searches.size();
-    ++served.running;
-    ++served.use.batches;
-    served.use.batch_queries += searches.size();
+    const auto same = [&](const auto& lane) {
+        return lane->lane == group.lane && lane->dims == served.shape.dims &&
+               std::any_of(std::begin(lane->slots), std::end(lane->slots),
+                           [](const LaneSlot& slot) { return slot.running == 0; });
+    };
+    auto at = std::find_if(mixed_.begin(), mixed_.end(), same);
+    if (at == mixed_.end()) {
+        mixed_.push_back(std::make_unique<MixedLane>());
+        at = mixed_.end() - 1;
+        (*at)->lane = group.lane;
+        (*at)->dims = served.shape.dims;
+    }
+    (*at)->last_used = clock_ + 1;
+    return first_free((*at)->slots);
+}
+
+void Mirror::start_batch(const Group& group, std::vector<Part>& parts) {
+    const bool mixed = parts.size() > 1;
+    ListBatchShape shape{0, 1, 1};
+    shape.mixed = mixed;
+    for (const Part& part : parts) {
+        shape.queries += part.searches.size();
+        part.served->last_used = clock_ + 1;
+        for (const MirrorSearch* search : part.searches) {
+            shape.k = std::max(shape.k, std::clamp(search->k, 1u, max_list_k));
+            shape.probes =
+                std::max(shape.probes, std::min(search->probes, part.served->shape.lists));
+            shape.narrowed |= search->narrowed;
+            shape.refined |= search->refined_k > 0 && !search->narrowed;
+            shape.conditions = std::max(shape.conditions, search->conditions.count);
+            shape.values = std::max(shape.values, search->conditions.value_count);
+        }
+    }
+    running_.reserve(most_batches);
+    LaneSlot& slot = free_slot(group);
+    ListStore& store = *parts.front().served->store;
+    const auto start = [&] {
+        make_batch(store, slot, shape);
+        ListBatch& batch = *slot.batch;
+        batch.stores.clear();
+        size_t at = 0;
+        for (const Part& part : parts)
+            for (const MirrorSearch* search : part.searches) {
+                fill_query(batch, at++, *search, part.served->shape);
+                if (mixed) batch.stores.push_back(part.served->store.get());
+            }
+        store.start(batch, at);
+    };
+    const auto now = std::chrono::steady_clock::now();
+    try {
+        start();
+    } catch (const OutOfDeviceMemory&) {
+        if (!free_idle_batches()) throw;
+        start();
+    }
+    slot.running = shape.queries;
+    if (!mixed) ++parts.front().served->running;
+    for (const Part& part : parts) {
+        ++part.served->use.batches;
+        part.served->use.batch_queries += part.searches.size();
+    }
+    running_.push_back({std::move(parts), group.lane, &slot, now});
 }
 
 // Makes sure that the slot's batch has room for the shape; replaces the batch if it is too small.
-void Mirror::make_batch(Served& served, LaneSlot& slot, const ListBatchShape& shape) {
+void Mirror::make_batch(ListStore& store, LaneSlot& slot, const ListBatchShape& shape) {
     const ListBatchShape before = slot.batch ? slot.batch->shape : ListBatchShape{};
     if (slot.batch && before.holds(shape)) return;
     slot.batch = nullptr;
     const auto wider = [](uint32_t wanted, uint32_t least, uint32_t had) {
         return wanted == 0 ? had : std::max(step_up(wanted, least), had);
     };
-    slot.batch = served.store->make_batch(
+    slot.batch = store.make_batch(
         {std::max<size_t>(step_up(static_cast<uint32_t>(shape.queries), 16), before.queries),
          std::min(wider(shape.k, 16, before.k), max_list_k), wider(shape.probes, 16, before.probes),
          shape.narrowed, wider(shape.conditions, 4, before.conditions),
-         wider(shape.values, 4, before.values), shape.refined});
+         wider(shape.values, 4, before.values), shape.refined, shape.mixed});
 }
 
 // Frees the memory of batches that are not running. False: there were none.
 bool Mirror::free_idle_batches() {
     bool any = false;
+    const auto free_slots = [&](auto& slots) {
+        for (LaneSlot& slot : slots) {
+            if (!slot.batch || slot.running != 0) continue;
+            slot.batch = nullptr;
+            any = true;
+        }
+    };
     for (const auto& [name, served] : served_)
-        for (Served::Lane& lane : served->lanes)
-            for (LaneSlot& slot : lane.slots) {
-                if (!slot.batch || slot.running != 0) continue;
-                slot.batch = nullptr;
-                any = true;
-            }
+        for (Served::Lane& lane : served->lanes) free_slots(lane.slots);
+    for (const auto& lane : mixed_) free_slots(lane->slots);
     return any;
 }
 
 void Mirror::finish_batch(Running& running) {
-    Served& served = *running.served;
     ListBatch& batch = running.batch();
-    served.store->wait(batch);
+    running.store().wait(batch);
     ++clock_;
-    bool asked = false;  // for a list, whether there is one or not
-    for (size_t i = 0; i < running.searches.size(); ++i) {
-        MirrorSearch& search = *running.searches[i];
-        const uint32_t* probed = batch.probed + i * batch.probed_stride;
-        const uint32_t probes = std::min(batch.taken[i], batch.wanted[i].probes);
-        const uint64_t use = ++uses_;
-        // An answer that named a list twice would return its rows twice.
-        if (batch.found_counts[i] > batch.wanted[i].k ||
-            std::any_of(probed, probed + probes, [&](uint32_t list) {
-                return list >= served.shape.lists ||
-                       std::exchange(served.list_used[list], use) == use;
-            })) {
-            // Distances that overflow have no order, and may cause such an answer. The other
-            // answers of the batch are valid.
-            search.outcome = MirrorSearch::Outcome::failed;
-            ++served.use.errors;
-            continue;
-        }
-        search.found_count = batch.found_counts[i];
-        search.taken = probes;
-        std::memcpy(search.found, batch.found + i * batch.found_stride,
-                    search.found_count * sizeof(Neighbor));
-        if (batch.shape.narrowed) search.searched = batch.searched[i];
-        if (batch.shape.refined) search.left_out = batch.left_out[i];
-        const uint32_t first = std::min(batch.wanted[i].first_probe, probes);
-        name_lists(running, {probed + first, probes - first}, search);
-        if (!running.complete && !asked) {
-            search.outdated = next_outdated(served);
+    size_t at = 0;
+    for (const Part& part : running.parts) {
+        bool asked = false;  // for a list, whether there is one or not
+        for (MirrorSearch* search : part.searches) {
+            take_answer(part, batch, at++, *search);
+            if (search->outcome != MirrorSearch::Outcome::found || part.complete || asked) continue;
+            search->outdated = next_outdated(*part.served);
             asked = true;
         }
-        search.outcome = MirrorSearch::Outcome::found;
     }
 }
 
-void Mirror::name_lists(const Running& running, std::span<const uint32_t> lists,
-                        MirrorSearch& search) {
-    const MirrorVersion* versions = running.versions->data();
-    search.complete = running.complete && search.range == running.range && !search.wants_versions;
+void Mirror::take_answer(const Part& part, const ListBatch& batch, size_t at,
+                         MirrorSearch& search) {
+    Served& served = *part.served;
+    const uint32_t* probed = batch.probed + at * batch.probed_stride;
+    const uint32_t probes = std::min(batch.taken[at], batch.wanted[at].probes);
+    const uint64_t use = ++uses_;
+    // An answer that named a list twice would return its rows twice.
+    if (batch.found_counts[at] > batch.wanted[at].k ||
+        std::any_of(probed, probed + probes, [&](uint32_t list) {
+            return list >= served.shape.lists || std::exchange(served.list_used[list], use) == use;
+        })) {
+        // Distances that overflow have no order, and may cause such an answer. The other answers of
+        // the batch are valid.
+        search.outcome = MirrorSearch::Outcome::failed;
+        ++served.use.errors;
+        return;
+    }
+    search.found_count = batch.found_counts[at];
+    search.taken = probes;
+    std::memcpy(search.found, batch.found + at * batch.found_stride,
+                search.found_count * sizeof(Neighbor));
+    if (batch.shape.narrowed) search.searched = batch.searched[at];
+    if (batch.shape.refined) search.left_out = batch.left_out[at];
+    const uint32_t first = std::min(batch.wanted[at].first_probe, probes);
+    name_lists(part, {probed + first, probes - first}, search);
+    search.outcome = MirrorSearch::Outcome::found;
+}
+
+void Mirror::name_lists(const Part& part, std::span<const uint32_t> lists, MirrorSearch& search) {
+    const MirrorVersion* versions = part.versions->data();
+    search.complete = part.complete && search.range == part.range && !search.wants_versions;
     search.probed_count = 0;
     if (search.complete && !search.narrowed) return;
     for (const uint32_t list : lists) {
@@ -283,9 +395,14 @@ void Mirror::name_lists(const Running& running, std::span<const uint32_t> lists,
             search.lists[at] = list_and_generation(list, versions[list]);
             continue;
         }
-        const bool wanted = !versions[list].resident && wants(*running.served, list);
+        const bool wanted = !versions[list].resident && wants(*part.served, list);
         search.probed[at] = {list, wanted, versions[list]};
     }
+}
+
+// Frees the memory of a batch that was not used for long.
+void Mirror::free_unused(LaneSlot& slot, uint64_t last_used, uint64_t now) {
+    if (slot.running == 0 && last_used + idle_lane < now) slot.batch = nullptr;
 }
 
 void Mirror::collect(std::vector<MirrorSearch*>* answered) {
@@ -296,7 +413,7 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
     for (size_t i = 0; i < running_.size();) {
         bool over = true;
         try {
-            over = running_[i].served->store->done(running_[i].batch()) ||
+            over = running_[i].store().done(running_[i].batch()) ||
                    std::chrono::steady_clock::now() - running_[i].since > patience;
         } catch (...) {
             // finish_batch() throws it again.
@@ -307,20 +424,23 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
         }
         Running running = std::move(running_[i]);
         running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
-        Served& served = *running.served;
+        Served& first = *running.parts.front().served;
         try {
             finish_batch(running);
             failures_in_a_row_ = 0;
             budget_ = std::min(full_budget_, budget_ + full_budget_ / (8 * budget_batches) + 1);
         } catch (...) {
-            note_failure(served, &failure);
+            note_failure(running.parts, &failure);
         }
-        served.lanes[running.lane].slots[running.slot].running = 0;
-        --served.running;
-        for (Served::Lane& lane : served.lanes)
-            for (LaneSlot& slot : lane.slots)
-                if (slot.running == 0 && lane.last_used + idle_lane < clock_) slot.batch = nullptr;
-        answered_.insert(answered_.end(), running.searches.begin(), running.searches.end());
+        running.slot->running = 0;
+        if (running.parts.size() == 1) --first.running;
+        for (const Part& part : running.parts) {
+            for (Served::Lane& lane : part.served->lanes)
+                for (LaneSlot& slot : lane.slots) free_unused(slot, lane.last_used, clock_);
+            answered_.insert(answered_.end(), part.searches.begin(), part.searches.end());
+        }
+        for (const auto& lane : mixed_)
+            for (LaneSlot& slot : lane->slots) free_unused(slot, lane->last_used, clock_);
     }
     answered->insert(answered->end(), answered_.begin(), answered_.end());
     answered_.clear();
@@ -329,14 +449,14 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
 
 // Called inside a catch block. Searches of the batch stay marked as failed; other batches continue.
 // The caller throws *failure after them. A lost device replaces any other failure there.
-void Mirror::note_failure(Served& served, std::exception_ptr* failure) noexcept {
+void Mirror::note_failure(const std::vector<Part>& parts, std::exception_ptr* failure) noexcept {
     // A device on which this many batches in a row fail is not going to recover.
     constexpr int enough = 16;
     const auto note = [&](const char* message) {
         const bool lost = ++failures_in_a_row_ >= enough;
         if (lost || !*failure) *failure = std::make_exception_ptr(DeviceFailure(message, lost));
     };
-    ++served.use.errors;
+    for (const Part& part : parts) ++part.served->use.errors;
     try {
         try {
             throw;

@@ -19,11 +19,21 @@ struct Mirror::LaneSlot {
     size_t running = 0;                // searches; 0: free
 };
 
+// Mixed batches of one shape class. They belong to no index.
+struct Mirror::MixedLane {
+    size_t lane;
+    uint32_t dims;
+    LaneSlot slots[most_of_family];
+    uint64_t last_used = 0;  // by the clock
+};
+
 struct Mirror::Served {
     MirrorKey key;
     QuantizerShape shape;
     AttributeLayout attributes;
     std::unique_ptr<ListStore> store;
+    // The same for indexes whose stores mix; 0: it mixes with none.
+    uint64_t family = 0;
     // A running batch holds a copy of the pointer: change the versions only through
     // versions_to_change().
     std::shared_ptr<Versions> versions;  // (lists)

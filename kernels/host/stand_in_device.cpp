@@ -232,6 +232,8 @@ class StandInDevice final : public Device {
         }
         bool holds(uint32_t list) const noexcept override { return store_->holds(list); }
         size_t bytes() const noexcept override { return store_->bytes(); }
+        bool mixes_with(ListStore& other) noexcept override { return store_->mixes_with(other); }
+        ListStore& inner() noexcept override { return store_->inner(); }
         std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override {
             return store_->make_batch(shape);
         }

@@ -124,6 +124,24 @@ TEST_F(CudaListStoreTest, RefinesAsTheCpuDoes) {
     }
 }
 
+TEST_F(CudaListStoreTest, SearchesForQueriesOfSeveralStores) {
+    const Context context(options());
+    unsigned seed = test_seed();
+    for (const ListCase& c : mixed_cases())
+        check_mixed(c, seed += 10, [&](const Quantizer& quantizer) {
+            return make_list_store(context, quantizer, {});
+        });
+    // Lists that are far from zero are moved, each store's by an origin of its own.
+    ListCase far;
+    far.shift = 30;
+    const ListWorld near_world(ListCase{}, seed), far_world(far, seed);
+    const auto a = make_list_store(context, near_world.quantizer(), {});
+    const auto b = make_list_store(context, far_world.quantizer(), {});
+    EXPECT_TRUE(a->mixes_with(*a));
+    EXPECT_FALSE(a->mixes_with(*b));
+    EXPECT_FALSE(b->mixes_with(*b));
+}
+
 TEST_F(CudaListStoreTest, FindsTheNearestInLongLists) {
     const Context context(options());
     for (uint32_t m : {8u, 32u, 48u})

@@ -354,4 +354,139 @@ inline void check_limited(ListWorld& world, const ListCase& c, ListStore& store)
     }
 }
 
+// Shapes of stores whose queries share a batch, for check_mixed().
+inline std::vector<ListCase> mixed_cases() {
+    std::vector<ListCase> cases;
+    const auto add = [&](auto change) {
+        ListCase c;
+        c.k = 40;
+        change(c);
+        cases.push_back(c);
+    };
+    add([](ListCase&) {});
+    add([](ListCase& c) { c.metric = Metric::inner_product, c.m = 17; });
+    add([](ListCase& c) { c.metric = Metric::cosine, c.refined = true; });
+    add([](ListCase& c) { c.refined = true, c.k = fast_list_k, c.dims = 100, c.m = 33; });
+    add([](ListCase& c) { c.refined = true, c.probes = most_mixed_probes; });
+    add([](ListCase& c) { c.k = 1, c.bits = 4, c.probes = 130; });
+    add([](ListCase& c) { c.additive = true, c.probes = 20; });
+    // A table larger than shared memory.
+    add([](ListCase& c) { c.dims = c.m = 400; });
+    return cases;
+}
+
+// Queries of stores of different sizes in one batch give what their own store has, as it was when
+// the batch started; of these, every second decides how many lists it takes.
+template <typename MakeStore>
+void check_mixed(const ListCase& like, unsigned seed, MakeStore make_store) {
+    struct Size {
+        uint32_t lists, entries;
+        size_t queries;
+    };
+    const Size sizes[] = {{20, 3000, 5}, {7, 500, 1}, {300, 0, 3}, {1, 900, 2}, {300, 9000, 11}};
+    std::vector<ListWorld> worlds;
+    std::vector<std::unique_ptr<ListStore>> stores;
+    ListBatchShape shape{0, like.k, like.probes};
+    shape.refined = like.refined;
+    shape.mixed = true;
+    for (const Size& size : sizes) {
+        ListCase c = like;
+        c.lists = size.lists;
+        c.entries = size.entries;
+        c.queries = size.queries;
+        worlds.emplace_back(c, ++seed);
+        stores.push_back(make_store(worlds.back().quantizer()));
+        worlds.back().put_all(*stores.back());
+        shape.queries += size.queries;
+    }
+    const auto batch = stores[1]->make_batch(shape);
+    const auto fill = [&] {
+        batch->stores.clear();
+        for (size_t w = 0; w < worlds.size(); ++w) {
+            const std::unique_ptr<ListBatch> own = worlds[w].make_batch(*stores[w]);
+            for (size_t q = 0; q < worlds[w].list_case().queries; ++q) {
+                const size_t at = batch->stores.size();
+                std::copy_n(own->queries + q * like.dims, like.dims,
+                            batch->queries + at * like.dims);
+                batch->wanted[at] = own->wanted[q];
+                if (at % 2 == 1 && like.metric != Metric::inner_product) {
+                    batch->wanted[at].threshold = 30;
+                    batch->wanted[at].radius_k = std::min(like.k, 5u);
+                    batch->wanted[at].first_entries = 200;
+                }
+                batch->stores.push_back(stores[w].get());
+            }
+        }
+    };
+    // The answers to queries of `world`, the first at `at`, beside those of its store alone.
+    const auto check = [&](const ListWorld& world, size_t at, ListStore* alone) {
+        const size_t queries = world.list_case().queries;
+        const std::unique_ptr<ListBatch> own = alone ? world.make_batch(*alone) : nullptr;
+        if (alone) {
+            std::copy_n(batch->wanted + at, queries, own->wanted);
+            alone->search(*own, queries);
+        }
+        std::vector<ListQuery> taken(batch->wanted + at, batch->wanted + at + queries);
+        for (size_t q = 0; q < queries; ++q) {
+            if (own) {
+                EXPECT_NEAR(batch->taken[at + q], own->taken[q], 1) << like;
+            }
+            taken[q].probes = batch->taken[at + q];
+        }
+        ListBatch part(*batch);
+        part.wanted = taken.data();
+        part.found += at * batch->found_stride;
+        part.found_counts += at;
+        part.probed += at * batch->probed_stride;
+        part.left_out += at;
+        for (size_t q = 0; q < queries; ++q)
+            like.refined ? world.check_refined(part, q) : world.check(part, q);
+    };
+    const auto check_all = [&](const std::vector<ListWorld>& as, bool alone) {
+        size_t at = 0;
+        for (size_t w = 0; w < as.size(); ++w) {
+            check(as[w], at, alone ? stores[w].get() : nullptr);
+            at += as[w].list_case().queries;
+        }
+        ASSERT_EQ(at, shape.queries);
+    };
+    fill();
+    stores[3]->search(*batch, shape.queries);
+    check_all(worlds, true);
+    // Lists that change while it runs.
+    const std::vector<ListWorld> before = worlds;
+    fill();
+    stores[0]->start(*batch, shape.queries);
+    for (size_t w = 0; w < worlds.size(); ++w)
+        for (uint32_t l = 0; l < worlds[w].list_case().lists; l += 2)
+            worlds[w].grow(*stores[w], l, 1 + l % 40);
+    stores[0]->wait(*batch);
+    check_all(before, false);
+    fill();
+    stores[0]->search(*batch, shape.queries);
+    check_all(worlds, true);
+    // Fewer than there is room for, and stores that come again.
+    std::swap(batch->stores[0], batch->stores[5]);
+    std::swap_ranges(batch->queries, batch->queries + like.dims, batch->queries + 5 * like.dims);
+    std::swap(batch->wanted[0], batch->wanted[5]);
+    const uint32_t counts[] = {batch->found_counts[0], batch->found_counts[5]};
+    stores[0]->search(*batch, 6);
+    EXPECT_EQ(batch->found_counts[5], counts[0]) << like;
+    EXPECT_EQ(batch->found_counts[0], counts[1]) << like;
+
+    const auto refuse = [&](auto&& wrong) { EXPECT_THROW(wrong(), std::invalid_argument); };
+    batch->stores.resize(5);
+    refuse([&] { stores[0]->start(*batch, 6); });
+    ListCase other = like;
+    other.dims += 3;
+    const ListWorld apart(other, seed);
+    const std::unique_ptr<ListStore> strange = make_store(apart.quantizer());
+    EXPECT_TRUE(stores[0]->mixes_with(*stores[1]));
+    EXPECT_FALSE(stores[0]->mixes_with(*strange));
+    batch->stores[4] = strange.get();
+    refuse([&] { stores[0]->start(*batch, 5); });
+    shape.k = fast_list_k + 1;
+    refuse([&] { stores[0]->make_batch(shape); });
+}
+
 }  // namespace pgwarp

@@ -192,6 +192,14 @@ TEST(ListStore, LetsQueriesDecideOnTheirLists) {
     }
 }
 
+TEST(ListStore, SearchesForQueriesOfSeveralStores) {
+    unsigned seed = test_seed();
+    for (const ListCase& c : mixed_cases())
+        check_mixed(c, seed += 10, [](const Quantizer& quantizer) {
+            return make_cpu_list_store(quantizer, {}, 2, {});
+        });
+}
+
 TEST(ListStore, RefusesConditionsOutOfRange) {
     ListCase c;
     c.attributes = {4};

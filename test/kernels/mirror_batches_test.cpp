@@ -140,7 +140,126 @@ TEST_F(MirrorBatchTest, AnswersForAForgottenIndex) {
     EXPECT_EQ(second->search.outcome, Outcome::found);
 }
 
+// Few searches of several indexes share a batch, many do not.
+TEST_F(MirrorBatchTest, MixesIndexes) {
+    told.mixes = true;
+    bool done = false;
+    told.done = [&](const ListQuery&) { return done; };
+    std::vector<MirrorKey> keys;
+    for (uint32_t i = 0; i < 40; ++i) {
+        keys.push_back({3, i + 1, 2, i, 7});
+        mirror.add(keys.back(), model.quantizer());
+    }
+    std::vector<std::unique_ptr<Asked>> asked;
+    const auto ask_each = [&](size_t first, size_t count, int searches, uint32_t k = 10) {
+        for (size_t i = first; i < first + count; ++i)
+            for (int n = 0; n < searches; ++n) asked.push_back(ask(keys[i], k));
+    };
+    ask_each(0, 1, 1);
+    start_all();
+    ask_each(1, 30, 1);
+    start_all();
+    EXPECT_EQ(told.started, (std::vector<Started>{{1, 10, 1}, {30, 10, 1}}));
+    ask_each(31, 3, 2);
+    start_all();
+    EXPECT_EQ(told.started.size(), 2u) << "few wait for more";
+    ask_each(0, 1, 2);
+    start_all();
+    EXPECT_EQ(told.started.back(), (Started{8, 10, 1}));
+    ask_each(0, 40, 3);
+    start_all();
+    EXPECT_EQ(told.started.size(), Mirror::most_of_family);
+    // Those that are many, need many candidates, or are of an index that does not mix.
+    ask_each(5, 1, static_cast<int>(Mirror::least_alone) - 3);
+    ask_each(6, 2, 1, 200);
+    asked.push_back(ask(key_a, 10));
+    start_all();
+    EXPECT_EQ(told.started.size(), Mirror::most_of_family + 4);
+    done = true;
+    EXPECT_EQ(collect(mirror).size(), 39u + Mirror::least_alone + 3);
+    told.started.clear();
+    ask_each(0, 40, 10);
+    start_all();
+    const Started most{Mirror::most_mixed, 10, 1};
+    EXPECT_EQ(told.started, (std::vector<Started>{most, most}));
+    EXPECT_EQ(collect(mirror).size(), 2 * Mirror::most_mixed);
+    for (int i = 0; i < 10; ++i) start_all(), collect(mirror);
+    for (const auto& one : asked) EXPECT_EQ(one->search.outcome, Outcome::found);
+    EXPECT_FALSE(mirror.busy());
+    for (const MirrorKey& key : keys) EXPECT_GE(mirror.use(key)->batch_queries, 13u);
+
+    // Indexes that are forgotten, and a device that fails, while one runs.
+    asked.clear();
+    done = false;
+    ask_each(0, 4, 1);
+    start_all();
+    for (int i = 1; i <= 40; ++i) mirror.forget(3, i);
+    done = true;
+    EXPECT_EQ(collect(mirror).size(), 4u);
+    for (const auto& one : asked) EXPECT_EQ(one->search.outcome, Outcome::found);
+    keys.resize(3);
+    for (const MirrorKey& key : keys) mirror.add(key, model.quantizer());
+    asked.clear();
+    told.searchable_lists = 0;
+    const PageData page = make_page(random, 100, 4);
+    const ListPage pages[] = {page.page()};
+    ASSERT_TRUE(mirror.put(keys[0], 3, {1, 3, 4, 0}, pages));
+    ask_each(0, 3, 1);
+    start_all();
+    EXPECT_EQ(collect(mirror).size(), 3u);
+    for (const auto& one : asked) EXPECT_EQ(one->search.outcome, Outcome::failed);
+    for (const MirrorKey& key : keys) EXPECT_EQ(mirror.use(key)->errors, 1u);
+    // Memory of mixed batches is given back, too.
+    told.searchable_lists = 1000;
+    for (int i = 0; i < 20000; ++i) {
+        const auto one = ask(keys[0], 10);
+        start_all();
+        collect(mirror);
+    }
+    EXPECT_LE(told.batches, 4);
+}
+
 struct MirrorSearchTest : MirrorTest {};
+
+// One batch of searches in several indexes gives each what its own gives.
+TEST_F(MirrorSearchTest, AnswersForEachIndexOfABatch) {
+    Mirror mirror(*device, size_t{1} << 30);
+    std::vector<Model> models;
+    std::vector<MirrorKey> keys;
+    for (uint32_t i = 0; i < 5; ++i) {
+        models.push_back(make_model(random, 3 + 4 * i));
+        keys.push_back({1, 20 + i, 5, i, i});
+        mirror.add(keys[i], models[i].quantizer());
+        for (uint32_t list = 0; list < models[i].shape.lists; ++list) {
+            if ((list + i) % 5 == 4) continue;
+            const PageData page = make_page(random, 1000 * i + 20 * list, 1 + list);
+            const ListPage pages[] = {page.page()};
+            ASSERT_TRUE(mirror.put(keys[i], list, {i + 1, list, 1 + list, 0}, pages));
+        }
+    }
+    std::vector<std::unique_ptr<Asked>> together, alone;
+    for (uint32_t i = 0; i < 5; ++i)
+        for (uint32_t n = 0; n <= i; ++n)
+            for (auto* asked : {&together, &alone})
+                asked->push_back(
+                    std::make_unique<Asked>(keys[i], near(models[i], n), 5 + n, 1 + 2 * n));
+    for (const auto& one : together) mirror.submit(&one->search);
+    EXPECT_TRUE(mirror.start_next(1000));
+    EXPECT_FALSE(mirror.start_next(1000)) << "all are in one batch";
+    EXPECT_EQ(collect(mirror).size(), together.size());
+    for (size_t i = 0; i < together.size(); ++i) {
+        run(mirror, {alone[i].get()});
+        const MirrorSearch &a = together[i]->search, &b = alone[i]->search;
+        EXPECT_EQ(a.outcome, Outcome::found);
+        EXPECT_EQ(together[i]->ids(), alone[i]->ids());
+        ASSERT_EQ(a.probed_count, b.probed_count);
+        EXPECT_EQ(a.taken, b.taken);
+        for (uint32_t p = 0; p < a.probed_count; ++p) {
+            EXPECT_EQ(a.probed[p].list, b.probed[p].list);
+            EXPECT_EQ(a.probed[p].version, b.probed[p].version);
+        }
+    }
+}
 
 TEST_F(MirrorSearchTest, OthersEndBeforeASlowBatch) {
     volatile int fault = static_cast<int>(Fault::slow_large);

@@ -124,6 +124,7 @@ class ToldDevice final : public Device {
     std::vector<uint32_t> probed;
     uint32_t found = 0;
     int room = 1000;  // stores that it can make
+    bool mixes = false;
     // Searches find no room beside more lists than this.
     size_t searchable_lists = 1000;
     // Whether a batch is done, by what its first search wants.
@@ -165,6 +166,7 @@ class ToldDevice final : public Device {
         void drop(uint32_t list) override { held.erase(list); }
         bool holds(uint32_t) const noexcept override { return true; }
         size_t bytes() const noexcept override { return 0; }
+        bool mixes_with(ListStore&) noexcept override { return device.mixes; }
         std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override {
             auto batch = std::make_unique<Batch>(device);
             batch->shape = shape;

@@ -77,9 +77,10 @@ __global__ void __launch_bounds__(threads) distances(StoreView store, QueryView 
 bool coarse_takes_tiles(const StoreView& store, const QueryView& queries) {
     // A tile takes longer than a warp of the other kernel; a hundred of them fill the device.
     constexpr uint32_t enough = 128;
-    return queries.count >= tile_queries / 4 && divide_up(store.model.shape.lists, tile_lists) *
-                                                        divide_up(queries.count, tile_queries) >=
-                                                    enough;
+    return !queries.stores && queries.count >= tile_queries / 4 &&
+           divide_up(store.model.shape.lists, tile_lists) *
+                   divide_up(queries.count, tile_queries) >=
+               enough;
 }
 
 void coarse_by_tiles(const StoreView& store, const QueryView& queries, Turn turn) {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/base/launch.cuh"
 #include "kernels/cuda/lists/places.cuh"
 #include "kernels/cuda/lists/query_tiles.cuh"
+#include "kernels/cuda/lists/store_of.cuh"
 #include "kernels/cuda/select/neighbor.cuh"
 
 namespace pgwarp::gpu {
@@ -116,7 +117,7 @@ __device__ uint32_t narrowed_results(const FinishArguments& a, uint32_t query,
 }
 
 // One block per query. Sorts `items` * threads keys.
-template <class Shape, int items, Distances distances>
+template <class Shape, int items, Distances distances, bool mixed>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
@@ -124,6 +125,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     auto* places = reinterpret_cast<Place*>(found + Shape::threads * items);  // (kept)
     wait_for_kernels_before();
     const uint32_t query = blockIdx.x;
+    const StoreOf<mixed> store = store_of<mixed>(a, query);
     const float* vector = a.queries.vectors + size_t{query} * a.store.model.shape.dims;
     const uint32_t k = a.queries.wanted[query].k;
     const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
@@ -133,7 +135,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     if (distances == Distances::final && length <= Shape::threads * items) {
         // The sort takes all candidates: no need to select.
         for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads)
-            found[i] = final_key(a.store, i < length ? keys[i] : no_key);
+            found[i] = final_key(store, i < length ? keys[i] : no_key);
         for (uint32_t i = threadIdx.x; i - threadIdx.x < length; i += Shape::threads)
             count += __syncthreads_count(i < length && keys[i] != no_key);
     } else {
@@ -142,15 +144,15 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
         count = select.kept_count();
         for (uint32_t i = threadIdx.x; i < Shape::threads * items; i += Shape::threads) {
             const uint64_t key = i < count ? select.kept()[i] : no_key;
-            found[i] = final_key(a.store, key);
+            found[i] = final_key(store, key);
             if (distances == Distances::rough && i < count)
-                places[i] = place_of(a.store, key_index(key));
+                places[i] = place_of(store, key_index(key));
         }
         __syncthreads();
     }
     if (distances == Distances::rough) {
         for (uint32_t i = threadIdx.x / 32; i < count; i += Shape::warps) {
-            const float distance = score(a.store, vector, places[i]);
+            const float distance = score(store, vector, places[i]);
             if (lane_id() == 0) found[i].distance = ordered_score(distance);
         }
     }
@@ -172,11 +174,11 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) finish(FinishAr
     if (threadIdx.x == 0) a.answers.found_counts[query] = results;
 }
 
-template <class Shape, int items, Distances distances>
+template <class Shape, int items, Distances distances, bool mixed = false>
 void launch_finish(const FinishArguments& arguments, Turn turn) {
     const size_t shared = sizeof(typename BlockSelect<Shape>::Storage) +
                           Shape::threads * items * sizeof(IdKey) + Shape::kept * sizeof(Place);
-    launch("finish", finish<Shape, items, distances>,
+    launch("finish", finish<Shape, items, distances, mixed>,
            {arguments.queries.count, Shape::threads, shared, turn}, arguments);
 }
 
@@ -251,7 +253,10 @@ constexpr uint32_t least_by_warp = 1024;
 void finish_final(const FinishArguments& arguments, Turn turn) {
     const uint32_t most = list_candidates(arguments.queries.k);
     auto* finish_all = &launch_finish<LargeSelect, 8, Distances::final>;
-    if (most <= MediumSelect::threads)
+    static_assert(list_candidates(fast_list_k) <= MediumSelect::threads);
+    if (arguments.queries.stores)
+        finish_all = &launch_finish<MediumSelect, 1, Distances::final, true>;
+    else if (most <= MediumSelect::threads)
         finish_all = &launch_finish<MediumSelect, 1, Distances::final>;
     else if (most <= MediumSelect::kept)
         finish_all = &launch_finish<MediumSelect, 8, Distances::final>;

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/base/launch.cuh"
 #include "kernels/cuda/lists/query_table.cuh"
+#include "kernels/cuda/lists/store_of.cuh"
 #include "kernels/cuda/lists/tile_distances.cuh"
 #include "kernels/list_effort.h"
 
@@ -113,7 +114,7 @@ __device__ float find_radius(const LimitArguments& a, uint32_t query, const List
 }
 
 // One block per query.
-template <class Shape, int width>
+template <class Shape, int width, bool mixed>
 __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
@@ -124,7 +125,8 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
     const QueryView& queries = a.scan.queries;
     const ListQuery wanted = queries.wanted[query];
     if (!(wanted.threshold > 0)) return;  // the whole block
-    const uint32_t probes = min(wanted.probes, a.scan.store.model.shape.lists);
+    const StoreOf<mixed> store = store_of<mixed>(a.scan, query);
+    const uint32_t probes = min(wanted.probes, store.model.shape.lists);
     const uint32_t* starts = queries.entry_starts + size_t{query} * (queries.probes + 1);
     const float* terms = queries.terms + size_t{query} * queries.probes;
     if (threadIdx.x == 0) {
@@ -136,8 +138,8 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
         if (starts[rank] < wanted.first_entries) atomicMax(&first_lists, rank + 1);
     __syncthreads();
     const uint32_t lists = first_lists;
-    const float radius = find_radius<Shape, width>(a, query, ListTiles(a.scan, query, probes),
-                                                   lists, *storage, table);
+    const float radius = find_radius<Shape, width>(
+        a, query, ListTiles(store, a.scan, query, probes), lists, *storage, table);
     if (radius == bits_float(infinity_bits)) return;
     // Scores grow with the rank.
     for (uint32_t rank = lists + threadIdx.x; rank < probes; rank += Shape::threads)
@@ -150,7 +152,7 @@ __global__ void __launch_bounds__(Shape::threads) limit_query(LimitArguments a) 
     a.queries.taken[query] = taken;
 }
 
-template <class Shape, int width>
+template <class Shape, int width, bool mixed>
 void launch_limit(const LimitArguments& arguments, const Context& context, Turn turn) {
     constexpr size_t fixed = sizeof(typename BlockSelect<Shape>::Storage);
     const QueryScan& scan = arguments.scan;
@@ -158,17 +160,17 @@ void launch_limit(const LimitArguments& arguments, const Context& context, Turn 
     const bool fits = table_bytes <= context.block_shared_bytes - fixed;
     LimitArguments with_table = arguments;
     with_table.resident_slices = fits ? scan.store.layout.slices : 0;
-    launch("limit_lists", limit_query<Shape, width>,
+    launch("limit_lists", limit_query<Shape, width, mixed>,
            {scan.queries.count, Shape::threads, fixed + (fits ? table_bytes : 0), turn},
            with_table);
 }
 
-template <class Shape>
+template <class Shape, bool mixed = false>
 void launch_width(const LimitArguments& arguments, const Context& context, Turn turn) {
     if (arguments.scan.store.layout.width == 32)
-        launch_limit<Shape, 32>(arguments, context, turn);
+        launch_limit<Shape, 32, mixed>(arguments, context, turn);
     else
-        launch_limit<Shape, 16>(arguments, context, turn);
+        launch_limit<Shape, 16, mixed>(arguments, context, turn);
 }
 
 }  // namespace
@@ -176,7 +178,10 @@ void launch_width(const LimitArguments& arguments, const Context& context, Turn 
 void limit_lists(const QueryScan& scan, const LimitedQueries& queries, const Context& context,
                  Turn turn) {
     auto* limit_all = &launch_width<LargeSelect>;
-    if (scan.queries.k <= SmallSelect::kept)
+    static_assert(fast_list_k <= SmallSelect::kept);
+    if (scan.queries.stores)
+        limit_all = &launch_width<SmallSelect, true>;
+    else if (scan.queries.k <= SmallSelect::kept)
         limit_all = &launch_width<SmallSelect>;
     else if (scan.queries.k <= MediumSelect::kept)
         limit_all = &launch_width<MediumSelect>;

@@ -37,6 +37,7 @@ QueryView part_of(const SearchRequest& r, const ListSearchSpace& space, const Se
     queries.terms = place<float>(space, plan.terms);
     queries.tile_starts = place<uint32_t>(space, plan.tile_starts);
     queries.entry_starts = place<uint32_t>(space, plan.entry_starts);
+    queries.stores = r.stores ? r.stores + first : nullptr;
     return queries;
 }
 
@@ -64,9 +65,7 @@ void scan_narrowed_part(const Context& context, ListSearchSpace& space, const Se
 // The end of a refined search. Few results: the kernel writes them to mapped host memory.
 void refine_part(const Context& context, const ListSearchSpace& space, const SearchRequest& r,
                  const QueryView& queries, const CandidateView& candidates, uint32_t first) {
-    RefinedInput input = r.refined;
-    input.vectors += size_t{first} * r.shape.dims;
-    refine_search(r.store, queries, candidates, input,
+    refine_search(r.store, queries, candidates, r.given + size_t{first} * r.shape.dims,
                   {r.found + size_t{first} * r.shape.k, r.shape.k, r.found_counts + first,
                    r.left_out + first},
                   context, {space.stream, Start::early});

@@ -43,8 +43,9 @@ struct SearchRequest {
     Start start = Start::after;  // of the first kernel
     uint32_t* taken = nullptr;  // (queries), mapped host memory; written for those with a threshold
     // If the shape is refined: all queries, as given, and (queries) in mapped host memory.
-    RefinedInput refined{};
+    const float* given = nullptr;
     float* left_out = nullptr;
+    const StoreView* stores = nullptr;  // (queries), on the device, if the shape is mixed
 };
 
 // Enqueues the whole search; it is complete in the order of space.stream.

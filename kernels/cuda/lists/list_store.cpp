@@ -12,9 +12,8 @@
 
 #include "kernels/cuda/lists/list_store.h"
 
-#include "kernels/cuda/base/small_copy.h"
 #include "kernels/cuda/lists/far_lists.h"
-#include "kernels/cuda/lists/list_search.h"
+#include "kernels/cuda/lists/list_batch.h"
 #include "kernels/cuda/lists/narrowing.h"
 #include "kernels/cuda/lists/tile_codes.h"
 #include "kernels/device.h"
@@ -43,14 +42,6 @@ uint32_t checked_count(uint32_t before, std::span<const ListPage> pages) {
     return static_cast<uint32_t>(count);
 }
 
-struct Directory {
-    Buffer<DeviceList> lists;
-    Buffer<const uint8_t*> refinements;  // (lists): see refine.h
-    Milestone uploaded;
-    uint32_t longest_list = 0;
-    uint64_t entries = 0;
-};
-
 // If an exception leaves the scope, waits for the uploads started in it. Declare it after the block
 // that the uploads write to: the block's destructor returns the memory to the pool, where it can be
 // allocated again at once.
@@ -68,76 +59,7 @@ class EndOfUploads {
     const int exceptions_ = std::uncaught_exceptions();
 };
 
-// Short searches get a stream of higher priority, so that they do not wait for all thread blocks of
-// a long search that was started before.
-bool is_short(const ListBatchShape& shape) {
-    return shape.k <= 128 && shape.probes <= 64;
-}
-
-struct CudaListBatch final : ListBatch {
-    CudaListBatch(const ListBatchShape& wanted_shape, uint32_t dims, uint32_t lists)
-        : space(is_short(wanted_shape) ? Stream::Priority::urgent : Stream::Priority::ordinary),
-          input(input_bytes(wanted_shape, dims)),
-          answers(wanted_shape.queries * wanted_shape.k),
-          counts(wanted_shape.queries),
-          probed_lists(wanted_shape.queries * std::min(wanted_shape.probes, lists)),
-          taken_lists(wanted_shape.queries),
-          searched_lists(wanted_shape.narrowed ? wanted_shape.queries : 0),
-          left_out_distances(wanted_shape.refined ? wanted_shape.queries : 0) {
-        shape = wanted_shape;
-        shape.probes = std::min(shape.probes, lists);
-        // Adjacent, so that one copy takes them to the device, and one more the values if any.
-        wanted = reinterpret_cast<ListQuery*>(input.data());
-        conditions = reinterpret_cast<PackedCondition*>(input.data() + conditions_at(shape));
-        values = reinterpret_cast<uint64_t*>(input.data() + values_at(shape, dims));
-        queries = reinterpret_cast<float*>(input.data() + queries_at(shape));
-        searched = searched_lists.data();
-        left_out = left_out_distances.data();
-        found = answers.data();
-        found_counts = counts.data();
-        probed = probed_lists.data();
-        taken = taken_lists.data();
-    }
-    ~CudaListBatch() override { finish(); }
-    // Waits for all work of this batch.
-    void finish() noexcept {
-        cudaStreamSynchronize(space.stream);
-        cudaStreamSynchronize(space.copies);
-    }
-
-    // Places in the input.
-    static size_t conditions_at(const ListBatchShape& shape) {
-        static_assert(sizeof(ListQuery) % 8 == 0 && sizeof(PackedCondition) % 8 == 0);
-        return shape.queries * sizeof(ListQuery);
-    }
-    static size_t queries_at(const ListBatchShape& shape) {
-        return conditions_at(shape) + shape.queries * shape.conditions * sizeof(PackedCondition);
-    }
-    static size_t values_at(const ListBatchShape& shape, uint32_t dims) {
-        return queries_at(shape) + (shape.queries * dims + 1) / 2 * 2 * sizeof(float);
-    }
-    static size_t input_bytes(const ListBatchShape& shape, uint32_t dims) {
-        const size_t bytes =
-            values_at(shape, dims) + shape.queries * shape.values * sizeof(uint64_t);
-        return (bytes + small_copy_unit - 1) / small_copy_unit * small_copy_unit;
-    }
-
-    ListSearchSpace space;
-    PinnedBuffer<char> input;
-    PinnedBuffer<Neighbor> answers;
-    PinnedBuffer<uint32_t> counts;
-    PinnedBuffer<uint32_t> probed_lists;
-    PinnedBuffer<uint32_t> taken_lists;
-    PinnedBuffer<SearchedLists> searched_lists;
-    PinnedBuffer<float> left_out_distances;
-    Buffer<char> device_input;
-    // If refined, and queries are moved (far_lists.h): (queries)(dims), as given.
-    Buffer<float> given_queries;
-    std::shared_ptr<const Directory> directory;
-    Event finished;
-    uint64_t serial = 0;
-    bool running = false;
-};
+}  // namespace
 
 class CudaListStore final : public ListStore {
   public:
@@ -154,6 +76,7 @@ class CudaListStore final : public ListStore {
     size_t bytes() const noexcept override { return bytes_; }
 
     std::unique_ptr<ListBatch> make_batch(const ListBatchShape& shape) override;
+    bool mixes_with(ListStore& other) noexcept override;
     void start(ListBatch& batch, size_t queries) override;
     bool done(ListBatch& batch) override;
     void wait(ListBatch& batch) override;
@@ -212,6 +135,15 @@ class CudaListStore final : public ListStore {
     void replace(uint32_t list, const List& as, Buffer<char>&& memory);
     void free_retired() noexcept;
     void refresh_directory(Stream& stream);
+    StoreView view() const;
+    // What the batch's queries want, of the stores that they have (mixed) or of this one.
+    SearchShape shape_of(CudaListBatch& batch, size_t queries,
+                         std::span<CudaListStore* const> stores) const;
+    // Makes the lists as they are now known to the batch, which reads them until end_use().
+    void begin_use(CudaListBatch& batch);
+    static void end_use(CudaListBatch& batch) noexcept;
+    // Copies the queries to the device; true: by a kernel.
+    bool send(CudaListBatch& batch, size_t queries) const;
     SearchPlan plan_with(const SearchShape& shape, size_t room) const;
 
     const Context& context_;
@@ -238,6 +170,8 @@ class CudaListStore final : public ListStore {
     uint64_t last_serial_ = 0;
 };
 
+namespace {
+
 float largest_word_of(const Quantizer& quantizer) {
     const QuantizerShape& shape = quantizer.shape;
     double largest = 0;
@@ -252,6 +186,8 @@ float largest_word_of(const Quantizer& quantizer) {
         }
     return static_cast<float>(std::sqrt(largest));
 }
+
+}  // namespace
 
 CudaListStore::CudaListStore(const Context& context, const Quantizer& quantizer,
                              const AttributeLayout& attributes)
@@ -505,10 +441,10 @@ void CudaListStore::refresh_directory(Stream& stream) {
 
 std::unique_ptr<ListBatch> CudaListStore::make_batch(const ListBatchShape& shape) {
     context_.use();
-    if (shape.k == 0 || shape.k > max_list_k || shape.probes == 0 || shape.queries == 0)
-        throw std::invalid_argument("batch out of range");
+    check_shape(shape);
     const QuantizerShape& model = model_.view().shape;
-    auto batch = std::make_unique<CudaListBatch>(shape, model.dims, model.lists);
+    auto batch = std::make_unique<CudaListBatch>(shape, model.dims,
+                                                 shape.mixed ? most_mixed_probes : model.lists);
     batch->device_input = Buffer<char>(context_.memory, batch->input.size());
     return batch;
 }
@@ -526,70 +462,125 @@ SearchPlan CudaListStore::plan_with(const SearchShape& shape, size_t room) const
     }
 }
 
+bool CudaListStore::mixes_with(ListStore& other) noexcept {
+    const auto* store = dynamic_cast<CudaListStore*>(&other.inner());
+    if (!store || &store->context_ != &context_ || far_.any() || store->far_.any()) return false;
+    const QuantizerShape &a = model_.view().shape, &b = store->model_.view().shape;
+    return a.dims == b.dims && a.m == b.m && a.metric == b.metric && a.bits == b.bits &&
+           a.search_rounds == b.search_rounds;
+}
+
+StoreView CudaListStore::view() const {
+    return {model_.view(),
+            layout_,
+            codewords_.data(),
+            centroids_.norms(),
+            largest_word_,
+            directory_->lists.data(),
+            far_.any() ? given_centroids_.data() : model_.view().centroids,
+            directory_->refinements.data()};
+}
+
+SearchShape CudaListStore::shape_of(CudaListBatch& batch, size_t queries,
+                                    std::span<CudaListStore* const> stores) const {
+    SearchShape shape{};
+    shape.queries = static_cast<uint32_t>(queries);
+    shape.dims = model_.view().shape.dims;
+    shape.layout = layout_;
+    shape.narrowed = batch.shape.narrowed;
+    shape.refined = batch.shape.refined;
+    shape.mixed = batch.shape.mixed;
+    for (size_t i = 0; i < queries; ++i) {
+        const CudaListStore& store = shape.mixed ? *stores[i] : *this;
+        const auto lists = static_cast<uint32_t>(store.lists_.size());
+        batch.taken_lists[i] = std::min(batch.wanted[i].probes, lists);
+        shape.k = std::max(shape.k, batch.wanted[i].k);
+        shape.probes = std::max(shape.probes, batch.taken_lists[i]);
+        shape.limited |= batch.wanted[i].threshold > 0;
+        shape.lists = std::max(shape.lists, lists);
+    }
+    for (const CudaListBatch::InUse& used : batch.in_use) {
+        shape.longest_list = std::max(shape.longest_list, used.directory->longest_list);
+        shape.entries = std::max(shape.entries, used.directory->entries);
+    }
+    return shape;
+}
+
+void CudaListStore::begin_use(CudaListBatch& batch) {
+    free_retired();
+    Stream& stream = batch.space.stream;
+    refresh_directory(stream);
+    running_.reserve(running_.size() + 1);
+    batch.in_use.push_back({this, ++last_serial_, directory_});
+    running_.push_back(last_serial_);
+    uploaded_.hold_back(stream);
+    directory_->uploaded.hold_back(stream);
+}
+
+void CudaListStore::end_use(CudaListBatch& batch) noexcept {
+    for (const CudaListBatch::InUse& used : batch.in_use)
+        std::erase(used.store->running_, used.serial);
+    for (CudaListBatch::InUse& used : batch.in_use) {
+        used.directory.reset();
+        // Now: if this index is not searched again, no later batch would free dropped lists.
+        used.store->free_retired();
+    }
+    batch.in_use.clear();
+    batch.running = false;
+}
+
+bool CudaListStore::send(CudaListBatch& batch, size_t queries) const {
+    const uint32_t dims = model_.view().shape.dims;
+    Stream& stream = batch.space.stream;
+    const size_t vectors_end =
+        CudaListBatch::queries_at(batch.shape) + queries * dims * sizeof(float);
+    const size_t values_at = CudaListBatch::values_at(batch.shape, dims);
+    const size_t value_bytes = queries * batch.shape.values * sizeof(uint64_t);
+    const size_t end = value_bytes > 0 ? values_at + value_bytes : vectors_end;
+    if (end <= most_small_copy) {
+        copy_small_async(batch.device_input.data(), batch.input.data(), end, stream);
+        return true;
+    }
+    copy_async(batch.device_input.data(), batch.input.data(), vectors_end, stream);
+    copy_async(batch.device_input + values_at, batch.input.data() + values_at, value_bytes, stream);
+    return false;
+}
+
 void CudaListStore::start(ListBatch& base, size_t queries) {
     context_.use();
     auto& batch = static_cast<CudaListBatch&>(base);
     if (batch.running) throw std::logic_error("batch is running");
-    check_batch(batch, queries, static_cast<uint32_t>(lists_.size()), attributes_);
-    SearchShape shape{};
-    for (size_t i = 0; i < queries; ++i) {
-        shape.k = std::max(shape.k, batch.wanted[i].k);
-        shape.probes = std::max(shape.probes, batch.wanted[i].probes);
-        shape.limited |= batch.wanted[i].threshold > 0;
-        batch.taken_lists[i] =
-            std::min(batch.wanted[i].probes, static_cast<uint32_t>(lists_.size()));
-    }
+    std::vector<CudaListStore*> stores;
+    if (batch.shape.mixed)
+        stores = stores_of<CudaListStore>(batch, queries);
+    else
+        check_batch(batch, queries, static_cast<uint32_t>(lists_.size()), attributes_);
+    for (size_t i = 0; i < stores.size(); ++i)
+        check_query(batch, i, static_cast<uint32_t>(stores[i]->lists_.size()), {});
     if (queries == 0) return;
-    free_retired();
-    const QuantizerShape& model = model_.view().shape;
-    shape.queries = static_cast<uint32_t>(queries);
-    shape.probes = std::min(shape.probes, model.lists);
-    batch.found_stride = shape.k;
-    batch.probed_stride = shape.probes;
-    shape.dims = model.dims;
-    shape.lists = model.lists;
-    shape.layout = layout_;
-    shape.narrowed = batch.shape.narrowed;
-    shape.refined = batch.shape.refined;
-
     Stream& stream = batch.space.stream;
-    refresh_directory(stream);
-    shape.longest_list = directory_->longest_list;
-    shape.entries = directory_->entries;
-    const size_t room = context_.memory.available() + batch.space.scratch.size();
-    const SearchPlan plan = plan_with(shape, room);
-
-    uploaded_.hold_back(stream);
-    directory_->uploaded.hold_back(stream);
-    const size_t vectors_at = CudaListBatch::queries_at(batch.shape);
-    const size_t vectors_end = vectors_at + queries * model.dims * sizeof(float);
-    const size_t values_at = CudaListBatch::values_at(batch.shape, model.dims);
-    const size_t value_bytes = queries * batch.shape.values * sizeof(uint64_t);
-    const size_t end = value_bytes > 0 ? values_at + value_bytes : vectors_end;
-    const bool small = end <= most_small_copy;
-    if (small) {
-        copy_small_async(batch.device_input.data(), batch.input.data(), end, stream);
-    } else {
-        copy_async(batch.device_input.data(), batch.input.data(), vectors_end, stream);
-        copy_async(batch.device_input + values_at, batch.input.data() + values_at, value_bytes,
-                   stream);
-    }
-    batch.directory = directory_;
-    batch.serial = ++last_serial_;
-    running_.push_back(batch.serial);
     batch.running = true;
-    char* input = batch.device_input.data();
-    auto* vectors = reinterpret_cast<float*>(batch.device_input + vectors_at);
-    const bool moved = shape.refined && far_.any();
     try {
+        if (stores.empty()) begin_use(batch);
+        for (size_t i = 0; i < stores.size(); ++i) {
+            if (i == 0 || stores[i] != stores[i - 1]) stores[i]->begin_use(batch);
+            batch.store_views[i] = stores[i]->view();
+        }
+        const SearchShape shape = shape_of(batch, queries, stores);
+        batch.found_stride = shape.k;
+        batch.probed_stride = shape.probes;
+        const SearchPlan plan =
+            plan_with(shape, context_.memory.available() + batch.space.scratch.size());
+        const bool small = send(batch, queries);
+        char* input = batch.device_input.data();
+        auto* vectors = reinterpret_cast<float*>(input + CudaListBatch::queries_at(batch.shape));
+        const bool moved = shape.refined && far_.any();
         if (moved) {
-            batch.given_queries.grow(context_.memory, batch.shape.queries * model.dims);
-            copy_async(batch.given_queries.data(), vectors, queries * model.dims, stream);
+            batch.given_queries.grow(context_.memory, batch.shape.queries * shape.dims);
+            copy_async(batch.given_queries.data(), vectors, queries * shape.dims, stream);
         }
         far_.move_queries(vectors, queries, stream);
-        const StoreView store{model_.view(),      layout_,       codewords_.data(),
-                              centroids_.norms(), largest_word_, directory_->lists.data()};
-        SearchRequest request{store,
+        SearchRequest request{stores.empty() ? view() : stores.front()->view(),
                               &centroids_,
                               shape,
                               vectors,
@@ -597,26 +588,28 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
                               batch.answers.data(),
                               batch.counts.data(),
                               batch.probed_lists.data()};
+        if (shape.mixed) {
+            request.stores =
+                reinterpret_cast<const StoreView*>(input + CudaListBatch::stores_at(batch.shape));
+            request.store.model.shape.lists = shape.lists;
+        }
         request.narrowing.attributes = DeviceAttributes::of(attributes_);
         request.narrowing.conditions = reinterpret_cast<const PackedCondition*>(
             input + CudaListBatch::conditions_at(batch.shape));
         request.narrowing.condition_stride = batch.shape.conditions;
-        request.narrowing.values = reinterpret_cast<const uint64_t*>(input + values_at);
+        request.narrowing.values = reinterpret_cast<const uint64_t*>(
+            input + CudaListBatch::values_at(batch.shape, shape.dims));
         request.narrowing.value_stride = batch.shape.values;
         request.start = small ? Start::early : Start::after;
         request.searched = batch.searched_lists.data();
         request.taken = batch.taken_lists.data();
-        request.refined = {moved ? batch.given_queries.data() : vectors,
-                           moved ? given_centroids_.data() : model_.view().centroids,
-                           directory_->refinements.data()};
+        request.given = moved ? batch.given_queries.data() : vectors;
         request.left_out = batch.left_out_distances.data();
         search_lists(context_, batch.space, request, plan);
         batch.finished.record(stream);
     } catch (...) {
         batch.finish();
-        std::erase(running_, batch.serial);
-        batch.running = false;
-        batch.directory.reset();
+        end_use(batch);
         throw;
     }
 }
@@ -631,15 +624,14 @@ void CudaListStore::wait(ListBatch& base) {
     context_.use();
     auto& batch = static_cast<CudaListBatch&>(base);
     if (!batch.running) return;
-    batch.running = false;
-    std::erase(running_, batch.serial);
-    batch.finished.synchronize();
-    batch.directory.reset();
-    // Free now: if this index is not searched again, no later batch would free dropped lists.
-    free_retired();
+    try {
+        batch.finished.synchronize();
+    } catch (...) {
+        end_use(batch);
+        throw;
+    }
+    end_use(batch);
 }
-
-}  // namespace
 
 std::unique_ptr<ListStore> make_list_store(const Context& context, const Quantizer& quantizer,
                                            const AttributeLayout& attributes) {

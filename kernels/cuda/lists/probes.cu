@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/select/float_rows.cuh"
 #include "kernels/cuda/base/launch.cuh"
+#include "kernels/cuda/lists/store_of.cuh"
 #include "kernels/cuda/select/short_row.cuh"
 
 #include <algorithm>
@@ -18,7 +19,8 @@ struct ProbeArguments {
 
 // Called by one warp. Writes the prefix sums of tiles and entries over the query's lists, and the
 // number of lists that it takes to find a bound.
-__device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t probes) {
+__device__ void count_entries(const ProbeArguments& a, const StoreView& store, uint32_t query,
+                              uint32_t probes) {
     const QueryView& queries = a.queries;
     const uint32_t* probed = queries.probed + size_t{query} * queries.probes;
     uint32_t* starts =
@@ -34,7 +36,7 @@ __device__ void count_entries(const ProbeArguments& a, uint32_t query, uint32_t 
 #pragma unroll
         for (uint32_t i = 0; i < at_once; ++i) {
             const uint32_t at = base + 32 * i + lane_id();
-            counts[i] = at < probes ? a.store.lists[probed[at]].count : 0;
+            counts[i] = at < probes ? store.lists[probed[at]].count : 0;
         }
 #pragma unroll
         for (uint32_t i = 0; i < at_once; ++i) {
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(short_warps * 32, 5) choose_short(ProbeArgumen
                [&](uint32_t i, uint64_t key) { put_probe(a, query, i, key, norm); });
     __syncwarp();
     put_on_host(a, query, probes, lane_id(), 32);
-    count_entries(a, query, probes);
+    count_entries(a, a.store, query, probes);
 }
 
 template <int items>
@@ -130,14 +132,15 @@ void launch_short(const ProbeArguments& arguments, Turn turn) {
 constexpr uint32_t least_wide = 4096, most_wide = 128;
 
 // One block per query. Selects round_probes probes per round; the floor excludes earlier rounds.
-template <class Shape, int sort_items>
+template <class Shape, int sort_items, bool mixed>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArguments a) {
     constexpr uint32_t round_probes = Shape::threads * sort_items;
     wait_for_kernels_before();
     auto& storage = *shared_memory<typename BlockSelect<Shape>::Storage>();
     const QueryView& queries = a.queries;
     const uint32_t query = blockIdx.x;
-    const uint32_t lists = a.store.model.shape.lists;
+    const StoreOf<mixed> store = store_of<mixed>(a, query);
+    const uint32_t lists = store.model.shape.lists;
     const uint32_t probes = min(queries.wanted[query].probes, lists);
     const float norm = queries.norms ? queries.norms[query] : 0.0f;
     __shared__ uint64_t last;
@@ -146,7 +149,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArg
         const uint32_t wanted = min(round_probes, probes - begin);
         const FloatRow row(
             {queries.coarse + query * queries.coarse_stride,
-             queries.coarse_lacks_norms ? a.store.centroid_norms : nullptr, 1.0f, 0, floor},
+             queries.coarse_lacks_norms ? store.centroid_norms : nullptr, 1.0f, 0, floor},
             0, static_cast<int>(lists));
         BlockSelect<Shape> select(storage, wanted);
         select_row(select, row);
@@ -159,12 +162,12 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) choose(ProbeArg
         __syncthreads();
     }
     put_on_host(a, query, probes, threadIdx.x, Shape::threads);
-    if (threadIdx.x < 32) count_entries(a, query, probes);
+    if (threadIdx.x < 32) count_entries(a, store, query, probes);
 }
 
-template <class Shape, int sort_items>
+template <class Shape, int sort_items, bool mixed = false>
 void launch_choose(const ProbeArguments& arguments, Turn turn) {
-    launch("choose_probes", choose<Shape, sort_items>,
+    launch("choose_probes", choose<Shape, sort_items, mixed>,
            {arguments.queries.count, Shape::threads, sizeof(typename BlockSelect<Shape>::Storage),
             turn},
            arguments);
@@ -178,7 +181,11 @@ void choose_probes(const StoreView& store, const QueryView& queries, const Probe
     const uint32_t probes = std::min(queries.probes, store.model.shape.lists);
     auto* choose_all = &launch_choose<LargeSelect, 4>;
     const uint32_t lists = store.model.shape.lists;
-    if (queries.count <= most_wide && lists >= least_wide && probes <= WideSelect::threads)
+    static_assert(most_mixed_probes <= 1024);
+    if (queries.stores)
+        choose_all = probes <= 128 ? &launch_choose<SmallSelect, 1, true>
+                                   : &launch_choose<MediumSelect, 4, true>;
+    else if (queries.count <= most_wide && lists >= least_wide && probes <= WideSelect::threads)
         choose_all = &launch_choose<WideSelect, 1>;
     else if (queries.count < least_by_warp && probes <= 128)
         choose_all = &launch_choose<SmallSelect, 1>;

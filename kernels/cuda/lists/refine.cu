@@ -4,6 +4,7 @@
 #include "kernels/cuda/base/launch.cuh"
 #include "kernels/cuda/lists/places.cuh"
 #include "kernels/cuda/lists/query_tiles.cuh"
+#include "kernels/cuda/lists/store_of.cuh"
 #include "kernels/cuda/select/block_select.cuh"
 #include "kernels/cuda/select/neighbor.cuh"
 
@@ -17,7 +18,7 @@ struct RefineArguments {
     StoreView store;
     QueryView queries;
     CandidateView candidates;
-    RefinedInput input;
+    const float* given;  // (count)(dims)
     RefinedAnswers answers;
 };
 
@@ -134,9 +135,9 @@ __device__ Sums add_up(const RefineArguments& a, const float* vector, const int1
 }
 
 // No distance of the row is less, and none is more: both rounded outwards.
-__device__ RefinedRange range_of(const RefineArguments& a, const RefinementQuery& query,
+__device__ RefinedRange range_of(const StoreView& store, const RefinementQuery& query,
                                  const Place& place, const Sums& sums) {
-    const uint8_t* refinements = a.input.refinements[place.list];
+    const uint8_t* refinements = store.refinements[place.list];
     const float infinity = bits_float(infinity_bits);
     if (!refinements) return {-infinity, infinity};
     const uint8_t* refinement =
@@ -148,15 +149,16 @@ __device__ RefinedRange range_of(const RefineArguments& a, const RefinementQuery
 }
 
 // One block per query. Sorts `items` * threads keys.
-template <class Shape, int items>
+template <class Shape, int items, bool mixed>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks) refine(RefineArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
     auto* storage = shared_memory<Storage>();
     auto& shared = *reinterpret_cast<RefineShared<Shape>*>(storage + 1);
     wait_for_kernels_before();
     const uint32_t query = blockIdx.x;
+    const StoreOf<mixed> store = store_of<mixed>(a, query);
     const uint32_t dims = a.store.model.shape.dims;
-    const float* vector = a.input.vectors + size_t{query} * dims;
+    const float* vector = a.given + size_t{query} * dims;
     const uint32_t k = a.queries.wanted[query].k;
     const uint32_t wanted = a.queries.wanted[query].refined_k;
     const uint64_t* keys = a.candidates.keys + size_t{query} * a.candidates.room;
@@ -167,7 +169,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) refine(RefineAr
     collect_keys(select, keys, length);
     const uint32_t count = select.kept_count();
     for (uint32_t i = threadIdx.x; i < count; i += Shape::threads)
-        shared.places[i] = place_of(a.store, key_index(select.kept()[i]));
+        shared.places[i] = place_of(store, key_index(select.kept()[i]));
     if (threadIdx.x == 0) {
         shared.limit = shared.left_out = ordered_bits(bits_float(infinity_bits));
         shared.kept = 0;
@@ -175,11 +177,11 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) refine(RefineAr
     __syncthreads();
     for (uint32_t i = threadIdx.x / 32; i < count; i += Shape::warps) {
         const Place place = shared.places[i];
-        const uint8_t* refinements = a.input.refinements[place.list];
+        const uint8_t* refinements = store.refinements[place.list];
         if (!refinements) continue;  // the same for the whole warp
         const Sums sums = add_up(a, vector, shared.values,
                                  refinements + size_t{place.position} * refinement_stride(dims),
-                                 a.input.centroids + size_t{place.list} * dims);
+                                 store.given_centroids + size_t{place.list} * dims);
         if (lane_id() == 0) shared.sums[i] = sums;
     }
     __syncthreads();
@@ -190,7 +192,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) refine(RefineAr
         const uint32_t at = i * Shape::threads + threadIdx.x;
         item[i] = no_key;
         if (at >= count) continue;
-        const RefinedRange range = range_of(a, rounded, shared.places[at], shared.sums[at]);
+        const RefinedRange range = range_of(store, rounded, shared.places[at], shared.sums[at]);
         shared.leasts[at] = range.least;
         item[i] = make_key(range.most, at);
     }
@@ -211,7 +213,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) refine(RefineAr
             continue;
         }
         const Place place = shared.places[i];
-        const uint64_t tid = tid_at(a.store.lists[place.list], place.position);
+        const uint64_t tid = tid_at(store.lists[place.list], place.position);
         put_neighbor(
             out + atomicAdd(&shared.kept, 1u),
             {ordered_bits(least), static_cast<uint32_t>(tid >> 32), static_cast<uint32_t>(tid)});
@@ -249,10 +251,10 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks) name_all(Refine
     }
 }
 
-template <class Shape, int items>
+template <class Shape, int items, bool mixed = false>
 void launch_refine(const RefineArguments& arguments, Turn turn) {
     static_assert(Shape::kept <= Shape::threads * items);
-    launch("refine", refine<Shape, items>,
+    launch("refine", refine<Shape, items, mixed>,
            {arguments.queries.count, Shape::threads,
             shared_bytes<Shape>(arguments.store.model.shape.dims), turn},
            arguments);
@@ -261,12 +263,15 @@ void launch_refine(const RefineArguments& arguments, Turn turn) {
 }  // namespace
 
 void refine_search(const StoreView& store, const QueryView& queries,
-                   const CandidateView& candidates, const RefinedInput& input,
+                   const CandidateView& candidates, const float* given,
                    const RefinedAnswers& answers, const Context& context, Turn turn) {
-    const RefineArguments arguments{store, queries, candidates, input, answers};
+    const RefineArguments arguments{store, queries, candidates, given, answers};
     const auto fits = [&](size_t bytes) { return bytes <= context.block_shared_bytes; };
     const uint32_t dims = store.model.shape.dims;
-    if (queries.k <= WideSelect::kept)
+    static_assert(fast_list_k <= WideSelect::kept);
+    if (queries.stores)
+        launch_refine<WideSelect, 1, true>(arguments, turn);
+    else if (queries.k <= WideSelect::kept)
         launch_refine<WideSelect, 1>(arguments, turn);
     else if (fits(shared_bytes<LargeSelect>(dims)))
         launch_refine<LargeSelect, 8>(arguments, turn);

@@ -7,15 +7,6 @@
 
 namespace pgwarp::gpu {
 
-// As given: queries and centroids are not moved (far_lists.h). A refinement is of x - c for these
-// very floats, and the bound of its error holds for sums of their differences.
-struct RefinedInput {
-    const float* vectors;    // (count)(dims)
-    const float* centroids;  // (lists)(dims)
-    // (lists): (entries of the list)(refinement_stride(dims)); null: it has none.
-    const uint8_t* const* refinements;
-};
-
 // In mapped host memory.
 struct RefinedAnswers {
     Neighbor* found;         // (count)(stride)
@@ -24,8 +15,9 @@ struct RefinedAnswers {
     float* left_out;         // (count)
 };
 
+// `given`: (count)(dims), the queries as given, not moved (far_lists.h).
 void refine_search(const StoreView& store, const QueryView& queries,
-                   const CandidateView& candidates, const RefinedInput& input,
+                   const CandidateView& candidates, const float* given,
                    const RefinedAnswers& answers, const Context& context, Turn turn);
 
 }  // namespace pgwarp::gpu

@@ -252,7 +252,7 @@ __device__ void narrow_part(const NarrowArguments& a, uint32_t query, uint32_t s
     const StoreView& store = a.scan.store;
     const ListQuery wanted = a.scan.queries.wanted[query];
     const uint32_t probes = min(wanted.probes, store.model.shape.lists);
-    const ListTiles all(a.scan, query, probes);
+    const ListTiles all(a.scan.store, a.scan, query, probes);
     const uint32_t begin = all.start(wanted.first_probe);
     const uint32_t tiles = all.start(probes) - begin;
     const uint32_t first = begin + part_begin(tiles, split, a.scan.splits);
@@ -342,7 +342,7 @@ __device__ void count_part(const NearArguments& a, uint32_t query, uint32_t part
                            float* table) {
     const ListQuery wanted = a.scan.queries.wanted[query];
     const uint32_t probes = min(wanted.probes, a.scan.store.model.shape.lists);
-    const ListTiles all(a.scan, query, probes);
+    const ListTiles all(a.scan.store, a.scan, query, probes);
     const uint32_t begin = all.start(wanted.first_probe);
     const uint32_t tiles = all.start(probes) - begin;
     const uint32_t step = tiles / (near_entries / tile_entries) + 1;

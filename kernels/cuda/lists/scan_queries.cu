@@ -6,6 +6,7 @@
 #include "kernels/cuda/base/stream.h"
 #include "kernels/cuda/lists/query_table.cuh"
 #include "kernels/cuda/lists/query_tiles.cuh"
+#include "kernels/cuda/lists/store_of.cuh"
 
 #include <algorithm>
 
@@ -30,8 +31,10 @@ class TileWalk {
         uint32_t entry;  // number of this lane's entry in the store
     };
 
-    __device__ TileWalk(const ScanArguments& a, uint32_t query, uint32_t probes)
-        : store_(a.scan.store), tiles_(a.scan.queries, query, probes) {}
+    // The store outlives it.
+    __device__ TileWalk(const StoreView& store, const ScanArguments& a, uint32_t query,
+                        uint32_t probes)
+        : store_(store), tiles_(a.scan.queries, query, probes) {}
 
     __device__ uint32_t tiles() const { return tiles_.starts[tiles_.probes]; }
 
@@ -192,12 +195,12 @@ __device__ void scan_in_step(const ScanArguments& a, uint32_t query, BlockSelect
 }
 
 // Scans a block's share of a query's tiles; each warp has its own run.
-template <class Shape, int width>
+template <class Shape, int width, bool mixed>
 __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split,
                           typename BlockSelect<Shape>::Storage& storage, float* table) {
-    const StoreView& store = a.scan.store;
+    const StoreOf<mixed> store = store_of<mixed>(a.scan, query);
     const ListQuery wanted = a.scan.queries.wanted[query];
-    const TileWalk<width> walk(a, query, min(wanted.probes, store.model.shape.lists));
+    const TileWalk<width> walk(store, a, query, min(wanted.probes, store.model.shape.lists));
     const uint32_t tiles = walk.tiles();
     const uint32_t first = part_begin(tiles, split, a.scan.splits);
     const uint32_t count = part_begin(tiles, split + 1, a.scan.splits) - first;
@@ -218,7 +221,7 @@ __device__ void scan_part(const ScanArguments& a, uint32_t query, uint32_t split
     put_kept(select, a.scan, query, split);
 }
 
-template <class Shape, int width>
+template <class Shape, int width, bool mixed>
 __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     scan_by_query(ScanArguments a) {
     using Storage = typename BlockSelect<Shape>::Storage;
@@ -228,13 +231,13 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     const uint32_t queries = a.scan.only ? *a.scan.only_count : a.scan.queries.count;
     for (uint32_t task = blockIdx.x; task < queries * a.scan.splits; task += gridDim.x) {
         const uint32_t query = task / a.scan.splits;
-        scan_part<Shape, width>(a, a.scan.only ? a.scan.only[query] : query, task % a.scan.splits,
-                                *storage, table);
+        scan_part<Shape, width, mixed>(a, a.scan.only ? a.scan.only[query] : query,
+                                       task % a.scan.splits, *storage, table);
         __syncthreads();
     }
 }
 
-template <class Shape, int width>
+template <class Shape, int width, bool mixed>
 void launch_scan(const QueryScan& scan, const Context& context, Turn turn) {
     constexpr size_t fixed = sizeof(typename BlockSelect<Shape>::Storage);
     static_assert(fixed % 16 == 0);
@@ -243,17 +246,17 @@ void launch_scan(const QueryScan& scan, const Context& context, Turn turn) {
     const auto resident =
         static_cast<uint32_t>(std::clamp<size_t>(room / slice_bytes, 1, scan.store.layout.slices));
     const uint32_t blocks = scan.only ? 4 * context.processors : scan.queries.count * scan.splits;
-    launch("scan_by_query", scan_by_query<Shape, width>,
+    launch("scan_by_query", scan_by_query<Shape, width, mixed>,
            {blocks, Shape::threads, fixed + resident * slice_bytes, turn},
            ScanArguments{scan, resident});
 }
 
-template <class Shape>
+template <class Shape, bool mixed = false>
 void launch_width(const QueryScan& scan, const Context& context, Turn turn) {
     if (scan.store.layout.width == 32)
-        launch_scan<Shape, 32>(scan, context, turn);
+        launch_scan<Shape, 32, mixed>(scan, context, turn);
     else
-        launch_scan<Shape, 16>(scan, context, turn);
+        launch_scan<Shape, 16, mixed>(scan, context, turn);
 }
 
 __global__ void find_overflows(CandidateView candidates, uint32_t queries, uint32_t* overflowed,
@@ -269,7 +272,9 @@ void scan_queries(const QueryScan& scan, const Context& context, Turn turn) {
     const uint32_t candidates = list_candidates(scan.queries.k);
     auto* scan_all = &launch_width<LargeSelect>;
     static_assert(list_candidates(fast_list_k) <= SmallSelect::kept);
-    if (candidates <= SmallSelect::kept)
+    if (scan.queries.stores)
+        scan_all = &launch_width<SmallSelect, true>;
+    else if (candidates <= SmallSelect::kept)
         scan_all = &launch_width<SmallSelect>;
     else if (candidates <= MediumSelect::kept)
         scan_all = &launch_width<MediumSelect>;

@@ -38,7 +38,7 @@ class Cutter {
 };
 
 SearchMethod choose_method(const SearchShape& s) {
-    if (s.narrowed || s.limited) return SearchMethod::by_query;
+    if (s.narrowed || s.limited || s.mixed) return SearchMethod::by_query;
     const uint64_t visits = uint64_t{s.queries} * s.probes;
     const uint64_t look_ups = s.entries / std::max(s.lists, 1u) * visits * s.layout.m;
     const bool much = s.queries >= always_by_list || look_ups >= min_look_ups;

@@ -18,6 +18,7 @@ struct SearchShape {
     bool narrowed = false;
     bool limited = false;  // queries decide how many lists they take (list_effort.h)
     bool refined = false;
+    bool mixed = false;  // lists, longest_list and entries are those of the largest store
 };
 
 // Position of an array in the scratch space, in bytes.

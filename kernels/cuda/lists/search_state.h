@@ -24,6 +24,11 @@ struct StoreView {
     const float* centroid_norms;  // (lists)
     float largest_word;           // the largest norm of a codeword
     const DeviceList* lists;      // (lists)
+    // For refined searches. As given, not moved (far_lists.h): a refinement is of x - c for these
+    // very floats, and the bound of its error holds for sums of their differences.
+    const float* given_centroids;  // (lists)(dims)
+    // (lists): (entries of the list)(refinement_stride(dims)); null: it has none.
+    const uint8_t* const* refinements;
 };
 
 // The queries of a batch, or of a part of it.
@@ -41,6 +46,9 @@ struct QueryView {
     float* terms;             // (count)(probes): the list's term of the distance (quantizer.h)
     uint32_t* tile_starts;    // (count)(probes + 1): prefix sums of tiles; or null
     uint32_t* entry_starts;   // likewise of entries; or null
+    // (count): the queries are mixed, each has its own store; null: that of the batch. All stores
+    // have the shape of the batch's but for the number of lists, of which the batch's has the most.
+    const StoreView* stores;
 };
 
 // Candidates of the queries: keys of (distance, entry number).

@@ -66,6 +66,26 @@ __device__ void float_tables(const StoreView& store, const QueryView& queries, f
 // One warp computes the distances of a centroid to this many queries.
 constexpr int coarse_queries = 8;
 
+// The same for one query, by one warp for each centroid.
+__device__ void coarse_distance(const StoreView& store, const QueryView& queries, uint32_t query,
+                                uint32_t list) {
+    const QuantizerShape& shape = store.model.shape;
+    if (list >= shape.lists) return;
+    const float* centroid = store.model.centroids + size_t{list} * shape.dims;
+    const float* vector = queries.vectors + size_t{query} * shape.dims;
+    const bool l2 = has_norms(shape.metric);
+    float sum = 0;
+#pragma unroll 4
+    for (uint32_t d = lane_id(); d < shape.dims; d += 32) {
+        const float c = __ldg(centroid + d), x = __ldg(vector + d);
+        sum = l2 ? fmaf(x - c, x - c, sum) : fmaf(-x, c, sum);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(whole_warp, sum, distance);
+    if (lane_id() == 0) queries.coarse[query * queries.coarse_stride + list] = sum;
+}
+
 __device__ void coarse_distances(const StoreView& store, const QueryView& queries, uint32_t block,
                                  uint32_t list_blocks) {
     const QuantizerShape& shape = store.model.shape;
@@ -123,6 +143,24 @@ __global__ void __launch_bounds__(threads)
         float_tables(store, queries, tables, block - coarse_blocks);
 }
 
+// The same for mixed queries.
+__global__ void __launch_bounds__(threads)
+    prepare_mixed(StoreView store, QueryView queries, uint32_t list_blocks, float* tables,
+                  uint32_t first) {
+    wait_for_kernels_before();
+    const uint32_t coarse_blocks = list_blocks * queries.count;
+    const uint32_t block = blockIdx.x + first;
+    if (block < coarse_blocks) {
+        const uint32_t query = block / list_blocks;
+        coarse_distance(queries.stores[query], queries, query,
+                        block % list_blocks * (threads / 32) + threadIdx.x / 32);
+        return;
+    }
+    const uint32_t table_blocks = store.layout.slices * table_units(store.layout.width) / threads;
+    const uint32_t query = (block - coarse_blocks) / table_blocks;
+    float_tables(queries.stores[query], queries, tables, block - coarse_blocks);
+}
+
 }  // namespace
 
 void build_half_tables(const StoreView& store, const QueryView& queries, uint4* tables,
@@ -137,13 +175,15 @@ void build_half_tables(const StoreView& store, const QueryView& queries, uint4* 
 void prepare_small_batch(const StoreView& store, const QueryView& queries, Preparation what,
                          float* tables, Turn turn) {
     const uint32_t list_blocks = divide_up(store.model.shape.lists, threads / 32);
-    const uint32_t coarse_blocks = list_blocks * divide_up(queries.count, uint32_t{coarse_queries});
+    const bool mixed = queries.stores != nullptr;
+    const uint32_t coarse_blocks =
+        list_blocks * (mixed ? queries.count : divide_up(queries.count, uint32_t{coarse_queries}));
     const auto units = static_cast<uint32_t>(half_table_units(store.layout));
     const uint32_t all_blocks = coarse_blocks + queries.count * (units / threads);
     const uint32_t begin = what == Preparation::tables ? coarse_blocks : 0;
     const uint32_t end = what == Preparation::coarse ? coarse_blocks : all_blocks;
-    launch("prepare", prepare, {end - begin, threads, 0, turn}, store, queries, list_blocks, tables,
-           begin);
+    launch("prepare", mixed ? prepare_mixed : prepare, {end - begin, threads, 0, turn}, store,
+           queries, list_blocks, tables, begin);
 }
 
 }  // namespace pgwarp::gpu

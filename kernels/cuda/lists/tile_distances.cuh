@@ -24,8 +24,10 @@ struct TileRef : TileCodes {
 // The tiles of a query's lists.
 class ListTiles {
   public:
-    __device__ ListTiles(const QueryScan& scan, uint32_t query, uint32_t probes)
-        : store_(scan.store), tiles_(scan.queries, query, probes) {}
+    // The store outlives it.
+    __device__ ListTiles(const StoreView& store, const QueryScan& scan, uint32_t query,
+                         uint32_t probes)
+        : store_(store), tiles_(scan.queries, query, probes) {}
 
     __device__ uint32_t start(uint32_t rank) const {
         return tiles_.starts[min(rank, tiles_.probes)];
