@@ -317,11 +317,14 @@ void Mirror::make_batch(ListStore& store, LaneSlot& slot, const ListBatchShape& 
     const auto wider = [](uint32_t wanted, uint32_t least, uint32_t had) {
         return wanted == 0 ? had : std::max(step_up(wanted, least), had);
     };
+    const uint32_t most_k = shape.mixed ? fast_list_k : max_list_k;
+    uint32_t probes = wider(shape.probes, 16, before.probes);
+    if (shape.mixed) probes = std::min(probes, most_mixed_probes);
     slot.batch = store.make_batch(
         {std::max<size_t>(step_up(static_cast<uint32_t>(shape.queries), 16), before.queries),
-         std::min(wider(shape.k, 16, before.k), max_list_k), wider(shape.probes, 16, before.probes),
-         shape.narrowed, wider(shape.conditions, 4, before.conditions),
-         wider(shape.values, 4, before.values), shape.refined, shape.mixed});
+         std::min(wider(shape.k, 16, before.k), most_k), probes, shape.narrowed,
+         wider(shape.conditions, 4, before.conditions), wider(shape.values, 4, before.values),
+         shape.refined, shape.mixed});
 }
 
 // Frees the memory of batches that are not running. False: there were none.

@@ -242,7 +242,7 @@ TEST_F(MirrorSearchTest, AnswersForEachIndexOfABatch) {
         for (uint32_t n = 0; n <= i; ++n)
             for (auto* asked : {&together, &alone})
                 asked->push_back(
-                    std::make_unique<Asked>(keys[i], near(models[i], n), 5 + n, 1 + 2 * n));
+                    std::make_unique<Asked>(keys[i], near(models[i], n), 5 + 26 * n, 1 + 2 * n));
     for (const auto& one : together) mirror.submit(&one->search);
     EXPECT_TRUE(mirror.start_next(1000));
     EXPECT_FALSE(mirror.start_next(1000)) << "all are in one batch";
