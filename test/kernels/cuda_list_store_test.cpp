@@ -131,15 +131,6 @@ TEST_F(CudaListStoreTest, SearchesForQueriesOfSeveralStores) {
         check_mixed(c, seed += 10, [&](const Quantizer& quantizer) {
             return make_list_store(context, quantizer, {});
         });
-    // Lists that are far from zero are moved, each store's by an origin of its own.
-    ListCase far;
-    far.shift = 30;
-    const ListWorld near_world(ListCase{}, seed), far_world(far, seed);
-    const auto a = make_list_store(context, near_world.quantizer(), {});
-    const auto b = make_list_store(context, far_world.quantizer(), {});
-    EXPECT_TRUE(a->mixes_with(*a));
-    EXPECT_FALSE(a->mixes_with(*b));
-    EXPECT_FALSE(b->mixes_with(*b));
 }
 
 TEST_F(CudaListStoreTest, FindsTheNearestInLongLists) {

@@ -370,6 +370,9 @@ inline std::vector<ListCase> mixed_cases() {
     add([](ListCase& c) { c.refined = true, c.probes = most_mixed_probes; });
     add([](ListCase& c) { c.k = 1, c.bits = 4, c.probes = 130; });
     add([](ListCase& c) { c.additive = true, c.probes = 20; });
+    // Far from zero. The lists of a store that has only one are so in any case.
+    add([](ListCase& c) { c.shift = 30; });
+    add([](ListCase& c) { c.shift = 30, c.refined = true, c.metric = Metric::cosine; });
     // A table larger than shared memory.
     add([](ListCase& c) { c.dims = c.m = 400; });
     return cases;

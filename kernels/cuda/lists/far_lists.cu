@@ -38,6 +38,14 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(threads)
+    subtract_origins(float* vectors, size_t total, uint32_t dims, const StoreView* stores) {
+    const size_t i = size_t{blockIdx.x} * threads + threadIdx.x;
+    if (i >= total) return;
+    const float* origin = stores[i / dims].origin;
+    if (origin) vectors[i] -= __ldg(origin + i % dims);
+}
+
+__global__ void __launch_bounds__(threads)
     subtract_products(CodeLayout layout, const uint8_t* tiles, EntryRange entries,
                       const float* products, float* offsets) {
     const uint32_t entry = entries.first + blockIdx.x * threads + threadIdx.x;
@@ -84,6 +92,14 @@ void FarLists::move_queries(float* vectors, size_t count, cudaStream_t stream) c
     launch("subtract_origin", subtract_origin,
            {static_cast<unsigned>(divide_up(total, size_t{threads})), threads, 0, stream}, vectors,
            total, moved_.shape.dims, origin_.data());
+}
+
+void move_mixed_queries(float* vectors, size_t count, uint32_t dims, const StoreView* stores,
+                        cudaStream_t stream) {
+    const size_t total = count * dims;
+    launch("subtract_origins", subtract_origins,
+           {static_cast<unsigned>(divide_up(total, size_t{threads})), threads, 0, stream}, vectors,
+           total, dims, stores);
 }
 
 void FarLists::move_offsets(const CodeLayout& layout, const uint8_t* tiles, EntryRange entries,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/lists/code_tiles.h"
+#include "kernels/cuda/lists/search_state.h"
 #include "kernels/cuda/base/context.h"
 #include "kernels/cuda/lists/tile_codes.h"
 #include "kernels/quantizer.h"
@@ -28,6 +29,7 @@ class FarLists {
 
     // Subtracts the origin from vectors, (count)(dims) on the device.
     void move_queries(float* vectors, size_t count, cudaStream_t stream) const;
+    const float* origin() const { return origin_.data(); }
     // Corrects the offsets of some entries of a list, whose codes have been tiled already.
     void move_offsets(const CodeLayout& layout, const uint8_t* tiles, EntryRange entries,
                       float* offsets, cudaStream_t stream) const;
@@ -38,5 +40,9 @@ class FarLists {
     Buffer<float> origin_;    // (dims)
     Buffer<float> products_;  // (m)(256): 2 <o, codeword>
 };
+
+// Subtracts from each vector the origin of its store, if that has one. All on the device.
+void move_mixed_queries(float* vectors, size_t count, uint32_t dims, const StoreView* stores,
+                        cudaStream_t stream);
 
 }  // namespace pgwarp::gpu

@@ -464,7 +464,7 @@ SearchPlan CudaListStore::plan_with(const SearchShape& shape, size_t room) const
 
 bool CudaListStore::mixes_with(ListStore& other) noexcept {
     const auto* store = dynamic_cast<CudaListStore*>(&other.inner());
-    if (!store || &store->context_ != &context_ || far_.any() || store->far_.any()) return false;
+    if (!store || &store->context_ != &context_) return false;
     const QuantizerShape &a = model_.view().shape, &b = store->model_.view().shape;
     return a.dims == b.dims && a.m == b.m && a.metric == b.metric && a.bits == b.bits &&
            a.search_rounds == b.search_rounds;
@@ -478,7 +478,8 @@ StoreView CudaListStore::view() const {
             largest_word_,
             directory_->lists.data(),
             far_.any() ? given_centroids_.data() : model_.view().centroids,
-            directory_->refinements.data()};
+            directory_->refinements.data(),
+            far_.origin()};
 }
 
 SearchShape CudaListStore::shape_of(CudaListBatch& batch, size_t queries,
@@ -574,12 +575,22 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
         const bool small = send(batch, queries);
         char* input = batch.device_input.data();
         auto* vectors = reinterpret_cast<float*>(input + CudaListBatch::queries_at(batch.shape));
-        const bool moved = shape.refined && far_.any();
+        const StoreView* each = nullptr;
+        if (shape.mixed)
+            each =
+                reinterpret_cast<const StoreView*>(input + CudaListBatch::stores_at(batch.shape));
+        const bool far =
+            std::any_of(batch.in_use.begin(), batch.in_use.end(),
+                        [](const CudaListBatch::InUse& used) { return used.store->far_.any(); });
+        const bool moved = shape.refined && far;
         if (moved) {
             batch.given_queries.grow(context_.memory, batch.shape.queries * shape.dims);
             copy_async(batch.given_queries.data(), vectors, queries * shape.dims, stream);
         }
-        far_.move_queries(vectors, queries, stream);
+        if (far && each)
+            move_mixed_queries(vectors, queries, shape.dims, each, stream);
+        else
+            far_.move_queries(vectors, queries, stream);
         SearchRequest request{stores.empty() ? view() : stores.front()->view(),
                               &centroids_,
                               shape,
@@ -588,11 +599,8 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
                               batch.answers.data(),
                               batch.counts.data(),
                               batch.probed_lists.data()};
-        if (shape.mixed) {
-            request.stores =
-                reinterpret_cast<const StoreView*>(input + CudaListBatch::stores_at(batch.shape));
-            request.store.model.shape.lists = shape.lists;
-        }
+        request.stores = each;
+        if (each) request.store.model.shape.lists = shape.lists;
         request.narrowing.attributes = DeviceAttributes::of(attributes_);
         request.narrowing.conditions = reinterpret_cast<const PackedCondition*>(
             input + CudaListBatch::conditions_at(batch.shape));

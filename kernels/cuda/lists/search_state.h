@@ -29,6 +29,7 @@ struct StoreView {
     const float* given_centroids;  // (lists)(dims)
     // (lists): (entries of the list)(refinement_stride(dims)); null: it has none.
     const uint8_t* const* refinements;
+    const float* origin;  // (dims): what the lists were moved by; null: they were not
 };
 
 // The queries of a batch, or of a part of it.
