@@ -105,6 +105,8 @@ class Device {
     virtual DeviceMemoryUse memory() const noexcept = 0;
     // The node of processors and memory near it (numa.h); -1: all are, or unknown.
     virtual int numa_node() const noexcept { return -1; }
+    // Whether work of different processes never runs at once on it.
+    virtual bool takes_turns() const noexcept { return false; }
     virtual std::unique_ptr<Executor> make_executor() = 0;
     // Where one of its builders throws DeviceFailure or OutOfDeviceMemory, the caller's lists are
     // unchanged.

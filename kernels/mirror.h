@@ -267,7 +267,8 @@ class Mirror {
     };
     // A batch in flight.
     struct Running {
-        std::vector<Part> parts;  // several: it is mixed
+        std::vector<Part> parts;  // one, unless it is mixed
+        bool mixed;
         size_t lane;
         LaneSlot* slot;  // of the first part's index, or of a mixed lane
         std::chrono::steady_clock::time_point since;
@@ -283,7 +284,9 @@ class Mirror {
         size_t lane;
         uint64_t ticket = std::numeric_limits<uint64_t>::max();  // of the first search
         size_t searches = 0;
-        std::vector<WaitingLane> lanes = {};
+        std::vector<const WaitingLane*> lanes = {};  // in waiting_, until some are taken
+
+        bool mixed() const { return lanes.size() > 1; }
     };
 
     Served* find(const MirrorKey& key) const;
@@ -299,7 +302,7 @@ class Mirror {
     bool may_start(const WaitingLane& lane) const;
     // Takes the searches of the next batch from their lanes.
     std::vector<Part> take_parts(const Group& group, size_t most_searches);
-    LaneSlot& free_slot(const Group& group);
+    LaneSlot& free_slot(const Group& group, Served& first);
     // Takes the parts if it does not throw.
     void start_batch(const Group& group, std::vector<Part>& parts);
     static void make_batch(ListStore& store, LaneSlot& slot, const ListBatchShape& shape);

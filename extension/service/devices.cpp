@@ -47,13 +47,6 @@ class SharedCounts final : public ListChangeCounts {
 // pgwarp.debug_fault, if it is meant for this device.
 int own_fault = static_cast<int>(Fault::none);
 
-// How many workers have a device of this number: they share its memory.
-int sharers_of(int number) {
-    int numbers[most_devices];
-    const int count = parse_devices(settings.devices, numbers);
-    return std::max<int>(static_cast<int>(std::count(numbers, numbers + count, number)), 1);
-}
-
 std::unique_ptr<Device> open_device(int number, OpenError* error) {
     constexpr size_t host_budget = size_t{1} << 30;
     const int sharers = sharers_of(number);
@@ -70,6 +63,12 @@ std::unique_ptr<Device> open_device(int number, OpenError* error) {
 }
 
 }  // namespace
+
+int sharers_of(int number) {
+    int numbers[most_devices];
+    const int count = parse_devices(settings.devices, numbers);
+    return std::max<int>(static_cast<int>(std::count(numbers, numbers + count, number)), 1);
+}
 
 int own_number() {
     int numbers[most_devices];

@@ -16,8 +16,13 @@ namespace pgwarp {
 
 namespace {
 
-// The entry that this process used last; it may belong to another index by now.
-IndexStatistics* last_place = nullptr;
+// Entries that this process has used; each may belong to another index by now. A query of many
+// partitions looks for as many entries, and others write to all of them.
+IndexStatistics* known_places[most_indexes];
+
+IndexStatistics*& known_place(Oid index) {
+    return known_places[index % most_indexes];
+}
 
 bool is_of(const IndexStatistics& entry, Oid database, Oid index) {
     return entry.index == index && entry.database == database;
@@ -62,9 +67,10 @@ std::span<IndexStatistics> statistics_places() {
 
 IndexStatistics* find_statistics(Oid database, Oid index) {
     if (!service) return nullptr;
-    if (last_place && is_of(*last_place, database, index)) return last_place;
+    IndexStatistics*& known = known_place(index);
+    if (known && is_of(*known, database, index)) return known;
     for (IndexStatistics& entry : statistics_places())
-        if (is_of(entry, database, index)) return last_place = &entry;
+        if (is_of(entry, database, index)) return known = &entry;
     return nullptr;
 }
 
@@ -73,7 +79,7 @@ IndexStatistics* statistics_of(Oid database, Oid index) {
     IndexStatistics* result = find_statistics(database, index);
     if (!result) {
         LWLockAcquire(service->lock, LW_EXCLUSIVE);
-        result = last_place = give_place(database, index);
+        result = known_place(index) = give_place(database, index);
         LWLockRelease(service->lock);
     }
     touch(result);

@@ -227,7 +227,11 @@ extern "C" PGWARP_EXPORT void pgwarp_service_main(Datum argument) {
     ereport(LOG,
             (errmsg("pgwarp serves from %s%s", worker->device->name(),
                     service->devices > 1 ? psprintf(",%s", of_device() + 3) : ""),
-             node >= 0 ? errdetail("It is near NUMA node %d, where its worker runs.", node) : 0));
+             node >= 0 ? errdetail("It is near NUMA node %d, where its worker runs.", node) : 0,
+             sharers_of(own_number()) > 1 && worker->device->takes_turns()
+                 ? errhint("Devices that are made of one GPU take turns. With NVIDIA's "
+                           "Multi-Process Service they work at once.")
+                 : 0));
     serve(worker);
     // Exit code 1: the postmaster restarts the worker, unless the server is shutting down.
     proc_exit(1);

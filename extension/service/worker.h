@@ -119,6 +119,8 @@ void note_failure(Attempt result, const char* message, const char* what);
 bool open_own_device(Worker* worker, OpenError* error);
 // The number of the device in pgwarp.devices, as CUDA counts; host_device: the host.
 int own_number();
+// How many workers have a device of this number: they share its memory.
+int sharers_of(int number);
 // The fault of pgwarp.debug_fault, if it is meant for this device.
 void set_own_fault();
 void publish_device(const Worker* worker);

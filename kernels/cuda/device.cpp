@@ -53,6 +53,20 @@ int node_of(int device) {
     return node_of_pci(bus_id);
 }
 
+// Whether NVIDIA's Multi-Process Service runs the kernels of this process. Older toolkits cannot
+// tell.
+bool shared_by_service(int device) noexcept {
+#if CUDART_VERSION >= 13000
+    int enabled = 0;
+    if (cudaDeviceGetAttribute(&enabled, cudaDevAttrMpsEnabled, device) == cudaSuccess)
+        return enabled != 0;
+    cudaGetLastError();
+#else
+    static_cast<void>(device);
+#endif
+    return true;
+}
+
 class CudaDevice final : public Device {
   public:
     explicit CudaDevice(const DeviceOptions& options)
@@ -61,6 +75,7 @@ class CudaDevice final : public Device {
     const char* name() const noexcept override { return context_.name; }
     DeviceMemoryUse memory() const noexcept override { return context_.memory.use(); }
     int numa_node() const noexcept override { return node_; }
+    bool takes_turns() const noexcept override { return !shared_by_service(context_.device); }
     void trim(size_t keep) noexcept override { context_.memory.trim(keep); }
     std::unique_ptr<Executor> make_executor() override { return gpu::make_executor(context_); }
     std::unique_ptr<GraphBuilder> make_graph_builder() override {

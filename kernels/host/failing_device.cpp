@@ -222,6 +222,7 @@ class FailingDevice final : public Device {
     const char* name() const noexcept override { return device_->name(); }
     DeviceMemoryUse memory() const noexcept override { return device_->memory(); }
     int numa_node() const noexcept override { return device_->numa_node(); }
+    bool takes_turns() const noexcept override { return device_->takes_turns(); }
     void trim(size_t keep) noexcept override { device_->trim(keep); }
     std::unique_ptr<Executor> make_executor() override {
         if (good_calls_ == 0 && static_cast<Fault>(*fault_) == Fault::lost) fail(Fault::lost);

@@ -160,11 +160,11 @@ bool Mirror::may_start(const Group& group) const {
         if (group.family == 0) break;
         if (running.parts.front().served->family != group.family || running.lane != group.lane)
             continue;
-        if (running.parts.size() == 1 && running.slot->running >= least_alone) continue;
+        if (!running.mixed && running.slot->running >= least_alone) continue;
         if (group.searches * min_part < running.slot->running) return false;
         ++batches;
     }
-    return batches < most_of_family && (group.lanes.size() > 1 || may_start(group.lanes.front()));
+    return batches < most_of_family && (group.mixed() || may_start(*group.lanes.front()));
 }
 
 std::vector<Mirror::Group> Mirror::waiting_groups() const {
@@ -181,7 +181,7 @@ std::vector<Mirror::Group> Mirror::waiting_groups() const {
             group = groups.insert(groups.end(), {.family = family, .lane = waiting.lane});
         group->ticket = std::min(group->ticket, lane.waiting.front().ticket);
         group->searches += count;
-        group->lanes.push_back(waiting);
+        group->lanes.push_back(&waiting);
     }
     return groups;
 }
@@ -189,14 +189,15 @@ std::vector<Mirror::Group> Mirror::waiting_groups() const {
 std::vector<Mirror::Part> Mirror::take_parts(const Group& group, size_t most_searches) {
     std::vector<Part> parts;
     size_t left = std::max<size_t>(most_searches, 1);
-    if (group.lanes.size() > 1) left = std::min(left, most_mixed);
-    for (const WaitingLane& from : group.lanes) {
+    if (group.mixed()) left = std::min(left, most_mixed);
+    parts.reserve(group.lanes.size());
+    for (const WaitingLane* from : group.lanes) {
         if (left == 0) break;
-        Served& served = *from.served;
-        std::vector<Served::Lane::Waiting>& waiting = served.lanes[from.lane].waiting;
+        Served& served = *from->served;
+        std::vector<Served::Lane::Waiting>& waiting = served.lanes[group.lane].waiting;
         const size_t count = std::min(waiting.size(), left);
         Part& part = parts.emplace_back(
-            Part{from.served, served.versions, is_complete(served), served.range, {}});
+            Part{from->served, served.versions, is_complete(served), served.range, {}});
         part.searches.reserve(count);
         for (size_t i = 0; i < count; ++i) part.searches.push_back(waiting[i].search);
         left -= count;
@@ -235,18 +236,17 @@ bool Mirror::start_next(size_t most_searches) {
 }
 
 // may_start() says that there is one.
-Mirror::LaneSlot& Mirror::free_slot(const Group& group) {
+Mirror::LaneSlot& Mirror::free_slot(const Group& group, Served& first) {
     const auto first_free = [](auto& slots) -> LaneSlot& {
         return *std::find_if(std::begin(slots), std::end(slots),
                              [](const LaneSlot& slot) { return slot.running == 0; });
     };
-    Served& served = *group.lanes.front().served;
-    if (group.lanes.size() == 1) {
-        served.lanes[group.lane].last_used = clock_ + 1;
-        return first_free(served.lanes[group.lane].slots);
+    if (!group.mixed()) {
+        first.lanes[group.lane].last_used = clock_ + 1;
+        return first_free(first.lanes[group.lane].slots);
     }
     const auto same = [&](const auto& lane) {
-        return lane->lane == group.lane && lane->dims == served.shape.dims &&
+        return lane->lane == group.lane && lane->dims == first.shape.dims &&
                std::any_of(std::begin(lane->slots), std::end(lane->slots),
                            [](const LaneSlot& slot) { return slot.running == 0; });
     };
@@ -255,14 +255,14 @@ Mirror::LaneSlot& Mirror::free_slot(const Group& group) {
         mixed_.push_back(std::make_unique<MixedLane>());
         at = mixed_.end() - 1;
         (*at)->lane = group.lane;
-        (*at)->dims = served.shape.dims;
+        (*at)->dims = first.shape.dims;
     }
     (*at)->last_used = clock_ + 1;
     return first_free((*at)->slots);
 }
 
 void Mirror::start_batch(const Group& group, std::vector<Part>& parts) {
-    const bool mixed = parts.size() > 1;
+    const bool mixed = group.mixed();
     ListBatchShape shape{0, 1, 1};
     shape.mixed = mixed;
     for (const Part& part : parts) {
@@ -279,7 +279,7 @@ void Mirror::start_batch(const Group& group, std::vector<Part>& parts) {
         }
     }
     running_.reserve(most_batches);
-    LaneSlot& slot = free_slot(group);
+    LaneSlot& slot = free_slot(group, *parts.front().served);
     ListStore& store = *parts.front().served->store;
     const auto start = [&] {
         make_batch(store, slot, shape);
@@ -306,7 +306,7 @@ void Mirror::start_batch(const Group& group, std::vector<Part>& parts) {
         ++part.served->use.batches;
         part.served->use.batch_queries += part.searches.size();
     }
-    running_.push_back({std::move(parts), group.lane, &slot, now});
+    running_.push_back({std::move(parts), mixed, group.lane, &slot, now});
 }
 
 // Makes sure that the slot's batch has room for the shape; replaces the batch if it is too small.
@@ -436,7 +436,7 @@ void Mirror::collect(std::vector<MirrorSearch*>* answered) {
             note_failure(running.parts, &failure);
         }
         running.slot->running = 0;
-        if (running.parts.size() == 1) --first.running;
+        if (!running.mixed) --first.running;
         for (const Part& part : running.parts) {
             for (Served::Lane& lane : part.served->lanes)
                 for (LaneSlot& slot : lane.slots) free_unused(slot, lane.last_used, clock_);

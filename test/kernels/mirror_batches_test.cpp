@@ -179,6 +179,10 @@ TEST_F(MirrorBatchTest, MixesIndexes) {
     EXPECT_EQ(collect(mirror).size(), 39u + Mirror::least_alone + 3);
     told.started.clear();
     ask_each(0, 40, 10);
+    EXPECT_TRUE(mirror.start_next(3)) << "no more than are allowed";
+    EXPECT_EQ(told.started, (std::vector<Started>{{3, 10, 1}}));
+    EXPECT_EQ(collect(mirror).size(), 3u);
+    told.started.clear();
     start_all();
     const Started most{Mirror::most_mixed, 10, 1};
     EXPECT_EQ(told.started, (std::vector<Started>{most, most}));
