@@ -58,7 +58,9 @@ ServiceCounts decide_counts() {
     const int devices = count_devices();
     const int backends = compat_max_backends();
     if (!device_can_be()) return {devices, backends, 0, 0};
-    const int blocks = std::min(backends, settings.max_searches);
+    // A session that searches partitions has many searches under way.
+    constexpr int searches_each = 4;
+    const int blocks = std::min(backends * searches_each, settings.max_searches);
     return {devices, backends + blocks, blocks, load_buffers};
 }
 

@@ -19,14 +19,24 @@ if [[ ${GROW-} ]]; then
     set=grown data=$RESULTS
 fi
 # Servers take it from the environment of the pg_ctl that starts them.
+restart() {
+    pg_ctl -D "$CLUSTER/data" -w -l "$CLUSTER/log" restart >/dev/null
+}
+end_mps() {
+    local folder=$CUDA_MPS_PIPE_DIRECTORY
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    restart
+    echo quit | CUDA_MPS_PIPE_DIRECTORY=$folder nvidia-cuda-mps-control
+    tail -n 5 "$folder"/*.log
+    rm -rf "$folder"
+}
 if [[ ${MPS-} ]]; then
     PATH=$PATH:/usr/local/nvidia/bin
-    export CUDA_MPS_PIPE_DIRECTORY=$RESULTS/mps CUDA_MPS_LOG_DIRECTORY=$RESULTS/mps
-    mkdir -p "$RESULTS/mps"
+    CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d "$RESULTS/mps.XXXX")
+    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY
     nvidia-cuda-mps-control -d
-    trap 'echo quit | nvidia-cuda-mps-control; tail -n 5 "$RESULTS"/mps/*.log; rm -rf "$RESULTS/mps"' EXIT
-    echo "mps: $(echo get_server_list | nvidia-cuda-mps-control 2>&1)"
-    pg_ctl -D "$CLUSTER/data" -w -l "$CLUSTER/log" restart >/dev/null
+    trap end_mps EXIT
+    restart
 fi
 index='CREATE INDEX ON items USING ivfpq (v {ops})'
 ask() {
@@ -34,7 +44,7 @@ ask() {
 }
 configure() {
     printf '%s\n' "$@" >>"$CLUSTER/data/postgresql.conf"
-    pg_ctl -D "$CLUSTER/data" -w -l "$CLUSTER/log" restart >/dev/null
+    restart
     local commas=${1//[^,]/}
     local wanted=$((${#commas} + 1))
     until ask -c "SELECT count(*) FILTER (WHERE serves) >= $wanted FROM pgwarp_devices()" 2>/dev/null | grep -q t; do sleep 0.1; done

@@ -1,6 +1,7 @@
 # One table beside the same rows in hash partitions, through the service: queries/s, recall, LATERAL joins: a script for
 # the step `queries` of run. DATA has GloVe, or what SET names, as fvecs; the queries are the set's own, no rows of the table.
 #   SET=glove  PARTITIONS="8 64"  QUERIES_EACH=10000  CLIENTS="1 16 64"  SECONDS_EACH=2  ROUNDS=2  LIMITS="10 100"
+#   MAX_SEARCHES=1024   pgwarp.max_searches, if it is not to be the default
 # Goals: 8 partitions take at most 1.5 times as long as one table, 64 at most 4 times.
 # shellcheck shell=bash
 set -euo pipefail
@@ -38,6 +39,11 @@ measure() {
             FROM pg_stat_pgwarp WHERE indexname::text LIKE '$1%') AS s"
 }
 
+if [[ ${MAX_SEARCHES-} ]]; then
+    echo "pgwarp.max_searches = $MAX_SEARCHES" >>"$CLUSTER/data/postgresql.conf"
+    pg_ctl -D "$CLUSTER/data" -w -l "$CLUSTER/log" restart >/dev/null
+    until psql -XAtqc 'SELECT serves FROM pgwarp_service()' postgres 2>/dev/null | grep -q t; do sleep 0.1; done
+fi
 createdb partitions
 ask -c 'CREATE EXTENSION pgwarp' -c 'CREATE TABLE items (id int, v vector)' -c 'CREATE TABLE queries (id int PRIMARY KEY, v vector)'
 vectors_of "$DATA/${set}_base.fvecs" 1000000000 | ask -c '\copy items FROM STDIN'
