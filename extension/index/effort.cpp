@@ -567,10 +567,12 @@ Effort remembered_choice(const MetaPage& meta, uint32 k, const ScanCosts& costs,
         ChoiceKey key;
         Effort effort;
     };
-    // Each choice has a few places, of which the one that was used longest ago is overwritten.
+    // Each choice has a few places, which are overwritten in turn. With four, five choices of one
+    // search shared them now and then, and each was made again for every query.
     constexpr uint32 sets = 1024;
-    constexpr int ways = 4;
+    constexpr int ways = 8;
     static Remembered choices[sets][ways];
+    static uint8 next[sets];
     const ChoiceKey key{meta.build_id,
                         meta.curve_at,
                         meta.curve.queries[0],
@@ -582,12 +584,16 @@ Effort remembered_choice(const MetaPage& meta, uint32 k, const ScanCosts& costs,
     const uint64 kind = uint64{k} << 40 ^ static_cast<uint64>(costs.probe) << 8 ^
                         static_cast<uint64>(costs.refines) << 1 ^ (by_query == ByQuery::yes);
     const uint64 mixed = (key.build_id ^ kind) * uint64{0x9E3779B97F4A7C15};
-    Remembered* places = choices[mixed >> 32 & (sets - 1)];
+    const uint64 set = mixed >> 32 & (sets - 1);
+    Remembered* places = choices[set];
     Remembered* place =
         std::find_if(places, places + ways, [&key](const Remembered& r) { return r.key == key; });
-    if (place == places + ways) *--place = {key, choose_by_curve(meta, k, costs, by_query)};
-    std::rotate(places, place, place + 1);
-    return places[0].effort;
+    if (place == places + ways) {
+        const Effort effort = choose_by_curve(meta, k, costs, by_query);
+        place = &places[next[set]++ % ways];
+        *place = {key, effort};
+    }
+    return place->effort;
 }
 
 }  // namespace
