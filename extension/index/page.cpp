@@ -4,8 +4,13 @@
 #include "kernels/quantizer.h"
 #include "extension/index/attributes.h"
 #include "extension/index/buffers.h"
+#include "extension/index/change_counts.h"
 #include "extension/index/column.h"
 #include "extension/index/page.h"
+
+extern "C" {
+#include "access/xlog.h"
+}
 
 namespace pgwarp {
 
@@ -237,7 +242,17 @@ MetaPage read_meta(Relation index) {
     return meta;
 }
 
-double list_growth(Relation index, const MetaPage& meta) {
+namespace {
+
+// The growth of lists as this backend found it last, and the changes of the index up to then.
+struct SeenGrowth {
+    uint64 build_id;
+    uint64 changes;
+    double growth;
+};
+SeenGrowth seen_growths[256];
+
+double measure_growth(Relation index, const MetaPage& meta) {
     const double model = 1.0 + training_end(meta) - meta.centroids;
     const double others =
         static_cast<double>(meta.free_pages) + meta.pending.pages + meta.refinement_pages;
@@ -250,6 +265,20 @@ double list_growth(Relation index, const MetaPage& meta) {
     constexpr double most = 64;
     const double growth = pages / std::max(at_build, 1.0);
     return growth < by_chance ? 1 : std::min(growth, most);
+}
+
+}  // namespace
+
+// The size of a file is a system call, which a search of many partitions would make for each. Where
+// changes are counted, that is not needed while there are none; replay counts nothing.
+double list_growth(Relation index, const MetaPage& meta) {
+    if (!change_counts || RecoveryInProgress()) return measure_growth(index, meta);
+    const uint64 changes = ListChanges(index).of_index();
+    pg_read_barrier();
+    SeenGrowth* seen = &seen_growths[RelationGetRelid(index) % lengthof(seen_growths)];
+    if (seen->build_id != meta.build_id || seen->changes != changes)
+        *seen = {meta.build_id, changes, measure_growth(index, meta)};
+    return seen->growth;
 }
 
 void page_init(Page page, PageKind kind, uint32 list) {
