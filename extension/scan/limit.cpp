@@ -296,6 +296,21 @@ double group_rows(const ScanGroup* group) {
     return rows_of_limit(group->limit, group->sorted);
 }
 
+bool reads_only_limit(const ScanGroup* group) {
+    const LimitState* limit = group->limit;
+    if (limit->limitOption != LIMIT_OPTION_COUNT) return false;
+    const PlanState* below = outerPlanState(limit);
+    // It computes what ORDER BY leaves for later.
+    if (IsA(below, ResultState) && !below->qual &&
+        !reinterpret_cast<const ResultState*>(below)->resconstantqual)
+        below = outerPlanState(below);
+    return below == &group->node->ps;
+}
+
+bool returns_all_rows(IndexScanDesc scan) {
+    return find_note(scan)->scan->ss.ps.plan->qual == NIL;
+}
+
 int group_size(const ScanGroup* group) {
     return group->node->ms_nplans;
 }

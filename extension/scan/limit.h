@@ -28,6 +28,10 @@ ScanGroup* group_of(IndexScanDesc scan);  // null: none, or its rows have no LIM
 // Rows that LIMIT wants of all scans of the group.
 double group_rows(const ScanGroup* group);
 int group_size(const ScanGroup* group);
+// Whether the plan reads no more rows than these: LIMIT is right above the Merge Append.
+bool reads_only_limit(const ScanGroup* group);
+// Whether a scan of the group returns all its rows to the Merge Append: no filter is left.
+bool returns_all_rows(IndexScanDesc scan);
 // Begins a scan of the group, if it is one of an ivfpq index that the plan will read, and the
 // executor has not begun it: as the executor would. Null otherwise.
 IndexScanDesc begin_member(const ScanGroup* group, int member);

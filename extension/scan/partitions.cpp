@@ -2,7 +2,7 @@
 //
 // Each partition would search for all k rows of LIMIT, and the Merge Append take a few of each. So
 // the scan that is asked for a row first begins all of them, before any row is returned. Plain
-// searches of lists are one search then (joint_search.cpp).
+// searches are one search then: of lists (joint_search.cpp), or by the service (joint_answers.cpp).
 //
 // Where that is not possible, each searches for as many rows as fall to its partition by chance,
 // and a few more (rows_of_part()). It ranks no candidates that cannot be among the k nearest rows
@@ -19,6 +19,9 @@
 
 #include <algorithm>
 #include <limits>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "extension/index/effort.h"
 #include "extension/scan/state.h"
@@ -116,20 +119,22 @@ bool joins(IndexScanDesc scan) {
     return settings.target_recall < 1 && !wanted_bound(scan, Metric::l2).given;
 }
 
-// Asks the service for the first rounds of all members. True: it has answered all of them, so that
-// it is known whose candidates are near; these go first then.
-bool ask_for(Member* members, int count) {
-    auto* scans =
-        static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
-    for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
-    ask_members(scans, count);
+// Asks the service for the first rounds of all members, unless it was asked. True: it has answered
+// all of them, so that it is known whose candidates are near; these go first then.
+bool ask_for(Member* members, int count, bool asked) {
+    if (!asked) {
+        auto* scans =
+            static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
+        for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
+        ask_members(scans, count);
+        pfree(scans);
+    }
     bool all = true;
     for (int i = 0; i < count; ++i) {
-        const double nearest = nearest_of_answer(state_of(scans[i]));
+        const double nearest = nearest_of_answer(state_of(members[i].scan));
         members[i].term = std::min(members[i].term, nearest);
         all &= nearest < far;
     }
-    pfree(scans);
     return all;
 }
 
@@ -144,7 +149,7 @@ void search_apart(Member* members, int count) {
         prepare(&members[i]);
     }
     const char* reason;
-    if (service_usable(members[0].scan->indexRelation, &reason)) ask_for(members, count);
+    if (service_usable(members[0].scan->indexRelation, &reason)) ask_for(members, count, false);
 }
 
 // Whether rows that the scan returns may be dropped by a filter that it does not check: how many it
@@ -153,33 +158,55 @@ bool may_drop_rows(const ScanState* s) {
     return s->goal.filtered == 0 && s->goal.planned > s->goal.least_rows;
 }
 
-// False: they have to be searched one by one.
-bool search_as_one(Member* members, int count, double k) {
+JointResult search_lists(const Member* members, int count, double k, bool beyond) {
     auto* scans =
         static_cast<IndexScanDesc*>(palloc(static_cast<Size>(count) * sizeof(IndexScanDesc)));
     for (int i = 0; i < count; ++i) scans[i] = members[i].scan;
-    const JointResult result = search_jointly(scans, count, k);
+    const JointResult result = search_jointly(scans, count, k, beyond);
     pfree(scans);
+    return result;
+}
+
+JointResult search_by_service(const Member* members, int count, double k, bool beyond,
+                              bool* asked) {
+    const char* reason;
+    if (!service_usable(members[0].scan->indexRelation, &reason)) return JointResult::impossible;
+    auto* scans = static_cast<JointScan*>(palloc(static_cast<Size>(count) * sizeof(JointScan)));
+    for (int i = 0; i < count; ++i) scans[i] = {members[i].scan, members[i].rows, members[i].most};
+    const JointResult result = search_answers(scans, count, k, beyond, asked);
+    pfree(scans);
+    return result;
+}
+
+// False: they have to be searched one by one. *asked: the service was asked for their first rounds.
+bool search_as_one(Member* members, int count, double k, bool beyond, bool* asked) {
+    *asked = false;
+    JointResult result = search_by_service(members, count, k, beyond, asked);
+    if (result == JointResult::impossible && !*asked)
+        result = search_lists(members, count, k, beyond);
     for (int i = 0; i < count && result == JointResult::too_few; ++i) {
         begin_anew(members[i].scan);
         prepare(&members[i]);
+        *asked = false;
     }
     return result == JointResult::found;
 }
 
-void search_together(Member* members, int count, double k) {
+void search_together(Member* members, int count, double k, bool beyond) {
     GroupBound bound = {far, {}, nullptr};
     double seen = 0;
     for (int i = 0; i < count; ++i) prepare(&members[i]);
-    if (std::any_of(members, members + count, [](const Member& member) {
-            const ScanState* s = state_of(member.scan);
-            return refines(s) || may_drop_rows(s);
-        })) {
+    const bool drops = std::any_of(members, members + count, [](const Member& member) {
+        return may_drop_rows(state_of(member.scan));
+    });
+    bool asked = false;
+    if (!drops && search_as_one(members, count, k, beyond, &asked)) return;
+    if (drops || std::any_of(members, members + count,
+                             [](const Member& member) { return refines(state_of(member.scan)); })) {
         search_apart(members, count);
         return;
     }
-    if (search_as_one(members, count, k)) return;
-    const bool by_answers = ask_for(members, count);
+    const bool by_answers = ask_for(members, count, asked);
     // The first ones tell how near a row has to be.
     std::sort(members, members + count,
               [](const Member& a, const Member& b) { return a.term < b.term; });
@@ -217,11 +244,44 @@ void search_together(Member* members, int count, double k) {
     if (bound.like) pfree(bound.like);
 }
 
+// Where LIMIT takes the k nearest rows of the group and no other, each scan ends with its own of
+// these. Otherwise the Merge Append would read one more of each.
+void end_at_limit(const Member* members, int count, double k) {
+    for (int i = 0; i < count; ++i) {
+        const ScanState* s = state_of(members[i].scan);
+        if (s->conditions.recheck || s->round.spilled || !returns_all_rows(members[i].scan)) return;
+    }
+    const double kth = distance_of(members, count, -1, k);
+    if (kth == far) return;
+    for (int i = 0; i < count; ++i) {
+        ScanState* s = state_of(members[i].scan);
+        s->round.count = static_cast<Size>(rows_within(members[i], kth));
+        s->progress.limit_met = true;
+    }
+}
+
 }  // namespace
+
+// Nodes and scans of many partitions take more memory than PostgreSQL keeps for the next query, and
+// malloc() would return it to the system each time, for page faults of the next one.
+static void keep_memory(int partitions) {
+#ifdef __GLIBC__
+    constexpr int many = 16;
+    constexpr int bytes = 8 << 20;
+    static bool kept = false;
+    if (kept || partitions < many) return;
+    kept = true;
+    mallopt(M_TRIM_THRESHOLD, bytes);
+    mallopt(M_TOP_PAD, 1 << 20);
+#else
+    (void)partitions;
+#endif
+}
 
 void begin_group_of(IndexScanDesc scan) {
     ScanGroup* group = group_of(scan);
     if (!group) return;
+    keep_memory(group_size(group));
     // As many as LIMIT says, whatever the search before this one was for.
     set_part_rows(scan, 0);
     if (!joins(scan)) return;
@@ -244,7 +304,11 @@ void begin_group_of(IndexScanDesc scan) {
                             far,
                             0};
     }
-    if (count > 1) search_together(members, count, k);
+    if (count > 1) {
+        const bool only_limit = reads_only_limit(group);
+        search_together(members, count, k, !only_limit);
+        if (only_limit) end_at_limit(members, count, k);
+    }
     pfree(members);
 }
 

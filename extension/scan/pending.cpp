@@ -54,8 +54,8 @@ void forget_pages(void* state) {
 bool row_passes(ScanState* s) {
     if (s->conditions.count == 0) return true;
     uint8 packed[max_attributes * (sizeof(uint64) + 1)];
-    const MemoryContext before = MemoryContextSwitchTo(row_context(s->reader));
-    const IndexValues row = index_values(s->reader);
+    const MemoryContext before = MemoryContextSwitchTo(row_context(reader_of(s)));
+    const IndexValues row = index_values(reader_of(s));
     pack_attributes(*s->conditions.attributes, row.values, row.nulls, packed);
     MemoryContextSwitchTo(before);
     return passes({&s->conditions.attributes->layout, packed, 1, 1}, s->conditions.all(), 0);
@@ -68,9 +68,9 @@ void put_pending(void* state, double distance, uint64 tid) {
 }  // namespace
 
 Size rank_tids(ScanState* s, TidSet* tids, bool checks, const RowSink& sink) {
-    return walk_rows(s->reader, tids, [&](uint64 tid) {
-        if (!find_row(s->reader, number_tid(tid)) || (checks && !row_passes(s))) return;
-        const StoredVector row = read_found_row(s->reader);
+    return walk_rows(reader_of(s), tids, [&](uint64 tid) {
+        if (!find_row(reader_of(s), number_tid(tid)) || (checks && !row_passes(s))) return;
+        const StoredVector row = read_found_row(reader_of(s));
         if (!row) return;
         const double distance = row_distance(s, row);
         if (!(distance > s->bound.distance) || !s->bound.given) sink.put(sink.state, distance, tid);

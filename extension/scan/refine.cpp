@@ -233,17 +233,41 @@ void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     refined.left_out = exact_units(s, left_out);
 }
 
-void visit_waiting(ScanState* s, Size k) {
+Size order_waiting(ScanState* s) {
     RefinedCandidates& refined = s->refined;
-    if (refined.count == 0 && refined.left_out == nowhere) return;
     std::sort(refined.waiting, refined.waiting + refined.count,
               [](const WaitingCandidate& a, const WaitingCandidate& b) {
                   return a.least < b.least || (a.least == b.least && a.tid < b.tid);
               });
-    Size next = 0;
-    Size known = refined.count;  // up to where it is known that none precedes these
+    Size known = refined.count;
     if (!s->round.spilled)
         while (known > 0 && refined.waiting[known - 1].least >= refined.left_out) --known;
+    return known;
+}
+
+void visit_ordered(ScanState* s, Size begin, Size end) {
+    visit(s, begin, end);
+}
+
+void drop_visited(ScanState* s, Size count) {
+    RefinedCandidates& refined = s->refined;
+    std::copy(refined.waiting + count, refined.waiting + refined.count, refined.waiting);
+    refined.count -= count;
+}
+
+void end_visits(ScanState* s, Size step) {
+    RefinedCandidates& refined = s->refined;
+    const double limit =
+        refined.count > 0 ? std::min(refined.left_out, refined.waiting[0].least) : refined.left_out;
+    if (!s->round.spilled && limit < nowhere) keep_back(s, limit);
+    refined.step = std::max<Size>(step, 1);
+}
+
+void visit_waiting(ScanState* s, Size k) {
+    RefinedCandidates& refined = s->refined;
+    if (refined.count == 0 && refined.left_out == nowhere) return;
+    const Size known = order_waiting(s);
+    Size next = 0;
     // At once, so that vectors that the first visits cache stay until the last. Few more rows than
     // are wanted have to be visited.
     if (!s->round.spilled) expect_rows(s, std::min(known, 2 * k + 64));
@@ -262,12 +286,8 @@ void visit_waiting(ScanState* s, Size k) {
         visit(s, next, end);
         next = end;
     }
-    std::copy(refined.waiting + next, refined.waiting + refined.count, refined.waiting);
-    refined.count -= next;
-    const double limit =
-        refined.count > 0 ? std::min(refined.left_out, refined.waiting[0].least) : refined.left_out;
-    if (!s->round.spilled && limit < nowhere) keep_back(s, limit);
-    refined.step = std::max<Size>(k, 1);
+    drop_visited(s, next);
+    end_visits(s, k);
 }
 
 void find_left_out(ScanState* s) {
@@ -288,7 +308,7 @@ bool more_waiting_rows(IndexScanDesc scan, ScanState* s) {
     // A plan that fetches more rows than were expected may fetch many.
     visit_waiting(s, 2 * s->refined.step);
     if (!s->asked.repeated) report_visits(scan->indexRelation, &s->report);
-    rest_row_reader(s->reader);
+    if (s->reader) rest_row_reader(s->reader);
     sort_rows(s);
     return true;
 }

@@ -163,7 +163,8 @@ void set_row_filter(RowReader* reader, const RowFilter& filter) {
 }
 
 const RowFilter& row_filter(const RowReader* reader) {
-    return reader->filter;
+    static const RowFilter none = {};
+    return reader ? reader->filter : none;
 }
 
 MemoryContext row_context(const RowReader* reader) {

@@ -27,7 +27,7 @@ struct RowFilter {
     double passed;
 };
 void set_row_filter(RowReader* reader, const RowFilter& filter);
-const RowFilter& row_filter(const RowReader* reader);
+const RowFilter& row_filter(const RowReader* reader);  // null: there is none
 
 // The indexed vector of the visible version of a row, valid until the next call. None: no version
 // is visible to the snapshot, the filter rejects it, or the value is null.

@@ -174,13 +174,10 @@ void gather_round(IndexScanDesc scan, ScanState* s) {
 // Reads the metapage and the pending list, if the scan has not done so.
 void prepare_scan(IndexScanDesc scan, ScanState* s) {
     if (s->progress.started) return;
-    // The reader outlives rescans, as the state does.
-    const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s->end));
-    if (!s->reader)
-        s->reader = open_row_reader(scan->heapRelation, scan->indexRelation, scan->xs_snapshot);
-    MemoryContextSwitchTo(s->context);
+    const MemoryContext before = MemoryContextSwitchTo(s->context);
     const bool off = settings.iterative_scan == static_cast<int>(IterativeScan::off);
-    set_row_filter(s->reader, off ? RowFilter{} : wanted_filter(scan, s->conditions));
+    const RowFilter filter = off ? RowFilter{} : wanted_filter(scan, s->conditions);
+    if (s->reader || filter.passes) set_row_filter(reader_of(s), filter);
     begin_scan(scan, s);
     MemoryContextSwitchTo(before);
 }
@@ -188,7 +185,7 @@ void prepare_scan(IndexScanDesc scan, ScanState* s) {
 // Its rows are complete.
 void end_round(IndexScanDesc scan, ScanState* s) {
     s->goal.least_rows = 0;
-    rest_row_reader(s->reader);
+    if (s->reader) rest_row_reader(s->reader);
     sort_rows(s);
     if (s->audited.k > 0) note_for_audit(scan, s);
     s->audited.k = 0;
@@ -292,6 +289,16 @@ bool take_given_rows(IndexScanDesc scan, ScanState* s) {
 
 }  // namespace
 
+RowReader* reader_of(ScanState* s) {
+    if (s->reader) return s->reader;
+    // It outlives rescans, as the state does.
+    const MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(s->end));
+    const IndexScanDesc scan = s->end->of;
+    s->reader = open_row_reader(scan->heapRelation, scan->indexRelation, scan->xs_snapshot);
+    MemoryContextSwitchTo(before);
+    return s->reader;
+}
+
 double prepare_round(IndexScanDesc scan) {
     ScanState* s = state_of(scan);
     start(scan, s);
@@ -310,6 +317,13 @@ double prepare_round(IndexScanDesc scan) {
 void first_round(IndexScanDesc scan) {
     ScanState* s = state_of(scan);
     if (!s->conditions.never) next_round(scan, s);
+}
+
+void begin_answered_round(ScanState* s) {
+    begin_rows(s);
+    clear_vector_cache(s->cache);
+    find_left_out(s);
+    gather_from_pending(s);
 }
 
 void begin_joint_round(IndexScanDesc scan, ScanState* s) {
@@ -370,6 +384,7 @@ IndexScanDesc ivfpq_begin_scan(Relation index, int keys, int order_bys) {
     ScanState* s = take_state();
     s->end = end;
     end->scan = s;
+    end->of = scan;
     end->callback.func = end_state;
     end->callback.arg = end;
     MemoryContextRegisterResetCallback(CurrentMemoryContext, &end->callback);
@@ -445,7 +460,7 @@ bool ivfpq_get_tuple(IndexScanDesc scan, ScanDirection direction) {
     if (s->conditions.never) return false;
     while (true) {
         if (s->round.next >= s->round.count) {
-            if (!next_rows(scan, s)) return false;
+            if (s->progress.limit_met || !next_rows(scan, s)) return false;
             continue;
         }
         const RankedRow& row = s->round.rows[s->round.next++];

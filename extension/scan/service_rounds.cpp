@@ -169,10 +169,10 @@ bool ask_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAn
     return part.probes == search->probes || ask_further(scan, s, search, 0, answer);
 }
 
-// Asks the service, and with conditions again for more lists until they are enough. *covered: they
-// are, as far as this answer shows it. It does not if lists are not resident.
-bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer,
-         bool* covered) {
+}  // namespace
+
+bool ask_for_lists(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* answer,
+                   bool* covered) {
     const uint32 all = bounded_probes(s->meta.lists, s->meta);
     for (bool first = true;; first = false) {
         if (!ask_lists(scan, s, search, answer)) return false;
@@ -197,6 +197,8 @@ bool ask(IndexScanDesc scan, ScanState* s, WantedSearch* search, ServiceAnswer* 
         search->probes = std::min({more, all, service_most_lists});
     }
 }
+
+namespace {
 
 // --- groups
 
@@ -308,29 +310,27 @@ void rank_and_remember(IndexScanDesc scan, ScanState* s, Candidate* candidates, 
     remember(s, served, ranked);
 }
 
-// Those of an answer wait for visits, and so do those from pages, in room[0 .. by_code), which are
-// scored here. Behind these are some whose code is unknown: they are visited.
-void refine_and_remember(IndexScanDesc scan, ScanState* s, const ServiceAnswer& answer,
-                         Candidate* room, Size by_code, Size unknown) {
-    const Size count = by_code + unknown + answer.found_count;
+}  // namespace
+
+void refine_and_remember(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
+    const ServiceAnswer& answer = taken.answer;
+    Candidate* unknown = taken.candidates + taken.by_code;
+    const Size count = taken.by_code + taken.unknown + answer.found_count;
     auto* all = static_cast<Candidate*>(palloc(Max(count, Size{1}) * sizeof(Candidate)));
-    Candidate* from_device = std::copy_n(room, by_code + unknown, all);
+    Candidate* from_device = std::copy_n(taken.candidates, taken.by_code + taken.unknown, all);
     for (uint32 i = 0; i < answer.found_count; ++i)
         from_device[i] = {answer.found[i].distance, answer.found[i].id};
     uint64* served = sorted_ids(all, count);
-    rank_candidates(scan, s, room + by_code, unknown);
-    if (by_code > 0 && !refine_candidates(scan, s, room, by_code))
-        rank_candidates(scan, s, room, by_code);
+    rank_candidates(scan, s, unknown, taken.unknown);
+    if (taken.by_code > 0 && !refine_candidates(scan, s, taken.candidates, taken.by_code))
+        rank_candidates(scan, s, taken.candidates, taken.by_code);
     wait_for_visits(scan, s, from_device, answer.found_count, answer.left_out);
     pfree(all);
     remember(s, served, count);
 }
 
-// Ranks the candidates of one answer, and sets *ranked to their number. It ranks the first `least`
-// whatever the others are worth. False: the answer is not current, or does not go on where the ones
-// before ended.
-bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
-                 const ServiceAnswer& answer, Size least, Size* ranked) {
+bool take_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
+                 const ServiceAnswer& answer, TakenAnswer* taken) {
     Relation index = scan->indexRelation;
     uint64* lists = group_lists(answer);
     if (!goes_on(s, search, answer, lists)) {
@@ -360,42 +360,67 @@ bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
     for (uint32 i = 0; i < answer.found_count && !answer.refined; ++i)
         selection.offer(answer.found[i].distance, answer.found[i].id);
     const CandidateSelection::Result result = selection.finish();
-    Size count = result.count;
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     for (uint32 i = 0; i < completion.appended_count; ++i)
-        room[count++] = {unknown, completion.appended[i]};
+        room[result.count + i] = {unknown, completion.appended[i]};
     pfree(completion.appended);
-    *ranked = answer.refined ? search.k : result.count;
     s->report.by_service = true;
-    const Size worth = answer.refined ? result.count : worth_ranking(s, room, result.count, least);
-    if (worth < result.count) {
-        std::move(room + result.count, room + count, room + worth);
-        count -= result.count - worth;
-    }
     // The scan began with the mean of queries that decide by themselves.
     s->report.probes =
         search.threshold > 0 ? search.probes : std::max(s->report.probes, search.probes);
     s->report.lists_read += completion.read_lists;
     s->report.lists_grown = completion.grown_lists;
-    if (answer.refined)
-        refine_and_remember(scan, s, answer, room, worth, count - worth);
-    else
-        rank_and_remember(scan, s, room, worth, count - worth, search.narrowed);
+    *taken = {search,
+              answer,
+              lists,
+              room,
+              result.count,
+              completion.appended_count,
+              answer.refined ? search.k : result.count,
+              result.complete,
+              result.floor,
+              completion.read_lists > 0 || completion.visited};
+    return true;
+}
+
+void leave_answer(IndexScanDesc scan, ScanState* s, const TakenAnswer& taken) {
+    const WantedSearch& search = taken.search;
+    const ServiceAnswer& answer = taken.answer;
     s->group.end = search.probes;
     s->served.repeated = s->served.count;
-    const bool from_pages = completion.read_lists > 0 || completion.visited;
-    if (s->bound.given || from_pages) {
+    if (s->bound.given || taken.from_pages) {
         // Of what came from pages and from the service the nearest were ranked: no floor.
         begin_lists_again(s);
-        s->service.left_more = !result.complete || answer.searched.more;
-        if (s->bound.given && result.count >= search.k &&
-            result.floor.distance > code_limit(s->bound))
-            end_group_at_limit(index, s);
+        s->service.left_more = !taken.complete || answer.searched.more;
+        if (s->bound.given && taken.by_code >= search.k &&
+            taken.floor.distance > code_limit(s->bound))
+            end_group_at_limit(scan->indexRelation, s);
     } else {
-        note_answer(s, search, answer, lists);
+        note_answer(s, search, answer, taken.lists);
     }
     s->widening.passing = answer.searched.passed;
     s->widening.entries = std::max(entries_in(scan, s, search.probes), s->widening.passing);
+}
+
+namespace {
+
+// Ranks the candidates of one answer, and sets *ranked to their number. It ranks the first `least`
+// whatever the others are worth. False: the answer is not current, or does not go on where the ones
+// before ended.
+bool rank_answer(IndexScanDesc scan, ScanState* s, const WantedSearch& search,
+                 const ServiceAnswer& answer, Size least, Size* ranked) {
+    TakenAnswer taken;
+    if (!take_answer(scan, s, search, answer, &taken)) return false;
+    *ranked = taken.found;
+    if (answer.refined) {
+        refine_and_remember(scan, s, taken);
+    } else {
+        const Size worth = worth_ranking(s, taken.candidates, taken.by_code, least);
+        std::move(taken.candidates + taken.by_code,
+                  taken.candidates + taken.by_code + taken.unknown, taken.candidates + worth);
+        rank_and_remember(scan, s, taken.candidates, worth, taken.unknown, search.narrowed);
+    }
+    leave_answer(scan, s, taken);
     return true;
 }
 
@@ -486,7 +511,7 @@ bool gather_from_service(IndexScanDesc scan, ScanState* s) {
         ServiceAnswer answer;
         bool covered;
         Size ranked;
-        if (!ask(scan, s, &search, &answer, &covered) ||
+        if (!ask_for_lists(scan, s, &search, &answer, &covered) ||
             !rank_answer(scan, s, search, answer, plan.wanted, &ranked))
             return false;
         free_answer(&answer);

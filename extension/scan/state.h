@@ -73,6 +73,7 @@ struct ScanProgress {
     bool finished;
     int64 ranked;          // rows read so far, visible or not, for max_scan_tuples
     double last_distance;  // of the row returned last, for strict_order
+    bool limit_met;        // LIMIT takes no row behind those of this round (partitions.cpp)
 };
 
 // The lists by distance, and what distances by code are summed from (lists.cpp).
@@ -136,6 +137,7 @@ struct ServiceProgress {
     uint64* lists;
     bool* finished;          // (lists): those of groups that have ended; null: none has
     PlannedSearch* planned;  // the first search, by ask_members(); null: the round plans it
+    Size most_of_first;      // candidates by code of the first search; 0: as many as its effort has
     ServiceAnswer* given;    // to the next question; null: the service has to be asked
 };
 
@@ -245,6 +247,7 @@ struct ScanTotals {
 struct ScanEnd {
     MemoryContextCallback callback;
     ScanState* scan;  // null: the scan has ended
+    IndexScanDesc of;
 };
 
 // The note, `asked`, `totals`, `end`, `context` and `reader` are kept by a rescan.
@@ -253,7 +256,7 @@ struct ScanState : NotedScan {
     ScanTotals totals;      // without the current search
     ScanEnd* end;           // in the memory in which the scan began, and its reader
     MemoryContext context;  // of everything below except the reader; reset by a rescan
-    RowReader* reader;
+    RowReader* reader;      // null until a row is read: see reader_of()
     Scratch* scratch;
     VectorCache* cache;
 
@@ -291,6 +294,8 @@ Size most_candidates();
 
 // --- scan.cpp
 
+// Opens the reader, once a scan: many partitions of a table have none of the rows that are wanted.
+RowReader* reader_of(ScanState* s);
 // Begins a scan before the executor asks it for a row. Returns how far its nearest list is, in the
 // index's own units; infinity: unknown.
 double prepare_round(IndexScanDesc scan);
@@ -298,6 +303,7 @@ void first_round(IndexScanDesc scan);
 // The same of a round whose candidates others find: before they are ranked, and after that. In the
 // memory of the scan.
 void begin_joint_round(IndexScanDesc scan, ScanState* s);
+void begin_answered_round(ScanState* s);  // where the service finds them
 void end_joint_round(IndexScanDesc scan, ScanState* s);
 // The scan begins anew, with the same keys.
 void begin_anew(IndexScanDesc scan);
@@ -319,7 +325,19 @@ enum class JointResult : uint8 {
     impossible,  // they have to be searched one by one
     too_few,     // the same, and they have to begin anew
 };
-JointResult search_jointly(const IndexScanDesc* scans, int count, double k);
+// `beyond`: the executor reads the next row behind these of each scan, too.
+JointResult search_jointly(const IndexScanDesc* scans, int count, double k, bool beyond);
+
+// --- joint_answers.cpp
+
+// The same by the service. Each scan has begun its search for `rows`, and may have up to `most` of
+// the k nearest rows without another one. *asked: the service was asked for their first rounds.
+struct JointScan {
+    IndexScanDesc scan;
+    double rows;
+    double most;
+};
+JointResult search_answers(JointScan* scans, int count, double k, bool beyond, bool* asked);
 
 // --- audited_search.cpp
 
@@ -379,6 +397,16 @@ void wait_for_visits(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
 // Visits candidates until the k nearest rows are known, and adds these and all rows nearer than
 // any candidate that waits to the round.
 void visit_waiting(ScanState* s, Size k);
+// The same in steps, for scans that are searched together. Puts candidates that wait into the order
+// of their least distances, and returns up to where it is known that none precedes these.
+Size order_waiting(ScanState* s);
+// Visits waiting[begin .. end).
+void visit_ordered(ScanState* s, Size begin, Size end);
+// Drops the first candidates, which were visited.
+void drop_visited(ScanState* s, Size count);
+// After the last visits: rows that a candidate may precede wait, too. More are visited `step` by
+// step.
+void end_visits(ScanState* s, Size step);
 // Before a round: it finds candidates that the one before left out.
 void find_left_out(ScanState* s);
 // The next rows of the round, of candidates that wait. False: there are none.

@@ -17,13 +17,14 @@ namespace pgwarp {
 // candidate that has a visible row, and the row's distance. The row is the one that was read last.
 template <typename Visible>
 void visit_rows(ScanState* s, const Candidate* candidates, Size count, Visible visible) {
+    if (count == 0) return;
     constexpr Size hint_ahead = 12;
     constexpr Size page_ahead = 6;
     constexpr Size tuple_ahead = 2;
     const auto prefetch = [&](Size i, PrefetchStage stage) {
-        if (i < count) prefetch_row(s->reader, number_tid(candidates[i].id), stage);
+        if (i < count) prefetch_row(reader_of(s), number_tid(candidates[i].id), stage);
     };
-    const Size read_ahead = rows_to_read_ahead(s->reader);
+    const Size read_ahead = rows_to_read_ahead(reader_of(s));
     DiskReads reads;
     for (Size i = 0; reads.needed() && i < std::min(count, read_ahead); ++i)
         prefetch(i, PrefetchStage::read);
@@ -34,7 +35,7 @@ void visit_rows(ScanState* s, const Candidate* candidates, Size count, Visible v
         prefetch(i + hint_ahead, PrefetchStage::hint);
         prefetch(i + page_ahead, PrefetchStage::page);
         prefetch(i + tuple_ahead, PrefetchStage::tuple);
-        const StoredVector row = read_row(s->reader, number_tid(candidates[i].id));
+        const StoredVector row = read_row(reader_of(s), number_tid(candidates[i].id));
         if (row) visible(candidates[i], row_distance(s, row));
     }
 }

@@ -1,0 +1,70 @@
+// Candidates of several scans, of the partitions of a table, ranked in one order.
+#pragma once
+
+#include "extension/index/effort.h"
+#include "extension/scan/state.h"
+
+namespace pgwarp {
+
+struct SteppedWalk;
+
+struct JointPart {
+    IndexScanDesc scan;
+    ScanState* s;
+    SteppedWalk* walk;  // of joint_search.cpp; null: the index has no lists, its rows are known
+    Candidate* items;   // nearest by code first
+    Size count;
+    Size ranked;     // of these
+    Candidate last;  // that was ranked
+};
+
+struct JointSearch {
+    JointPart* parts;
+    int part_count;
+    Size k;
+    bool beyond;  // the executor reads a row behind the k nearest ones of each part, too
+    double rows;  // of all indexes, as they were built
+    // For k rows, by the largest index:
+    Size least;  // candidates that are ranked
+    Size most;
+    double margin;
+    uint32 wider_k;
+    double* numbers;  // memory for distances
+    Size number_room;
+};
+
+// Whether codes of two indexes err alike.
+bool has_like_codes(const MetaPage& a, const MetaPage& b);
+
+// Room for this many distances, in search->numbers; and the n-th least of these, infinity if there
+// are fewer.
+double* numbers_for(JointSearch* search, Size count);
+double nth(double* numbers, Size count, Size n);
+
+// The part's share of all rows.
+double share_of(const JointSearch& search, const JointPart& part);
+// Of the k nearest rows, those that fall to a part: at least one.
+uint32 rows_by_chance(const JointSearch& search, const JointPart& part);
+// Sets what is "for k rows". At least one index has lists. `costs`: null for those of this CPU.
+void choose_limits(JointSearch* search, Size k, const ScanCosts* costs);
+
+// The distance of the k-th nearest row found; infinity: there are fewer.
+double kth_distance(JointSearch* search);
+
+// A candidate of any part.
+struct JointCandidate {
+    double distance;
+    int part;
+
+    friend bool operator<(const JointCandidate& a, const JointCandidate& b) {
+        return a.distance < b.distance || (a.distance == b.distance && a.part < b.part);
+    }
+};
+// The candidates of all parts in one order, in the current memory context. Returns how many of them
+// are worth ranking.
+Size join_candidates(const JointSearch& search, JointCandidate** joined);
+// Ranks these candidates, until the next ones are so far that hardly any can be among the k nearest
+// rows; and for `beyond` a few more. Returns the distance of the k-th.
+double rank_jointly(JointSearch* search, const JointCandidate* joined, Size count);
+
+}  // namespace pgwarp
