@@ -186,10 +186,10 @@ bool may_begin_anew(const Search& search, int number) {
 
 // Begins parts anew that may have more of the candidates that are worth ranking. Returns whether
 // there were any.
-bool begin_more_by_code(const Search& search, const JointCandidate* joined, Size worth) {
-    if (worth == 0) return false;
-    const double kth = joined[std::min(worth, search.k) - 1].distance;
-    const double last = joined[worth - 1].distance;
+bool begin_more_by_code(const Search& search, const JointOrder& order) {
+    if (order.worth == 0) return false;
+    const double kth = order.items[std::min(order.worth, search.k) - 1].distance;
+    const double last = order.items[order.worth - 1].distance;
     bool any = false;
     for (int i = 0; i < search.part_count; ++i) {
         const JointPart& part = search.parts[i];
@@ -208,19 +208,19 @@ bool begin_more_by_code(const Search& search, const JointCandidate* joined, Size
 
 // Returns the distance of the k-th row; nothing: an answer could not be used.
 bool rank_by_code(Search* search, double* kth) {
-    JointCandidate* joined;
-    Size worth;
+    JointOrder order;
     while (true) {
         if (!take_parts(search)) return false;
-        worth = join_candidates(*search, &joined);
+        order = join_candidates(*search);
         // No query decides how many: as many as the curve has.
-        if (!(search->margin > 0)) worth = std::min(worth, std::max(search->least, search->k));
-        if (!begin_more_by_code(*search, joined, worth)) break;
-        pfree(joined);
+        if (!(search->margin > 0))
+            order.worth = std::min(order.worth, std::max(search->least, search->k));
+        if (!begin_more_by_code(*search, order)) break;
+        pfree(order.items);
         if (!ask_parts(search)) return false;
     }
-    *kth = rank_jointly(search, joined, worth);
-    pfree(joined);
+    *kth = rank_jointly(search, order);
+    pfree(order.items);
     for (int i = 0; i < search->part_count; ++i) {
         const JointPart& part = search->parts[i];
         if (!has_lists(part)) continue;
@@ -250,12 +250,6 @@ void prefetch(const Search& search, const Size* begin, const Size* end) {
                     prefetch_row(reader_of(s), number_tid(s->refined.waiting[c].tid), stage);
         }
     }
-}
-
-Size count_rows(const Search& search) {
-    Size rows = 0;
-    for (int i = 0; i < search.part_count; ++i) rows += search.parts[i].s->round.count;
-    return rows;
 }
 
 // Visits candidates of all parts, in the order of their least distances, until no other one can be

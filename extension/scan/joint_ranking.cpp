@@ -74,6 +74,12 @@ void choose_limits(JointSearch* search, Size k, const ScanCosts* costs) {
     search->most = std::max({search->most, search->least, Size{search->wider_k}});
 }
 
+Size count_rows(const JointSearch& search) {
+    Size rows = 0;
+    for (int i = 0; i < search.part_count; ++i) rows += search.parts[i].s->round.count;
+    return rows;
+}
+
 double kth_distance(JointSearch* search) {
     Size count = 0;
     for (int i = 0; i < search->part_count; ++i) count += search->parts[i].s->round.count;
@@ -138,7 +144,7 @@ void rank_beyond(JointPart* part, double kth) {
 
 }  // namespace
 
-Size join_candidates(const JointSearch& search, JointCandidate** joined) {
+JointOrder join_candidates(const JointSearch& search) {
     Size count = 0;
     for (int i = 0; i < search.part_count; ++i) count += search.parts[i].count;
     auto* all = static_cast<JointCandidate*>(palloc(Max(count, Size{1}) * sizeof(JointCandidate)));
@@ -147,17 +153,19 @@ Size join_candidates(const JointSearch& search, JointCandidate** joined) {
         for (Size c = 0; c < search.parts[i].count; ++c)
             all[at++] = {search.parts[i].items[c].distance, i};
     std::sort(all, all + count);
-    *joined = all;
-    return count_worth_ranking(count, search.least, search.k, search.margin,
-                               [all](Size i) { return all[i].distance; });
+    return {all, count,
+            count_worth_ranking(count, search.least, search.k, search.margin,
+                                [all](Size i) { return all[i].distance; })};
 }
 
-double rank_jointly(JointSearch* search, const JointCandidate* joined, Size count) {
+double rank_jointly(JointSearch* search, const JointOrder& order) {
     // Fewer rows tell too little of the errors of codes.
     constexpr Size few = 32;
+    const JointCandidate* joined = order.items;
     auto* counts = static_cast<Size*>(palloc(static_cast<Size>(search->part_count) * sizeof(Size)));
+    const Size rows_before = count_rows(*search);
     Size ranked = 0;
-    Size end = std::min(count, std::max({search->k, few, count / 4}));
+    Size end = std::min(order.worth, std::max({search->k, few, order.worth / 4}));
     double kth = kth_distance(search);
     while (ranked < end) {
         std::fill_n(counts, search->part_count, 0);
@@ -167,6 +175,9 @@ double rank_jointly(JointSearch* search, const JointCandidate* joined, Size coun
         ranked = end;
         kth = kth_distance(search);
         const double last = last_worth_ranking(*search, kth);
+        // Candidates whose rows are not visible are replaced by the next ones.
+        const Size without_row = ranked - std::min(ranked, count_rows(*search) - rows_before);
+        const Size count = std::min(order.count, order.worth + without_row);
         while (end < std::min(count, 2 * ranked) && !(joined[end].distance > last)) ++end;
     }
     pfree(counts);

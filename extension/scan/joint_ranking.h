@@ -48,7 +48,9 @@ uint32 rows_by_chance(const JointSearch& search, const JointPart& part);
 // Sets what is "for k rows". At least one index has lists. `costs`: null for those of this CPU.
 void choose_limits(JointSearch* search, Size k, const ScanCosts* costs);
 
-// The distance of the k-th nearest row found; infinity: there are fewer.
+// Rows of all parts that were found.
+Size count_rows(const JointSearch& search);
+// The distance of the k-th nearest of these; infinity: there are fewer.
 double kth_distance(JointSearch* search);
 
 // A candidate of any part.
@@ -60,11 +62,15 @@ struct JointCandidate {
         return a.distance < b.distance || (a.distance == b.distance && a.part < b.part);
     }
 };
-// The candidates of all parts in one order, in the current memory context. Returns how many of them
-// are worth ranking.
-Size join_candidates(const JointSearch& search, JointCandidate** joined);
+struct JointOrder {
+    JointCandidate* items;
+    Size count;
+    Size worth;  // candidates that are worth ranking, if all have rows
+};
+// The candidates of all parts in one order, in the current memory context.
+JointOrder join_candidates(const JointSearch& search);
 // Ranks these candidates, until the next ones are so far that hardly any can be among the k nearest
 // rows; and for `beyond` a few more. Returns the distance of the k-th.
-double rank_jointly(JointSearch* search, const JointCandidate* joined, Size count);
+double rank_jointly(JointSearch* search, const JointOrder& order);
 
 }  // namespace pgwarp

@@ -150,10 +150,9 @@ bool begin_rounds(JointSearch* search) {
 bool find_rows(JointSearch* search) {
     first_step(search);
     second_step(search);
-    JointCandidate* joined;
-    const Size worth = join_candidates(*search, &joined);
-    const double kth = rank_jointly(search, joined, worth);
-    pfree(joined);
+    const JointOrder order = join_candidates(*search);
+    const double kth = rank_jointly(search, order);
+    pfree(order.items);
     bool all = true;
     for (int i = 0; i < search->part_count; ++i) {
         JointPart& part = search->parts[i];

@@ -128,6 +128,10 @@ void end_gathering(Relation index, ScanState* s) {
     s->goal.candidates =
         std::min(2 * s->goal.candidates, std::max(s->goal.candidates, most_candidates()));
     ++s->report.rounds;
+    const char* why;
+    if (s->meta.lists == 0 && settings.executor != static_cast<int>(ExecutorChoice::cpu) &&
+        service_serves(&why))
+        s->report.reason = "the index is not trained yet";
     if (!s->asked.repeated) report_round(index, &s->report);
     s->progress.finished =
         exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||

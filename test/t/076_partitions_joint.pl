@@ -118,6 +118,9 @@ for my $table (@tables)
 	is($returned, 10, "$table: no partition returns a row that LIMIT does not take");
 }
 
+is(value($node, "SET enable_seqscan = off; SET ivfpq.executor = service; SELECT count(*) FROM (SELECT id FROM plain_$parts ORDER BY v <-> vec(1, 6, 77) LIMIT 3) AS s;
+	SELECT path, reason FROM ivfpq_last_scan()"), "3\ncpu|the index is not trained yet", 'why the service was not used for an index without lists');
+
 # Plans that read more rows than LIMIT says: all that there are, each once.
 for my $table (@tables)
 {
