@@ -70,6 +70,14 @@ sub searches
 	return split /\|/, value($node, "SELECT coalesce(sum(cpu_searches), 0), coalesce(sum(service_searches), 0), coalesce(sum(fallbacks), 0)
 		FROM pg_stat_pgwarp WHERE tablename LIKE '${table}\\_%'");
 }
+# A worker counts its last answer a little after the session has it.
+sub stop
+{
+	my ($worker) = @_;
+	wait_until($node, 'bool_and(busy = 0) FROM pgwarp_devices()');
+	kill('STOP', $worker);
+	return;
+}
 sub all_are_exact
 {
 	my ($how) = @_;
@@ -100,7 +108,7 @@ my $asker = session($node);
 $asker->query("SET enable_seqscan = off; SET ivfpq.executor = service; SET pgwarp.service_timeout = '60s'");
 my $near = 'SELECT array_agg(id) FROM (SELECT id FROM plain ORDER BY v <-> vec(5, 8, 98) LIMIT 10) AS s';
 my $expected = $asker->query($near);
-kill('STOP', $worker);
+stop($worker);
 start($asker, $near);
 wait_until($node, "busy = $parts FROM pgwarp_devices()");
 pass('searches of all partitions are under way');
@@ -110,7 +118,7 @@ is((finish($asker))[0], $expected, 'the rows are the same');
 # Cancelled searches, again and again, leave nothing behind: neither places nor room for queries.
 for my $try (1 .. 5)
 {
-	kill('STOP', $worker);
+	stop($worker);
 	start($asker, $near);
 	wait_until($node, "busy >= $parts FROM pgwarp_devices()");
 	value($node, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT array_agg(id) FROM (SELECT id FROM plain%'");
@@ -123,7 +131,7 @@ value($node, 'SELECT pg_stat_pgwarp_reset()');
 is($asker->query($near), $expected, 'after cancels');
 is((searches('plain'))[0], 0, 'the service answers for all partitions');
 # A session that ends while it waits.
-kill('STOP', $worker);
+stop($worker);
 start($asker, $near);
 wait_until($node, "busy >= $parts FROM pgwarp_devices()");
 value($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT array_agg(id) FROM (SELECT id FROM plain%'");
@@ -133,7 +141,7 @@ $asker->{run}->kill_kill;
 all_are_exact('after a session ended');
 
 # A worker that hangs: each statement waits once, and the CPU has the same rows.
-kill('STOP', $worker);
+stop($worker);
 my $seconds = elapsed(sub {
 	is(value($node, "SET pgwarp.service_timeout = 700; SELECT * FROM compare('plain', 10)"), '0|60', 'a worker that hangs: the exact rows');
 });
@@ -149,7 +157,7 @@ is($auto->query($near), $expected, 'the rows of another session');
 for my $end ('failed', 'ended')
 {
 	$worker = value($node, 'SELECT pid FROM pgwarp_service()');
-	kill('STOP', $worker);
+	stop($worker);
 	start($auto, $near);
 	wait_until($node, "busy = $parts FROM pgwarp_devices()");
 	# A worker that is stopped takes it in when it goes on.
@@ -191,7 +199,7 @@ $worker = value($node, 'SELECT pid FROM pgwarp_service()');
 $asker = session($node);
 $asker->query("SET enable_seqscan = off; SET ivfpq.executor = service; SET pgwarp.service_timeout = '60s'");
 $expected = $asker->query($near);
-kill('STOP', $worker);
+stop($worker);
 start($asker, $near);
 wait_until($node, "busy = $least_at_once FROM pgwarp_devices()");
 kill('CONT', $worker);
