@@ -183,6 +183,8 @@ class Mirror {
     // of other indexes, where these mix; such a batch has no more than `most_mixed`.
     static constexpr size_t least_alone = 64;
     static constexpr size_t most_mixed = 256;
+    // Nor does an index with more lists: these are ranked for many queries at once.
+    static constexpr uint32_t most_mixed_lists = 4096;
 
     // `budget`: most bytes of lists to keep. The device outlives the mirror, and so do the counts;
     // null: nothing is counted.
@@ -268,6 +270,7 @@ class Mirror {
     // A batch in flight.
     struct Running {
         std::vector<Part> parts;  // one, unless it is mixed
+        uint64_t family;          // of its group
         bool mixed;
         size_t lane;
         LaneSlot* slot;  // of the first part's index, or of a mixed lane

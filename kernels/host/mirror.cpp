@@ -83,7 +83,7 @@ void Mirror::add(const MirrorKey& key, const Quantizer& model, const AttributeLa
         } catch (const OutOfDeviceMemory&) {
             if (!give_up_index()) throw;
         }
-    if (served->store->mixes_with(*served->store)) {
+    if (model.shape.lists <= most_mixed_lists && served->store->mixes_with(*served->store)) {
         const auto mate = std::find_if(served_.begin(), served_.end(), [&](const auto& item) {
             return item.second->family != 0 && served->store->mixes_with(*item.second->store);
         });

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 #include <exception>
+#include <stdexcept>
 
 namespace pgwarp {
 
@@ -158,9 +159,7 @@ bool Mirror::may_start(const Group& group) const {
     size_t batches = 0;
     for (const Running& running : running_) {
         if (group.family == 0) break;
-        if (running.parts.front().served->family != group.family || running.lane != group.lane)
-            continue;
-        if (!running.mixed && running.slot->running >= least_alone) continue;
+        if (running.family != group.family || running.lane != group.lane) continue;
         if (group.searches * min_part < running.slot->running) return false;
         ++batches;
     }
@@ -179,9 +178,13 @@ std::vector<Mirror::Group> Mirror::waiting_groups() const {
         });
         if (group == groups.end())
             group = groups.insert(groups.end(), {.family = family, .lane = waiting.lane});
-        group->ticket = std::min(group->ticket, lane.waiting.front().ticket);
         group->searches += count;
         group->lanes.push_back(&waiting);
+        // First the lane whose search has waited longest: a batch may not take them all.
+        if (lane.waiting.front().ticket < group->ticket) {
+            group->ticket = lane.waiting.front().ticket;
+            std::swap(group->lanes.front(), group->lanes.back());
+        }
     }
     return groups;
 }
@@ -225,7 +228,13 @@ bool Mirror::start_next(size_t most_searches) {
     std::vector<Part> parts = take_parts(*next, most_searches);
     std::exception_ptr failure;
     try {
-        start_batch(*next, parts);
+        try {
+            start_batch(*next, parts);
+        } catch (const std::logic_error&) {
+            // A store that cannot be searched would fail the searches of others again.
+            for (const Part& part : parts) part.served->family = 0;
+            throw;
+        }
     } catch (...) {
         for (const Part& part : parts)
             answered_.insert(answered_.end(), part.searches.begin(), part.searches.end());
@@ -306,7 +315,7 @@ void Mirror::start_batch(const Group& group, std::vector<Part>& parts) {
         ++part.served->use.batches;
         part.served->use.batch_queries += part.searches.size();
     }
-    running_.push_back({std::move(parts), mixed, group.lane, &slot, now});
+    running_.push_back({std::move(parts), group.family, mixed, group.lane, &slot, now});
 }
 
 // Makes sure that the slot's batch has room for the shape; replaces the batch if it is too small.

@@ -587,10 +587,10 @@ void CudaListStore::start(ListBatch& base, size_t queries) {
             batch.given_queries.grow(context_.memory, batch.shape.queries * shape.dims);
             copy_async(batch.given_queries.data(), vectors, queries * shape.dims, stream);
         }
-        if (far && each)
-            move_mixed_queries(vectors, queries, shape.dims, each, stream);
-        else
+        if (!each)
             far_.move_queries(vectors, queries, stream);
+        else if (far)
+            move_mixed_queries(vectors, queries, shape.dims, each, stream);
         SearchRequest request{stores.empty() ? view() : stores.front()->view(),
                               &centroids_,
                               shape,
