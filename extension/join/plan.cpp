@@ -237,8 +237,10 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
                         : effort.candidates;
         const double pages = std::max(1.0, static_cast<double>(info->pages)) -
                              static_cast<double>(meta.refinement_pages);
-        const bool fits =
-            would_fit_all_lists(meta, pages, memory.lists) && candidates <= max_list_k;
+        // The executor estimates them again.
+        constexpr double more = 1.05;
+        const bool fits = would_fit_all_lists(meta, pages, more * info->tuples, memory.lists) &&
+                          candidates <= max_list_k;
         costs = {fits && queries * effort.probes >= 2.0 * meta.lists,
                  pages * seq_page_cost + info->tuples * copied * cpu_tuple_cost, batched};
     }

@@ -9,6 +9,7 @@
 #include "extension/index/lists.h"
 #include "extension/index/model.h"
 #include "extension/index/page.h"
+#include "extension/index/table_rows.h"
 #include "extension/scan/exact.h"
 #include "extension/knn/batch_state.h"
 #include "extension/knn/device.h"
@@ -362,8 +363,9 @@ bool open_lists(KnnBatch* batch, uint32 count) {
         const MemoryContext before = MemoryContextSwitchTo(batch->context);
         pause_at("batch");
         if (!batch->threads) batch->threads = make_search_threads();
-        batch->lists =
-            open_list_search(batch->index->index, batch->meta, batch->memory.lists, batch->threads);
+        batch->lists = open_list_search(batch->index->index, batch->meta,
+                                        current_rows(batch->index->heap, batch->index->index),
+                                        batch->memory.lists, batch->threads);
         batch->lists_tried = true;
         MemoryContextSwitchTo(before);
     }

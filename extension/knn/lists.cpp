@@ -90,8 +90,25 @@ namespace {
 constexpr Size list_bytes = 192;
 
 // In the store an entry takes its code twice, an offset of 4 bytes and a TID of 8.
+Size stored_entry_bytes(const MetaPage& meta) {
+    return 2 * meta.m + 12;
+}
 Size stored_page_bytes(const MetaPage& meta) {
-    return Size{layout_of(meta, 0).capacity} * (2 * meta.m + 12);
+    return layout_of(meta, 0).capacity * stored_entry_bytes(meta);
+}
+
+// Bytes of all lists in the store. Pages of short lists are mostly empty; in the store, columns of
+// codes are filled up to eight entries. The number of entries is an estimate.
+double stored_bytes(const MetaPage& meta, double pages, double entries) {
+    constexpr double more = 1.25;
+    // Pages but the last of each list are full, unless entries were removed.
+    const double full_pages = std::max(pages - meta.lists, 0.0);
+    entries = std::max({entries, static_cast<double>(meta.rows_at_build),
+                        full_pages * layout_of(meta, 0).capacity});
+    const double by_pages = pages * static_cast<double>(stored_page_bytes(meta));
+    const double by_entries =
+        more * entries * static_cast<double>(stored_entry_bytes(meta)) + 8.0 * meta.lists * meta.m;
+    return std::min(by_pages, by_entries) + static_cast<double>(meta.lists * list_bytes);
 }
 
 Size model_bytes(const MetaPage& meta) {
@@ -106,7 +123,7 @@ Size batch_share(Size memory) {
 }
 
 // Cuts the lists into chunks that fit into memory. False: a single list does not fit.
-bool cut_lists(ListSearch* search, Size memory) {
+bool cut_lists(ListSearch* search, double entries, Size memory) {
     const MetaPage& meta = search->meta;
     const MemoryContext scratch =
         AllocSetContextCreate(CurrentMemoryContext, "knn places", ALLOCSET_DEFAULT_SIZES);
@@ -118,11 +135,15 @@ bool cut_lists(ListSearch* search, Size memory) {
     MemoryContextSwitchTo(before);
 
     search->chunks = alloc_array<Chunk>(meta.lists);
+    double pages = 0;
+    for (uint32 list = 0; list < meta.lists; ++list) pages += places[list].pages;
+    // Else the pages tell how much each list may take.
+    const bool all_fit = stored_bytes(meta, pages, entries) <= static_cast<double>(memory);
     const Size page_bytes = stored_page_bytes(meta);
     Size bytes = 0;
     bool fits = true;
     for (uint32 list = 0; list < meta.lists && fits; ++list) {
-        const Size here = places[list].pages * page_bytes + list_bytes;
+        const Size here = all_fit ? 0 : places[list].pages * page_bytes + list_bytes;
         fits = here <= memory;
         if (search->chunk_count == 0 || bytes + here > memory) {
             search->chunks[search->chunk_count++] = {list, list};
@@ -262,7 +283,7 @@ const std::shared_ptr<Workers>& started(SearchThreads* threads) {
 
 }  // namespace
 
-ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory,
+ListSearch* open_list_search(Relation index, const MetaPage& meta, double entries, Size memory,
                              SearchThreads* threads) {
     const Size model = model_bytes(meta);
     // Twice: the store copies the model.
@@ -275,7 +296,7 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory,
     search->index = index;
     search->meta = meta;
     search->batch_memory = batch_share(memory);
-    if (!cut_lists(search, memory - search->batch_memory - model)) {
+    if (!cut_lists(search, entries, memory - search->batch_memory - model)) {
         MemoryContextSwitchTo(before);
         MemoryContextDelete(context);
         return nullptr;
@@ -304,11 +325,10 @@ ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory,
     return search;
 }
 
-bool would_fit_all_lists(const MetaPage& meta, double pages, Size memory) {
+bool would_fit_all_lists(const MetaPage& meta, double pages, double entries, Size memory) {
     const Size model = model_bytes(meta);
-    return 2 * model <= memory / 4 &&
-           pages * static_cast<double>(stored_page_bytes(meta)) + meta.lists * list_bytes <=
-               static_cast<double>(memory - batch_share(memory) - model);
+    return 2 * model <= memory / 4 && stored_bytes(meta, pages, entries) <=
+                                          static_cast<double>(memory - batch_share(memory) - model);
 }
 
 bool holds_all_lists(const ListSearch* search) {

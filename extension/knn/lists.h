@@ -22,14 +22,14 @@ namespace pgwarp {
 struct SearchThreads;
 SearchThreads* make_search_threads();
 
-// Lives in the memory context that is current when it is opened. Null: the model or a single list
-// does not fit into this memory.
+// Lives in the memory context that is current when it is opened. `entries`: of all lists, about.
+// Null: the model or a single list does not fit into this memory.
 struct ListSearch;
-ListSearch* open_list_search(Relation index, const MetaPage& meta, Size memory,
+ListSearch* open_list_search(Relation index, const MetaPage& meta, double entries, Size memory,
                              SearchThreads* threads);
 
-// Whether all lists of an index with this number of list pages would fit.
-bool would_fit_all_lists(const MetaPage& meta, double pages, Size memory);
+// Whether all lists of an index with this number of list pages and entries would fit.
+bool would_fit_all_lists(const MetaPage& meta, double pages, double entries, Size memory);
 
 // Whether all lists are in the store, so that a search reads no pages.
 bool holds_all_lists(const ListSearch* search);

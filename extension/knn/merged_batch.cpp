@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "extension/index/page.h"
+#include "extension/index/table_rows.h"
 #include "extension/knn/joint_batch.h"
 #include "extension/knn/lists.h"
 #include "extension/knn/merged_batch.h"
@@ -33,9 +35,13 @@ struct MergedBatch {
 
 namespace {
 
-// In memory, an entry takes less than three times its bytes on a page.
-Size bytes_of_lists(const KnnIndex& leaf) {
-    return Size{RelationGetNumberOfBlocks(leaf.index)} * BLCKSZ * 3;
+// Whether the lists of a leaf fit into this memory; of an index without any, its pending rows.
+bool fits(const KnnIndex& leaf, Size memory) {
+    const MetaPage meta = read_meta(leaf.index);
+    const Size blocks = RelationGetNumberOfBlocks(leaf.index);
+    if (meta.lists == 0) return blocks * BLCKSZ <= memory / 6;
+    const double pages = static_cast<double>(blocks) - static_cast<double>(meta.refinement_pages);
+    return would_fit_all_lists(meta, pages, current_rows(leaf.heap, leaf.index), memory);
 }
 
 void plan_memory(MergedBatch* batch) {
@@ -50,12 +56,10 @@ void plan_memory(MergedBatch* batch) {
                         errhint("Ask for a smaller k.")));
     batch->room = static_cast<uint32>(std::min<Size>(16384, memory / 8 / query_bytes));
     batch->memory = {memory / 4, memory * 5 / 8};
-    Size largest = 0;
-    for (int i = 0; i < index.leaf_count; ++i)
-        largest = std::max(largest, bytes_of_lists(index.leaves[i]));
-    // Two thirds of a leaf's memory hold its lists.
     const Size share = batch->memory.lists / static_cast<Size>(Max(index.leaf_count, 1));
-    batch->keeps_leaves = index.leaf_count == 1 || largest <= share / 2;
+    batch->keeps_leaves = index.leaf_count == 1 ||
+                          std::all_of(index.leaves, index.leaves + index.leaf_count,
+                                      [share](const KnnIndex& leaf) { return fits(leaf, share); });
     if (batch->keeps_leaves) batch->memory.lists = share;
 }
 
