@@ -214,10 +214,11 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
                     const BatchMemory& memory) {
     // Measured (bench/notes/joins.md): of a query, where lists are scanned for several at once and
     // rows are visited in the order of the table; where all rows are visited for all queries; of
-    // copying an entry, in tuples.
-    constexpr double batched = 0.65;
+    // copying an entry and of a number of the model, in tuples.
+    constexpr double batched = 0.7;
     constexpr double all_at_once = 0.1;
-    constexpr double copied = 12;
+    constexpr double copied = 22;
+    constexpr double of_model = 5;
     constexpr double most = 1 << 20;
     const IndexOptInfo* info = scan->indexinfo;
     Relation index = relation_open(info->indexoid, NoLock);
@@ -241,8 +242,11 @@ BatchCosts costs_of(const IndexPath* scan, double limit, double queries,
         constexpr double more = 1.05;
         const bool fits = would_fit_all_lists(meta, pages, more * info->tuples, memory.lists) &&
                           candidates <= max_list_k;
-        costs = {fits && queries * effort.probes >= 2.0 * meta.lists,
-                 pages * seq_page_cost + info->tuples * copied * cpu_tuple_cost, batched};
+        const double model = static_cast<double>(meta.dims) * (meta.lists + codewords);
+        costs = {
+            fits && queries * effort.probes >= 2.0 * meta.lists,
+            pages * seq_page_cost + (info->tuples * copied + model * of_model) * cpu_tuple_cost,
+            batched};
     }
     relation_close(index, NoLock);
     return costs;
