@@ -13,7 +13,7 @@ CREATE TABLE t (id int, v vector(48));
 -- 600 groups of 20
 INSERT INTO t SELECT i, vec(i % 600, 48, 1) + (SELECT array_agg(e * 0.1) FROM unnest(vec(i, 48, 2)::real[]) AS e)::vector
 FROM generate_series(1, 12000) AS i;
-CREATE TABLE q AS SELECT i AS id, vec(i, 48, 3) AS v FROM generate_series(1, 100) AS i;
+CREATE TABLE q AS SELECT i AS id, vec(i, 48, 3) AS v FROM generate_series(1, 200) AS i;
 SET enable_indexscan = off;
 CREATE TABLE truth AS SELECT q.id, q.v, max(n.d) AS farthest
 FROM q CROSS JOIN LATERAL (SELECT t.v <-> q.v AS d FROM t ORDER BY d LIMIT 10) AS n GROUP BY 1, 2;
@@ -123,7 +123,7 @@ DROP FUNCTION recall;
 CREATE TABLE c (id int, price float8, v vector(48));
 INSERT INTO c SELECT i, (hashint8extended(i, 9) & 1023) / 1024.0, vec(i % 80, 48, 1) +
     (SELECT array_agg(e * 0.35) FROM unnest(vec(i, 48, 2)::real[]) AS e)::vector FROM generate_series(1, 3000) AS i;
-CREATE TABLE q AS SELECT i AS id, vec(i, 48, 3) AS v FROM generate_series(1, 100) AS i;
+CREATE TABLE q AS SELECT i AS id, vec(i, 48, 3) AS v FROM generate_series(1, 200) AS i;
 ANALYZE c, q;
 CREATE FUNCTION found(condition text, batched boolean, OUT recall float8, OUT by_batch boolean) LANGUAGE plpgsql AS $$
 DECLARE
