@@ -169,10 +169,11 @@ bool plan_search(IndexScanDesc scan, ScanState* s, PlannedSearch* plan) {
     else if (s->goal.margin > 0)
         left = std::min(
             {most_ranked_of(left, false, search.wider_k), Size{service_most_k}, most_candidates()});
-    // One of several partitions has few of those that all have.
-    if (first && !search.narrowed && !refined && s->service.most_of_first > 0)
+    // One of several partitions has few of those that all have. A device refines no fewer than it
+    // selects fast; with more, its searches would not share a batch.
+    if (first && !search.narrowed && s->service.most_of_first > 0)
         left = std::min(left, std::max({s->service.most_of_first, Size{search.radius_k},
-                                        Size{search.wider_k}}));
+                                        Size{search.wider_k}, Size{refined ? fast_list_k : 1}}));
     *plan = {search, wanted, left, refined, false, ServiceAnswer{}};
     return true;
 }
