@@ -19,12 +19,19 @@ void (*audit_search)(const SearchToAudit& search) = nullptr;
 
 namespace {
 
+// Of how many searches one is audited. Those of partitions are one search of their query, and where
+// one is audited, each is made by itself.
+uint64 searches_for_one(IndexScanDesc scan) {
+    const ScanGroup* group = group_of(scan);
+    if (settings.audit_every == 1 || !group) return static_cast<uint64>(settings.audit_every);
+    return static_cast<uint64>(settings.audit_every) * static_cast<uint64>(group_size(group));
+}
+
 // By chance: sessions may be short, and searches may repeat in a pattern.
-bool drawn() {
+bool drawn(IndexScanDesc scan) {
     static Random random(static_cast<uint64>(GetCurrentTimestamp()) ^
                          (static_cast<uint64>(MyProcPid) << 40));
-    return settings.audit_every == 1 ||
-           random.below(static_cast<uint64>(settings.audit_every)) == 0;
+    return settings.audit_every == 1 || random.below(searches_for_one(scan)) == 0;
 }
 
 // Whether the curve alone decided how much the search does.
@@ -45,7 +52,7 @@ bool others_see_the_same(Relation index) {
 
 void choose_for_audit(IndexScanDesc scan, ScanState* s, const WantedRows& wanted) {
     s->audited.k = 0;
-    if (!audit_search || settings.audit_every == 0 || !drawn()) return;
+    if (!audit_search || settings.audit_every == 0 || !drawn(scan)) return;
     // Without a LIMIT, the number of rows that matter is unknown. Where the executor or the scan
     // checks filters on rows, the conditions are not all that decides which rows are found.
     constexpr Size most_rows = 1 << 14;
@@ -75,7 +82,7 @@ void note_for_audit(IndexScanDesc scan, const ScanState* s) {
     search.candidates = s->report.candidates;
     search.found = static_cast<uint32>(std::min<Size>(s->round.count, search.k));
     search.seconds = INSTR_TIME_GET_DOUBLE(took);
-    search.every = settings.audit_every;
+    search.every = static_cast<double>(searches_for_one(scan));
     auto* distances = static_cast<double*>(palloc(Max(search.found, 1u) * sizeof(double)));
     for (uint32 i = 0; i < search.found; ++i) distances[i] = s->round.rows[i].distance;
     search.distances = distances;

@@ -27,7 +27,7 @@ struct SearchToAudit {
     const double* distances;  // (found), of the first k rows, ascending
     uint32 found;
     double seconds;  // that the search took
-    int every;       // one search in this many is audited
+    double every;    // one search in this many is audited
 };
 
 // Set where searches can be audited. Reports no errors.
