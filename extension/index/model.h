@@ -10,6 +10,13 @@ inline QuantizerShape shape_of(const MetaPage& meta) {
     return {meta.code_dims, meta.lists, meta.m, meta.metric, meta.bits, meta.search_rounds};
 }
 
+// Whether distances by the codes of two indexes can be compared: codes err alike, and leave nothing
+// out that differs between indexes, as the dimensions that a rotation drops do.
+inline bool has_like_codes(const MetaPage& a, const MetaPage& b) {
+    return a.m == b.m && a.bits == b.bits && a.quantizer == b.quantizer && a.dims == b.dims &&
+           a.metric == b.metric && a.code_dims == a.dims && b.code_dims == b.dims;
+}
+
 // A vector of the table in model form, (code_dims): in index form, then rotated where the index has
 // a rotation. All functions below take vectors in model form. Returns the part of the squared norm
 // that a rotation to fewer dimensions drops; every L2 distance includes it.

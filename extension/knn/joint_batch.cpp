@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/list_effort.h"
+#include "extension/index/model.h"
 #include "extension/knn/batch_state.h"
 #include "extension/knn/joint_batch.h"
 #include "extension/settings.h"
@@ -207,8 +208,8 @@ uint32 lists_in_reach(const JointBatch& joint, const Block& block, uint32 place,
                       const float* form) {
     const float radius = radius_of(joint, block, place);
     if (!(radius > 0) || std::isinf(radius)) return part.batch->meta.lists;
-    return lists_within(part.batch->lists, form, radius, part.effort.threshold, part.first_lists,
-                        part.list_entries);
+    return lists_within(part.batch->lists, form, radius, part.effort.threshold,
+                        std::max(part.first_lists, part.effort.first_lists), part.list_entries);
 }
 
 // Searches the lists of a part for the chosen queries of a block. What they have of it is replaced.
@@ -282,10 +283,12 @@ void mark_parts(const JointBatch& joint, const Block& block, uint32 place, Tally
     for (uint32 i = 0; i < joint.part_count; ++i) {
         const Part& part = joint.parts[i];
         Searched& searched = searched_of(joint, block, place, i);
-        const bool all = part.rows == joint.k && part.candidates == joint.most;
+        // By the reach of a query, what it has elsewhere decides how many lists it takes here.
+        const bool all = part.rows == joint.k && part.candidates == joint.most && !joint.limited;
+        const bool many = tally[i].near > part.most_rows ||
+                          (joint.limited && tally[i].near == std::min<Size>(worth, joint.k));
         if (part.has_lists && !all && searched != Searched::for_all &&
-            (worth < joint.k || tally[i].near > part.most_rows ||
-             tally[i].ranked >= part.candidates))
+            (worth < joint.k || many || tally[i].ranked >= part.candidates))
             searched = Searched::again;
     }
 }
@@ -390,27 +393,26 @@ void keep_nearest(const JointBatch& joint, uint32 query, double* distances) {
 }
 
 void finish(const JointBatch& joint) {
+    // Before pending rows are ranked: these say nothing of rows in lists.
+    bool* few = alloc_array<bool>(joint.count);
+    for (uint32 query = 0; query < joint.count; ++query)
+        few[query] = found_rows(joint, query) < joint.k;
     for (uint32 i = 0; i < joint.part_count; ++i)
         if (joint.parts[i].batch->pending_count > 0) rank_rows(joint.parts[i].batch, true);
     double* distances = alloc_array<double>(Size{joint.part_count} * joint.k);
     for (uint32 query = 0; query < joint.count; ++query) {
         CHECK_FOR_INTERRUPTS();
         // Candidates that are not visible, or few entries in the lists.
-        if (found_rows(joint, query) < joint.k)
+        if (few[query])
             for (uint32 i = 0; i < joint.part_count; ++i)
                 if (joint.parts[i].has_lists) scan_for(joint.parts[i].batch, query);
         keep_nearest(joint, query, distances);
     }
     pfree(distances);
+    pfree(few);
 }
 
 // --- the plan
-
-// Whether codes of two indexes err alike.
-bool has_like_codes(const MetaPage& a, const MetaPage& b) {
-    return a.m == b.m && a.bits == b.bits && a.quantizer == b.quantizer && a.dims == b.dims &&
-           a.metric == b.metric;
-}
 
 bool can_join(const KnnBatch* batch) {
     return !batch->query && !batch->all && !batch->index->check.passes && batch->pending_known &&

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <limits>
 
+#include "extension/index/model.h"
 #include "extension/scan/joint_ranking.h"
 #include "extension/scan/service_rounds.h"
 #include "extension/settings.h"
@@ -177,9 +178,28 @@ void begin_part_anew(const Search& search, int number, double near) {
     answered.waits = true;
 }
 
+// Its first search was for a share of the rows, or of the candidates by code.
 bool may_begin_anew(const Search& search, int number) {
+    const Answered& answered = search.answered[number];
     return has_lists(search.parts[number]) &&
-           search.answered[number].scan->rows < static_cast<double>(search.k);
+           (answered.scan->rows < static_cast<double>(search.k) ||
+            (answered.searches == 0 && !search.refined));
+}
+
+// Whether a part has more of the nearest than fall to it by chance, or all of them.
+bool has_many(const Search& search, int number, double near) {
+    const JointScan& scan = *search.answered[number].scan;
+    const auto k = static_cast<double>(search.k);
+    return near > scan.most || (near >= k && scan.rows < k);
+}
+
+// Whether the answers of parts that were begun anew are of the kind of all others.
+bool have_same_kind(const Search& search) {
+    for (int i = 0; i < search.part_count; ++i)
+        if (search.answered[i].waits && has_lists(search.parts[i]) &&
+            search.parts[i].s->service.planned->refined != search.refined)
+            return false;
+    return true;
 }
 
 // --- by code
@@ -199,7 +219,7 @@ bool begin_more_by_code(const Search& search, const JointOrder& order) {
         const TakenAnswer& taken = search.answered[i].taken;
         const bool cut =
             taken.by_code >= taken.search.k && part.items[part.count - 1].distance < last;
-        if (!cut && static_cast<double>(near) <= search.answered[i].scan->most) continue;
+        if (!cut && !has_many(search, i, static_cast<double>(near))) continue;
         begin_part_anew(search, i, static_cast<double>(near));
         any = true;
     }
@@ -217,7 +237,7 @@ bool rank_by_code(Search* search, double* kth) {
             order.worth = std::min(order.worth, std::max(search->least, search->k));
         if (!begin_more_by_code(*search, order)) break;
         pfree(order.items);
-        if (!ask_parts(search)) return false;
+        if (!ask_parts(search) || !have_same_kind(*search)) return false;
     }
     *kth = rank_jointly(search, order);
     pfree(order.items);
@@ -312,8 +332,7 @@ bool begin_more_by_rows(const Search& search, double kth, bool* any) {
             std::count_if(s->round.rows, s->round.rows + s->round.count,
                           [kth](const RankedRow& row) { return row.distance <= kth; }));
         const bool left_out = s->refined.left_out <= kth && !std::isinf(s->refined.left_out);
-        if (!left_out && (near <= search.answered[i].scan->most || !may_begin_anew(search, i)))
-            continue;
+        if (!left_out && (!has_many(search, i, near) || !may_begin_anew(search, i))) continue;
         if (!may_begin_anew(search, i)) return false;
         begin_part_anew(search, i, near);
         *any = true;
@@ -326,7 +345,7 @@ bool rank_by_refinements(Search* search, double* kth) {
         if (!take_parts(search)) return false;
         *kth = visit_jointly(search);
         if (!begin_more_by_rows(*search, *kth, &any)) return false;
-        if (any && !ask_parts(search)) return false;
+        if (any && (!ask_parts(search) || !have_same_kind(*search))) return false;
     }
     for (int i = 0; i < search->part_count; ++i) {
         const MemoryContext before = MemoryContextSwitchTo(search->parts[i].s->context);

@@ -14,11 +14,6 @@ constexpr double far = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-bool has_like_codes(const MetaPage& a, const MetaPage& b) {
-    return a.m == b.m && a.bits == b.bits && a.quantizer == b.quantizer && a.dims == b.dims &&
-           a.metric == b.metric;
-}
-
 double* numbers_for(JointSearch* search, Size count) {
     if (count > search->number_room) {
         if (search->numbers) pfree(search->numbers);

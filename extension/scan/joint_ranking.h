@@ -33,9 +33,6 @@ struct JointSearch {
     Size number_room;
 };
 
-// Whether codes of two indexes err alike.
-bool has_like_codes(const MetaPage& a, const MetaPage& b);
-
 // Room for this many distances, in search->numbers; and the n-th least of these, infinity if there
 // are fewer.
 double* numbers_for(JointSearch* search, Size count);

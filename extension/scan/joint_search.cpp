@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "extension/index/model.h"
 #include "extension/index/effort.h"
 #include "extension/scan/gather.h"
 #include "extension/scan/joint_ranking.h"

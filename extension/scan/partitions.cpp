@@ -138,6 +138,15 @@ bool ask_for(Member* members, int count, bool asked) {
     return all;
 }
 
+// Whether distances of all members have one order: branches of UNION ALL may have different
+// operators, and rows of one whose argument is null come last.
+bool are_comparable(const Member* members, int count) {
+    return std::all_of(members, members + count, [&](const Member& member) {
+        return state_of(member.scan)->meta.metric == state_of(members[0].scan)->meta.metric &&
+               !(member.scan->orderByData[0].sk_flags & SK_ISNULL);
+    });
+}
+
 // Scans that refine candidates read the rows of few, and go on when more are fetched: what they
 // have read says little of what they will return. Each finds all rows then, as one of a table
 // would.
@@ -184,7 +193,10 @@ bool search_as_one(Member* members, int count, double k, bool beyond, bool* aske
     JointResult result = search_by_service(members, count, k, beyond, asked);
     if (result == JointResult::impossible && !*asked)
         result = search_lists(members, count, k, beyond);
-    for (int i = 0; i < count && result == JointResult::too_few; ++i) {
+    // Answers were for a share of the candidates, if they were to be ranked in one order.
+    const bool anew =
+        result == JointResult::too_few || (result == JointResult::impossible && *asked);
+    for (int i = 0; i < count && anew; ++i) {
         begin_anew(members[i].scan);
         prepare(&members[i]);
         *asked = false;
@@ -196,6 +208,10 @@ void search_together(Member* members, int count, double k, bool beyond) {
     GroupBound bound = {far, {}, nullptr};
     double seen = 0;
     for (int i = 0; i < count; ++i) prepare(&members[i]);
+    if (!are_comparable(members, count)) {
+        search_apart(members, count);
+        return;
+    }
     const bool drops = std::any_of(members, members + count, [](const Member& member) {
         return may_drop_rows(state_of(member.scan));
     });
@@ -247,6 +263,7 @@ void search_together(Member* members, int count, double k, bool beyond) {
 // Where LIMIT takes the k nearest rows of the group and no other, each scan ends with its own of
 // these. Otherwise the Merge Append would read one more of each.
 void end_at_limit(const Member* members, int count, double k) {
+    if (!are_comparable(members, count)) return;
     for (int i = 0; i < count; ++i) {
         const ScanState* s = state_of(members[i].scan);
         if (s->conditions.recheck || s->round.spilled || !returns_all_rows(members[i].scan)) return;
@@ -273,6 +290,8 @@ static void keep_memory(int partitions) {
     kept = true;
     mallopt(M_TRIM_THRESHOLD, bytes);
     mallopt(M_TOP_PAD, 1 << 20);
+    // It no longer follows what is allocated, once the others are set.
+    mallopt(M_MMAP_THRESHOLD, bytes);
 #else
     (void)partitions;
 #endif

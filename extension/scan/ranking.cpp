@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "extension/index/model.h"
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
 #include "extension/scan/state.h"
@@ -46,10 +47,7 @@ void note_error(ScanState* s, double code, double exact) {
 const GroupBound* group_bound_of(const ScanState* s) {
     const GroupBound* group = s->group_bound;
     if (!group || !group->like || s->audited.k > 0) return nullptr;
-    const MetaPage& other = *group->like;
-    const bool same = other.m == s->meta.m && other.bits == s->meta.bits &&
-                      other.quantizer == s->meta.quantizer && other.dims == s->meta.dims;
-    return same ? group : nullptr;
+    return has_like_codes(*group->like, s->meta) ? group : nullptr;
 }
 
 // The greatest distance by code that a row nearer than the k-th ranked one may have, but for few.

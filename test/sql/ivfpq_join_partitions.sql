@@ -111,6 +111,14 @@ SELECT * FROM judge(10);
 -- fewer than k are
 SELECT join_by('knn_join', 'hashed', 25);
 SELECT rows, different, ordered, sound FROM judge(25);
+-- nor do rows of a partition without lists stand for those of others
+CREATE OR REPLACE VIEW kept AS SELECT * FROM items WHERE id % 400 = 7 UNION ALL SELECT * FROM ranged WHERE x >= 1000;
+DELETE FROM ranged WHERE id % 400 <> 7;
+INSERT INTO ranged SELECT 20000 + i, 1500, array_fill(5000::real, ARRAY[12])::vector(12) FROM generate_series(1, 30) AS i;
+SELECT join_by('lateral', 'ranged', 10);
+SELECT * FROM judge(10);
+SELECT join_by('knn_join', 'ranged', 10);
+SELECT * FROM judge(10);
 
 \qecho branches that ask for different vectors: rows of one are not left out for rows of another
 CREATE TABLE pairs AS SELECT id, v, vec(id, 12, 99) AS w FROM queries;

@@ -248,6 +248,28 @@ SELECT count(*), count(*) FILTER (WHERE p.id % 2 = 1) FROM knn_search('p_l2', al
 SELECT f, error_of(format('SELECT %s(''p_l2'')', f)) FROM unnest(ARRAY['ivfpq_info', 'ivfpq_recall_curve', 'ivfpq_recall']) AS f;
 RESET ROLE;
 
+\qecho branches whose distances have no common order: rows of all count
+CREATE TABLE by_distance AS SELECT i AS id, (SELECT array_agg((0.573 + 0.004 * sin(i * 7 + j))::real) FROM generate_series(1, 8) AS j)::vector(8) AS v
+    FROM generate_series(1, 2000) AS i;
+CREATE TABLE by_angle AS SELECT i AS id, (SELECT array_agg((j % 2 + 0.004 * sin(i * 5 + j))::real) FROM generate_series(1, 8) AS j)::vector(8) AS v
+    FROM generate_series(1, 2000) AS i;
+CREATE INDEX ON by_distance USING ivfpq (v);
+CREATE INDEX ON by_angle USING ivfpq (v vector_cosine_ops);
+ANALYZE by_distance, by_angle;
+CREATE FUNCTION of_both(q vector) RETURNS TABLE (way text, id int, d float8) LANGUAGE sql STABLE AS $$
+    SELECT * FROM (SELECT 'distance', id, v <-> q AS d FROM by_distance UNION ALL SELECT 'angle', id, v <=> q FROM by_angle) AS s ORDER BY d LIMIT 10
+$$;
+SET enable_seqscan = off;
+SET enable_sort = off;
+SELECT way, count(*), min(d) > 0.2 AND max(d) < 0.4 AS right_ones FROM of_both(array_fill(0.75::real, ARRAY[8])::vector(8)) GROUP BY way;
+-- an argument that is null when the query runs
+SELECT count(*), count(d), max(d) < 13 AS near FROM (SELECT * FROM (SELECT id, v <-> (SELECT v FROM by_distance WHERE id < 0) AS d FROM by_distance
+    UNION ALL SELECT id, v <-> (SELECT array_fill(5::real, ARRAY[8])::vector(8)) FROM by_distance) AS s ORDER BY d LIMIT 10) AS s;
+RESET enable_seqscan;
+RESET enable_sort;
+DROP TABLE by_distance, by_angle;
+DROP FUNCTION of_both;
+
 DROP TABLE p, q, kept, none CASCADE;
 DROP FUNCTION all_queries, compare;
 REVOKE USAGE ON SCHEMA ivfpq_test FROM regress_partitions;
