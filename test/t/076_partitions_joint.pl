@@ -70,7 +70,7 @@ sub searches
 	return split /\|/, value($node, "SELECT coalesce(sum(cpu_searches), 0), coalesce(sum(service_searches), 0), coalesce(sum(fallbacks), 0),
 		coalesce(sum(ranked_rows), 0) FROM pg_stat_pgwarp WHERE tablename ~ '^${table}_[0-9]+\$'");
 }
-my $queries = 15;
+my $queries = 9;
 sub finds
 {
 	my ($how, $table, $k, $query, %more) = @_;
