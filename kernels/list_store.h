@@ -199,7 +199,7 @@ class ListStore {
     static void check_batch(const ListBatch& batch, size_t queries, uint32_t lists,
                             const AttributeLayout& attributes) {
         if (queries > batch.shape.queries)
-            throw std::invalid_argument("batch has no room for so many queries");
+            throw std::invalid_argument("more queries than the batch has room for");
         for (size_t i = 0; i < queries; ++i) check_query(batch, i, lists, attributes);
     }
     static void check_query(const ListBatch& batch, size_t query, uint32_t lists,
@@ -230,7 +230,7 @@ class ListStore {
     template <class Store>
     std::vector<Store*> stores_of(const ListBatch& batch, size_t queries) {
         if (queries > batch.shape.queries || queries > batch.stores.size())
-            throw std::invalid_argument("batch has no room for so many queries");
+            throw std::invalid_argument("more queries than the batch has room for");
         std::vector<Store*> stores(queries);
         for (size_t i = 0; i < queries; ++i) {
             stores[i] = dynamic_cast<Store*>(&batch.stores[i]->inner());
