@@ -15,11 +15,11 @@
 #include <limits>
 
 #include "extension/index/model.h"
+#include "extension/index/tid.h"
 #include "extension/scan/joint_ranking.h"
 #include "extension/scan/service_rounds.h"
 #include "extension/settings.h"
 #include "extension/util/disk_reads.h"
-#include "extension/index/tid.h"
 
 namespace pgwarp {
 

@@ -14,8 +14,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "extension/index/model.h"
 #include "extension/index/effort.h"
+#include "extension/index/model.h"
 #include "extension/scan/gather.h"
 #include "extension/scan/joint_ranking.h"
 #include "extension/settings.h"

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "extension/index/model.h"
 #include "extension/index/effort.h"
 #include "extension/index/lists.h"
+#include "extension/index/model.h"
 #include "extension/scan/state.h"
 #include "extension/scan/visit.h"
 #include "extension/index/tid.h"
