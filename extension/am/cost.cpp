@@ -135,7 +135,7 @@ ScanPlan plan_scan(Relation index, double rows, const WantedScan& wanted) {
     ScanPlan plan = {};
     plan.lists = meta.lists;
     plan.pending_pages = meta.pending.pages;
-    plan.pending_rows = std::min(rows, plan.pending_pages * EntryLayout::pending().capacity);
+    plan.pending_rows = std::min(rows, plan.pending_pages * EntryLayout::without_codes().capacity);
     if (meta.lists == 0) return plan;
     const double other_pages =
         static_cast<double>(meta.directory - meta.centroids) - centroid_pages(meta);

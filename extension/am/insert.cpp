@@ -26,8 +26,11 @@ bool ivfpq_insert(Relation index, Datum* values, bool* nulls, ItemPointer tid, R
     if (vector.dims != meta.dims)
         ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
                         errmsg("expected %u dimensions, not %u", meta.dims, vector.dims)));
-    if (meta.lists == 0) {
+    const RowKind kind = kind_of(meta.metric, vector.values, vector.dims);
+    if (meta.lists == 0 || kind == RowKind::out_of_range) {
         append_entry(index, meta, pending_list, {*tid, 0, nullptr, nullptr});
+    } else if (kind == RowKind::no_direction && meta.has_undirected_list) {
+        append_entry(index, meta, undirected_list(meta), {*tid, 0, nullptr, nullptr});
     } else {
         float* form = static_cast<float*>(palloc(meta.code_dims * sizeof(float)));
         uint8* code = static_cast<uint8*>(palloc(meta.m));

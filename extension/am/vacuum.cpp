@@ -40,7 +40,8 @@ double pages_in_use(Relation index, const MetaPage& meta) {
         1 + static_cast<double>(meta.pending.pages) + meta.free_pages + meta.refinement_pages;
     if (meta.lists == 0) return pages;
     pages += training_end(meta) - meta.centroids;
-    for (uint32 list = 0; list < meta.lists; ++list) pages += read_place(index, meta, list).pages;
+    for (uint32 list = 0; list < directory_lists(meta); ++list)
+        pages += read_place(index, meta, list).pages;
     return pages;
 }
 
@@ -67,7 +68,8 @@ IndexBulkDeleteResult* ivfpq_bulk_delete(IndexVacuumInfo* info, IndexBulkDeleteR
         // The pending list first: entries only move from there to other lists, which are read
         // later.
         vacuum_list(index, meta, pending_list, &removal);
-        for (uint32 list = 0; list < meta.lists; ++list) vacuum_list(index, meta, list, &removal);
+        for (uint32 list = 0; list < directory_lists(meta); ++list)
+            vacuum_list(index, meta, list, &removal);
     });
     stats->tuples_removed += removal.removed;
     stats->num_index_tuples = removal.kept;

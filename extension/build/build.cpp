@@ -72,6 +72,13 @@ IndexBuildResult build_untrained(Relation heap, Relation index, IndexInfo* info,
 
 // --- an index with a model
 
+// Rows out of range lie in the pending list, after all others.
+void write_entry(BulkWriter* writer, const EncodedRow& row) {
+    const uint32 lists = writer->meta.lists;
+    bulk_entry(writer, row.list == out_of_range_rows(lists) ? pending_list : row.list,
+               {number_tid(row.tid), row.offset, row.code, row.attributes, row.refinement});
+}
+
 void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     report_progress(PROGRESS_CREATEIDX_TUPLES_TOTAL, static_cast<int64>(encoded.rows));
     log_together(encoded, writer);
@@ -82,6 +89,10 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
         bulk_sorted_lists(writer, encoded.sort, threads, [](int64 rows) {
             report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, rows);
         });
+        const uint64* starts = list_starts(encoded.sort);
+        const uint32 lists = writer->meta.lists;
+        for (uint64 at = starts[lists]; at < starts[row_groups(lists)]; ++at)
+            write_entry(writer, sorted_row(encoded.sort, at));
         report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, static_cast<int64>(encoded.rows));
         end_bulk_lists(writer);
         end_of_pages(encoded);
@@ -90,8 +101,7 @@ void write_entries(BulkWriter* writer, const EncodeResult& encoded) {
     EncodedRow row;
     int64 written = 0;
     while (next_sorted_row(encoded.sort, &row)) {
-        bulk_entry(writer, row.list,
-                   {number_tid(row.tid), row.offset, row.code, row.attributes, row.refinement});
+        write_entry(writer, row);
         if (++written % 1024 == 0) report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
     }
     report_progress(PROGRESS_CREATEIDX_TUPLES_DONE, written);
@@ -198,6 +208,8 @@ IndexBuildResult* ivfpq_build(Relation heap, Relation index, IndexInfo* info) {
         executor = begin_executor(meta, look.rows, plan, workers);
         sample = sample_table(heap, index, info, meta.metric, meta.dims, look, plan.sample_rows,
                               meta.seed, workers);
+        plan_for_lists(RelationGetRelationName(index), look.rows, least_rows_to_train, meta, ERROR,
+                       &plan, &sample);
     }
     // In a concurrent build rows may be deleted between the look and the sample.
     const IndexBuildResult result =

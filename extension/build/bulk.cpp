@@ -162,8 +162,9 @@ BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* mo
     write_next_page(writer, meta_block, image.data);
     if (model) {
         write_model(writer->meta, *model, write_next_page, writer);
-        writer->places = static_cast<ListPlace*>(palloc(meta.lists * sizeof(ListPlace)));
-        for (uint32 i = 0; i < meta.lists; ++i)
+        const uint32 lists = directory_lists(writer->meta);
+        writer->places = static_cast<ListPlace*>(palloc(lists * sizeof(ListPlace)));
+        for (uint32 i = 0; i < lists; ++i)
             writer->places[i] = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
     }
     writer->lists_begin = writer->end;
@@ -207,11 +208,12 @@ void bulk_pages(BulkWriter* writer, BlockNumber first, char* pages, BlockNumber 
 void end_bulk_lists(BulkWriter* writer) {
     finish_list(writer);
     const MetaPage& meta = writer->meta;
-    for (uint32 first = 0; first < meta.lists; first += places_per_page) {
+    const uint32 lists = directory_lists(meta);
+    for (uint32 first = 0; first < lists; first += places_per_page) {
         const Buffer buffer = read_page(writer->index, meta.directory + first / places_per_page,
                                         PageKind::directory, BUFFER_LOCK_EXCLUSIVE);
         memcpy(page_places(BufferGetPage(buffer)), writer->places + first,
-               Min(places_per_page, meta.lists - first) * sizeof(ListPlace));
+               Min(places_per_page, lists - first) * sizeof(ListPlace));
         MarkBufferDirty(buffer);
         UnlockReleaseBuffer(buffer);
     }

@@ -25,7 +25,7 @@ struct BulkWriter {
     BlockNumber lists_begin;  // first list page
     uint32 list;              // the list being written
     ListPlace place;          // place of `list`
-    ListPlace* places;        // (lists)
+    ListPlace* places;        // (directory_lists())
     double rows;
     PageListener listener;  // `report` may be null
     bool lists_are_logged;  // other processes log the list pages
@@ -41,7 +41,8 @@ char* alloc_pages(Size count);
 // Writes the metapage and, in a trained index, the model, on consecutive pages.
 BulkWriter* begin_bulk(Relation index, const MetaPage& meta, const Quantizer* model);
 
-// Entries come list by list. In an untrained index all go to the pending list.
+// Entries come list by list. In an untrained index all go to the pending list; in a trained one,
+// those that lie in the pending list come last.
 void bulk_entry(BulkWriter* writer, uint32 list, const Entry& entry);
 
 // Appends complete list pages, in block order, with their checksums. See bulk_lists.h.

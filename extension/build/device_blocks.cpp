@@ -44,8 +44,7 @@ void fill_vector(Filling* filling, const varlena* value, uint32 at) {
         return;
     }
     filling->type.read(value, filling->dims, filling->vector);
-    index_form(filling->metric, filling->vector, filling->dims,
-               filling->block.floats() + before_it);
+    row_form(filling->metric, filling->vector, filling->dims, filling->block.floats() + before_it);
 }
 
 void fill_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, void* argument) {

@@ -46,7 +46,7 @@ struct EncodePass {
     uint64* tids;          // (batch)
     uint8* attributes;     // (batch)(entry_bytes)
     uint32* lists;         // (batch)
-    uint8* codes;          // (batch)(m)
+    uint8* codes;          // (batch)(m); on a device (m)
     float* offsets;        // (batch)
     uint8* refinements;    // (batch)(refinement.bytes())
 
@@ -82,6 +82,11 @@ uint32 batch_rows(uint32 dims) {
 }  // namespace
 
 namespace {
+
+uint32 number_for(const EncodePass* pass, RowKind kind) {
+    const uint32 lists = pass->input.model.shape.lists;
+    return kind == RowKind::no_direction ? undirected_rows(lists) : out_of_range_rows(lists);
+}
 
 void put_rows(EncodePass* pass, const EncodedRows& rows) {
     pass->sink.put(pass->sink.state, rows);
@@ -136,6 +141,15 @@ void search_passed_block(EncodePass* pass, const BlockInFlight& block, Size coun
     }
     search_rows(pass, floats, block.tids, count, NeighborsOf::wide_queries);
     if (widened) pfree(widened);
+}
+
+// Passes on a row that belongs into no list. Its code is not looked at.
+void put_without_code(EncodePass* pass, RowKind kind, uint64 tid, const uint8* attributes) {
+    const uint32 list = number_for(pass, kind);
+    const float offset = 0;
+    memset(pass->codes, 0, pass->input.model.shape.m);
+    memset(pass->refinements, 0, pass->input.refinement.bytes());
+    put_rows(pass, {1, &list, &tid, &offset, pass->codes, attributes, pass->refinements});
 }
 
 // Encodes the rows of a batch, which are in index form, on the CPU.
@@ -213,9 +227,39 @@ void start_block(EncodePass* pass, uint32 count, const BlockInFlight& block) {
     pass->in_flight[pass->in_flight_count++] = block;
 }
 
+// Passes on the rows of a block that belong into no list. The last rows take their places.
+void take_rows_without_code(EncodePass* pass, const RowBlock& block) {
+    // Halves are always in range, and under cosine, where zero vectors have no direction, rows are
+    // floats.
+    if (pass->elements == RowElements::float16) return;
+    const Metric metric = pass->input.model.shape.metric;
+    const Size dims = pass->input.model.table_dims();
+    const Size bytes = pass->input.row().other_bytes;
+    const auto form = [&](uint32 row) { return block.floats() + row * dims; };
+    const auto attributes = [&](uint32 row) { return block.others + row * bytes; };
+    for (uint32 i = 0; i < *block.count;) {
+        const RowKind kind = kind_of_form(metric, form(i));
+        if (kind == RowKind::in_lists) {
+            ++i;
+            continue;
+        }
+        put_without_code(pass, kind, block.tids[i], attributes(i));
+        const uint32 last = --*block.count;
+        if (i == last) break;
+        memcpy(form(i), form(last), dims * sizeof(float));
+        if (bytes > 0) memcpy(attributes(i), attributes(last), bytes);
+        block.tids[i] = block.tids[last];
+    }
+}
+
 }  // namespace
 
 void encode_block(EncodePass* pass, BlockPool* pool, const RowBlock& block) {
+    take_rows_without_code(pass, block);
+    if (*block.count == 0) {
+        give_back(pool, block);
+        return;
+    }
     start_block(pass, *block.count, {block.rows, block.tids, block.others, pool, block});
 }
 
@@ -279,6 +323,7 @@ EncodePass* begin_encode(const EncodeInput& input, const RowSink& sink) {
 EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& input,
                             const RowSink& sink) {
     EncodePass* pass = begin_pass(batch, input, sink, input.elements());
+    pass->codes = alloc_array<uint8>(input.model.shape.m);
     pass->device = owned_by<RowPass>(CurrentMemoryContext);
     pass->most_in_flight = static_cast<uint32>(device->most_in_flight());
     pass->in_flight = alloc_array<BlockInFlight>(pass->most_in_flight);
@@ -299,14 +344,14 @@ EncodePass* begin_encode_on(Executor* device, uint32 batch, const EncodeInput& i
 
 namespace {
 
-// The index form of a stored vector. Halves are widened where they are wanted, without a copy.
-void put_form(Metric metric, const float* stored, uint32 dims, float* to) {
-    index_form(metric, stored, dims, to);
+// The form of a stored vector. Halves are widened where they are wanted, without a copy.
+RowKind put_form(Metric metric, const float* stored, uint32 dims, float* to) {
+    return row_form(metric, stored, dims, to);
 }
 
-void put_form(Metric metric, const float16* stored, uint32 dims, float* to) {
+RowKind put_form(Metric metric, const float16* stored, uint32 dims, float* to) {
     to_floats(stored, dims, to);
-    if (normalizes(metric)) index_form(metric, to, dims, to);
+    return normalizes(metric) ? row_form(metric, to, dims, to) : RowKind::in_lists;
 }
 
 }  // namespace
@@ -316,17 +361,27 @@ void encode_one_row(EncodePass* pass, uint64 tid, const StoredVector& vector, co
     const Quantizer& model = pass->input.model;
     const uint32 dims = model.table_dims();
     const MemoryContext before = MemoryContextSwitchTo(pass->row_context);
-    pack_attributes(*pass->input.attributes, values, nulls,
-                    pass->attributes + Size{pass->count} * pass->input.row().other_bytes);
+    uint8* attributes = pass->attributes + Size{pass->count} * pass->input.row().other_bytes;
+    pack_attributes(*pass->input.attributes, values, nulls, attributes);
     MemoryContextSwitchTo(before);
     const Size before_it = Size{pass->count} * dims;
+    RowKind kind = RowKind::in_lists;
     if (pass->elements == RowElements::float16)
         memcpy(static_cast<float16*>(pass->rows) + before_it, vector.elements,
                dims * sizeof(float16));
     else
         vector.visit([&](const auto* stored) {
-            put_form(model.shape.metric, stored, dims, static_cast<float*>(pass->rows) + before_it);
+            kind = put_form(model.shape.metric, stored, dims,
+                            static_cast<float*>(pass->rows) + before_it);
         });
+    if (kind == RowKind::no_direction && !pass->input.has_undirected_list) {
+        std::fill_n(static_cast<float*>(pass->rows) + before_it, dims, 0.0f);
+        kind = RowKind::in_lists;
+    }
+    if (kind != RowKind::in_lists) {
+        put_without_code(pass, kind, tid, attributes);
+        return;
+    }
     pass->tids[pass->count] = tid;
     if (++pass->count == pass->batch) flush_encode(pass);
 }

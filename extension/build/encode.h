@@ -26,6 +26,7 @@ struct EncodeInput {
     VectorType type;  // of the rows, for encode_row()
     const IndexAttributes* attributes;
     RefinementLayout refinement;
+    bool has_undirected_list = true;  // false: rows without a direction have codes, too
 
     // Of rows for a device. Halves that need no other form travel as they are.
     RowElements elements() const {
@@ -35,6 +36,17 @@ struct EncodeInput {
         return {model.table_dims(), elements(), attributes->layout.entry_bytes()};
     }
 };
+
+// Numbers of lists for rows that belong into none, behind those of the lists.
+inline uint32 undirected_rows(uint32 lists) {
+    return lists;
+}
+inline uint32 out_of_range_rows(uint32 lists) {
+    return lists + 1;
+}
+constexpr uint32 row_groups(uint32 lists) {
+    return lists + 2;
+}
 
 struct EncodedRow {
     uint32 list;
@@ -71,8 +83,8 @@ void encode_row(Relation index, ItemPointer tid, Datum* values, bool* nulls, boo
 // index columns.
 void encode_one_row(EncodePass* pass, uint64 tid, const StoredVector& vector, const Datum* values,
                     const bool* nulls);
-// On a device: starts encoding a block of rows in index form, which returns to its pool when
-// encoded.
+// On a device: starts encoding a block of rows in their form (row_form()), which returns to its
+// pool when encoded.
 void encode_block(EncodePass* pass, BlockPool* pool, const RowBlock& block);
 // Encodes the rows that do not fill a batch, and waits for the device.
 void flush_encode(EncodePass* pass);

@@ -87,8 +87,9 @@ Sample draw_queries(Relation heap, Relation index, const MetaPage& meta,
         std::swap(tids[i], tids[i + draw.random.below(drawn - i)]);
         if (!read_row(reader, number_tid(tids[i]))) continue;
         const VectorView row = floats_of_row(reader);
-        index_form(meta.metric, row.values, meta.dims,
-                   queries.rows + Size{queries.count} * meta.dims);
+        if (row_form(meta.metric, row.values, meta.dims,
+                     queries.rows + Size{queries.count} * meta.dims) != RowKind::in_lists)
+            continue;
         queries.tids[queries.count++] = tids[i];
     }
     close_row_reader(reader);
@@ -131,8 +132,9 @@ void compare_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool, vo
     const MemoryContext before = MemoryContextSwitchTo(comparison->row_context);
     const VectorView row = comparison->type.view(values[0]);
     MemoryContextSwitchTo(before);
-    index_form(comparison->metric, row.values, dims,
-               comparison->rows + Size{comparison->count} * dims);
+    if (row_form(comparison->metric, row.values, dims,
+                 comparison->rows + Size{comparison->count} * dims) != RowKind::in_lists)
+        return;
     comparison->tids[comparison->count] = tid_number(*tid);
     if (++comparison->count == comparison->batch) compare_batch(comparison);
 }

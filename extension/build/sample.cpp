@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "extension/table/block_sample.h"
@@ -122,8 +123,7 @@ void sample_row(Relation, ItemPointer tid, Datum* values, bool* nulls, bool aliv
     if (state->stored && state->stored->note(slot, values[0])) return;
     const MemoryContext before = MemoryContextSwitchTo(state->row_context);
     const VectorView vector = state->type.view(values[0]);
-    index_form(state->metric, vector.values, sample->dims,
-               sample->rows + Size{slot} * sample->dims);
+    row_form(state->metric, vector.values, sample->dims, sample->rows + Size{slot} * sample->dims);
     MemoryContextSwitchTo(before);
     MemoryContextReset(state->row_context);
 }
@@ -151,6 +151,22 @@ uint32 draw_slot(Sample* sample, Random* random) {
     ++sample->seen;
     if (sample->count < sample->room) return sample->count++;
     return static_cast<uint32>(std::min<uint64>(random->below(sample->seen), sample->room));
+}
+
+void keep_rows_in_lists(Metric metric, Sample* sample) {
+    const uint32 drawn = sample->count;
+    sample->count = 0;
+    for (uint32 i = 0; i < drawn; ++i) {
+        const float* row = sample->rows + Size{i} * sample->dims;
+        if (kind_of_form(metric, row) != RowKind::in_lists) continue;
+        if (i != sample->count) {
+            memcpy(sample->rows + Size{sample->count} * sample->dims, row,
+                   sample->dims * sizeof(float));
+            sample->tids[sample->count] = sample->tids[i];
+        }
+        ++sample->count;
+    }
+    sample->share = drawn > 0 ? static_cast<double>(sample->count) / drawn : 0;
 }
 
 void shuffle_sample(Sample* sample, Random* random, uint32 rows) {
@@ -249,6 +265,7 @@ Sample sample_table(Relation heap, Relation index, IndexInfo* info, Metric metri
     MemoryContextDelete(state.row_context);
     read_stored_values(heap, index, info->ii_Concurrent, metric, stored, dims, sample.rows,
                        workers);
+    keep_rows_in_lists(metric, &sample);
     shuffle_sample(&sample, &random, shuffled_rows);
     return sample;
 }

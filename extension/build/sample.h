@@ -12,7 +12,8 @@ extern "C" {
 
 namespace pgwarp {
 
-// Rows in index form, with their TIDs.
+// Rows in index form, with their TIDs. Of rows that belong into no list (index/column.h) it has
+// none.
 struct Sample {
     uint32 dims;
     uint32 count;
@@ -20,12 +21,15 @@ struct Sample {
     float* rows;   // (count)(dims)
     uint64* tids;  // (count)
     uint64 seen;   // rows that the sample was drawn from
+    double share;  // of these that belong into lists
 };
 // An empty sample with room for this many rows, in the current memory context.
 Sample new_sample(uint32 dims, uint32 room);
 // Reservoir sampling (Algorithm R), which gives every row the same probability: returns the slot
 // for the next row seen, or `room` where it is not taken.
 uint32 draw_slot(Sample* sample, Random* random);
+// Drops rows that belong into no list.
+void keep_rows_in_lists(Metric metric, Sample* sample);
 // The order of slots depends on the order of rows, but training needs random subsets. Makes the
 // first `rows` slots a random draw from the sample; the rest stays behind them, not shuffled.
 void shuffle_sample(Sample* sample, Random* random, uint32 rows = PG_UINT32_MAX);

@@ -102,7 +102,7 @@ struct ValueReader {
         const MemoryContext before = MemoryContextSwitchTo(context);
         const VectorView vector =
             type.view(read_value(toast, PointerGetDatum(const_cast<uint8*>(value.pointer))));
-        index_form(metric, vector.values, dims, row);
+        row_form(metric, vector.values, dims, row);
         MemoryContextSwitchTo(before);
         MemoryContextReset(context);
     }

@@ -83,7 +83,7 @@ void move_rows(void* argument, const EncodedRows& rows) {
 // Copies the TIDs of one pending page; none where the page has left the list.
 uint32 copy_tids(Relation index, BufferAccessStrategy ring, BlockNumber block, uint64* tids,
                  BlockNumber* next) {
-    const EntryLayout layout = EntryLayout::pending();
+    const EntryLayout layout = EntryLayout::without_codes();
     uint32 count = 0;
     *next = InvalidBlockNumber;
     read_through(ring, [&] {
@@ -98,8 +98,13 @@ uint32 copy_tids(Relation index, BufferAccessStrategy ring, BlockNumber block, u
     return count;
 }
 
+// Rows out of range lie in the pending list for good.
+bool stays_pending(const MetaPage& meta, const StoredVector& row) {
+    return kind_of(meta.metric, row) == RowKind::out_of_range;
+}
+
 // Moves the entries of one page, and those that then fill their slots, until only entries are left
-// whose rows could not be read. Returns the following page.
+// whose rows could not be read, or that stay. Returns the following page.
 BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePass* pass,
                       MoveState* state) {
     uint64* tids = static_cast<uint64*>(palloc(max_page_entries * sizeof(uint64)));
@@ -118,7 +123,7 @@ BlockNumber move_page(Relation heap, Relation index, BlockNumber block, EncodePa
             const bool seen_before = std::binary_search(unread, unread + unread_count, tids[i]);
             const StoredVector row =
                 seen_before ? StoredVector{} : read_row(reader, number_tid(tids[i]));
-            if (!row) {
+            if (!row || stays_pending(*state->meta, row)) {
                 tids[still_unread++] = tids[i];
                 continue;
             }
@@ -193,13 +198,14 @@ Sample read_drawn(Relation heap, Relation index, const MetaPage& meta, Sample* d
     for (uint32 i = 0; i < sample.room; ++i) {
         compat_vacuum_delay();
         if (!read_row(reader, number_tid(drawn->tids[i]))) continue;
-        index_form(meta.metric, floats_of_row(reader).values, meta.dims,
-                   sample.rows + Size{sample.count} * meta.dims);
+        row_form(meta.metric, floats_of_row(reader).values, meta.dims,
+                 sample.rows + Size{sample.count} * meta.dims);
         sample.tids[sample.count++] = drawn->tids[i];
     }
     close_row_reader(reader);
     UnregisterSnapshot(snapshot);
     sample.seen = drawn->seen;
+    keep_rows_in_lists(meta.metric, &sample);
     shuffle_sample(&sample, random);
     return sample;
 }
@@ -242,7 +248,7 @@ void train_from(Relation heap, Relation index, MetaPage* meta, const TrainingPla
 double pending_rows(Relation index, const MetaPage& meta) {
     if (meta.pending.pages == 0) return 0;
     // All pages but the last are full. Only VACUUM, the caller, can remove the tail.
-    const EntryLayout layout = EntryLayout::pending();
+    const EntryLayout layout = EntryLayout::without_codes();
     Buffer buffer;
     if (!read_list_page(index, meta.pending.tail, pending_list, layout, BUFFER_LOCK_SHARE, &buffer))
         report_damage(index, meta.pending.tail, "it is not the tail of its list");
@@ -261,11 +267,15 @@ void train_in_place(Relation index, BufferAccessStrategy ring) {
     if (!needs_lapack(meta) || check_lapack(quantizer_name(meta.quantizer), WARNING))
         drawn = draw_pending(rows.heap, index, meta, ring, &random);
     if (drawn.seen >= least_rows_to_train_by_itself) {
-        const TrainingPlan plan = plan_training(RelationGetRelationName(index),
-                                                static_cast<double>(drawn.seen), meta, WARNING);
+        const char* name = RelationGetRelationName(index);
+        const auto seen = static_cast<double>(drawn.seen);
+        TrainingPlan plan = plan_training(name, seen, meta, WARNING);
         Sample sample = {};
-        if (plan.sample_rows > 0)
+        if (plan.sample_rows > 0) {
             sample = read_drawn(rows.heap, index, meta, &drawn, plan.sample_rows, &random);
+            plan_for_lists(name, seen, least_rows_to_train_by_itself, meta, WARNING, &plan,
+                           &sample);
+        }
         if (sample.count > 0) train_from(rows.heap, index, &meta, plan, &sample, ring);
     }
     end_vacuum_rows(&rows);
@@ -276,9 +286,10 @@ void move_pending(Relation index, BufferAccessStrategy ring) {
     VacuumRows rows = begin_vacuum_rows(index);
     const MetaPage meta = read_meta(index);
     MoveState state{index, ring, &meta, InvalidBlockNumber, 0};
-    EncodePass* pass = begin_encode({read_model(index, meta), nullptr, 0, type_of(index),
-                                     copy_attributes(index), refinement_layout(meta)},
-                                    {move_rows, &state});
+    EncodePass* pass =
+        begin_encode({read_model(index, meta), nullptr, 0, type_of(index), copy_attributes(index),
+                      refinement_layout(meta), meta.has_undirected_list != 0},
+                     {move_rows, &state});
     move_all(rows.heap, index, meta, pass, &state);
     end_vacuum_rows(&rows);
 }

@@ -8,6 +8,7 @@
 #include "extension/util/large_memory.h"
 
 extern "C" {
+#include "access/htup_details.h"
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_type_d.h"
 #include "executor/tuptable.h"
@@ -34,7 +35,7 @@ struct EntrySort {
     Size room;        // rows
     Size count;
     KeyedRow* order;  // once sorted
-    uint64* starts;   // (lists + 1)
+    uint64* starts;   // (row_groups() + 1)
     Size next;
 
     Tuplesortstate* sort;
@@ -45,13 +46,14 @@ struct EntrySort {
 
 namespace {
 
-// A key holds the TID's 48 bits, if there are few lists. With many lists, offsets have 12 bits:
-// PostgreSQL's pages have no more.
+// A key holds the TID's 48 bits, if there are few lists. With many lists, offsets have 11 bits:
+// heap pages have no more rows.
 constexpr int all_tid_bits = 48;
-constexpr int offset_bits = 12;
+constexpr int offset_bits = 11;
 constexpr int short_tid_bits = 32 + offset_bits;
-static_assert(max_plain_lists <= 1 << (63 - all_tid_bits), "list and TID share one int64");
-static_assert(max_lists <= 1 << (64 - short_tid_bits), "list and TID share one int64");
+static_assert(MaxHeapTuplesPerPage < 1 << offset_bits);
+static_assert(row_groups(max_plain_lists) <= 1u << (64 - all_tid_bits), "they share one uint64");
+static_assert(row_groups(max_lists) <= 1u << (64 - short_tid_bits), "they share one uint64");
 
 int tid_bits_for(uint32 lists) {
     return lists <= max_plain_lists ? all_tid_bits : short_tid_bits;
@@ -227,17 +229,18 @@ void put_in_memory(EntrySort* sort, const EncodedRows& rows, Size first, Size en
 }
 
 void sort_in_memory(EntrySort* sort, uint32 lists, int threads) {
+    const uint32 groups = row_groups(lists);
     sort->order =
         static_cast<KeyedRow*>(alloc_large(sort->context, sort->count * sizeof(KeyedRow)));
     sort->starts = static_cast<uint64*>(
-        MemoryContextAllocHuge(sort->context, (Size{lists} + 1) * sizeof(uint64)));
+        MemoryContextAllocHuge(sort->context, (Size{groups} + 1) * sizeof(uint64)));
     guarded_interruptibly([&] {
         Workers workers(threads, query_interrupts());
         // A chunk begins with its keys.
         sort_by_group(
             workers,
             {reinterpret_cast<uint64* const*>(sort->chunks), chunk_rows(sort), sort->count},
-            sort->tid_bits, lists, sort->order, sort->starts);
+            sort->tid_bits, groups, sort->order, sort->starts);
     });
 }
 

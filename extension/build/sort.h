@@ -1,4 +1,5 @@
-// Sorting encoded rows by list and TID, within a memory limit and across processes.
+// Sorting encoded rows by list and TID, within a memory limit and across processes. Rows without a
+// code have the numbers behind those of the lists (encode.h).
 #pragma once
 
 #include "extension/build/encode.h"
@@ -30,8 +31,8 @@ void perform_entry_sort(EntrySort* sort, uint32 lists, int threads);
 // The next row; its code, attributes and refinement are valid until the next call.
 bool next_sorted_row(EntrySort* sort, EncodedRow* row);
 
-// Only where all rows are in memory: list_starts() is the first row of each list, (lists + 1), else
-// null; sorted_row() reads any row, from any thread.
+// Only where all rows are in memory: list_starts() is the first row of each list and of those
+// without a code, (row_groups() + 1), else null; sorted_row() reads any row, from any thread.
 const uint64* list_starts(const EntrySort* sort);
 EncodedRow sorted_row(const EntrySort* sort, uint64 at);
 // The context that holds these rows. Threads that read them must belong to a child of it, which is

@@ -16,6 +16,20 @@ extern "C" {
 
 namespace pgwarp {
 
+void plan_for_lists(const char* index_name, double rows, uint64 least, const MetaPage& meta,
+                    int report_level, TrainingPlan* plan, Sample* sample) {
+    // Lists are planned by the square root of the rows.
+    constexpr double most = 0.5;
+    if (sample->share == 1) return;
+    const double in_lists = rows * sample->share;
+    if (in_lists >= static_cast<double>(least)) {
+        if (sample->share > most) return;
+        *plan = plan_training(index_name, in_lists, meta, report_level);
+        if (plan->sample_rows > 0) return;
+    }
+    sample->count = 0;
+}
+
 uint32 curve_query_room(uint32 dims) {
     constexpr Size max_bytes = 8 * 1024 * 1024;
     return static_cast<uint32>(std::min<Size>(curve_queries, max_bytes / (dims * sizeof(float))));

@@ -13,6 +13,11 @@ namespace pgwarp {
 // wide, training_rows and quantization_error of `meta`.
 Quantizer train_model(Executor* executor, const TrainingPlan& plan, Sample* sample, MetaPage* meta);
 
+// Once a sample was drawn: a plan for the rows that belong into lists, where these are few of all
+// `rows`. Empties the sample where they are fewer than `least`.
+void plan_for_lists(const char* index_name, double rows, uint64 least, const MetaPage& meta,
+                    int report_level, TrainingPlan* plan, Sample* sample);
+
 // How many queries the curve is measured with: fewer where vectors are long, as the queries stay in
 // memory throughout the build.
 uint32 curve_query_room(uint32 dims);

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/distance.h"
+#include "kernels/vector_range.h"
 #include "extension/index/column.h"
 
 extern "C" {
@@ -69,6 +70,50 @@ void index_form(Metric metric, const float* from, uint32 dims, float* to) {
     }
     const double norm = std::sqrt(squared_norm(from, dims));
     for (uint32 i = 0; i < dims; ++i) to[i] = norm > 0 ? static_cast<float>(from[i] / norm) : 0;
+}
+
+namespace {
+
+// First elements that no form of a row in a list has. Under cosine forms are of length 1.
+constexpr float no_direction_mark = 4;
+float out_of_range_mark(Metric metric) {
+    return normalizes(metric) ? -no_direction_mark : 0x1p61f;
+}
+static_assert(0x1p61 * 0x1p61 > most_squared_norm);
+
+RowKind kind_by_norm(Metric metric, double squared_norm) {
+    if (normalizes(metric)) {
+        if (squared_norm == 0) return RowKind::no_direction;
+        if (squared_norm < least_squared_norm) return RowKind::out_of_range;
+    }
+    return squared_norm <= most_squared_norm ? RowKind::in_lists : RowKind::out_of_range;
+}
+
+}  // namespace
+
+RowKind kind_of(Metric metric, const StoredVector& row) {
+    return kind_by_norm(
+        metric, row.visit([&](const auto* elements) { return squared_norm(elements, row.dims); }));
+}
+
+RowKind kind_of(Metric metric, const float* vector, uint32 dims) {
+    return kind_by_norm(metric, squared_norm(vector, dims));
+}
+
+RowKind row_form(Metric metric, const float* from, uint32 dims, float* to) {
+    const RowKind kind = kind_of(metric, from, dims);
+    if (kind == RowKind::in_lists) {
+        index_form(metric, from, dims, to);
+        return kind;
+    }
+    memset(to, 0, dims * sizeof(float));
+    to[0] = kind == RowKind::no_direction ? no_direction_mark : out_of_range_mark(metric);
+    return kind;
+}
+
+RowKind kind_of_form(Metric metric, const float* form) {
+    if (normalizes(metric) && form[0] == no_direction_mark) return RowKind::no_direction;
+    return form[0] == out_of_range_mark(metric) ? RowKind::out_of_range : RowKind::in_lists;
 }
 
 }  // namespace pgwarp

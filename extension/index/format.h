@@ -28,9 +28,10 @@ namespace pgwarp {
 
 inline constexpr uint32 format_magic = 0x57504749;
 // 2: rotations, codes of four bits. 3: additive codes. 4: attributes. 5: recall curves for more k,
-// and effort by query. 6: refinement codes. 7: parents of lists. Older versions, which have none of
-// these, are readable: fields that they lack are zero on their pages.
-inline constexpr uint32 format_version = 7;
+// and effort by query. 6: refinement codes. 7: parents of lists. 8: a list of rows without a
+// direction. Older versions, which have none of these, are readable: fields that they lack are zero
+// on their pages.
+inline constexpr uint32 format_version = 8;
 inline constexpr uint32 oldest_format_version = 1;
 inline constexpr BlockNumber meta_block = 0;
 
@@ -265,6 +266,8 @@ struct MetaPage {
     uint32 asked_parents;
     BlockNumber parent_rows;
     BlockNumber parent_places;
+    // From version 8 on:
+    uint8 has_undirected_list;  // 1: the directory has its place, behind those of the lists
 };
 static_assert(sizeof(MetaPage) <= page_room);
 
@@ -323,12 +326,22 @@ inline BlockNumber parent_place_pages(const MetaPage& meta) {
     return (meta.parents + parents_per_page - 1) / parents_per_page;
 }
 
+// The list of rows whose distance from every query is NaN: zero vectors under cosine. No scan reads
+// it before it has returned all other rows. It has no centroid, and its entries have no codes.
+inline uint32 undirected_list(const MetaPage& meta) {
+    return meta.lists;
+}
+// Lists that have their places in the directory.
+inline uint32 directory_lists(const MetaPage& meta) {
+    return meta.lists + meta.has_undirected_list;
+}
+
 // A training writes one run of pages: centroids, codebook, rotation, parents, directory.
-inline BlockNumber directory_pages(uint32 lists) {
-    return (lists + places_per_page - 1) / places_per_page;
+inline BlockNumber directory_pages(const MetaPage& meta) {
+    return (directory_lists(meta) + places_per_page - 1) / places_per_page;
 }
 inline BlockNumber training_end(const MetaPage& meta) {
-    return meta.directory + directory_pages(meta.lists);
+    return meta.directory + directory_pages(meta);
 }
 
 // Where refinement codes lie: on pages of their own, because a scan reads those of candidates only.
@@ -369,9 +382,9 @@ static_assert(sizeof(RefinementRecord) + max_refined_dims <= page_room);
 // contiguously:
 //     codes (m)(capacity) | attributes | offsets (capacity) float | tids (capacity) 6 bytes
 //         | refinement pages, a block number each; 0: there is none yet
-// The attributes are as in AttributeColumns, with room for `capacity` entries. In a pending page m
-// is 0, and there are neither attributes nor offsets nor refinements. Pages of a list are full,
-// except the last.
+// The attributes are as in AttributeColumns, with room for `capacity` entries. In pages of the
+// pending list and of the list of rows without a direction m is 0, and there are neither attributes
+// nor offsets nor refinements. Pages of a list are full, except the last.
 struct EntryLayout {
     uint32 m;
     uint32 capacity;
@@ -393,7 +406,7 @@ struct EntryLayout {
                 attributes,
                 {}};
     }
-    static EntryLayout pending() {
+    static EntryLayout without_codes() {
         return {0, static_cast<uint32>(page_room / sizeof(ItemPointerData)), 0, 0, 0, {}, {}};
     }
     static EntryLayout of(uint32 m, const AttributeLayout& attributes,

@@ -389,6 +389,7 @@ BlockNumber place_model(MetaPage* meta, BlockNumber first) {
     meta->parent_rows = meta->rotation + rotation_pages(*meta);
     meta->parent_places = meta->parent_rows + parent_row_pages(*meta);
     meta->directory = meta->parent_places + parent_place_pages(*meta);
+    meta->has_undirected_list = 1;
     return training_end(*meta) - first;
 }
 
@@ -440,10 +441,11 @@ void write_model(const MetaPage& meta, const Quantizer& model, PageSink sink, vo
         write_rows(meta, meta.rotation, PageKind::rotation, model.rotation.matrix, meta.code_dims,
                    meta.dims, sink, state);
     if (meta.parents > 0) write_parents(meta, model, sink, state);
-    for (uint32 first = 0; first < meta.lists; first += places_per_page) {
+    const uint32 lists = directory_lists(meta);
+    for (uint32 first = 0; first < lists; first += places_per_page) {
         PGAlignedBlock image;
         page_init(image.data, PageKind::directory, 0);
-        for (uint32 i = 0; i < Min(places_per_page, meta.lists - first); ++i)
+        for (uint32 i = 0; i < Min(places_per_page, lists - first); ++i)
             page_places(image.data)[i] = {InvalidBlockNumber, InvalidBlockNumber, 0, 0};
         sink(state, meta.directory + first / places_per_page, image.data);
     }

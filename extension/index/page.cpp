@@ -94,7 +94,7 @@ bool meta_is_sound(const MetaPage& meta) {
     return refinement_is_sound(meta) && attributes_are_sound(meta) && meta.dims > 0 &&
            meta.dims <= max_dims && can_index(meta.metric) && (meta.bits == 4 || meta.bits == 8) &&
            meta.quantizer <= QuantizerKind::lsq && search_is_sound(meta) && meta.wide <= 1 &&
-           meta.code_dims > 0 && meta.code_dims <= meta.dims &&
+           meta.has_undirected_list <= 1 && meta.code_dims > 0 && meta.code_dims <= meta.dims &&
            (has_rotation(meta) || meta.code_dims == meta.dims) && meta.asked_lists <= max_lists &&
            meta.asked_parents <= max_parents && meta.asked_m <= max_m && model_is_sound(meta);
 }
@@ -120,6 +120,7 @@ RecallCurve converted(const FirstCurve& first) {
 
 // Sets the fields that an older format version lacks.
 void complete_meta(MetaPage* meta) {
+    if (meta->version < 8) meta->has_undirected_list = 0;
     if (meta->version < 7) {
         meta->parents = meta->asked_parents = 0;
         meta->parent_rows = meta->parent_places = meta->directory;

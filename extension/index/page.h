@@ -51,16 +51,17 @@ inline RefinementLayout refinement_layout(const MetaPage& meta) {
 double list_growth(Relation index, const MetaPage& meta);
 
 inline EntryLayout layout_of(const MetaPage& meta, uint32 list) {
-    return list == pending_list ? EntryLayout::pending()
-                                : EntryLayout::of(meta.m, meta.attributes, refinement_layout(meta));
+    const bool has_codes = list != pending_list && list < meta.lists;
+    return has_codes ? EntryLayout::of(meta.m, meta.attributes, refinement_layout(meta))
+                     : EntryLayout::without_codes();
 }
 
 struct Entry {
     ItemPointerData tid;
     float offset;
-    const uint8* code;        // (m); null in the pending list
+    const uint8* code;        // (m); null in lists without codes
     const uint8* attributes;  // (attributes.entry_bytes()): numbers, then null bytes
-    // (refinement.bytes()): a head, then codes; null in the pending list
+    // (refinement.bytes()): a head, then codes; null in lists without codes
     const uint8* refinement = nullptr;
 };
 

@@ -7,7 +7,7 @@ namespace pgwarp {
 
 PlaceAddress place_address(const MetaPage& meta, uint32 list) {
     if (list == pending_list) return {meta_block, PageKind::meta, 0};
-    Assert(list < meta.lists);
+    Assert(list < directory_lists(meta));
     return {meta.directory + list / places_per_page, PageKind::directory, list % places_per_page};
 }
 
@@ -33,7 +33,7 @@ void read_places(Relation index, const MetaPage& meta, const uint32* lists, uint
     }
     // A large directory: its pages that have some of the lists, one after the other.
     constexpr uint32 few = 4;
-    if (directory_pages(meta.lists) > few) {
+    if (directory_pages(meta) > few) {
         auto* order = static_cast<uint32*>(palloc(Max(count, 1u) * sizeof(uint32)));
         for (uint32 i = 0; i < count; ++i) order[i] = i;
         std::sort(order, order + count,

@@ -154,7 +154,7 @@ void check_model(Check* check, BlockNumber size) {
     check_run(meta.parent_places, parent_place_pages(meta), PageKind::parent_places,
               "the parents' lists");
     check_parents(check);
-    check_run(meta.directory, directory_pages(meta.lists), PageKind::directory, "the directory");
+    check_run(meta.directory, directory_pages(meta), PageKind::directory, "the directory");
 }
 
 uint64 attribute_at(const AttributeLayout& layout, const uint8* attributes, uint32 attribute) {
@@ -308,6 +308,8 @@ void check_list(Check* check, uint32 list, BlockNumber size) {
     char holder[64];
     if (list == pending_list)
         strlcpy(holder, "the pending list", sizeof(holder));
+    else if (list == undirected_list(check->meta))
+        strlcpy(holder, "the list of rows without a direction", sizeof(holder));
     else
         snprintf(holder, sizeof(holder), "list %u", list);
 
@@ -490,7 +492,7 @@ void check_part(const OpenIndex& open, bool heap_all_indexed, bool recovery, Ret
     mark_seen(&check, meta_block, size, "the metapage");
     if (check.meta.lists > 0) check_model(&check, size);
     check_list(&check, pending_list, size);
-    for (uint32 list = 0; list < check.meta.lists; ++list) {
+    for (uint32 list = 0; list < directory_lists(check.meta); ++list) {
         CHECK_FOR_INTERRUPTS();
         check_list(&check, list, size);
     }

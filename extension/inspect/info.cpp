@@ -206,6 +206,10 @@ void put_info(ReturnSetInfo* result, Relation index) {
         empty += lengths[list] == 0;
     }
     std::sort(lengths, lengths + meta.lists);
+    if (meta.has_undirected_list) {
+        rows += list_length(index, meta, undirected_list(meta));
+        list_pages += read_place(index, meta, undirected_list(meta)).pages;
+    }
     const int64 pending = list_length(index, meta, pending_list);
     const int64 pages = RelationGetNumberOfBlocks(index);
     const int64 model_pages = trained ? training_end(meta) - meta.centroids : 0;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "extension/index/column.h"
 #include "extension/knn/batch_state.h"
@@ -55,7 +56,8 @@ void offer_row(KnnBatch* batch, uint32 query, const StoredVector& vector, KnnRow
         ++batch->passed[query];
     }
     row->distance = distance_to(batch, query, vector);
-    offer(batch, query, *row);
+    if (row->distance < std::numeric_limits<double>::infinity() || !scans_go_on(batch))
+        offer(batch, query, *row);
 }
 
 // Ranks one row for the queries it is a candidate of: candidates[at .. end), or for all queries if

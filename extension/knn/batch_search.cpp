@@ -56,8 +56,8 @@ void read_pending(KnnBatch* batch) {
     bool sound;
     do {
         batch->meta = read_meta(index);
-        const Size entries =
-            Size{batch->meta.pending.pages} * EntryLayout::pending().capacity * sizeof(uint64);
+        const Size entries = Size{batch->meta.pending.pages} *
+                             EntryLayout::without_codes().capacity * sizeof(uint64);
         batch->pending_known = entries <= batch->memory.lists / 6;
         if (!batch->pending_known) break;
         copy.count = 0;
@@ -162,14 +162,15 @@ void search_entries(KnnBatch* batch) {
     const bool untrained = batch->meta.lists == 0 && batch->pending_known;
     const bool by_lists = search_by_lists(batch);
     if (untrained) rank_rows(batch, true);
-    // An untrained index has the pending list only, and all of it was searched. Where rows are
-    // checked, the caller's scan goes on.
-    if (batch->index->check.passes) return;
-    const bool may_go_on =
-        !untrained && settings.iterative_scan != static_cast<int>(IterativeScan::off);
-    for (uint32 i = 0; i < batch->count; ++i)
-        if (!untrained && (!by_lists || (batch->counts[i] < batch->k && may_go_on)))
-            scan_for(batch, i);
+    // An untrained index has the pending list only, and all of it was searched.
+    if (untrained) return;
+    for (uint32 i = 0; i < batch->count; ++i) {
+        const bool found = by_lists && has_codes_for(batch, i);
+        if (!found) batch->counts[i] = 0;
+        // Where rows are checked, the caller's scan goes on.
+        if (batch->index->check.passes) continue;
+        if (!found || (batch->counts[i] < batch->k && scans_go_on(batch))) scan_for(batch, i);
+    }
 }
 
 }  // namespace
@@ -318,6 +319,17 @@ KnnBatch* make_knn_batch(const KnnIndex& index, uint32 k, const KnnMemory& memor
 }  // namespace
 
 // --- for joint searches, too
+
+bool has_codes_for(const KnnBatch* batch, uint32 query) {
+    const uint32 dims = batch->index->dims;
+    return kind_of(batch->index->metric, batch->queries + Size{query} * dims, dims) !=
+           RowKind::out_of_range;
+}
+
+bool scans_go_on(const KnnBatch* batch) {
+    return batch->meta.lists > 0 && !batch->all &&
+           settings.iterative_scan != static_cast<int>(IterativeScan::off);
+}
 
 uint32 most_candidates_of(const Effort& effort) {
     const Size most = effort.margin > 0 ? most_ranked_of(effort.candidates, false, effort.wider_k)

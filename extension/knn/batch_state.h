@@ -97,6 +97,12 @@ void check_batch_snapshot(const KnnBatch* batch);
 // Sorts the rows of all queries, with the operator's distances.
 void sort_batch(KnnBatch* batch);
 
+// Whether a query's distances can be told from codes. A scan compares others with all rows.
+bool has_codes_for(const KnnBatch* batch, uint32 query);
+// Whether a scan goes on for queries that lack rows. Rows without a finite distance are its to find
+// then: they come after all others.
+bool scans_go_on(const KnnBatch* batch);
+
 // --- batch_rows.cpp
 
 // `state`: the batch.

@@ -396,7 +396,8 @@ void finish(const JointBatch& joint) {
     // Before pending rows are ranked: these say nothing of rows in lists.
     bool* few = alloc_array<bool>(joint.count);
     for (uint32 query = 0; query < joint.count; ++query)
-        few[query] = found_rows(joint, query) < joint.k;
+        few[query] =
+            found_rows(joint, query) < joint.k || !has_codes_for(joint.parts[0].batch, query);
     for (uint32 i = 0; i < joint.part_count; ++i)
         if (joint.parts[i].batch->pending_count > 0) rank_rows(joint.parts[i].batch, true);
     double* distances = alloc_array<double>(Size{joint.part_count} * joint.k);

@@ -21,19 +21,19 @@ namespace {
 struct EntryCopy {
     TidSet* tids;
     std::span<const Condition> conditions;
-    bool pending;
+    bool checks_rows;  // entries without attributes are among them
     uint32 count;
     uint64 page_tids[max_page_entries];  // of one page
 };
 
-void copy_page(void* state, uint32 list, Page page, const EntryLayout& layout) {
+void copy_page(void* state, uint32, Page page, const EntryLayout& layout) {
     auto* copy = static_cast<EntryCopy*>(state);
     const ItemPointerData* tids = page_tids(page, layout);
     const uint32 count = page_tail(page)->count;
     uint64 passing[passing_words(max_page_entries)];
-    const bool all = list == pending_list || copy->conditions.empty();
+    const bool all = layout.m == 0 || copy->conditions.empty();
     if (!all) check_conditions(attribute_columns(page, layout), copy->conditions, passing);
-    copy->pending |= list == pending_list && count > 0;
+    copy->checks_rows |= layout.m == 0 && count > 0;
     copy->count = 0;
     for (uint32 i = 0; i < count; ++i)
         if (all || (passing[i / 64] >> i % 64 & 1))
@@ -62,9 +62,10 @@ bool add_entries(Relation index, const MetaPage& meta, Snapshot snapshot, EntryC
     const bool unused = place.generation == 0 && !BlockNumberIsValid(place.head);
     if (!unused) walk(index, meta, snapshot, copy, &pending, 1);
     if (meta.lists == 0) return read_meta(index).build_id == meta.build_id;
-    auto* lists = static_cast<uint32*>(palloc(meta.lists * sizeof(uint32)));
-    for (uint32 i = 0; i < meta.lists; ++i) lists[i] = i;
-    walk(index, meta, snapshot, copy, lists, meta.lists);
+    const uint32 count = directory_lists(meta);
+    auto* lists = static_cast<uint32*>(palloc(count * sizeof(uint32)));
+    for (uint32 i = 0; i < count; ++i) lists[i] = i;
+    walk(index, meta, snapshot, copy, lists, count);
     pfree(lists);
     return true;
 }
@@ -123,7 +124,7 @@ IndexEntries read_entries(Relation index, Snapshot snapshot, std::span<const Con
     copy->tids = open_tid_set(bytes);
     while (!add_entries(index, read_meta(index), snapshot, copy)) continue;
     sort_tid_set(copy->tids);
-    const IndexEntries entries{copy->tids, copy->pending};
+    const IndexEntries entries{copy->tids, copy->checks_rows};
     pfree(copy);
     return entries;
 }
@@ -136,7 +137,7 @@ void exact_round(IndexScanDesc scan, ScanState* s) {
         const IndexEntries entries =
             read_entries(index, scan->xs_snapshot, s->conditions.all(), scan_memory() / 8);
         s->exact.tids = entries.tids;
-        s->exact.checks_rows = entries.pending;
+        s->exact.checks_rows = entries.check_rows;
         s->exact.floor = no_floor;
         s->report.reason = "an exact search ranks all rows";
         s->report.probes = s->meta.lists;

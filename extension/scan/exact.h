@@ -1,4 +1,4 @@
-// An exact search: ivfpq.target_recall = 1.
+// An exact search: ivfpq.target_recall = 1, or a query whose distances codes cannot tell.
 //
 // A code does not bound the distance of its row. The error of a code, |x - x'|, is not stored with
 // the entry, and without it neither x' nor the list tells how near x may be. So an exact search
@@ -25,8 +25,8 @@ bool searches_exactly(const MetaPage& meta);
 
 // The entries of an index, as of some time after the snapshot was taken.
 struct IndexEntries {
-    TidSet* tids;  // sorted
-    bool pending;  // some may be from the pending list: the conditions were not checked on these
+    TidSet* tids;     // sorted
+    bool check_rows;  // some may have no attributes: the conditions were not checked on these
 };
 
 // Reads the entries of all lists that pass the conditions. The set is opened in the current memory

@@ -139,10 +139,12 @@ bool ask_for(Member* members, int count, bool asked) {
 }
 
 // Whether distances of all members have one order: branches of UNION ALL may have different
-// operators, and rows of one whose argument is null come last.
+// operators, and rows of one whose argument is null come last. Where all rows are read for a query,
+// searching for fewer saves nothing.
 bool are_comparable(const Member* members, int count) {
     return std::all_of(members, members + count, [&](const Member& member) {
         return state_of(member.scan)->meta.metric == state_of(members[0].scan)->meta.metric &&
+               !state_of(member.scan)->exact.wanted &&
                !(member.scan->orderByData[0].sk_flags & SK_ISNULL);
     });
 }

@@ -1,5 +1,8 @@
-// The pending list in a scan. Its entries have no codes, so a scan ranks all of its rows by exact
-// distance at the beginning.
+// Lists without codes in a scan: the pending list, and the list of rows without a direction, which
+// are read at the end.
+//
+// Entries of the pending list have no codes, so a scan ranks all of its rows by exact distance at
+// the beginning.
 //
 // The scan first copies the TIDs. This walk is short, so VACUUM seldom changes the list during it.
 // Then the scan reads the rows, with no page locked. A list read after the snapshot was taken has
@@ -23,14 +26,14 @@ namespace pgwarp {
 
 namespace {
 
-struct PendingCopy {
-    ScanState* scan;
+struct TidCopy {
+    TidSet* set;
     uint32 count;
     uint64 tids[max_page_entries];  // of one page
 };
 
 void copy_page(void* state, uint32, Page page, const EntryLayout& layout) {
-    auto* copy = static_cast<PendingCopy*>(state);
+    auto* copy = static_cast<TidCopy*>(state);
     const ItemPointerData* tids = page_tids(page, layout);
     copy->count = page_tail(page)->count;
     for (uint32 i = 0; i < copy->count; ++i) copy->tids[i] = tid_number(tids[i]);
@@ -38,14 +41,25 @@ void copy_page(void* state, uint32, Page page, const EntryLayout& layout) {
 
 // Runs without the page's lock, because put_tid() may write to a file.
 void keep_page(void* state) {
-    const auto* copy = static_cast<PendingCopy*>(state);
-    for (uint32 i = 0; i < copy->count; ++i) put_tid(copy->scan->pending.tids, copy->tids[i]);
+    const auto* copy = static_cast<TidCopy*>(state);
+    for (uint32 i = 0; i < copy->count; ++i) put_tid(copy->set, copy->tids[i]);
 }
 
 void forget_pages(void* state) {
-    ScanState* s = static_cast<PendingCopy*>(state)->scan;
-    close_tid_set(s->pending.tids);
-    s->pending.tids = open_tid_set(scan_memory() / 8);
+    auto* copy = static_cast<TidCopy*>(state);
+    close_tid_set(copy->set);
+    copy->set = open_tid_set(scan_memory() / 8);
+}
+
+// The TIDs of a list without codes.
+TidSet* copy_tids(IndexScanDesc scan, const MetaPage& meta, uint32 list) {
+    auto* copy = static_cast<TidCopy*>(palloc(sizeof(TidCopy)));
+    copy->set = open_tid_set(scan_memory() / 8);
+    walk_lists(scan->indexRelation, meta, &list, 1, {copy_page, copy, keep_page, forget_pages});
+    check_snapshot(scan->indexRelation, meta, &list, 1, scan->xs_snapshot);
+    TidSet* set = copy->set;
+    pfree(copy);
+    return set;
 }
 
 // Whether the row that was found last passes the conditions. Entries of the pending list have no
@@ -87,16 +101,11 @@ bool read_pending(IndexScanDesc scan, ScanState* s) {
         check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
     // A pending list that is empty now has no entry that the snapshot sees.
     if (s->pending.done) return true;
-    s->pending.tids = open_tid_set(scan_memory() / 8);
-    auto* copy = static_cast<PendingCopy*>(palloc(sizeof(PendingCopy)));
-    copy->scan = s;
     s->pending.generation = s->meta.pending.generation;
-    walk_lists(index, s->meta, &list, 1, {copy_page, copy, keep_page, forget_pages});
-    check_snapshot(index, s->meta, &list, 1, scan->xs_snapshot);
-    pfree(copy);
+    s->pending.tids = copy_tids(scan, s->meta, list);
     if (s->meta.lists == 0 && read_meta(index).build_id != s->meta.build_id) return false;
     sort_tid_set(s->pending.tids);
-    s->pending.rows = open_candidate_order(scan_memory() / 8);
+    s->pending.rows = open_candidate_order(scan_memory() / 16);
     rank_tids(s, s->pending.tids, true, {put_pending, s});
     return true;
 }
@@ -111,6 +120,54 @@ void gather_from_pending(ScanState* s) {
         s->progress.ranked += static_cast<int64>(count);
         left -= count;
         s->pending.done = count == 0;
+    }
+}
+
+bool may_have_last_rows(Relation index, const ScanState* s) {
+    if (s->last.rows) return true;
+    // A bound on the distance excludes them.
+    return s->meta.has_undirected_list && !s->bound.given && !s->last.read &&
+           BlockNumberIsValid(read_place(index, s->meta, undirected_list(s->meta)).head);
+}
+
+namespace {
+
+// Adds rows without a direction to those that wait. VACUUM may have moved some there since the scan
+// read the pending list.
+void read_undirected(IndexScanDesc scan, ScanState* s) {
+    TidSet* tids = copy_tids(scan, s->meta, undirected_list(s->meta));
+    sort_tid_set(tids);
+    const bool moved = pending_has_moved(scan->indexRelation, s);
+    struct Sink {
+        ScanState* scan;
+        bool moved;
+    } sink{s, moved};
+    rank_tids(s, tids, true,
+              {[](void* state, double distance, uint64 tid) {
+                   const Sink* to = static_cast<Sink*>(state);
+                   bool known = false;
+                   if (to->moved) find_tids(to->scan->pending.tids, &tid, 1, &known);
+                   if (!known) add_row(to->scan, distance, tid);
+               },
+               &sink});
+    close_tid_set(tids);
+}
+
+}  // namespace
+
+void gather_last(IndexScanDesc scan, ScanState* s) {
+    if (!s->last.read && s->meta.has_undirected_list && !s->bound.given) read_undirected(scan, s);
+    s->last.read = true;
+    s->last.wait = false;
+    Candidate part[256];
+    for (Size left = s->goal.candidates; left > 0 && !s->last.done;) {
+        const Size count =
+            s->last.rows ? take_candidates(s->last.rows, part, std::min<Size>(left, lengthof(part)))
+                         : 0;
+        for (Size i = 0; i < count; ++i) add_row(s, part[i].distance, part[i].id);
+        s->progress.ranked += static_cast<int64>(count);
+        left -= count;
+        s->last.done = count == 0;
     }
 }
 

@@ -142,6 +142,13 @@ double row_distance(ScanState* s, const StoredVector& row) {
 }
 
 void add_row(ScanState* s, double distance, uint64 tid) {
+    if (s->last.wait && !(distance < std::numeric_limits<double>::max())) {
+        const MemoryContext before = MemoryContextSwitchTo(s->context);
+        if (!s->last.rows) s->last.rows = open_candidate_order(scan_memory() / 16);
+        put_candidate(s->last.rows, {distance, tid});
+        MemoryContextSwitchTo(before);
+        return;
+    }
     ++s->round.added;
     if (s->round.spilled) {
         put_candidate(s->round.spilled, {distance, tid});

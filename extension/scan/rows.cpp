@@ -243,8 +243,11 @@ double distance_between(Metric metric, const float* query, const Element* row, s
             return -static_cast<double>(dot_product(query, row, dims));
         case Metric::cosine: {
             const CosineParts parts = cosine_parts(query, row, dims);
-            return 1.0 - parts.product / std::sqrt(static_cast<double>(parts.squared_norm_a) *
-                                                   parts.squared_norm_b);
+            const double cosine =
+                parts.product /
+                std::sqrt(static_cast<double>(parts.squared_norm_a) * parts.squared_norm_b);
+            // Squares that underflow make it infinite. NaN stays NaN.
+            return 1.0 - (cosine > 1 ? 1 : cosine < -1 ? -1 : cosine);
         }
         case Metric::l1:
             break;  // no index supports it

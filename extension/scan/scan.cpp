@@ -13,6 +13,9 @@
 // Entries of the pending list have no codes. The scan ranks them by exact distance when it begins,
 // and each round returns the nearest of those that remain.
 //
+// Rows whose distance is not finite come last, as in a sort: those that rounds meet wait, and those
+// that have no direction lie in a list of their own, which is read at the end.
+//
 // The service may answer rounds (service_rounds.cpp). Its distances may differ from the backend's
 // in the last bits, so no floor separates its candidates from the rest. The scan remembers these
 // candidates. When the service answers no further round, the next one starts from the first
@@ -65,7 +68,12 @@ ScanState* state_of(IndexScanDesc scan) {
 void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     check_same_dims(s->query.vector.dims, meta.dims, type_of(scan->indexRelation).name());
     s->meta = meta;
-    s->exact.wanted = searches_exactly(meta);
+    const RowKind kind = kind_of(meta.metric, s->query.vector.values, s->query.vector.dims);
+    s->exact.wanted = searches_exactly(meta) || (kind == RowKind::out_of_range && meta.lists > 0);
+    // Where one round has to do, all that it found comes out of it, and so do any rows of a query
+    // that is as far from all.
+    s->last.wait = settings.iterative_scan != static_cast<int>(IterativeScan::off) &&
+                   kind != RowKind::no_direction && !s->exact.wanted;
     s->bound = wanted_bound(scan, meta.metric);
     const WantedRows wanted = s->asked.rows > 0
                                   ? WantedRows{s->asked.rows, s->asked.rows, s->asked.rows, 0}
@@ -119,7 +127,8 @@ void begin_scan(IndexScanDesc scan, ScanState* s) {
     s->progress.started = true;
 }
 
-bool exhausted(const ScanState* s) {
+// Whether all rows that have a finite distance were found.
+bool lists_ended(const ScanState* s) {
     return s->pending.done && s->group.begin >= s->group.end;
 }
 
@@ -133,8 +142,10 @@ void end_gathering(Relation index, ScanState* s) {
         service_serves(&why))
         s->report.reason = "the index is not trained yet";
     if (!s->asked.repeated) report_round(index, &s->report);
+    if (lists_ended(s) && !may_have_last_rows(index, s)) s->last.done = true;
     s->progress.finished =
-        exhausted(s) || settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
+        (lists_ended(s) && s->last.done) ||
+        settings.iterative_scan == static_cast<int>(IterativeScan::off) ||
         (settings.max_scan_tuples > 0 && s->progress.ranked >= settings.max_scan_tuples);
 }
 
@@ -143,6 +154,7 @@ void gather(IndexScanDesc scan, ScanState* s) {
     Relation index = scan->indexRelation;
     clear_vector_cache(s->cache);
     find_left_out(s);
+    if (lists_ended(s) && s->refined.count == 0) gather_last(scan, s);
     gather_from_pending(s);
     if (s->group.begin < s->group.end) {
         const bool ask = may_ask_service(index, s);
@@ -165,7 +177,7 @@ void gather_round(IndexScanDesc scan, ScanState* s) {
     while (true) {
         gather(scan, s);
         // In the first round; later ones go on from there.
-        if (s->goal.least_rows > 0 && !s->progress.finished) {
+        if (s->goal.least_rows > 0 && !s->progress.finished && !lists_ended(s)) {
             if (s->goal.filtered > 0)
                 aim_by_filter(scan->indexRelation, s);
             else if (s->conditions.count > 0)
@@ -222,10 +234,11 @@ bool next_rows(IndexScanDesc scan, ScanState* s) {
 void close_orders(ScanState* s) {
     if (s->walk.ordered) close_candidate_order(s->walk.ordered);
     if (s->pending.rows) close_candidate_order(s->pending.rows);
+    if (s->last.rows) close_candidate_order(s->last.rows);
     if (s->pending.tids) close_tid_set(s->pending.tids);
     if (s->exact.tids) close_tid_set(s->exact.tids);
     if (s->round.spilled) close_candidate_order(s->round.spilled);
-    s->walk.ordered = s->pending.rows = s->round.spilled = nullptr;
+    s->walk.ordered = s->pending.rows = s->last.rows = s->round.spilled = nullptr;
     s->pending.tids = s->exact.tids = nullptr;
 }
 

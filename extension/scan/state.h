@@ -163,6 +163,15 @@ struct PendingRows {
     bool done;             // no rows are left
 };
 
+// Rows without a finite distance (pending.cpp): they come after all others, as in a sort by the
+// operator.
+struct LastRows {
+    bool wait;             // until all other rows were returned
+    CandidateOrder* rows;  // those met so far, the infinite before NaN; null: none
+    bool read;             // the list of rows without a direction was read, too
+    bool done;             // no rows are left
+};
+
 // An exact search (exact.cpp).
 struct ExactProgress {
     bool wanted;
@@ -279,6 +288,7 @@ struct ScanState : NotedScan {
     ServiceProgress service;
     ServedCandidates served;
     PendingRows pending;
+    LastRows last;
     ExactProgress exact;
     GroupBound* group_bound;  // null: the scan is on its own
     CandidateMemory candidates;
@@ -288,7 +298,8 @@ struct ScanState : NotedScan {
 
 // A scan's memory is bounded by work_mem: half of it for candidates (48 bytes each while they are
 // selected), a quarter for ranked rows (16 bytes) or candidates that wait (24 bytes), an eighth
-// each for the pending list's TIDs and rows. The rest spills to temporary files.
+// for the pending list's TIDs, a sixteenth each for its rows and for those that come last. The rest
+// spills to temporary files.
 Size scan_memory();  // bytes
 Size most_candidates();
 
@@ -369,8 +380,9 @@ Size worth_ranking(const ScanState* s, const Candidate* candidates, Size count, 
 // ones are so far that hardly any can be among the wanted rows. Returns how many it took.
 Size rank_until_sure(IndexScanDesc scan, ScanState* s, Candidate* candidates, Size count);
 
-// Also counts the row in the report.
+// Also counts the row in the report. Infinite is the greatest finite number, NaN is infinite.
 double row_distance(ScanState* s, const StoredVector& row);
+// Adds a row to the round. One without a finite distance waits, if it has to.
 void add_row(ScanState* s, double distance, uint64 tid);
 
 // The rows of a round: begin_rows() empties them, sort_rows() sorts them by exact distance, and
@@ -437,6 +449,10 @@ Size rank_tids(ScanState* s, TidSet* tids, bool checks, const RowSink& sink);
 bool read_pending(IndexScanDesc scan, ScanState* s);
 // Adds the nearest remaining rows of the pending list to the round.
 void gather_from_pending(ScanState* s);
+// Once all other rows were returned: whether there may be rows without a finite distance, and the
+// next ones of them, for the round.
+bool may_have_last_rows(Relation index, const ScanState* s);
+void gather_last(IndexScanDesc scan, ScanState* s);
 // Whether an entry may have moved from the pending list to another list since the scan read it.
 bool pending_has_moved(Relation index, const ScanState* s);
 

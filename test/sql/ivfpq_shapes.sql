@@ -134,7 +134,7 @@ SELECT s.*
 FROM unnest(ARRAY['[1,2,3,4]', '[1e30,1,1,1]', '[3e38,-3e38,3e38,-3e38]', '[1e-45,0,0,0]']) AS query,
     unnest(ARRAY['', 'vector_ip_ops', 'vector_cosine_ops'], ARRAY['<->', '<#>', '<=>'])
     AS c(class, operator),
-    try_shape(4, 'SELECT huge_vec(i) FROM generate_series(1, 2000) AS i', 'lists = 10, m = 4',
+    try_shape(4, 'SELECT huge_vec(i) FROM generate_series(1, 4400) AS i', 'lists = 10, m = 4',
               c.class,
               format('v %s %L', c.operator, query)) AS s;
 

@@ -27,7 +27,8 @@ my %meta = (magic => [ 24, 'V' ], version => [ 28, 'V' ], dims => [ 40, 'V' ], l
 	code_dims => [ 1416, 'V' ], rotation => [ 1420, 'V' ], search_rounds => [ 1424, 'V' ],
 	attributes => [ 1428, 'V' ], attribute_bytes => [ 1432, 'C' ], attribute_kind => [ 1464, 'C' ],
 	refinement => [ 7216, 'C' ], refinement_pages => [ 7220, 'V' ],
-	parents => [ 7432, 'V' ], parent_rows => [ 7440, 'V' ], parent_places => [ 7444, 'V' ]);
+	parents => [ 7432, 'V' ], parent_rows => [ 7440, 'V' ], parent_places => [ 7444, 'V' ],
+	has_undirected_list => [ 7448, 'C' ]);
 my %place = (head => 0, tail => 4, generation => 8, pages => 12);
 my $dims = 16;
 my $m = 16;
@@ -118,6 +119,7 @@ my @damages = (
 	[ 'thresholds of another rule', 'right', sub { put_meta($_[0], list_rule => 0) }, 'no check' ],
 	[ 'probe steps of version 4', 'error', sub {
 		put_meta($_[0], version => 4); put_meta($_[0], first_steps => 99) } ],
+	[ 'two lists without codes', 'error', sub { put_meta($_[0], has_undirected_list => 2) } ],
 	[ 'search rounds', 'error', sub { put_meta($_[0], search_rounds => 16) } ],
 	[ 'additive codes', 'error', sub {
 		put_meta($_[0], quantizer => 2); put_meta($_[0], search_rounds => 16) } ],
@@ -160,6 +162,7 @@ my @damages = (
 	[ 'head behind the end', 'error', sub { put_place($_[0], 0, head => 1 << 24) } ],
 	[ 'head at the metapage', 'error', sub { put_place($_[0], 0, head => 0) } ],
 	[ 'head skips a page', 'error', sub { put_place($_[0], 0, head => (pages_of_list($_[0], 0))[1]) } ],
+	[ 'rows without a direction in a list', 'error', sub { put_place($_[0], 3, head => place($_[0], 0, 'head')) } ],
 	[ 'tail in the middle', 'right', sub { put_place($_[0], 0, tail => (pages_of_list($_[0], 0))[1]) } ],
 	[ 'tail of another list', 'right', sub { put_place($_[0], 0, tail => place($_[0], 1, 'tail')) } ],
 	[ 'tail at its place', 'right', sub {

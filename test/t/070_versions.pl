@@ -128,6 +128,10 @@ sub old_indexes_work
 		like(psql($database, "SET enable_seqscan = off; EXPLAIN SELECT id FROM $table ORDER BY v $operator '[1,2,3,4,5,6,7,8]' LIMIT 20"),
 			qr/Index Scan using $index/, "$when: by $index");
 	}
+	# Rows without a direction come after all others, though their codes are nearer than those of all other rows.
+	my $opposite = '[-10,-20,-30,-40,-50,-60,-70,-80]';
+	is(psql($database, "SET enable_seqscan = off; SELECT count(*), count(*) FILTER (WHERE d = 'NaN') FROM
+		(SELECT v <=> '$opposite' AS d FROM t ORDER BY v <=> '$opposite' LIMIT 50) AS r"), '50|0', "$when: rows with a direction first");
 	return;
 }
 # The library is new, the SQL is not: whatever has other arguments or columns says so.
@@ -144,7 +148,8 @@ for my $database (@of_first)
 	is(psql($database, "SELECT count(*) FROM ivfpq_check('t_v', true)"), 0, 'before the update: it is sound');
 	is(psql($database, 'SELECT count(*) FROM pg_stat_pgwarp') >= 0, 1, 'before the update: counters');
 	cmp_ok(psql($database, "SELECT ivfpq_recall('t_v')"), '>', 0.85, 'before the update: recall');
-	psql($database, "INSERT INTO t SELECT id + 2000, v FROM t WHERE id % 3 = 0; DELETE FROM t WHERE id % 7 = 0");
+	psql($database, "INSERT INTO t SELECT id + 2000, v FROM t WHERE id % 3 = 0; DELETE FROM t WHERE id % 7 = 0;
+		INSERT INTO t SELECT 10000 + i, array_fill(0::real, '{8}') FROM generate_series(1, 60) AS i");
 	psql($database, 'VACUUM (INDEX_CLEANUP ON) t');
 	old_indexes_work($database, 'after changes');
 	psql($database, 'ALTER EXTENSION pgwarp UPDATE');
@@ -176,7 +181,8 @@ for my $database (@of_later)
 	is(psql($database, "SELECT (i).trained, (i).lists, (i).m, (i).attributes, (i).recall_by_probes IS NULL FROM ivfpq_info('t_v') AS i"),
 		't|8|4|{id}|' . ($formats{$database} == 4 ? 't' : 'f'), 'described');
 	psql($database, "INSERT INTO t SELECT id + 2000, v FROM t WHERE id % 3 = 0; DELETE FROM t WHERE id % 7 = 0;
-		INSERT INTO u SELECT * FROM t WHERE id > 2000");
+		INSERT INTO u SELECT * FROM t WHERE id > 2000;
+		INSERT INTO t SELECT 10000 + i, array_fill(0::real, '{8}') FROM generate_series(1, 60) AS i");
 	psql($database, 'VACUUM (INDEX_CLEANUP ON) t');
 	old_indexes_work($database, 'after changes');
 	$with_condition->('after changes');
