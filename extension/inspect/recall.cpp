@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/random.h"
 #include "extension/build/true_neighbors.h"
@@ -49,6 +50,7 @@ struct Queries {
     uint64 seen;
     Random random{0};
     VectorType type;
+    Metric metric;
     varlena** values;  // (room), detoasted
     uint64* tids;
     int* parts;           // that have the rows
@@ -234,13 +236,24 @@ PGWARP_FUNCTION(ivfpq_recall) {
                                    bytes / (1024 * 1024) + 1, maintenance_work_mem / 1024),
                             errhint("Ask for fewer samples, or a smaller k.")));
         queries.type = type_of(open.index);
+        queries.metric = metric_of(open.index);
         scan_rows(open, snapshot, draw_query, &queries);
         close_index(open);
     }
     if (queries.seen < 2) PG_RETURN_NULL();
     queries.vectors = static_cast<VectorView*>(palloc(queries.count * sizeof(VectorView)));
-    for (uint32 q = 0; q < queries.count; ++q)
-        queries.vectors[q] = queries.type.view(queries.values[q]);
+    // Rows that belong into no list say nothing of how well lists are searched.
+    const uint32 drawn = std::exchange(queries.count, 0);
+    for (uint32 q = 0; q < drawn; ++q) {
+        const VectorView vector = queries.type.view(queries.values[q]);
+        if (kind_of(queries.metric, vector.values, vector.dims) != RowKind::in_lists) continue;
+        const uint32 at = queries.count++;
+        queries.vectors[at] = vector;
+        queries.values[at] = queries.values[q];
+        queries.tids[at] = queries.tids[q];
+        queries.parts[at] = queries.parts[q];
+    }
+    if (queries.count == 0) PG_RETURN_NULL();
 
     const uint32 wanted = static_cast<uint32>(std::min<uint64>(k, queries.seen - 1));
     const Nearest truth = make_nearest(queries.count, wanted);

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/distance.h"
 #include "kernels/row_pass.h"
 #include "extension/device/executor.h"
 #include "extension/guard.h"
@@ -96,13 +95,12 @@ bool send_table(Searching* s, ParallelCounts* counts) {
     return true;
 }
 
-// Converts queries to index form. False: for cosine, a query's norm is zero or not finite.
+// Converts queries to index form. False: a device cannot order rows by one of them.
 bool make_forms(const KnnDevice* knn, const float* queries, uint32 count, float* forms) {
     const uint32 dims = knn->index->dims;
     for (uint32 i = 0; i < count; ++i) {
         const float* query = queries + Size{i} * dims;
-        const double norm = squared_norm(query, dims);
-        if (normalizes(knn->index->metric) && (!(norm > 0) || !std::isfinite(norm))) return false;
+        if (kind_of(knn->index->metric, query, dims) != RowKind::in_lists) return false;
         index_form(knn->index->metric, query, dims, forms + Size{i} * dims);
     }
     return true;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/distance.h"
+#include "kernels/vector_range.h"
 #include "extension/table/block_filler.h"
 
 namespace pgwarp {
@@ -18,11 +19,12 @@ void make_normal(BlockFiller* filler, Size count, float* rows) {
     const uint32 dims = dims_of(filler->table);
     for (Size i = 0; i < count; ++i) {
         float* row = rows + i * dims;
-        const double norm = std::sqrt(squared_norm(row, dims));
-        if (!(norm > 0) || !std::isfinite(norm)) {
+        const double squared = squared_norm(row, dims);
+        if (!(squared >= least_squared_norm && squared <= most_squared_norm)) {
             filler->odd = true;
             continue;
         }
+        const double norm = std::sqrt(squared);
         for (uint32 d = 0; d < dims; ++d) row[d] = static_cast<float>(row[d] / norm);
     }
 }

@@ -18,8 +18,8 @@ namespace pgwarp {
 
 struct ParallelRead {
     RowIds ids;
-    // Where vectors are normalised, one that has no direction (its norm is zero or not finite) sets
-    // `odd`.
+    // Where vectors are normalised, one that has no direction, or is out of range
+    // (kernels/vector_range.h), sets `odd`.
     RowForm form;
     int workers;  // upper bound
     Size memory;  // bytes of the pool

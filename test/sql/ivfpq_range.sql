@@ -144,6 +144,7 @@ CREATE INDEX z_v ON z USING ivfpq (v vector_cosine_ops);
 ANALYZE z;
 SELECT trained, rows, pending_rows FROM ivfpq_info('z_v');
 SELECT * FROM found('z', '<=>', 10);
+SELECT ivfpq_recall('z_v', 2000) > 0.9;
 UPDATE z SET v = flat(0) WHERE id % 50 = 0;
 REINDEX INDEX z_v;
 SELECT trained, rows FROM ivfpq_info('z_v');
