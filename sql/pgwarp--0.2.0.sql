@@ -1158,6 +1158,11 @@ CREATE FUNCTION knn_join(
 COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[]) IS
     'the k rows nearest to each row of another table, by an ivfpq index';
 
+CREATE FUNCTION pgwarp_checked_condition("table" regclass, condition text) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT;
+COMMENT ON FUNCTION pgwarp_checked_condition(regclass, text) IS
+    'the condition, or an error unless it is one expression over columns of the table';
+
 -- Nearest rows of a table whose partitions are on other servers. PostgreSQL pushes LIMIT down for one
 -- foreign table, not below a Merge Append: so each partition has a query of its own. The search path
 -- is fixed: names in the text below must mean what they mean here.
@@ -1173,8 +1178,10 @@ CREATE FUNCTION knn_shards(
     LANGUAGE plpgsql STABLE ROWS 100 COST 100000 SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     vector_type oid;
+    type_schema name;
     type_name text;
     operator_name text;
+    checked text;
     statement text;
 BEGIN
     IF parent IS NULL OR key_column IS NULL OR vector_column IS NULL OR query IS NULL THEN
@@ -1183,27 +1190,33 @@ BEGIN
     IF k IS NULL OR k < 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'k must be at least 1';
     END IF;
-    SELECT a.atttypid, format('%I.%I', n.nspname, t.typname) INTO vector_type, type_name
-    FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid JOIN pg_namespace AS n ON n.oid = t.typnamespace
-    WHERE a.attrelid = parent AND a.attname = vector_column AND a.attnum > 0 AND NOT a.attisdropped;
+    -- Below any domains.
+    WITH RECURSIVE types (oid, base) AS (
+        SELECT t.oid, t.typbasetype FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+        WHERE a.attrelid = parent AND a.attname = vector_column AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL SELECT t.oid, t.typbasetype FROM types JOIN pg_type AS t ON t.oid = types.base)
+    SELECT t.oid, n.nspname, format('%I.%I', n.nspname, t.typname) INTO vector_type, type_schema, type_name
+    FROM types JOIN pg_type AS t ON t.oid = types.oid JOIN pg_namespace AS n ON n.oid = t.typnamespace WHERE types.base = 0;
     IF NOT FOUND THEN
         RAISE undefined_column USING MESSAGE = format('column "%s" of relation "%s" does not exist', vector_column, parent);
     END IF;
-    SELECT format('OPERATOR(%I.%s)', n.nspname, o.oprname) INTO operator_name
-    FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace
-    WHERE o.oprname = operator AND o.oprleft = vector_type AND o.oprright = vector_type AND o.oprresult = 'float8'::regtype
-    ORDER BY o.oid LIMIT 1;
+    -- The type's own operators, not those that anybody may have made for it in another schema.
+    SELECT format('OPERATOR(%I.%s)', type_schema, o.oprname) INTO operator_name
+    FROM pg_operator AS o JOIN pg_type AS t ON t.typnamespace = o.oprnamespace
+    WHERE t.oid = vector_type AND o.oprname = operator AND o.oprleft = t.oid AND o.oprright = t.oid AND o.oprresult = 'float8'::regtype;
     IF NOT FOUND THEN
         RAISE undefined_function USING MESSAGE = format('there is no distance "%s" for type %s', operator, format_type(vector_type, NULL)),
             HINT = 'Distances are <->, <#>, <=> and <+>.';
     END IF;
+    EXECUTE format('SELECT %I.pgwarp_checked_condition($1, $2)', (SELECT n.nspname FROM pg_extension AS e
+        JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'pgwarp')) INTO checked USING parent, condition;
     WITH RECURSIVE members (oid) AS (
         SELECT parent::oid
         UNION ALL SELECT i.inhrelid FROM pg_inherits AS i JOIN members AS m ON i.inhparent = m.oid)
-    SELECT string_agg(format('(SELECT %s::oid AS shard, %I::bigint AS key, %I %s %L::%s AS distance FROM ONLY %s %s ORDER BY %3$I %4$s %5$L::%6$s LIMIT %9$s)',
-        c.oid, key_column, vector_column, operator_name, query, type_name, c.oid::regclass, 'WHERE (' || condition || E'\n)', k), ' UNION ALL ')
+    SELECT string_agg(format('(SELECT %s::oid AS shard, %I::bigint AS key, %I %s %L::%s AS distance FROM ONLY %s AS %I %s ORDER BY %3$I %4$s %5$L::%6$s LIMIT %10$s)',
+        c.oid, key_column, vector_column, operator_name, query, type_name, c.oid::regclass, p.relname, 'WHERE (' || checked || E'\n)', k), ' UNION ALL ')
     INTO statement
-    FROM members AS m JOIN pg_class AS c ON c.oid = m.oid WHERE c.relkind <> 'p';
+    FROM members AS m JOIN pg_class AS c ON c.oid = m.oid JOIN pg_class AS p ON p.oid = parent WHERE c.relkind <> 'p';
     IF statement IS NULL THEN
         RETURN;
     END IF;
