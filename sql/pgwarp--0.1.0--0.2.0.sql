@@ -701,6 +701,16 @@ CREATE FUNCTION knn_search(
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
 COMMENT ON FUNCTION knn_search(regclass, vector[], int, int, text) IS
     'the k rows nearest to each of many queries, by an ivfpq index';
+CREATE FUNCTION knn_search(
+    index regclass,
+    query_vector vector,
+    k int,
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL)
+    RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_search_vector' LANGUAGE C STABLE ROWS 10 COST 10000;
+COMMENT ON FUNCTION knn_search(regclass, vector, int, int, text) IS
+    'the k rows nearest to a vector, by an ivfpq index';
 
 CREATE FUNCTION knn_join(
     query_table regclass,
@@ -818,6 +828,16 @@ CREATE FUNCTION knn_search(
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
 COMMENT ON FUNCTION knn_search(regclass, halfvec[], int, int, text) IS
     'the k rows nearest to each of many queries, by an ivfpq index';
+CREATE FUNCTION knn_search(
+    index regclass,
+    query_vector halfvec,
+    k int,
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL)
+    RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_search_vector' LANGUAGE C STABLE ROWS 10 COST 10000;
+COMMENT ON FUNCTION knn_search(regclass, halfvec, int, int, text) IS
+    'the k rows nearest to a vector, by an ivfpq index';
 
 -- A literal without a type is neither vector[] nor halfvec[]. PostgreSQL takes it for text, and the
 -- index says of which type the vectors are.
@@ -830,7 +850,7 @@ CREATE FUNCTION knn_search(
     RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search_text' LANGUAGE C STABLE ROWS 1000 COST 100000;
 COMMENT ON FUNCTION knn_search(regclass, text, int, int, text) IS
-    'the k rows nearest to each of many queries, given as the text of an array, by an ivfpq index';
+    'the k rows nearest to each of many queries, given as the text of an array or of one vector, by an ivfpq index';
 
 CREATE FUNCTION kmeans_assign(halfvec, centroids vector[]) RETURNS int
     AS 'MODULE_PATHNAME', 'pgwarp_kmeans_assign_halfvec'

@@ -1268,6 +1268,16 @@ BEGIN
                 AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
             COMMENT ON FUNCTION knn_search(regclass, %1$I.%2$s[], int, int, text) IS
                 'the k rows nearest to each of many queries, by an ivfpq index';
+            CREATE FUNCTION knn_search(
+                index regclass,
+                query_vector %1$I.%2$s,
+                k int,
+                probes int DEFAULT NULL,
+                condition text DEFAULT NULL)
+                RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
+                AS 'MODULE_PATHNAME', 'pgwarp_knn_search_vector' LANGUAGE C STABLE ROWS 10 COST 10000;
+            COMMENT ON FUNCTION knn_search(regclass, %1$I.%2$s, int, int, text) IS
+                'the k rows nearest to a vector, by an ivfpq index';
 
             CREATE FUNCTION kmeans_assign(%1$I.%2$s, centroids %1$I.%2$s[]) RETURNS int
                 AS 'MODULE_PATHNAME', 'pgwarp_kmeans_assign%3$s'
@@ -1313,7 +1323,7 @@ CREATE FUNCTION knn_search(
     RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search_text' LANGUAGE C STABLE ROWS 1000 COST 100000;
 COMMENT ON FUNCTION knn_search(regclass, text, int, int, text) IS
-    'the k rows nearest to each of many queries, given as the text of an array, by an ivfpq index';
+    'the k rows nearest to each of many queries, given as the text of an array or of one vector, by an ivfpq index';
 COMMENT ON FUNCTION kmeans(regclass, name, int, int, int) IS
     'clusters the vectors of a table: k centroids and how many vectors are nearest to each';
 
