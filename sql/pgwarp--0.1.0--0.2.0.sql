@@ -728,6 +728,20 @@ CREATE FUNCTION knn_join(
     AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
 COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[]) IS
     'the k rows nearest to each row of another table, by an ivfpq index';
+CREATE FUNCTION knn_join_text(
+    query_table regclass,
+    query_key_column name,
+    query_vector_column name,
+    index regclass,
+    key_column name,
+    k int,
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL,
+    on_equal text[] DEFAULT NULL)
+    RETURNS TABLE (query_key text, rank int, key text, distance float4)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
+COMMENT ON FUNCTION knn_join_text(regclass, name, name, regclass, name, int, int, text, text[]) IS
+    'knn_join for keys of type uuid, text or integer, which it returns as text';
 
 CREATE FUNCTION pgwarp_checked_condition("table" regclass, condition text) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT;
@@ -872,3 +886,55 @@ CREATE FUNCTION kmeans_assign(text, centroids vector[]) RETURNS int
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION kmeans_assign(text, vector[]) IS
     'the number, from 1 on, of the centroid that is nearest to a vector';
+
+-- Graphs with keys of type uuid and text.
+
+CREATE FUNCTION knn_graph_text(
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int,
+    method text DEFAULT 'auto',
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    probes int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (src text, rank int, dst text, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph_text(regclass, name, name, int, text, text, int, int, int, int) IS
+    'knn_graph for keys of type uuid, text or integer, which it returns as text';
+
+CREATE FUNCTION knn_graph_merge_text(
+    first_graph regclass,
+    first_table regclass,
+    second_graph regclass,
+    second_table regclass,
+    key name,
+    vector_column name,
+    k int DEFAULT NULL,
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (src text, rank int, dst text, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_merge' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph_merge_text(regclass, regclass, regclass, regclass, name, name, int, text,
+                                         int, int, int) IS
+    'knn_graph_merge for keys of type uuid, text or integer, which it returns as text';
+
+CREATE FUNCTION knn_path(
+    graph regclass,
+    src text,
+    dst text,
+    directed boolean DEFAULT false)
+    RETURNS TABLE (step int, node text, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_path' LANGUAGE C STABLE STRICT ROWS 20 COST 100000;
+COMMENT ON FUNCTION knn_path(regclass, text, text, boolean) IS
+    'the path between two nodes, given as text, of a graph whose longest edge is shortest';
+
+CREATE FUNCTION knn_components_text(graph regclass)
+    RETURNS TABLE (node text, component text)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_components' LANGUAGE C STABLE STRICT ROWS 100000 COST 100000;
+COMMENT ON FUNCTION knn_components_text(regclass) IS
+    'knn_components for nodes of type uuid, text or integer, which it returns as text';

@@ -256,6 +256,7 @@ struct JoinQueries {
 TableReader* open_queries(FunctionCallInfo fcinfo, KnnIndex* index) {
     TableColumns columns = {PG_GETARG_OID(0), NameStr(*PG_GETARG_NAME(2)),
                             NameStr(*PG_GETARG_NAME(1))};
+    columns.names = index->names;
     EqualColumns equal = {};
     if (!PG_ARGISNULL(8)) equal = read_equal_columns(PG_GETARG_ARRAYTYPE_P(8));
     columns.values = equal.query_columns;
@@ -315,7 +316,9 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
     compat_init_materialized(fcinfo);
     const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const int level = begin_probes(fcinfo, 6);
-    KnnIndex index = open_knn_index(PG_GETARG_OID(3), NameStr(*PG_GETARG_NAME(4)));
+    // Those of a block are forgotten with it.
+    KeyNames* names = names_in_result(result, 0, MaxAllocHugeSize);
+    KnnIndex index = open_knn_index(PG_GETARG_OID(3), NameStr(*PG_GETARG_NAME(4)), names);
     if (!PG_ARGISNULL(7)) set_condition(&index, text_to_cstring(PG_GETARG_TEXT_PP(7)));
     TableReader* reader = open_queries(fcinfo, &index);
 
@@ -328,14 +331,15 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
                    [&](Size query, const KnnRows& found) {
                        for (uint32 r = 0; r < found.count; ++r) {
                            const KnnRow& row = found.rows[r];
-                           Datum values[] = {Int64GetDatum(block.keys[query]),
+                           Datum values[] = {key_datum(names, block.keys[query]),
                                              Int32GetDatum(static_cast<int32>(r) + 1),
-                                             Int64GetDatum(row.key),
+                                             row.key_is_null ? Datum{0} : key_datum(names, row.key),
                                              Float4GetDatum(static_cast<float4>(row.distance))};
                            bool nulls[] = {false, false, row.key_is_null, false};
                            tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
                        }
                    });
+        if (names) forget_key_names(names);
     }
     close_table_reader(reader);
     close_search(&search);
