@@ -58,6 +58,7 @@ CREATE INDEX d_v ON d USING ivfpq (v, id) WITH (lists = 4);
 SELECT dims, rows, pending_rows FROM ivfpq_info('d_v');
 SELECT * FROM compare_scan('d', 'v <-> ''[1,2,3]''', 'id > 100');
 SELECT * FROM ivfpq_check('d_v', true);
+SELECT quantizer, bits FROM ivfpq_compare('d', 'v', 1) ORDER BY 1, 2;
 SELECT error_of('INSERT INTO d VALUES (0, ''[1,2]'')'), error_of('CREATE INDEX ON d USING ivfpq (w)'),
        error_of('ALTER INDEX d_v SET (m = 4)');
 DROP TABLE d;
