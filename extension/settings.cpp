@@ -204,7 +204,7 @@ void define_service_settings() {
     DefineCustomIntVariable("pgwarp.debug_fault_after",
                             "Sets how many calls of a build go well before the device fails.",
                             "For tests of pgwarp.", &settings.fault_after, settings.fault_after, 0,
-                            INT_MAX, PGC_USERSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr,
+                            INT_MAX, PGC_SUSET, GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL, nullptr,
                             nullptr, nullptr);
     DefineCustomStringVariable("pgwarp.debug_pause",
                                "Names the point at which this session waits for an advisory lock.",

@@ -59,10 +59,11 @@ struct AttributeColumns {
 };
 
 enum class ConditionKind : uint8_t {
-    range,     // low <= x and x <= high
-    among,     // x is one of the values
-    overlaps,  // a signature that has all bits of one of the values
-    contains,  // a signature that has all bits of `low`
+    range,      // low <= x and x <= high
+    among,      // x is one of the values
+    not_among,  // x is none of the values
+    overlaps,   // a signature that has all bits of one of the values
+    contains,   // a signature that has all bits of `low`
     is_null,
     is_not_null,
     never,  // no entry passes
@@ -74,7 +75,7 @@ struct Condition {
     uint8_t attribute;
     uint64_t low;
     uint64_t high;
-    std::span<const uint64_t> values;  // among: ascending, each once
+    std::span<const uint64_t> values;  // among, not_among: ascending, each once
 };
 
 // A condition without a pointer, for memory that a device or another process reads.
@@ -96,6 +97,7 @@ PGWARP_HOST_DEVICE bool number_passes(const PackedCondition& condition, const ui
         case ConditionKind::range:
             return condition.low <= x && x <= condition.high;
         case ConditionKind::among:
+        case ConditionKind::not_among:
             while (low < high) {
                 const uint32_t middle = (low + high) / 2;
                 if (values[middle] < x)
@@ -103,7 +105,8 @@ PGWARP_HOST_DEVICE bool number_passes(const PackedCondition& condition, const ui
                 else
                     high = middle;
             }
-            return low < condition.value_count && values[low] == x;
+            return (low < condition.value_count && values[low] == x) ==
+                   (condition.kind == ConditionKind::among);
         case ConditionKind::overlaps:
             for (uint32_t i = 0; i < condition.value_count; ++i)
                 if ((x & values[i]) == values[i]) return true;

@@ -435,12 +435,14 @@ BEGIN
         EXECUTE pg_catalog.format('COMMENT ON OPERATOR CLASS %I USING ivfpq IS %L', class.name,
             'conditions on type ' || class.type);
     END LOOP;
+    -- The other way round, the attribute would have to be moved by the time zone: in a gap of summer time, that
+    -- does not keep the order.
     FOR class IN SELECT a.type AS type, b.type AS other, a.family
         FROM (VALUES ('int2', 'integer_ops'), ('int4', 'integer_ops'), ('int8', 'integer_ops'),
-                ('float4', 'float_ops'), ('float8', 'float_ops'),
+                ('float4', 'float_ops'), ('float8', 'float_ops'), ('timestamptz', 'timestamptz_ops'),
                 ('date', 'datetime_ops'), ('timestamp', 'datetime_ops')) AS a (type, family)
             JOIN (VALUES ('int2', 'integer_ops'), ('int4', 'integer_ops'), ('int8', 'integer_ops'),
-                ('float4', 'float_ops'), ('float8', 'float_ops'),
+                ('float4', 'float_ops'), ('float8', 'float_ops'), ('date', 'timestamptz_ops'), ('timestamp', 'timestamptz_ops'),
                 ('date', 'datetime_ops'), ('timestamp', 'datetime_ops')) AS b (type, family)
             ON a.family = b.family AND a.type <> b.type
     LOOP
@@ -701,6 +703,16 @@ CREATE FUNCTION knn_search(
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
 COMMENT ON FUNCTION knn_search(regclass, vector[], int, int, text) IS
     'the k rows nearest to each of many queries, by an ivfpq index';
+CREATE FUNCTION knn_search(
+    index regclass,
+    query_vector vector,
+    k int,
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL)
+    RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_search_vector' LANGUAGE C STABLE ROWS 10 COST 10000;
+COMMENT ON FUNCTION knn_search(regclass, vector, int, int, text) IS
+    'the k rows nearest to a vector, by an ivfpq index';
 
 CREATE FUNCTION knn_join(
     query_table regclass,
@@ -716,6 +728,25 @@ CREATE FUNCTION knn_join(
     AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
 COMMENT ON FUNCTION knn_join(regclass, name, name, regclass, name, int, int, text, text[]) IS
     'the k rows nearest to each row of another table, by an ivfpq index';
+CREATE FUNCTION knn_join_text(
+    query_table regclass,
+    query_key_column name,
+    query_vector_column name,
+    index regclass,
+    key_column name,
+    k int,
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL,
+    on_equal text[] DEFAULT NULL)
+    RETURNS TABLE (query_key text, rank int, key text, distance float4)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_join' LANGUAGE C STABLE ROWS 10000 COST 1000000;
+COMMENT ON FUNCTION knn_join_text(regclass, name, name, regclass, name, int, int, text, text[]) IS
+    'knn_join for keys of type uuid, text or integer, which it returns as text';
+
+CREATE FUNCTION pgwarp_checked_condition("table" regclass, condition text) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT;
+COMMENT ON FUNCTION pgwarp_checked_condition(regclass, text) IS
+    'the condition, or an error unless it is one expression over columns of the table';
 
 -- Nearest rows of a table whose partitions are on other servers. PostgreSQL pushes LIMIT down for one
 -- foreign table, not below a Merge Append: so each partition has a query of its own. The search path
@@ -732,8 +763,10 @@ CREATE FUNCTION knn_shards(
     LANGUAGE plpgsql STABLE ROWS 100 COST 100000 SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     vector_type oid;
+    type_schema name;
     type_name text;
     operator_name text;
+    checked text;
     statement text;
 BEGIN
     IF parent IS NULL OR key_column IS NULL OR vector_column IS NULL OR query IS NULL THEN
@@ -742,27 +775,33 @@ BEGIN
     IF k IS NULL OR k < 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'k must be at least 1';
     END IF;
-    SELECT a.atttypid, format('%I.%I', n.nspname, t.typname) INTO vector_type, type_name
-    FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid JOIN pg_namespace AS n ON n.oid = t.typnamespace
-    WHERE a.attrelid = parent AND a.attname = vector_column AND a.attnum > 0 AND NOT a.attisdropped;
+    -- Below any domains.
+    WITH RECURSIVE types (oid, base) AS (
+        SELECT t.oid, t.typbasetype FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+        WHERE a.attrelid = parent AND a.attname = vector_column AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL SELECT t.oid, t.typbasetype FROM types JOIN pg_type AS t ON t.oid = types.base)
+    SELECT t.oid, n.nspname, format('%I.%I', n.nspname, t.typname) INTO vector_type, type_schema, type_name
+    FROM types JOIN pg_type AS t ON t.oid = types.oid JOIN pg_namespace AS n ON n.oid = t.typnamespace WHERE types.base = 0;
     IF NOT FOUND THEN
         RAISE undefined_column USING MESSAGE = format('column "%s" of relation "%s" does not exist', vector_column, parent);
     END IF;
-    SELECT format('OPERATOR(%I.%s)', n.nspname, o.oprname) INTO operator_name
-    FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace
-    WHERE o.oprname = operator AND o.oprleft = vector_type AND o.oprright = vector_type AND o.oprresult = 'float8'::regtype
-    ORDER BY o.oid LIMIT 1;
+    -- The type's own operators, not those that anybody may have made for it in another schema.
+    SELECT format('OPERATOR(%I.%s)', type_schema, o.oprname) INTO operator_name
+    FROM pg_operator AS o JOIN pg_type AS t ON t.typnamespace = o.oprnamespace
+    WHERE t.oid = vector_type AND o.oprname = operator AND o.oprleft = t.oid AND o.oprright = t.oid AND o.oprresult = 'float8'::regtype;
     IF NOT FOUND THEN
         RAISE undefined_function USING MESSAGE = format('there is no distance "%s" for type %s', operator, format_type(vector_type, NULL)),
             HINT = 'Distances are <->, <#>, <=> and <+>.';
     END IF;
+    EXECUTE format('SELECT %I.pgwarp_checked_condition($1, $2)', (SELECT n.nspname FROM pg_extension AS e
+        JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'pgwarp')) INTO checked USING parent, condition;
     WITH RECURSIVE members (oid) AS (
         SELECT parent::oid
         UNION ALL SELECT i.inhrelid FROM pg_inherits AS i JOIN members AS m ON i.inhparent = m.oid)
-    SELECT string_agg(format('(SELECT %s::oid AS shard, %I::bigint AS key, %I %s %L::%s AS distance FROM ONLY %s %s ORDER BY %3$I %4$s %5$L::%6$s LIMIT %9$s)',
-        c.oid, key_column, vector_column, operator_name, query, type_name, c.oid::regclass, 'WHERE (' || condition || E'\n)', k), ' UNION ALL ')
+    SELECT string_agg(format('(SELECT %s::oid AS shard, %I::bigint AS key, %I %s %L::%s AS distance FROM ONLY %s AS %I %s ORDER BY %3$I %4$s %5$L::%6$s LIMIT %10$s)',
+        c.oid, key_column, vector_column, operator_name, query, type_name, c.oid::regclass, p.relname, 'WHERE (' || checked || E'\n)', k), ' UNION ALL ')
     INTO statement
-    FROM members AS m JOIN pg_class AS c ON c.oid = m.oid WHERE c.relkind <> 'p';
+    FROM members AS m JOIN pg_class AS c ON c.oid = m.oid JOIN pg_class AS p ON p.oid = parent WHERE c.relkind <> 'p';
     IF statement IS NULL THEN
         RETURN;
     END IF;
@@ -805,6 +844,16 @@ CREATE FUNCTION knn_search(
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search' LANGUAGE C STABLE ROWS 1000 COST 100000;
 COMMENT ON FUNCTION knn_search(regclass, halfvec[], int, int, text) IS
     'the k rows nearest to each of many queries, by an ivfpq index';
+CREATE FUNCTION knn_search(
+    index regclass,
+    query_vector halfvec,
+    k int,
+    probes int DEFAULT NULL,
+    condition text DEFAULT NULL)
+    RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_search_vector' LANGUAGE C STABLE ROWS 10 COST 10000;
+COMMENT ON FUNCTION knn_search(regclass, halfvec, int, int, text) IS
+    'the k rows nearest to a vector, by an ivfpq index';
 
 -- A literal without a type is neither vector[] nor halfvec[]. PostgreSQL takes it for text, and the
 -- index says of which type the vectors are.
@@ -817,7 +866,7 @@ CREATE FUNCTION knn_search(
     RETURNS TABLE (query int, rank int, ctid tid, distance float4, tableoid regclass)
     AS 'MODULE_PATHNAME', 'pgwarp_knn_search_text' LANGUAGE C STABLE ROWS 1000 COST 100000;
 COMMENT ON FUNCTION knn_search(regclass, text, int, int, text) IS
-    'the k rows nearest to each of many queries, given as the text of an array, by an ivfpq index';
+    'the k rows nearest to each of many queries, given as the text of an array or of one vector, by an ivfpq index';
 
 CREATE FUNCTION kmeans_assign(halfvec, centroids vector[]) RETURNS int
     AS 'MODULE_PATHNAME', 'pgwarp_kmeans_assign_halfvec'
@@ -837,3 +886,55 @@ CREATE FUNCTION kmeans_assign(text, centroids vector[]) RETURNS int
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION kmeans_assign(text, vector[]) IS
     'the number, from 1 on, of the centroid that is nearest to a vector';
+
+-- Graphs with keys of type uuid and text.
+
+CREATE FUNCTION knn_graph_text(
+    "table" regclass,
+    key name,
+    vector_column name,
+    k int,
+    method text DEFAULT 'auto',
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    probes int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (src text, rank int, dst text, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph_text(regclass, name, name, int, text, text, int, int, int, int) IS
+    'knn_graph for keys of type uuid, text or integer, which it returns as text';
+
+CREATE FUNCTION knn_graph_merge_text(
+    first_graph regclass,
+    first_table regclass,
+    second_graph regclass,
+    second_table regclass,
+    key name,
+    vector_column name,
+    k int DEFAULT NULL,
+    metric text DEFAULT 'l2',
+    samples int DEFAULT NULL,
+    iterations int DEFAULT NULL,
+    seed int DEFAULT 0)
+    RETURNS TABLE (src text, rank int, dst text, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_graph_merge' LANGUAGE C STABLE ROWS 1000000 COST 1000000;
+COMMENT ON FUNCTION knn_graph_merge_text(regclass, regclass, regclass, regclass, name, name, int, text,
+                                         int, int, int) IS
+    'knn_graph_merge for keys of type uuid, text or integer, which it returns as text';
+
+CREATE FUNCTION knn_path(
+    graph regclass,
+    src text,
+    dst text,
+    directed boolean DEFAULT false)
+    RETURNS TABLE (step int, node text, distance real)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_path' LANGUAGE C STABLE STRICT ROWS 20 COST 100000;
+COMMENT ON FUNCTION knn_path(regclass, text, text, boolean) IS
+    'the path between two nodes, given as text, of a graph whose longest edge is shortest';
+
+CREATE FUNCTION knn_components_text(graph regclass)
+    RETURNS TABLE (node text, component text)
+    AS 'MODULE_PATHNAME', 'pgwarp_knn_components' LANGUAGE C STABLE STRICT ROWS 100000 COST 100000;
+COMMENT ON FUNCTION knn_components_text(regclass) IS
+    'knn_components for nodes of type uuid, text or integer, which it returns as text';

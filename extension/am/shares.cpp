@@ -15,13 +15,14 @@ namespace {
 
 // Whether the scan checks the condition on an attribute, although PostgreSQL has it as a filter.
 bool is_filter_key(const IndexOptInfo* info, Expr* condition) {
-    FilterForm form;
-    if (info->nkeycolumns < 2 || !filter_form(condition, &form)) return false;
-    for (int i = 1; i < info->nkeycolumns; ++i)
-        if (match_index_to_operand(reinterpret_cast<Node*>(form.column), i,
-                                   const_cast<IndexOptInfo*>(info)))
-            return can_be_key(form, info->opfamily[i], info->opcintype[i],
-                              info->indexcollations[i]);
+    if (info->nkeycolumns < 2) return false;
+    const FilterForms forms = filter_forms(condition);
+    for (const FilterForm& form : forms.all())
+        for (int i = 1; i < info->nkeycolumns; ++i)
+            if (match_index_to_operand(reinterpret_cast<Node*>(form.column), i,
+                                       const_cast<IndexOptInfo*>(info)) &&
+                can_be_key(form, info->opfamily[i], info->opcintype[i], info->indexcollations[i]))
+                return true;
     return false;
 }
 

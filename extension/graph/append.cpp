@@ -48,19 +48,21 @@ struct Changes {
 
     // Changes are flushed a thousand sources at a time, as array parameters.
     static constexpr int at_once = 1000;
-    Datum keys[at_once];
+    int64 keys[at_once];
     int key_count;
-    Datum* columns[4];  // (at_once * k) each
+    // (at_once * k) each
+    int64* src;
+    Datum* rank;
+    int64* dst;
+    Datum* distance;
     int edge_count;
     SPIPlanPtr remove;
     SPIPlanPtr add;
 };
 
+// Of ranks or distances.
 Datum array_of(Datum* values, int count, Oid type) {
-    const bool wide = type == INT8OID;
-    return PointerGetDatum(construct_array(values, count, type, wide ? 8 : 4,
-                                           wide ? FLOAT8PASSBYVAL : true,
-                                           wide ? TYPALIGN_DOUBLE : TYPALIGN_INT));
+    return PointerGetDatum(construct_array(values, count, type, 4, true, TYPALIGN_INT));
 }
 
 SPIPlanPtr prepare(const char* query, int arguments, Oid* types) {
@@ -71,29 +73,40 @@ SPIPlanPtr prepare(const char* query, int arguments, Oid* types) {
 
 void prepare_changes(Changes* changes) {
     const char* name = qualified_name(changes->graph);
-    Oid types[] = {INT8ARRAYOID, INT4ARRAYOID, INT8ARRAYOID, FLOAT4ARRAYOID};
+    const Oid keys = changes->set->names ? TEXTARRAYOID : INT8ARRAYOID;
+    Oid types[] = {keys, INT4ARRAYOID, keys, FLOAT4ARRAYOID};
+    const char* src = key_type_name(changes->graph, "src");
     changes->remove = prepare(
-        psprintf("DELETE FROM %s WHERE src OPERATOR(pg_catalog.=) ANY ($1)", name), 1, types);
+        psprintf("DELETE FROM %s WHERE src OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.%s[])", name,
+                 src),
+        1, types);
     changes->add =
-        prepare(psprintf("INSERT INTO %s (src, rank, dst, distance) "
-                         "SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), "
-                         "pg_catalog.unnest($3), pg_catalog.unnest($4))",
-                         name),
+        prepare(psprintf("INSERT INTO %s (src, rank, dst, distance) SELECT * FROM ROWS FROM "
+                         "(pg_catalog.unnest($1::pg_catalog.%s[]), pg_catalog.unnest($2), "
+                         "pg_catalog.unnest($3::pg_catalog.%s[]), pg_catalog.unnest($4))",
+                         name, src, key_type_name(changes->graph, "dst")),
                 4, types);
-    for (Datum*& column : changes->columns)
-        column = static_cast<Datum*>(palloc(sizeof(Datum) * Changes::at_once * changes->k));
+    const Size edges = Size{Changes::at_once} * changes->k;
+    const auto alloc = [](Size bytes) { return palloc(bytes); };
+    changes->src = static_cast<int64*>(alloc(edges * sizeof(int64)));
+    changes->rank = static_cast<Datum*>(alloc(edges * sizeof(Datum)));
+    changes->dst = static_cast<int64*>(alloc(edges * sizeof(int64)));
+    changes->distance = static_cast<Datum*>(alloc(edges * sizeof(Datum)));
 }
 
 void flush_changes(Changes* changes) {
     if (changes->key_count == 0) return;
     CHECK_FOR_INTERRUPTS();
-    Datum values[4] = {array_of(changes->keys, changes->key_count, INT8OID)};
+    const KeyNames* names = changes->set->names;
+    const auto edges = static_cast<Size>(changes->edge_count);
+    Datum values[4] = {key_array(names, changes->keys, static_cast<Size>(changes->key_count))};
     if (SPI_execute_plan(changes->remove, values, nullptr, false, 0) != SPI_OK_DELETE)
         elog(ERROR, "could not remove edges");
     pfree(DatumGetPointer(values[0]));
-    const Oid types[] = {INT8OID, INT4OID, INT8OID, FLOAT4OID};
-    for (int c = 0; c < 4; ++c)
-        values[c] = array_of(changes->columns[c], changes->edge_count, types[c]);
+    values[0] = key_array(names, changes->src, edges);
+    values[1] = array_of(changes->rank, changes->edge_count, INT4OID);
+    values[2] = key_array(names, changes->dst, edges);
+    values[3] = array_of(changes->distance, changes->edge_count, FLOAT4OID);
     if (SPI_execute_plan(changes->add, values, nullptr, false, 0) != SPI_OK_INSERT)
         elog(ERROR, "could not add edges");
     for (const Datum value : values) pfree(DatumGetPointer(value));
@@ -103,14 +116,14 @@ void flush_changes(Changes* changes) {
 // Queues a source: its edges are deleted, and those of `list` inserted. Null: the row is gone.
 void change_list(Changes* changes, int64 key, const Edge* list) {
     if (changes->key_count == Changes::at_once) flush_changes(changes);
-    changes->keys[changes->key_count++] = Int64GetDatum(key);
+    changes->keys[changes->key_count++] = key;
     if (!list) return;
     for (uint32 i = 0; i < changes->k && list[i].row != no_row; ++i) {
         const int at = changes->edge_count++;
-        changes->columns[0][at] = Int64GetDatum(key);
-        changes->columns[1][at] = Int32GetDatum(static_cast<int32>(i) + 1);
-        changes->columns[2][at] = Int64GetDatum(changes->set->keys[list[i].row]);
-        changes->columns[3][at] =
+        changes->src[at] = key;
+        changes->rank[at] = Int32GetDatum(static_cast<int32>(i) + 1);
+        changes->dst[at] = changes->set->keys[list[i].row];
+        changes->distance[at] =
             Float4GetDatum(edge_operator_distance(changes->set->metric, list[i].distance));
     }
 }
@@ -395,11 +408,13 @@ PGWARP_FUNCTION(pgwarp_knn_graph_append) {
     PushActiveSnapshot(GetTransactionSnapshot());
     begin_graph_progress(table);
     report_graph_stage(GraphStage::edges, 0, 0);
-    GivenGraph given = read_given_graph(graph);
+    KeyNames* keys = names_in_graph(graph);
+    GivenGraph given = read_given_graph(graph, keys);
     const uint32 k = wanted_neighbors(fcinfo, 4, given.neighbors);
     GraphJob job = make_graph_job(fcinfo, metric, static_cast<int32>(k), {6, 7, 8});
-    GraphSet set = read_graph_set({table, NameStr(*PG_GETARG_NAME(3)), NameStr(*PG_GETARG_NAME(2))},
-                                  metric, {job.options.degree, job.k, job.threads});
+    TableColumns columns = {table, NameStr(*PG_GETARG_NAME(3)), NameStr(*PG_GETARG_NAME(2))};
+    columns.names = keys;
+    GraphSet set = read_graph_set(columns, metric, {job.options.degree, job.k, job.threads});
     report_left_out(set);
     start_builder(&job, set.count, set.dims, false);
     if (!set.file && set.count > rows_on_device(job, std::max(set.dims, 1u))) spill_graph_set(&set);

@@ -93,16 +93,20 @@ PGWARP_FUNCTION(pgwarp_knn_graph_create) {
     const char* key = quote_literal_cstr(NameStr(*PG_GETARG_NAME(2)));
     const char* vector_column = quote_literal_cstr(NameStr(*PG_GETARG_NAME(3)));
     const char* metric = quote_literal_cstr(text_argument(fcinfo, 6));
+    // The graph's columns have the type of the keys.
+    const char* type = key_type_name(table, NameStr(*PG_GETARG_NAME(2)));
+    const char* function = strcmp(type, "int8") == 0 ? "knn_graph" : "knn_graph_text";
 
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
     const TimestampTz begin = GetCurrentTimestamp();
     const char* literal = quote_literal_cstr(qualified_name(table));
-    execute(psprintf("CREATE TABLE %s AS SELECT * FROM %s.knn_graph(%s::pg_catalog.regclass, "
+    execute(psprintf("CREATE TABLE %s AS SELECT src::pg_catalog.%s AS src, rank, "
+                     "dst::pg_catalog.%s AS dst, distance FROM %s.%s(%s::pg_catalog.regclass, "
                      "%s::pg_catalog.name, %s::pg_catalog.name, %d::pg_catalog.int4, "
                      "%s::pg_catalog.text, %s::pg_catalog.text, %s::pg_catalog.int4, "
                      "%s::pg_catalog.int4, %s::pg_catalog.int4, %s::pg_catalog.int4)",
-                     graph, schema, literal, key, vector_column, PG_GETARG_INT32(4),
-                     quote_literal_cstr(text_argument(fcinfo, 5)), metric,
+                     graph, type, type, schema, function, literal, key, vector_column,
+                     PG_GETARG_INT32(4), quote_literal_cstr(text_argument(fcinfo, 5)), metric,
                      constant_or_null(fcinfo, 7), constant_or_null(fcinfo, 8),
                      constant_or_null(fcinfo, 9), constant_or_null(fcinfo, 10)),
             SPI_OK_UTILITY, "make the graph");

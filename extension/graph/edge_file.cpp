@@ -51,10 +51,10 @@ void seek(BufFile* file, Size offset) {
 
 }  // namespace
 
-GraphEdges read_graph_anywhere(Oid graph, Size most) {
+GraphEdges read_graph_anywhere(Oid graph, KeyNames* names, Size most) {
     GraphEdges edges = {};
     Spilling spilling = {&edges, new_growing_edges(), most};
-    scan_graph_table(graph, {take_edges, &spilling});
+    scan_graph_table(graph, names, {take_edges, &spilling});
     edges.edges = spilling.growing.edges;
     return edges;
 }

@@ -18,7 +18,7 @@ struct GraphEdges {
     BufFile* file;     // of KeyedEdge; null if they are in memory
     Size count;
 };
-GraphEdges read_graph_anywhere(Oid graph, Size most);
+GraphEdges read_graph_anywhere(Oid graph, KeyNames* names, Size most);
 void end_graph_edges(GraphEdges* edges);
 
 // Edges with node numbers in place of keys.

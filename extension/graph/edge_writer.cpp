@@ -13,17 +13,19 @@ namespace pgwarp {
 
 struct EdgeWriter {
     Tuplestorestate* rows;
-    TupleTableSlot* slot;  // the row; the tuplestore copies it
-    char* src;             // addresses of its values
+    TupleTableSlot* slot;   // the row; the tuplestore copies it
+    const KeyNames* names;  // null: there are addresses of the row's values
+    char* src;
     char* rank;
     char* dst;
     char* distance;
 };
 
-EdgeWriter* open_edge_writer(const ReturnSetInfo* result) {
-    constexpr Oid types[] = {INT8OID, INT4OID, INT8OID, FLOAT4OID};
+EdgeWriter* open_edge_writer(const ReturnSetInfo* result, const KeyNames* names) {
+    const Oid key = names ? TEXTOID : INT8OID;
+    const Oid types[] = {key, INT4OID, key, FLOAT4OID};
     const TupleDesc columns = result->setDesc;
-    EdgeWriter* writer = static_cast<EdgeWriter*>(palloc(sizeof(EdgeWriter)));
+    EdgeWriter* writer = static_cast<EdgeWriter*>(palloc0(sizeof(EdgeWriter)));
     Datum values[lengthof(types)] = {Int64GetDatum(0), Int32GetDatum(0), Int64GetDatum(0),
                                      Float4GetDatum(0)};
     bool nulls[lengthof(types)] = {};
@@ -31,6 +33,12 @@ EdgeWriter* open_edge_writer(const ReturnSetInfo* result) {
     for (int i = 0; i < columns->natts; ++i)
         if (TupleDescAttr(columns, i)->atttypid != types[i])
             elog(ERROR, "column %d of an edge is of another type", i + 1);
+    writer->rows = result->setResult;
+    writer->names = names;
+    if (names) {
+        writer->slot = MakeSingleTupleTableSlot(columns, &TTSOpsVirtual);
+        return writer;
+    }
     MinimalTuple row = compat_form_minimal_tuple(columns, values, nulls);
     char* data = reinterpret_cast<char*>(row) + row->t_hoff - MINIMAL_TUPLE_OFFSET;
     Size offset = 0;
@@ -43,7 +51,6 @@ EdgeWriter* open_edge_writer(const ReturnSetInfo* result) {
     }
     if (data + offset != reinterpret_cast<char*>(row) + row->t_len)
         elog(ERROR, "a row of an edge has another length");
-    writer->rows = result->setResult;
     writer->slot = MakeSingleTupleTableSlot(columns, &TTSOpsMinimalTuple);
     ExecStoreMinimalTuple(row, writer->slot, false);
     writer->src = places[0];
@@ -54,6 +61,15 @@ EdgeWriter* open_edge_writer(const ReturnSetInfo* result) {
 }
 
 void write_edge(EdgeWriter* writer, int64 src, int32 rank, int64 dst, float4 distance) {
+    if (writer->names) {
+        const Datum values[] = {key_datum(writer->names, src), Int32GetDatum(rank),
+                                key_datum(writer->names, dst), Float4GetDatum(distance)};
+        ExecClearTuple(writer->slot);
+        memcpy(writer->slot->tts_values, values, sizeof(values));
+        memset(writer->slot->tts_isnull, 0, lengthof(values) * sizeof(bool));
+        tuplestore_puttupleslot(writer->rows, ExecStoreVirtualTuple(writer->slot));
+        return;
+    }
     memcpy(writer->src, &src, sizeof(src));
     memcpy(writer->rank, &rank, sizeof(rank));
     memcpy(writer->dst, &dst, sizeof(dst));

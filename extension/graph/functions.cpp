@@ -8,6 +8,7 @@
 #include "extension/graph/index.h"
 #include "extension/graph/metric.h"
 #include "extension/graph/progress.h"
+#include "extension/graph/table.h"
 #include "extension/util/signature.h"
 
 extern "C" {
@@ -137,9 +138,10 @@ PGWARP_FUNCTION(pgwarp_knn_graph) {
     refuse_knob(fcinfo, knobs.iterations, "iterations", "nn_descent", may_descend);
     const Metric metric = graph_metric_called(text_argument(fcinfo, 5));
     GraphJob job = make_graph_job(fcinfo, metric, PG_GETARG_INT32(3), knobs);
-    const TableColumns columns = {table, NameStr(*PG_GETARG_NAME(2)), NameStr(*PG_GETARG_NAME(1))};
+    TableColumns columns = {table, NameStr(*PG_GETARG_NAME(2)), NameStr(*PG_GETARG_NAME(1))};
     compat_init_materialized(fcinfo);
     const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    columns.names = names_in_result(result, 0, graph_memory());
 
     begin_graph_progress(table);
     if (method == Method::ivfpq) {
@@ -151,7 +153,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph) {
         report_left_out(set);
         const bool exact = choose_exact(method, set);
         start_builder(&job, set.count, set.dims, exact);
-        EdgeRows rows{open_edge_writer(result), &set};
+        EdgeRows rows{open_edge_writer(result, columns.names), &set};
         build_graph(job, &set, exact, rows_sink(&rows));
         end_builder(&job);
         if (set.file) BufFileClose(set.file);

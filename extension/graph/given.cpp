@@ -52,8 +52,8 @@ Size given_in_memory() {
     return most_graph_edges(sizeof(Edge) * 2);
 }
 
-GivenGraph read_given_graph(Oid graph) {
-    GivenGraph given = {graph, read_graph_anywhere(graph, given_in_memory()), 0};
+GivenGraph read_given_graph(Oid graph, KeyNames* names) {
+    GivenGraph given = {graph, read_graph_anywhere(graph, names, given_in_memory()), 0};
     int32 most = 0;
     for_edges(given.edges, [&](const KeyedEdge& edge) { most = std::max(most, edge.rank); });
     given.neighbors = static_cast<uint32>(most);

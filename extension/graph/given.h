@@ -12,7 +12,7 @@ struct GivenGraph {
     GraphEdges edges;
     uint32 neighbors;  // the largest rank
 };
-GivenGraph read_given_graph(Oid graph);
+GivenGraph read_given_graph(Oid graph, KeyNames* names);
 // The most edges of a given graph that stay in memory.
 Size given_in_memory();
 

@@ -83,12 +83,12 @@ void build_graph_by_index(const IndexGraph& graph) {
     // Opened first: this checks the caller's rights.
     TableReader* reader = open_table_reader(graph.columns);
     const Oid number = find_index(graph.columns, graph.metric);
-    const KnnIndex index = open_knn_index(number, graph.columns.key);
+    const KnnIndex index = open_knn_index(number, graph.columns.key, graph.columns.names);
     MergedBatch* batch = open_merged_batch(index, graph.k + 1);
     const Size room = most_queries(batch);
     float* vectors = static_cast<float*>(
         MemoryContextAllocHuge(CurrentMemoryContext, room * index.dims * sizeof(float)));
-    EdgeWriter* writer = open_edge_writer(graph.result);
+    EdgeWriter* writer = open_edge_writer(graph.result, graph.columns.names);
     GraphSet set = {};
     set.metric = graph.metric;
     Size key_room = room;

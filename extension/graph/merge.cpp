@@ -38,11 +38,10 @@ uint32 common_neighbors(const GivenGraph& a, const GivenGraph& b) {
 void check_disjoint(const GraphSet& set, const KeyedRow* sorted) {
     for (Size i = 0; i + 1 < set.count; ++i)
         if (sorted[i].key == sorted[i + 1].key)
-            ereport(ERROR,
-                    (errcode(ERRCODE_UNIQUE_VIOLATION),
-                     errmsg("key %lld is in both tables", static_cast<long long>(sorted[i].key)),
-                     errhint("Graphs that are merged are of sets without common rows. For "
-                             "rows added to one table there is knn_graph_append().")));
+            ereport(ERROR, (errcode(ERRCODE_UNIQUE_VIOLATION),
+                            errmsg("key %s is in both tables", key_text(set.names, sorted[i].key)),
+                            errhint("Graphs that are merged are of sets without common rows. For "
+                                    "rows added to one table there is knn_graph_append().")));
 }
 
 }  // namespace
@@ -65,7 +64,9 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     const Oid tables[] = {PG_GETARG_OID(1), PG_GETARG_OID(3)};
     begin_graph_progress(tables[0]);
     report_graph_stage(GraphStage::edges, 0, 0);
-    GivenGraph given[] = {read_given_graph(graphs[0]), read_given_graph(graphs[1])};
+    const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+    KeyNames* keys = names_in_result(result, 0, graph_memory());
+    GivenGraph given[] = {read_given_graph(graphs[0], keys), read_given_graph(graphs[1], keys)};
     const uint32 k = wanted_neighbors(fcinfo, 6, common_neighbors(given[0], given[1]));
     for (const GivenGraph& graph : given)
         if (graph.edges.count > 0 && k > graph.neighbors)
@@ -77,8 +78,11 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     const GraphRoom room{job.options.degree, job.k, job.threads};
     const char* key = NameStr(*PG_GETARG_NAME(4));
     const char* vector_column = NameStr(*PG_GETARG_NAME(5));
-    GraphSet set = read_graph_set({tables[0], vector_column, key}, metric, room);
-    GraphSet second = read_graph_set({tables[1], vector_column, key}, metric, room);
+    TableColumns columns = {tables[0], vector_column, key};
+    columns.names = keys;
+    GraphSet set = read_graph_set(columns, metric, room);
+    columns.table = tables[1];
+    GraphSet second = read_graph_set(columns, metric, room);
     const Size border = set.count;
     if (second.dims != set.dims && border > 0 && second.count > 0)
         ereport(ERROR, (errcode(ERRCODE_DATA_EXCEPTION),
@@ -99,7 +103,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_merge) {
     report_graph_stage(GraphStage::keys, 0, 0);
     const KeyedRow* sorted = sort_by_key(set);
     check_disjoint(set, sorted);
-    EdgeRows to{open_edge_writer(reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo)), &set};
+    EdgeRows to{open_edge_writer(result, keys), &set};
     if (set.file) {
         merge_by_parts(job, set, border, given, sorted, rows_sink(&to));
         BufFileClose(set.file);

@@ -15,7 +15,9 @@
 #include "extension/util/signature.h"
 
 extern "C" {
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 }
 
 namespace pgwarp {
@@ -36,11 +38,19 @@ Owned<PathGraph>* load_graph(TableEdges* edges, bool directed) {
     return graph;
 }
 
-void check_node(bool there, Oid table, int64 node) {
+void check_node(bool there, Oid table, const char* node) {
     if (!there)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("graph \"%s\" has no node %lld", get_rel_name(table),
-                               static_cast<long long>(node))));
+                        errmsg("graph \"%s\" has no node %s", get_rel_name(table), node)));
+}
+
+// The ends of a path; a name that no edge has is not known.
+int64 node_argument(FunctionCallInfo fcinfo, int number, Oid table, const KeyNames* names) {
+    if (!names) return PG_GETARG_INT64(number);
+    const text* name = PG_GETARG_TEXT_PP(number);
+    const int64 node = find_key_name(names, name);
+    check_node(node >= 0, table, text_to_cstring(name));
+    return node;
 }
 
 // A kernel's result, owned by a memory context.
@@ -63,8 +73,8 @@ Copied<T> copied(Function&& function) {
 
 Copied<PathStep> path_in_memory(Oid table, TableEdges* edges, bool directed, int64 from, int64 to) {
     Owned<PathGraph>* graph = load_graph(edges, directed);
-    check_node(graph->object->has(from), table, from);
-    check_node(graph->object->has(to), table, to);
+    check_node(graph->object->has(from), table, key_text(nullptr, from));
+    check_node(graph->object->has(to), table, key_text(nullptr, to));
     return copied<PathStep>([&] { return graph->object->smoothest_path(from, to); });
 }
 
@@ -94,13 +104,9 @@ constexpr Size max_node_bytes =
     std::max(NodeNumbers::node_bytes,
              sizeof(int64) + std::max(LevelSearch::node_bytes, SpanningForest::memory(1, 2)));
 
-Size memory_bound() {
-    return static_cast<Size>(maintenance_work_mem) * 1024;
-}
-
 StreamedGraph number_nodes(Oid table, BufFile* keyed, Size count) {
     StreamedGraph graph = {table, owned_by<NodeNumbers>(CurrentMemoryContext), {}, nullptr};
-    const Size most = std::min<Size>(memory_bound() / max_node_bytes, (Size{1} << 31) - 1);
+    const Size most = std::min<Size>(graph_memory() / max_node_bytes, (Size{1} << 31) - 1);
     KeyedEdge* some = static_cast<KeyedEdge*>(palloc(sizeof(KeyedEdge) * edges_at_once));
     graph.some = static_cast<NumberedEdge*>(palloc(sizeof(NumberedEdge) * edges_at_once));
     guarded([&] { graph.numbers->object = new NodeNumbers(most); });
@@ -153,7 +159,7 @@ float find_bottleneck(const StreamedGraph& graph, bool directed, uint32 from, ui
     // Edges that the forest holds between two reductions: bounded by memory, and by the time to
     // sort.
     constexpr Size max_room = Size{1} << 22;
-    const Size left = memory_bound() - std::min(memory_bound(), nodes * 12);
+    const Size left = graph_memory() - std::min(graph_memory(), nodes * 12);
     const Size room = std::min({left / sizeof(NumberedEdge), max_room, graph.edges.count + 1});
     Owned<SpanningForest>* forest = owned_by<SpanningForest>(CurrentMemoryContext);
     guarded([&] { forest->object = new SpanningForest(nodes, room); });
@@ -223,8 +229,8 @@ Copied<PathStep> path_in_file(Oid table, const GraphEdges& edges, bool directed,
                               int64 to) {
     const StreamedGraph graph = number_nodes(table, edges.file, edges.count);
     const NodeNumbers& numbers = *graph.numbers->object;
-    check_node(numbers.has(from), table, from);
-    check_node(numbers.has(to), table, to);
+    check_node(numbers.has(from), table, key_text(nullptr, from));
+    check_node(numbers.has(to), table, key_text(nullptr, to));
     const uint32 first = numbers.number_of(from), last = numbers.number_of(to);
     const float limit = find_bottleneck(graph, directed, first, last);
     if (limit != limit) {
@@ -234,13 +240,37 @@ Copied<PathStep> path_in_file(Oid table, const GraphEdges& edges, bool directed,
     return path_by_levels(graph, directed, first, last, limit);
 }
 
-void put_component(const ReturnSetInfo* result, int64 node, int64 component) {
-    Datum values[2] = {Int64GetDatum(node), Int64GetDatum(component)};
-    bool nulls[2] = {};
-    tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+// Puts the components of nodes, of which nodes(i) gives (node, component). Each is named by its
+// smallest node: kernels know the smallest number only.
+template <typename Nodes>
+void put_components(const ReturnSetInfo* result, const KeyNames* names, Size count,
+                    const Nodes& nodes) {
+    int64* least = nullptr;  // by the kernels' names of components
+    if (names) {
+        least = static_cast<int64*>(
+            MemoryContextAllocHuge(CurrentMemoryContext, Max(count, Size{1}) * sizeof(int64)));
+        for (Size i = 0; i < count; ++i) {
+            const NodeComponent here = nodes(i);
+            if (here.node == here.component) least[here.component] = here.node;
+        }
+        for (Size i = 0; i < count; ++i) {
+            const NodeComponent here = nodes(i);
+            if (key_is_less(names, here.node, least[here.component]))
+                least[here.component] = here.node;
+        }
+    }
+    for (Size i = 0; i < count; ++i) {
+        if (i % 8192 == 0) CHECK_FOR_INTERRUPTS();
+        const NodeComponent here = nodes(i);
+        Datum values[2] = {key_datum(names, here.node),
+                           key_datum(names, least ? least[here.component] : here.component)};
+        bool nulls[2] = {};
+        tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+    }
 }
 
-void components_in_file(Oid table, const GraphEdges& edges, const ReturnSetInfo* result) {
+void components_in_file(Oid table, const GraphEdges& edges, const ReturnSetInfo* result,
+                        const KeyNames* names) {
     const StreamedGraph graph = number_nodes(table, edges.file, edges.count);
     const NodeNumbers& numbers = *graph.numbers->object;
     Owned<NodeSets>* sets = owned_by<NodeSets>(CurrentMemoryContext);
@@ -248,15 +278,14 @@ void components_in_file(Oid table, const GraphEdges& edges, const ReturnSetInfo*
     for_edges(graph, graph.edges,
               [&](const NumberedEdge& edge) { sets->object->unite(edge.src, edge.dst); });
     BufFileClose(graph.edges.file);
-    for (Size i = 0; i < numbers.count(); ++i) {
-        if (i % 8192 == 0) CHECK_FOR_INTERRUPTS();
+    put_components(result, names, numbers.count(), [&](Size i) {
         const auto number = static_cast<uint32>(i);
-        put_component(result, numbers.node(number), numbers.node(sets->object->root_of(number)));
-    }
+        return NodeComponent{numbers.node(number), numbers.node(sets->object->root_of(number))};
+    });
 }
 
-GraphEdges read_path_edges(Oid table, bool directed) {
-    return read_graph_anywhere(table, edges_in_memory(directed));
+GraphEdges read_path_edges(Oid table, KeyNames* names, bool directed) {
+    return read_graph_anywhere(table, names, edges_in_memory(directed));
 }
 
 }  // namespace
@@ -268,21 +297,24 @@ using namespace pgwarp;
 PGWARP_FUNCTION(pgwarp_knn_path) {
     check_signature(fcinfo, 4, 3);
     const Oid table = PG_GETARG_OID(0);
-    const int64 from = PG_GETARG_INT64(1), to = PG_GETARG_INT64(2);
     compat_init_materialized(fcinfo);
     const ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const bool directed = PG_GETARG_BOOL(3);
-    GraphEdges edges = read_path_edges(table, directed);
+    KeyNames* names = names_in_result(result, 1, graph_memory());
+    GraphEdges edges = read_path_edges(table, names, directed);
+    const int64 from = node_argument(fcinfo, 1, table, names);
+    const int64 to = node_argument(fcinfo, 2, table, names);
     const Copied<PathStep> path = edges.file
                                       ? path_in_file(table, edges, directed, from, to)
                                       : path_in_memory(table, &edges.edges, directed, from, to);
     if (path.count == 0)
-        ereport(NOTICE, (errmsg("graph \"%s\" has no path from %lld to %lld", get_rel_name(table),
-                                static_cast<long long>(from), static_cast<long long>(to)),
+        ereport(NOTICE, (errmsg("graph \"%s\" has no path from %s to %s", get_rel_name(table),
+                                key_text(names, from), key_text(names, to)),
                          errhint("knn_components() tells what hangs together; a graph with a "
                                  "larger k has fewer components.")));
     for (Size i = 0; i < path.count; ++i) {
-        Datum values[3] = {Int32GetDatum(static_cast<int32>(i)), Int64GetDatum(path.items[i].node),
+        Datum values[3] = {Int32GetDatum(static_cast<int32>(i)),
+                           key_datum(names, path.items[i].node),
                            Float4GetDatum(path.items[i].distance)};
         bool nulls[3] = {false, false, i == 0};
         tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
@@ -295,15 +327,15 @@ PGWARP_FUNCTION(pgwarp_knn_components) {
     compat_init_materialized(fcinfo);
     const ReturnSetInfo* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const Oid table = PG_GETARG_OID(0);
-    GraphEdges edges = read_path_edges(table, true);
+    KeyNames* names = names_in_result(result, 0, graph_memory());
+    GraphEdges edges = read_path_edges(table, names, true);
     if (edges.file) {
-        components_in_file(table, edges, result);
+        components_in_file(table, edges, result, names);
         return static_cast<Datum>(0);
     }
     Owned<PathGraph>* graph = load_graph(&edges.edges, true);
     const Copied<NodeComponent> nodes =
         copied<NodeComponent>([&] { return graph->object->components(); });
-    for (Size i = 0; i < nodes.count; ++i)
-        put_component(result, nodes.items[i].node, nodes.items[i].component);
+    put_components(result, names, nodes.count, [&](Size i) { return nodes.items[i]; });
     return static_cast<Datum>(0);
 }

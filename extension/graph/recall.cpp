@@ -208,8 +208,9 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("samples must be between 1 and 100000")));
     const Metric metric = graph_metric_called(text_argument(fcinfo, 5));
-    TableReader* reader =
-        open_table_reader({table, NameStr(*PG_GETARG_NAME(3)), NameStr(*PG_GETARG_NAME(2))});
+    TableColumns columns = {table, NameStr(*PG_GETARG_NAME(3)), NameStr(*PG_GETARG_NAME(2))};
+    columns.names = names_in_graph(graph);
+    TableReader* reader = open_table_reader(columns);
     Sample sample = {};
     sample.room = static_cast<uint32>(samples);
     sample.dims = dims_of(reader);
@@ -228,7 +229,7 @@ PGWARP_FUNCTION(pgwarp_knn_graph_recall) {
         CurrentMemoryContext, Size{sample.room} * sample.dims * sizeof(float)));
     sample.keys = static_cast<int64*>(palloc(sample.room * sizeof(int64)));
     draw_sample(reader, metric, &sample);
-    const TableEdges edges = read_graph_edges_of(graph, sample.keys, sample.count);
+    const TableEdges edges = read_graph_edges_of(graph, columns.names, sample.keys, sample.count);
     const uint64 others = sample.table_rows > 0 ? sample.table_rows - 1 : 0;
     if (largest_rank(edges) > static_cast<uint32>(most_neighbors))
         ereport(ERROR,

@@ -151,8 +151,8 @@ void check_unique_keys(const GraphSet& set, const TableColumns& columns) {
     if (twice != sorted + set.count)
         ereport(ERROR,
                 (errcode(ERRCODE_UNIQUE_VIOLATION),
-                 errmsg("key %lld is in column \"%s\" of \"%s\" more than once",
-                        static_cast<long long>(*twice), columns.key, get_rel_name(columns.table)),
+                 errmsg("key %s is in column \"%s\" of \"%s\" more than once",
+                        key_text(columns.names, *twice), columns.key, get_rel_name(columns.table)),
                  errhint("The keys of a graph must tell its rows apart.")));
     pfree(sorted);
 }
@@ -207,6 +207,7 @@ GraphSet read_graph_set(const TableColumns& columns, Metric metric, const GraphR
     TableReader* reader = open_table_reader(columns);
     GraphSet set = {};
     set.metric = metric;
+    set.names = columns.names;
     set.dims = dims_of(reader);
     const uint32 dims = std::max(set.dims, 1u);
     const Size most = rows_in_memory(room, dims);

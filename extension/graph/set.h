@@ -24,9 +24,10 @@ struct GraphSet {
     Metric metric;
     uint32 dims;
     Size count;
-    int64* keys;    // (count), in the table's order, none twice
-    float* rows;    // (count)(dims), by prepare_row(); null if they are in the file
-    BufFile* file;  // (count)(dims), or null
+    int64* keys;      // (count), in the table's order, none twice
+    KeyNames* names;  // of keys; null: they are integers
+    float* rows;      // (count)(dims), by prepare_row(); null if they are in the file
+    BufFile* file;    // (count)(dims), or null
     // Blocks of rows, sorted by the table's order: in the file, rows are as workers delivered them.
     RowPiece* pieces;
     Size piece_count;

@@ -19,12 +19,31 @@ namespace {
 constexpr long rows_at_once = 10000;
 constexpr Size edge_bytes = sizeof(int64) * 2 + sizeof(int32) + sizeof(float);
 
-void check_graph_column(Oid graph, const char* name, bool number) {
+// InvalidOid: there is no such column.
+Oid column_type(Oid graph, const char* name) {
     const AttrNumber attribute = get_attnum(graph, name);
-    const Oid type = attribute == InvalidAttrNumber ? InvalidOid : get_atttype(graph, attribute);
+    return attribute == InvalidAttrNumber ? InvalidOid : get_atttype(graph, attribute);
+}
+
+// Equal keys must be equal byte by byte.
+bool is_deterministic(Oid graph, const char* name) {
+    Oid type;
+    int32 typmod;
+    Oid collation;
+    get_atttypetypmodcoll(graph, get_attnum(graph, name), &type, &typmod, &collation);
+    return !OidIsValid(collation) || get_collation_isdeterministic(collation);
+}
+
+void check_graph_column(Oid graph, const char* name, bool number, const KeyNames* names) {
+    const Oid type = column_type(graph, name);
     Oid base = type == InvalidOid ? InvalidOid : getBaseType(type);
     const bool fits = number ? base == FLOAT4OID || base == FLOAT8OID
-                             : type != InvalidOid && is_key_type(type, &base);
+                             : type != InvalidOid && is_key_type(names, type, &base);
+    if (fits && !is_deterministic(graph, name))
+        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                        errmsg("column \"%s\" of graph \"%s\" has a nondeterministic collation",
+                               name, get_rel_name(graph)),
+                        errdetail("It does not tell all keys apart.")));
     if (fits) return;
     ereport(ERROR,
             (errcode(type == InvalidOid ? ERRCODE_UNDEFINED_COLUMN : ERRCODE_DATATYPE_MISMATCH),
@@ -33,15 +52,17 @@ void check_graph_column(Oid graph, const char* name, bool number) {
                  ? errdetail("It has no column \"%s\".", name)
                  : errdetail("Its column \"%s\" is of type %s.", name, format_type_be(type)),
              errhint("A graph has the columns src bigint, rank integer, dst bigint and distance "
-                     "real, as knn_graph() gives them.")));
+                     "real, as knn_graph() gives them; or src and dst of uuid or text, as "
+                     "knn_graph_text() does.")));
 }
 
-void check_graph_table(Oid graph) {
+void check_graph_table(Oid graph, const KeyNames* names) {
     if (!get_rel_name(graph))
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("relation with OID %u does not exist", graph)));
-    for (const char* name : {"src", "rank", "dst"}) check_graph_column(graph, name, false);
-    check_graph_column(graph, "distance", true);
+    for (const char* name : {"src", "dst"}) check_graph_column(graph, name, false, names);
+    check_graph_column(graph, "rank", false, nullptr);
+    check_graph_column(graph, "distance", true, nullptr);
 }
 
 template <typename T>
@@ -61,7 +82,8 @@ void make_room(GrowingEdges* growing, Size wanted) {
 }
 
 // Copies the fetched rows; `edges` has room for rows_at_once.
-void take_fetched(Oid graph, TableEdges* edges) {
+void take_fetched(Oid graph, KeyNames* names, TableEdges* edges) {
+    const Oid key_type = names ? TEXTOID : INT8OID;
     edges->count = 0;
     for (uint64 i = 0; i < SPI_processed; ++i) {
         Datum values[4];
@@ -74,26 +96,29 @@ void take_fetched(Oid graph, TableEdges* edges) {
                         (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
                          errmsg("graph \"%s\" has an edge with a null", get_rel_name(graph))));
         }
-        edges->src[edges->count] = DatumGetInt64(values[0]);
+        edges->src[edges->count] = key_of(names, values[0], key_type);
         edges->rank[edges->count] = DatumGetInt32(values[1]);
-        edges->dst[edges->count] = DatumGetInt64(values[2]);
+        edges->dst[edges->count] = key_of(names, values[2], key_type);
         edges->distance[edges->count] = DatumGetFloat4(values[3]);
         ++edges->count;
     }
 }
 
-void scan_edges(Oid graph, const char* condition, Datum argument, const EdgeUse& use) {
-    check_graph_table(graph);
+// `argument`: of the condition, by key_array(); 0: it has none.
+void scan_edges(Oid graph, KeyNames* names, const char* condition, Datum argument,
+                const EdgeUse& use) {
+    check_graph_table(graph, names);
     GrowingEdges some = new_growing_edges();
     make_room(&some, rows_at_once);
+    const char* key_type = names ? "text" : "int8";
     StringInfoData query;
     initStringInfo(&query);
     appendStringInfo(&query,
-                     "SELECT src::pg_catalog.int8, rank::pg_catalog.int4, dst::pg_catalog.int8, "
+                     "SELECT src::pg_catalog.%s, rank::pg_catalog.int4, dst::pg_catalog.%s, "
                      "distance::pg_catalog.float4 FROM %s%s",
-                     qualified_name(graph), condition);
+                     key_type, key_type, qualified_name(graph), condition);
     if (SPI_connect() != SPI_OK_CONNECT) elog(ERROR, "SPI_connect failed");
-    Oid types[1] = {INT8ARRAYOID};
+    Oid types[1] = {names ? Oid{TEXTARRAYOID} : Oid{INT8ARRAYOID}};
     Datum values[1] = {argument};
     const int arguments = argument ? 1 : 0;
     SPIPlanPtr plan = SPI_prepare_cursor(query.data, arguments, types, CURSOR_OPT_NO_SCROLL);
@@ -102,7 +127,7 @@ void scan_edges(Oid graph, const char* condition, Datum argument, const EdgeUse&
     do {
         CHECK_FOR_INTERRUPTS();
         SPI_cursor_fetch(portal, true, rows_at_once);
-        take_fetched(graph, &some.edges);
+        take_fetched(graph, names, &some.edges);
         SPI_freetuptable(SPI_tuptable);
         if (some.edges.count > 0) use.use(use.state, some.edges);
     } while (some.edges.count > 0);
@@ -127,12 +152,6 @@ void collect_edges(void* state, const TableEdges& some) {
                         errdetail("There is room for %zu edges.", all->most),
                         errhint("Increase maintenance_work_mem.")));
     append_edges(&all->growing, some);
-}
-
-TableEdges read_edges(Oid graph, const char* condition, Datum argument, Size most) {
-    Collecting all = {new_growing_edges(), graph, most};
-    scan_edges(graph, condition, argument, {collect_edges, &all});
-    return all.growing.edges;
 }
 
 }  // namespace
@@ -162,8 +181,35 @@ void free_edges(TableEdges* edges) {
     *edges = {};
 }
 
-void scan_graph_table(Oid graph, const EdgeUse& use) {
-    scan_edges(graph, "", 0, use);
+void scan_graph_table(Oid graph, KeyNames* names, const EdgeUse& use) {
+    scan_edges(graph, names, "", 0, use);
+}
+
+KeyNames* names_in_graph(Oid graph) {
+    for (const char* name : {"src", "dst"}) {
+        const Oid type = column_type(graph, name);
+        Oid base;
+        if (OidIsValid(type) && !is_key_type(nullptr, type, &base))
+            return new_key_names(graph_memory());
+    }
+    return nullptr;
+}
+
+const char* key_type_name(Oid table, const char* column) {
+    const Oid type = column_type(table, column);
+    const Oid base = OidIsValid(type) ? getBaseType(type) : InvalidOid;
+    return base == UUIDOID ? "uuid" : base == TEXTOID || base == VARCHAROID ? "text" : "int8";
+}
+
+Datum key_array(const KeyNames* names, const int64* keys, Size count) {
+    Datum* values = static_cast<Datum*>(palloc(sizeof(Datum) * std::max<Size>(count, 1)));
+    for (Size i = 0; i < count; ++i) values[i] = key_datum(names, keys[i]);
+    ArrayType* array =
+        names ? construct_array(values, static_cast<int>(count), TEXTOID, -1, false, TYPALIGN_INT)
+              : construct_array(values, static_cast<int>(count), INT8OID, sizeof(int64),
+                                FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
+    pfree(values);
+    return PointerGetDatum(array);
 }
 
 char* qualified_name(Oid table) {
@@ -172,20 +218,17 @@ char* qualified_name(Oid table) {
 }
 
 Size most_graph_edges(Size bytes_beside) {
-    return static_cast<Size>(maintenance_work_mem) * 1024 / (edge_bytes + bytes_beside);
+    return graph_memory() / (edge_bytes + bytes_beside);
 }
 
-TableEdges read_graph_table(Oid graph, Size most) {
-    return read_edges(graph, "", 0, most);
-}
-
-TableEdges read_graph_edges_of(Oid graph, const int64* sources, Size count) {
-    Datum* keys = static_cast<Datum*>(palloc(sizeof(Datum) * std::max<Size>(count, 1)));
-    for (Size i = 0; i < count; ++i) keys[i] = Int64GetDatum(sources[i]);
-    const Datum array = PointerGetDatum(construct_array(
-        keys, static_cast<int>(count), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-    return read_edges(graph, " WHERE src OPERATOR(pg_catalog.=) ANY ($1)", array,
-                      most_graph_edges(0));
+TableEdges read_graph_edges_of(Oid graph, KeyNames* names, const int64* sources, Size count) {
+    const char* condition =
+        names ? psprintf(" WHERE src OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.%s[])",
+                         key_type_name(graph, "src"))
+              : " WHERE src OPERATOR(pg_catalog.=) ANY ($1)";
+    Collecting all = {new_growing_edges(), graph, most_graph_edges(0)};
+    scan_edges(graph, names, condition, key_array(names, sources, count), {collect_edges, &all});
+    return all.growing.edges;
 }
 
 }  // namespace pgwarp

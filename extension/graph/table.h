@@ -2,8 +2,23 @@
 #pragma once
 
 #include "extension/compat.h"
+#include "extension/table/key_names.h"
+
+extern "C" {
+#include "miscadmin.h"
+}
 
 namespace pgwarp {
+
+// Bytes that functions on graphs may take.
+inline Size graph_memory() {
+    return static_cast<Size>(maintenance_work_mem) * 1024;
+}
+
+// For the keys of a graph's edges: null where they are integers.
+KeyNames* names_in_graph(Oid graph);
+// The type to which queries cast keys of a column: uuid, text or int8.
+const char* key_type_name(Oid table, const char* column);
 
 // Allocated in the memory context that is current when the edges are read.
 struct TableEdges {
@@ -33,14 +48,14 @@ struct EdgeUse {
     void (*use)(void* state, const TableEdges& some);
     void* state;
 };
-void scan_graph_table(Oid graph, const EdgeUse& use);
+void scan_graph_table(Oid graph, KeyNames* names, const EdgeUse& use);
 
-// Reads all edges into memory. Errors as above, and for more than `most` edges, for which
-// maintenance_work_mem has no room.
-TableEdges read_graph_table(Oid graph, Size most);
+// Reads all edges of these sources into memory. Errors as above, and where there are more than
+// maintenance_work_mem has room for.
+TableEdges read_graph_edges_of(Oid graph, KeyNames* names, const int64* sources, Size count);
 
-// The same for edges of these sources only.
-TableEdges read_graph_edges_of(Oid graph, const int64* sources, Size count);
+// An array of keys as a parameter of a query: of text where they have names, else of int8.
+Datum key_array(const KeyNames* names, const int64* keys, Size count);
 
 // Edges that fit into maintenance_work_mem, with `bytes_beside` more for each.
 Size most_graph_edges(Size bytes_beside);

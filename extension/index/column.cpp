@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "access/genam.h"
+#include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
@@ -16,8 +17,32 @@ namespace pgwarp {
 
 namespace {
 
+// The vector's column or expression as SQL, without the attributes.
+const char* first_column_text(Relation index) {
+    return TextDatumGetCString(DirectFunctionCall3(pg_get_indexdef_ext,
+                                                   ObjectIdGetDatum(RelationGetRelid(index)),
+                                                   Int32GetDatum(1), BoolGetDatum(true)));
+}
+
+// Whether there is a cast from arrays of these to vectors.
+bool is_number(Oid type) {
+    return type == INT4OID || type == FLOAT4OID || type == FLOAT8OID || type == NUMERICOID;
+}
+
+[[noreturn]] void report_no_vector(Relation index) {
+    const Oid type = getBaseType(TupleDescAttr(RelationGetDescr(index), 0)->atttypid);
+    ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+                    errmsg("the first column of an ivfpq index must be a vector"),
+                    errdetail("The other columns are attributes for conditions."),
+                    is_number(get_element_type(type))
+                        ? errhint("Use CREATE INDEX ... USING ivfpq ((%s::vector(n))) and ORDER BY "
+                                  "the same expression.",
+                                  first_column_text(index))
+                        : 0));
+}
+
 [[noreturn]] void report_no_dimensions(Relation index) {
-    const char* what = pg_get_indexdef_columns(RelationGetRelid(index), true);
+    const char* what = first_column_text(index);
     const Oid table = index->rd_index->indrelid;
     const bool is_column = index->rd_index->indkey.values[0] != 0;
     const char* type = type_of(index).name();
@@ -38,10 +63,7 @@ namespace {
 }  // namespace
 
 Metric metric_of(Relation index) {
-    if (!OidIsValid(index_getprocid(index, 1, metric_procedure)))
-        ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-                        errmsg("the first column of an ivfpq index must be a vector"),
-                        errdetail("The other columns are attributes for conditions.")));
+    if (!OidIsValid(index_getprocid(index, 1, metric_procedure))) report_no_vector(index);
     const FmgrInfo* procedure = index_getprocinfo(index, 1, metric_procedure);
     const int32 metric = DatumGetInt32(
         FunctionCall1Coll(const_cast<FmgrInfo*>(procedure), InvalidOid, Int32GetDatum(0)));
@@ -54,7 +76,8 @@ VectorType type_of(Relation index) {
 }
 
 uint32 declared_dims(Relation index) {
-    return declared_dims(TupleDescAttr(RelationGetDescr(index), 0)->atttypmod);
+    const auto* column = TupleDescAttr(RelationGetDescr(index), 0);
+    return VectorType::of(column->atttypid, column->atttypmod).dims();
 }
 
 int dims_of(Relation index) {

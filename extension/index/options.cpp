@@ -124,6 +124,10 @@ void check_code(const MetaPage& meta) {
              meta.code_dims == meta.dims
                  ? errdetail("m is %u, the column has %u dimensions.", meta.asked_m, meta.dims)
                  : errdetail("m is %u, codes have %u dimensions.", meta.asked_m, meta.code_dims)));
+    if (meta.asked_m > static_cast<uint32>(max_m))
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("m cannot be greater than %d", max_m),
+                        errdetail("m is %u: an entry would not fit a page.", meta.asked_m)));
     if (meta.bits == 4 && meta.code_dims < 2)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("bits = 4 needs at least two dimensions")));
@@ -144,8 +148,9 @@ void init_options() {
                       "Centroids that queries are compared with before those of lists; 0 chooses "
                       "by the lists, 1: none",
                       0, 0, max_parents, AccessExclusiveLock);
+    // check_code() knows the dimensions, and tells them.
     add_int_reloption(options_kind, "m", "Bytes of a code; 0 chooses by the dimensions", 0, 0,
-                      max_m, AccessExclusiveLock);
+                      max_dims, AccessExclusiveLock);
     add_int_reloption(options_kind, "bits", "Bits of a sub-quantizer, 4 or 8; 0 chooses", 0, 0, 8,
                       AccessExclusiveLock);
     add_enum_reloption(options_kind, "quantizer", "How codes are made", quantizer_names,

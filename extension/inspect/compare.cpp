@@ -47,7 +47,7 @@ char* sample_query(Oid table, const char* column) {
                         errmsg("column \"%s\" of relation \"%s\" does not exist", column,
                                get_rel_name(table))));
     const Oid type = get_atttype(table, number);
-    if (!VectorType::of(type) || getBaseType(type) != type)
+    if (!VectorType::of(type))
         ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
                         errmsg("column \"%s\" is not of type vector", column)));
     const char* name = quote_identifier(column);

@@ -36,7 +36,7 @@ KnnRow row_at_hand(const KnnBatch* batch, const ItemPointerData& entry) {
     if (batch->index->key_attribute != 0) {
         const Datum key =
             value_of_row(batch->reader, batch->index->key_attribute, &row.key_is_null);
-        if (!row.key_is_null) row.key = key_of(key, batch->index->key_type);
+        if (!row.key_is_null) row.key = key_of(batch->index->names, key, batch->index->key_type);
     }
     return row;
 }

@@ -7,6 +7,7 @@
 extern "C" {
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/table.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
@@ -85,14 +86,18 @@ void check_rights(Relation table, Node* expression) {
 
 }  // namespace
 
-void set_condition(KnnIndex* index, const char* condition) {
+namespace {
+
+// The expression that a text is, over the columns of a table. Reports an error unless it may stand
+// behind WHERE, without subqueries and volatile functions.
+Node* checked_condition(Relation table, const char* condition) {
     ErrorContextCallback callback = {error_context_stack, move_error_position,
                                      const_cast<char*>(condition)};
     error_context_stack = &callback;
     ParseState* state = make_parsestate(nullptr);
     state->p_sourcetext = condition;
     ParseNamespaceItem* item =
-        addRangeTableEntryForRelation(state, index->heap, AccessShareLock, nullptr, false, true);
+        addRangeTableEntryForRelation(state, table, AccessShareLock, nullptr, false, true);
     addNSItemToQuery(state, item, false, true, true);
     Node* expression =
         transformWhereClause(state, parse_expression(condition), EXPR_KIND_WHERE, "WHERE");
@@ -101,13 +106,19 @@ void set_condition(KnnIndex* index, const char* condition) {
         ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                         errmsg("condition must not have a subquery"),
                         errhint("Use a LATERAL join with ORDER BY and LIMIT.")));
-    check_rights(index->heap, expression);
     // A scan may check a row more than once, and rows that it does not return.
     if (contain_volatile_functions(expression))
         ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
                         errmsg("condition must not have a volatile function")));
     free_parsestate(state);
     error_context_stack = callback.previous;
+    return expression;
+}
+
+}  // namespace
+
+void set_condition(KnnIndex* index, const char* condition) {
+    check_rights(index->heap, checked_condition(index->heap, condition));
     index->condition = condition;
     index->by_query = true;
 }
@@ -183,3 +194,14 @@ void set_equal_columns(KnnIndex* index, const EqualColumns& columns, const Oid* 
 }
 
 }  // namespace pgwarp
+
+using namespace pgwarp;
+
+// For functions in SQL that paste a condition into a query; the query checks the caller's rights.
+PGWARP_FUNCTION(pgwarp_checked_condition) {
+    text* condition = PG_GETARG_TEXT_PP(1);
+    Relation table = table_open(PG_GETARG_OID(0), AccessShareLock);
+    checked_condition(table, text_to_cstring(condition));
+    table_close(table, NoLock);
+    PG_RETURN_TEXT_P(condition);
+}

@@ -191,7 +191,8 @@ double seconds_in_lists(double queries) {
 
 KnnDevice* open_knn_device(const KnnIndex& index, uint32 k, double queries) {
     // With a fixed number of probes the caller wants the result of the index, not the exact one.
-    if (index.by_query || k > most_device_rows || settings.probes > 0 || settings.max_probes > 0)
+    if (index.by_query || index.names || k > most_device_rows || settings.probes > 0 ||
+        settings.max_probes > 0)
         return nullptr;
     if (index.partitioned && index.leaf_count == 0) return nullptr;
     constexpr int most_leaves = 1 << (64 - place_bits);

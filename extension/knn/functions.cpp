@@ -116,23 +116,43 @@ float* alloc_vectors(const Search& search, Size count) {
         Max(std::min(count, search.room), Size{1}) * search.index->dims * sizeof(float)));
 }
 
-// The array that the text of knn_search's queries is, of the index's type.
-Datum array_of_text(const KnnIndex& index, const char* text) {
+ArrayType* array_of_one(Datum vector, Oid type) {
+    return construct_array(&vector, 1, type, -1, false, TYPALIGN_INT);
+}
+
+// The array that the text of knn_search's queries is, of the index's type; or of one vector, whose
+// text has no braces.
+ArrayType* array_of_text(const KnnIndex& index, char* text) {
     const Oid element = index.index->rd_opcintype[0];
-    const Oid type = get_array_type(element);
+    const bool one = !strchr(text, '{');
+    const Oid type = one ? element : get_array_type(element);
     if (!OidIsValid(type)) elog(ERROR, "type %u has no array type", element);
     Oid input;
     Oid parameter;
     getTypeInputInfo(type, &input, &parameter);
-    return OidInputFunctionCall(input, const_cast<char*>(text), parameter, -1);
+    const Datum value = OidInputFunctionCall(input, text, parameter, -1);
+    return one ? array_of_one(value, element) : DatumGetArrayTypeP(value);
 }
 
-void search_queries(FunctionCallInfo fcinfo, bool as_text) {
+// The array of knn_search's only query, of the type that SQL declares.
+ArrayType* array_of_argument(FunctionCallInfo fcinfo) {
+    Oid* types;
+    int count;
+    get_func_signature(fcinfo->flinfo->fn_oid, &types, &count);
+    return array_of_one(PG_GETARG_DATUM(1), types[1]);
+}
+
+// How the caller gives the queries.
+enum class Given { array, text, vector };
+
+void search_queries(FunctionCallInfo fcinfo, Given given) {
     check_not_null(fcinfo, 0, "index");
-    check_not_null(fcinfo, 1, "queries");
+    check_not_null(fcinfo, 1, given == Given::vector ? "query_vector" : "queries");
     check_not_null(fcinfo, 2, "k");
     const uint32 k = wanted_rows_of(PG_GETARG_INT32(2));
-    ArrayType* array = as_text ? nullptr : PG_GETARG_ARRAYTYPE_P(1);
+    ArrayType* array = given == Given::array    ? PG_GETARG_ARRAYTYPE_P(1)
+                       : given == Given::vector ? array_of_argument(fcinfo)
+                                                : nullptr;
     const auto check_array = [&] {
         if (ARR_NDIM(array) > 1)
             ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
@@ -146,7 +166,7 @@ void search_queries(FunctionCallInfo fcinfo, bool as_text) {
     if (!PG_ARGISNULL(4)) set_condition(&index, text_to_cstring(PG_GETARG_TEXT_PP(4)));
 
     if (!array) {
-        array = DatumGetArrayTypeP(array_of_text(index, text_to_cstring(PG_GETARG_TEXT_PP(1))));
+        array = array_of_text(index, text_to_cstring(PG_GETARG_TEXT_PP(1)));
         check_array();
     }
     const VectorType type = VectorType::of(ARR_ELEMTYPE(array));
@@ -207,13 +227,19 @@ using namespace pgwarp;
 
 PGWARP_FUNCTION(pgwarp_knn_search) {
     check_signature(fcinfo, 5, 5);
-    search_queries(fcinfo, false);
+    search_queries(fcinfo, Given::array);
+    return static_cast<Datum>(0);
+}
+
+PGWARP_FUNCTION(pgwarp_knn_search_vector) {
+    check_signature(fcinfo, 5, 5);
+    search_queries(fcinfo, Given::vector);
     return static_cast<Datum>(0);
 }
 
 PGWARP_FUNCTION(pgwarp_knn_search_text) {
     check_signature(fcinfo, 5, 5);
-    search_queries(fcinfo, true);
+    search_queries(fcinfo, Given::text);
     return static_cast<Datum>(0);
 }
 
@@ -230,6 +256,7 @@ struct JoinQueries {
 TableReader* open_queries(FunctionCallInfo fcinfo, KnnIndex* index) {
     TableColumns columns = {PG_GETARG_OID(0), NameStr(*PG_GETARG_NAME(2)),
                             NameStr(*PG_GETARG_NAME(1))};
+    columns.names = index->names;
     EqualColumns equal = {};
     if (!PG_ARGISNULL(8)) equal = read_equal_columns(PG_GETARG_ARRAYTYPE_P(8));
     columns.values = equal.query_columns;
@@ -289,7 +316,9 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
     compat_init_materialized(fcinfo);
     const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
     const int level = begin_probes(fcinfo, 6);
-    KnnIndex index = open_knn_index(PG_GETARG_OID(3), NameStr(*PG_GETARG_NAME(4)));
+    // Those of a block are forgotten with it.
+    KeyNames* names = names_in_result(result, 0, MaxAllocHugeSize);
+    KnnIndex index = open_knn_index(PG_GETARG_OID(3), NameStr(*PG_GETARG_NAME(4)), names);
     if (!PG_ARGISNULL(7)) set_condition(&index, text_to_cstring(PG_GETARG_TEXT_PP(7)));
     TableReader* reader = open_queries(fcinfo, &index);
 
@@ -302,14 +331,15 @@ PGWARP_FUNCTION(pgwarp_knn_join) {
                    [&](Size query, const KnnRows& found) {
                        for (uint32 r = 0; r < found.count; ++r) {
                            const KnnRow& row = found.rows[r];
-                           Datum values[] = {Int64GetDatum(block.keys[query]),
+                           Datum values[] = {key_datum(names, block.keys[query]),
                                              Int32GetDatum(static_cast<int32>(r) + 1),
-                                             Int64GetDatum(row.key),
+                                             row.key_is_null ? Datum{0} : key_datum(names, row.key),
                                              Float4GetDatum(static_cast<float4>(row.distance))};
                            bool nulls[] = {false, false, row.key_is_null, false};
                            tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
                        }
                    });
+        if (names) forget_key_names(names);
     }
     close_table_reader(reader);
     close_search(&search);

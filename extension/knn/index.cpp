@@ -64,11 +64,8 @@ bool is_too_young(Relation index) {
 
 void check_key_type(KnnIndex* knn, const char* key) {
     const Oid type = get_atttype(RelationGetRelid(knn->heap), knn->key_attribute);
-    if (!is_key_type(type, &knn->key_type))
-        ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-                        errmsg("column \"%s\" of table \"%s\" is of type %s, not an integer", key,
-                               RelationGetRelationName(knn->heap), format_type_be(type)),
-                        errhint("Keys are of type bigint, integer or smallint.")));
+    if (!is_key_type(knn->names, type, &knn->key_type))
+        report_key_type(knn->names, key, RelationGetRelationName(knn->heap), type);
 }
 
 // What a search has to know of an index and its table, once both are open.
@@ -91,6 +88,7 @@ bool open_leaf(const IndexLeaf& leaf, const KnnIndex& parent, const char* key, K
     knn->vector_attribute = indexed_column(leaf.index);
     knn->key_attribute = key ? find_column(leaf.table, key) : InvalidAttrNumber;
     knn->key_type = parent.key_type;
+    knn->names = parent.names;
     set_columns(knn, key);
     return !knn->by_query;
 }
@@ -114,8 +112,9 @@ bool nearer(const KnnRow& a, const KnnRow& b) {
     return place_a < place_b || (place_a == place_b && a.table < b.table);
 }
 
-KnnIndex open_knn_index(Oid index, const char* key) {
+KnnIndex open_knn_index(Oid index, const char* key, KeyNames* names) {
     KnnIndex knn = {};
+    knn.names = names;
     const Oid table = table_of(index);
     // Checked before locking, so that a caller without the right cannot block others while waiting
     // for the lock, and again under the lock, as the index may have changed. An index on an

@@ -3,6 +3,7 @@
 
 #include "kernels/common.h"
 #include "extension/compat.h"
+#include "extension/table/key_names.h"
 
 extern "C" {
 #include "access/attnum.h"
@@ -33,6 +34,7 @@ struct KnnIndex {
     AttrNumber vector_attribute;
     AttrNumber key_attribute;  // 0: none, rows are identified by TID
     Oid key_type;              // base type of a domain
+    KeyNames* names;           // of keys; null: they are integers
     bool entry_places;         // a row's place is its entry's TID, not that of the visible version
     bool rights_checked;       // by the executor, see TableColumns
     KnnRowCheck check;
@@ -56,8 +58,8 @@ struct KnnIndex {
 // of a partitioned table are opened with all leaves. The caller needs rights on the partitioned
 // table only, as for a query.
 // Reports an error if the relation is not an ivfpq index on a column, or if the caller may not read
-// the columns of the result. `key` may be null.
-KnnIndex open_knn_index(Oid index, const char* key);
+// the columns of the result. `key` may be null; it is an integer unless keys have names.
+KnnIndex open_knn_index(Oid index, const char* key, KeyNames* names = nullptr);
 void close_knn_index(const KnnIndex& index);
 
 struct KnnRow {

@@ -7,6 +7,7 @@ extern "C" {
 #include "access/htup_details.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -55,7 +56,8 @@ const char* query_text(const KnnIndex& index, uint32 k) {
     StringInfoData text;
     initStringInfo(&text);
     if (index.key_attribute)
-        appendStringInfo(&text, "SELECT %s::pg_catalog.int8", column(index.key_attribute));
+        appendStringInfo(&text, "SELECT %s::pg_catalog.%s", column(index.key_attribute),
+                         index.names ? "text" : "int8");
     else
         appendStringInfoString(&text, "SELECT ctid");
     appendStringInfo(&text, ", %s%s", distance, tells_table(index) ? ", tableoid" : "");
@@ -123,7 +125,7 @@ uint32 run_knn_query(KnnQuery* query, const float* vector, const KnnValues& equa
         if (!index.key_attribute)
             row.place = *reinterpret_cast<ItemPointer>(DatumGetPointer(key));
         else if (!row.key_is_null)
-            row.key = DatumGetInt64(key);
+            row.key = key_of(index.names, key, index.names ? TEXTOID : INT8OID);
         row.distance =
             DatumGetFloat8(SPI_getbinval(tuple, SPI_tuptable->tupdesc, 2, &distance_is_null));
         bool table_is_null;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "extension/scan/conditions.h"
 #include "extension/types/attribute.h"
@@ -22,11 +23,12 @@ constexpr Condition no_entry(uint8 attribute) {
     return {ConditionKind::never, attribute, 0, 0, {}};
 }
 
-// Values of one type, none of them null.
+// Values of one type.
 struct Arguments {
-    Datum* values;
+    Datum* values;  // (count), none of them null
     int count;
     Oid type;
+    bool has_null;  // beside these
 };
 
 Arguments elements_of(Datum of) {
@@ -43,6 +45,7 @@ Arguments elements_of(Datum of) {
                       &count);
     for (int i = 0; i < count; ++i)
         if (!nulls[i]) arguments.values[arguments.count++] = arguments.values[i];
+    arguments.has_null = arguments.count < count;
     return arguments;
 }
 
@@ -51,15 +54,24 @@ Arguments arguments_of(const ScanKeyData& key, Oid column_type) {
     if (key.sk_flags & SK_SEARCHARRAY) return elements_of(key.sk_argument);
     auto* argument = static_cast<Datum*>(palloc(sizeof(Datum)));
     *argument = key.sk_argument;
-    return {argument, 1, OidIsValid(key.sk_subtype) ? key.sk_subtype : column_type};
+    return {argument, 1, OidIsValid(key.sk_subtype) ? key.sk_subtype : column_type, false};
 }
 
-Condition among(uint8 attribute, uint64* values, Size count) {
+// Equal to one of the values, or to none.
+Condition among(uint8 attribute, AttributeStrategy strategy, uint64* values, Size count) {
     std::sort(values, values + count);
     count = static_cast<Size>(std::unique(values, values + count) - values);
+    if (strategy == AttributeStrategy::not_equal) {
+        if (count == 0) return {ConditionKind::is_not_null, attribute, 0, 0, {}};
+        return {ConditionKind::not_among, attribute, 0, 0, {values, count}};
+    }
     if (count == 0) return no_entry(attribute);
     if (count == 1) return {ConditionKind::range, attribute, values[0], values[0], {}};
     return {ConditionKind::among, attribute, 0, 0, {values, count}};
+}
+
+bool tells_equality(AttributeStrategy strategy) {
+    return strategy == AttributeStrategy::equal || strategy == AttributeStrategy::not_equal;
 }
 
 uint64* new_values(int count) {
@@ -105,7 +117,7 @@ Condition range(const Attribute& attribute, uint8 number, AttributeStrategy stra
 // begin, or all end, at the same place is the widest of them.
 Condition ordered_condition(const Attribute& attribute, uint8 number, AttributeStrategy strategy,
                             const Arguments& arguments) {
-    if (strategy == AttributeStrategy::equal) {
+    if (tells_equality(strategy)) {
         uint64* values = new_values(arguments.count);
         Size count = 0;
         for (int i = 0; i < arguments.count; ++i) {
@@ -113,7 +125,7 @@ Condition ordered_condition(const Attribute& attribute, uint8 number, AttributeS
                 attribute_position(attribute, arguments.values[i], arguments.type);
             if (at.compared == 0) values[count++] = at.number;
         }
-        return among(number, values, count);
+        return among(number, strategy, values, count);
     }
     Condition widest = no_entry(number);
     for (int i = 0; i < arguments.count; ++i) {
@@ -134,8 +146,8 @@ Condition enum_condition(const Attribute& attribute, uint8 number, AttributeStra
     uint64* given = new_values(arguments.count);
     uint64* given_end = given + arguments.count;
     for (int i = 0; i < arguments.count; ++i) given[i] = DatumGetObjectId(arguments.values[i]);
-    if (strategy == AttributeStrategy::equal)
-        return among(number, given, static_cast<Size>(arguments.count));
+    if (tells_equality(strategy))
+        return among(number, strategy, given, static_cast<Size>(arguments.count));
     std::sort(given, given_end);
     CatCList* list = SearchSysCacheList1(ENUMTYPOIDNAME, ObjectIdGetDatum(attribute.type));
     const auto form = [list](int i) {
@@ -159,14 +171,14 @@ Condition enum_condition(const Attribute& attribute, uint8 number, AttributeStra
         if (sort_order(i) < end || (included && sort_order(i) == end))
             values[count++] = form(i)->oid;
     ReleaseCatCacheList(list);
-    return among(number, values, count);
+    return among(number, AttributeStrategy::equal, values, count);
 }
 
 Condition hash_condition(const Attribute& attribute, uint8 number, const Arguments& arguments) {
     uint64* values = new_values(arguments.count);
     for (int i = 0; i < arguments.count; ++i)
         values[i] = attribute_number(attribute, arguments.values[i]);
-    return among(number, values, static_cast<Size>(arguments.count));
+    return among(number, AttributeStrategy::equal, values, static_cast<Size>(arguments.count));
 }
 
 // Signatures of which an entry must have one whole.
@@ -213,11 +225,13 @@ Condition signature_condition(const Attribute& attribute, uint8 number, Attribut
     return {ConditionKind::overlaps, number, 0, 0, {wanted.values, end}};
 }
 
-Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key,
-                       Conditions* conditions) {
+// Without a value: all entries pass.
+std::optional<Condition> condition_of(const IndexAttributes& attributes, const ScanKeyData& key,
+                                      Conditions* conditions) {
     const auto number = static_cast<uint8>(key.sk_attno - 2);
-    if (key.sk_flags & SK_SEARCHNULL) return {ConditionKind::is_null, number, 0, 0, {}};
-    if (key.sk_flags & SK_SEARCHNOTNULL) return {ConditionKind::is_not_null, number, 0, 0, {}};
+    const Condition has_value = {ConditionKind::is_not_null, number, 0, 0, {}};
+    if (key.sk_flags & SK_SEARCHNULL) return Condition{ConditionKind::is_null, number, 0, 0, {}};
+    if (key.sk_flags & SK_SEARCHNOTNULL) return has_value;
     // All operators are strict.
     if (key.sk_flags & SK_ISNULL) return no_entry(number);
     const Attribute& attribute = attributes.items[number];
@@ -226,8 +240,13 @@ Condition condition_of(const IndexAttributes& attributes, const ScanKeyData& key
         OidIsValid(key.sk_subtype) && !decides(attribute, strategy, key.sk_subtype);
     conditions->recheck |= needs_recheck(attribute) || undecided;
     conditions->rough |= is_rough(attribute) || undecided;
-    if (undecided) return {ConditionKind::is_not_null, number, 0, 0, {}};
+    if (undecided) return has_value;
     const Arguments arguments = arguments_of(key, attribute.base_type);
+    if (strategy == AttributeStrategy::not_equal) {
+        // Nothing is known to differ from null; null, too, differs from all of no values.
+        if (arguments.has_null) return no_entry(number);
+        if (arguments.count == 0) return std::nullopt;
+    }
     switch (attribute.kind) {
         case AttributeKind::ordered:
             return ordered_condition(attribute, number, strategy, arguments);
@@ -256,9 +275,11 @@ Conditions make_conditions(Relation index, const ScanKeyData* keys, int count) {
             elog(ERROR, "ivfpq index \"%s\" cannot search by its vector",
                  RelationGetRelationName(index));
         }
-        const Condition condition = condition_of(*conditions.attributes, keys[i], &conditions);
-        conditions.never |= condition.kind == ConditionKind::never;
-        conditions.items[conditions.count++] = condition;
+        const std::optional<Condition> condition =
+            condition_of(*conditions.attributes, keys[i], &conditions);
+        if (!condition) continue;
+        conditions.never |= condition->kind == ConditionKind::never;
+        conditions.items[conditions.count++] = *condition;
     }
     return conditions;
 }

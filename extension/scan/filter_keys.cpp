@@ -59,6 +59,81 @@ bool is_constant(Expr* expression) {
            !contain_subplans(node);
 }
 
+// An array of these values, which are of one type; null: there is no type for it.
+Expr* array_of(List* values) {
+    const Oid type = exprType(static_cast<Node*>(linitial(values)));
+    const Oid array_type = get_array_type(type);
+    if (!OidIsValid(array_type)) return nullptr;
+    ArrayExpr* array = makeNode(ArrayExpr);
+    array->array_typeid = array_type;
+    array->array_collid = exprCollation(static_cast<Node*>(linitial(values)));
+    array->element_typeid = type;
+    array->elements = values;
+    array->location = -1;
+    return reinterpret_cast<Expr*>(array);
+}
+
+// `column OPERATOR value`, from either side.
+struct Comparison {
+    Expr* column;
+    Expr* value;
+    Oid operation;
+    Oid collation;
+};
+bool is_comparison(Expr* expression, Comparison* comparison) {
+    if (!IsA(expression, OpExpr)) return false;
+    const OpExpr* operation = reinterpret_cast<const OpExpr*>(expression);
+    if (list_length(operation->args) != 2) return false;
+    auto* left = static_cast<Expr*>(linitial(operation->args));
+    auto* right = static_cast<Expr*>(lsecond(operation->args));
+    const bool swapped = is_constant(left);
+    *comparison = {swapped ? right : left, swapped ? left : right,
+                   swapped ? get_commutator(operation->opno) : operation->opno,
+                   operation->inputcollid};
+    return OidIsValid(comparison->operation) && is_constant(comparison->value);
+}
+
+// Whether it takes no call of a function, which might fail, to know the value.
+bool is_plain(const Expr* value) {
+    value = strip_relabel(value);
+    return IsA(value, Const) || IsA(value, Param);
+}
+
+// column = a OR column = b is column = ANY (ARRAY[a, b]). The executor may end before it has b:
+// here all are evaluated.
+bool any_form(const BoolExpr* any, FilterForm* form) {
+    List* values = NIL;
+    for (int i = 0; i < list_length(any->args); ++i) {
+        Comparison one;
+        if (!is_comparison(static_cast<Expr*>(list_nth(any->args, i)), &one) ||
+            !is_plain(one.value))
+            return false;
+        if (i == 0) {
+            form->column = one.column;
+            form->operation = one.operation;
+            form->collation = one.collation;
+        } else if (one.operation != form->operation || one.collation != form->collation ||
+                   !equal(one.column, form->column) ||
+                   exprType(reinterpret_cast<Node*>(one.value)) !=
+                       exprType(static_cast<Node*>(linitial(values)))) {
+            return false;
+        }
+        values = lappend(values, one.value);
+    }
+    form->array = array_of(values);
+    return form->array != nullptr;
+}
+
+// column <> value is NOT (column = ANY (ARRAY[value])).
+bool negated_form(const Comparison& comparison, FilterForm* form) {
+    form->column = comparison.column;
+    form->operation = get_negator(comparison.operation);
+    form->collation = comparison.collation;
+    form->negated = true;
+    if (OidIsValid(form->operation)) form->array = array_of(list_make1(comparison.value));
+    return form->array != nullptr;
+}
+
 FilterKey* new_key(int column, AttributeStrategy strategy) {
     auto* filter = static_cast<FilterKey*>(palloc0(sizeof(FilterKey)));
     filter->key.sk_attno = static_cast<AttrNumber>(column);
@@ -66,10 +141,8 @@ FilterKey* new_key(int column, AttributeStrategy strategy) {
     return filter;
 }
 
-// Null: the condition is not on an attribute.
-FilterKey* key_of(IndexScanState* scan, Expr* condition) {
-    FilterForm form;
-    if (!filter_form(condition, &form)) return nullptr;
+// Null: the condition in this form is not on an attribute.
+FilterKey* key_of(IndexScanState* scan, const FilterForm& form) {
     const int number = attribute_column(scan, form.column);
     if (number == 0) return nullptr;
     const RelationData& index = *scan->iss_RelationDesc;
@@ -86,7 +159,8 @@ FilterKey* key_of(IndexScanState* scan, Expr* condition) {
     Oid left;
     Oid right;
     get_op_opfamily_properties(form.operation, family, false, &strategy, &left, &right);
-    const auto wanted = static_cast<AttributeStrategy>(strategy);
+    const auto wanted =
+        form.negated ? AttributeStrategy::not_equal : static_cast<AttributeStrategy>(strategy);
     // As a key, it would only keep the scan from knowing how many rows pass.
     if (!decides(attribute_of(scan->iss_RelationDesc, number), wanted, right)) return nullptr;
     FilterKey* filter = new_key(number, wanted);
@@ -97,32 +171,50 @@ FilterKey* key_of(IndexScanState* scan, Expr* condition) {
 
 }  // namespace
 
-bool filter_form(Expr* condition, FilterForm* form) {
-    *form = {condition, nullptr, InvalidOid, InvalidOid, true};
+FilterForms filter_forms(Expr* condition) {
+    FilterForms forms = {};
+    FilterForm form = {condition, nullptr, InvalidOid, InvalidOid, true, false};
+    const auto add = [&](bool has_form) {
+        if (has_form) forms.items[forms.count++] = form;
+    };
+    Comparison comparison;
     if (IsA(condition, ScalarArrayOpExpr)) {
         const ScalarArrayOpExpr* any = reinterpret_cast<const ScalarArrayOpExpr*>(condition);
-        form->column = static_cast<Expr*>(linitial(any->args));
-        form->array = static_cast<Expr*>(lsecond(any->args));
-        form->operation = any->opno;
-        form->collation = any->inputcollid;
-        return any->useOr && is_constant(form->array);
-    }
-    if (is_notclause(condition)) {
-        form->column = get_notclausearg(condition);
-        form->value = false;
+        form.column = static_cast<Expr*>(linitial(any->args));
+        form.array = static_cast<Expr*>(lsecond(any->args));
+        form.negated = !any->useOr;
+        form.operation = form.negated ? get_negator(any->opno) : any->opno;
+        form.collation = any->inputcollid;
+        add(OidIsValid(form.operation) && is_constant(form.array));
+    } else if (is_notclause(condition)) {
+        form.column = get_notclausearg(condition);
+        form.value = false;
+        add(true);
     } else if (IsA(condition, BooleanTest)) {
         const BooleanTest* test = reinterpret_cast<const BooleanTest*>(condition);
-        form->column = test->arg;
-        form->value = test->booltesttype == IS_TRUE;
-        return test->booltesttype == IS_TRUE || test->booltesttype == IS_FALSE;
+        form.column = test->arg;
+        form.value = test->booltesttype == IS_TRUE;
+        add(test->booltesttype == IS_TRUE || test->booltesttype == IS_FALSE);
+    } else {
+        add(true);
+        if (is_comparison(condition, &comparison))
+            add(negated_form(comparison, &form));
+        else if (is_orclause(condition))
+            add(any_form(reinterpret_cast<const BoolExpr*>(condition), &form));
     }
-    return true;
+    return forms;
 }
 
 bool can_be_key(const FilterForm& form, Oid family, Oid type, Oid collation) {
     if (!form.array) return type == BOOLOID;
-    return get_op_opfamily_strategy(form.operation, family) != 0 &&
-           (!OidIsValid(collation) || collation == form.collation);
+    const int strategy = get_op_opfamily_strategy(form.operation, family);
+    if (strategy == 0 || (OidIsValid(collation) && collation != form.collation)) return false;
+    if (!form.negated) return true;
+    const std::optional<AttributeKind> kind = attribute_kind(
+        type,
+        OidIsValid(get_opfamily_proc(family, type, type, static_cast<int16>(hash_procedure))));
+    return strategy == static_cast<int>(AttributeStrategy::equal) && kind &&
+           decides(*kind, type, AttributeStrategy::not_equal, type);
 }
 
 List* init_filter_keys(IndexScanState* scan, bool* others) {
@@ -131,8 +223,10 @@ List* init_filter_keys(IndexScanState* scan, bool* others) {
     *others = false;
     for (int i = 0; i < list_length(conditions); ++i) {
         FilterKey* filter = nullptr;
+        const FilterForms forms = filter_forms(static_cast<Expr*>(list_nth(conditions, i)));
         if (IndexRelationGetNumberOfKeyAttributes(scan->iss_RelationDesc) > 1)
-            filter = key_of(scan, static_cast<Expr*>(list_nth(conditions, i)));
+            for (const FilterForm& form : forms.all())
+                if (!filter) filter = key_of(scan, form);
         if (filter) filters = lappend(filters, filter);
         // Many rows that fail a condition on signatures may seem to pass it.
         *others |= !filter || is_rough(attribute_of(scan->iss_RelationDesc, filter->key.sk_attno));

@@ -1,9 +1,12 @@
 // Conditions on attributes that the plan has as a filter, as scan keys.
 //
 // Before version 17, PostgreSQL gives an access method no IN on a column after the first where the
-// scan is ordered; before 16 no condition that is a boolean column itself. The executor checks them
-// as filters. The scan can check them, too, before it keeps a candidate.
+// scan is ordered; before 18 no OR of equalities; before 16 no condition that is a boolean column
+// itself; and no version gives it <> and NOT IN. The executor checks them as filters. The scan can
+// check them, too, before it keeps a candidate.
 #pragma once
+
+#include <span>
 
 #include "extension/compat.h"
 
@@ -14,18 +17,26 @@ extern "C" {
 
 namespace pgwarp {
 
-// A condition that a key may stand for: `column OPERATOR ANY (array)`, or a boolean that is
-// `value`.
+// A condition that a key may stand for: `column OPERATOR ANY (array)`, its negation, or a boolean
+// that is `value`.
 struct FilterForm {
     Expr* column;
     Expr* array;  // null: a boolean
     Oid operation;
     Oid collation;
     bool value;
+    bool negated;  // NOT (column OPERATOR ANY (array))
 };
-// False: the condition has neither form, or its array is not the same for the whole scan. Whether
-// the column is an attribute of an index is for the caller to find out.
-bool filter_form(Expr* condition, FilterForm* form);
+// The forms that a condition has: `a <> 1` is also a boolean by itself. A form whose array is not
+// the same for the whole scan is none. Whether the column is an attribute of an index is for the
+// caller to find out.
+struct FilterForms {
+    FilterForm items[2];
+    uint32 count;
+
+    std::span<const FilterForm> all() const { return {items, count}; }
+};
+FilterForms filter_forms(Expr* condition);
 // Whether an attribute of this operator family, type and collation can check it.
 bool can_be_key(const FilterForm& form, Oid family, Oid type, Oid collation);
 

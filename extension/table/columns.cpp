@@ -12,16 +12,6 @@ extern "C" {
 
 namespace pgwarp {
 
-bool is_key_type(Oid type, Oid* base) {
-    *base = getBaseType(type);
-    return *base == INT8OID || *base == INT4OID || *base == INT2OID;
-}
-
-int64 key_of(Datum value, Oid base) {
-    if (base == INT8OID) return DatumGetInt64(value);
-    return base == INT4OID ? DatumGetInt32(value) : DatumGetInt16(value);
-}
-
 AttrNumber find_column(Oid table, const char* name) {
     const AttrNumber attribute = get_attnum(table, name);
     if (attribute == InvalidAttrNumber)
@@ -62,11 +52,8 @@ void check_vector_column(ReadColumns* columns, AttrNumber attribute) {
 
 void check_key_column(ReadColumns* columns, AttrNumber attribute) {
     const Oid type = get_atttype(columns->table, attribute);
-    if (!is_key_type(type, &columns->key_type))
-        ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-                        errmsg("column \"%s\" of table \"%s\" is of type %s, not an integer",
-                               columns->key_name, columns->table_name, format_type_be(type)),
-                        errhint("Keys are of type bigint, integer or smallint.")));
+    if (!is_key_type(columns->names, type, &columns->key_type))
+        report_key_type(columns->names, columns->key_name, columns->table_name, type);
 }
 
 }  // namespace
@@ -111,7 +98,7 @@ namespace {
 void check_types(const ReadColumns& columns, Oid vector, Oid key) {
     Oid base = InvalidOid;
     if (VectorType::of(vector).stores_like(columns.type) &&
-        (!columns.key_name || (is_key_type(key, &base) && base == columns.key_type)))
+        (!columns.key_name || (is_key_type(columns.names, key, &base) && base == columns.key_type)))
         return;
     report_change(columns);
 }

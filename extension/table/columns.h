@@ -1,6 +1,7 @@
 // Columns of tables that functions read: their types, and the caller's rights.
 #pragma once
 
+#include "extension/table/key_names.h"
 #include "extension/types/vector_type.h"
 
 extern "C" {
@@ -8,10 +9,6 @@ extern "C" {
 }
 
 namespace pgwarp {
-
-// Whether this is a type of keys: int8, int4 or int2, or a domain over one; and its base type.
-bool is_key_type(Oid type, Oid* base);
-int64 key_of(Datum value, Oid base);
 
 // The attribute number of a column; reports an error where there is none.
 AttrNumber find_column(Oid table, const char* name);
@@ -34,8 +31,9 @@ struct ReadColumns {
     const char* vector_name;
     const char* key_name;  // null: none
     VectorType type;
-    uint32 dims;   // of all vectors: the type's, or else the first row's; 0: not known yet
-    Oid key_type;  // base type, below any domains
+    uint32 dims;      // of all vectors: the type's, or else the first row's; 0: not known yet
+    Oid key_type;     // base type, below any domains
+    KeyNames* names;  // of keys; null: they are integers
     ReadValue* values;
     int value_count;
     bool rights_checked;  // see TableColumns

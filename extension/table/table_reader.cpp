@@ -108,7 +108,7 @@ void look_ahead(TableReader* reader) {
     reader->first_vector =
         static_cast<float*>(MemoryContextAlloc(reader->context, columns.dims * sizeof(float)));
     columns.type.read(row.vector, columns.dims, reader->first_vector);
-    if (columns.key_name) reader->first_key = key_of(row.key, columns.key_type);
+    if (columns.key_name) reader->first_key = key_of(columns.names, row.key, columns.key_type);
 }
 
 }  // namespace
@@ -126,6 +126,7 @@ TableReader* open_table_reader(const TableColumns& wanted) {
     for (int i = 0; i < wanted.value_count; ++i) columns.values[i].name = pstrdup(wanted.values[i]);
     reader->null_keys = wanted.null_keys;
     columns.rights_checked = wanted.rights_checked;
+    columns.names = wanted.names;
     check_columns(&columns);
 
     // The table may have changed before we got the lock: check again, now that it cannot.
@@ -215,7 +216,8 @@ Size read_block(TableReader* reader, const VectorBlock& block) {
         if (!put_vector(columns, row, block, count))
             report_dims(reader, columns.type.dims_of(row.vector));
         if (block.keys) {
-            block.keys[count] = row.key_is_null ? 0 : key_of(row.key, columns.key_type);
+            block.keys[count] =
+                row.key_is_null ? 0 : key_of(columns.names, row.key, columns.key_type);
             if (block.key_is_null) block.key_is_null[count] = row.key_is_null;
         }
         if (block.places)
@@ -254,7 +256,7 @@ double estimated_rows(const TableReader* reader) {
 }
 
 int members_of(const TableReader* reader, TableMember** members) {
-    if (!reader->members || reader->columns.dims == 0) return 0;
+    if (!reader->members || reader->columns.dims == 0 || reader->columns.names) return 0;
     return reader->members->list(members);
 }
 

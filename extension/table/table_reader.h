@@ -17,8 +17,8 @@ namespace pgwarp {
 struct TableReader;
 
 // Reports an error where the table or a column does not exist, a column has the wrong type (keys
-// are int8, int4 or int2), or the caller may not read it. Rows come in physical order: two readers
-// of an unchanged table return the same sequence.
+// are int8, int4 or int2, unless they have names), or the caller may not read it. Rows come in
+// physical order: two readers of an unchanged table return the same sequence.
 struct TableColumns {
     Oid table;
     const char* vector;
@@ -32,6 +32,8 @@ struct TableColumns {
     // The executor reads the table as well, in a plan that has no policy of row security: the
     // caller has the rights to, and all rows are meant.
     bool rights_checked = false;
+    // Null: keys are integers. Otherwise one process reads the table, and gives keys numbers.
+    KeyNames* names = nullptr;
 };
 TableReader* open_table_reader(const TableColumns& columns);
 

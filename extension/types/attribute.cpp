@@ -10,9 +10,11 @@ extern "C" {
 #include "access/genam.h"
 #include "catalog/pg_type.h"
 #include "parser/parse_coerce.h"
+#include "pgtime.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
+#include "utils/datetime.h"
 #include "utils/float.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
@@ -104,17 +106,34 @@ int64 largest_integer(Oid type) {
     return type == INT2OID ? PG_INT16_MAX : type == INT4OID ? PG_INT32_MAX : PG_INT64_MAX;
 }
 
-// The timestamp nearest to a date's midnight. A date after the last finite timestamp is less than
-// the infinite one.
-struct Midnight {
+// The timestamp nearest to a value of another type.
+struct NearestTimestamp {
     Timestamp timestamp;
-    int compared;  // with the date
+    int compared;  // with the value
 };
-Midnight midnight_of(DateADT date) {
+
+// Of a date: its midnight. A date after the last finite timestamp is less than the infinite one.
+NearestTimestamp midnight_of(DateADT date) {
     if (DATE_IS_NOBEGIN(date)) return {DT_NOBEGIN, 0};
     if (DATE_IS_NOEND(date)) return {DT_NOEND, 0};
     if (date >= TIMESTAMP_END_JULIAN - POSTGRES_EPOCH_JDATE) return {DT_NOEND, 1};
     return {date * USECS_PER_DAY, 0};
+}
+
+// Of a timestamp without time zone: the timestamptz that it is in the session's time zone, as
+// PostgreSQL's operators have it. One beyond the finite ones lies between these and the infinite.
+NearestTimestamp zoned_of(Timestamp local) {
+    if (TIMESTAMP_NOT_FINITE(local)) return {local, 0};
+    pg_tm parts;
+    fsec_t fraction;
+    if (timestamp2tm(local, nullptr, &parts, &fraction, nullptr, nullptr) != 0)
+        ereport(ERROR,
+                (errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE), errmsg("timestamp out of range")));
+    const Timestamp zoned =
+        local + DetermineTimeZoneOffset(&parts, session_timezone) * USECS_PER_SEC;
+    if (zoned < MIN_TIMESTAMP) return {DT_NOBEGIN, -1};
+    if (zoned >= END_TIMESTAMP) return {DT_NOEND, 1};
+    return {zoned, 0};
 }
 
 DateADT date_of(Timestamp timestamp) {
@@ -208,14 +227,16 @@ namespace {
 bool are_ordered(Oid own, Oid other) {
     return own == other || (is_integer(own) && is_integer(other)) ||
            (is_float(own) && is_float(other)) || (own == DATEOID && other == TIMESTAMPOID) ||
-           (own == TIMESTAMPOID && other == DATEOID);
+           (own == TIMESTAMPOID && other == DATEOID) ||
+           (own == TIMESTAMPTZOID && (other == DATEOID || other == TIMESTAMPOID));
 }
 
 }  // namespace
 
 bool decides(AttributeKind kind, Oid base_type, AttributeStrategy strategy, Oid right_type) {
     const bool compares =
-        strategy >= AttributeStrategy::less && strategy <= AttributeStrategy::greater;
+        (strategy >= AttributeStrategy::less && strategy <= AttributeStrategy::greater) ||
+        strategy == AttributeStrategy::not_equal;
     switch (kind) {
         case AttributeKind::ordered:
             return compares && are_ordered(base_type, right_type);
@@ -343,7 +364,13 @@ AttributePosition attribute_position(const Attribute& attribute, Datum value, Oi
         return {shift_sign(nearest, PG_INT32_MIN), compare(midnight_of(nearest).timestamp, given)};
     }
     if (own == TIMESTAMPOID && type == DATEOID) {
-        const Midnight nearest = midnight_of(DatumGetDateADT(value));
+        const NearestTimestamp nearest = midnight_of(DatumGetDateADT(value));
+        return {shift_sign(nearest.timestamp, PG_INT64_MIN), nearest.compared};
+    }
+    if (own == TIMESTAMPTZOID && (type == DATEOID || type == TIMESTAMPOID)) {
+        NearestTimestamp nearest = type == DATEOID ? midnight_of(DatumGetDateADT(value))
+                                                   : NearestTimestamp{DatumGetTimestamp(value), 0};
+        if (nearest.compared == 0) nearest = zoned_of(nearest.timestamp);
         return {shift_sign(nearest.timestamp, PG_INT64_MIN), nearest.compared};
     }
     elog(ERROR, "ivfpq cannot compare type %u with type %u", own, type);

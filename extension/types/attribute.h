@@ -36,7 +36,10 @@ enum class AttributeStrategy : uint16 {
     greater = 5,
     overlaps = 6,
     contains = 7,
+    // Differs from all values of an array. No operator class has it: see scan/filter_keys.h.
+    not_equal = 8,
 };
+// Those of operator classes.
 inline constexpr uint16 attribute_strategies = 7;
 
 struct Attribute {
@@ -58,7 +61,7 @@ Attribute attribute_of(Relation index, int column);
 std::optional<AttributeKind> attribute_kind(Oid base_type, bool has_hash);
 
 // Whether the numbers of attributes of a type decide conditions with an operator, by its strategy
-// and its right type.
+// and its right type. Equal hashes do not tell that values are equal: they decide no inequality.
 bool decides(AttributeKind kind, Oid base_type, AttributeStrategy strategy, Oid right_type);
 // The same for an attribute. PostgreSQL does not keep operators out of a family that its attributes
 // cannot serve.

@@ -98,8 +98,10 @@ HWY_INLINE void CheckNumbers(const Condition& condition, const uint8_t* column, 
             });
         }
         case ConditionKind::among:
+        case ConditionKind::not_among:
         case ConditionKind::overlaps: {
-            const bool whole = condition.kind == ConditionKind::among;
+            const bool whole = condition.kind != ConditionKind::overlaps;
+            const bool none = condition.kind == ConditionKind::not_among;
             return KeepPassing<Number>(column, count, passing, [&](Numbers x) HWY_ATTR {
                 auto any = hn::FirstN(d, 0);
                 for (const uint64_t value : condition.values) {
@@ -107,7 +109,7 @@ HWY_INLINE void CheckNumbers(const Condition& condition, const uint8_t* column, 
                     const auto bits = hn::Set(d, static_cast<Number>(value));
                     any = hn::Or(any, hn::Eq(whole ? x : hn::And(x, bits), bits));
                 }
-                return any;
+                return none ? hn::Not(any) : any;
             });
         }
         case ConditionKind::is_null:
@@ -153,8 +155,7 @@ HWY_EXPORT(CheckNulls);
 namespace {
 
 bool is_search(const Condition& condition) {
-    return (condition.kind == ConditionKind::among || condition.kind == ConditionKind::overlaps) &&
-           condition.values.size() > few_values;
+    return condition.values.size() > few_values;
 }
 
 uint64_t read_number(const uint8_t* column, uint32_t bytes, size_t entry) {

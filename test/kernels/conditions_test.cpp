@@ -66,6 +66,8 @@ struct Entries {
                 return x >= c.low && x <= c.high;
             case ConditionKind::among:
                 return std::find(c.values.begin(), c.values.end(), x) != c.values.end();
+            case ConditionKind::not_among:
+                return std::find(c.values.begin(), c.values.end(), x) == c.values.end();
             case ConditionKind::overlaps:
                 for (const uint64_t bits : c.values)
                     if ((x & bits) == bits) return true;
@@ -132,6 +134,7 @@ TEST_P(Conditions, SetsOfFewAndManyValues) {
         }
         for (uint8_t a = 0; a < 4; ++a) {
             entries.compare({{ConditionKind::among, a, 0, 0, values}});
+            entries.compare({{ConditionKind::not_among, a, 0, 0, values}});
             entries.compare({{ConditionKind::overlaps, a, 0, 0, values}});
         }
     }
@@ -139,6 +142,7 @@ TEST_P(Conditions, SetsOfFewAndManyValues) {
     Entries narrow(random, {1}, 70, 70, 4);
     const uint64_t wide[] = {1, 258};
     narrow.compare({{ConditionKind::among, 0, 0, 0, wide}});
+    narrow.compare({{ConditionKind::not_among, 0, 0, 0, wide}});
 }
 
 TEST_P(Conditions, Signatures) {

@@ -152,7 +152,7 @@ class ListWorld {
         const size_t count = 1 + random_() % 3;
         for (size_t i = 0; i < count; ++i) {
             PackedCondition condition{};
-            condition.kind = static_cast<ConditionKind>(random_() % 6);
+            condition.kind = static_cast<ConditionKind>(random_() % 7);
             condition.attribute = static_cast<uint8_t>(random_() % layout_.count);
             condition.low = random_() % case_.numbers;
             condition.high = condition.low + random_() % case_.numbers;
@@ -164,7 +164,9 @@ class ListWorld {
                 condition.high = std::max(condition.high, condition.low);
             }
             condition.first_value = static_cast<uint32_t>(made.values.size());
-            if (condition.kind == ConditionKind::among || condition.kind == ConditionKind::overlaps)
+            if (condition.kind == ConditionKind::among ||
+                condition.kind == ConditionKind::not_among ||
+                condition.kind == ConditionKind::overlaps)
                 for (uint64_t v = random_() % 8; v < case_.numbers;
                      v += 1 + random_() % (case_.numbers / 4))
                     made.values.push_back(v);

@@ -23,7 +23,7 @@ FROM generate_series(1, 1200) AS i;
 \qecho options
 SELECT options, error_of('CREATE INDEX t_i ON t USING ivfpq (v) WITH (' || options || ')')
 FROM unnest(ARRAY['lists = -1', 'lists = 2000000', 'lists = 1048577', 'lists = x', 'm = -1',
-                  'm = 4', 'm = 9000', 'bits = 5', 'bits = 9', 'bits = -1', 'quantizer = rq',
+                  'm = 4', 'm = 9000', 'm = 17000', 'bits = 5', 'bits = 9', 'bits = -1', 'quantizer = rq',
                   'dims = 2', 'quantizer = opq, dims = 4', 'quantizer = opq, dims = -1',
                   'quantizer = opq, dims = 2, m = 3', 'fillfactor = 50', 'probes = 1'])
      WITH ORDINALITY AS o(options, n) ORDER BY n;
@@ -39,7 +39,7 @@ SELECT count(*) FROM pg_class WHERE relname LIKE '%\_v\_idx%' OR relname = 't_i'
 
 \qecho columns
 SELECT ddl, error_of('CREATE INDEX t_i ON t ' || ddl)
-FROM unnest(ARRAY['USING ivfpq (w)', 'USING ivfpq (x)', 'USING ivfpq (id)', 'USING ivfpq (v, a)',
+FROM unnest(ARRAY['USING ivfpq (w)', 'USING ivfpq (w, id)', 'USING ivfpq ((v + a), id, x)', 'USING ivfpq (x)', 'USING ivfpq ((x || x), id)', 'USING ivfpq (id)', 'USING ivfpq (v, a)',
                   'USING ivfpq (v) INCLUDE (id)', 'USING ivfpq (v DESC)',
                   'USING ivfpq (v NULLS FIRST)', 'USING ivfpq ((v + a))',
                   'USING ivfpq (v vector_ops)', 'USING ivfpq (v bit_ops)'])
@@ -47,6 +47,37 @@ FROM unnest(ARRAY['USING ivfpq (w)', 'USING ivfpq (x)', 'USING ivfpq (id)', 'USI
 SELECT error_of('CREATE UNIQUE INDEX ON t USING ivfpq (v)'),
        error_of('ALTER TABLE t ADD EXCLUDE USING ivfpq (v WITH <->)'),
        error_of('ALTER TABLE t ADD EXCLUDE USING ivfpq (v WITH =)');
+
+\qecho a domain has the dimensions of its type
+CREATE DOMAIN embedding AS vector(3);
+CREATE DOMAIN known_embedding AS embedding NOT NULL;
+CREATE DOMAIN any_embedding AS vector;
+CREATE TABLE d (id int, v known_embedding, w any_embedding);
+INSERT INTO d SELECT i, vec(i, 3), vec(i, 3) FROM generate_series(1, 1200) AS i;
+CREATE INDEX d_v ON d USING ivfpq (v, id) WITH (lists = 4);
+SELECT dims, rows, pending_rows FROM ivfpq_info('d_v');
+SELECT * FROM compare_scan('d', 'v <-> ''[1,2,3]''', 'id > 100');
+SELECT * FROM ivfpq_check('d_v', true);
+SELECT quantizer, bits FROM ivfpq_compare('d', 'v', 1) ORDER BY 1, 2;
+SELECT error_of('INSERT INTO d VALUES (0, ''[1,2]'')'), error_of('CREATE INDEX ON d USING ivfpq (w)'),
+       error_of('ALTER INDEX d_v SET (m = 4)');
+DROP TABLE d;
+DROP DOMAIN known_embedding, embedding, any_embedding;
+
+\qecho a code has to fit a page
+CREATE TABLE wide (v vector(9000));
+SELECT error_of('CREATE INDEX ON wide USING ivfpq (v) WITH (m = 8140)'),
+       error_of('CREATE INDEX ON wide USING ivfpq (v) WITH (m = 9001)');
+DROP TABLE wide;
+
+\qecho settings that make devices fail or sessions wait are for superusers
+CREATE ROLE regress_ivfpq_options;
+GRANT regress_ivfpq_options TO CURRENT_USER;
+SET ROLE regress_ivfpq_options;
+SELECT setting, error_of(format('SET pgwarp.%s = 1', setting)) FROM unnest('{debug_fault_after,debug_fault,debug_fault_device,
+    debug_pause,debug_pause_after}'::text[]) AS setting;
+RESET ROLE;
+DROP ROLE regress_ivfpq_options;
 
 \qecho what works
 CREATE INDEX t_l2 ON t USING ivfpq (v);

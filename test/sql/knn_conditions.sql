@@ -222,6 +222,29 @@ FROM unnest(ARRAY[
 \set VERBOSITY default
 SELECT count(*) FROM knn_search('t_v', ARRAY[vec(1, 12)], 3, condition => 'tenant = 5 AND nothing = 1');
 SELECT count(*) FROM knn_search('t_v', ARRAY[vec(1, 12)], 3, condition => 'random() < 0.5');
+-- the same for all functions that take a condition
+CREATE FUNCTION refused(call text, condition text) RETURNS text LANGUAGE sql AS $$
+    SELECT error_of(format('SELECT * FROM ' || call, condition))
+$$;
+SELECT c, refused('knn_shards(''t'', ''id'', ''v'', vec(1, 12), 3, condition => %L)', c) AS shards,
+       refused('knn_shards(''t'', ''id'', ''v'', vec(1, 12), 3, condition => %L)', c) =
+       refused('knn_search(''t_v'', ARRAY[vec(1, 12)], 3, condition => %L)', c) AND
+       refused('knn_shards(''t'', ''id'', ''v'', vec(1, 12), 3, condition => %L)', c) =
+       refused('knn_join(''q'', ''id'', ''v'', ''t_v'', ''id'', 3, condition => %L)', c) AS all_the_same
+FROM unnest(ARRAY[
+    'true) LIMIT 0) UNION ALL (SELECT 0::oid, id, 0::float8 FROM (SELECT id, v FROM public.q) AS s WHERE (true',
+    'true) UNION ALL (SELECT 0::oid, 4242, -1.0::float8',
+    'true) OR (true', 'tenant = 1 FROM q', 'tenant = 1 LIMIT 1', 'tenant = (SELECT 1)', 'EXISTS (SELECT FROM pg_class)',
+    'random() < 0.5', 'nothing = 1', '', 'tenant = 1 /*', 'tenant = 1; DROP TABLE t']) AS c;
+SELECT count(*), bool_and(tenant = 5) FROM knn_shards('t', 'id', 'v', vec(1, 12), 7, condition => 'tenant = 5 -- only') AS s
+    JOIN t ON t.id = s.key;
+SELECT count(*), bool_and(tenant = 5) FROM knn_shards('t', 'id', 'v', vec(1, 12), 7, condition => 't.tenant = 5') AS s
+    JOIN t ON t.id = s.key;
+-- a distance is the type's own, whatever operators others have made
+CREATE FUNCTION no_distance(vector, vector) RETURNS float8 LANGUAGE sql AS 'SELECT -1.0::float8';
+CREATE OPERATOR ivfpq_test.<~> (LEFTARG = vector, RIGHTARG = vector, FUNCTION = no_distance);
+SELECT error_of($$SELECT knn_shards('t', 'id', 'v', vec(1, 12), 7, '<~>')$$);
+DROP FUNCTION no_distance CASCADE;
 SELECT e, error_of(format('SELECT knn_join(''q'', ''id'', ''v'', ''t_v'', ''id'', 3, on_equal => %L)', e))
 FROM unnest(ARRAY[
     '{nothing}', '{owner}', '{nothing = tenant}', '{tenant = nothing}', '{tenant =}', '{= tenant}',
@@ -270,6 +293,6 @@ SELECT count(*), min(key % 2) FROM knn_join('q', 'id', 'v', 't_v', 'id', 1000, o
 RESET ROLE;
 
 DROP TABLE t, q, loose, long, words, many, found, farthest CASCADE;
-DROP FUNCTION compare, compare_join, tenant_of, try, watch;
+DROP FUNCTION compare, compare_join, tenant_of, try, watch, refused;
 REVOKE USAGE ON SCHEMA ivfpq_test FROM regress_knn_conditions;
 DROP ROLE regress_knn_conditions;

@@ -48,6 +48,19 @@ $$;
 SELECT * FROM compare('t_l2', '<->');
 SELECT * FROM compare('t_ip', '<#>');
 SELECT * FROM compare('t_cosine', '<=>');
+\qecho one vector: the rows of an array with it
+SELECT query, rank, distance, t.id FROM knn_search('t_l2', vec(3, 12, 7), 4, 60) AS s JOIN t ON t.ctid = s.ctid ORDER BY rank;
+SELECT count(*) FROM (SELECT * FROM knn_search('t_l2', vec(3, 12, 7), 50, 60, 'small < 500')
+    EXCEPT SELECT * FROM knn_search('t_l2', ARRAY[vec(3, 12, 7)], 50, 60, 'small < 500')) AS s;
+SELECT count(*), count(DISTINCT s.distance) FROM (SELECT vec(3, 12, 7)::text AS v) AS v, LATERAL (
+    SELECT rank, distance FROM knn_search('t_l2', v, 5, 60) UNION ALL
+    SELECT rank, distance FROM knn_search('t_l2', v::halfvec, 5, 60) UNION ALL
+    SELECT rank, distance FROM knn_search('t_l2', query_vector => v::vector, k => 5, probes => 60)) AS s;
+SELECT rank, distance FROM knn_search('t_l2', '[1,2,3,4,5,6,7,8,9,10,11,12]', 2, 60);
+SELECT count(*) FROM q, LATERAL knn_search('t_l2', q.v, 3) WHERE q.v IS NOT NULL;
+SELECT error_of($$SELECT knn_search('t_l2', NULL::vector, 3)$$), error_of($$SELECT knn_search('t_l2', '[1,2]'::vector, 3)$$),
+       error_of($$SELECT knn_search('t_l2', '[1,2]', 3)$$), error_of($$SELECT knn_search('t_l2', '1,2', 3)$$);
+
 RESET ivfpq.candidates;
 
 \qecho ctid and key lead to the row that has the distance
