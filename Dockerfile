@@ -1,8 +1,9 @@
 # PostgreSQL with pgwarp:
 #
 #   docker build -t pgwarp .
-#   docker run -d --name pgwarp -v pgwarp:/var/lib/postgresql/data --shm-size=1g pgwarp
-#   docker exec -it -u postgres pgwarp psql
+#   docker run -d --name pgwarp -p 5432:5432 -e POSTGRES_PASSWORD=secret \
+#       -v pgwarp:/var/lib/postgresql/data --shm-size=1g pgwarp
+#   PGPASSWORD=secret psql -h localhost -U postgres       or: docker exec -it -u postgres pgwarp psql
 #
 # For GPUs, from an image of Debian or Ubuntu with the CUDA toolkit, on a host with NVIDIA's container
 # toolkit:

@@ -1,5 +1,6 @@
 # Two commands for everybody:  make demo   make test
 # The plain PGXS flow:         make && make install && make installcheck
+# Debian packages:             make deb
 #
 # extension/ is compiled by PGXS, kernels/ by CMake into a static library that pgwarp.so links.
 # Where nvcc is, CMake also makes pgwarp_cuda.so, which is installed beside pgwarp.so.

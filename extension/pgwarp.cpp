@@ -25,7 +25,6 @@ void _PG_init(void) {
     pgwarp::install_join_planner();
     pgwarp::install_join_executor();
     pgwarp::request_service();
-    pgwarp::device_serves = pgwarp::serves_from_device;
     pgwarp::request_audits();
     pgwarp::install_drop_hook();
     pgwarp::install_alter_hook();

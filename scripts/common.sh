@@ -83,6 +83,19 @@ lock_checkout() {
     flock -n 9 || die "Another run is under way in $root."
 }
 
+# nvcc, as CMakeLists.txt finds it
+find_nvcc() {
+    PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:${CUDA_PATH:-/usr/local/cuda}/bin:/usr/local/cuda/bin \
+        command -v nvcc
+}
+
+# A word before a build of which nothing is seen for long
+announce_cuda() {
+    if [[ ${CUDA-} != OFF ]] && find_nvcc >/dev/null; then
+        say 'nvcc is here: the GPU half is compiled as well, which may take a quarter of an hour. CUDA=OFF leaves it out.'
+    fi
+}
+
 # Shows the end of a log, indented, on standard error.
 show_end() {
     tail -n "${2:-30}" "$1" | sed 's/^/    /' >&2

@@ -170,7 +170,7 @@ void check_options(Relation index, const IndexOptions& options) {
     wanted.dims = readable ? meta.dims : declared_dims(index);
     wanted.element_bytes = static_cast<uint8>(type_of(index).value_bytes());
     if (wanted.dims == 0) return;
-    apply_options(options, readable ? static_cast<double>(meta.rows_at_build) : 0, &wanted);
+    apply_options(options, &wanted);
     if (readable) report_differences(index, meta, wanted);
 }
 

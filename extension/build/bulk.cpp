@@ -15,7 +15,6 @@
 #include "extension/settings.h"
 
 extern "C" {
-#include "access/table.h"
 #include "access/xlog.h"
 #include "access/xloginsert.h"
 #include "miscadmin.h"
@@ -116,15 +115,6 @@ void check_entry(const MetaPage& meta) {
                               meta.asked_m, attributes, most)));
 }
 
-// How many rows the table has, if its vectors lie in them and take most of their space. Statistics
-// may be missing.
-double rows_by_size(Relation index, const MetaPage& meta) {
-    Relation table = table_open(index->rd_index->indrelid, NoLock);
-    const double bytes = static_cast<double>(RelationGetNumberOfBlocks(table)) * BLCKSZ;
-    table_close(table, NoLock);
-    return bytes / (meta.dims * meta.element_bytes);
-}
-
 }  // namespace
 
 MetaPage new_meta(Relation index) {
@@ -135,7 +125,7 @@ MetaPage new_meta(Relation index) {
     meta.metric = metric_of(index);
     meta.element_bytes = static_cast<uint8>(type_of(index).value_bytes());
     meta.dims = static_cast<uint32>(dims_of(index));
-    apply_options(options_of(index), rows_by_size(index, meta), &meta);
+    apply_options(options_of(index), &meta);
     set_attributes(attributes_of(index), &meta);
     check_entry(meta);
     meta.centroids = meta.codebook = meta.rotation = meta.directory = InvalidBlockNumber;

@@ -49,24 +49,17 @@ bool can_refine(const MetaPage& meta) {
 }
 
 // Where the option is not given: for vectors so long that they lie in TOAST, where a visit takes
-// several times as long as in a row. Shorter ones gain where a device ranks
-// (bench/notes/service.md), and a CPU would lose a little; but builds make these codes on the CPU,
-// so not for large tables.
-RefinementKind choose_refinement(const MetaPage& meta, double rows) {
-    constexpr uint32 least_dims = 64;
-    constexpr double most_bytes = 1 << 30;
-    const bool helps_device = meta.dims >= least_dims && rows * meta.dims <= most_bytes &&
-                              device_serves && device_serves();
-    return can_refine(meta) && (lies_in_toast(meta) || helps_device) ? RefinementKind::int8
-                                                                     : RefinementKind::none;
+// several times as long as in a row (bench/notes/codes.md). The same on every machine: an index
+// outlives the device that may be there at its build, and standbys have their own.
+RefinementKind choose_refinement(const MetaPage& meta) {
+    return can_refine(meta) && lies_in_toast(meta) ? RefinementKind::int8 : RefinementKind::none;
 }
 
 // Where neither bits nor m is given: short codes that only find candidates may be coarser, and
-// those of four bits are scanned several times as fast. A device scans both as fast.
+// those of four bits are scanned several times as fast by a CPU, and as fast by a device.
 int choose_bits(const MetaPage& meta) {
     const bool coarse = meta.refinement != RefinementKind::none && lies_in_toast(meta) &&
-                        meta.quantizer == QuantizerKind::pq && meta.asked_m == 0 &&
-                        !(device_serves && device_serves());
+                        meta.quantizer == QuantizerKind::pq && meta.asked_m == 0;
     return coarse ? 4 : default_bits;
 }
 
@@ -195,8 +188,6 @@ bytea* ivfpq_options(Datum reloptions, bool validate) {
                                                 sizeof(IndexOptions), table, lengthof(table)));
 }
 
-bool (*device_serves)() = nullptr;
-
 bool is_ivfpq(Relation index) {
     return index->rd_indam && index->rd_indam->amoptions == ivfpq_options;
 }
@@ -211,7 +202,7 @@ IndexOptions parse_options(Datum reloptions, bool is_null) {
     return *reinterpret_cast<IndexOptions*>(ivfpq_options(reloptions, false));
 }
 
-void apply_options(const IndexOptions& options, double rows, MetaPage* meta) {
+void apply_options(const IndexOptions& options, MetaPage* meta) {
     const auto kind = static_cast<QuantizerKind>(options.quantizer);
     check_quantizer(kind, meta->dims, options);
     meta->quantizer = kind;
@@ -229,7 +220,7 @@ void apply_options(const IndexOptions& options, double rows, MetaPage* meta) {
                  errdetail("parents is %u, lists is %u.", meta->asked_parents, meta->asked_lists)));
     meta->asked_m = static_cast<uint32>(options.m);
     if (options.refine == refine_auto) {
-        meta->refinement = choose_refinement(*meta, rows);
+        meta->refinement = choose_refinement(*meta);
     } else {
         meta->refinement = static_cast<RefinementKind>(options.refine);
         if (meta->refinement != RefinementKind::none) check_refinement(*meta);

@@ -34,10 +34,8 @@ IndexOptions options_of(Relation index);
 // Options in the form of pg_class.reloptions.
 IndexOptions parse_options(Datum reloptions, bool is_null);
 // Checks the options for an index of meta->dims dimensions, before any work, and sets the fields of
-// the metapage that they decide. `rows`: about how many the table has.
-void apply_options(const IndexOptions& options, double rows, MetaPage* meta);
-// Whether a device other than the CPU answers searches of this server; null: there is no service.
-extern bool (*device_serves)();
+// the metapage that they decide.
+void apply_options(const IndexOptions& options, MetaPage* meta);
 // The quantizer's name in WITH (...).
 const char* quantizer_name(QuantizerKind kind);
 const char* refinement_name(RefinementKind kind);

@@ -391,10 +391,6 @@ bool any_worker_serves() {
     return false;
 }
 
-bool serves_from_device() {
-    return any_worker_serves() && service->look_up_cost < 1;
-}
-
 void wake_worker(const ServiceDevice* device) {
     // Read once: a worker that exits sets it to null.
     Latch* latch = *static_cast<Latch* const volatile*>(&device->worker_latch);

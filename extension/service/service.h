@@ -476,9 +476,8 @@ bool is_available(const ServiceDevice* device);
 // Of one that is not available: whether it has been so for long enough that its indexes go to
 // others.
 bool is_away_for_long(const ServiceDevice* device);
-// Whether any worker is serving; whether from a device other than the CPU.
+// Whether any worker is serving.
 bool any_worker_serves();
-bool serves_from_device();
 
 // memory.cpp: called while the postmaster loads the library.
 void request_service();

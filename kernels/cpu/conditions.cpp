@@ -44,15 +44,18 @@ namespace pgwarp {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The lanes of 64 numbers for which `test` holds, as bits.
+// The lanes of 64 numbers for which `test` holds, as bits. A column begins at any byte of its page,
+// so the numbers are loaded as bytes: LoadU of wider lanes wants the alignment of their type.
 template <typename Number, typename Test>
-HWY_INLINE uint64_t WordOf(const Number* from, Test test) {
+HWY_INLINE uint64_t WordOf(const uint8_t* from, Test test) {
     const hn::CappedTag<Number, 64> d;
+    const hn::Repartition<uint8_t, decltype(d)> as_bytes;
     const size_t lanes = hn::Lanes(d);
     uint64_t word = 0;
     for (size_t i = 0; i < 64; i += lanes) {
         uint8_t bytes[8] = {};
-        hn::StoreMaskBits(d, test(hn::LoadU(d, from + i)), bytes);
+        const auto numbers = hn::BitCast(d, hn::LoadU(as_bytes, from + i * sizeof(Number)));
+        hn::StoreMaskBits(d, test(numbers), bytes);
         uint64_t bits;
         std::memcpy(&bits, bytes, sizeof bits);
         word |= bits << i;
@@ -62,14 +65,14 @@ HWY_INLINE uint64_t WordOf(const Number* from, Test test) {
 
 template <typename Number, typename Test>
 HWY_INLINE void KeepPassing(const uint8_t* column, uint32_t count, uint64_t* passing, Test test) {
-    const auto* numbers = reinterpret_cast<const Number*>(column);
     uint32_t first = 0;
     for (; first + 64 <= count; first += 64)
-        if (passing[first / 64] != 0) passing[first / 64] &= WordOf(numbers + first, test);
+        if (passing[first / 64] != 0)
+            passing[first / 64] &= WordOf<Number>(column + first * sizeof(Number), test);
     if (first == count || passing[first / 64] == 0) return;
-    HWY_ALIGN Number rest[64] = {};
-    std::memcpy(rest, numbers + first, (count - first) * sizeof(Number));
-    passing[first / 64] &= WordOf(static_cast<const Number*>(rest), test);
+    uint8_t rest[64 * sizeof(Number)] = {};
+    std::memcpy(rest, column + first * sizeof(Number), (count - first) * sizeof(Number));
+    passing[first / 64] &= WordOf<Number>(rest, test);
 }
 
 template <typename Number>

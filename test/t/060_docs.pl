@@ -1,5 +1,6 @@
 # The examples of README.md and docs/*.md work, and print what the pages say; the pages name every
-# setting, option, function and view; their links lead to files; META.json describes this version.
+# setting, option, function and view; their links lead to files; tables of figures are of this minor version;
+# META.json describes this version.
 #
 # How a page is read:
 #   ```sql    runs in psql, in a database of the page's own that is empty at first, one block after the
@@ -132,6 +133,23 @@ for my $page (@pages, 'CHANGELOG.md')
 		push @wrong, $link if !-e $file || ($anchor && !has_heading($file, $anchor));
 	}
 	is("@wrong", '', "the links of $page");
+}
+
+# Tables that scripts/figures writes name the version that was measured. Patches keep them.
+my ($minor) = slurp_file('pgwarp.control') =~ /^default_version = '(\d+\.\d+)\./m;
+for my $page ('README.md', 'docs/comparison.md')
+{
+	my @blocks = $text{$page} =~ /^<!-- figures \w+ -->\n.*?^<!-- \/figures -->$/msg;
+	is(scalar @blocks, scalar(() = $text{$page} =~ /<!-- figures/g), "$page: figures stand between marks");
+	ok(@blocks, "$page has figures");
+	for my $block (@blocks)
+	{
+		my ($name) = $block =~ /figures (\w+)/;
+		is(join(' ', $block =~ /\bpgwarp (\d+\.\d+)\./g), $minor, "$page: the figures '$name' are of version $minor");
+	}
+	# Anything that is measured belongs there.
+	(my $rest = $text{$page}) =~ s/^<!-- figures.*?^<!-- \/figures -->$|^```.*?^```$//msg;
+	is(join('; ', $rest =~ /([^\n]*\d(?: x\b| ms\b| MB\b| queries\/s)[^\n]*)/g), '', "$page has no figures elsewhere");
 }
 
 # What the extension has and no page names.
