@@ -2,6 +2,7 @@
 
 #include "kernels/mirror.h"
 #include "extension/am/alter.h"
+#include "extension/am/order.h"
 #include "extension/audit/audit.h"
 #include "extension/index/options.h"
 #include "extension/join/batch_scan.h"
@@ -22,6 +23,7 @@ void _PG_init(void) {
     pgwarp::init_options();
     pgwarp::install_limit_hook();
     pgwarp::install_explain_hook();
+    pgwarp::install_order_planner();
     pgwarp::install_join_planner();
     pgwarp::install_join_executor();
     pgwarp::request_service();

@@ -4,10 +4,12 @@
 // rows of candidates in the table. Conditions on attributes make it scan more lists, those that the
 // index does not have make it visit more rows. It visits every row of the pending list, too. After
 // that, each further row costs its share of scanning everything. An exact search visits all rows
-// that pass the conditions.
+// that pass the conditions. The executor then fetches each row that it is given once more.
 //
 // Candidates are visited in the order of their TIDs, like the rows of a bitmap scan, and their
 // pages cost what a bitmap scan's do. So the plans that compete for a query are compared fairly.
+//
+// As far as the effort grows with LIMIT, so does the cost.
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +22,7 @@
 #include "extension/index/model.h"
 #include "extension/index/page.h"
 #include "extension/scan/exact.h"
+#include "extension/scan/state.h"
 #include "extension/service/client.h"
 #include "extension/service/shards.h"
 #include "extension/settings.h"
@@ -42,6 +45,11 @@ struct WantedScan {
     uint32 k;  // rows from the index that pass all conditions
     PassingShares shares;
 };
+
+// Whether no condition drops rows.
+bool is_plain(const PassingShares& shares) {
+    return shares.conditions == 0 && shares.rows >= 1;
+}
 
 // The work of a scan with an index, real or hypothetical.
 struct ScanPlan {
@@ -75,10 +83,9 @@ void plan_effort(const MetaPage& meta, const WantedScan& wanted, double rows, Sc
     const PassingShares& shares = wanted.shares;
     const double passing = std::max(shares.entries, least_share);
     const double share = std::max(shares.rows, least_share);
-    const bool plain = shares.conditions == 0 && shares.rows >= 1;
     plan->costs = shares.rows >= 1 ? cpu_costs(meta) : visiting_costs(meta);
     const Effort effort =
-        choose_effort(meta, wanted.k, plan->costs, plain ? ByQuery::yes : ByQuery::no);
+        choose_effort(meta, wanted.k, plan->costs, is_plain(shares) ? ByQuery::yes : ByQuery::no);
     plan->probes = effort.probes;
     plan->candidates = effort.candidates;
     // Where nearly all rows pass, the first candidates suffice (scan/lists.cpp, aim_by_filter()).
@@ -178,11 +185,20 @@ struct PageCosts {
     explicit PageCosts(Oid tablespace) {
         get_tablespace_page_costs(tablespace, &random, &sequential);
     }
-    // Of visiting `visited` of the pages in their order, as PostgreSQL's bitmap scans.
+    // Of visiting `visited` of the pages in their order, as PostgreSQL's bitmap scans. The more of
+    // the pages, the less each costs. From the share on at which all of them together would cost
+    // less, they cost the same.
     double in_order(double visited, double pages) const {
-        const double page =
-            visited >= 2 ? random - (random - sequential) * std::sqrt(visited / pages) : random;
-        return visited * page;
+        const double most = random > sequential ? 2 * random / (3 * (random - sequential)) : 1;
+        const double share = std::min(visited / pages, most * most);
+        return share * pages * (random - (random - sequential) * std::sqrt(share));
+    }
+    // Of `share` of all pages of lists, which are read in the order of their distance: the more of
+    // them are, the more often a page lies next to another one.
+    double of_lists(double share, double pages) const {
+        const double most = random > sequential ? random / (2 * (random - sequential)) : 1;
+        share = std::min(share, most);
+        return share * pages * (random - (random - sequential) * share);
     }
 };
 
@@ -201,7 +217,10 @@ struct TableCosts {
                 : 2 * pages() * rows / (2 * pages() + rows);
         return std::min(pages(), visited);
     }
-    double visit(double rows) const { return page.in_order(visited(rows), pages()) + rows * row; }
+    // In parts, each in the order of its TIDs.
+    double visit(double rows, double parts = 1) const {
+        return parts * page.in_order(visited(rows / parts), pages()) + rows * row;
+    }
     // Of further rows, in rounds.
     double visit_more(double rows, double more) const {
         return (visited(rows + more) - visited(rows)) * page.random + more * row;
@@ -227,6 +246,9 @@ struct ListCosts {
 // dimension of a centroid.
 constexpr double look_up_operators = 0.1;
 
+// Sorting numbers, in a fraction of the time of a Sort node's comparisons.
+constexpr double number_comparison = 0.2;
+
 // Look-ups of an entry's code (scan/passing.cpp), where one is a look-up of a page's entries
 // together.
 double looked_up(const ScanPlan& plan, const PassingShares& shares, double entries_of_page) {
@@ -239,12 +261,18 @@ double looked_up(const ScanPlan& plan, const PassingShares& shares, double entri
 
 ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows, double pages,
                      const PageCosts& page) {
-    const double look_up = look_up_operators * cpu_operator_cost;
+    // Scans read the model and some of the lists again and again, which therefore stay in the
+    // buffer cache. But where rows are filtered, plans by other indexes compete, and PostgreSQL has
+    // their pages cost as much as on disk. A plain scan competes with a sort of the table, whose
+    // unit takes longer than that of a look-up, and with hnsw, whose unit takes longer still
+    // (bench/notes/plans.md).
+    constexpr double cached = 0.1;
+    constexpr double plain_look_up = 0.4;
     const PassingShares& shares = wanted.shares;
+    const bool plain = is_plain(shares);
+    const double look_up = (plain ? plain_look_up : 1) * look_up_operators * cpu_operator_cost;
     if (plan.exact) {
-        // TIDs are sorted as numbers, in a fraction of the time of a Sort node.
-        constexpr double comparison = 0.2;
-        const double sort = comparison * cpu_operator_cost * std::log2(plan.candidates + 1);
+        const double sort = number_comparison * cpu_operator_cost * std::log2(plan.candidates + 1);
         return {
             pages * page.sequential + rows * shares.conditions * look_up + plan.candidates * sort,
             0};
@@ -254,10 +282,8 @@ ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows
     const double entries =
         rows * (shares.conditions * check + codes * plan.costs.look_up) * look_up;
     const double share = plan.probes / plan.lists;
-    // Lists are read in the order of their distance. The more of them are, the more often a page
-    // lies next to another one.
     const double first_pages =
-        share * pages * (page.random - (page.random - page.sequential) * share);
+        plain ? cached * page.sequential * share * pages : page.of_lists(share, pages);
     const double other_pages = (1 - share) * pages * page.random;
     if (plan.by_service) {
         // The rest may have to be read from pages. There is none where conditions take all lists.
@@ -265,9 +291,8 @@ ListCosts list_costs(const ScanPlan& plan, const WantedScan& wanted, double rows
         return {plan.probes * plan.costs.probe * look_up + share * entries,
                 rest * (pages * page.random + rows * plan.code_bytes * look_up)};
     }
-    // Every scan reads the model, which therefore stays in the buffer cache.
     const double codebook = plan.nibbles ? 16 : 256;
-    const double model = 0.1 * page.sequential * plan.model_pages +
+    const double model = cached * page.sequential * plan.model_pages +
                          (plan.compared + codebook) * plan.code_dims * look_up;
     return {model + first_pages + share * entries, other_pages + (1 - share) * entries};
 }
@@ -279,6 +304,23 @@ double refinement_cost(const ScanPlan& plan, const PageCosts& page) {
     const double visited = std::min(pages, 2 * pages * plan.refined / (2 * pages + plan.refined));
     return visited * page.random +
            plan.refined * plan.code_dims * look_up_operators * cpu_operator_cost;
+}
+
+// Ranking the candidates in the table. More than memory holds are ranked in parts, after all
+// entries of the lists were sorted (scan/lists.cpp).
+double ranking_cost(const ScanPlan& plan, const TableCosts& table, double entries) {
+    const double held = static_cast<double>(most_candidates());
+    if (plan.exact || plan.candidates <= held) return table.visit(plan.candidates);
+    return table.visit(plan.candidates, std::ceil(plan.candidates / held)) +
+           entries * 2 * cpu_operator_cost * std::log2(entries + 2);
+}
+
+// Handing out k rows: they are sorted, and the executor fetches each of them once more, from a page
+// that is in memory.
+double hand_out_cost(const PageCosts& page, double k) {
+    constexpr double in_memory = 0.2;
+    return k *
+           (in_memory * page.sequential + number_comparison * cpu_operator_cost * std::log2(k + 1));
 }
 
 // Scanning to the end of the index: a scan reads a list up to three times (scan/lists.cpp). It
@@ -377,7 +419,8 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
         cpu_index_tuple_cost + 2 * cpu_tuple_cost + cpu_operator_cost + expression.per_tuple +
             (wanted.shares.rows < 1 ? info->rel->baserestrictcost.per_tuple : 0)};
     const PageCosts page(info->reltablespace);
-    double first = pending_cost(plan, table, page, k);
+    double first = pending_cost(plan, table, page, k) +
+                   hand_out_cost(table.page, std::min(k, path->path.rows));
     double all = first;
     if (plan.lists > 0) {
         const double list_rows = rows - plan.pending_rows;
@@ -385,12 +428,17 @@ void ivfpq_cost(PlannerInfo* root, IndexPath* path, double loop_count, Cost* sta
             0.0, index_pages - plan.model_pages - plan.pending_pages - plan.refinement_pages);
         const ListCosts lists = list_costs(plan, wanted, list_rows, list_pages, page);
         const double passing = list_rows * wanted.shares.entries;
-        first += lists.first + table.visit(plan.candidates) + refinement_cost(plan, page);
+        first += lists.first + refinement_cost(plan, page) +
+                 ranking_cost(plan, table, passing * plan.probes / plan.lists);
         all = first + (plan.exact ? rest_of_exact_cost(table, passing)
                                   : further_cost(lists.others, table, plan.candidates, passing));
     }
     // A Merge Append is taken to read the same part of each partition.
-    *startup_cost = limit > 0 ? startup_of(first, all, limit * share / path->path.rows) : first;
+    const double part = limit > 0 ? limit * share / path->path.rows : 0;
+    // A line from 0 through the first rows may end below the cost of all. It does where no
+    // condition drops rows: LIMIT then says how many are read, and the others cost nothing.
+    if (part > 0 && part < 1 && is_plain(wanted.shares)) all = std::min(all, first / part);
+    *startup_cost = limit > 0 ? startup_of(first, all, part) : first;
     *total_cost = all;
     *pages = index_pages;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "extension/am/shares.h"
+#include "extension/scan/bound.h"
 #include "extension/scan/filter_keys.h"
 
 extern "C" {
@@ -26,22 +27,13 @@ bool is_filter_key(const IndexOptInfo* info, Expr* condition) {
     return false;
 }
 
-// Whether the condition bounds the distance that the scan is ordered by. The scan ends at the
-// bound: rows that fail are not looked for.
-bool is_bound(const IndexPath* path, const Expr* condition) {
-    if (!IsA(condition, OpExpr)) return false;
-    const List* arguments = reinterpret_cast<const OpExpr*>(condition)->args;
-    for (int i = 0; i < list_length(arguments); ++i)
-        if (equal(list_nth(arguments, i), linitial(path->indexorderbys))) return true;
-    return false;
-}
-
 }  // namespace
 
 PassingShares passing_shares(PlannerInfo* root, const IndexPath* path, Selectivity selectivity) {
     const IndexOptInfo* info = path->indexinfo;
     const RelOptInfo* table = info->rel;
     const double table_rows = std::max(1.0, table->tuples);
+    const auto* distance = static_cast<const Expr*>(linitial(path->indexorderbys));
     double keys = 1;
     double bounds = 1;
     PassingShares shares = {};
@@ -55,7 +47,8 @@ PassingShares passing_shares(PlannerInfo* root, const IndexPath* path, Selectivi
             is_redundant_with_indexclauses(restriction, path->indexclauses))
             continue;
         const bool is_key = is_filter_key(info, restriction->clause);
-        if (!is_key && !is_bound(path, restriction->clause)) continue;
+        // The scan ends at a bound on the distance: rows beyond it are not looked for.
+        if (!is_key && !bounds_distance(restriction->clause, distance)) continue;
         const double share =
             clause_selectivity(root, reinterpret_cast<Node*>(restriction),
                                static_cast<int>(table->relid), JOIN_INNER, nullptr);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "extension/scan/bound.h"
 
@@ -33,43 +34,126 @@ bool same_distance(const Expr* a, const Expr* b) {
            equal(lsecond(x->args), linitial(y->args));
 }
 
-// The expression that bounds `distance` from above in this condition; null: none.
-Expr* bound_in(const Expr* condition, const Expr* distance) {
-    if (!IsA(condition, OpExpr)) return nullptr;
+// Whether an expression has one value for the whole scan, and runs no subquery.
+bool is_constant(const Expr* expression) {
+    Node* node = reinterpret_cast<Node*>(const_cast<Expr*>(expression));
+    return !contain_var_clause(node) && !contain_volatile_functions(node) &&
+           !contain_subplans(node);
+}
+
+bool is_minus_one(const Expr* expression) {
+    const Const* constant = reinterpret_cast<const Const*>(expression);
+    return IsA(expression, Const) && constant->consttype == FLOAT8OID && !constant->constisnull &&
+           DatumGetFloat8(constant->constvalue) == -1;
+}
+
+// A bound on a distance d: d < value, or minuend - d > value, which bounds a similarity.
+struct BoundForm {
+    const Expr* value;    // null: the condition is no bound
+    const Expr* minuend;  // null: 0
+    bool of_similarity;
+};
+
+// Whether an expression is a number minus the distance: 1 - d, -d, d * -1.
+bool is_similarity(const Expr* expression, const Expr* distance, const Expr** minuend) {
+    *minuend = nullptr;
+    if (!IsA(expression, OpExpr)) return false;
+    const OpExpr* operation = reinterpret_cast<const OpExpr*>(expression);
+    const Expr* first = static_cast<const Expr*>(linitial(operation->args));
+    const Expr* last = static_cast<const Expr*>(llast(operation->args));
+    switch (get_opcode(operation->opno)) {
+        case F_FLOAT8UM:
+            return same_distance(first, distance);
+        case F_FLOAT8MUL:
+            return (is_minus_one(first) && same_distance(last, distance)) ||
+                   (is_minus_one(last) && same_distance(first, distance));
+        case F_FLOAT8MI:
+        case F_FLOAT48MI:
+            *minuend = first;
+            return is_constant(first) && same_distance(last, distance);
+        default:
+            return false;
+    }
+}
+
+BoundForm bound_in(const Expr* condition, const Expr* distance) {
+    if (!IsA(condition, OpExpr)) return {};
     const OpExpr* comparison = reinterpret_cast<const OpExpr*>(condition);
-    if (list_length(comparison->args) != 2) return nullptr;
-    Expr* left = static_cast<Expr*>(linitial(comparison->args));
-    Expr* right = static_cast<Expr*>(lsecond(comparison->args));
-    Expr* bound = nullptr;
+    if (list_length(comparison->args) != 2) return {};
+    const Expr* lesser = static_cast<const Expr*>(linitial(comparison->args));
+    const Expr* greater = static_cast<const Expr*>(lsecond(comparison->args));
     switch (get_opcode(comparison->opno)) {
         case F_FLOAT8LT:
         case F_FLOAT8LE:
         case F_FLOAT84LT:
         case F_FLOAT84LE:
-            if (same_distance(left, distance)) bound = right;
+        case F_FLOAT48LT:
+        case F_FLOAT48LE:
             break;
         case F_FLOAT8GT:
         case F_FLOAT8GE:
+        case F_FLOAT84GT:
+        case F_FLOAT84GE:
         case F_FLOAT48GT:
         case F_FLOAT48GE:
-            if (same_distance(right, distance)) bound = left;
+            std::swap(lesser, greater);
             break;
         default:
-            break;
+            return {};
     }
-    // The bound must have one value for the whole scan, and must not run a subquery.
-    Node* node = reinterpret_cast<Node*>(bound);
-    if (!bound || contain_var_clause(node) || contain_volatile_functions(node) ||
-        contain_subplans(node))
-        return nullptr;
-    return bound;
+    BoundForm form = {};
+    if (same_distance(lesser, distance)) {
+        form.value = greater;
+    } else if (is_similarity(greater, distance, &form.minuend)) {
+        form.value = lesser;
+        form.of_similarity = true;
+    }
+    if (form.value && !is_constant(form.value)) return {};
+    return form;
+}
+
+// A BoundForm to evaluate.
+struct BoundState {
+    ExprState* value;
+    ExprState* minuend;  // null: 0
+    bool of_similarity;
+};
+
+ExprState* init_number(const Expr* expression, PlanState* plan) {
+    return expression ? ExecInitExpr(const_cast<Expr*>(expression), plan) : nullptr;
 }
 
 // --- from the bound to a limit
 
+// The value of an expression of type float4 or float8; false: null.
+bool evaluate_number(ExprState* state, ExprContext* context, double* number) {
+    bool is_null;
+    const Datum value = ExecEvalExprSwitchContext(state, context, &is_null);
+    if (is_null) return false;
+    *number = exprType(reinterpret_cast<const Node*>(state->expr)) == FLOAT4OID
+                  ? static_cast<double>(DatumGetFloat4(value))
+                  : DatumGetFloat8(value);
+    return true;
+}
+
+// The greatest distance that passes the condition; -infinity: a comparison with null passes no row.
+// NaN and infinity bound nothing: PostgreSQL sorts NaN above all numbers.
+double greatest_passing(const BoundState& bound, ExprContext* context) {
+    double value;
+    double minuend = 0;
+    if (!evaluate_number(bound.value, context, &value) ||
+        (bound.minuend && !evaluate_number(bound.minuend, context, &minuend)))
+        return -infinity;
+    if (!bound.of_similarity) return value;
+    // The executor rounds minuend - d before it compares; this difference is rounded as well.
+    constexpr double rounding = 4 * std::numeric_limits<double>::epsilon();
+    return minuend - value + rounding * (std::abs(minuend) + std::abs(value));
+}
+
 // The greatest exact_distance() of rows whose operator distance is at most `r`, with a margin for
 // rounding.
 double exact_bound(Metric metric, double r) {
+    if (std::isinf(r)) return r;
     switch (metric) {
         case Metric::l2:
             return r < 0 ? -infinity : r * r * (1 + 1e-9);
@@ -119,6 +203,10 @@ bool farther(const DistanceBound::Difference& a, const DistanceBound::Difference
 
 }  // namespace
 
+bool bounds_distance(const Expr* condition, const Expr* distance) {
+    return bound_in(condition, distance).value != nullptr;
+}
+
 List* init_bounds(IndexScanState* scan) {
     const IndexScan* plan = reinterpret_cast<const IndexScan*>(scan->ss.ps.plan);
     if (list_length(plan->indexorderbyorig) != 1) return NIL;
@@ -126,8 +214,12 @@ List* init_bounds(IndexScanState* scan) {
     List* bounds = NIL;
     for (int i = 0; i < list_length(plan->scan.plan.qual); ++i) {
         const Expr* condition = static_cast<const Expr*>(list_nth(plan->scan.plan.qual, i));
-        Expr* bound = bound_in(condition, distance);
-        if (bound) bounds = lappend(bounds, ExecInitExpr(bound, &scan->ss.ps));
+        const BoundForm form = bound_in(condition, distance);
+        if (!form.value) continue;
+        auto* bound = static_cast<BoundState*>(palloc(sizeof(BoundState)));
+        *bound = {init_number(form.value, &scan->ss.ps), init_number(form.minuend, &scan->ss.ps),
+                  form.of_similarity};
+        bounds = lappend(bounds, bound);
     }
     return bounds;
 }
@@ -139,18 +231,12 @@ DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric,
     result.scaled = normalizes(metric);
     result.missing = (1 - recall) / 4;
     for (int i = 0; i < list_length(bounds); ++i) {
-        ExprState* state = static_cast<ExprState*>(list_nth(bounds, i));
-        bool is_null;
-        const Datum value = ExecEvalExprSwitchContext(state, scan->ss.ps.ps_ExprContext, &is_null);
-        double r = -infinity;  // a comparison with null passes no row
-        if (!is_null)
-            r = exprType(reinterpret_cast<const Node*>(state->expr)) == FLOAT4OID
-                    ? static_cast<double>(DatumGetFloat4(value))
-                    : DatumGetFloat8(value);
-        // PostgreSQL sorts NaN above all numbers, and distances may be infinite: neither bounds.
-        if (!is_null && !std::isfinite(r)) continue;
+        const auto* bound = static_cast<const BoundState*>(list_nth(bounds, i));
+        const double r = greatest_passing(*bound, scan->ss.ps.ps_ExprContext);
+        if (!(r < infinity)) continue;
         result.given = true;
-        result.distance = std::min(result.distance, is_null ? r : exact_bound(metric, r));
+        result.of_similarity |= bound->of_similarity;
+        result.distance = std::min(result.distance, exact_bound(metric, r));
     }
     return result;
 }

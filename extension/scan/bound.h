@@ -1,5 +1,6 @@
 // Range conditions, WHERE v <op> q < r, on the distance that a scan is ordered by. The bound r
-// tells a scan which candidates and lists to skip.
+// tells a scan which candidates and lists to skip. A condition on a similarity, a number minus the
+// distance, is one, too: 1 - (v <=> q) > s, -(v <#> q) > s, (v <#> q) * -1 > s.
 //
 // Which candidates: a scan has only approximate distances, by code, of its candidates. The rows
 // ranked so far give the error of these distances (distance by code minus exact distance). From the
@@ -17,6 +18,8 @@
 // groups before it. A group that adds next to none of the rows found within the bound ends the
 // scan, unless the centroid of an unread list is itself within the bound.
 #pragma once
+
+#include <limits>
 
 #include "kernels/common.h"
 #include "extension/compat.h"
@@ -45,9 +48,10 @@ struct Differences {
 
 struct DistanceBound {
     bool given;
-    bool scaled;      // distances by code are twice the exact ones
-    double distance;  // greatest exact_distance() within the bound; -infinity: no row qualifies
-    double missing;   // share of rows within the bound that each rule, limit and lists, may miss
+    bool of_similarity;  // rows whose distance is NaN pass: PostgreSQL sorts NaN above all numbers
+    bool scaled;         // distances by code are twice the exact ones
+    double distance;     // greatest exact_distance() within the bound; -infinity: no row qualifies
+    double missing;      // share of rows within the bound that each rule, limit and lists, may miss
 
     // Errors of rows within the bound, by shell. The last element is the shell next to the bound;
     // each element before it is a shell twice as wide.
@@ -71,11 +75,20 @@ struct DistanceBound {
     uint32 groups;  // groups read to their ends
 };
 
-// Initializes the expressions (ExprState) that bound the distance in a scan's plan; NIL: none.
+// Whether a condition bounds the distance from above.
+bool bounds_distance(const Expr* condition, const Expr* distance);
+
+// Initializes the expressions that bound the distance in a scan's plan; NIL: none.
 List* init_bounds(IndexScanState* scan);
 
 // Evaluates the expressions with the query's current parameters, and returns the least bound.
 DistanceBound evaluate_bounds(List* bounds, IndexScanState* scan, Metric metric, double recall);
+
+// Whether a row may pass the conditions. `distance`: its exact_distance(), infinity for NaN.
+inline bool is_within(const DistanceBound& bound, double distance) {
+    return !bound.given || distance <= bound.distance ||
+           (bound.of_similarity && distance == std::numeric_limits<double>::infinity());
+}
 
 // Records a ranked row of the lists. `code`: its distance by code; NaN: unknown.
 void note_ranked(DistanceBound* bound, double code, double exact);

@@ -87,7 +87,7 @@ Size rank_tids(ScanState* s, TidSet* tids, bool checks, const RowSink& sink) {
         const StoredVector row = read_found_row(reader_of(s));
         if (!row) return;
         const double distance = row_distance(s, row);
-        if (!(distance > s->bound.distance) || !s->bound.given) sink.put(sink.state, distance, tid);
+        if (is_within(s->bound, distance)) sink.put(sink.state, distance, tid);
     });
 }
 

@@ -182,7 +182,7 @@ void rank_candidates(IndexScanDesc scan, ScanState* s, Candidate* candidates, Si
     visit_rows(s, candidates, count, [s](const Candidate& candidate, double distance) {
         if (s->bound.given) {
             note_ranked(&s->bound, candidate.distance, distance);
-            if (distance > s->bound.distance) return;
+            if (!is_within(s->bound, distance)) return;
         }
         if (may_rank_fewer(s)) note_error(s, candidate.distance, distance);
         // In the first round.

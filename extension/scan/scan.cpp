@@ -75,6 +75,12 @@ void begin_model(IndexScanDesc scan, ScanState* s, const MetaPage& meta) {
     s->last.wait = settings.iterative_scan != static_cast<int>(IterativeScan::off) &&
                    kind != RowKind::no_direction && !s->exact.wanted;
     s->bound = wanted_bound(scan, meta.metric);
+    // Under cosine, all distances from a zero vector are NaN, and all rows pass.
+    const VectorView& query = s->query.vector;
+    if (s->bound.of_similarity &&
+        std::isnan(
+            exact_distance(meta.metric, query, {query.values, query.dims, VectorFormat::float32})))
+        s->bound.given = false;
     const WantedRows wanted = s->asked.rows > 0
                                   ? WantedRows{s->asked.rows, s->asked.rows, s->asked.rows, 0}
                                   : wanted_rows(scan);

@@ -17,6 +17,9 @@ namespace pgwarp {
 
 namespace {
 
+set_rel_pathlist_hook_type own_hook = nullptr;
+set_rel_pathlist_hook_type previous_hook = nullptr;
+
 struct PlanReader {
     List* range_table;
     List* members;  // OIDs: the table, its children and partitions
@@ -88,8 +91,15 @@ bool has_storage_here(char kind) {
 
 }  // namespace
 
+set_rel_pathlist_hook_type install_path_hook(set_rel_pathlist_hook_type hook) {
+    own_hook = hook;
+    previous_hook = set_rel_pathlist_hook;
+    set_rel_pathlist_hook = hook;
+    return previous_hook;
+}
+
 bool is_planned_by_others() {
-    return planner_hook || set_rel_pathlist_hook;
+    return planner_hook || previous_hook || set_rel_pathlist_hook != own_hook;
 }
 
 RowsAre where_rows_are(Oid table) {

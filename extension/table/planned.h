@@ -5,6 +5,10 @@
 
 #include "extension/compat.h"
 
+extern "C" {
+#include "optimizer/paths.h"
+}
+
 namespace pgwarp {
 
 enum class RowsAre {
@@ -17,7 +21,10 @@ enum class RowsAre {
 // does not plan while an index of the table is rebuilt.
 RowsAre where_rows_are(Oid table);
 
-// Whether an extension has a hook in the planner.
+// Installs pgwarp's hook and returns the one before it, for the hook to call.
+set_rel_pathlist_hook_type install_path_hook(set_rel_pathlist_hook_type hook);
+
+// Whether another extension has a hook in the planner.
 bool is_planned_by_others();
 
 // Reports an error where the rows are elsewhere: the table's index does not have them.

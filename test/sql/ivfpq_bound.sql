@@ -105,6 +105,66 @@ SELECT last_ranked();
 SELECT count(*) FROM (SELECT 1 FROM t WHERE v <-> :'q' > 400 ORDER BY v <-> :'q' LIMIT 1000) AS s;
 SELECT last_ranked();
 
+\qecho a similarity: a number minus the distance
+-- Whether few rows pass, whether a scan finds as many of them as was asked for and no other, and what it ranked.
+CREATE FUNCTION alike(condition text, metric text, query vector, bound float8, OUT few boolean, OUT same boolean,
+                      OUT effort text, OUT ids int[]) LANGUAGE plpgsql AS $$
+DECLARE
+    rows text := format('SELECT array_agg(id ORDER BY id) FROM (SELECT id FROM t WHERE %s ORDER BY v %s $1 LIMIT 1000) AS s',
+        condition, metric);
+    truth int[];
+BEGIN
+    PERFORM set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'on', true);
+    EXECUTE rows INTO truth USING query, bound;
+    PERFORM set_config('enable_indexscan', 'on', true), set_config('enable_seqscan', 'off', true);
+    EXECUTE rows INTO ids USING query, bound;
+    truth := coalesce(truth, '{}');
+    few := cardinality(truth) BETWEEN 20 AND 100;
+    ids := coalesce(ids, '{}');
+    same := ids <@ truth AND cardinality(ids) >= current_setting('ivfpq.target_recall')::float8 * cardinality(truth);
+    effort := last_ranked();
+END
+$$;
+SELECT 1 - max(v <=> :'q') AS cosine, 100 - max(v <-> :'q') AS nearness FROM t WHERE id / 50 = 4711 / 50 \gset
+SELECT -(v <#> :'q') AS product FROM t ORDER BY (v <#> :'q') + 0 OFFSET 50 LIMIT 1 \gset
+SELECT condition, s.few, s.same, s.effort FROM unnest(ARRAY['1 - (v <=> $1) > $2', '(1 - (v <=> $1)) >= $2', '$2 < 1 - (v <=> $1)', '$2 <= 1 - ($1 <=> v)',
+        '1 - (v <=> $1) > $2::real', '$2::real <= 1::real - (v <=> $1)', '1 - (v <=> $1) > $2::numeric',
+        '1 - (v <=> $1) BETWEEN $2 AND 1.5', 'id > 4000 AND (SELECT 1) - (v <=> $1) > (SELECT $2)']) AS condition,
+    alike(condition, '<=>', :'q', :cosine - 1e-4) AS s;
+SELECT condition, s.few, s.same, s.effort FROM unnest(ARRAY['100 - (v <-> $1) >= $2', '$2 <= 100 - ($1 <-> v)']) AS condition,
+    alike(condition, '<->', :'q', :nearness) AS s;
+SELECT condition, s.ids = d.ids AS same, s.effort FROM unnest(ARRAY['-(v <#> $1) > $2', '$2 <= -(v <#> $1)', '- ($1 <#> v) >= $2', '(v <#> $1) * -1 > $2',
+        '-1 * (v <#> $1) > $2', '0 - (v <#> $1) > $2']) AS condition,
+    alike(condition, '<#>', :'q', :product - 0.001) AS s, alike('v <#> $1 < -$2', '<#>', :'q', :product - 0.001) AS d;
+\qecho no bound: the other side, a factor, a value of its own for each row, a sum
+SELECT condition, s.same, s.effort FROM unnest(ARRAY['1 - (v <=> $1) < $2', '$2 > 1 - (v <=> $1)', '(v <=> $1) - 1 > -$2',
+        'id % 2 - (v <=> $1) > $2', '1 + (v <=> $1) > $2']) AS condition,
+    alike(condition || ' AND id / 50 = 4711 / 50', '<=>', :'q', :cosine - 1e-4) AS s;
+SELECT same, effort FROM alike('(v <#> $1) * -2 > 2 * $2', '<#>', :'q', :product);
+\qecho null passes no row, and what is above all numbers none or all
+SELECT minuend, bound, (SELECT count(*) FROM (SELECT 1 FROM t WHERE minuend - (v <-> :'q') > bound ORDER BY v <-> :'q' LIMIT 30000) AS s)
+FROM (VALUES (1.0, null), (null, 1.0), ('infinity', 1.0), (1.0, '-infinity'), (1.0, 'infinity'), (1.0, 'nan'), ('nan', 1.0),
+    ('-infinity', 1.0)) AS n (minuend, bound);
+\qecho the difference is rounded before it is compared: rows at the bound are kept
+SET ivfpq.target_recall = 1;
+SELECT minuend, bool_and(s.same) FROM (VALUES (0.1), (1), (-1e15), (1e15)) AS n (minuend), generate_series(0, 9) AS i,
+    LATERAL (SELECT minuend - (v <-> :'q') AS bound FROM t WHERE id = 4700 + i) AS b,
+    alike(minuend || ' - (v <-> $1) >= $2', '<->', :'q', bound) AS s
+GROUP BY minuend ORDER BY minuend;
+RESET ivfpq.target_recall;
+\qecho a zero vector has no direction: NaN is above all numbers
+CREATE TABLE z AS SELECT id, v FROM t WHERE id < 3000;
+CREATE INDEX z_v ON z USING ivfpq (v vector_cosine_ops);
+SELECT count(*) FROM (SELECT 1 FROM z WHERE 1 - (v <=> '[0,0,0,0,0,0,0,0]') > 0.9 ORDER BY v <=> '[0,0,0,0,0,0,0,0]' LIMIT 5000) AS s;
+SELECT count(*) FROM (SELECT 1 FROM z WHERE v <=> '[0,0,0,0,0,0,0,0]' < 0.1 ORDER BY v <=> '[0,0,0,0,0,0,0,0]' LIMIT 5000) AS s;
+INSERT INTO z VALUES (-1, '[0,0,0,0,0,0,0,0]');
+SET ivfpq.target_recall = 1;
+SELECT count(*) > 10, min(id) FROM (SELECT id FROM z WHERE 1 - (v <=> (SELECT v FROM t WHERE id = 471)) > 0.99
+    ORDER BY v <=> (SELECT v FROM t WHERE id = 471) LIMIT 2000) AS s;
+RESET ivfpq.target_recall;
+DROP TABLE z;
+DROP FUNCTION alike;
+
 \qecho every one of them
 SET ivfpq.target_recall = 1;
 SELECT truth = hits, sound FROM generate_series(1, 5) AS i, within('<->', vec(i, 8, 2), 190, 100000);

@@ -1,4 +1,5 @@
--- Plans that trust the order of a scan beyond the rows that it finds first: merge joins, groups and windows by distance.
+-- Plans that trust the order of a scan beyond the rows that it finds first: merge joins, groups and windows by distance,
+-- and an ORDER BY that goes on after the distance.
 \set ECHO none
 \set abs_srcdir `echo "$PG_ABS_SRCDIR"`
 \set include :abs_srcdir '/include/ivfpq.sql'
@@ -46,3 +47,55 @@ SELECT n > 0 FROM found_joined;
 DROP VIEW joined, grouped, different, ranked, ahead, materialized;
 DROP TABLE a, b, found_joined, found_grouped, found_different, found_ranked, found_ahead, found_materialized;
 DROP FUNCTION differences;
+
+RESET enable_indexscan;
+-- Each vector seven times: a page of ten ends between rows of one distance.
+CREATE TABLE p (id int, half int, v vector(8)) PARTITION BY LIST (half);
+CREATE TABLE p0 PARTITION OF p FOR VALUES IN (0);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+INSERT INTO p SELECT i, 0, vec(i / 7, 8) FROM generate_series(1, 7000) AS i;
+INSERT INTO p SELECT i, 1, vec(i / 7, 8, 1) FROM generate_series(7001, 14000) AS i;
+CREATE INDEX ON p USING ivfpq (v, half);
+ANALYZE p;
+CREATE FUNCTION page(source text, last_distance float8, last_id int, direction text DEFAULT '') RETURNS text LANGUAGE sql AS $$
+    SELECT format('SELECT id, v <-> vec(3, 8, 2) AS d FROM %s WHERE %s ORDER BY v <-> vec(3, 8, 2), id %s LIMIT 10', source,
+        CASE WHEN last_distance IS NULL THEN 'true'
+             ELSE format('(v <-> vec(3, 8, 2), id) > (%s, %s)', last_distance, last_id) END, direction)
+$$;
+-- Twenty pages, each from where the one before has ended.
+CREATE FUNCTION pages(source text) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+    last_distance float8;
+    last_id int;
+    ids int[];
+BEGIN
+    FOR i IN 1..20 LOOP
+        FOR last_id, last_distance IN EXECUTE page(source, last_distance, last_id) LOOP
+            ids := ids || last_id;
+        END LOOP;
+    END LOOP;
+    RETURN ids;
+END $$;
+-- the first and a later page, with no help
+SELECT plan_of(page('p0', null, null));
+SELECT scans_of(page('p0', 100.5, 17)), scans_of(page('p0', null, null, 'DESC')), scans_of(page('p', null, null));
+-- what PostgreSQL makes no scan of an index for
+SELECT scans_of('SELECT id FROM p0 TABLESAMPLE SYSTEM (50) ORDER BY v <-> vec(3, 8, 2), id LIMIT 10');
+CREATE TABLE exact AS SELECT source, array_agg(id ORDER BY n) AS ids FROM (
+    SELECT 'p' AS source, id, row_number() OVER (ORDER BY (v <-> vec(3, 8, 2)) + 0, id) AS n FROM p UNION ALL
+    SELECT 'p0', id, row_number() OVER (ORDER BY (v <-> vec(3, 8, 2)) + 0, id) FROM p0) AS s WHERE n <= 200 GROUP BY source;
+SET enable_seqscan = off; SET enable_sort = off;
+SELECT source, scans_of(page(source, null, null)),
+    (SELECT count(*) FROM unnest(pages(source)) AS id WHERE id = ANY (ids)) >= 190 AS found, cardinality(pages(source)) FROM exact ORDER BY source;
+SET ivfpq.target_recall = 1;
+SELECT source, scans_of(page(source, 100.5, 17)), pages(source) = ids FROM exact ORDER BY source;
+RESET ivfpq.target_recall;
+-- all rows, once
+SELECT count(*), count(DISTINCT id), bool_and(sorted) FROM (SELECT id, (lag((d, id)) OVER () < (d, id)) IS NOT FALSE AS sorted
+    FROM (SELECT id, v <-> vec(3, 8, 2) AS d FROM p0 ORDER BY v <-> vec(3, 8, 2), id LIMIT 7000) AS s) AS s;
+RESET enable_seqscan; RESET enable_sort;
+SET enable_incremental_sort = off;
+SELECT scans_of(page('p0', null, null));
+RESET enable_incremental_sort;
+DROP FUNCTION pages, page;
+DROP TABLE p, exact;
