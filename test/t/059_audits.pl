@@ -95,6 +95,25 @@ my $more = value($node, "SELECT audited + audits_dropped - $audited $of_t") - 2;
 cmp_ok($more, '>=', 5, "one in thirty of 600: $more");
 cmp_ok($more, '<=', 45, 'and no more');
 
+# --- one that takes too long ends, and leaves others their turn
+value($node, "ALTER SYSTEM SET ivfpq.audit_timeout = '500ms'");
+# The worker has the server's setting, and this session another.
+value($node, "$every SELECT pg_reload_conf(); CREATE TABLE slow AS SELECT id, v FROM t WHERE id <= 3000;
+	CREATE FUNCTION slowly(v vector) RETURNS vector AS 'BEGIN
+		IF current_setting(''ivfpq.audit_every'') = ''0'' THEN PERFORM pg_sleep(3600); END IF;
+		RETURN v;
+	END' LANGUAGE plpgsql IMMUTABLE;
+	CREATE INDEX slow_v ON slow USING ivfpq ((slowly(v)::vector(16))) WITH (lists = 40)");
+value($node, "$every SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0;
+	SELECT id FROM slow ORDER BY slowly(v)::vector(16) <-> vec($_, 16) LIMIT 5") for 1 .. 3;
+$audited = value($node, "SELECT audited $of_t");
+recall_of('true', 53001, 53006);
+wait_until($node, "audited >= $audited + 5 $of_t");
+pass('audits of others go on');
+is(value($node, "SELECT audited, audits_dropped FROM pg_stat_pgwarp WHERE indexname = 'slow_v'"), '0|2', 'those that follow are dropped');
+value($node, "DROP TABLE slow; ALTER SYSTEM RESET ivfpq.audit_timeout");
+value($node, 'SELECT pg_reload_conf()');
+
 # --- reset
 value($node, 'SELECT pg_stat_pgwarp_reset()');
 is(value($node, 'SELECT count(*) FROM pgwarp_stat_audits()'), 0, 'pg_stat_pgwarp_reset() forgets audits');
@@ -129,7 +148,9 @@ is(value($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pgw
 indexes_are_sound($node);
 $node->stop;
 my $log = slurp_file($node->logfile);
-unlike($log, qr/0\.76[5-9]|PANIC|an audit of index|pgwarp audit FATAL/, 'no query in the log, and no failure');
+unlike($log, qr/0\.76[5-9]|PANIC|an audit of index \d+ failed|pgwarp audit FATAL/, 'no query in the log, and no failure');
+my $slow = () = $log =~ /an audit of index \d+ took longer than ivfpq.audit_timeout/g;
+is($slow, 1, 'one took too long, and is logged');
 # Their bytes, as the worker has them.
 my $bytes = pack('f<4', @odd[4 .. 7]);
 my @holds;
