@@ -25,7 +25,9 @@
 
 namespace pgwarp {
 
-// Identifies an index and its storage: tablespace, file and build change when it is rebuilt.
+// Identifies an index and its storage: tablespace, file and build change when it is rebuilt. A
+// database that was dropped may have left its number, and a copy of its template the other fields,
+// to another database: that one is another incarnation.
 struct MirrorKey {
     uint32_t database;
     uint32_t index;
@@ -33,6 +35,7 @@ struct MirrorKey {
     uint32_t tablespace;
     uint32_t file;
     uint64_t build;
+    uint64_t incarnation = 0;  // of the database
 
     friend bool operator==(const MirrorKey&, const MirrorKey&) = default;
 };

@@ -7,10 +7,12 @@
 #include "extension/util/stopwatch.h"
 
 extern "C" {
+#include "access/htup_details.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/s_lock.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 }
 
@@ -180,9 +182,20 @@ bool wait_for_answer(SearchSlot* slot, Patience* patience) {
     return true;
 }
 
+// The transaction that wrote the database's row. ALTER DATABASE writes another row: then models and
+// lists are sent again.
+static TransactionId database_incarnation() {
+    const HeapTuple tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+    if (!HeapTupleIsValid(tuple)) elog(ERROR, "cache lookup failed for database %u", MyDatabaseId);
+    const TransactionId writer = HeapTupleHeaderGetRawXmin(tuple->t_data);
+    ReleaseSysCache(tuple);
+    return writer;
+}
+
 MirrorKey mirror_key(Relation index, const MetaPage& meta) {
-    return {MyDatabaseId, RelationGetRelid(index), compat_tablespace(index),
-            compat_file_number(index), meta.build_id};
+    return {
+        MyDatabaseId,  RelationGetRelid(index), compat_tablespace(index), compat_file_number(index),
+        meta.build_id, database_incarnation()};
 }
 
 const char* why_not_served(const ServiceDevice* device) {

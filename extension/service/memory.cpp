@@ -145,7 +145,7 @@ void startup() {
     if (counts.blocks > 0) change_counts = reinterpret_cast<ChangeCounts*>(area + layout.changes);
     if (!found) {
         // Do not touch the blocks behind it: they are large, and most are never used.
-        memset(service, 0, sizeof(ServiceShared));
+        memset(static_cast<void*>(service), 0, sizeof(ServiceShared));
         for (pg_atomic_uint32& time : service->sent_at) pg_atomic_init_u32(&time, 0);
         for (pg_atomic_uint32& time : service->measuring_at) pg_atomic_init_u32(&time, 0);
         for (ShardMap& map : service->shard_maps) {

@@ -114,7 +114,18 @@ is(value($node, "SELECT pgwarp_prewarm('e_v')"), 0, 'prewarm of an untrained ind
 
 # Memory comes back.
 cmp_ok(value($node, 'SELECT used FROM pgwarp_devices()'), '>', $used, 'memory is in use');
-$node->safe_psql('postgres', 'DROP DATABASE other');
+# DROP DATABASE waits for sessions to leave, and these may search until they do.
+my $inside = session($node, database => 'other');
+$inside->query("SET search_path = public, ivfpq_test; SET enable_seqscan = off; SET ivfpq.executor = 'service'");
+my $dropper = session($node);
+start($dropper, 'DROP DATABASE other');
+wait_until($node, "count(*) = 1 FROM pg_locks WHERE classid = 'pg_database'::regclass AND mode = 'AccessExclusiveLock' AND granted");
+is($inside->query("SELECT count(*) FROM (SELECT id FROM t ORDER BY v <-> vec($_, 16) LIMIT 10) AS s") .
+	$inside->query('SELECT path FROM ivfpq_last_scan()'), '10service', 'searched while it is to be dropped') for 1 .. 3;
+$inside->quit;
+finish($dropper);
+$dropper->quit;
+is(value($node, "SELECT count(*) FROM pg_database WHERE datname = 'other'"), 0, 'dropped');
 value($node, 'DROP TABLE t; DROP INDEX u_ip');
 wait_until($node, "(SELECT used FROM pgwarp_devices()) = $used");
 is(value($node, 'SELECT count(*) FROM pg_stat_pgwarp'), 0, 'nothing is left of what was dropped');
