@@ -387,7 +387,7 @@ bool ask_for_missing(ServiceDevice* device, const MirrorKey& key, const ListRang
 bool count_resident(const MirrorKey& key, Patience* patience, uint32* lists) {
     SearchSlot* slot = ask_service(key, {}, patience);
     if (!slot) return false;
-    const bool answered = slot->outcome == MirrorSearch::Outcome::found;
+    const bool answered = slot->outcome != MirrorSearch::Outcome::failed;
     *lists = slot->found_count;
     release_slot(slot);
     return answered;

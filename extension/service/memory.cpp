@@ -110,6 +110,7 @@ void init_device(ServiceDevice* device) {
         pg_atomic_init_u64(&held.bytes, 0);
         pg_atomic_init_u64(&held.batches, 0);
         pg_atomic_init_u64(&held.batch_queries, 0);
+        pg_atomic_init_u64(&held.refused, 0);
     }
     init_ring(search_ring(device));
     init_ring(load_ring(device));
